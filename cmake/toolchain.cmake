@@ -1,0 +1,35 @@
+# Flags shared by every target. Floating point must give the same bits in every build type, so
+# contraction is off and nothing may turn fast-math on (docs/adr: determinism).
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Dev CACHE STRING "Dev or Release" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_DEV "-O1 -g1" CACHE STRING "" FORCE)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -fstack-protector-strong -D_FORTIFY_SOURCE=2" CACHE STRING "" FORCE)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+endif()
+find_program(LLD NAMES ld.lld-19)
+if(LLD)
+  get_filename_component(LLD_DIR ${LLD} REALPATH)
+  get_filename_component(LLD_DIR ${LLD_DIR} DIRECTORY)
+  add_link_options(-fuse-ld=lld -B${LLD_DIR})
+endif()
+
+add_compile_options(
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wswitch-enum -Wnon-virtual-dtor
+  -Woverloaded-virtual -Werror -ffp-contract=off -fno-fast-math
+  -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+add_compile_definitions(_GLIBCXX_ASSERTIONS)
+if(RUBATO_SANITIZE)
+  add_compile_options(-fsanitize=${RUBATO_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${RUBATO_SANITIZE})
+endif()
+find_package(Threads REQUIRED)
