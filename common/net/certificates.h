@@ -1,0 +1,42 @@
+// Certificates for Rubato's own trust domains: a certificate authority per installation, a
+// certificate per job. ECDSA P-256, SHA-256. All texts are PEM. Wraps OpenSSL.
+#pragma once
+
+#include "common/clock.h"
+#include "common/result.h"
+
+#include <string>
+#include <vector>
+
+namespace rubato::net {
+
+struct KeyPair {
+  std::string certificate;
+  std::string private_key;
+};
+
+struct CertificateRequest {
+  std::string common_name;
+  std::vector<std::string> dns_names;
+  std::vector<std::string> ip_addresses;
+  WallTime not_before;
+  WallTime not_after;
+  bool server = true;
+  bool client = true;
+};
+
+Result<KeyPair> make_authority(const std::string& common_name, WallTime not_before,
+                               WallTime not_after);
+Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateRequest& request);
+
+// HMAC-SHA-256, hex: a job's token is hmac(master key, job uid). SHA-256, hex.
+std::string hmac_sha256_hex(std::string_view key, std::string_view message);
+std::string sha256_hex(std::string_view bytes);
+// Compares in constant time.
+bool equal_secret(std::string_view a, std::string_view b);
+// `bytes` random bytes from the operating system, hex.
+std::string random_hex(std::size_t bytes);
+std::string base64_encode(std::string_view bytes);
+Result<std::string> base64_decode(std::string_view text);
+
+}  // namespace rubato::net

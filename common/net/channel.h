@@ -1,0 +1,69 @@
+// Channels: ordered, reliable, framed messages between two processes. Production: TLS over TCP
+// (Boost.Asio). Simulation: queues with seeded delay, loss of connection, and partition.
+// A frame is at most kMaxFrame bytes: 4 bytes big-endian length, then the body.
+#pragma once
+
+#include "common/clock.h"
+#include "common/result.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace rubato::net {
+
+constexpr std::size_t kMaxFrame = 16u << 20;
+constexpr std::size_t kSendQueueBytes = 32u << 20;     // full: send() waits up to its deadline
+constexpr std::size_t kReceiveQueueBytes = 32u << 20;  // full: we stop reading the socket
+
+struct Endpoint {
+  std::string host;  // an IP address, or a name where DNS exists
+  std::uint16_t port = 0;
+  bool operator==(const Endpoint&) const = default;
+};
+std::string to_string(const Endpoint& endpoint);  // "127.0.0.1:4430", "[::1]:4430"
+Result<Endpoint> parse_endpoint(std::string_view text);
+
+// PEM texts, not file names. A side with `certificate` presents it; a side with `authority`
+// demands a peer certificate signed by it. `peer_name`: the DNS or IP SAN the peer must carry.
+struct TlsConfig {
+  std::string certificate;
+  std::string private_key;
+  std::string authority;
+  std::string peer_name;
+  bool require_peer_certificate = false;  // for listeners
+};
+
+// Thread-safe: one reader and any number of senders.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  // Queues a frame. kTimeout when the queue stays full until `deadline`; kUnavailable when closed.
+  virtual Status send(std::string frame, MonoTime deadline) = 0;
+  // The next frame. kTimeout at the deadline; kUnavailable once the peer has gone and all frames
+  // that arrived before were read.
+  virtual Result<std::string> receive(MonoTime deadline) = 0;
+  virtual void close() = 0;
+  virtual bool closed() const = 0;
+  virtual Endpoint peer() const = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // A channel whose handshake is done (a slow or failing client never delays others).
+  virtual Result<std::unique_ptr<Channel>> accept(MonoTime deadline) = 0;
+  virtual Endpoint local() const = 0;
+  virtual void close() = 0;
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  // Port 0 asks for a free one; see Listener::local().
+  virtual Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls) = 0;
+  virtual Result<std::unique_ptr<Channel>> dial(const Endpoint& to, const TlsConfig& tls,
+                                                MonoTime deadline) = 0;
+};
+
+}  // namespace rubato::net

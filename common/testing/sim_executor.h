@@ -1,0 +1,71 @@
+// SimExecutor: tasks as fibers (Boost.Context) on one OS thread, under a seeded scheduler and
+// virtual time. When no fiber can run, time jumps to the next deadline: virtual hours cost
+// milliseconds, and (seed, code) replays a run exactly.
+//
+// Processes: tasks spawned through a `SimProcess` belong to it. `crash()` stops them as a power cut
+// does: their fibers never resume, no destructor runs, their channels close (SimNetwork).
+#pragma once
+
+#include "common/executor.h"
+#include "common/rng.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace rubato::testing {
+
+class SimExecutor;
+
+// The Executor that one simulated process sees; its clock may be skewed against the others'.
+class SimProcess : public Executor {
+ public:
+  ~SimProcess() override;
+  Clock& clock() override;
+  std::unique_ptr<Condition> make_condition() override;
+  Task spawn(std::string name, std::function<void(std::stop_token)> body) override;
+  bool sleep_until(MonoTime time, std::stop_token stop) override;
+
+  const std::string& name() const;
+  // No fiber of this process ever runs again. Idempotent. May be called from a fiber of the process
+  // itself (then it does not return) or from outside.
+  void crash();
+  // Frozen fibers keep their state but do not run (SIGSTOP); thaw() lets them go on.
+  void freeze();
+  void thaw();
+  bool crashed() const;
+  // Adds to what this process's clocks show; monotonic time never runs backwards.
+  void skew(Duration monotonic, Duration wall);
+
+ private:
+  friend class SimExecutor;
+  struct Impl;
+  explicit SimProcess(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class SimExecutor {
+ public:
+  explicit SimExecutor(std::uint64_t seed);
+  ~SimExecutor();
+  SimProcess& process(std::string name);  // a new process; lives as long as the executor
+  MonoTime now() const;
+  // Runs fibers and virtual time until `done()` holds, or until `limit` of virtual time has passed
+  // (false). Call from outside any fiber.
+  bool run_until(const std::function<bool()>& done, Duration limit);
+  // Runs until nothing more can happen without time moving.
+  void settle();
+  void run_for(Duration duration);
+  // Calls `fn` at a virtual time, outside any process (fault plans).
+  void at(MonoTime time, std::function<void()> fn);
+  Rng& rng();
+  std::uint64_t steps() const;  // context switches so far
+
+ private:
+  friend class SimProcess;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::testing

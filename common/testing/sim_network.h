@@ -1,0 +1,41 @@
+// SimNetwork: channels in virtual time with seeded delay and faults. Hosts are names (the host part
+// of an Endpoint); each SimProcess lives on one host. TLS is not modelled: a dial with an empty
+// authority is still refused, so that code cannot forget it.
+#pragma once
+
+#include "common/net/channel.h"
+#include "common/testing/sim_executor.h"
+
+#include <memory>
+#include <string>
+
+namespace rubato::testing {
+
+struct SimLink {
+  Duration delay_min = 100us;
+  Duration delay_max = 1ms;
+};
+
+class SimNetwork {
+ public:
+  SimNetwork(SimExecutor& executor, std::uint64_t seed);
+  ~SimNetwork();
+  // The Network that `process` on `host` uses. When the process crashes, its channels close as seen
+  // by peers (a reset after one delay) unless the host is cut; then peers see silence.
+  std::unique_ptr<net::Network> attach(SimProcess& process, const std::string& host);
+  void set_link(const SimLink& link);
+  // Cuts a host from all others: frames in flight and later ones are held, not lost; heal()
+  // delivers them. Connections stay open meanwhile (TCP without keep-alive).
+  void cut(const std::string& host);
+  void heal(const std::string& host);
+  void cut_pair(const std::string& a, const std::string& b);
+  void heal_pair(const std::string& a, const std::string& b);
+  // Resets every connection of a host (both ends see kUnavailable).
+  void reset_connections(const std::string& host);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::testing
