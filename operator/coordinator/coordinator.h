@@ -1,0 +1,169 @@
+// Coordinator: decides who trains a job together. One object per operator process serves all jobs;
+// each job has its own task and its own record in TrainingJob.status.membership, written by
+// compare-and-swap. docs/protocol.md is its specification.
+//
+// The job controller says what it wants (`ensure`), and reads how things stand (`view`); it is told
+// by `on_change` when a job's view changed. Only the leader acts: `lead` starts, `stop_leading` (or
+// the end of the process) stops. Standbys answer agents with NOT_LEADER.
+// Waits only through the Executor; runs unchanged in simulation. Thread-safe.
+#pragma once
+
+#include "common/executor.h"
+#include "common/json.h"
+#include "common/metrics.h"
+#include "common/net/channel.h"
+#include "operator/kube/client.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rubato::coordinator {
+
+struct Timing {
+  Duration heartbeat = 250ms;        // agents send this often
+  Duration silence = 2500ms;         // no heartbeat for this long: dead
+  Duration reconnect_grace = 250ms;  // a connection ended: dead unless it is back by then
+  Duration standing_deadline = 2s;   // answers to an Abort
+  Duration form_deadline = 10s;      // links of a new generation
+  Duration follow_deadline = 10min;  // a newcomer's state transfer
+  Duration progress_floor = 20s;     // progress deadline: at least this, else
+  double progress_factor = 8;        // this many median steps
+};
+
+// What the job controller wants of a job. Equal input twice is a no-op.
+struct Wish {
+  kube::Key job;
+  std::string uid;
+  std::string training;  // JSON of spec.training, defaults filled in
+  std::uint32_t micro_batches = 1;
+  std::uint32_t min_workers = 1;    // below: park
+  std::uint32_t start_workers = 1;  // first generation waits for this many ready workers
+  // Pods that exist and may be members, oldest first. A pod missing here is gone or going: it is
+  // left out at once (`leaving` = false means keep).
+  struct Pod {
+    std::string name;
+    std::string uid;
+    std::string node;
+    std::string gpu_type;
+    std::uint32_t slots = 1;
+    bool leaving = false;  // planned leave: switch to a generation without it, then retire it
+    bool operator==(const Pod&) const = default;
+  };
+  std::vector<Pod> pods;
+  bool stop = false;  // checkpoint, stop, retire (suspend, delete, requeue)
+  std::string stop_reason;
+  bool operator==(const Wish&) const = default;
+};
+
+enum class Phase {
+  kWaiting,  // not enough workers are ready
+  kForming,  // first generation is being formed
+  kTraining,
+  kSwitching,   // a planned change is under way; training goes on
+  kRecovering,  // a failure is being repaired; training stands still
+  kParked,      // below min: state is held
+  kStopping,
+  kStopped,   // as asked: checkpoint written, workers retired
+  kFinished,  // last step committed, final checkpoint written, workers retired
+  kFailed,    // permanent: see `failure`
+};
+const char* name_of(Phase phase);
+
+struct MemberView {
+  std::string pod;
+  std::string pod_uid;
+  std::string node;
+  std::string gpu_type;
+  std::uint32_t slot = 0;
+  std::uint64_t incarnation = 0;
+};
+
+// A change of membership that has ended, for status.rescales, events and metrics.
+struct Change {
+  std::uint64_t generation = 0;  // the new one
+  std::string kind;              // "start", "recover", "join", "leave"
+  std::string reason;            // "node n3 lost: agent connection closed", "allocation epoch 7" …
+  std::uint32_t from = 0;        // workers before and after
+  std::uint32_t to = 0;
+  double detect_seconds = 0;     // from the last sign of life to the decision (recover)
+  double stall_seconds = 0;      // from the last commit before to the first after, less one step
+  std::uint32_t salvaged = 0;    // micro-batches kept
+  std::uint32_t recomputed = 0;  // micro-batches computed again
+  std::uint64_t at_step = 0;
+};
+
+struct PodFailure {  // something a restart policy may want to count
+  std::string pod;
+  std::string pod_uid;
+  std::string
+      reason;  // "Crash", "OutOfMemory", "AgentLost", "Silent", "Stuck", "FingerprintMismatch"
+  std::string message;
+  bool infrastructure = false;
+};
+
+struct View {
+  Phase phase = Phase::kWaiting;
+  std::string reason;  // one sentence: why it is in this phase
+  std::uint64_t generation = 0;
+  std::vector<MemberView> members;
+  std::vector<std::string> ready_pods;    // connected and configured
+  std::vector<std::string> retired_pods;  // their workers have left: the pods may be deleted
+  std::uint64_t step = 0;
+  std::uint64_t seq = 0;
+  double loss = 0;  // mean per token at `step`; meaningful when step > 0
+  std::uint64_t tokens = 0;
+  double step_seconds = 0;  // median
+  std::uint64_t checkpoint_step = 0;
+  bool has_checkpoint = false;
+  std::uint64_t recomputed_steps = 0;
+  std::optional<MonoTime> parked_since;
+  std::vector<Change> changes;       // newest last; bounded by kChangesKept
+  std::vector<PodFailure> failures;  // newest last; bounded by kFailuresKept
+  std::uint64_t failure_count = 0;   // of all time, infrastructure's not counted
+  std::string failure_reason;        // kFailed
+  std::string failure_message;
+};
+constexpr std::size_t kChangesKept = 64;
+constexpr std::size_t kFailuresKept = 64;
+
+struct Dependencies {
+  Executor& executor;
+  net::Network& network;
+  kube::Client& client;
+  Metrics& metrics;
+  std::string master_key;                       // tokens are hmac(master_key, job uid)
+  net::TlsConfig tls;                           // the operator's server certificate
+  net::Endpoint listen;                         // port 0 allowed
+  std::function<std::string()> leader_address;  // what a standby answers; empty when unknown
+  Timing timing;
+};
+
+class Coordinator {
+ public:
+  explicit Coordinator(Dependencies dependencies);
+  ~Coordinator();
+
+  // Opens the port; agents are answered from now on. Once.
+  Status start();
+  net::Endpoint local() const;
+
+  // `epoch`: the Lease's leaseTransitions. Membership writes test it.
+  void lead(std::uint64_t epoch);
+  void stop_leading();
+
+  void ensure(const Wish& wish);
+  void forget(const std::string& job_uid);
+  std::optional<View> view(const std::string& job_uid) const;
+  // Called from the coordinator's tasks; must only enqueue. Set before start().
+  void on_change(std::function<void(const kube::Key& job)> handler);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::coordinator
