@@ -71,6 +71,7 @@ class Value {
   const Value& operator[](std::string_view key) const;
   const Value& operator[](const char* key) const { return (*this)[std::string_view(key)]; }
   const Value& operator[](std::size_t index) const;
+  const Value& operator[](int index) const { return (*this)[static_cast<std::size_t>(index)]; }
   const Value* find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
 

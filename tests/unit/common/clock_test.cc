@@ -1,0 +1,59 @@
+#include "common/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato {
+namespace {
+
+WallTime at(std::int64_t unix_seconds, Duration rest = Duration(0)) {
+  return WallTime(std::chrono::seconds(unix_seconds)) + rest;
+}
+
+TEST(Clock, PrintsAsKubernetesDoes) {
+  EXPECT_EQ(to_rfc3339(at(0)), "1970-01-01T00:00:00Z");
+  EXPECT_EQ(to_rfc3339(at(1795246709)), "2026-11-21T07:38:29Z");
+  EXPECT_EQ(to_rfc3339_micro(at(1795246709, 1234567ns)), "2026-11-21T07:38:29.001234Z");
+  EXPECT_EQ(to_rfc3339(at(-1)), "1969-12-31T23:59:59Z");
+}
+
+TEST(Clock, ReadsWhatItPrintsAndOffsets) {
+  EXPECT_EQ(parse_rfc3339("2026-11-21T07:38:29Z").value(), at(1795246709));
+  EXPECT_EQ(parse_rfc3339("2026-11-21T08:38:29.5+01:00").value(), at(1795246709, 500ms));
+  EXPECT_EQ(parse_rfc3339("2026-11-20t23:38:29.123456789-08:00").value(),
+            at(1795246709, 123456789ns));
+  EXPECT_EQ(parse_rfc3339("2024-02-29T00:00:00Z").value(), at(1709164800));
+}
+
+TEST(Clock, RefusesWhatIsNoTime) {
+  for (const char* text : {"", "2026", "2026-11-21", "2026-11-21T07:38:29", "2026-11-21 07:38:29Z",
+                           "2026-13-01T00:00:00Z", "2025-02-29T00:00:00Z", "2026-11-21T24:00:00Z",
+                           "2026-11-21T07:60:29Z", "2026-11-21T07:38:29.Z", "2026-11-21T07:38:29Zx",
+                           "2026-11-21T07:38:29+24:00", "1500-01-01T00:00:00Z",
+                           "9999-01-01T00:00:00Z", "-026-11-21T07:38:29Z"}) {
+    const auto time = parse_rfc3339(text);
+    ASSERT_FALSE(time.ok()) << text;
+    EXPECT_EQ(time.error().code(), Code::kInvalid);
+  }
+}
+
+TEST(Clock, AgesReadAsKubectlPrintsThem) {
+  using std::chrono::hours;
+  EXPECT_EQ(human_duration(-5s), "<invalid>");
+  EXPECT_EQ(human_duration(-1s), "0s");
+  EXPECT_EQ(human_duration(32s), "32s");
+  EXPECT_EQ(human_duration(119s), "119s");
+  EXPECT_EQ(human_duration(120s), "2m");
+  EXPECT_EQ(human_duration(365s), "6m5s");
+  EXPECT_EQ(human_duration(11min), "11m");
+  EXPECT_EQ(human_duration(4h), "4h");
+  EXPECT_EQ(human_duration(4h + 5min), "4h5m");
+  EXPECT_EQ(human_duration(47h), "47h");
+  EXPECT_EQ(human_duration(hours(72)), "3d");
+  EXPECT_EQ(human_duration(hours(75)), "3d3h");
+  EXPECT_EQ(human_duration(hours(24 * 400)), "400d");
+  EXPECT_EQ(human_duration(hours(24 * 365 * 3 + 48)), "3y2d");
+  EXPECT_EQ(human_duration(hours(24 * 365 * 9)), "9y");
+}
+
+}  // namespace
+}  // namespace rubato
