@@ -1,0 +1,68 @@
+#include "operator/kube/errors.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::kube {
+namespace {
+
+TEST(Errors, TableOfCodes) {
+  struct Row {
+    int http;
+    const char* reason;
+    Code code;
+  };
+  for (const Row& row :
+       {Row{400, "BadRequest", Code::kInvalid}, Row{401, "Unauthorized", Code::kDenied},
+        Row{403, "Forbidden", Code::kDenied}, Row{404, "NotFound", Code::kNotFound},
+        Row{405, "MethodNotAllowed", Code::kInvalid}, Row{408, "", Code::kTimeout},
+        Row{409, "AlreadyExists", Code::kAlreadyExists}, Row{409, "Conflict", Code::kConflict},
+        Row{410, "Expired", Code::kExpired}, Row{413, "", Code::kInvalid},
+        Row{415, "", Code::kInvalid}, Row{422, "Invalid", Code::kInvalid},
+        Row{429, "TooManyRequests", Code::kExhausted}, Row{500, "InternalError", Code::kInternal},
+        Row{500, "ServerTimeout", Code::kTimeout}, Row{502, "", Code::kInternal},
+        Row{503, "ServiceUnavailable", Code::kUnavailable}, Row{504, "Timeout", Code::kTimeout}}) {
+    const Error error = error_from_status(row.http, make_status(row.http, row.reason, "why"));
+    EXPECT_EQ(error.code(), row.code) << row.http << " " << row.reason;
+    EXPECT_EQ(error.reason(), row.reason);
+    EXPECT_EQ(error.what(), "why");
+    // An ERROR event of a watch carries the code inside.
+    EXPECT_EQ(error_from_status(0, make_status(row.http, row.reason, "why")).code(), row.code);
+  }
+}
+
+json::Value with_cause(int code, const char* cause) {
+  auto status = make_status(code, "X", "why");
+  status.at("details").set("causes",
+                           json::Value::array({json::Value::object({{"reason", cause}})}));
+  return status;
+}
+
+TEST(Errors, CausesTellApart) {
+  const Error large = error_from_status(504, with_cause(504, "ResourceVersionTooLarge"));
+  EXPECT_EQ(large.code(), Code::kExpired);
+  EXPECT_EQ(large.reason(), "ResourceVersionTooLarge");
+  EXPECT_EQ(error_from_status(403, with_cause(403, "NamespaceTerminating")).reason(),
+            "NamespaceTerminating");
+  EXPECT_EQ(
+      error_from_status(403, make_status(403, "Forbidden", "pods: exceeded quota: q")).reason(),
+      "ExceededQuota");
+}
+
+TEST(Errors, RetryAfter) {
+  auto status = make_status(429, "TooManyRequests", "slow");
+  status.at("details").set("retryAfterSeconds", 3);
+  EXPECT_EQ(error_from_status(429, status).retry_after(), std::chrono::seconds(3));
+  EXPECT_EQ(error_from_status(429, status, "7").retry_after(), std::chrono::seconds(7));
+  EXPECT_EQ(error_from_status(429, status, "86400").retry_after(), kRetryAfterMax);
+  EXPECT_EQ(error_from_status(429, status, "-1").retry_after().count(), 0);
+}
+
+TEST(Errors, BodiesOfProxies) {
+  const Error error = error_from_body(503, "<html>upstream is gone</html>");
+  EXPECT_EQ(error.code(), Code::kUnavailable);
+  EXPECT_NE(error.what().find("upstream"), std::string::npos);
+  EXPECT_EQ(error_from_body(404, json::dump(make_status(404, "NotFound", "no x"))).what(), "no x");
+}
+
+}  // namespace
+}  // namespace rubato::kube
