@@ -1,0 +1,149 @@
+// The operations of training, on buffers, enqueued on a stream. Every operation is deterministic:
+// equal inputs, equal shapes and one device fingerprint give equal bits, on every run, in every
+// build type, whatever else the machine does. No operation splits its work by load, uses atomics on
+// floats, or looks at anything but its arguments.
+//
+// Matrices are row-major and dense. "(n, c)" after a name is its shape. Activations and parameters
+// are f32 on the CPU; a GPU may be handed bf16 buffers of the same shapes. Outputs are overwritten
+// unless the comment says "adds". Buffers may not overlap unless a comment allows it.
+#pragma once
+
+#include "worker/backend/device.h"
+
+#include <cstdint>
+
+namespace rubato::worker {
+
+// Elements that share one exponent in the exact reduction, and the grain of parameter offsets.
+constexpr std::int64_t kBlockElements = 256;
+// Elements of one partial sum of a squared norm. A multiple of kBlockElements.
+constexpr std::int64_t kNormChunkElements = 16384;
+
+// c (m, n) = op(a) (m, k) · op(b) (k, n) [+ bias (n)] [+ c], where op transposes what is stored as
+// (k, m) or (n, k). One call is one product: never batched or split. `accumulate` adds c.
+struct GemmShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  bool operator==(const GemmShape&) const = default;
+};
+
+// Causal self-attention of `batch` sequences of `length` tokens; `heads` heads of `head_size`.
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t length = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_size = 0;
+  std::int64_t hidden() const { return heads * head_size; }
+};
+
+// One AdamW update. All numbers are functions of the step; none is a running product.
+struct AdamWStep {
+  float learning_rate = 0;
+  float beta1 = 0;
+  float beta2 = 0;
+  float epsilon = 0;
+  float weight_decay = 0;       // decoupled; zero for tensors that do not decay
+  float first_correction = 1;   // 1 - beta1^t
+  float second_correction = 1;  // sqrt(1 - beta2^t)
+  float gradient_scale = 1;     // the clipping factor, applied to the gradient first
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // `bias` may be empty; with `accumulate` it must be.
+  virtual void gemm(Stream& stream, const GemmShape& shape, ConstBuffer a, ConstBuffer b,
+                    ConstBuffer bias, Buffer c) = 0;
+
+  // out (n, c) = token_table[tokens[i]] + position_table[i mod length]; tokens are i32 (n).
+  virtual void embed_forward(Stream& stream, std::int64_t length, std::int64_t hidden,
+                             ConstBuffer tokens, ConstBuffer token_table,
+                             ConstBuffer position_table, Buffer out) = 0;
+  // Adds to token_gradient: rows of one token are summed in token order first, then added once.
+  // Overwrites position_gradient (length, c), summed over sequences in order. `workspace` is i32,
+  // embed_workspace(n, vocabulary) elements.
+  virtual void embed_backward(Stream& stream, std::int64_t length, std::int64_t hidden,
+                              std::int64_t vocabulary, ConstBuffer tokens, ConstBuffer out_gradient,
+                              Buffer workspace, Buffer token_gradient,
+                              Buffer position_gradient) = 0;
+  virtual std::int64_t embed_workspace(std::int64_t tokens, std::int64_t vocabulary) const = 0;
+
+  // y (n, c) = (x - mean) * rstd * weight + bias, per row; mean (n) and rstd (n) are kept.
+  virtual void layernorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer x,
+                                 ConstBuffer weight, ConstBuffer bias, Buffer y, Buffer mean,
+                                 Buffer rstd) = 0;
+  // sum (n, c) = a + b, then the layernorm of sum. `sum` may be `a`.
+  virtual void add_layernorm_forward(Stream& stream, std::int64_t hidden, float epsilon,
+                                     ConstBuffer a, ConstBuffer b, ConstBuffer weight,
+                                     ConstBuffer bias, Buffer sum, Buffer y, Buffer mean,
+                                     Buffer rstd) = 0;
+  // Adds the gradient of x to x_gradient; overwrites weight_gradient and bias_gradient (c).
+  virtual void layernorm_backward(Stream& stream, std::int64_t hidden, ConstBuffer x,
+                                  ConstBuffer weight, ConstBuffer mean, ConstBuffer rstd,
+                                  ConstBuffer y_gradient, Buffer x_gradient, Buffer weight_gradient,
+                                  Buffer bias_gradient) = 0;
+
+  // GELU with tanh ("gelu_new").
+  virtual void gelu_forward(Stream& stream, ConstBuffer x, Buffer y) = 0;
+  // gradient (in and out) *= gelu'(x).
+  virtual void gelu_backward(Stream& stream, ConstBuffer x, Buffer gradient) = 0;
+
+  // out = a + b, element by element; `out` may be either.
+  virtual void add(Stream& stream, ConstBuffer a, ConstBuffer b, Buffer out) = 0;
+  // out (columns) = sum over the rows of x (n, columns), in row order by fixed groups.
+  virtual void column_sum(Stream& stream, std::int64_t columns, ConstBuffer x, Buffer out) = 0;
+
+  // qkv (batch * length, 3 c) holds queries, keys and values side by side, heads inside each.
+  // out (batch * length, c). `saved` keeps what the backward pass needs:
+  // attention_saved(shape) elements, opaque.
+  virtual void attention_forward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
+                                 Buffer saved, Buffer out) = 0;
+  virtual void attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
+                                  ConstBuffer saved, ConstBuffer out, ConstBuffer out_gradient,
+                                  Buffer workspace, Buffer qkv_gradient) = 0;
+  virtual std::int64_t attention_saved(const AttentionShape& shape) const = 0;
+  virtual std::int64_t attention_workspace(const AttentionShape& shape) const = 0;
+
+  // Per row of logits (n, columns), of which the first `vocabulary` columns count:
+  // losses[i] = -log softmax(logits)[targets[i]]; logits become their gradient times `scale`
+  // (columns beyond `vocabulary`: zero). With write_gradient false the logits keep their values.
+  // targets are i32 (n) in [0, vocabulary).
+  virtual void softmax_cross_entropy(Stream& stream, std::int64_t columns, std::int64_t vocabulary,
+                                     float scale, bool write_gradient, ConstBuffer targets,
+                                     Buffer logits, Buffer losses) = 0;
+
+  // p, m, v in place, element by element:
+  //   g' = g * gradient_scale;  m = m + (1 - b1)(g' - m);  v = b2 v + (1 - b2) g'^2
+  //   p -= learning_rate * weight_decay * p, then p -= (lr / c1) * m / (sqrt(v) / c2 + epsilon)
+  virtual void adamw(Stream& stream, const AdamWStep& step, ConstBuffer gradient, Buffer parameters,
+                     Buffer exp_avg, Buffer exp_avg_sq) = 0;
+
+  // The exact reduction (worker/model/exact_sum.h has the mathematics). `gradient` is f32,
+  // `exponents` and `guards` i32 with one element per block, `sums` i32 per element.
+  // Block b: scale = 2^(fraction_bits - exponents[b]); sums += round_to_even(gradient * scale);
+  // guards[b] += ceil(max |q| in the block / 2^guard_shift). A block with a value that is not
+  // finite, or with |q| >= 2^31, adds nothing to sums and 2^(31 - guard_shift) to its guard.
+  virtual void quantise_add(Stream& stream, int fraction_bits, int guard_shift,
+                            ConstBuffer exponents, ConstBuffer gradient, Buffer sums,
+                            Buffer guards) = 0;
+  // gradient = sums * 2^(exponents[b] - fraction_bits) * factor.
+  virtual void dequantise(Stream& stream, int fraction_bits, float factor, ConstBuffer exponents,
+                          ConstBuffer sums, Buffer gradient) = 0;
+  // out[b] (i32) = the least e with max |x| in block b <= 2^e; kZeroExponent for an all-zero block.
+  virtual void block_exponents(Stream& stream, ConstBuffer x, Buffer out) = 0;
+  static constexpr std::int32_t kZeroExponent = -1000;
+
+  // out[i] (f64) = sum of squares of chunk i of kNormChunkElements elements (the last may be
+  // short).
+  virtual void squared_norm_chunks(Stream& stream, ConstBuffer x, Buffer out) = 0;
+
+  // to += from; i32, wraps.
+  virtual void add_i32(Stream& stream, ConstBuffer from, Buffer to) = 0;
+};
+
+}  // namespace rubato::worker

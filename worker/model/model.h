@@ -1,0 +1,90 @@
+// A language model as the step engine sees it: a table of parameters, and the gradient of one
+// logical micro-batch. The parameters themselves belong to the caller (TrainingState), so a model
+// holds only activations and may serve training and evaluation alike.
+//
+// Thread: one thread at a time. Memory: everything is allocated by make_model().
+#pragma once
+
+#include "worker/backend/device.h"
+#include "worker/model/parameter_table.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rubato::json {
+class Value;
+}
+
+namespace rubato::worker {
+
+struct ModelConfig {
+  std::string family = "gpt2";
+  std::int64_t layers = 4;
+  std::int64_t heads = 4;
+  std::int64_t hidden = 192;
+  std::int64_t vocabulary = 257;
+  std::int64_t sequence_length = 128;  // tokens of one sample, and positions of the model
+  float layernorm_epsilon = 1e-5f;
+
+  bool operator==(const ModelConfig&) const = default;
+  // kInvalid names the field.
+  Status validate() const;
+};
+// "gpt2-124m" (also -350m, -774m, -1558m), "tiny" (tests: 2 layers of 64), "kjv" (the demo).
+Result<ModelConfig> model_preset(const std::string& name);
+// The config.json of Hugging Face, and back. from: missing members take the preset's value.
+json::Value to_huggingface_config(const ModelConfig& config);
+Result<ModelConfig> from_huggingface_config(const json::Value& config);
+
+// The loss of one micro-batch: the mean over its tokens.
+struct MicroLoss {
+  float mean = 0;
+  // mean * 2^40 rounded to an integer: sums of it are independent of order and grouping. The loss
+  // of a step is sum(fixed) / (M * 2^40), see step_loss().
+  std::int64_t fixed = 0;
+  bool is_finite = true;  // false: fixed is 0
+};
+constexpr double kLossScale = 1099511627776.0;  // 2^40
+MicroLoss make_micro_loss(float mean);
+// The step's loss from the integer sum over its M micro-batches.
+double step_loss(std::int64_t fixed_sum, std::int64_t micro_batches);
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const ParameterTable& table() const = 0;
+  // Samples in one micro-batch; fixed when the model was made.
+  virtual std::int64_t micro_batch() const = 0;
+
+  // Fills flat_count() elements: GPT-2's initialisation (normal 0.02; residual projections divided
+  // by sqrt(2 layers); layernorm 1, biases 0). A function of (config, seed) alone.
+  virtual void init(std::uint64_t seed, std::span<float> parameters) const = 0;
+
+  // Loss and gradient of one micro-batch. `tokens` holds micro_batch() rows of sequence_length + 1
+  // tokens: inputs are the first sequence_length, targets the last. Overwrites all of `gradient`
+  // (flat_count() f32, padding zero) with the gradient of the micro-batch's mean loss. Returns when
+  // the stream has done the work. kInvalid: a token outside the vocabulary, a wrong count;
+  // otherwise the device's error. A loss that is not finite is a value, not an error.
+  virtual Result<MicroLoss> forward_backward(Stream& stream, std::span<const std::int32_t> tokens,
+                                             ConstBuffer parameters, Buffer gradient) = 0;
+  // The loss alone.
+  virtual Result<MicroLoss> evaluate(Stream& stream, std::span<const std::int32_t> tokens,
+                                     ConstBuffer parameters) = 0;
+  // Logits of every position of one sequence of 1..sequence_length tokens: out has
+  // tokens.size() * vocabulary elements.
+  virtual Status logits(Stream& stream, std::span<const std::int32_t> tokens,
+                        ConstBuffer parameters, std::vector<float>& out) = 0;
+
+  // Floating-point operations of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
+  virtual double flops_per_token() const = 0;
+};
+
+// kInvalid: an unknown family or a bad configuration; kExhausted: no memory for the activations.
+Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
+                                          Device& device);
+
+}  // namespace rubato::worker
