@@ -4,6 +4,10 @@
 # rubato_program(NAME SOURCES … USES … [WRAPS …])
 # rubato_test(NAME SOURCES … USES … [WRAPS …] [LABELS …])
 #   A GoogleTest program, registered with ctest as one test; label "unit" unless told otherwise.
+#   The target tests-LABEL builds all programs of a label.
+# rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds])
+#   A Python test with real Kubernetes and PyTorch at hand (scripts/with-tools); label "integration"
+#   unless told otherwise. RUBATO_BUILD names the build folder. Runs alone: it measures time.
 function(rubato_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;WRAPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -27,8 +31,38 @@ function(rubato_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  rubato_label_targets(${name} ${ARG_LABELS})
   target_link_libraries(${name} PRIVATE ${ARG_USES} ${ARG_WRAPS} gtest_main gtest Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+function(rubato_pytest name file)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "USES;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS integration)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  if(ARG_USES)
+    rubato_label_targets("${ARG_USES}" ${ARG_LABELS})
+  endif()
+  add_test(NAME ${name}
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/with-tools
+            pytest -p no:cacheprovider -ra --tb=short ${CMAKE_CURRENT_SOURCE_DIR}/${file}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ON
+    ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
+endfunction()
+
+# Makes the target tests-LABEL of each label depend on the given targets.
+function(rubato_label_targets targets)
+  foreach(label ${ARGN})
+    if(NOT TARGET tests-${label})
+      add_custom_target(tests-${label})
+    endif()
+    add_dependencies(tests-${label} ${targets})
+  endforeach()
 endfunction()

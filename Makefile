@@ -1,0 +1,85 @@
+# The front door. `make help` lists what it offers; the work is done by CMake presets and scripts/.
+
+JOBS ?= $(shell nproc)
+# Which tests the sanitizer lanes run.
+LABELS ?= unit|sim
+# More words for ctest: make test CTEST='-R work_queue'
+CTEST ?=
+
+CONFIGURE = @test -f build/$(1)/build.ninja || cmake --preset $(1)
+BUILD = cmake --build build/$(1) -j $(JOBS)
+RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build release test test-fast check format format-check layers tidy asan tsan bench demo crds docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what this machine lacks (Debian 12), for building and testing
+	scripts/setup tests
+
+build: ## Build everything, tests included, warnings as errors (build/dev)
+	scripts/setup check
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev)
+
+release: ## Build the programs as they ship (build/release)
+	scripts/setup build
+	$(call CONFIGURE,release)
+	$(call BUILD,release)
+
+test: ## Run all tests, against a real Kubernetes API server too
+	scripts/setup tests
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev)
+	$(call RUN_CTEST,dev) $(CTEST)
+
+test-fast: build ## Run the unit tests only
+	$(call RUN_CTEST,dev) -L '^unit$$' $(CTEST)
+
+check: format-check layers test-fast tidy ## What a change must pass before it is sent; `make test` is the rest
+
+format: ## Format all C++ (clang-format 19)
+	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-19 -i
+
+format-check: ## Fail where `make format` would change something
+	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format-19 --dry-run -Werror
+
+layers: ## Check who includes whom against cmake/layers.txt
+	@python3 -B tests/layers/layers.py
+
+tidy: ## clang-tidy on the files changed since origin/main (all of them: scripts/tidy --all)
+	scripts/tidy
+
+asan: ## AddressSanitizer and UBSan on the unit and simulation tests (LABELS=unit for less)
+asan: lane-asan
+
+tsan: ## ThreadSanitizer on the same
+tsan: lane-tsan
+
+lane-%:
+	scripts/setup check
+	$(call CONFIGURE,$*)
+	cmake --build build/$* -j $(JOBS) --target $(patsubst %,tests-%,$(subst |, ,$(LABELS)))
+	$(call RUN_CTEST,$*) -L '^($(LABELS))$$' $(CTEST)
+
+bench: release ## Run all benchmarks and write docs/benchmarks.md
+	tests/bench/run
+
+bench-%: release ## Run one of them: make bench-scheduler
+	tests/bench/run $*
+
+demo: release ## A cluster on this machine trains a model, loses a node, and proves nothing was lost
+	scripts/demo
+
+crds: ## Write crds/ from the descriptors in operator/api
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target crds
+
+docs: ## Write the generated pages of docs/
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target docs
+
+clean: ## Remove build/ (what scripts/setup made stays in ~/.cache/rubato)
+	rm -rf build
