@@ -1,0 +1,97 @@
+// What the scheduler sees: an immutable value, captured once per round. No Kubernetes word, no
+// clock, no thread: operator/control fills it in, the simulator fills it in, tests fill it in.
+// Quantities are integers with units; times are seconds since an epoch that the caller chooses.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace rubato::sched {
+
+using JobId = std::string;  // unique for ever (a Kubernetes uid, a trace id)
+using NodeId = std::string;
+using Gpus = std::int64_t;
+using MilliCpu = std::int64_t;
+using Bytes = std::int64_t;
+
+// What one pod takes of a node, or what a node has left.
+struct Resources {
+  Gpus gpus = 0;
+  MilliCpu cpu = 0;
+  Bytes memory = 0;
+  bool fits(const Resources& wanted) const {
+    return wanted.gpus <= gpus && wanted.cpu <= cpu && wanted.memory <= memory;
+  }
+  Resources& operator-=(const Resources& other);
+  Resources& operator+=(const Resources& other);
+  bool operator==(const Resources&) const = default;
+};
+
+struct Node {
+  NodeId id;
+  std::string gpu_type;  // value of nvidia.com/gpu.product
+  Gpus gpus_total = 0;
+  Resources free;  // after every pod on it and every promise made to it
+  bool schedulable = true;
+  std::string why_not;  // when not schedulable: "cordoned", "not ready", "lease not renewed" …
+};
+
+// Sizes a job may have, beyond min and max.
+enum class Shape { kAny, kPowersOfTwo, kWholeNodes };
+
+// One pod of a job's present allocation. A pod is the unit of release.
+struct Held {
+  std::int64_t ordinal = 0;
+  NodeId node;
+  std::string gpu_type;
+  Gpus gpus = 0;
+  bool leaving = false;  // already told to leave: its GPUs come free soon
+  bool lost = false;     // its node or process is gone: it does not count as held
+};
+
+// A measured point: tokens/s of this job on `gpus` GPUs of one type.
+struct ThroughputPoint {
+  std::string gpu_type;
+  Gpus gpus = 0;
+  double tokens_per_second = 0;
+};
+
+struct Job {
+  JobId id;
+  std::string name;  // for reasons: "team-a/gpt-kjv"
+  std::string queue;
+  std::int64_t priority = 0;
+  double weight = 1.0;
+  double queued_at = 0;  // seconds; older first among equals
+  Gpus min = 1;
+  Gpus max = 1;
+  Resources per_pod;  // gpus = GPUs that come and go together
+  Shape shape = Shape::kAny;
+  std::vector<std::string> allow;            // GPU types; empty: any
+  bool mix = false;                          // may span types
+  std::optional<std::set<NodeId>> eligible;  // nodes its selectors and tolerations admit; none: all
+  std::vector<Held> held;
+  bool started = false;  // has an allocation (even if it shrank below min)
+  bool settled = true;   // false while a rescale of it is under way: neither grown nor shrunk
+  std::vector<ThroughputPoint> measured;
+  std::string refused;  // not to be scheduled; the reason (suspended jobs are simply absent)
+};
+
+struct Queue {
+  std::string name;
+  double weight = 1.0;
+  std::optional<Gpus> limit;  // GPUs all its jobs may hold together
+  bool closed = false;
+};
+
+struct ClusterState {
+  std::vector<Node> nodes;
+  std::vector<Job> jobs;
+  std::map<std::string, Queue> queues;  // a job in an unknown queue waits, and is told so
+};
+
+}  // namespace rubato::sched

@@ -1,0 +1,129 @@
+#include "scheduler/placement/place.h"
+
+#include "common/check.h"
+
+#include <algorithm>
+#include <set>
+
+namespace rubato::sched {
+
+FreeMap::FreeMap(const ClusterState& state) {
+  for (const Node& node : state.nodes) {
+    free_[node.id] = node.free;
+    nodes_[node.id] = &node;
+  }
+}
+
+void FreeMap::take(const NodeId& node, const Resources& what) {
+  Resources& left = free_.at(node);
+  left -= what;
+  CHECK_GE(left.gpus, 0);
+}
+
+void FreeMap::give_back(const NodeId& node, const Resources& what) { free_.at(node) += what; }
+
+bool admits(const Job& job, const Node& node) {
+  if (!node.schedulable) return false;
+  if (!job.allow.empty() &&
+      std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {
+    return false;
+  }
+  return !job.eligible || job.eligible->contains(node.id);
+}
+
+namespace {
+
+// The type that the job is bound to, if it already holds GPUs and may not mix.
+std::optional<std::string> bound_type(const Job& job) {
+  if (job.mix) return std::nullopt;
+  for (const Held& held : job.held) {
+    if (!held.lost) return held.gpu_type;
+  }
+  return std::nullopt;
+}
+
+std::int64_t copies(const Resources& free, const Resources& wanted) {
+  CHECK_GT(wanted.gpus, 0);
+  std::int64_t n = free.gpus / wanted.gpus;
+  if (wanted.cpu > 0) n = std::min(n, free.cpu / wanted.cpu);
+  if (wanted.memory > 0) n = std::min(n, free.memory / wanted.memory);
+  return std::max<std::int64_t>(n, 0);
+}
+
+struct Candidate {
+  const Node* node;
+  std::int64_t fits;
+  bool used;  // the job already has a pod here
+};
+
+std::vector<Candidate> candidates(const Job& job, const FreeMap& free, const std::string* type) {
+  std::set<NodeId> used;
+  for (const Held& held : job.held) {
+    if (!held.lost) used.insert(held.node);
+  }
+  std::vector<Candidate> found;
+  for (const auto& [id, node] : free.nodes()) {
+    if (!admits(job, *node) || (type && node->gpu_type != *type)) continue;
+    const std::int64_t fits = copies(free.free().at(id), job.per_pod);
+    if (fits > 0) found.push_back({node, fits, used.contains(id)});
+  }
+  std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.used != b.used) return a.used;
+    if (a.fits != b.fits) return a.fits < b.fits;
+    return a.node->id < b.node->id;
+  });
+  return found;
+}
+
+// The types to try, the one with most room first; one null entry stands for "any".
+std::vector<std::optional<std::string>> types_to_try(const Job& job, const FreeMap& free,
+                                                     const std::string& bound_to) {
+  if (job.mix) return {std::nullopt};
+  if (!bound_to.empty()) return {bound_to};
+  if (const auto type = bound_type(job)) return {type};
+  std::map<std::string, std::int64_t> room;
+  for (const Candidate& c : candidates(job, free, nullptr)) room[c.node->gpu_type] += c.fits;
+  std::vector<std::pair<std::int64_t, std::string>> order;
+  for (const auto& [type, fits] : room) order.emplace_back(-fits, type);
+  std::sort(order.begin(), order.end());
+  std::vector<std::optional<std::string>> types;
+  for (const auto& [fits, type] : order) types.emplace_back(type);
+  return types;
+}
+
+}  // namespace
+
+std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, FreeMap& free,
+                                            const std::string& bound_to) {
+  for (const auto& type : types_to_try(job, free, bound_to)) {
+    std::vector<Candidate> nodes = candidates(job, free, type ? &*type : nullptr);
+    std::int64_t room = 0;
+    for (const Candidate& c : nodes) room += c.fits;
+    if (room < pods) continue;
+    // A node that holds the whole gang beats two that share it.
+    const auto whole = std::find_if(nodes.begin(), nodes.end(),
+                                    [&](const Candidate& c) { return c.fits >= pods; });
+    if (whole != nodes.end()) std::rotate(nodes.begin(), whole, whole + 1);
+    std::vector<Placement> placed;
+    for (const Candidate& c : nodes) {
+      for (std::int64_t i = 0; i < c.fits && std::ssize(placed) < pods; ++i) {
+        free.take(c.node->id, job.per_pod);
+        placed.push_back({c.node->id, c.node->gpu_type, job.per_pod.gpus});
+      }
+    }
+    return placed;
+  }
+  return std::nullopt;
+}
+
+std::int64_t pods_that_fit(const Job& job, const FreeMap& free) {
+  std::int64_t best = 0;
+  for (const auto& type : types_to_try(job, free, "")) {
+    std::int64_t room = 0;
+    for (const Candidate& c : candidates(job, free, type ? &*type : nullptr)) room += c.fits;
+    best = std::max(best, room);
+  }
+  return best;
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,66 @@
+// make_plan: one scheduling decision as a pure function. Returns data that can be printed, compared
+// and replayed; doing it is somebody else's ten lines.
+//
+// First policy (scheduler/policy/priority_age.h): jobs by priority, then age; each its minimum, in
+// that order; what is left over goes, pod by pod, to the job whose throughput it raises most,
+// relative to that job's throughput at its minimum and its weight. Order of disruption: grow into
+// free, shrink elastic jobs, preempt lower priority. Nothing is moved.
+//
+// Cost: O(J log J + (J + G) · (J + N log N)) for J jobs, N nodes, G free GPUs.
+#pragma once
+
+#include "scheduler/model/cluster_state.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rubato::sched {
+
+struct Placement {
+  NodeId node;
+  std::string gpu_type;
+  Gpus gpus = 0;
+  bool operator==(const Placement&) const = default;
+};
+
+enum class ActionKind {
+  kStart,  // from nothing to at least min
+  kGrow,
+  kShrink,   // stays at or above min
+  kRepair,   // lost pods are replaced or written off
+  kPreempt,  // to nothing: checkpoint, requeue
+};
+const char* name_of(ActionKind kind);
+
+struct Action {
+  ActionKind kind = ActionKind::kStart;
+  JobId job;
+  std::vector<Placement> add;
+  std::vector<std::int64_t> remove;  // ordinals, lost ones included
+  std::string reason;                // one sentence, for the event
+  bool operator==(const Action&) const = default;
+};
+
+enum class Outcome { kPlaced, kNotNow, kNever };
+
+struct Verdict {
+  Outcome outcome = Outcome::kPlaced;
+  std::string reason;   // machine-readable, CamelCase: "InsufficientGPUs", "QueueUnknown" …
+  std::string message;  // one sentence that says why and what would help
+};
+
+struct Plan {
+  std::vector<Action> actions;        // in the order they should be done
+  std::map<JobId, Verdict> verdicts;  // one for every job
+};
+
+struct PolicyConfig {
+  bool preempt = true;
+  // A running job grows only if the step adds at least this share of its present throughput.
+  double min_relative_gain = 0.01;
+};
+
+Plan make_plan(const ClusterState& state, const PolicyConfig& config);
+
+}  // namespace rubato::sched

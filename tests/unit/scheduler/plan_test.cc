@@ -1,0 +1,205 @@
+#include "scheduler/plan.h"
+
+#include "common/rng.h"
+#include "scheduler/policy/sizes.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched {
+namespace {
+
+Node node(const std::string& id, Gpus total, Gpus free, const std::string& type = "A") {
+  return {.id = id, .gpu_type = type, .gpus_total = total, .free = {free, 64000, 1 << 30}};
+}
+
+Job job(const std::string& id, Gpus min, Gpus max) {
+  Job j;
+  j.id = j.name = id;
+  j.queue = "default";
+  j.min = min;
+  j.max = max;
+  j.per_pod = {1, 100, 1 << 20};
+  return j;
+}
+
+Job running(const std::string& id, Gpus min, Gpus max, const std::vector<NodeId>& nodes) {
+  Job j = job(id, min, max);
+  j.started = true;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    j.held.push_back({static_cast<std::int64_t>(i), nodes[i], "A", 1, false, false});
+  }
+  return j;
+}
+
+ClusterState cluster(std::vector<Node> nodes, std::vector<Job> jobs) {
+  ClusterState state;
+  state.nodes = std::move(nodes);
+  state.jobs = std::move(jobs);
+  state.queues["default"] = {.name = "default"};
+  return state;
+}
+
+TEST(Plan, StartsAtTheMinimumAndGrowsIntoWhatIsFree) {
+  const Plan plan = make_plan(cluster({node("n1", 2, 2), node("n2", 2, 2)}, {job("a", 2, 3)}), {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kStart);
+  EXPECT_EQ(plan.actions[0].add.size(), 3u);
+  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kPlaced);
+}
+
+TEST(Plan, GangIsAllOrNothing) {
+  const Plan plan = make_plan(cluster({node("n1", 4, 1), node("n2", 4, 1)}, {job("a", 3, 4)}), {});
+  EXPECT_TRUE(plan.actions.empty());
+  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kNotNow);
+  EXPECT_EQ(plan.verdicts.at("a").reason, "InsufficientGPUs");
+}
+
+TEST(Plan, NeverWhenTheClusterIsTooSmall) {
+  const Plan plan = make_plan(cluster({node("n1", 2, 2)}, {job("a", 3, 4)}), {});
+  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kNever);
+}
+
+TEST(Plan, OneTypeUnlessMixed) {
+  std::vector<Node> nodes = {node("n1", 1, 1, "A"), node("n2", 1, 1, "B")};
+  EXPECT_TRUE(make_plan(cluster(nodes, {job("a", 2, 2)}), {}).actions.empty());
+  Job mixed = job("a", 2, 2);
+  mixed.mix = true;
+  EXPECT_EQ(make_plan(cluster(nodes, {mixed}), {}).actions.size(), 1u);
+}
+
+TEST(Plan, PriorityThenAge) {
+  Job old = job("old", 2, 2);
+  old.queued_at = 1;
+  Job young = job("young", 2, 2);
+  young.queued_at = 2;
+  Plan plan = make_plan(cluster({node("n1", 2, 2)}, {young, old}), {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].job, "old");
+  young.priority = 10;
+  plan = make_plan(cluster({node("n1", 2, 2)}, {young, old}), {});
+  EXPECT_EQ(plan.actions[0].job, "young");
+}
+
+TEST(Plan, ElasticSurplusMakesRoomForAMinimum) {
+  const auto state = cluster({node("n1", 2, 0), node("n2", 2, 0)},
+                             {running("a", 2, 4, {"n1", "n1", "n2", "n2"}), job("b", 2, 2)});
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kShrink);
+  EXPECT_EQ(plan.actions[0].remove, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(plan.verdicts.at("b").reason, "WaitingForRelease");
+}
+
+TEST(Plan, WhatIsReservedIsNotGrownInto) {
+  // b waits for a's leaving pod; c, elastic, must not take the GPU that is already free.
+  Job a = running("a", 1, 2, {"n1", "n1"});
+  a.held[1].leaving = true;
+  a.settled = false;
+  Job b = job("b", 2, 2);
+  b.queued_at = 1;
+  const auto state =
+      cluster({node("n1", 3, 1), node("n2", 1, 0)}, {a, b, running("c", 1, 2, {"n2"})});
+  const Plan plan = make_plan(state, {});
+  EXPECT_TRUE(plan.actions.empty());
+}
+
+TEST(Plan, PreemptsOnlyLowerPriority) {
+  Job high = job("high", 2, 2);
+  const auto nodes = std::vector<Node>{node("n1", 2, 0)};
+  Plan plan = make_plan(cluster(nodes, {running("low", 2, 2, {"n1", "n1"}), high}), {});
+  EXPECT_TRUE(plan.actions.empty());
+  high.priority = 1;
+  plan = make_plan(cluster(nodes, {running("low", 2, 2, {"n1", "n1"}), high}), {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
+  EXPECT_EQ(plan.actions[0].job, "low");
+}
+
+TEST(Plan, LostPodsAreWrittenOffAndReplaced) {
+  Job a = running("a", 2, 3, {"n1", "n2", "n3"});
+  a.held[2].lost = true;
+  Node dead = node("n3", 1, 0);
+  dead.schedulable = false;
+  Plan plan = make_plan(cluster({node("n1", 1, 0), node("n2", 1, 0), dead}, {a}), {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kRepair);
+  EXPECT_EQ(plan.actions[0].remove, (std::vector<std::int64_t>{2}));
+  EXPECT_TRUE(plan.actions[0].add.empty());
+  plan = make_plan(cluster({node("n1", 1, 0), node("n2", 1, 0), dead, node("n4", 1, 1)}, {a}), {});
+  EXPECT_EQ(plan.actions[0].add.size(), 1u);
+}
+
+TEST(Plan, LoweredMaximumShrinks) {
+  const Plan plan =
+      make_plan(cluster({node("n1", 4, 0)}, {running("a", 1, 2, {"n1", "n1", "n1", "n1"})}), {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].remove, (std::vector<std::int64_t>{2, 3}));
+}
+
+TEST(Plan, QueueLimitHolds) {
+  auto state = cluster({node("n1", 8, 8)}, {job("a", 2, 8)});
+  state.queues["default"].limit = 3;
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].add.size(), 3u);
+}
+
+// Random clusters: no node gets more than it has free, gangs are whole, limits and sizes hold,
+// every job has a verdict, and an equal state gives an equal plan.
+TEST(PlanProperty, InvariantsOnRandomClusters) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    std::vector<Node> nodes;
+    for (std::uint64_t i = 0; i < 1 + rng.below(6); ++i) {
+      nodes.push_back(node("n" + std::to_string(i), 4, static_cast<Gpus>(rng.below(5)),
+                           rng.chance(0.3) ? "B" : "A"));
+      nodes.back().schedulable = !rng.chance(0.1);
+    }
+    std::vector<Job> jobs;
+    for (std::uint64_t i = 0; i < rng.below(8); ++i) {
+      const Gpus min = 1 + static_cast<Gpus>(rng.below(4));
+      Job j = job("j" + std::to_string(i), min, min + static_cast<Gpus>(rng.below(5)));
+      j.priority = static_cast<std::int64_t>(rng.below(3));
+      j.queued_at = static_cast<double>(rng.below(10));
+      if (rng.chance(0.5)) {
+        j.started = true;
+        const Node& where = nodes[rng.below(nodes.size())];
+        for (Gpus g = 0; g < min; ++g) {
+          j.held.push_back({g, where.id, where.gpu_type, 1, rng.chance(0.1), rng.chance(0.1)});
+        }
+      }
+      jobs.push_back(std::move(j));
+    }
+    const ClusterState state = cluster(nodes, jobs);
+    const Plan plan = make_plan(state, {});
+    std::map<NodeId, Gpus> taken;
+    for (const Action& action : plan.actions) {
+      const auto it =
+          std::find_if(jobs.begin(), jobs.end(), [&](const Job& j) { return j.id == action.job; });
+      Gpus after = effective_gpus(*it);
+      std::set<std::string> types;
+      for (const Placement& p : action.add) {
+        taken[p.node] += p.gpus;
+        after += p.gpus;
+        types.insert(p.gpu_type);
+      }
+      EXPECT_LE(types.size(), 1u);
+      EXPECT_LE(after, std::max(it->max, effective_gpus(*it)));
+      if (action.kind == ActionKind::kStart) {
+        EXPECT_GE(after, it->min);
+      }
+    }
+    for (const Node& n : nodes) {
+      EXPECT_LE(taken[n.id], n.free.gpus);
+      if (!n.schedulable) {
+        EXPECT_EQ(taken[n.id], 0);
+      }
+    }
+    EXPECT_EQ(plan.verdicts.size(), jobs.size());
+    EXPECT_EQ(make_plan(state, {}).actions, plan.actions);
+  }
+}
+
+}  // namespace
+}  // namespace rubato::sched
