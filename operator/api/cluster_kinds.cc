@@ -1,0 +1,200 @@
+// Schemas of the three cluster-scoped kinds.
+#include "operator/api/scheduling_policy.h"
+#include "operator/api/schema_builder.h"
+#include "operator/api/throughput_profile.h"
+#include "operator/api/training_queue.h"
+
+namespace rubato::api {
+
+const ObjectSchema& QueueQuota::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<QueueQuota> s("QueueQuota", "Guarantee and limit for one GPU type.");
+    s.field("gpuType", &QueueQuota::gpu_type,
+            "Value of nvidia.com/gpu.product; `*`: all types together.")
+        .required()
+        .length(1, 63);
+    s.field("guaranteed", &QueueQuota::guaranteed, "GPUs that the queue can always get.")
+        .defaulted()
+        .at_least(0)
+        .at_most(1e6);
+    s.field("limit", &QueueQuota::limit, "GPUs that it never exceeds; unset: no limit.")
+        .at_least(0)
+        .at_most(1e6);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& QueueCell::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<QueueCell> s("QueueCell", "Whole pieces of the topology, guaranteed.");
+    s.field("gpuType", &QueueCell::gpu_type, "Value of nvidia.com/gpu.product.")
+        .required()
+        .length(1, 63);
+    s.field("level", &QueueCell::level, "Name of a topology level.").required().length(1, 63);
+    s.field("count", &QueueCell::count, "How many.").required().at_least(1).at_most(100000);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& TrainingQueueSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<TrainingQueueSpec> s("TrainingQueueSpec", "What the queue may use.");
+    s.field("weight", &TrainingQueueSpec::weight, "Share of what is left beyond the guarantees.")
+        .defaulted()
+        .more_than(0)
+        .at_most(1e6);
+    s.field("parent", &TrainingQueueSpec::parent, "Queue that this one is a part of; unset: none.")
+        .length(0, 63);
+    s.field("borrowing", &TrainingQueueSpec::borrowing,
+            "Whether it may use GPUs that others leave idle, until they want them back.")
+        .defaulted();
+    s.field("quotas", &TrainingQueueSpec::quotas, "Guarantees and limits, one per GPU type.")
+        .entries(0, 64)
+        .keyed_by({"gpuType"});
+    s.field("cells", &TrainingQueueSpec::cells, "Guaranteed pieces of the topology.")
+        .entries(0, 64);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& QueueUsage::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<QueueUsage> s("QueueUsage", "GPUs held of one type.");
+    s.field("gpuType", &QueueUsage::gpu_type, "The type.").required();
+    s.field("gpus", &QueueUsage::gpus, "How many.").required();
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& TrainingQueueStatus::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<TrainingQueueStatus> s("TrainingQueueStatus", "What the queue holds.");
+    s.field("pending", &TrainingQueueStatus::pending, "Jobs without GPUs.");
+    s.field("running", &TrainingQueueStatus::running, "Jobs with GPUs.");
+    s.field("gpus", &TrainingQueueStatus::gpus, "GPUs held.");
+    s.field("usage", &TrainingQueueStatus::usage, "GPUs held, by type.");
+    s.field("conditions", &TrainingQueueStatus::conditions, "All aspects of its state.")
+        .keyed_by({"type"});
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& RescaleBudget::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<RescaleBudget> s("RescaleBudget", "How much a round may disturb running jobs.");
+    s.field("perJobSeconds", &RescaleBudget::per_job_seconds,
+            "Least time between two planned rescales of one job.")
+        .defaulted()
+        .at_least(0)
+        .at_most(86400);
+    s.field("jobsPerRound", &RescaleBudget::jobs_per_round, "Most jobs that one round rescales.")
+        .defaulted()
+        .at_least(1)
+        .at_most(100000);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& SchedulingPolicySpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<SchedulingPolicySpec> s("SchedulingPolicySpec", "How the scheduler decides.");
+    s.field("policy", &SchedulingPolicySpec::policy,
+            "`marginalThroughput`: queues by priority then age, each job its minimum, the rest to "
+            "whoever gains the most speed.")
+        .defaulted();
+    s.field("parameters", &SchedulingPolicySpec::parameters, "Numbers of the policy, by name.")
+        .entries(0, 64);
+    s.field("roundSeconds", &SchedulingPolicySpec::round_seconds,
+            "Longest time between rounds; a change starts one at once.")
+        .defaulted()
+        .at_least(1)
+        .at_most(3600);
+    s.field("gangStartSeconds", &SchedulingPolicySpec::gang_start_seconds,
+            "All pods of a new gang must run within; else it gives its GPUs back and queues again.")
+        .defaulted()
+        .at_least(1)
+        .at_most(86400);
+    s.field("rescaleBudget", &SchedulingPolicySpec::rescale_budget, "Limits of disturbance.")
+        .defaulted();
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& SchedulingPolicyStatus::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<SchedulingPolicyStatus> s("SchedulingPolicyStatus", "What is in force.");
+    s.field("active", &SchedulingPolicyStatus::active, "The policy that the leader uses.");
+    s.field("observedGeneration", &SchedulingPolicyStatus::observed_generation,
+            "The metadata.generation that it has loaded.");
+    s.field("conditions", &SchedulingPolicyStatus::conditions, "All aspects of its state.")
+        .keyed_by({"type"});
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& ThroughputPoint::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<ThroughputPoint> s("ThroughputPoint", "One measurement.");
+    s.field("gpuType", &ThroughputPoint::gpu_type, "Value of nvidia.com/gpu.product.")
+        .required()
+        .length(1, 63);
+    s.field("gpus", &ThroughputPoint::gpus, "How many.").required().at_least(1).at_most(100000);
+    s.field("plan", &ThroughputPoint::plan, "Parallel plan, such as t1p1d4.").length(0, 63);
+    s.field("tokensPerSecond", &ThroughputPoint::tokens_per_second, "Mean speed.")
+        .required()
+        .at_least(0);
+    s.field("deviation", &ThroughputPoint::deviation, "Standard deviation of the speed.")
+        .at_least(0);
+    s.field("samples", &ThroughputPoint::samples, "Steps that were measured.").at_least(0);
+    s.field("measured", &ThroughputPoint::measured, "When.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& ThroughputProfileSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<ThroughputProfileSpec> s("ThroughputProfileSpec", "Measured speed of one model.");
+    s.field("model", &ThroughputProfileSpec::model, "Digest of model, batch shape and precision.")
+        .required()
+        .length(1, 253);
+    s.field("sequenceLength", &ThroughputProfileSpec::sequence_length, "Tokens of a sequence.")
+        .at_least(0);
+    s.field("points", &ThroughputProfileSpec::points, "The measurements.").entries(0, 1024);
+    return s.build();
+  }();
+  return schema;
+}
+
+Result<TrainingQueue> decode_training_queue(const json::Value& object) {
+  TrainingQueue queue;
+  queue.meta = decode_meta(object);
+  TRY(queue.spec, decode<TrainingQueueSpec>(object["spec"], "spec"));
+  TRY(queue.status, decode<TrainingQueueStatus>(object["status"], "status"));
+  return queue;
+}
+
+Result<SchedulingPolicy> decode_scheduling_policy(const json::Value& object) {
+  SchedulingPolicy policy;
+  policy.meta = decode_meta(object);
+  TRY(policy.spec, decode<SchedulingPolicySpec>(object["spec"], "spec"));
+  TRY(policy.status, decode<SchedulingPolicyStatus>(object["status"], "status"));
+  return policy;
+}
+
+Result<ThroughputProfile> decode_throughput_profile(const json::Value& object) {
+  ThroughputProfile profile;
+  profile.meta = decode_meta(object);
+  TRY(profile.spec, decode<ThroughputProfileSpec>(object["spec"], "spec"));
+  return profile;
+}
+
+}  // namespace rubato::api

@@ -1,0 +1,78 @@
+#include "operator/api/conditions.h"
+
+#include "operator/api/schema_builder.h"
+
+#include <algorithm>
+
+namespace rubato::api {
+
+const ObjectSchema& Condition::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Condition> s("Condition", "One aspect of the object's state.");
+    s.field("type", &Condition::type, "What the condition is about.").required().length(1, 63);
+    s.field("status", &Condition::status, "Whether it holds.").required();
+    s.field("reason", &Condition::reason, "Why, as one CamelCase word.").required().length(1, 128);
+    s.field("message", &Condition::message, "Why, as a sentence that says what would help.")
+        .length(0, 32768);
+    s.field("lastTransitionTime", &Condition::last_transition_time, "When the status last changed.")
+        .required();
+    s.field("observedGeneration", &Condition::observed_generation,
+            "The metadata.generation that was seen.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const Condition* find_condition(const std::vector<Condition>& conditions, std::string_view type) {
+  for (const Condition& candidate : conditions)
+    if (candidate.type == type) return &candidate;
+  return nullptr;
+}
+
+bool is_true(const std::vector<Condition>& conditions, std::string_view type) {
+  const Condition* found = find_condition(conditions, type);
+  return found != nullptr && found->status == ConditionStatus::kTrue;
+}
+
+bool set_condition(std::vector<Condition>& conditions, Condition wanted, WallTime now) {
+  const WallTime second = std::chrono::floor<std::chrono::seconds>(now);
+  const auto held = std::find_if(conditions.begin(), conditions.end(),
+                                 [&](const Condition& c) { return c.type == wanted.type; });
+  if (held == conditions.end()) {
+    wanted.last_transition_time = second;
+    conditions.push_back(std::move(wanted));
+    return true;
+  }
+  held->observed_generation = std::max(held->observed_generation, wanted.observed_generation);
+  if (held->status == wanted.status && held->reason == wanted.reason &&
+      held->message == wanted.message)
+    return false;
+  if (held->status != wanted.status) held->last_transition_time = second;
+  held->status = wanted.status;
+  held->reason = std::move(wanted.reason);
+  held->message = std::move(wanted.message);
+  return true;
+}
+
+std::string_view state_of(const std::vector<Condition>& conditions) {
+  const auto holds = [&](std::string_view type) { return is_true(conditions, type); };
+  if (holds(condition::kFailed)) return "Failed";
+  if (holds(condition::kComplete)) return "Complete";
+  if (holds(condition::kSuspended)) return "Suspended";
+  const Condition* running = find_condition(conditions, condition::kRunning);
+  if (running != nullptr && running->status != ConditionStatus::kTrue &&
+      running->reason == reason::kParked)
+    return "Parked";
+  if (holds(condition::kRecovering)) return "Recovering";
+  if (holds(condition::kRescaling)) return "Rescaling";
+  if (holds(condition::kRunning)) return "Running";
+  if (holds(condition::kAllocated)) return "Starting";
+  if (holds(condition::kQueued)) return "Queued";
+  return "Pending";
+}
+
+bool is_finished(const std::vector<Condition>& conditions) {
+  return is_true(conditions, condition::kComplete) || is_true(conditions, condition::kFailed);
+}
+
+}  // namespace rubato::api

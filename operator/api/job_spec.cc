@@ -1,0 +1,196 @@
+#include "operator/api/job_spec.h"
+
+#include "operator/api/schema_builder.h"
+
+namespace rubato::api {
+
+namespace {
+constexpr double kMaxGpus = 100000;        // what one plan may hold (DESIGN: a round at 100 000)
+constexpr double kMaxSteps = 1e12;         // keeps step × anything within int64
+constexpr double kMaxSeconds = 315360000;  // ten years
+constexpr int kMaxPath = 1024;
+}  // namespace
+
+const ObjectSchema& GpusSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<GpusSpec> s("GpusSpec",
+                              "How many GPUs the job may hold. It moves within [min, max] while it "
+                              "trains; min equal to max is a rigid job.");
+    s.field("min", &GpusSpec::min, "Fewest GPUs the job trains with; below, it is parked.")
+        .required()
+        .at_least(1)
+        .at_most(kMaxGpus);
+    s.field("max", &GpusSpec::max,
+            "Most GPUs the job may hold; `kubectl scale --replicas` sets it. At most "
+            "batch.global / batch.micro.")
+        .required()
+        .at_least(1)
+        .at_most(kMaxGpus);
+    s.field("perPod", &GpusSpec::per_pod,
+            "GPUs of one pod: they come and go together. Divides min and max.")
+        .defaulted()
+        .immutable()
+        .at_least(1)
+        .at_most(1024);
+    s.field("shape", &GpusSpec::shape,
+            "Which counts are allowed: `any` multiple of perPod, `powersOfTwo`, or `wholeNodes`.")
+        .defaulted();
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& AcceleratorsSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<AcceleratorsSpec> s("AcceleratorsSpec", "Which GPU types the job may use.");
+    s.field("allow", &AcceleratorsSpec::allow,
+            "Values of the node label nvidia.com/gpu.product; any type when empty.")
+        .immutable()
+        .entries(0, 32)
+        .each_length(1, 63);
+    s.field("mix", &AcceleratorsSpec::mix, "Whether the job may hold several types at once.")
+        .defaulted()
+        .immutable();
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& TopologySpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<TopologySpec> s("TopologySpec", "How close together the GPUs must be.");
+    s.field("level", &TopologySpec::level,
+            "Name of a level from the operator's configuration, such as rack.")
+        .required()
+        .length(1, 63);
+    s.field("mode", &TopologySpec::mode,
+            "`required` waits for GPUs within one domain of the level; `preferred` does not.")
+        .defaulted();
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& ObjectiveSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<ObjectiveSpec> s("ObjectiveSpec", "What the job is worth to the scheduler.");
+    s.field("weight", &ObjectiveSpec::weight, "Share against jobs of the same queue and priority.")
+        .defaulted()
+        .more_than(0)
+        .at_most(1e6);
+    s.field("deadline", &ObjectiveSpec::deadline,
+            "When the job should be done, as RFC 3339, such as 2026-12-01T08:00:00Z. A wish for "
+            "the scheduler; activeDeadlineSeconds is the limit that ends a job.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& StopSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<StopSpec> s("StopSpec", "When training is done.");
+    s.field("steps", &StopSpec::steps, "Optimizer steps.")
+        .required()
+        .at_least(1)
+        .at_most(kMaxSteps);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& CheckpointSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<CheckpointSpec> s("CheckpointSpec", "Checkpoints, as safetensors.");
+    s.field("every", &CheckpointSpec::every, "Steps between checkpoints.")
+        .defaulted()
+        .at_least(1)
+        .at_most(kMaxSteps);
+    s.field("path", &CheckpointSpec::path,
+            "Folder as the worker pod sees it, on storage that all nodes share. Empty: none; a "
+            "suspended job then starts again from step 0.")
+        .length(0, kMaxPath)
+        .pattern("^(/.*)?$");
+    s.field("keep", &CheckpointSpec::keep, "How many complete checkpoints stay.")
+        .defaulted()
+        .at_least(1)
+        .at_most(1000);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& FaultToleranceSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<FaultToleranceSpec> s("FaultToleranceSpec", "What the job survives.");
+    s.field("tolerate", &FaultToleranceSpec::tolerate,
+            "Simultaneous losses of pods that must not cost a return to a checkpoint.")
+        .defaulted()
+        .at_least(0)
+        .at_most(64);
+    s.field("maxRestarts", &FaultToleranceSpec::max_restarts,
+            "Failures of the job's own making before it is Failed. Lost nodes, preemption and "
+            "rejection by a kubelet do not count.")
+        .defaulted()
+        .at_least(0)
+        .at_most(1e6);
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& TrainingJobSpec::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<TrainingJobSpec> s("TrainingJobSpec", "What the job is and what it may use.");
+    s.field("queue", &TrainingJobSpec::queue, "TrainingQueue that the job belongs to.")
+        .defaulted()
+        .length(1, 63);
+    s.field("priorityClassName", &TrainingJobSpec::priority_class_name,
+            "Kubernetes PriorityClass; jobs of higher priority are placed first.")
+        .length(0, 253);
+    s.field("suspend", &TrainingJobSpec::suspend,
+            "True: checkpoint, release all GPUs and wait. False again: go on.")
+        .defaulted();
+    s.field("gpus", &TrainingJobSpec::gpus, "How many GPUs.").required();
+    s.field("accelerators", &TrainingJobSpec::accelerators, "Which GPU types.").defaulted();
+    s.field("topology", &TrainingJobSpec::topology, "How close together.").immutable();
+    s.field("objective", &TrainingJobSpec::objective, "Weight and wished end.").defaulted();
+    s.field("runtime", &TrainingJobSpec::runtime,
+            "`builtin`: Rubato's own trainer, described by `training`. `torchrun`: an elastic "
+            "PyTorch script. `command`: whatever the template runs.")
+        .defaulted()
+        .immutable();
+    s.field("training", &TrainingJobSpec::training, "What the builtin runtime trains.");
+    s.field("faultTolerance", &TrainingJobSpec::fault_tolerance, "What the job survives.")
+        .defaulted()
+        .immutable();
+    s.field("parkSeconds", &TrainingJobSpec::park_seconds,
+            "How long a job that fell below gpus.min holds its state in memory before it "
+            "checkpoints, releases its GPUs and queues again.")
+        .defaulted()
+        .at_least(0)
+        .at_most(kMaxSeconds);
+    s.field("gracePeriodSeconds", &TrainingJobSpec::grace_period_seconds,
+            "Time for the last checkpoint when the job is suspended, preempted or deleted.")
+        .defaulted()
+        .immutable()
+        .at_least(0)
+        .at_most(86400);
+    s.field("activeDeadlineSeconds", &TrainingJobSpec::active_deadline_seconds,
+            "Longest time from start or resume; then the job is Failed (DeadlineExceeded).")
+        .at_least(1)
+        .at_most(kMaxSeconds);
+    s.field("ttlSecondsAfterFinished", &TrainingJobSpec::ttl_seconds_after_finished,
+            "The job is deleted so long after its end; unset: never.")
+        .at_least(0)
+        .at_most(kMaxSeconds);
+    s.field("template", &TrainingJobSpec::pod_template,
+            "PodTemplateSpec of the worker pods: image, command, volumes, tolerations. The "
+            "operator adds GPUs, node, environment and identity.")
+        .required()
+        .immutable();
+    return s.build();
+  }();
+  return schema;
+}
+
+}  // namespace rubato::api

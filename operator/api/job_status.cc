@@ -1,0 +1,212 @@
+#include "operator/api/job_status.h"
+
+#include "operator/api/schema_builder.h"
+#include "operator/api/training_job.h"
+
+namespace rubato::api {
+
+const ObjectSchema& Display::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Display> s("Display", "Preformatted for the columns of kubectl get.");
+    s.field("gpus", &Display::gpus, "Now / min-max.");
+    s.field("type", &Display::type, "GPU type, or `mixed`.");
+    s.field("progress", &Display::progress, "Part of the steps that is done.");
+    s.field("loss", &Display::loss, "Of the last step.");
+    s.field("tokensPerSecond", &Display::tokens_per_second, "Present speed.");
+    s.field("goodput", &Display::goodput, "Useful part of the GPU time held.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& AllocatedPod::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<AllocatedPod> s("AllocatedPod", "A pod of the decision.");
+    s.field("name", &AllocatedPod::name, "Its name.").required();
+    s.field("ordinal", &AllocatedPod::ordinal, "Its number; never used again.").required();
+    s.field("node", &AllocatedPod::node, "Where it is bound.").required();
+    s.field("gpuType", &AllocatedPod::gpu_type, "GPU type of the node.");
+    s.field("gpus", &AllocatedPod::gpus, "How many it holds.").required();
+    s.field("role", &AllocatedPod::role, "Its part in the plan; unset: worker.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Allocation::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Allocation> s("Allocation", "The scheduler's durable decision.");
+    s.field("epoch", &Allocation::epoch, "Grows with every decision.").required();
+    s.field("leaderTransition", &Allocation::leader_transition,
+            "leaseTransitions of the operator that wrote it.");
+    s.field("nextOrdinal", &Allocation::next_ordinal, "First ordinal not yet used.").required();
+    s.field("gpus", &Allocation::gpus, "Sum over the pods.").required();
+    s.field("pods", &Allocation::pods, "The pods that should exist.").required();
+    s.field("since", &Allocation::since, "When it was decided.");
+    s.field("reason", &Allocation::reason, "Why this and not another.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& MembershipMember::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<MembershipMember> s("MembershipMember", "A worker of the generation.");
+    s.field("pod", &MembershipMember::pod, "Its pod.").required();
+    s.field("podUID", &MembershipMember::pod_uid, "The pod's uid.").required();
+    s.field("node", &MembershipMember::node, "Its node.").required();
+    s.field("slot", &MembershipMember::slot, "Which worker of the pod.").required();
+    s.field("incarnation", &MembershipMember::incarnation, "How often it was started.").required();
+    s.field("gpuType", &MembershipMember::gpu_type, "GPU type of the node.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Membership::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Membership> s("Membership",
+                                "Who trains together; the coordinator's record, written by "
+                                "compare-and-swap.");
+    s.field("generation", &Membership::generation, "Grows with every change.").required();
+    s.field("leader", &Membership::leader, "leaseTransitions of the operator that may write.")
+        .required();
+    s.field("phase", &Membership::phase, "How far the change is.").required();
+    s.field("members", &Membership::members, "The workers, in order of rank.").required();
+    s.field("seq", &Membership::seq, "Writes within the generation.").required();
+    s.field("step", &Membership::step, "Last committed step known at the time.").required();
+    s.field("fingerprint", &Membership::fingerprint, "Of the numerics; joiners must equal it.");
+    s.field("planDigest", &Membership::plan_digest, "Of the parallel plan.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Progress::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Progress> s("Progress", "How far training is.");
+    s.field("step", &Progress::step, "Last committed step.");
+    s.field("steps", &Progress::steps, "Steps in all.");
+    s.field("tokens", &Progress::tokens, "Tokens learned from.");
+    s.field("loss", &Progress::loss, "Mean per token at the step.");
+    s.field("validationLoss", &Progress::validation_loss, "At the last evaluation.");
+    s.field("percentage", &Progress::percentage, "100 × step / steps.");
+    s.field("estimatedRemainingSeconds", &Progress::estimated_remaining_seconds,
+            "At the present speed.");
+    s.field("checkpointStep", &Progress::checkpoint_step, "Newest complete checkpoint; 0: none.");
+    s.field("recomputedSteps", &Progress::recomputed_steps,
+            "Steps done again after a return to a checkpoint.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& TypePerformance::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<TypePerformance> s("TypePerformance", "Measured speed on one GPU type.");
+    s.field("gpuType", &TypePerformance::gpu_type, "The type.").required();
+    s.field("gpus", &TypePerformance::gpus, "How many of it.").required();
+    s.field("tokensPerSecond", &TypePerformance::tokens_per_second, "Of all of them.").required();
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Performance::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Performance> s("Performance", "How fast, and how well used.");
+    s.field("tokensPerSecond", &Performance::tokens_per_second, "Present speed.");
+    s.field("goodput", &Performance::goodput, "Useful part of the GPU time held, 0 to 1.");
+    s.field("mfu", &Performance::mfu, "Model FLOP utilisation, 0 to 1.");
+    s.field("gradientNoiseScale", &Performance::gradient_noise_scale,
+            "Batch size at which noise equals signal, in sequences.");
+    s.field("byType", &Performance::by_type, "By GPU type.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Rescale::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Rescale> s("Rescale", "One change of the number of workers.");
+    s.field("reason", &Rescale::reason, "Why.");
+    s.field("from", &Rescale::from, "GPUs before.");
+    s.field("to", &Rescale::to, "GPUs after.");
+    s.field("stallSeconds", &Rescale::stall_seconds, "How long training stood still.");
+    s.field("gain", &Rescale::gain, "Speed after / before.");
+    s.field("time", &Rescale::time, "When.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Rescales::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Rescales> s("Rescales", "Changes of the number of workers.");
+    s.field("count", &Rescales::count, "How many so far.");
+    s.field("last", &Rescales::last, "The last one.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& LostGpuSeconds::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<LostGpuSeconds> s("LostGPUSeconds", "GPU time that trained nothing, by cause.");
+    s.field("queue", &LostGpuSeconds::queue, "Waiting for the rest of the gang.");
+    s.field("rescale", &LostGpuSeconds::rescale, "Planned changes.");
+    s.field("failure", &LostGpuSeconds::failure, "Unplanned ones, with the work done again.");
+    s.field("straggler", &LostGpuSeconds::straggler, "Waiting for the slowest.");
+    s.field("checkpoint", &LostGpuSeconds::checkpoint, "Writing and reading checkpoints.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& Restarts::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<Restarts> s("Restarts", "Pods and workers that were started again.");
+    s.field("count", &Restarts::count, "Of the job's own making; against maxRestarts.");
+    s.field("infrastructure", &Restarts::infrastructure, "Not charged to the job.");
+    return s.build();
+  }();
+  return schema;
+}
+
+const ObjectSchema& TrainingJobStatus::schema() {
+  static const ObjectSchema schema = [] {
+    SchemaBuilder<TrainingJobStatus> s("TrainingJobStatus", "How the job stands.");
+    s.field("state", &TrainingJobStatus::state, "One word, derived from the conditions.");
+    s.field("reason", &TrainingJobStatus::reason, "Why it is in this state, in one word.");
+    s.field("observedGeneration", &TrainingJobStatus::observed_generation,
+            "The metadata.generation that the operator has acted on.");
+    s.field("display", &TrainingJobStatus::display, "For kubectl get.");
+    s.field("conditions", &TrainingJobStatus::conditions, "All aspects of its state.")
+        .keyed_by({"type"});
+    s.field("allocation", &TrainingJobStatus::allocation, "What the scheduler decided.");
+    s.field("membership", &TrainingJobStatus::membership, "Who trains together.");
+    s.field("progress", &TrainingJobStatus::progress, "How far.");
+    s.field("performance", &TrainingJobStatus::performance, "How fast.");
+    s.field("rescales", &TrainingJobStatus::rescales, "Changes of the number of workers.");
+    s.field("lostGPUSeconds", &TrainingJobStatus::lost_gpu_seconds,
+            "GPU time that trained nothing.");
+    s.field("restarts", &TrainingJobStatus::restarts, "Pods and workers started again.");
+    s.field("startTime", &TrainingJobStatus::start_time, "First step, or first after resume.");
+    s.field("completionTime", &TrainingJobStatus::completion_time, "Complete or Failed.");
+    s.field("parkedSince", &TrainingJobStatus::parked_since, "Below gpus.min since.");
+    s.field("replicas", &TrainingJobStatus::replicas, "GPUs held; for the scale subresource.");
+    s.field("selector", &TrainingJobStatus::selector, "Label selector of the worker pods.");
+    return s.build();
+  }();
+  return schema;
+}
+
+Result<TrainingJob> decode_training_job(const json::Value& object) {
+  TrainingJob job;
+  job.meta = decode_meta(object);
+  TRY(job.spec, decode<TrainingJobSpec>(object["spec"], "spec"));
+  TRY(job.status, decode<TrainingJobStatus>(object["status"], "status"));
+  return job;
+}
+
+}  // namespace rubato::api

@@ -1,0 +1,182 @@
+// TrainingJobStatus: what the operator says about a job. Several controllers write it, each its own
+// part, always by patch: `allocation` by the scheduler loop (JSON patch that tests its epoch),
+// `membership` by the coordinator (tests generation and leader), the rest by the job controller.
+// Plain values.
+#pragma once
+
+#include "common/clock.h"
+#include "operator/api/conditions.h"
+#include "operator/api/schema.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rubato::api {
+
+// Preformatted for the columns of `kubectl get`; the job controller fills it in.
+struct Display {
+  std::string gpus;               // "12/2-64": now / min-max
+  std::string type;               // "NVIDIA-H100-80GB-HBM3", or "mixed"
+  std::string progress;           // "41%"
+  std::string loss;               // "3.18"
+  std::string tokens_per_second;  // "412k"
+  std::string goodput;            // "0.93"
+
+  static const ObjectSchema& schema();
+  bool operator==(const Display&) const = default;
+};
+
+// One pod of the durable decision. Its name is pod_name(job, ordinal).
+struct AllocatedPod {
+  std::string name;
+  std::int64_t ordinal = 0;
+  std::string node;
+  std::string gpu_type;
+  std::int32_t gpus = 0;
+  std::string role;  // empty: worker
+
+  static const ObjectSchema& schema();
+  bool operator==(const AllocatedPod&) const = default;
+};
+
+// The durable decision: which pods, on which nodes. Replaced whole.
+struct Allocation {
+  std::int64_t epoch = 0;                         // grows with every decision
+  std::optional<std::int64_t> leader_transition;  // Lease.spec.leaseTransitions of the writer
+  std::int64_t next_ordinal = 0;                  // pod ordinals are never reused
+  std::int32_t gpus = 0;
+  std::vector<AllocatedPod> pods;
+  std::optional<WallTime> since;
+  std::string reason;  // why this and not another
+
+  static const ObjectSchema& schema();
+  bool operator==(const Allocation&) const = default;
+};
+
+struct MembershipMember {
+  std::string pod;
+  std::string pod_uid;
+  std::string node;
+  std::int32_t slot = 0;         // which worker of the pod
+  std::int64_t incarnation = 0;  // how often it was started
+  std::string gpu_type;
+
+  static const ObjectSchema& schema();
+  bool operator==(const MembershipMember&) const = default;
+};
+
+// The coordinator's record, written by compare-and-swap.
+struct Membership {
+  std::int64_t generation = 0;
+  std::int64_t leader = 0;  // leaseTransitions of the operator that may write
+  std::string phase;        // rubato::coordinator names them
+  std::vector<MembershipMember> members;
+  std::int64_t seq = 0;     // writes within this generation
+  std::int64_t step = 0;    // last committed step known when written
+  std::string fingerprint;  // of numerics, hex; set by the first generation
+  std::string plan_digest;  // of the plan for this generation, hex
+
+  static const ObjectSchema& schema();
+  bool operator==(const Membership&) const = default;
+};
+
+struct Progress {
+  std::int64_t step = 0;
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;
+  std::optional<double> loss;
+  std::optional<double> validation_loss;
+  std::int32_t percentage = 0;
+  std::optional<std::int64_t> estimated_remaining_seconds;
+  std::int64_t checkpoint_step = 0;   // newest complete checkpoint; 0: none
+  std::int64_t recomputed_steps = 0;  // steps done again after going back to a checkpoint
+
+  static const ObjectSchema& schema();
+  bool operator==(const Progress&) const = default;
+};
+
+struct TypePerformance {
+  std::string gpu_type;
+  std::int32_t gpus = 0;
+  double tokens_per_second = 0;
+
+  static const ObjectSchema& schema();
+  bool operator==(const TypePerformance&) const = default;
+};
+
+struct Performance {
+  double tokens_per_second = 0;
+  std::optional<double> goodput;  // useful part of the GPU time held, 0..1
+  std::optional<double> mfu;      // model FLOP utilisation, 0..1
+  std::optional<double> gradient_noise_scale;
+  std::vector<TypePerformance> by_type;
+
+  static const ObjectSchema& schema();
+  bool operator==(const Performance&) const = default;
+};
+
+struct Rescale {
+  std::string reason;
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  double stall_seconds = 0;    // running workers waited so long
+  std::optional<double> gain;  // speed after / before
+  std::optional<WallTime> time;
+
+  static const ObjectSchema& schema();
+  bool operator==(const Rescale&) const = default;
+};
+
+struct Rescales {
+  std::int64_t count = 0;
+  std::optional<Rescale> last;
+
+  static const ObjectSchema& schema();
+  bool operator==(const Rescales&) const = default;
+};
+
+struct LostGpuSeconds {
+  double queue = 0;
+  double rescale = 0;
+  double failure = 0;
+  double straggler = 0;
+  double checkpoint = 0;
+
+  static const ObjectSchema& schema();
+  bool operator==(const LostGpuSeconds&) const = default;
+};
+
+struct Restarts {
+  std::int32_t count = 0;           // charged to faultTolerance.maxRestarts
+  std::int32_t infrastructure = 0;  // not charged
+
+  static const ObjectSchema& schema();
+  bool operator==(const Restarts&) const = default;
+};
+
+struct TrainingJobStatus {
+  std::string state;   // state_of(conditions)
+  std::string reason;  // of the condition that gave the state
+  std::optional<std::int64_t> observed_generation;
+  std::optional<Display> display;
+  std::vector<Condition> conditions;
+  std::optional<Allocation> allocation;
+  std::optional<Membership> membership;
+  std::optional<Progress> progress;
+  std::optional<Performance> performance;
+  std::optional<Rescales> rescales;
+  std::optional<LostGpuSeconds> lost_gpu_seconds;
+  std::optional<Restarts> restarts;
+  std::optional<WallTime> start_time;
+  std::optional<WallTime> completion_time;
+  std::optional<WallTime> parked_since;
+  std::int32_t replicas = 0;  // GPUs held now, for the scale subresource
+  std::string selector;       // of the worker pods, for the scale subresource
+
+  static const ObjectSchema& schema();
+  bool operator==(const TrainingJobStatus&) const = default;
+};
+
+}  // namespace rubato::api
