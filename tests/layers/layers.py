@@ -32,8 +32,8 @@ def read_law(text):
 
 
 def folder_of(path, law):
-    """The longest folder of the law that holds the file, or None."""
-    parts = path.split("/")[:-1]
+    """The line of the law for a file: its own, or that of the longest folder that holds it, or None."""
+    parts = path.split("/")
     for length in range(len(parts), 0, -1):
         folder = "/".join(parts[:length])
         if folder in law:

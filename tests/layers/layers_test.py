@@ -52,6 +52,14 @@ class Layers(unittest.TestCase):
         wrong = self.check({"common/a.cc": '#include "a.h"\n', "common/a.h": ""})
         self.assertEqual(wrong, ['common/a.cc:1: write it from the root: "common/a.h"'])
 
+    def test_a_line_may_stand_for_one_file(self):
+        law = ("common:\nscheduler/plan.h: common\nscheduler/low: common scheduler/plan.h\n"
+               "scheduler: common scheduler\n")
+        wrong = self.check({"scheduler/low/x.cc": '#include "scheduler/plan.h"\n#include "scheduler/run.h"\n',
+                            "scheduler/plan.h": '#include "scheduler/low/x.h"\n'}, law)
+        self.assertEqual(wrong, ["scheduler/low/x.cc:2: scheduler/low may not include scheduler",
+                                 "scheduler/plan.h:1: scheduler/plan.h may not include scheduler/low"])
+
     def test_protobuf_imports_count_too(self):
         wrong = self.check({"common/a.proto": 'import "operator/kube/b.proto";\n'})
         self.assertEqual(wrong, ["common/a.proto:1: common may not include operator/kube"])
