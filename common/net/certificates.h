@@ -16,11 +16,11 @@ struct KeyPair {
 };
 
 struct CertificateRequest {
-  std::string common_name;
-  std::vector<std::string> dns_names;
-  std::vector<std::string> ip_addresses;
-  WallTime not_before;
-  WallTime not_after;
+  std::string common_name = {};
+  std::vector<std::string> dns_names = {};
+  std::vector<std::string> ip_addresses = {};
+  WallTime not_before = {};
+  WallTime not_after = {};
   bool server = true;
   bool client = true;
 };

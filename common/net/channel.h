@@ -25,12 +25,13 @@ std::string to_string(const Endpoint& endpoint);  // "127.0.0.1:4430", "[::1]:44
 Result<Endpoint> parse_endpoint(std::string_view text);
 
 // PEM texts, not file names. A side with `certificate` presents it; a side with `authority`
-// demands a peer certificate signed by it. `peer_name`: the DNS or IP SAN the peer must carry.
+// demands a peer certificate signed by it. `peer_name`: the DNS or IP SAN the peer must carry; a
+// dial without one demands the host it dials, a listener without one takes any name.
 struct TlsConfig {
-  std::string certificate;
-  std::string private_key;
-  std::string authority;
-  std::string peer_name;
+  std::string certificate = {};
+  std::string private_key = {};
+  std::string authority = {};
+  std::string peer_name = {};
   bool require_peer_certificate = false;  // for listeners
 };
 

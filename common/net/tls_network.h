@@ -1,6 +1,11 @@
 // The production Network: TLS 1.3 over TCP with Boost.Asio, one I/O thread per network.
 // TCP_NODELAY, keep-alive and TCP_USER_TIMEOUT are set; a handshake has kHandshakeLimit. Peers are
-// verified as TlsConfig says; a dial without `authority` is refused.
+// verified as TlsConfig says; a dial without `authority` is refused (kInvalid). A peer certificate
+// that we refuse is kDenied from dial(). When the other side refuses ours, TLS 1.3 tells us only
+// after dial() has returned: the first receive() fails.
+//
+// close() sends what is queued and says farewell within a second, in the background. Sockets are
+// not inherited by child processes. Channels may outlive the network; they are closed then.
 #pragma once
 
 #include "common/executor.h"

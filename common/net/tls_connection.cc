@@ -1,0 +1,304 @@
+#include "common/net/tls_connection.h"
+
+#include "common/net/tls_network.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+
+namespace rubato::net {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::size_t kHeader = 4;
+// Small frames go out together, as few TLS records; a batch never splits a frame.
+constexpr std::size_t kBatchBytes = 128 * 1024;
+constexpr std::size_t kKeepCapacity = 1u << 20;  // above, a buffer's memory is given back
+
+// Silence of the network is told to the layers above by their own heartbeats (within 3 s); these
+// only make sure that a dead connection's socket does not live on for the kernel's 15 minutes. A
+// peer that does not read for kUserTimeout while we have something to send is cut off as well.
+constexpr int kUserTimeoutMs = 20'000;
+constexpr int kKeepIdleS = 10;
+constexpr int kKeepIntervalS = 3;
+constexpr int kKeepCount = 3;
+
+void put_header(std::string& out, std::size_t size) {
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((size >> shift) & 0xff);
+}
+
+std::size_t get_header(std::string_view bytes) {
+  std::size_t size = 0;
+  for (std::size_t i = 0; i < kHeader; ++i) {
+    size = size << 8 | static_cast<unsigned char>(bytes[i]);
+  }
+  return size;
+}
+
+Error closed_error(const std::string& why) { return {Code::kUnavailable, "channel: " + why}; }
+
+}  // namespace
+
+void Io::remember(const std::shared_ptr<TlsConnection>& connection) {
+  if (connections.size() >= prune_at) {
+    std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+    prune_at = 2 * connections.size() + 64;
+  }
+  connections.push_back(connection);
+}
+
+TlsConnection::TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context,
+                             TlsRole role)
+    : io_(std::move(io)),
+      context_(std::move(context)),
+      role_(role),
+      stream_(io_->context, *context_),
+      timer_(io_->context),
+      readable_(io_->executor.make_condition()),
+      writable_(io_->executor.make_condition()) {}
+
+void TlsConnection::set_options() {
+  ErrorCode ignored;  // a socket that refuses an option fails soon enough by itself
+  socket().set_option(Tcp::no_delay(true), ignored);
+  socket().set_option(asio::socket_base::keep_alive(true), ignored);
+  const int fd = socket().native_handle();
+  const auto set = [&](int option, int value) {
+    ::setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
+  };
+  set(TCP_USER_TIMEOUT, kUserTimeoutMs);
+  set(TCP_KEEPIDLE, kKeepIdleS);
+  set(TCP_KEEPINTVL, kKeepIntervalS);
+  set(TCP_KEEPCNT, kKeepCount);
+  // A child process that inherits the socket would keep the connection alive after our death.
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  const auto remote = socket().remote_endpoint(ignored);
+  peer_ = {remote.address().to_string(ignored), remote.port()};
+}
+
+void TlsConnection::handshake(const std::string& peer_name, std::function<void(Status)> done) {
+  set_options();
+  SSL* ssl = stream_.native_handle();
+  if (!peer_name.empty()) {
+    if (Status named = demand_peer_name(ssl, peer_name, role_); !named.ok()) {
+      fail(named.error());
+      done(named);
+      return;
+    }
+  }
+  timer_.expires_after(kHandshakeLimit);
+  timer_.async_wait([self = shared_from_this()](const ErrorCode& code) {
+    if (!code) self->fail(Error(Code::kTimeout, "TLS handshake: time limit"));
+  });
+  const auto side =
+      role_ == TlsRole::kServer ? asio::ssl::stream_base::server : asio::ssl::stream_base::client;
+  stream_.async_handshake(
+      side, [self = shared_from_this(), done = std::move(done)](const ErrorCode& code) {
+        self->timer_.cancel();
+        if (self->gone_) {  // only the I/O thread writes it
+          done(closed_error(self->why_));
+        } else if (code) {
+          const Error error = handshake_error(self->stream_.native_handle(), code);
+          self->fail(error);
+          done(error);
+        } else {
+          done(ok());
+        }
+      });
+}
+
+void TlsConnection::start_reading() {
+  if (!gone_ && !lingering_) read();
+}
+
+void TlsConnection::fail(const Error& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_) return;
+    gone_ = true;
+    why_ = why.what();
+    outbox_.clear();
+    outbox_bytes_ = 0;
+  }
+  readable_->notify_all();
+  writable_->notify_all();
+  timer_.cancel();
+  ErrorCode ignored;
+  socket().close(ignored);  // pending handlers end with operation_aborted
+}
+
+void TlsConnection::network_gone() {
+  if (!lingering_) fail(Error(Code::kCancelled, "the network was closed"));
+}
+
+void TlsConnection::read() {
+  stream_.async_read_some(asio::buffer(chunk_),
+                          [self = shared_from_this()](const ErrorCode& code, std::size_t count) {
+                            self->on_read(code, count);
+                          });
+}
+
+void TlsConnection::on_read(const ErrorCode& code, std::size_t count) {
+  if (gone_) return;
+  if (code) {
+    const bool end = code == asio::error::eof || code == asio::ssl::error::stream_truncated;
+    fail(closed_error(end ? "the peer closed" : code.message()));
+    return;
+  }
+  if (lingering_) {
+    read();  // nobody wants it, but an unread byte would turn our farewell into a reset
+    return;
+  }
+  std::deque<std::string> frames;
+  const bool well_formed = take_frames({chunk_.data(), count}, frames);
+  bool pause = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::string& frame : frames) {
+      if (closing_) break;
+      inbox_bytes_ += frame.size() + kHeader;
+      inbox_.push_back(std::move(frame));
+    }
+    pause = inbox_bytes_ >= kReceiveQueueBytes;
+    paused_ = pause;
+  }
+  if (!frames.empty()) readable_->notify_all();
+  if (!well_formed) {
+    fail(closed_error("the peer sent a frame beyond the limit"));
+  } else if (!pause) {
+    read();
+  }
+}
+
+bool TlsConnection::take_frames(std::string_view bytes, std::deque<std::string>& frames) {
+  while (!bytes.empty()) {
+    if (partial_.size() < kHeader) {
+      const std::size_t part = std::min(kHeader - partial_.size(), bytes.size());
+      partial_.append(bytes, 0, part);
+      bytes.remove_prefix(part);
+      if (partial_.size() < kHeader) return true;
+    }
+    const std::size_t size = get_header(partial_);
+    if (size > kMaxFrame) return false;
+    // Grows with what arrives, so a header alone costs the peer's bytes, not our memory.
+    const std::size_t part = std::min(size - (partial_.size() - kHeader), bytes.size());
+    partial_.append(bytes, 0, part);
+    bytes.remove_prefix(part);
+    if (partial_.size() < kHeader + size) return true;
+    frames.push_back(partial_.substr(kHeader));
+    partial_.clear();
+    if (partial_.capacity() > kKeepCapacity) partial_.shrink_to_fit();
+  }
+  return true;
+}
+
+// Writes what is queued, one batch at a time; ends the farewell when nothing is left.
+void TlsConnection::write() {
+  if (writing_ || gone_) return;
+  batch_.clear();
+  if (batch_.capacity() > kKeepCapacity) batch_.shrink_to_fit();
+  {
+    const std::lock_guard lock(mutex_);
+    while (!outbox_.empty() &&
+           (batch_.empty() || batch_.size() + outbox_.front().size() < kBatchBytes)) {
+      put_header(batch_, outbox_.front().size());
+      batch_ += outbox_.front();
+      outbox_.pop_front();
+    }
+  }
+  if (batch_.empty()) {
+    ErrorCode ignored;
+    if (lingering_) socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    return;
+  }
+  writing_ = true;
+  asio::async_write(stream_, asio::buffer(batch_),
+                    [self = shared_from_this()](const ErrorCode& code, std::size_t) {
+                      self->writing_ = false;
+                      if (self->gone_) return;
+                      if (code) {
+                        self->fail(closed_error(code.message()));
+                        return;
+                      }
+                      {
+                        const std::lock_guard lock(self->mutex_);
+                        self->outbox_bytes_ -= self->batch_.size();
+                      }
+                      self->writable_->notify_all();
+                      self->write();
+                    });
+}
+
+Status TlsConnection::send(std::string frame, MonoTime deadline) {
+  if (frame.size() > kMaxFrame) {
+    return Error(Code::kInvalid, "a frame of " + std::to_string(frame.size()) +
+                                     " bytes is beyond the limit of " + std::to_string(kMaxFrame));
+  }
+  const std::size_t size = frame.size() + kHeader;
+  std::unique_lock lock(mutex_);
+  const bool room = writable_->wait_until(lock, deadline, [&] {
+    return gone_ || closing_ || outbox_bytes_ == 0 || outbox_bytes_ + size <= kSendQueueBytes;
+  });
+  if (gone_ || closing_) return closed_error(closing_ ? "closed" : why_);
+  if (!room) return Error(Code::kTimeout, "channel: the send queue stayed full");
+  const bool idle = outbox_.empty();
+  outbox_bytes_ += size;
+  outbox_.push_back(std::move(frame));
+  if (idle) {
+    asio::post(io_->context, [self = shared_from_this()] { self->write(); });
+  }
+  return ok();
+}
+
+Result<std::string> TlsConnection::receive(MonoTime deadline) {
+  std::unique_lock lock(mutex_);
+  const bool awake =
+      readable_->wait_until(lock, deadline, [&] { return !inbox_.empty() || gone_ || closing_; });
+  if (!awake) return Error(Code::kTimeout, "channel: no frame arrived");
+  if (closing_) return closed_error("closed");
+  if (inbox_.empty()) return closed_error(why_);
+  std::string frame = std::move(inbox_.front());
+  inbox_.pop_front();
+  inbox_bytes_ -= frame.size() + kHeader;
+  if (paused_ && !gone_ && inbox_bytes_ < kReceiveQueueBytes / 2) {
+    paused_ = false;
+    asio::post(io_->context, [self = shared_from_this()] { self->start_reading(); });
+  }
+  return frame;
+}
+
+void TlsConnection::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    closing_ = true;
+    inbox_.clear();
+    inbox_bytes_ = 0;
+    if (!gone_) asio::post(io_->context, [self = shared_from_this()] { self->begin_linger(); });
+  }
+  readable_->notify_all();
+  writable_->notify_all();
+}
+
+// Queued frames still go out, then the end of the stream; then we wait for the peer's end.
+void TlsConnection::begin_linger() {
+  if (gone_ || lingering_) return;
+  bool was_paused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_paused = std::exchange(paused_, false);
+  }
+  lingering_ = true;
+  timer_.expires_after(kLingerLimit);
+  timer_.async_wait([self = shared_from_this()](const ErrorCode& code) {
+    if (!code) self->fail(closed_error("closed"));
+  });
+  if (was_paused) read();
+  write();
+}
+
+bool TlsConnection::closed() const {
+  const std::lock_guard lock(mutex_);
+  return gone_ || closing_;
+}
+
+}  // namespace rubato::net

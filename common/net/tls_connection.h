@@ -1,0 +1,95 @@
+// Private to common/net: one TLS connection with its two bounded queues. Socket and stream belong
+// to the I/O thread; the queues are shared under a mutex with the tasks that send and receive.
+#pragma once
+
+#include "common/executor.h"
+#include "common/net/tls_context.h"
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio.hpp>
+
+namespace rubato::net {
+
+using Tcp = boost::asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+// After close(): how long queued frames and the peer's farewell may take.
+constexpr auto kLingerLimit = 1s;
+
+class TlsConnection;
+
+// What all connections of a network share; it outlives the last of them.
+struct Io {
+  explicit Io(Executor& e) : executor(e) {}
+  // I/O thread. Remembers a connection so that the end of the network reaches it.
+  void remember(const std::shared_ptr<TlsConnection>& connection);
+
+  Executor& executor;
+  boost::asio::io_context context{1};
+  std::vector<std::weak_ptr<TlsConnection>> connections;  // I/O thread
+  std::size_t prune_at = 64;
+};
+
+class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
+ public:
+  TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context, TlsRole role);
+
+  // --- I/O thread ---
+  Tcp::socket& socket() { return stream_.next_layer(); }
+  bool gone() const { return gone_; }
+  // Socket options, then the handshake within kHandshakeLimit; `done` is called once.
+  void handshake(const std::string& peer_name, std::function<void(Status)> done);
+  void start_reading();
+  // Closes at once; both queues' waiters learn `why`.
+  void fail(const Error& why);
+  // The network goes: fails unless the connection is already saying farewell.
+  void network_gone();
+
+  // --- any thread ---
+  Status send(std::string frame, MonoTime deadline);
+  Result<std::string> receive(MonoTime deadline);
+  void close();
+  bool closed() const;
+  Endpoint peer() const { return peer_; }
+
+ private:
+  void set_options();
+  void read();
+  void on_read(const ErrorCode& code, std::size_t count);
+  // Cuts complete frames from the bytes read; false when the peer breaks the format.
+  bool take_frames(std::string_view bytes, std::deque<std::string>& frames);
+  void write();
+  void begin_linger();
+
+  const std::shared_ptr<Io> io_;
+  const std::shared_ptr<SslContext> context_;
+  const TlsRole role_;
+  boost::asio::ssl::stream<Tcp::socket> stream_;
+  boost::asio::steady_timer timer_;  // the handshake, later the farewell
+  Endpoint peer_;                    // set before anybody else sees the connection
+  std::array<char, 32 * 1024> chunk_;
+  std::string partial_;  // an incomplete frame with its header
+  std::string batch_;    // being written
+  bool writing_ = false;
+  bool lingering_ = false;
+
+  mutable std::mutex mutex_;
+  const std::unique_ptr<Condition> readable_;
+  const std::unique_ptr<Condition> writable_;
+  std::deque<std::string> inbox_;
+  std::size_t inbox_bytes_ = 0;
+  bool paused_ = false;  // the inbox is full: nobody reads the socket
+  std::deque<std::string> outbox_;
+  std::size_t outbox_bytes_ = 0;  // with the batch being written
+  bool closing_ = false;          // close() was called
+  bool gone_ = false;             // the socket is closed
+  std::string why_;
+};
+
+}  // namespace rubato::net

@@ -1,0 +1,87 @@
+#include "common/net/tls_context.h"
+
+#include <openssl/x509v3.h>
+
+namespace rubato::net {
+namespace {
+
+namespace asio = boost::asio;
+
+bool is_ip(const std::string& host) {
+  boost::system::error_code code;
+  asio::ip::make_address(host, code);
+  return !code;
+}
+
+Error bad_pem(const char* what) { return {Code::kInvalid, std::string("TLS: bad ") + what}; }
+
+Status load(SslContext& context, const TlsConfig& config) {
+  boost::system::error_code code;
+  if (!config.certificate.empty()) {
+    context.use_certificate_chain(asio::buffer(config.certificate), code);
+    if (code) return bad_pem("certificate");
+    context.use_private_key(asio::buffer(config.private_key), SslContext::pem, code);
+    if (code || SSL_CTX_check_private_key(context.native_handle()) != 1) {
+      return bad_pem("private key");
+    }
+  }
+  if (!config.authority.empty()) {
+    context.add_certificate_authority(asio::buffer(config.authority), code);
+    if (code) return bad_pem("authority");
+  }
+  return ok();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRole role) {
+  if (role == TlsRole::kClient && config.authority.empty()) {
+    return Error(Code::kInvalid, "TLS: a dial needs an authority to verify the peer with");
+  }
+  if (role == TlsRole::kServer && config.certificate.empty()) {
+    return Error(Code::kInvalid, "TLS: a listener needs a certificate");
+  }
+  if (config.require_peer_certificate && config.authority.empty()) {
+    return Error(Code::kInvalid, "TLS: peer certificates are required but no authority is given");
+  }
+  const auto context = std::make_shared<SslContext>(SslContext::tls);
+  SSL_CTX* raw = context->native_handle();
+  CHECK(SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) == 1);
+  SSL_CTX_set_num_tickets(raw, 0);  // no resumption: each connection verifies anew
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
+  TRY_OK(load(*context, config));
+  boost::system::error_code code;
+  auto mode = asio::ssl::verify_none;
+  if (!config.authority.empty()) mode = asio::ssl::verify_peer;
+  if (config.require_peer_certificate) mode |= asio::ssl::verify_fail_if_no_peer_cert;
+  context->set_verify_mode(mode, code);
+  return context;
+}
+
+Status demand_peer_name(SSL* ssl, const std::string& name, TlsRole role) {
+  X509_VERIFY_PARAM* param = SSL_get0_param(ssl);
+  if (is_ip(name)) {
+    if (X509_VERIFY_PARAM_set1_ip_asc(param, name.c_str()) == 1) return ok();
+    return Error(Code::kInvalid, "TLS: bad peer address " + name);
+  }
+  X509_VERIFY_PARAM_set_hostflags(
+      param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+  if (X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
+    return Error(Code::kInvalid, "TLS: bad peer name " + name);
+  }
+  if (role == TlsRole::kClient && SSL_set_tlsext_host_name(ssl, name.c_str()) != 1) {
+    return Error(Code::kInvalid, "TLS: bad server name " + name);
+  }
+  return ok();
+}
+
+Error handshake_error(SSL* ssl, const boost::system::error_code& code) {
+  const long verdict = SSL_get_verify_result(ssl);
+  if (verdict != X509_V_OK) {
+    return {Code::kDenied, std::string("TLS: peer certificate refused: ") +
+                               X509_verify_cert_error_string(verdict)};
+  }
+  return {Code::kUnavailable, "TLS handshake: " + code.message()};
+}
+
+}  // namespace rubato::net

@@ -1,0 +1,26 @@
+// Private to common/net: TlsConfig to OpenSSL.
+#pragma once
+
+#include "common/net/channel.h"
+
+#include <memory>
+#include <utility>
+
+#include <boost/asio/ssl.hpp>
+
+namespace rubato::net {
+
+using SslContext = boost::asio::ssl::context;
+enum class TlsRole { kServer, kClient };
+
+// TLS 1.3 only. kInvalid when a PEM text cannot be read, a dialer has no authority, or a listener
+// has no certificate.
+Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRole role);
+
+// Demands `name` (DNS or IP) among the peer's alternative names. Before the handshake.
+Status demand_peer_name(SSL* ssl, const std::string& name, TlsRole role);
+
+// What a failed handshake means: kDenied when the peer's certificate was refused by us.
+Error handshake_error(SSL* ssl, const boost::system::error_code& code);
+
+}  // namespace rubato::net
