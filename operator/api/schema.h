@@ -27,12 +27,12 @@ enum class ValueType {
   kObject,       // described by `object`
   kArray,        // of `items`
   kMap,          // string → `items`
-  kAny,          // kept as it is, unknown fields and all
+  kPodTemplate,  // a PodTemplateSpec, kept as it is, unknown fields and all
 };
 
 // The type of a value with its bounds. Absent bounds are not checked.
 struct TypeSchema {
-  ValueType type = ValueType::kAny;
+  ValueType type = ValueType::kPodTemplate;
   const ObjectSchema* object = nullptr;      // kObject
   std::vector<TypeSchema> items{};           // kArray, kMap: exactly one
   std::vector<std::string> list_map_keys{};  // kArray: x-kubernetes-list-type map

@@ -126,7 +126,7 @@ struct ValueCodec<AutoOr> {
 
 template <>
 struct ValueCodec<json::Value> {
-  static TypeSchema type() { return {.type = ValueType::kAny}; }
+  static TypeSchema type() { return {.type = ValueType::kPodTemplate}; }
   static Status decode(json::Value& out, const json::Value& value, const std::string&) {
     out = value;
     return ok();

@@ -1,0 +1,300 @@
+#include "operator/api/rule_table.h"
+
+#include "operator/api/resources.h"
+
+#include <bit>
+
+namespace rubato::api {
+
+namespace {
+
+using json::Value;
+
+std::int64_t number(const Value& object, const char* field) { return object[field].int_or(0); }
+
+bool is_multiple(std::int64_t value, std::int64_t of) { return of < 1 || value % of == 0; }
+
+bool is_power_of_two(std::int64_t value) {
+  return value > 0 && std::has_single_bit(static_cast<std::uint64_t>(value));
+}
+
+// As ^[a-z]([-a-z0-9]*[a-z0-9])?$
+bool is_rfc1035(std::string_view name) {
+  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (name.empty() || !letter(name.front()) || name.back() == '-') return false;
+  for (const char c : name)
+    if (!letter(c) && !digit(c) && c != '-') return false;
+  return true;
+}
+
+bool is_auto_or_one(const Value& degree) {
+  return degree.is_null() || degree.is_string() || degree.int_or(1) <= 1;
+}
+
+// [1, 2, 4 … 65536]: all that gpus.max can be.
+const char* const kPowers =
+    "[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536]";
+
+std::vector<Rule> name_rules() {
+  return {
+      {"name-length", "TrainingJob", "", "size(self.metadata.name) <= 48", ".metadata.name",
+       "the name is longer than 48 characters, and its pods are called <name>-w<number>; choose a "
+       "shorter one",
+       false,
+       [](const Value& self, const Value&) {
+         return self["metadata"]["name"].string_view_or("").size() <= kMaxJobName;
+       }},
+      {"name-rfc1035", "TrainingJob", "",
+       "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", ".metadata.name",
+       "the name must be lower case letters, digits and '-', begin with a letter and end with a "
+       "letter or digit, because names of pods and services derive from it",
+       false,
+       [](const Value& self, const Value&) {
+         return is_rfc1035(self["metadata"]["name"].string_view_or(""));
+       }},
+  };
+}
+
+std::vector<Rule> gpu_rules() {
+  return {
+      {"gpus-min-max", "TrainingJob", "spec.gpus", "self.min <= self.max", ".min",
+       "min is larger than max; lower gpus.min or raise gpus.max", false,
+       [](const Value& self, const Value&) { return number(self, "min") <= number(self, "max"); }},
+      {"gpus-min-per-pod", "TrainingJob", "spec.gpus",
+       "self.perPod < 1 || self.min % self.perPod == 0", ".min",
+       "min is not a multiple of perPod, and pods are given whole; change gpus.min or gpus.perPod",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "min"), number(self, "perPod"));
+       }},
+      {"gpus-max-per-pod", "TrainingJob", "spec.gpus",
+       "self.perPod < 1 || self.max % self.perPod == 0", ".max",
+       "max is not a multiple of perPod, and pods are given whole; change gpus.max or gpus.perPod",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "max"), number(self, "perPod"));
+       }},
+      {"gpus-min-power", "TrainingJob", "spec.gpus",
+       std::string("self.shape != 'powersOfTwo' || self.min in ") + kPowers, ".min",
+       "shape powersOfTwo needs a power of two; change gpus.min, or set gpus.shape to any", false,
+       [](const Value& self, const Value&) {
+         return self["shape"].string_view_or("") != "powersOfTwo" ||
+                is_power_of_two(number(self, "min"));
+       }},
+      {"gpus-max-power", "TrainingJob", "spec.gpus",
+       std::string("self.shape != 'powersOfTwo' || self.max in ") + kPowers, ".max",
+       "shape powersOfTwo needs a power of two; change gpus.max, or set gpus.shape to any", false,
+       [](const Value& self, const Value&) {
+         return self["shape"].string_view_or("") != "powersOfTwo" ||
+                is_power_of_two(number(self, "max"));
+       }},
+      {"gpus-micro-batches", "TrainingJob", "spec",
+       "!has(self.training) || self.training.batch.micro < 1 || "
+       "self.gpus.max <= self.training.batch.global / self.training.batch.micro",
+       ".gpus.max",
+       "more GPUs than a step has micro-batches (batch.global / batch.micro), so some would idle; "
+       "lower gpus.max or batch.micro, or raise batch.global",
+       false,
+       [](const Value& self, const Value&) {
+         const Value& batch = self["training"]["batch"];
+         return number(batch, "micro") < 1 ||
+                number(self["gpus"], "max") <= number(batch, "global") / number(batch, "micro");
+       }},
+  };
+}
+
+std::vector<Rule> runtime_rules() {
+  return {
+      {"runtime-needs-training", "TrainingJob", "spec",
+       "self.runtime != 'builtin' || has(self.training)", ".training",
+       "runtime builtin needs to know what to train; add spec.training, or set spec.runtime to "
+       "torchrun or command",
+       false,
+       [](const Value& self, const Value&) {
+         return self["runtime"].string_view_or("") != "builtin" || !self["training"].is_null();
+       }},
+      {"runtime-without-training", "TrainingJob", "spec",
+       "self.runtime == 'builtin' || !has(self.training)", ".training",
+       "only runtime builtin reads training; remove spec.training, or set spec.runtime to builtin",
+       false,
+       [](const Value& self, const Value&) {
+         return self["runtime"].string_view_or("") == "builtin" || self["training"].is_null();
+       }},
+      {"exact-mix", "TrainingJob", "spec",
+       "!has(self.training) || self.training.reduce != 'exact' || !self.accelerators.mix",
+       ".training.reduce",
+       "exact reduction needs one type of GPU; set training.reduce to fast, or accelerators.mix to "
+       "false",
+       false,
+       [](const Value& self, const Value&) {
+         return self["training"]["reduce"].string_view_or("") != "exact" ||
+                !self["accelerators"]["mix"].bool_or(false);
+       }},
+  };
+}
+
+std::vector<Rule> model_rules() {
+  return {
+      {"model-preset-and-sizes", "TrainingJob", "spec.training.model",
+       "!has(self.preset) || !(has(self.layers) || has(self.hidden) || has(self.heads) || "
+       "has(self.vocab))",
+       ".preset",
+       "a preset already says the sizes; remove model.preset, or remove layers, hidden, heads and "
+       "vocab",
+       false,
+       [](const Value& self, const Value&) {
+         return self["preset"].is_null() || (self["layers"].is_null() && self["hidden"].is_null() &&
+                                             self["heads"].is_null() && self["vocab"].is_null());
+       }},
+      {"model-sizes", "TrainingJob", "spec.training.model",
+       "has(self.preset) || (has(self.layers) && has(self.hidden) && has(self.heads))", ".preset",
+       "the model has no size; set model.preset, or all of layers, hidden and heads", false,
+       [](const Value& self, const Value&) {
+         return !self["preset"].is_null() ||
+                (!self["layers"].is_null() && !self["hidden"].is_null() &&
+                 !self["heads"].is_null());
+       }},
+      {"model-preset-family", "TrainingJob", "spec.training.model",
+       "!has(self.preset) || self.preset.startsWith(self.family + '-')", ".preset",
+       "the preset is of another family; choose a preset of model.family, or change model.family",
+       false,
+       [](const Value& self, const Value&) {
+         return self["preset"].is_null() ||
+                self["preset"].string_or("").starts_with(self["family"].string_or("") + "-");
+       }},
+      {"model-heads", "TrainingJob", "spec.training.model",
+       "!has(self.hidden) || !has(self.heads) || self.heads < 1 || self.hidden % self.heads == 0",
+       ".hidden",
+       "hidden is not a multiple of heads, which share it equally; change model.hidden or "
+       "model.heads",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "hidden"), number(self, "heads"));
+       }},
+      {"unsupported-family", "TrainingJob", "spec.training.model", "self.family == 'gpt2'",
+       ".family", "this release trains family gpt2 only; set model.family to gpt2", false,
+       [](const Value& self, const Value&) { return self["family"].string_view_or("") == "gpt2"; }},
+  };
+}
+
+std::vector<Rule> optimizer_rules() {
+  return {
+      {"learning-rate-min", "TrainingJob", "spec.training.optimizer",
+       "self.schedule.minLearningRate <= self.learningRate", ".schedule.minLearningRate",
+       "minLearningRate is above learningRate, and a decay goes down; lower it", false,
+       [](const Value& self, const Value&) {
+         return self["schedule"]["minLearningRate"].double_or(0) <=
+                self["learningRate"].double_or(0);
+       }},
+      {"betas", "TrainingJob", "spec.training.optimizer",
+       "self.betas.all(beta, beta >= 0.0 && beta < 1.0)", ".betas",
+       "each beta must be at least 0 and less than 1, such as [0.9, 0.95]", false,
+       [](const Value& self, const Value&) {
+         for (const Value& beta : self["betas"].items())
+           if (beta.double_or(0) < 0 || beta.double_or(0) >= 1) return false;
+         return true;
+       }},
+      {"warmup-steps", "TrainingJob", "spec.training",
+       "self.optimizer.schedule.warmupSteps <= self.stop.steps", ".optimizer.schedule.warmupSteps",
+       "the warm-up is longer than the training; lower warmupSteps or raise stop.steps", false,
+       [](const Value& self, const Value&) {
+         return number(self["optimizer"]["schedule"], "warmupSteps") <=
+                number(self["stop"], "steps");
+       }},
+  };
+}
+
+std::vector<Rule> training_rules() {
+  return {
+      {"batch-micro", "TrainingJob", "spec.training.batch",
+       "self.micro < 1 || self.global % self.micro == 0", ".global",
+       "global is not a multiple of micro, and a step is made of whole micro-batches; change "
+       "batch.global or batch.micro",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "global"), number(self, "micro"));
+       }},
+      {"evaluate-needs-split", "TrainingJob", "spec.training",
+       "self.evaluateEvery < 1 || self.data.validationFraction > 0.0", ".evaluateEvery",
+       "there is nothing to evaluate on; set data.validationFraction, such as 0.05, or "
+       "evaluateEvery to 0",
+       false,
+       [](const Value& self, const Value&) {
+         return number(self, "evaluateEvery") < 1 ||
+                self["data"]["validationFraction"].double_or(0) > 0;
+       }},
+      {"unsupported-precision", "TrainingJob", "spec.training", "self.precision == 'f32'",
+       ".precision", "this release trains in f32 only; set training.precision to f32", false,
+       [](const Value& self, const Value&) {
+         return self["precision"].string_view_or("") == "f32";
+       }},
+      {"unsupported-parallelism", "TrainingJob", "spec.training",
+       "[self.parallelism.tensor, self.parallelism.pipeline, self.parallelism.sharding].all("
+       "degree, degree == dyn('auto') || degree == dyn(1))",
+       ".parallelism",
+       "this release splits the batch only, not the model; leave tensor, pipeline and sharding at "
+       "auto",
+       false,
+       [](const Value& self, const Value&) {
+         const Value& degrees = self["parallelism"];
+         return is_auto_or_one(degrees["tensor"]) && is_auto_or_one(degrees["pipeline"]) &&
+                is_auto_or_one(degrees["sharding"]);
+       }},
+  };
+}
+
+// Guards against a writer from the past, beside the tests in its own patches.
+std::vector<Rule> status_rules() {
+  const auto never_back = [](const char* id, const char* scope, const char* field) {
+    return Rule{id,
+                "TrainingJob",
+                scope,
+                std::string("self.") + field + " >= oldSelf." + field,
+                std::string(".") + field,
+                std::string(field) + " never goes back; read the job again and decide again",
+                true,
+                [field](const Value& self, const Value& old) {
+                  return number(self, field) >= number(old, field);
+                }};
+  };
+  return {never_back("epoch-monotone", "status.allocation", "epoch"),
+          never_back("ordinal-monotone", "status.allocation", "nextOrdinal"),
+          never_back("generation-monotone", "status.membership", "generation"),
+          never_back("leader-monotone", "status.membership", "leader")};
+}
+
+std::vector<Rule> queue_rules() {
+  return {
+      {"queue-name-length", "TrainingQueue", "", "size(self.metadata.name) <= 63", ".metadata.name",
+       "the name is longer than 63 characters; choose a shorter one", false,
+       [](const Value& self, const Value&) {
+         return self["metadata"]["name"].string_view_or("").size() <= 63;
+       }},
+      {"queue-own-parent", "TrainingQueue", "",
+       "!has(self.spec.parent) || self.spec.parent != self.metadata.name", ".spec.parent",
+       "a queue cannot be a part of itself; name another queue, or remove parent", false,
+       [](const Value& self, const Value&) {
+         return self["spec"]["parent"].is_null() || self["spec"]["parent"].string_view_or("") !=
+                                                        self["metadata"]["name"].string_view_or("");
+       }},
+      {"quota-limit", "TrainingQueue", "spec.quotas[]",
+       "!has(self.limit) || self.guaranteed <= self.limit", ".guaranteed",
+       "more is guaranteed than the limit allows; lower guaranteed or raise limit", false,
+       [](const Value& self, const Value&) {
+         return self["limit"].is_null() || number(self, "guaranteed") <= number(self, "limit");
+       }},
+  };
+}
+
+}  // namespace
+
+std::vector<Rule> rule_table() {
+  std::vector<Rule> out;
+  for (auto part : {name_rules, gpu_rules, runtime_rules, model_rules, optimizer_rules,
+                    training_rules, status_rules, queue_rules})
+    for (Rule& rule : part()) out.push_back(std::move(rule));
+  return out;
+}
+
+}  // namespace rubato::api
