@@ -46,10 +46,14 @@ struct ListOptions {
   std::string continue_token;
   // Empty: most recent (quorum); "0": any cached; else not older than.
   std::string resource_version;
+  // The caller decodes bytes: the REST client then fills ObjectList::raw_items instead of items. A
+  // client without bytes (in memory) may fill items all the same.
+  bool raw = false;
 };
 
 struct ObjectList {
   std::vector<json::Value> items;
+  std::vector<std::string> raw_items;  // JSON of each object
   std::string resource_version;
   std::string continue_token;
 };

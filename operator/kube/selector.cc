@@ -167,6 +167,13 @@ std::string field_text(const json::Value& object, std::string_view path) {
 
 }  // namespace
 
+Selector Selector::nothing() {
+  Selector result;
+  Requirement never{"", SelectorOp::kIn, {}};
+  result.requirements_.push_back(std::move(never));
+  return result;
+}
+
 Result<Selector> Selector::parse_labels(std::string_view text) {
   Selector result;
   if (trim(text).empty()) return result;

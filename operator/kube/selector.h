@@ -20,12 +20,14 @@ enum class SelectorOp { kIn, kNotIn, kExists, kDoesNotExist, kGreater, kLess };
 struct Requirement {
   std::string key;
   SelectorOp op = SelectorOp::kExists;
+  bool operator==(const Requirement&) const = default;
   std::vector<std::string> values;  // one for "=", "!=", ">", "<"
 };
 
 class Selector {
  public:
   Selector() = default;  // matches everything
+  static Selector nothing();
   // kInvalid with the words of the fault; "" matches everything.
   static Result<Selector> parse_labels(std::string_view text);
   // Only "=", "==" and "!=", as Kubernetes. Which fields a resource supports is the server's rule:
@@ -34,6 +36,7 @@ class Selector {
   // The LabelSelector object of a spec: {matchLabels, matchExpressions}.
   static Result<Selector> from_object(const json::Value& label_selector);
 
+  bool operator==(const Selector&) const = default;
   bool empty() const { return requirements_.empty(); }
   const std::vector<Requirement>& requirements() const { return requirements_; }
 

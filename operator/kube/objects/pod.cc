@@ -1,0 +1,202 @@
+#include "operator/kube/objects/pod.h"
+
+#include "operator/kube/objects/decode.h"
+#include "operator/kube/objects/raw_view.h"
+
+namespace rubato::kube {
+namespace {
+
+PodPhase phase_of(std::string_view text) {
+  if (text == "Running") return PodPhase::kRunning;
+  if (text == "Succeeded") return PodPhase::kSucceeded;
+  if (text == "Failed") return PodPhase::kFailed;
+  if (text == "Pending" || text.empty()) return PodPhase::kPending;
+  return PodPhase::kUnknown;
+}
+
+template <class View>
+Amounts container_requests(const View& container) {
+  Amounts requests;
+  Amounts limits;
+  decode_amounts(container["resources"]["requests"], requests);
+  decode_amounts(container["resources"]["limits"], limits);
+  for (const auto& limit : limits) {
+    const bool asked = std::any_of(requests.begin(), requests.end(), [&](const Amount& request) {
+      return request.resource == limit.resource;
+    });
+    if (!asked) add_amounts(requests, Amounts{limit});
+  }
+  return requests;
+}
+
+// As kube-scheduler counts: sidecars (init containers that restart always) run on from their place
+// in the order, so a later init container needs its own request and theirs.
+template <class View>
+Amounts pod_requests(const View& spec) {
+  Amounts running;
+  spec["containers"].for_items(
+      [&](const View& item) { add_amounts(running, container_requests(item)); });
+  Amounts sidecars;
+  Amounts starting;
+  spec["initContainers"].for_items([&](const View& item) {
+    Amounts need = container_requests(item);
+    if (item["restartPolicy"].string_view_or("") == "Always") {
+      add_amounts(running, need);
+      add_amounts(sidecars, need);
+      raise_amounts(starting, sidecars);
+    } else {
+      add_amounts(need, sidecars);
+      raise_amounts(starting, need);
+    }
+  });
+  raise_amounts(running, starting);
+  Amounts overhead;
+  decode_amounts(spec["overhead"], overhead);
+  add_amounts(running, overhead);
+  running.shrink_to_fit();
+  return running;
+}
+
+// Requirements of a nodeSelectorTerm as a LabelSelector object.
+template <class View>
+json::Value expressions_of(const View& list) {
+  json::Value expressions = json::Value::array();
+  list.for_items([&](const View& item) {
+    json::Value values = json::Value::array();
+    item["values"].for_items([&](const View& value) { values.push_back(value.string_or("")); });
+    expressions.push_back(json::Value::object({{"key", item["key"].string_or("")},
+                                               {"operator", item["operator"].string_or("")},
+                                               {"values", std::move(values)}}));
+  });
+  return json::Value::object({{"matchExpressions", std::move(expressions)}});
+}
+
+// A term that is empty, malformed, or asks something of a field other than "is this node" matches
+// no node: never place what we do not understand.
+template <class View>
+void decode_affinity(const View& spec, Pod& pod) {
+  const View required =
+      spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+  required["nodeSelectorTerms"].for_items([&](const View& term) {
+    auto selector = Selector::from_object(expressions_of(term["matchExpressions"]));
+    std::string node;
+    bool understood = selector.ok();
+    term["matchFields"].for_items([&](const View& field) {
+      if (!node.empty() || field["operator"].string_view_or("") != "In" ||
+          field["key"].string_view_or("") != "metadata.name")
+        understood = false;
+      field["values"].for_items([&](const View& value) { node = value.string_or(""); });
+    });
+    if (!understood || (selector.value().empty() && node.empty())) selector = Selector::nothing();
+    pod.affinity_terms.push_back(std::move(selector).value());
+    pod.affinity_nodes.push_back(std::move(node));
+  });
+}
+
+template <class View>
+void decode_spec(const View& spec, Pod& pod) {
+  pod.node_name = spec["nodeName"].string_or("");
+  pod.scheduler_name = spec["schedulerName"].string_or("");
+  pod.priority = static_cast<int>(spec["priority"].int_or(0));
+  pod.requests = pod_requests(spec);
+  pod.node_selector = decode_string_map(spec["nodeSelector"]);
+  spec["tolerations"].for_items([&](const View& item) {
+    pod.tolerations.push_back(
+        Toleration{item["key"].string_or(""), item["operator"].string_view_or("") == "Exists",
+                   item["value"].string_or(""), item["effect"].string_or("")});
+  });
+  pod.tolerations.shrink_to_fit();
+  spec["volumes"].for_items([&](const View& volume) {
+    const View claim = volume["persistentVolumeClaim"];
+    if (claim.is_object()) pod.claims.push_back(claim["claimName"].string_or(""));
+  });
+  spec["schedulingGates"].for_items(
+      [&](const View& gate) { pod.scheduling_gates.push_back(gate["name"].string_or("")); });
+  spec["resourceClaims"].for_items([&](const View&) { pod.has_resource_claims = true; });
+  pod.host_network = spec["hostNetwork"].bool_or(false);
+}
+
+template <class View>
+ContainerStatus decode_container(const View& item) {
+  ContainerStatus status;
+  status.name = item["name"].string_or("");
+  status.ready = item["ready"].bool_or(false);
+  status.restarts = static_cast<int>(item["restartCount"].int_or(0));
+  const View state = item["state"];
+  if (const View terminated = state["terminated"]; terminated.is_object()) {
+    status.state = ContainerStatus::State::kTerminated;
+    status.reason = terminated["reason"].string_or("");
+    status.exit_code = static_cast<int>(terminated["exitCode"].int_or(0));
+    status.signal = static_cast<int>(terminated["signal"].int_or(0));
+  } else if (state["running"].is_object()) {
+    status.state = ContainerStatus::State::kRunning;
+  } else {
+    status.reason = state["waiting"]["reason"].string_or("");
+  }
+  return status;
+}
+
+template <class View>
+void decode_status(const View& view, Pod& pod) {
+  pod.phase = phase_of(view["phase"].string_view_or(""));
+  pod.reason = view["reason"].string_or("");
+  pod.message = std::string(view["message"].string_view_or("").substr(0, kMessageBytesMax));
+  pod.pod_ip = view["podIP"].string_or("");
+  pod.host_ip = view["hostIP"].string_or("");
+  pod.nominated_node = view["nominatedNodeName"].string_or("");
+  pod.started = decode_time(view["startTime"].string_view_or(""));
+  pod.conditions = decode_conditions(view["conditions"]);
+  view["containerStatuses"].for_items(
+      [&](const View& item) { pod.containers.push_back(decode_container(item)); });
+  pod.containers.shrink_to_fit();
+}
+
+template <class View>
+Result<Pod> decode_pod(const View& view) {
+  Pod pod;
+  TRY(pod.meta, decode_meta(view));
+  decode_spec(view["spec"], pod);
+  decode_affinity(view["spec"], pod);
+  decode_status(view["status"], pod);
+  return pod;
+}
+
+}  // namespace
+
+const char* name_of(PodPhase phase) {
+  switch (phase) {
+    case PodPhase::kPending:
+      return "Pending";
+    case PodPhase::kRunning:
+      return "Running";
+    case PodPhase::kSucceeded:
+      return "Succeeded";
+    case PodPhase::kFailed:
+      return "Failed";
+    case PodPhase::kUnknown:
+      return "Unknown";
+  }
+  return "Unknown";
+}
+
+bool tolerates(const std::vector<Toleration>& tolerations, const Taint& taint) {
+  return std::any_of(tolerations.begin(), tolerations.end(), [&](const Toleration& t) {
+    if (!t.effect.empty() && t.effect != taint.effect) return false;
+    if (t.key.empty()) return t.exists;
+    return t.key == taint.key && (t.exists || t.value == taint.value);
+  });
+}
+
+bool Pod::is_ready() const {
+  return std::any_of(conditions.begin(), conditions.end(), [](const ObjectCondition& condition) {
+    return condition.type == "Ready" && condition.status == "True";
+  });
+}
+
+Result<Pod> Pod::decode(const json::Value& value) { return decode_pod(ValueView(value)); }
+Result<Pod> Pod::decode_raw(std::string_view bytes) {
+  TRY(const RawView view, parse_raw(bytes));
+  return decode_pod(view);
+}
+
+}  // namespace rubato::kube

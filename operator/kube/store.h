@@ -1,0 +1,161 @@
+// Store: the local copy of one resource type. Readers get immutable objects that stay valid for as
+// long as they hold them. Thread-safe; one writer (the informer). Reads cost O(log n); list() and
+// by_index() copy pointers, in the order of keys.
+#pragma once
+
+#include "common/check.h"
+#include "operator/kube/objects/meta.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rubato::kube {
+
+// What happened to one object. `before` is null for a new one, `after` for a deleted one (`before`
+// is then its last known state).
+template <class T>
+struct Change {
+  std::shared_ptr<const T> before;
+  std::shared_ptr<const T> after;
+  bool initial = false;  // part of the first list, or of a periodic resync: less urgent
+  const T& any() const { return after ? *after : *before; }
+  Key key() const { return any().meta.key(); }
+};
+
+template <class T>
+class Store {
+ public:
+  using Pointer = std::shared_ptr<const T>;
+  using IndexFunction = std::function<std::vector<std::string>(const T&)>;
+
+  // Before the first object arrives. The values of an object may be none or many.
+  void add_index(const std::string& name, IndexFunction function) {
+    std::lock_guard lock(mutex_);
+    CHECK(objects_.empty());
+    CHECK(indexes_.emplace(name, Index{std::move(function), {}}).second);
+  }
+
+  // Null when there is none.
+  Pointer get(const Key& key) const {
+    std::lock_guard lock(mutex_);
+    const auto at = objects_.find(key);
+    return at == objects_.end() ? nullptr : *at;
+  }
+  std::vector<Pointer> list() const {
+    std::lock_guard lock(mutex_);
+    return {objects_.begin(), objects_.end()};
+  }
+  std::vector<Pointer> by_index(const std::string& name, const std::string& value) const {
+    std::lock_guard lock(mutex_);
+    const auto index = indexes_.find(name);
+    CHECK(index != indexes_.end());
+    const auto at = index->second.objects.find(value);
+    if (at == index->second.objects.end()) return {};
+    return {at->second.begin(), at->second.end()};
+  }
+  std::size_t size() const {
+    std::lock_guard lock(mutex_);
+    return objects_.size();
+  }
+  // The resourceVersion up to which this copy is complete, from lists, events and bookmarks.
+  std::string version() const {
+    std::lock_guard lock(mutex_);
+    return version_;
+  }
+  // Read your writes: true once what was written at `version` can be read here.
+  bool has_seen(std::string_view version) const {
+    std::lock_guard lock(mutex_);
+    return !is_older_version(version_, version);
+  }
+
+  // For the informer.
+  std::vector<Change<T>> replace(std::vector<Pointer> objects, const std::string& version) {
+    std::lock_guard lock(mutex_);
+    std::vector<Change<T>> changes;
+    Objects old = std::move(objects_);
+    objects_.clear();
+    for (auto& index : indexes_) index.second.objects.clear();
+    for (auto& object : objects) {
+      const auto at = old.find(object->meta.key());
+      Pointer before = at == old.end() ? nullptr : *at;
+      if (at != old.end()) old.erase(at);
+      const bool same = before && before->meta.resource_version == object->meta.resource_version &&
+                        before->meta.uid == object->meta.uid;
+      insert(object);
+      if (!same) changes.push_back(Change<T>{std::move(before), std::move(object)});
+    }
+    for (const auto& gone : old) changes.push_back(Change<T>{gone, nullptr});
+    version_ = version;
+    return changes;
+  }
+  Change<T> put(Pointer object) {
+    std::lock_guard lock(mutex_);
+    Pointer before = take(object->meta.key());
+    version_ = object->meta.resource_version;
+    insert(object);
+    return Change<T>{std::move(before), std::move(object)};
+  }
+  // `last`: the object as the deletion event shows it.
+  Change<T> erase(Pointer last) {
+    std::lock_guard lock(mutex_);
+    take(last->meta.key());
+    version_ = last->meta.resource_version;
+    return Change<T>{std::move(last), nullptr};
+  }
+  void set_version(const std::string& version) {
+    std::lock_guard lock(mutex_);
+    version_ = version;
+  }
+
+ private:
+  struct ByKey {
+    using is_transparent = void;
+    static auto tied(const Key& key) { return std::tie(key.ns, key.name); }
+    static auto tied(const Pointer& object) { return std::tie(object->meta.ns, object->meta.name); }
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const {
+      return tied(a) < tied(b);
+    }
+  };
+  using Objects = std::set<Pointer, ByKey>;
+  struct Index {
+    IndexFunction function;
+    std::unordered_map<std::string, Objects> objects;
+  };
+
+  void insert(const Pointer& object) {
+    CHECK(objects_.insert(object).second);
+    for (auto& [name, index] : indexes_) {
+      for (const auto& value : index.function(*object)) index.objects[value].insert(object);
+    }
+  }
+  Pointer take(const Key& key) {
+    const auto at = objects_.find(key);
+    if (at == objects_.end()) return nullptr;
+    Pointer object = *at;
+    objects_.erase(at);
+    for (auto& [name, index] : indexes_) {
+      for (const auto& value : index.function(*object)) {
+        const auto bucket = index.objects.find(value);
+        if (bucket == index.objects.end()) continue;
+        bucket->second.erase(object);
+        if (bucket->second.empty()) index.objects.erase(bucket);
+      }
+    }
+    return object;
+  }
+
+  mutable std::mutex mutex_;
+  Objects objects_;
+  std::map<std::string, Index> indexes_;
+  std::string version_;
+};
+
+}  // namespace rubato::kube
