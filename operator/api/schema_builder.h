@@ -35,11 +35,10 @@ class FieldOptions {
     field_.immutable = true;
     return *this;
   }
-  // The API server fills in what a default-constructed struct has. A described struct defaults to
-  // {}: its own fields' defaults follow.
+  // The API server fills in what a default-constructed struct has; for a described struct that is
+  // all of its defaults, because the server tries the rules on the bare default.
   FieldOptions& defaulted() {
-    field_.default_value =
-        field_.type.type == ValueType::kObject ? json::Value::object() : initial_;
+    field_.default_value = initial_;
     return *this;
   }
   FieldOptions& at_least(double minimum) {
