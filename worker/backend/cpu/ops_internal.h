@@ -1,0 +1,44 @@
+// Declares the kernels inside the namespace of the instruction set being compiled, and their table.
+// RUBATO_KERNEL_ISA (sse41, avx2, avx512) comes from the compiler's command line.
+#pragma once
+
+#include "worker/backend/cpu/ops.h"
+
+namespace rubato::worker::cpu::RUBATO_KERNEL_ISA {
+
+void layernorm_forward(std::int64_t rows, std::int64_t c, float epsilon, const float* x,
+                       const float* addend, const float* weight, const float* bias, float* sum,
+                       float* y, float* mean, float* rstd);
+void layernorm_backward(std::int64_t rows, std::int64_t c, const float* x, const float* weight,
+                        const float* mean, const float* rstd, const float* dy, float* dx,
+                        float* dweight, float* dbias);
+void column_sum(std::int64_t rows, std::int64_t columns, const float* x, float* out);
+void broadcast_row(std::int64_t rows, std::int64_t columns, const float* row, float* out);
+void softmax_cross_entropy(std::int64_t rows, std::int64_t columns, std::int64_t vocabulary,
+                           float scale, bool write_gradient, const std::int32_t* targets,
+                           float* logits, float* losses);
+void causal_softmax(std::int64_t rows, std::int64_t width, std::int64_t first, std::int64_t stride,
+                    float* scores);
+void causal_softmax_backward(std::int64_t rows, std::int64_t width, std::int64_t first,
+                             std::int64_t stride, std::int64_t head_size, float scale,
+                             std::int64_t out_stride, const float* out, const float* dout,
+                             const float* probabilities, float* dscores);
+void gelu_forward(std::int64_t n, const float* x, float* y);
+void gelu_backward(std::int64_t n, const float* x, float* gradient);
+void add(std::int64_t n, const float* a, const float* b, float* out);
+void adamw(std::int64_t n, const AdamWOp& op, const float* g, float* p, float* m, float* v);
+void embed_forward(std::int64_t rows, std::int64_t length, std::int64_t c,
+                   const std::int32_t* tokens, const float* token_table,
+                   const float* position_table, float* out);
+void embed_backward(std::int64_t rows, std::int64_t length, std::int64_t c, std::int64_t vocabulary,
+                    const std::int32_t* tokens, const float* dout, std::int32_t* workspace,
+                    float* dtokens, float* dpositions);
+void quantise_add(std::int64_t n, int fraction_bits, int guard_shift, const std::int32_t* exponents,
+                  const float* gradient, std::int32_t* sums, std::int32_t* guards);
+void dequantise(std::int64_t n, int fraction_bits, float factor, const std::int32_t* exponents,
+                const std::int32_t* sums, float* gradient);
+void block_exponents(std::int64_t n, std::int32_t zero, const float* x, std::int32_t* out);
+void squared_norm_chunks(std::int64_t n, std::int64_t chunk, const float* x, double* out);
+void add_i32(std::int64_t n, const std::int32_t* from, std::int32_t* to);
+
+}  // namespace rubato::worker::cpu::RUBATO_KERNEL_ISA
