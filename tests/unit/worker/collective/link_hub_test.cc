@@ -1,0 +1,87 @@
+#include "worker/collective/link_hub.h"
+
+#include "tests/unit/worker/collective/fleet.h"
+
+namespace rubato::worker {
+namespace {
+
+class LinkHubTest : public ::testing::Test {
+ protected:
+  Result<std::unique_ptr<Link>> dial(const FleetMember& from, const FleetMember& to,
+                                     std::uint64_t generation) {
+    return from.hub->dial(to.peer, generation, "ring", soon(), cancel_);
+  }
+  HostDevice device_;
+  JobSecret secret_{"job-1"};
+  Cancellation cancel_;
+};
+
+TEST_F(LinkHubTest, CarriesFramesBothWays) {
+  Fleet fleet(2, secret_.dir(), device_);
+  auto there = dial(fleet.members[0], fleet.members[1], 3);
+  ASSERT_TRUE(there.ok()) << there.error().to_string();
+  auto here = fleet.members[1].hub->await(fleet.members[0].peer.name, 3, "ring", soon());
+  ASSERT_TRUE(here.ok());
+  ASSERT_TRUE(there.value()->send_frame("question", soon()).ok());
+  EXPECT_EQ(here.value()->receive_frame(soon()).value(), "question");
+  ASSERT_TRUE(here.value()->send_frame("answer", soon()).ok());
+  EXPECT_EQ(there.value()->receive_frame(soon()).value(), "answer");
+}
+
+TEST_F(LinkHubTest, RefusesWhatIsBelowTheFence) {
+  Fleet fleet(2, secret_.dir(), device_);
+  fleet.members[1].hub->fence(5);
+  const auto refused = dial(fleet.members[0], fleet.members[1], 4);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kExpired);
+  EXPECT_TRUE(dial(fleet.members[0], fleet.members[1], 5).ok());
+}
+
+TEST_F(LinkHubTest, AFenceDropsLinksThatWait) {
+  Fleet fleet(2, secret_.dir(), device_);
+  auto link = dial(fleet.members[0], fleet.members[1], 4);
+  ASSERT_TRUE(link.ok());
+  // Once it is placed the fence cuts it; if the fence comes first it is never placed.
+  fleet.members[1].hub->fence(5);
+  char byte = 0;
+  EXPECT_EQ(link.value()->read_all(&byte, 1, soon()).error().code(), Code::kUnavailable);
+  const auto gone = fleet.members[1].hub->await(fleet.members[0].peer.name, 4, "ring", soon());
+  EXPECT_EQ(gone.error().code(), Code::kExpired);
+}
+
+TEST_F(LinkHubTest, RefusesAnotherJobAndAnotherIncarnation) {
+  Fleet fleet(2, secret_.dir(), device_);
+  Fleet strangers(1, secret_.dir(), device_, "job-2");  // the same certificate, another uid
+  EXPECT_EQ(dial(strangers.members[0], fleet.members[0], 1).error().code(), Code::kDenied);
+  FleetMember replaced;
+  replaced.peer = fleet.members[1].peer;
+  replaced.peer.name.incarnation = 9;
+  EXPECT_EQ(dial(fleet.members[0], replaced, 1).error().code(), Code::kDenied);
+}
+
+TEST_F(LinkHubTest, RefusesACertificateOfAnotherAuthority) {
+  JobSecret foreign("job-1");  // the same name, another authority
+  Fleet fleet(1, secret_.dir(), device_);
+  Fleet strangers(1, foreign.dir(), device_);
+  const auto refused = dial(strangers.members[0], fleet.members[0], 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kDenied);
+}
+
+TEST_F(LinkHubTest, ADialToNobodyEndsAtItsDeadlineOrWhenCancelled) {
+  Fleet fleet(1, secret_.dir(), device_);
+  FleetMember nobody;
+  nobody.peer = fleet.members[0].peer;
+  {
+    Fleet gone(1, secret_.dir(), device_);
+    nobody.peer = gone.members[0].peer;  // its port is closed once `gone` is
+  }
+  const auto late =
+      fleet.members[0].hub->dial(nobody.peer, 1, "ring", SystemClock().now() + 50ms, cancel_);
+  EXPECT_FALSE(late.ok());
+  cancel_.cancel();
+  EXPECT_EQ(dial(fleet.members[0], nobody, 1).error().code(), Code::kCancelled);
+}
+
+}  // namespace
+}  // namespace rubato::worker

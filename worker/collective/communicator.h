@@ -1,0 +1,73 @@
+// Communicator: what the members of one generation use to add their gradients and to vote. It is
+// made for one membership, never changed, and thrown away with it. A TCP one stands in
+// tcp_communicator.h; a NCCL one fits behind the same words: operations block the calling thread
+// until they are complete *here*, and `abort` frees that thread from another one without touching
+// the device.
+//
+// Thread: operations belong to one thread and are called in the same order by all members; abort()
+// and fault() may be called from any thread at any time while the communicator lives.
+// Errors: kCancelled after abort(); kUnavailable when a link failed (fault() then names the peer);
+// kInternal when a member sent what it should not. After any error only abort() and the destructor
+// are left: partial sums are garbage.
+#pragma once
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "worker/backend/device.h"
+#include "worker/collective/peer.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rubato::worker {
+
+// Why an operation failed, as far as this member can see.
+struct LinkFault {
+  std::uint32_t rank = 0;  // the peer at the other end of the failed link
+  WorkerName peer;
+  std::string why;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual std::uint64_t generation() const = 0;
+  virtual std::uint32_t rank() const = 0;
+  virtual std::uint32_t size() const = 0;
+
+  // out[i] = sum over members of in[i], modulo 2^32; `in` stays as it is. Both are kI32 of equal
+  // count, equal on all members, and do not overlap. Work enqueued on `stream` before the call is
+  // waited for; `out` is complete when the call returns. Bytes sent per member:
+  // 2 (size-1) / size x 4 count.
+  virtual Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) = 0;
+
+  // Every member's message, by rank, on every member. At most kGatherBytes each. A member's message
+  // leaves it only once it has called gather, so whoever holds all of them knows that all members
+  // had finished everything before.
+  virtual Result<std::vector<std::string>> gather(std::string_view mine) = 0;
+
+  // Ends all operations here and at the neighbours in milliseconds. Idempotent, never blocks.
+  virtual void abort() = 0;
+  virtual std::optional<LinkFault> fault() const = 0;
+};
+constexpr std::size_t kGatherBytes = 64u << 10;
+
+// Makes communicators; one per worker process. Thread-safe.
+class CommunicatorFactory {
+ public:
+  virtual ~CommunicatorFactory() = default;
+  // Connects this member with its neighbours in `membership`, beside any communicator in use.
+  // Blocks until this member's links are up. kExpired: the generation is fenced here or at a peer;
+  // kTimeout at `deadline`; kUnavailable: a peer cannot be reached.
+  virtual Result<std::unique_ptr<Communicator>> create(const Membership& membership,
+                                                       MonoTime deadline) = 0;
+  // Refuses anything of a generation below `below` from now on: pending create() calls end with
+  // kExpired. Communicators already handed out are not touched: abort() is their owner's.
+  virtual void fence(std::uint64_t below) = 0;
+};
+
+}  // namespace rubato::worker

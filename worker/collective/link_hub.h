@@ -1,0 +1,69 @@
+// LinkHub: the one listening port of a worker process, and the place where its links begin. Each
+// link is announced by a LinkHello (job, generation, from, to, purpose) inside mutual TLS and is
+// refused below the fence. Links of generation g' are made beside those of g.
+//
+// An inbound link may come before this worker has heard of its generation: it waits here until
+// await() asks for it, is fenced off, or the bound pushes the oldest out. Links with a purpose that
+// has a server (serve()) go to it instead.
+//
+// Threads: one acceptor; each handshake runs in a thread of its own, at most kPendingHandshakes of
+// them, so that a slow or hostile client never delays others. All methods are thread-safe.
+#pragma once
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "worker/collective/link.h"
+#include "worker/collective/peer.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace rubato::worker {
+
+constexpr auto kLinkHandshakeLimit = 5s;
+constexpr std::size_t kPendingLinkHandshakes = 64;
+constexpr std::size_t kWaitingLinks = 256;
+
+struct LinkHubConfig {
+  std::string job_uid;
+  WorkerName self;
+  std::string bind_host = "127.0.0.1";
+  std::uint16_t port = 0;  // 0: any
+  std::string secret_dir;  // tls.crt, tls.key, ca.crt
+};
+
+class LinkHub {
+ public:
+  // Ignores SIGPIPE for the whole process.
+  static Result<std::unique_ptr<LinkHub>> open(const LinkHubConfig& config);
+  ~LinkHub();
+
+  std::uint16_t port() const;
+
+  // A link to `to`. Retries while the peer cannot be reached, until `deadline`. kExpired: the
+  // generation is fenced here or there; kDenied: refused for good; kCancelled: `cancel`.
+  Result<std::unique_ptr<Link>> dial(const Peer& to, std::uint64_t generation,
+                                     const std::string& purpose, MonoTime deadline,
+                                     const Cancellation& cancel);
+  // The link that `from` dialled for (generation, purpose).
+  Result<std::unique_ptr<Link>> await(const WorkerName& from, std::uint64_t generation,
+                                      const std::string& purpose, MonoTime deadline);
+  // Inbound links of `purpose` go to `handler`, in the handshake's thread: it must hand the link on
+  // quickly. Before the first peer knows our port.
+  using Handler =
+      std::function<void(std::unique_ptr<Link>, const WorkerName& from, std::uint64_t generation)>;
+  void serve(const std::string& purpose, Handler handler);
+
+  // Refuses generations below `below` from now on and drops links that wait for them. Never lowers.
+  void fence(std::uint64_t below);
+  std::uint64_t fenced_below() const;
+
+ private:
+  struct Impl;
+  explicit LinkHub(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,134 @@
+#include "worker/collective/tls.h"
+
+#include "worker/collective/tls_session.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace rubato::worker {
+
+namespace {
+struct FreeContext {
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
+struct FreeCertificate {
+  void operator()(X509* certificate) const { X509_free(certificate); }
+};
+using Context = std::unique_ptr<SSL_CTX, FreeContext>;
+using Certificate = std::unique_ptr<X509, FreeCertificate>;
+
+// AES-128 first: the cheapest suite of TLS 1.3 where the CPU has AES instructions.
+constexpr auto kSuites =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+
+std::string common_name(X509* certificate) {
+  std::array<char, 256> name{};
+  X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name.data(),
+                            static_cast<int>(name.size()));
+  return name.data();
+}
+
+// The leaf that is our own certificate is trusted for what it is; anything else must chain to the
+// authority.
+int verify(int chain_is_good, X509_STORE_CTX* store) {
+  if (chain_is_good == 1) return 1;
+  auto* ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  X509* ours = SSL_get_certificate(ssl);
+  X509* leaf = X509_STORE_CTX_get0_cert(store);
+  return ours != nullptr && leaf != nullptr && X509_cmp(ours, leaf) == 0 ? 1 : 0;
+}
+
+Result<Context> make_context(const SSL_METHOD* method, const std::string& dir) {
+  Context context(SSL_CTX_new(method));
+  CHECK(context != nullptr);
+  SSL_CTX* raw = context.get();
+  if (SSL_CTX_use_certificate_chain_file(raw, (dir + "/tls.crt").c_str()) != 1) {
+    return Error(Code::kInvalid, dir + "/tls.crt: " + openssl_error());
+  }
+  if (SSL_CTX_use_PrivateKey_file(raw, (dir + "/tls.key").c_str(), SSL_FILETYPE_PEM) != 1) {
+    return Error(Code::kInvalid, dir + "/tls.key: " + openssl_error());
+  }
+  if (SSL_CTX_load_verify_file(raw, (dir + "/ca.crt").c_str()) != 1) {
+    return Error(Code::kInvalid, dir + "/ca.crt: " + openssl_error());
+  }
+  SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION);
+  SSL_CTX_set_ciphersuites(raw, kSuites);
+  SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, verify);
+  X509_VERIFY_PARAM_set_purpose(SSL_CTX_get0_param(raw), X509_PURPOSE_ANY);
+  // No resumption: a ring link never reads, and a ticket nobody reads would reset it at the end.
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(raw, 0);
+  SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  return context;
+}
+}  // namespace
+
+struct TlsIdentity::Impl {
+  std::string job_uid;
+  Context dials;
+  Context accepts;
+};
+
+TlsIdentity::TlsIdentity(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TlsIdentity::~TlsIdentity() = default;
+
+Result<std::unique_ptr<TlsIdentity>> TlsIdentity::open(const std::string& secret_dir,
+                                                       const std::string& job_uid) {
+  auto impl = std::make_unique<Impl>();
+  impl->job_uid = job_uid;
+  TRY(impl->dials, make_context(TLS_client_method(), secret_dir));
+  TRY(impl->accepts, make_context(TLS_server_method(), secret_dir));
+  return std::unique_ptr<TlsIdentity>(new TlsIdentity(std::move(impl)));
+}
+
+namespace {
+Status check_peer(SSL* ssl, const std::string& job_uid) {
+  const Certificate peer(SSL_get1_peer_certificate(ssl));
+  if (peer == nullptr) return Error(Code::kDenied, "peer presented no certificate");
+  if (X509_cmp(peer.get(), SSL_get_certificate(ssl)) == 0) return ok();
+  const std::string name = common_name(peer.get());
+  if (name == job_uid) return ok();
+  return Error(Code::kDenied, "peer's certificate is for \"" + name + "\", not for this job");
+}
+
+Status handshake(SSL* ssl, int fd, TlsIdentity::Side side, MonoTime deadline,
+                 const Cancellation& cancel) {
+  for (;;) {
+    ERR_clear_error();
+    const int done = side == TlsIdentity::Side::kDials ? SSL_connect(ssl) : SSL_accept(ssl);
+    if (done == 1) return ok();
+    const int why = SSL_get_error(ssl, done);
+    if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
+      const Code code = why == SSL_ERROR_SSL ? Code::kDenied : Code::kUnavailable;
+      return Error(code, "TLS handshake: " + openssl_error());
+    }
+    const auto events = static_cast<short>(why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT);
+    std::array<pollfd, 2> entries{pollfd{fd, events, 0}, pollfd{cancel.fd(), POLLIN, 0}};
+    const int ready = ::poll(entries.data(), entries.size(), poll_timeout_ms(deadline));
+    if (cancel.is_cancelled()) return Error(Code::kCancelled, "TLS handshake: cancelled");
+    if (ready == 0) return Error(Code::kTimeout, "TLS handshake: deadline");
+  }
+}
+}  // namespace
+
+Result<std::unique_ptr<Link>> TlsIdentity::secure(int fd, Side side, MonoTime deadline,
+                                                  const Cancellation& cancel) const {
+  SSL* ssl = SSL_new((side == Side::kDials ? impl_->dials : impl_->accepts).get());
+  CHECK(ssl != nullptr);
+  auto link = std::make_unique<Link>(fd, std::make_unique<TlsSession>(ssl));
+  SSL_set_fd(ssl, fd);
+  TRY_OK(handshake(ssl, fd, side, deadline, cancel));
+  TRY_OK(check_peer(ssl, impl_->job_uid));
+  return link;
+}
+
+}  // namespace rubato::worker
