@@ -4,6 +4,10 @@
 //
 // Processes: tasks spawned through a `SimProcess` belong to it. `crash()` stops them as a power cut
 // does: their fibers never resume, no destructor runs, their channels close (SimNetwork).
+//
+// Fibers switch only where they wait. A wait outside any fiber (a test's main line) runs the others
+// until it is over. A mutex held across a wait, a fiber that never waits (kSpinLimit) and more than
+// kFibersMax fibers are broken invariants. What a crashed process owned stays allocated.
 #pragma once
 
 #include "common/executor.h"
@@ -16,11 +20,16 @@
 
 namespace rubato::testing {
 
+constexpr std::size_t kFibersMax = 16'000;        // two memory maps each; the kernel gives 65 530
+constexpr std::size_t kStackBytes = 256 * 1024;   // touched pages only; a guard page below
+constexpr std::uint64_t kSpinLimit = 20'000'000;  // switches without virtual time moving
+
 class SimExecutor;
 
 // The Executor that one simulated process sees; its clock may be skewed against the others'.
 class SimProcess : public Executor {
  public:
+  struct Impl;  // opaque
   ~SimProcess() override;
   Clock& clock() override;
   std::unique_ptr<Condition> make_condition() override;
@@ -35,24 +44,27 @@ class SimProcess : public Executor {
   void freeze();
   void thaw();
   bool crashed() const;
+  // Called once, when the process crashes; must not wait. For what lives outside the process.
+  void on_crash(std::function<void()> fn);
   // Adds to what this process's clocks show; monotonic time never runs backwards.
   void skew(Duration monotonic, Duration wall);
 
  private:
   friend class SimExecutor;
-  struct Impl;
   explicit SimProcess(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
 class SimExecutor {
  public:
+  struct Impl;  // opaque
   explicit SimExecutor(std::uint64_t seed);
   ~SimExecutor();
   SimProcess& process(std::string name);  // a new process; lives as long as the executor
   MonoTime now() const;
   // Runs fibers and virtual time until `done()` holds, or until `limit` of virtual time has passed
-  // (false). Call from outside any fiber.
+  // (false). Call from outside any fiber. When nobody can run and no deadline is left, it returns
+  // false at once and logs dump().
   bool run_until(const std::function<bool()>& done, Duration limit);
   // Runs until nothing more can happen without time moving.
   void settle();
@@ -61,10 +73,12 @@ class SimExecutor {
   void at(MonoTime time, std::function<void()> fn);
   Rng& rng();
   std::uint64_t steps() const;  // context switches so far
+  // A hash of every switch so far (virtual time, fiber): equal digests, equal runs.
+  std::uint64_t digest() const;
+  // Who exists, what each waits for and until when: one line per fiber.
+  std::string dump() const;
 
  private:
-  friend class SimProcess;
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
