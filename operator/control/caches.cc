@@ -1,0 +1,63 @@
+#include "operator/control/caches.h"
+
+namespace rubato::control {
+
+namespace {
+constexpr const char* kByOwner = "owner";
+}
+
+Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
+    : jobs(client, executor, metrics),
+      pods(client, executor, metrics),
+      nodes(client, executor, metrics),
+      queues(client, executor, metrics),
+      priorities(client, executor, metrics),
+      leases(client, executor, metrics, {.ns = "kube-node-lease"}) {
+  pods.store().add_index(kByOwner, [](const kube::Pod& pod) -> std::vector<std::string> {
+    if (!pod.meta.owner || pod.meta.owner->kind != "TrainingJob") return {};
+    return {pod.meta.owner->uid};
+  });
+}
+
+void Caches::start() {
+  jobs.start();
+  pods.start();
+  nodes.start();
+  queues.start();
+  priorities.start();
+  leases.start();
+}
+
+bool Caches::has_synced() const {
+  return jobs.has_synced() && pods.has_synced() && nodes.has_synced() && queues.has_synced() &&
+         priorities.has_synced() && leases.has_synced();
+}
+
+bool Caches::wait_for_sync(MonoTime deadline) {
+  return jobs.wait_for_sync(deadline) && pods.wait_for_sync(deadline) &&
+         nodes.wait_for_sync(deadline) && queues.wait_for_sync(deadline) &&
+         priorities.wait_for_sync(deadline) && leases.wait_for_sync(deadline);
+}
+
+World Caches::snapshot(const Memory& memory, const coordinator::Coordinator& coordinator,
+                       WallTime now) const {
+  World world;
+  world.jobs = jobs.store().list();
+  world.pods = pods.store().list();
+  world.nodes = nodes.store().list();
+  world.queues = queues.store().list();
+  world.priorities = priorities.store().list();
+  world.leases = leases.store().list();
+  world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };
+  world.suspects = memory.suspects();
+  world.lost_pods = memory.lost_pods();
+  world.held_back = memory.held_back();
+  world.now = now;
+  return world;
+}
+
+std::vector<std::shared_ptr<const kube::Pod>> Caches::pods_of(const std::string& job_uid) const {
+  return pods.store().by_index(kByOwner, job_uid);
+}
+
+}  // namespace rubato::control

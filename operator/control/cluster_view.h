@@ -1,0 +1,60 @@
+// ClusterView: the border post between Kubernetes words and scheduler words. World is what the
+// informers and the coordinator show at one moment; capture() turns it into the scheduler's
+// immutable ClusterState. Pure functions.
+//
+// What is free on a node: allocatable, less every pod on it that has not ended (whoever made it;
+// a pod that is terminating still holds its GPUs), less every promise of an allocation whose pod is
+// not bound yet. So a GPU is given on only when its old pod is confirmed gone.
+#pragma once
+
+#include "operator/control/config.h"
+#include "operator/control/objects.h"
+#include "operator/coordinator/coordinator.h"
+#include "operator/kube/objects/node.h"
+#include "operator/kube/objects/pod.h"
+#include "scheduler/model/cluster_state.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace rubato::control {
+
+struct World {
+  std::vector<std::shared_ptr<const JobObject>> jobs;
+  std::vector<std::shared_ptr<const kube::Pod>> pods;
+  std::vector<std::shared_ptr<const kube::Node>> nodes;
+  std::vector<std::shared_ptr<const QueueObject>> queues;
+  std::vector<std::shared_ptr<const PriorityClassObject>> priorities;
+  std::vector<std::shared_ptr<const NodeLease>> leases;
+  std::function<std::optional<coordinator::View>(const std::string& job_uid)> view_of;
+  // Nodes on which a worker fell silent, and when: no new pod until their Lease renews after that.
+  std::map<std::string, WallTime> suspects;
+  // Pods lost in a way the API does not show: the uids of those whose agent fell silent, and the
+  // "namespace/name" of allocated pods that were deleted.
+  std::set<std::string> lost_pods;
+  // Jobs that wait before they may be scheduled again, and until when.
+  std::map<std::string, WallTime> held_back;
+  WallTime now{};
+};
+
+sched::ClusterState capture(const World& world, const Config& config);
+
+// Is this job for the scheduler: not finished, not suspended, not being deleted, already seen by
+// the job controller?
+bool is_schedulable(const JobObject& job);
+
+// A pod of the job's allocation is lost when it ended before the job, was deleted, or fell silent.
+bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
+             const World& world);
+
+// "" when a pod may be bound to the node now, else why not.
+std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
+                              const std::map<std::string, WallTime>& suspects, WallTime now,
+                              const Config& config);
+
+}  // namespace rubato::control

@@ -1,0 +1,31 @@
+// What an operator process is told at its start. Nothing here changes while it runs.
+#pragma once
+
+#include "common/clock.h"
+
+#include <string>
+#include <vector>
+
+namespace rubato::control {
+
+struct Config {
+  // The extended resource that is one GPU: "nvidia.com/gpu", or a stand-in on machines without.
+  std::string gpu_resource = "nvidia.com/gpu";
+  std::string gpu_type_label = "nvidia.com/gpu.product";
+  std::string scheduler_name = "rubato";
+  // Where agents dial: "host:port" of every replica, or the Service's address.
+  std::vector<std::string> coordinator_addresses;
+  std::string secret_mount = "/var/run/rubato/job";
+  std::string agent_command = "rubato-agent";
+
+  Duration round_interval = 1s;  // a scheduling round at least this often; events start one at once
+  Duration round_spacing = 50ms;  // and not more often than this
+  Duration gang_start = 300s;     // pods of a first generation must all be ready within
+  Duration requeue_delay = 30s;   // after a gang start timed out
+  Duration progress_period = 5s;  // at most one progress-only status write per job
+  // A node whose Lease was not renewed for this long gets no new pod; 0: the Lease's own duration.
+  Duration node_lease_limit = 0s;
+  Duration teardown_extra = 30s;  // beyond the grace period, then the finalizer goes anyway
+};
+
+}  // namespace rubato::control

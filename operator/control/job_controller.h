@@ -1,0 +1,55 @@
+// JobController: makes the world follow what a TrainingJob's spec and allocation say. Level
+// triggered: reconcile reads everything, is right if called twice, late, or for no reason, and
+// every write of it can be repeated.
+//
+//   finalizer → secret → pods of the allocation (created, bound) → what the coordinator should do
+//   → pods that have left (deleted) → endings (suspend, delete, park, finish, fail) → status
+#pragma once
+
+#include "operator/control/caches.h"
+#include "operator/control/config.h"
+#include "operator/control/job_secret.h"
+#include "operator/control/memory.h"
+#include "operator/coordinator/coordinator.h"
+#include "operator/kube/controller.h"
+#include "operator/kube/events.h"
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace rubato::control {
+
+struct JobControllerDependencies {
+  Executor& executor;
+  kube::Client& client;
+  Caches& caches;
+  Memory& memory;
+  coordinator::Coordinator& coordinator;
+  kube::EventRecorder& events;
+  const Config& config;
+  TrustRoot trust;
+  std::function<void()> wake_scheduler;
+};
+
+class JobController {
+ public:
+  explicit JobController(JobControllerDependencies dependencies);
+
+  void set_leader(std::int64_t leader) { leader_ = leader; }
+  kube::Outcome reconcile(const kube::Key& key);
+  // From the pod informer: an allocated pod that vanishes is lost, at once.
+  void on_pod_change(const kube::Change<kube::Pod>& change);
+
+ private:
+  void forget(const kube::Key& key);
+
+  JobControllerDependencies d_;
+  std::int64_t leader_ = 0;
+  std::mutex mutex_;
+  std::map<kube::Key, std::string> uids_;  // of the jobs seen, to forget them by
+};
+
+}  // namespace rubato::control

@@ -1,0 +1,453 @@
+#include "operator/control/job_pass.h"
+
+#include "common/log.h"
+#include "operator/api/codec.h"
+#include "operator/api/resources.h"
+#include "operator/control/plan_executor.h"
+#include "operator/control/worker_pod.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+namespace {
+using coordinator::Phase;
+using json::Value;
+
+constexpr auto kWhileStopping = 1s;  // how soon to look again while a stop is under way
+
+bool any_lost(const coordinator::PodFailure& failure) {
+  return failure.reason == "AgentLost" || failure.reason == "Silent";
+}
+}  // namespace
+
+JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const JobObject> object,
+                 std::int64_t leader)
+    : d_(dependencies),
+      object_(std::move(object)),
+      job_(object_->job),
+      leader_(leader),
+      key_{job_.meta.ns, job_.meta.name},
+      pods_(d_.caches.pods_of(job_.meta.uid)),
+      lost_(d_.memory.lost_pods()),
+      view_(d_.coordinator.view(job_.meta.uid)) {}
+
+kube::Outcome JobPass::run() {
+  // 1. Nothing is made before the finalizer stands.
+  if (!job_.meta.is_deleting()) {
+    bool written = false;
+    TRY_OK(ensure_finalizer(written));
+    if (written) return kube::done();  // the change brings us back
+  }
+  if (api::is_finished(job_.status.conditions) && !job_.meta.is_deleting()) {
+    return clean_up_finished();
+  }
+  // 2. What is wanted now?
+  intent_ = decide_intent();
+  note_losses();
+  // 3. Make it so.
+  if (intent_ == Intent::kTrain) TRY_OK(ensure_pods());
+  instruct_coordinator();
+  TRY_OK(remove_left_pods());
+  if (intent_ != Intent::kTrain) {
+    TRY_OK(finish_stop());
+    again_ = std::min<Duration>(again_, kWhileStopping);
+  }
+  if (job_.meta.is_deleting()) {
+    bool gone = false;
+    TRY_OK(finish_teardown(gone));
+    if (gone) return kube::done();
+  }
+  // 4. Say so.
+  TRY_OK(write_status());
+  return kube::Outcome::requeue_after(again_);
+}
+
+Status JobPass::ensure_finalizer(bool& written) {
+  if (job_.meta.has_finalizer(api::kFinalizer)) return ok();
+  Value finalizers = Value::array();
+  for (const std::string& other : job_.meta.finalizers) finalizers.push_back(other);
+  finalizers.push_back(api::kFinalizer);
+  const Value patch = Value::object(
+      {{"metadata", Value::object({{"finalizers", std::move(finalizers)},
+                                   {"resourceVersion", job_.meta.resource_version}})}});
+  const auto result = d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge, patch);
+  if (!result.ok()) return result.error().in("adding the finalizer");
+  written = true;
+  return ok();
+}
+
+JobPass::Intent JobPass::decide_intent() {
+  if (!failure().empty()) {
+    stop_reason_ = failed_message_;
+    return Intent::kOver;
+  }
+  if (job_.meta.is_deleting())
+    stop_reason_ = "the job is being deleted";
+  else if (job_.spec.suspend)
+    stop_reason_ = "the job is suspended";
+  else if (view_ && view_->parked_since &&
+           d_.executor.now() - *view_->parked_since >
+               std::chrono::seconds(job_.spec.park_seconds)) {
+    stop_reason_ = fmt::format("below its minimum for {} s", job_.spec.park_seconds);
+    queued_reason_ = std::string(api::reason::kRequeued);
+    queued_message_ = stop_reason_ + "; waits for GPUs again";
+  } else if (job_.status.allocation && job_.status.allocation->pods.empty() && !pods_.empty()) {
+    stop_reason_ = job_.status.allocation->reason;  // preempted, or given back
+    queued_reason_ = std::string(api::reason::kPreempted);
+    queued_message_ = stop_reason_;
+  }
+  return stop_reason_.empty() ? Intent::kTrain : Intent::kStop;
+}
+
+std::string JobPass::failure() {
+  const auto fail = [&](std::string_view reason, std::string message) {
+    failed_reason_ = std::string(reason);
+    failed_message_ = std::move(message);
+    return failed_reason_;
+  };
+  if (job_.meta.is_deleting()) return "";
+  if (view_ && view_->phase == Phase::kFailed) {
+    return fail(view_->failure_reason, view_->failure_message);
+  }
+  if (view_ &&
+      view_->failure_count > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {
+    const std::string last = view_->failures.empty() ? "" : ": " + view_->failures.back().message;
+    return fail(api::reason::kMaxRestarts,
+                fmt::format("{} failures of its own, more than faultTolerance.maxRestarts = {}{}",
+                            view_->failure_count, job_.spec.fault_tolerance.max_restarts, last));
+  }
+  if (job_.spec.active_deadline_seconds && job_.status.start_time && !job_.spec.suspend &&
+      wall() - *job_.status.start_time > std::chrono::seconds(*job_.spec.active_deadline_seconds)) {
+    return fail(api::reason::kDeadlineExceeded,
+                fmt::format("ran longer than activeDeadlineSeconds = {}",
+                            *job_.spec.active_deadline_seconds));
+  }
+  return "";
+}
+
+// Agents that fell silent: their pods leave the allocation, their nodes get no new pod for now.
+void JobPass::note_losses() {
+  if (!view_) return;
+  for (const auto& failure : view_->failures) {
+    if (!any_lost(failure) || is_member(failure.pod_uid) || lost_.contains(failure.pod_uid))
+      continue;
+    const bool back = std::find(view_->ready_pods.begin(), view_->ready_pods.end(), failure.pod) !=
+                      view_->ready_pods.end();
+    if (back) continue;
+    d_.memory.note_lost(job_.meta.uid, failure.pod_uid);
+    lost_.insert(failure.pod_uid);
+    if (const kube::Pod* pod = find(failure.pod); pod && !pod->node_name.empty()) {
+      d_.memory.suspect_node(pod->node_name, wall());
+      LOG_WARNING("control", "{}: pod {} on node {} is lost: {}", to_string(key_), failure.pod,
+                  pod->node_name, failure.message);
+    }
+    d_.wake_scheduler();
+  }
+}
+
+Status JobPass::ensure_pods() {
+  if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
+  const bool first =
+      std::all_of(job_.status.allocation->pods.begin(), job_.status.allocation->pods.end(),
+                  [&](const auto& pod) { return find(pod.name) == nullptr; });
+  if (first) TRY_OK(ensure_job_secret(d_.client, d_.trust, job_, wall()));
+  for (const auto& allocated : job_.status.allocation->pods) {
+    const kube::Pod* pod = find(allocated.name);
+    if (pod == nullptr && !lost_.contains(job_.meta.ns + "/" + allocated.name)) {
+      TRY_OK(create_pod(allocated));
+    } else if (pod != nullptr && pod->node_name.empty() && !pod->meta.deleting) {
+      TRY_OK(bind_pod(*pod, allocated.node));
+    }
+  }
+  // A first generation that does not come together gives its GPUs back.
+  if (view_ && view_->phase == Phase::kWaiting && job_.status.allocation->since) {
+    const Duration left = *job_.status.allocation->since + d_.config.gang_start - wall();
+    if (left <= 0s) {
+      d_.memory.hold_back(job_.meta.uid, wall() + d_.config.requeue_delay);
+      queued_reason_ = std::string(api::reason::kGangTimeout);
+      queued_message_ = "its pods did not all start in time: " + view_->reason;
+      return release(queued_message_);
+    }
+    again_ = std::min(again_, left);
+  }
+  return ok();
+}
+
+Status JobPass::create_pod(const api::AllocatedPod& allocated) {
+  auto created =
+      d_.client.create(kube::types::kPod, job_.meta.ns, worker_pod(job_, allocated, d_.config));
+  if (!created.ok()) {
+    const Error& error = created.error();
+    if (error.code() == Code::kAlreadyExists) return ok();  // made before, or by the last leader
+    if (error.code() == Code::kInvalid) {
+      failed_reason_ = std::string(api::reason::kInvalidTemplate);
+      failed_message_ = "the pod made from spec.template is refused: " + error.what();
+      intent_ = Intent::kOver;
+      return ok();
+    }
+    return error.in("creating pod " + allocated.name);
+  }
+  TRY(const kube::Pod pod, kube::Pod::decode(*created));
+  return bind_pod(pod, allocated.node);
+}
+
+Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
+  const Value binding = Value::object(
+      {{"apiVersion", "v1"},
+       {"kind", "Binding"},
+       {"metadata",
+        Value::object(
+            {{"name", pod.meta.name}, {"namespace", pod.meta.ns}, {"uid", pod.meta.uid}})},
+       {"target", Value::object({{"apiVersion", "v1"}, {"kind", "Node"}, {"name", node}})}});
+  const auto bound =
+      d_.client.create(kube::types::kPod, pod.meta.ns, binding, {.subresource = "binding"});
+  if (bound.ok() || bound.error().code() == Code::kConflict)
+    return ok();  // conflict: bound already
+  return bound.error().in("binding pod " + pod.meta.name + " to node " + node);
+}
+
+void JobPass::instruct_coordinator() {
+  if (pods_.empty() && (!job_.status.allocation || job_.status.allocation->pods.empty())) {
+    if (view_ && intent_ == Intent::kTrain) d_.coordinator.forget(job_.meta.uid);  // starts afresh
+    return;
+  }
+  if (!job_.spec.training) return;
+  coordinator::Wish wish;
+  wish.job = key_;
+  wish.uid = job_.meta.uid;
+  wish.training = json::dump(api::encode(*job_.spec.training));
+  wish.micro_batches = static_cast<std::uint32_t>(job_.spec.training->batch.micro_batches());
+  wish.min_workers = static_cast<std::uint32_t>(job_.spec.gpus.min);
+  wish.start_workers = wish.min_workers;
+  std::vector<std::pair<std::int64_t, coordinator::Wish::Pod>> ordered;
+  for (const auto& pod : pods_) {
+    if (pod->is_finished() || pod->node_name.empty() || was_lost(*pod)) continue;
+    coordinator::Wish::Pod wanted;
+    wanted.name = pod->meta.name;
+    wanted.uid = pod->meta.uid;
+    wanted.node = pod->node_name;
+    wanted.slots = static_cast<std::uint32_t>(job_.spec.gpus.per_pod);
+    wanted.leaving = !is_allocated(pod->meta.name) || pod->meta.deleting.has_value();
+    if (job_.status.allocation) {
+      for (const auto& allocated : job_.status.allocation->pods) {
+        if (allocated.name == wanted.name) wanted.gpu_type = allocated.gpu_type;
+      }
+    }
+    const auto ordinal = kube::find(pod->meta.labels, api::kLabelOrdinal).value_or("0");
+    ordered.emplace_back(std::strtoll(std::string(ordinal).c_str(), nullptr, 10),
+                         std::move(wanted));
+  }
+  std::sort(ordered.begin(), ordered.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [ordinal, pod] : ordered) wish.pods.push_back(std::move(pod));
+  wish.stop = intent_ != Intent::kTrain;
+  wish.stop_reason = stop_reason_;
+  d_.coordinator.ensure(wish);
+}
+
+// Pods that are no longer in the allocation go once their workers have left, or at once when they
+// never trained. Deletion is graceful, never forced: only the kubelet says when GPUs are free.
+Status JobPass::remove_left_pods() {
+  for (const auto& pod : pods_) {
+    if (pod->meta.deleting || pod->is_finished()) continue;
+    if (intent_ == Intent::kTrain && is_allocated(pod->meta.name) && !was_lost(*pod)) continue;
+    const bool retired = view_ && std::find(view_->retired_pods.begin(), view_->retired_pods.end(),
+                                            pod->meta.name) != view_->retired_pods.end();
+    const bool trains = is_member(pod->meta.uid) && !was_lost(*pod);
+    if (trains && !retired && !(intent_ != Intent::kTrain && stop_is_over())) continue;
+    const Status removed =
+        d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
+    if (!removed.ok() && removed.error().code() != Code::kNotFound &&
+        removed.error().code() != Code::kConflict) {
+      return removed.error().in("deleting pod " + pod->meta.name);
+    }
+  }
+  return ok();
+}
+
+// The workers have stopped (or had their grace): the GPUs go back.
+Status JobPass::finish_stop() {
+  if (!stop_is_over()) return ok();
+  if (job_.status.allocation && !job_.status.allocation->pods.empty()) return release(stop_reason_);
+  return ok();
+}
+
+bool JobPass::stop_is_over() const {
+  if (!view_ || view_->members.empty()) return true;
+  if (view_->phase == Phase::kStopped || view_->phase == Phase::kFailed ||
+      view_->phase == Phase::kFinished) {
+    return true;
+  }
+  if (job_.meta.deletion_time) {
+    return wall() - *job_.meta.deletion_time > std::chrono::seconds(job_.spec.grace_period_seconds);
+  }
+  const api::Condition* suspended =
+      api::find_condition(job_.status.conditions, api::condition::kSuspended);
+  return suspended != nullptr && suspended->status == api::ConditionStatus::kTrue &&
+         suspended->last_transition_time &&
+         wall() - *suspended->last_transition_time >
+             std::chrono::seconds(job_.spec.grace_period_seconds);
+}
+
+Status JobPass::finish_teardown(bool& gone) {
+  const bool waited_enough =
+      wall() - *job_.meta.deletion_time >
+      std::chrono::seconds(job_.spec.grace_period_seconds) + d_.config.teardown_extra;
+  const bool pods_left = std::any_of(pods_.begin(), pods_.end(), [&](const auto& pod) {
+    return !pod->is_finished() && !was_lost(*pod);
+  });
+  if (!stop_is_over() || (pods_left && !waited_enough)) return ok();
+  if (job_.meta.has_finalizer(api::kFinalizer)) {
+    Value finalizers = Value::array();
+    for (const std::string& other : job_.meta.finalizers) {
+      if (other != api::kFinalizer) finalizers.push_back(other);
+    }
+    const Value patch = Value::object(
+        {{"metadata", Value::object({{"finalizers", std::move(finalizers)},
+                                     {"resourceVersion", job_.meta.resource_version}})}});
+    const auto result = d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge, patch);
+    if (!result.ok() && result.error().code() != Code::kNotFound) {
+      return result.error().in("removing the finalizer");
+    }
+  }
+  d_.coordinator.forget(job_.meta.uid);
+  d_.memory.forget_job(job_.meta.uid);
+  gone = true;
+  return ok();
+}
+
+// Complete or Failed: GPUs go back, workers that still run are ended, the object goes after its
+// time to live. Pods that ended are kept: their logs are wanted.
+kube::Outcome JobPass::clean_up_finished() {
+  intent_ = Intent::kOver;
+  stop_reason_ = "the job is finished";
+  if (job_.status.allocation && !job_.status.allocation->pods.empty())
+    TRY_OK(release(stop_reason_));
+  const bool failed = api::is_true(job_.status.conditions, api::condition::kFailed);
+  for (const auto& pod : pods_) {
+    if (pod->is_finished() || pod->meta.deleting) continue;
+    // Workers of a complete job have been told to go and end by themselves.
+    const bool ends_by_itself = !failed && !was_lost(*pod) && job_.status.completion_time &&
+                                wall() - *job_.status.completion_time < d_.config.teardown_extra;
+    if (ends_by_itself) {
+      again_ = std::min<Duration>(again_, kWhileStopping);
+      continue;
+    }
+    (void)d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
+  }
+  if (pods_.empty() ||
+      std::all_of(pods_.begin(), pods_.end(), [](const auto& pod) { return pod->is_finished(); })) {
+    d_.coordinator.forget(job_.meta.uid);
+  }
+  TRY_OK(write_status());
+  if (!job_.spec.ttl_seconds_after_finished) return kube::Outcome::requeue_after(again_);
+  const WallTime ended = job_.status.completion_time.value_or(wall());
+  const Duration left =
+      ended + std::chrono::seconds(*job_.spec.ttl_seconds_after_finished) - wall();
+  if (left > 0s) return kube::Outcome::requeue_after(std::min(left, again_));
+  return d_.client.remove(api::kTrainingJob, key_, {.uid = job_.meta.uid});
+}
+
+Status JobPass::release(const std::string& reason) {
+  const auto written = write_allocation(d_.client, job_, released(job_, reason, leader_, wall()));
+  if (!written.ok() && written.error().code() != Code::kNotFound) {
+    return written.error().in("giving GPUs back");
+  }
+  d_.wake_scheduler();
+  return ok();
+}
+
+bool JobPass::is_allocated(const std::string& pod_name) const {
+  if (!job_.status.allocation) return false;
+  const auto& pods = job_.status.allocation->pods;
+  return std::any_of(pods.begin(), pods.end(), [&](const auto& p) { return p.name == pod_name; });
+}
+
+bool JobPass::is_member(const std::string& pod_uid) const {
+  return view_ && std::any_of(view_->members.begin(), view_->members.end(),
+                              [&](const auto& m) { return m.pod_uid == pod_uid; });
+}
+
+bool JobPass::was_lost(const kube::Pod& pod) const { return lost_.contains(pod.meta.uid); }
+
+const kube::Pod* JobPass::find(const std::string& name) const {
+  for (const auto& pod : pods_) {
+    if (pod->meta.name == name) return pod.get();
+  }
+  return nullptr;
+}
+
+Status JobPass::write_status() {
+  JobFacts facts;
+  facts.job = &job_;
+  facts.view = view_;
+  facts.verdict = d_.memory.verdict(job_.meta.uid);
+  facts.failed_reason = failed_reason_;
+  facts.failed_message = failed_message_;
+  facts.queued_reason = queued_reason_;
+  facts.queued_message = queued_message_;
+  facts.now = wall();
+  for (const auto& pod : pods_) {
+    if (pod->phase == kube::PodPhase::kRunning && is_allocated(pod->meta.name))
+      ++facts.pods_running;
+  }
+  api::TrainingJobStatus wanted = status_of(facts);
+  // Their writers are others; our copy may be old.
+  wanted.allocation.reset();
+  wanted.membership.reset();
+  Value seen = object_->status.is_object() ? object_->status : Value::object();
+  seen.erase("allocation");
+  seen.erase("membership");
+  const Value patch = api::diff(seen, api::encode(wanted));
+  if (patch.size() == 0) return ok();
+  const bool only_progress =
+      std::all_of(patch.members().begin(), patch.members().end(), [](const json::Member& member) {
+        return member.first == "progress" || member.first == "performance" ||
+               member.first == "display";
+      });
+  if (only_progress &&
+      !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period)) {
+    again_ = std::min(again_, d_.config.progress_period);
+    return ok();
+  }
+  const auto written =
+      d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
+                      Value::object({{"status", patch}}), {.subresource = "status"});
+  if (!written.ok() && written.error().code() != Code::kNotFound) {
+    return written.error().in("writing status");
+  }
+  emit_transitions(wanted);
+  return ok();
+}
+
+void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
+  for (const api::Condition& now : wanted.conditions) {
+    const api::Condition* before = api::find_condition(job_.status.conditions, now.type);
+    if (before != nullptr && before->status == now.status && before->reason == now.reason) continue;
+    if (now.status != api::ConditionStatus::kTrue) continue;
+    const bool warning = now.type == api::condition::kFailed ||
+                         now.type == api::condition::kRecovering ||
+                         now.type == api::condition::kCheckpointNotShared;
+    emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
+         now.message);
+  }
+  const std::int64_t counted = job_.status.rescales ? job_.status.rescales->count : 0;
+  if (wanted.rescales && wanted.rescales->count > counted && wanted.rescales->last) {
+    const api::Rescale& last = *wanted.rescales->last;
+    emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
+         fmt::format("{} to {} workers, {}; stall {:.2f} s", last.from, last.to, last.reason,
+                     last.stall_seconds));
+  }
+}
+
+void JobPass::emit(kube::EventLevel level, const std::string& reason, const std::string& action,
+                   const std::string& note) {
+  d_.events.emit(
+      {std::string(api::kApiVersion), "TrainingJob", key_.ns, key_.name, job_.meta.uid, ""},
+      {level, reason, action, note});
+}
+
+}  // namespace rubato::control

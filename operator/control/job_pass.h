@@ -1,0 +1,65 @@
+// JobPass: one reconcile of one job. Reads the caches once, then acts step by step; each step can
+// be repeated. Lives on one controller worker for the length of a reconcile.
+#pragma once
+
+#include "operator/control/job_controller.h"
+#include "operator/control/job_status.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rubato::control {
+
+class JobPass {
+ public:
+  JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const JobObject> object,
+          std::int64_t leader);
+  kube::Outcome run();
+
+ private:
+  enum class Intent { kTrain, kStop, kOver };
+
+  // Steps, in order.
+  Status ensure_finalizer(bool& written);
+  Status ensure_pods();
+  Status create_pod(const api::AllocatedPod& pod);
+  Status bind_pod(const kube::Pod& pod, const std::string& node);
+  void instruct_coordinator();
+  void note_losses();
+  Status remove_left_pods();
+  Status finish_stop();
+  Status finish_teardown(bool& gone);
+  Status write_status();
+  kube::Outcome clean_up_finished();
+
+  Intent decide_intent();
+  std::string failure();  // sets failed_*: permanent failures
+  bool stop_is_over() const;
+  bool is_allocated(const std::string& pod_name) const;
+  bool is_member(const std::string& pod_uid) const;
+  bool was_lost(const kube::Pod& pod) const;
+  const kube::Pod* find(const std::string& name) const;
+  Status release(const std::string& reason);
+  void emit_transitions(const api::TrainingJobStatus& wanted);
+  void emit(kube::EventLevel level, const std::string& reason, const std::string& action,
+            const std::string& note);
+  WallTime wall() const { return d_.executor.clock().wall(); }
+
+  JobControllerDependencies& d_;
+  std::shared_ptr<const JobObject> object_;
+  const api::TrainingJob& job_;
+  std::int64_t leader_;
+  kube::Key key_;
+  std::vector<std::shared_ptr<const kube::Pod>> pods_;
+  std::set<std::string> lost_;
+  std::optional<coordinator::View> view_;
+  Intent intent_ = Intent::kTrain;
+  std::string stop_reason_;
+  std::string queued_reason_, queued_message_;
+  std::string failed_reason_, failed_message_;
+  Duration again_ = 30s;  // come back no later than this
+};
+
+}  // namespace rubato::control

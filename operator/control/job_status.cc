@@ -1,0 +1,289 @@
+#include "operator/control/job_status.h"
+
+#include "operator/api/resources.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+namespace {
+
+using coordinator::Phase;
+namespace condition = api::condition;
+namespace reason = api::reason;
+
+std::string rounded(double value) {  // 412k, 1.3M, 870
+  if (value >= 1e6) return fmt::format("{:.1f}M", value / 1e6);
+  if (value >= 1e4) return fmt::format("{:.0f}k", value / 1e3);
+  if (value >= 1e3) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+
+class Builder {
+ public:
+  explicit Builder(const JobFacts& facts)
+      : facts_(facts), job_(*facts.job), status_(facts.job->status) {}
+
+  api::TrainingJobStatus run() {
+    status_.observed_generation = job_.meta.generation;
+    progress();
+    rescales();
+    conditions();
+    status_.state = std::string(api::state_of(status_.conditions));
+    status_.reason = state_reason();
+    display();
+    status_.replicas = held();
+    status_.selector = std::string(api::kLabelJob) + "=" + job_.meta.name;
+    return std::move(status_);
+  }
+
+ private:
+  std::int32_t held() const { return job_.status.allocation ? job_.status.allocation->gpus : 0; }
+  std::int32_t members() const {
+    return facts_.view ? static_cast<std::int32_t>(facts_.view->members.size()) : 0;
+  }
+  bool is(Phase phase) const { return facts_.view && facts_.view->phase == phase; }
+  bool is_stepping() const { return is(Phase::kTraining) || is(Phase::kSwitching); }
+
+  void set(std::string_view type, bool value, std::string_view why, std::string message) {
+    // A condition that was never true and is not now says nothing.
+    if (!value && api::find_condition(status_.conditions, type) == nullptr) return;
+    api::Condition wanted;
+    wanted.type = std::string(type);
+    wanted.status = value ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;
+    wanted.reason = std::string(why);
+    wanted.message = std::move(message);
+    wanted.observed_generation = job_.meta.generation;
+    api::set_condition(status_.conditions, std::move(wanted), facts_.now);
+  }
+
+  void conditions() {
+    if (api::is_finished(job_.status.conditions)) return;
+    const bool failed = !facts_.failed_reason.empty();
+    const bool complete = !failed && is(Phase::kFinished);
+    if (failed) set(condition::kFailed, true, facts_.failed_reason, facts_.failed_message);
+    if (complete) {
+      set(condition::kComplete, true, reason::kStepsReached,
+          fmt::format("all {} steps are committed", facts_.view->step));
+      status_.completion_time = facts_.now;
+    }
+    const bool over = failed || complete;
+    suspended();
+    queued(over);
+    const bool allocated = !over && held() > 0;
+    set(condition::kAllocated, allocated, allocated ? reason::kPlaced : reason::kReleased,
+        allocated ? fmt::format("{} GPUs: {}", held(), job_.status.allocation->reason)
+                  : "holds no GPUs");
+    running(over);
+    changing(over);
+    set(condition::kCheckpointNotShared, !facts_.checkpoint_shared, reason::kNodeLocalVolume,
+        "spec.training.checkpoint.path is not on a volume that all nodes share; a checkpoint "
+        "written "
+        "on one node may be unreadable on another");
+  }
+
+  void suspended() {
+    const bool suspended = job_.spec.suspend;
+    if (!suspended) return set(condition::kSuspended, false, reason::kResumed, "resumed");
+    if (held() > 0) {
+      return set(condition::kSuspended, true, reason::kSuspending,
+                 "writes a checkpoint, then gives its GPUs back");
+    }
+    set(condition::kSuspended, true, reason::kSuspended,
+        fmt::format("suspended at step {}; set spec.suspend to false to go on",
+                    status_.progress ? status_.progress->step : 0));
+  }
+
+  void queued(bool over) {
+    const bool waits = !over && held() == 0 && !job_.spec.suspend;
+    if (!waits) {
+      return set(condition::kQueued, false, over ? reason::kReleased : reason::kPlaced,
+                 over                ? "finished"
+                 : job_.spec.suspend ? "suspended"
+                                     : "has GPUs");
+    }
+    if (!facts_.queued_reason.empty()) {
+      return set(condition::kQueued, true, facts_.queued_reason, facts_.queued_message);
+    }
+    if (!facts_.verdict) {
+      return set(condition::kQueued, true, reason::kWaitingForGpus, "waits for a scheduling round");
+    }
+    set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->message);
+  }
+
+  static std::string_view queued_reason(const sched::Verdict& verdict) {
+    if (verdict.outcome == sched::Outcome::kNever) return reason::kNeverFits;
+    if (verdict.reason == "WaitingForRelease") return reason::kWaitingForRelease;
+    if (verdict.reason == "QueueLimit") return reason::kQueueLimit;
+    if (verdict.reason == "QueueUnknown") return reason::kQueueNotFound;
+    return reason::kWaitingForGpus;
+  }
+
+  void running(bool over) {
+    if (over || held() == 0) {
+      return set(condition::kRunning, false, reason::kStopped, over ? "finished" : "holds no GPUs");
+    }
+    if (is_stepping()) {
+      if (!status_.start_time) status_.start_time = facts_.now;
+      return set(condition::kRunning, true, reason::kTraining,
+                 fmt::format("{} workers, generation {}", members(), facts_.view->generation));
+    }
+    if (is(Phase::kRecovering)) return;  // for a moment; Recovering says so
+    if (is(Phase::kParked)) {
+      return set(condition::kRunning, false, reason::kParked, facts_.view->reason);
+    }
+    set(condition::kRunning, false, reason::kPodsStarting,
+        facts_.view && !facts_.view->reason.empty()
+            ? facts_.view->reason
+            : fmt::format("{} of {} pods run", facts_.pods_running,
+                          job_.status.allocation->pods.size()));
+  }
+
+  void changing(bool over) {
+    const bool switching = !over && is(Phase::kSwitching);
+    set(condition::kRescaling, switching, switching ? rescale_reason() : reason::kSettled,
+        switching ? facts_.view->reason : "no change of membership is under way");
+    const bool recovering = !over && (is(Phase::kRecovering) || is(Phase::kParked));
+    set(condition::kRecovering, recovering, recovering ? failure_reason() : reason::kRecovered,
+        recovering ? facts_.view->reason : "trains again");
+    const bool degraded = !over && is_stepping() && members() < held();
+    set(condition::kDegraded, degraded, degraded ? reason::kFewerThanAllocated : reason::kRecovered,
+        fmt::format("{} of {} allocated GPUs train", members(), held()));
+  }
+
+  std::string_view rescale_reason() const {
+    return members() <= held() ? reason::kGrow : reason::kShrink;
+  }
+
+  std::string_view failure_reason() const {
+    if (facts_.view->failures.empty()) return reason::kPodDeleted;
+    const std::string& why = facts_.view->failures.back().reason;
+    if (why == "Stuck") return reason::kStepStalled;
+    if (why == "AgentLost" || why == "Silent") return reason::kNodeLost;
+    return reason::kWorkerCrashed;
+  }
+
+  void progress() {
+    if (!job_.spec.training) return;
+    api::Progress progress = job_.status.progress.value_or(api::Progress{});
+    progress.steps = job_.spec.training->stop.steps;
+    if (facts_.view && facts_.view->generation > 0) {
+      const coordinator::View& view = *facts_.view;
+      // A start from a checkpoint goes back; that is what happened, so that is what is shown.
+      progress.step = static_cast<std::int64_t>(view.step);
+      progress.tokens = static_cast<std::int64_t>(view.tokens);
+      if (view.step > 0 && view.loss != 0) progress.loss = view.loss;
+      if (view.has_checkpoint)
+        progress.checkpoint_step = static_cast<std::int64_t>(view.checkpoint_step);
+      progress.recomputed_steps = static_cast<std::int64_t>(view.recomputed_steps);
+      speed(view, progress);
+    }
+    if (progress.steps > 0) {
+      progress.percentage =
+          static_cast<std::int32_t>(100 * std::min(progress.step, progress.steps) / progress.steps);
+    }
+    status_.progress = progress;
+  }
+
+  void speed(const coordinator::View& view, api::Progress& progress) {
+    if (view.step_seconds <= 0 || !is_stepping()) return;
+    const auto& batch = job_.spec.training->batch;
+    const double tokens_per_step = static_cast<double>(batch.global) * batch.sequence_length;
+    api::Performance performance = job_.status.performance.value_or(api::Performance{});
+    performance.tokens_per_second = tokens_per_step / view.step_seconds;
+    remember_point(view, performance);
+    status_.performance = performance;
+    progress.estimated_remaining_seconds = static_cast<std::int64_t>(
+        static_cast<double>(std::max<std::int64_t>(progress.steps - progress.step, 0)) *
+        view.step_seconds);
+  }
+
+  // One measured point per (type, count): the latest. Only while nothing changes.
+  void remember_point(const coordinator::View& view, api::Performance& performance) const {
+    if (!is(Phase::kTraining) || view.members.empty()) return;
+    const std::string& type = view.members.front().gpu_type;
+    for (const auto& member : view.members) {
+      if (member.gpu_type != type) return;
+    }
+    const auto same = [&](const api::TypePerformance& point) {
+      return point.gpu_type == type && point.gpus == members();
+    };
+    const auto found = std::find_if(performance.by_type.begin(), performance.by_type.end(), same);
+    if (found != performance.by_type.end()) {
+      found->tokens_per_second = performance.tokens_per_second;
+    } else if (performance.by_type.size() < kPointsKept) {
+      performance.by_type.push_back({type, members(), performance.tokens_per_second});
+    }
+  }
+
+  void rescales() {
+    if (!facts_.view || facts_.view->changes.empty()) return;
+    const coordinator::Change& change = facts_.view->changes.back();
+    api::Rescales rescales = job_.status.rescales.value_or(api::Rescales{});
+    if (change.kind == "start") return;
+    if (!rescales.last || rescales_seen(rescales) != change.generation) {
+      ++rescales.count;
+      api::Rescale last;
+      last.reason =
+          fmt::format("{}: {} (generation {})", change.kind, change.reason, change.generation);
+      last.from = static_cast<std::int32_t>(change.from);
+      last.to = static_cast<std::int32_t>(change.to);
+      last.stall_seconds = change.stall_seconds;
+      last.time = facts_.now;
+      rescales.last = std::move(last);
+      status_.rescales = std::move(rescales);
+    }
+  }
+
+  // The generation that the last counted rescale led to stands at the end of its reason, so that a
+  // new leader does not count it twice.
+  static std::uint64_t rescales_seen(const api::Rescales& rescales) {
+    const std::string& text = rescales.last->reason;
+    const auto at = text.rfind("(generation ");
+    return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 12, nullptr, 10);
+  }
+
+  void display() {
+    api::Display display = job_.status.display.value_or(api::Display{});
+    const auto& gpus = job_.spec.gpus;
+    display.gpus = fmt::format("{}/{}", is_stepping() ? members() : held(),
+                               gpus.min == gpus.max ? fmt::format("{}", gpus.max)
+                                                    : fmt::format("{}-{}", gpus.min, gpus.max));
+    std::set<std::string> types;
+    if (job_.status.allocation) {
+      for (const auto& pod : job_.status.allocation->pods) types.insert(pod.gpu_type);
+    }
+    if (!types.empty()) display.type = types.size() == 1 ? *types.begin() : "mixed";
+    if (status_.progress && status_.progress->steps > 0) {
+      display.progress = fmt::format("{}%", status_.progress->percentage);
+      if (status_.progress->loss) display.loss = fmt::format("{:.3f}", *status_.progress->loss);
+    }
+    display.tokens_per_second =
+        is_stepping() && status_.performance ? rounded(status_.performance->tokens_per_second) : "";
+    status_.display = std::move(display);
+  }
+
+  std::string state_reason() const {
+    for (const std::string_view type :
+         {condition::kFailed, condition::kComplete, condition::kSuspended, condition::kRecovering,
+          condition::kRescaling, condition::kRunning, condition::kQueued}) {
+      const api::Condition* found = api::find_condition(status_.conditions, type);
+      if (found != nullptr && found->status == api::ConditionStatus::kTrue) return found->reason;
+    }
+    return status_.reason;
+  }
+
+  static constexpr std::size_t kPointsKept = 32;
+  const JobFacts& facts_;
+  const api::TrainingJob& job_;
+  api::TrainingJobStatus status_;
+};
+
+}  // namespace
+
+api::TrainingJobStatus status_of(const JobFacts& facts) { return Builder(facts).run(); }
+
+}  // namespace rubato::control

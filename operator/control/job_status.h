@@ -1,0 +1,29 @@
+// What status says about a job, as a pure function of what is known: so that it can be tested as a
+// table and never depends on which event came first.
+#pragma once
+
+#include "operator/api/training_job.h"
+#include "operator/coordinator/coordinator.h"
+#include "scheduler/plan.h"
+
+#include <optional>
+
+namespace rubato::control {
+
+struct JobFacts {
+  const api::TrainingJob* job = nullptr;  // status as last written
+  std::optional<coordinator::View> view;
+  std::optional<sched::Verdict> verdict;
+  std::int32_t pods_running = 0;  // of the allocation
+  bool checkpoint_shared = true;
+  std::string failed_reason;  // not empty: the job failed for good
+  std::string failed_message;
+  std::string queued_reason;  // overrides the verdict: Requeued, GangTimeout, Preempted
+  std::string queued_message;
+  WallTime now{};
+};
+
+// The parts of status that the job controller owns; allocation and membership as they are.
+api::TrainingJobStatus status_of(const JobFacts& facts);
+
+}  // namespace rubato::control

@@ -1,0 +1,46 @@
+// Memory: what the leader knows beside the API, shared by the scheduler loop and the job
+// controller. All of it is a convenience: a new leader starts with none and learns it again.
+// Thread-safe.
+#pragma once
+
+#include "common/clock.h"
+#include "scheduler/plan.h"
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace rubato::control {
+
+class Memory {
+ public:
+  void set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts);
+  std::optional<sched::Verdict> verdict(const std::string& job_uid) const;
+
+  // "namespace/name" or a pod uid; kept until the job forgets it (bounded by its pods).
+  void note_lost(const std::string& job_uid, const std::string& pod);
+  std::set<std::string> lost_pods() const;
+
+  void suspect_node(const std::string& node, WallTime since);
+  std::map<std::string, WallTime> suspects() const;
+
+  void hold_back(const std::string& job_uid, WallTime until);
+  std::map<std::string, WallTime> held_back() const;
+
+  // At most one write of mere progress per job and period.
+  bool may_write_progress(const std::string& job_uid, MonoTime now, Duration period);
+
+  void forget_job(const std::string& job_uid);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<sched::JobId, sched::Verdict> verdicts_;
+  std::map<std::string, std::set<std::string>> lost_;
+  std::map<std::string, WallTime> suspects_;
+  std::map<std::string, WallTime> held_back_;
+  std::map<std::string, MonoTime> progress_written_;
+};
+
+}  // namespace rubato::control

@@ -1,0 +1,44 @@
+#include "operator/control/objects.h"
+
+#include "operator/api/resources.h"
+#include "operator/kube/objects/object.h"
+
+namespace rubato::control {
+
+kube::ResourceType JobObject::type() { return api::kTrainingJob; }
+
+Result<JobObject> JobObject::decode(const json::Value& value) {
+  TRY(kube::Object object, kube::Object::decode(value));
+  TRY(api::TrainingJob job, api::decode_training_job(value));
+  return JobObject{std::move(object.meta), std::move(job), value["status"]};
+}
+
+kube::ResourceType QueueObject::type() { return api::kTrainingQueue; }
+
+Result<QueueObject> QueueObject::decode(const json::Value& value) {
+  TRY(kube::Object object, kube::Object::decode(value));
+  TRY(api::TrainingQueue queue, api::decode_training_queue(value));
+  return QueueObject{std::move(object.meta), std::move(queue)};
+}
+
+kube::ResourceType PriorityClassObject::type() { return kube::types::kPriorityClass; }
+
+Result<PriorityClassObject> PriorityClassObject::decode(const json::Value& value) {
+  TRY(kube::Object object, kube::Object::decode(value));
+  return PriorityClassObject{std::move(object.meta), value["value"].int_or(0),
+                             value["globalDefault"].bool_or(false)};
+}
+
+kube::ResourceType NodeLease::type() { return kube::types::kLease; }
+
+Result<NodeLease> NodeLease::decode(const json::Value& value) {
+  TRY(kube::Object object, kube::Object::decode(value));
+  const json::Value& spec = value["spec"];
+  NodeLease lease{
+      std::move(object.meta), {}, std::chrono::seconds(spec["leaseDurationSeconds"].int_or(40))};
+  const auto renewed = parse_rfc3339(spec["renewTime"].string_view_or(""));
+  if (renewed.ok()) lease.renewed = *renewed;
+  return lease;
+}
+
+}  // namespace rubato::control

@@ -1,0 +1,47 @@
+// Informer traits of the resources that only operator/control reads.
+#pragma once
+
+#include "common/json.h"
+#include "operator/api/training_job.h"
+#include "operator/api/training_queue.h"
+#include "operator/kube/objects/meta.h"
+
+namespace rubato::control {
+
+struct JobObject {
+  kube::Meta meta;
+  api::TrainingJob job;
+  json::Value status;  // as it stands on the server: patches are differences to it
+
+  static kube::ResourceType type();
+  static Result<JobObject> decode(const json::Value& value);
+};
+
+struct QueueObject {
+  kube::Meta meta;
+  api::TrainingQueue queue;
+
+  static kube::ResourceType type();
+  static Result<QueueObject> decode(const json::Value& value);
+};
+
+struct PriorityClassObject {
+  kube::Meta meta;
+  std::int64_t value = 0;
+  bool global_default = false;
+
+  static kube::ResourceType type();
+  static Result<PriorityClassObject> decode(const json::Value& value);
+};
+
+// A node's Lease in kube-node-lease: the freshest sign of life that a kubelet gives.
+struct NodeLease {
+  kube::Meta meta;
+  WallTime renewed{};
+  Duration duration{};
+
+  static kube::ResourceType type();
+  static Result<NodeLease> decode(const json::Value& value);
+};
+
+}  // namespace rubato::control

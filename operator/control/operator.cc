@@ -1,0 +1,167 @@
+#include "operator/control/operator.h"
+
+#include "common/log.h"
+#include "operator/control/caches.h"
+#include "operator/control/job_controller.h"
+#include "operator/control/memory.h"
+#include "operator/control/scheduler_loop.h"
+#include "operator/kube/controller.h"
+#include "operator/kube/events.h"
+
+#include <atomic>
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+namespace {
+constexpr auto kStartLimit = 120s;  // caches and trust root
+constexpr auto kStartRetry = 500ms;
+constexpr auto kDrainLimit = 10s;
+constexpr auto kLeaseTolerance = 20s;
+}  // namespace
+
+struct Operator::Impl {
+  kube::Client& client;
+  Executor& executor;
+  net::Network& network;
+  Metrics& metrics;
+  OperatorSettings settings;
+  Memory memory;
+  Caches caches;
+  kube::EventRecorder events;
+  kube::LeaderElector elector;
+  std::atomic<bool> ready{false};
+
+  // Made once the trust root is known, in this order.
+  std::unique_ptr<coordinator::Coordinator> coordinator;
+  std::unique_ptr<SchedulerLoop> loop;
+  std::unique_ptr<JobController> jobs;
+  std::unique_ptr<kube::Controller> controller;
+
+  Impl(kube::Client& c, Executor& e, net::Network& n, Metrics& m, OperatorSettings s)
+      : client(c),
+        executor(e),
+        network(n),
+        metrics(m),
+        settings(std::move(s)),
+        caches(c, e, m),
+        events(c, e, m, {.instance = settings.identity, .seed = settings.seed}),
+        elector(c, e, m,
+                {.lease = {settings.ns, "rubato-operator"},
+                 .identity = settings.identity,
+                 .address = settings.coordinator_advertised,
+                 .timing = settings.lease,
+                 .seed = settings.seed}) {}
+
+  // The trust root needs the API server, which may still be starting.
+  Result<TrustRoot> wait_for_trust_root(std::stop_token stop) {
+    const MonoTime deadline = executor.now() + kStartLimit;
+    while (true) {
+      auto root = ensure_trust_root(client, settings.ns, executor.clock().wall());
+      if (root.ok() || executor.now() >= deadline || stop.stop_requested()) return root;
+      LOG_WARNING("operator", "waiting for the API server: {}", root.error().to_string());
+      executor.sleep_for(kStartRetry, stop);
+    }
+  }
+
+  Status assemble(std::stop_token stop) {
+    TRY(TrustRoot trust, wait_for_trust_root(stop));
+    TRY(const net::KeyPair pair, operator_certificate(trust, executor.clock().wall()));
+    net::TlsConfig tls;
+    tls.certificate = pair.certificate;
+    tls.private_key = pair.private_key;
+    coordinator = std::make_unique<coordinator::Coordinator>(
+        coordinator::Dependencies{.executor = executor,
+                                  .network = network,
+                                  .client = client,
+                                  .metrics = metrics,
+                                  .master_key = trust.master_key,
+                                  .tls = std::move(tls),
+                                  .listen = settings.coordinator_listen,
+                                  .leader_address = [this] { return elector.observed().address; },
+                                  .timing = settings.timing});
+    const auto enqueue = [this](const kube::Key& key) { controller->queue().add(key); };
+    loop = std::make_unique<SchedulerLoop>(SchedulerLoop::Dependencies{
+        executor, client, metrics, caches, memory, *coordinator, events, settings.config, enqueue});
+    jobs = std::make_unique<JobController>(
+        JobControllerDependencies{executor, client, caches, memory, *coordinator, events,
+                                  settings.config, std::move(trust), [this] { loop->wake(); }});
+    controller = std::make_unique<kube::Controller>(
+        executor, metrics,
+        kube::ControllerConfig{.name = "trainingjob", .workers = 4, .synced = {[this] {
+                                                                      return caches.has_synced();
+                                                                    }}},
+        [this](const kube::Key& key, const kube::ReconcileContext&) {
+          return jobs->reconcile(key);
+        });
+    connect(enqueue);
+    return coordinator->start();
+  }
+
+  // Changes enqueue keys and wake the scheduler; nothing else, ever.
+  void connect(const std::function<void(const kube::Key&)>& enqueue) {
+    coordinator->on_change([this, enqueue](const kube::Key& key) {
+      enqueue(key);
+      loop->wake();
+    });
+    caches.jobs.on_change([this, enqueue](const kube::Change<JobObject>& change) {
+      enqueue(change.key());
+      loop->wake();
+    });
+    caches.pods.on_change([this, enqueue](const kube::Change<kube::Pod>& change) {
+      jobs->on_pod_change(change);
+      const auto& owner = change.any().meta.owner;
+      if (owner && owner->kind == "TrainingJob") enqueue({change.any().meta.ns, owner->name});
+      loop->wake();
+    });
+    caches.nodes.on_change([this](const kube::Change<kube::Node>&) { loop->wake(); });
+    caches.queues.on_change([this](const kube::Change<QueueObject>&) { loop->wake(); });
+  }
+
+  // Until `stop` or the end of leadership.
+  Status lead(std::stop_token stop) {
+    const std::int64_t epoch = elector.epoch();
+    LOG_INFO("operator", "{} leads (epoch {})", settings.identity, epoch);
+    coordinator->lead(static_cast<std::uint64_t>(epoch));
+    jobs->set_leader(epoch);
+    controller->start();
+    loop->start(epoch);
+    while (!stop.stop_requested() && elector.is_leader()) executor.sleep_for(200ms, stop);
+    if (!elector.is_leader()) return Error(Code::kExpired, "the Lease was lost");
+    loop->stop();
+    controller->stop(kDrainLimit);
+    coordinator->stop_leading();
+    events.flush(executor.now() + 2s);
+    return elector.release();
+  }
+};
+
+Operator::Operator(kube::Client& client, Executor& executor, net::Network& network,
+                   Metrics& metrics, OperatorSettings settings)
+    : impl_(std::make_unique<Impl>(client, executor, network, metrics, std::move(settings))) {}
+Operator::~Operator() = default;
+
+Status Operator::run(std::stop_token stop) {
+  Impl& op = *impl_;
+  TRY_OK(op.assemble(stop));
+  op.caches.start();
+  op.events.start();
+  op.elector.start([](const Error& error) { LOG_ERROR("operator", "{}", error.to_string()); });
+  if (!op.caches.wait_for_sync(op.executor.now() + kStartLimit)) {
+    return Error(Code::kTimeout,
+                 "the caches did not fill; are the CRDs installed (kubectl apply -f crds/) and may "
+                 "this account list them?");
+  }
+  op.ready = true;
+  while (!stop.stop_requested()) {
+    if (op.elector.wait_until_leader(op.executor.now() + 1s, stop)) return op.lead(stop);
+  }
+  return ok();
+}
+
+bool Operator::is_ready() const { return impl_->ready; }
+bool Operator::is_healthy() const { return impl_->elector.is_healthy(kLeaseTolerance); }
+bool Operator::is_leader() const { return impl_->elector.is_leader(); }
+
+}  // namespace rubato::control

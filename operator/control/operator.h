@@ -1,0 +1,51 @@
+// Operator: everything one replica runs, put together and started in the right order. The process
+// (operator/main) gives it a real client, network and executor; the simulation gives it others.
+//
+// Start: caches → coordinator's port (answers NOT_LEADER) → election. Leading: coordinator,
+// scheduler loop, job controller. Losing the Lease ends the replica: run() returns kExpired and the
+// process exits, so that no half-leader is ever left.
+#pragma once
+
+#include "common/executor.h"
+#include "common/metrics.h"
+#include "common/net/channel.h"
+#include "operator/control/config.h"
+#include "operator/coordinator/coordinator.h"
+#include "operator/kube/client.h"
+#include "operator/kube/leader_election.h"
+
+#include <memory>
+#include <string>
+
+namespace rubato::control {
+
+struct OperatorSettings {
+  Config config;
+  std::string ns = "rubato-system";    // of the Lease and the trust root
+  std::string identity;                // unique for this life of the process
+  net::Endpoint coordinator_listen;    // where agents are answered
+  std::string coordinator_advertised;  // "host:port" by which agents reach this replica
+  kube::LeaseTiming lease;
+  coordinator::Timing timing;
+  std::uint64_t seed = 1;  // of jitter
+};
+
+class Operator {
+ public:
+  Operator(kube::Client& client, Executor& executor, net::Network& network, Metrics& metrics,
+           OperatorSettings settings);
+  ~Operator();
+
+  // Blocks until `stop` (ok, everything drained, the Lease given back) or until leadership is lost.
+  Status run(std::stop_token stop);
+
+  bool is_ready() const;    // caches synced
+  bool is_healthy() const;  // the Lease is not overdue
+  bool is_leader() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::control

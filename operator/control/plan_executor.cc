@@ -1,0 +1,73 @@
+#include "operator/control/plan_executor.h"
+
+#include "operator/api/codec.h"
+#include "operator/api/resources.h"
+
+#include <algorithm>
+
+namespace rubato::control {
+
+namespace {
+
+using json::Value;
+
+api::Allocation next_allocation(const api::TrainingJob& job, std::int64_t leader, WallTime now) {
+  api::Allocation next = job.status.allocation.value_or(api::Allocation{});
+  ++next.epoch;
+  next.leader_transition = leader;
+  next.since = now;
+  return next;
+}
+
+Value operation(const char* op, const char* path, Value value) {
+  return Value::object({{"op", op}, {"path", path}, {"value", std::move(value)}});
+}
+
+}  // namespace
+
+api::Allocation allocation_after(const api::TrainingJob& job, const sched::Action& action,
+                                 std::int64_t leader, WallTime now) {
+  api::Allocation next = next_allocation(job, leader, now);
+  next.reason = action.reason;
+  std::erase_if(next.pods, [&](const api::AllocatedPod& pod) {
+    return std::find(action.remove.begin(), action.remove.end(), pod.ordinal) !=
+           action.remove.end();
+  });
+  for (const sched::Placement& placement : action.add) {
+    api::AllocatedPod pod;
+    pod.ordinal = next.next_ordinal++;
+    pod.name = api::pod_name(job.meta.name, pod.ordinal);
+    pod.node = placement.node;
+    pod.gpu_type = placement.gpu_type;
+    pod.gpus = static_cast<std::int32_t>(placement.gpus);
+    next.pods.push_back(std::move(pod));
+  }
+  next.gpus = 0;
+  for (const auto& pod : next.pods) next.gpus += pod.gpus;
+  return next;
+}
+
+api::Allocation released(const api::TrainingJob& job, const std::string& reason,
+                         std::int64_t leader, WallTime now) {
+  api::Allocation next = next_allocation(job, leader, now);
+  next.pods.clear();
+  next.gpus = 0;
+  next.reason = reason;
+  return next;
+}
+
+Result<json::Value> write_allocation(kube::Client& client, const api::TrainingJob& job,
+                                     const api::Allocation& allocation) {
+  Value patch = Value::array();
+  if (job.status.allocation) {
+    patch.push_back(operation("test", "/status/allocation/epoch", job.status.allocation->epoch));
+  } else {
+    // The first decision: nothing to test in the status, so the whole object must be unchanged.
+    patch.push_back(operation("test", "/metadata/resourceVersion", job.meta.resource_version));
+  }
+  patch.push_back(operation("add", "/status/allocation", api::encode(allocation)));
+  return client.patch(api::kTrainingJob, {job.meta.ns, job.meta.name}, kube::PatchType::kJson,
+                      patch, {.subresource = "status"});
+}
+
+}  // namespace rubato::control

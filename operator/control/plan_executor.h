@@ -1,0 +1,24 @@
+// Writes a decision: status.allocation with a higher epoch, by JSON patch that tests the epoch it
+// was decided on. This is the durable decision; its effects (pods, bindings, membership) follow by
+// reconciliation, by this leader or the next.
+#pragma once
+
+#include "common/clock.h"
+#include "operator/api/training_job.h"
+#include "operator/kube/client.h"
+#include "scheduler/plan.h"
+
+namespace rubato::control {
+
+// The allocation after `action`; pods get new ordinals. Pure.
+api::Allocation allocation_after(const api::TrainingJob& job, const sched::Action& action,
+                                 std::int64_t leader, WallTime now);
+// The same pods given back: an allocation of none.
+api::Allocation released(const api::TrainingJob& job, const std::string& reason,
+                         std::int64_t leader, WallTime now);
+
+// kConflict when somebody decided in between; the answer is the job as written.
+Result<json::Value> write_allocation(kube::Client& client, const api::TrainingJob& job,
+                                     const api::Allocation& allocation);
+
+}  // namespace rubato::control

@@ -1,0 +1,148 @@
+#include "operator/control/worker_pod.h"
+
+#include "operator/api/resources.h"
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+namespace {
+
+using json::Value;
+
+constexpr const char* kSecretVolume = "rubato-job";
+
+Value plain_env(const char* name, std::string value) {
+  return Value::object({{"name", name}, {"value", std::move(value)}});
+}
+
+Value field_env(const char* name, const char* path) {
+  return Value::object(
+      {{"name", name},
+       {"valueFrom", Value::object({{"fieldRef", Value::object({{"fieldPath", path}})}})}});
+}
+
+// Sets the item of `list` whose "name" equals the new item's.
+void put_named(Value& list, Value item) {
+  const std::string name = item["name"].string_or("");
+  if (list.is_null()) list = Value::array();
+  for (Value& old : list.mutable_items()) {
+    if (old["name"].string_view_or("") == name) {
+      old = std::move(item);
+      return;
+    }
+  }
+  list.push_back(std::move(item));
+}
+
+std::size_t worker_container(const Value& pod_spec) {
+  const auto& containers = pod_spec["containers"].items();
+  for (std::size_t i = 0; i < containers.size(); ++i) {
+    if (containers[i]["name"].string_view_or("") == "worker") return i;
+  }
+  return 0;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+  return text;
+}
+
+void complete_container(Value& container, const api::TrainingJob& job, const Config& config) {
+  if (container["command"].is_null()) {
+    container.set("command", Value::array({config.agent_command}));
+  }
+  Value& env = container.at("env");
+  put_named(env, plain_env("RUBATO_JOB", job.meta.ns + "/" + job.meta.name));
+  put_named(env, plain_env("RUBATO_JOB_UID", job.meta.uid));
+  put_named(env, plain_env("RUBATO_SLOTS", std::to_string(job.spec.gpus.per_pod)));
+  put_named(env, plain_env("RUBATO_COORDINATORS", joined(config.coordinator_addresses)));
+  put_named(env, plain_env("RUBATO_SECRET_DIR", config.secret_mount));
+  put_named(env, field_env("RUBATO_POD_NAME", "metadata.name"));
+  put_named(env, field_env("RUBATO_POD_UID", "metadata.uid"));
+  put_named(env, field_env("RUBATO_POD_IP", "status.podIP"));
+  put_named(env, field_env("RUBATO_NODE", "spec.nodeName"));
+  put_named(container.at("volumeMounts"),
+            Value::object(
+                {{"name", kSecretVolume}, {"mountPath", config.secret_mount}, {"readOnly", true}}));
+  const std::string gpus = std::to_string(job.spec.gpus.per_pod);
+  Value& resources = container.at("resources");
+  resources.at("requests").set(config.gpu_resource, gpus);
+  resources.at("limits").set(config.gpu_resource, gpus);
+}
+
+}  // namespace
+
+std::string job_secret_name(const api::TrainingJob& job) {
+  return api::secret_name(job.meta.name) + "-" + job.meta.uid.substr(0, 8);
+}
+
+json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                       const Config& config) {
+  const Value& pod_template = job.spec.pod_template;
+  Value metadata = Value::object();
+  if (pod_template["metadata"]["labels"].is_object()) {
+    metadata.set("labels", pod_template["metadata"]["labels"]);
+  }
+  if (pod_template["metadata"]["annotations"].is_object()) {
+    metadata.set("annotations", pod_template["metadata"]["annotations"]);
+  }
+  metadata.set("name", allocated.name);
+  metadata.set("namespace", job.meta.ns);
+  Value& labels = metadata.at("labels");
+  labels.set(api::kLabelJob, job.meta.name);
+  labels.set(api::kLabelOrdinal, std::to_string(allocated.ordinal));
+  labels.set("app.kubernetes.io/name", "rubato-worker");
+  labels.set("app.kubernetes.io/instance", job.meta.name);
+  labels.set("app.kubernetes.io/managed-by", "rubato");
+  metadata.set("ownerReferences", Value::array({Value::object({{"apiVersion", api::kApiVersion},
+                                                               {"kind", "TrainingJob"},
+                                                               {"name", job.meta.name},
+                                                               {"uid", job.meta.uid},
+                                                               {"controller", true},
+                                                               {"blockOwnerDeletion", true}})}));
+
+  Value spec = pod_template["spec"].is_object() ? pod_template["spec"] : Value::object();
+  spec.set("schedulerName", config.scheduler_name);
+  spec.set("restartPolicy", "Never");  // the agent repairs its workers; a pod has one life
+  spec.set("terminationGracePeriodSeconds", job.spec.grace_period_seconds);
+  spec.set("enableServiceLinks", false);
+  spec.set("automountServiceAccountToken", false);  // no API token in a worker
+  if (spec["priorityClassName"].is_null() && !job.spec.priority_class_name.empty()) {
+    spec.set("priorityClassName", job.spec.priority_class_name);
+  }
+  put_named(spec.at("volumes"),
+            Value::object({{"name", kSecretVolume},
+                           {"secret", Value::object({{"secretName", job_secret_name(job)},
+                                                     {"defaultMode", 0440}})}}));
+  if (spec["containers"].size() > 0) {
+    Value& containers = spec.at("containers");
+    complete_container(containers.at(worker_container(spec)), job, config);
+  }
+  return Value::object({{"apiVersion", "v1"},
+                        {"kind", "Pod"},
+                        {"metadata", std::move(metadata)},
+                        {"spec", std::move(spec)}});
+}
+
+std::string template_problem(const api::TrainingJob& job) {
+  const Value& spec = job.spec.pod_template["spec"];
+  if (spec["containers"].size() == 0) {
+    return "spec.template.spec.containers: name one container, with the image that holds the agent";
+  }
+  if (spec["resourceClaims"].size() > 0) {
+    return "spec.template.spec.resourceClaims: dynamic resource allocation is not supported yet; "
+           "ask "
+           "for GPUs by spec.gpus";
+  }
+  if (spec["hostNetwork"].bool_or(false)) {
+    return "spec.template.spec.hostNetwork: not supported; remove it";
+  }
+  if (!spec["nodeName"].is_null()) {
+    return "spec.template.spec.nodeName: the scheduler chooses nodes; use nodeSelector";
+  }
+  return "";
+}
+
+}  // namespace rubato::control

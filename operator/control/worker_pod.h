@@ -1,0 +1,23 @@
+// The worker pod of a job: its template plus what the agent needs. Pure; the same input gives the
+// same pod, so a second create is answered 409 and means "already done".
+#pragma once
+
+#include "common/json.h"
+#include "operator/api/training_job.h"
+#include "operator/control/config.h"
+
+namespace rubato::control {
+
+// Named after the job's uid, so that a job with a reused name never meets an old Secret.
+std::string job_secret_name(const api::TrainingJob& job);
+
+// A complete Pod manifest, unbound. The container named "worker" (else the first) runs the agent
+// unless it has a command of its own. Environment and volumes that the template sets under our
+// names are replaced.
+json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                       const Config& config);
+
+// Why this template can never work, in words that say the mend; empty when it can.
+std::string template_problem(const api::TrainingJob& job);
+
+}  // namespace rubato::control
