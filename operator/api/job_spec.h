@@ -52,7 +52,8 @@ struct ObjectiveSpec {
 struct ModelSpec {
   ModelFamily family = ModelFamily::kGpt2;
   std::string preset;
-  std::optional<std::int32_t> layers, hidden, heads, vocab;  // vocab unset: 256, bytes
+  std::optional<std::int32_t> layers, hidden, heads,
+      vocab;              // vocab unset: 257, bytes and end of text
   std::string init_from;  // folder of safetensors to start from; empty: random
 
   static const ObjectSchema& schema();

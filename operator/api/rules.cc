@@ -97,7 +97,7 @@ std::vector<Violation> validate(std::string_view kind, const json::Value& old,
                     if (rule.holds(self, before)) return;
                     const std::string field =
                         path.empty() ? rule.field.substr(1) : path + rule.field;
-                    violations.push_back({field, "Invalid value: " + rule.message});
+                    violations.push_back({field, rule.message});
                   });
   }
   return violations;

@@ -32,7 +32,7 @@ const std::vector<Rule>& rules();
 // One cause of a Status of reason Invalid.
 struct Violation {
   std::string field;    // "spec.gpus.min"
-  std::string message;  // as in the cause: "Invalid value: min is larger than max; …"
+  std::string message;  // the rule's; a Status puts "Invalid value: " before it
   bool operator==(const Violation&) const = default;
 };
 

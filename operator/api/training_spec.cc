@@ -16,9 +16,9 @@ std::vector<std::string> preset_names() {
 
 const std::vector<ModelPreset>& model_presets() {
   static const std::vector<ModelPreset> presets{
-      {"gpt2-tiny", ModelFamily::kGpt2, {2, 64, 2, 256}, "0.1 M parameters, bytes; for tests"},
-      {"gpt2-demo", ModelFamily::kGpt2, {4, 192, 4, 256}, "1.8 M parameters, bytes; the demo"},
-      {"gpt2-10m", ModelFamily::kGpt2, {6, 384, 6, 256}, "10.6 M parameters, bytes"},
+      {"gpt2-tiny", ModelFamily::kGpt2, {2, 64, 2, 257}, "0.1 M parameters, bytes; for tests"},
+      {"gpt2-demo", ModelFamily::kGpt2, {4, 192, 4, 257}, "1.8 M parameters, bytes; the demo"},
+      {"gpt2-10m", ModelFamily::kGpt2, {6, 384, 6, 257}, "10.6 M parameters, bytes"},
       {"gpt2-124m", ModelFamily::kGpt2, {12, 768, 12, 50257}, "124 M parameters, GPT-2's tokens"},
   };
   return presets;
@@ -33,7 +33,7 @@ Result<ModelShape> model_shape(const ModelSpec& model) {
   if (!model.layers || !model.hidden || !model.heads)
     return Error(Code::kInvalid,
                  "training.model: set a preset, or all of layers, hidden and heads");
-  return ModelShape{*model.layers, *model.hidden, *model.heads, model.vocab.value_or(256)};
+  return ModelShape{*model.layers, *model.hidden, *model.heads, model.vocab.value_or(257)};
 }
 
 const ObjectSchema& ModelSpec::schema() {
@@ -49,7 +49,7 @@ const ObjectSchema& ModelSpec::schema() {
         .at_most(131072);
     s.field("heads", &ModelSpec::heads, "Attention heads.").at_least(1).at_most(1024);
     s.field("vocab", &ModelSpec::vocab,
-            "Size of the vocabulary; unset with explicit sizes: 256, bytes.")
+            "Size of the vocabulary; unset: 257, bytes and end of text.")
         .at_least(2)
         .at_most(1048576);
     s.field("initFrom", &ModelSpec::init_from,
