@@ -1,0 +1,63 @@
+#include "operator/kube/memory/scale.h"
+
+#include <vector>
+
+namespace rubato::kube {
+namespace {
+
+using json::Value;
+
+// ".spec.gpus.max" → {"spec", "gpus", "max"}
+std::vector<std::string> parts(const std::string& path) {
+  std::vector<std::string> out;
+  std::size_t at = path.starts_with('.') ? 1 : 0;
+  while (at < path.size()) {
+    const std::size_t dot = path.find('.', at);
+    out.push_back(path.substr(at, dot - at));
+    if (dot == std::string::npos) break;
+    at = dot + 1;
+  }
+  return out;
+}
+
+const Value& read(const Value& object, const std::string& path) {
+  const Value* here = &object;
+  for (const std::string& part : parts(path)) here = &(*here)[part];
+  return *here;
+}
+
+}  // namespace
+
+bool has_scale(const ResourceInfo& info) { return !info.scale.spec_replicas.empty(); }
+
+Value scale_of(const ResourceInfo& info, const Value& object) {
+  const Value& meta = object["metadata"];
+  Value out_meta = Value::object();
+  for (const char* key : {"name", "namespace", "uid", "resourceVersion", "creationTimestamp"})
+    if (const Value* value = meta.find(key)) out_meta.set(key, *value);
+  Value spec = Value::object();
+  if (const std::int64_t replicas = read(object, info.scale.spec_replicas).int_or(0); replicas != 0)
+    spec.set("replicas", replicas);
+  Value status = Value::object({{"replicas", read(object, info.scale.status_replicas).int_or(0)}});
+  if (!info.scale.label_selector.empty())
+    if (const Value& selector = read(object, info.scale.label_selector); selector.is_string())
+      status.set("selector", selector);
+  return Value::object({{"kind", "Scale"},
+                        {"apiVersion", "autoscaling/v1"},
+                        {"metadata", std::move(out_meta)},
+                        {"spec", std::move(spec)},
+                        {"status", std::move(status)}});
+}
+
+void set_scale(const ResourceInfo& info, Value& object, const Value& scale) {
+  Value* here = &object;
+  for (const std::string& part : parts(info.scale.spec_replicas)) {
+    if (!here->is_object()) *here = Value::object();
+    here = &here->at(part);
+  }
+  *here = scale["spec"]["replicas"].int_or(0);
+  if (const Value* version = scale["metadata"].find("resourceVersion"))
+    object.at("metadata").set("resourceVersion", *version);
+}
+
+}  // namespace rubato::kube

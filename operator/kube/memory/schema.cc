@@ -1,0 +1,397 @@
+#include "operator/kube/memory/schema.h"
+
+#include "common/clock.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <regex>
+#include <set>
+
+namespace rubato::kube::schema {
+namespace {
+
+using json::Value;
+
+// std::regex recurses per character: longer strings are refused by any pattern.
+constexpr std::size_t kPatternBytes = 16 * 1024;
+
+const Value kNull;
+
+std::string join(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : path + "." + std::string(key);
+}
+std::string index(const std::string& path, std::size_t i) {
+  return path + "[" + std::to_string(i) + "]";
+}
+
+bool is_root_member(std::string_view key) {
+  return key == "apiVersion" || key == "kind" || key == "metadata";
+}
+
+bool preserves(const Value& schema) {
+  return schema["x-kubernetes-preserve-unknown-fields"].bool_or(false);
+}
+
+void prune_at(Value& value, const Value& schema, const std::string& path, bool resource,
+              std::vector<std::string>& removed);
+
+void prune_object(Value& value, const Value& schema, const std::string& path, bool resource,
+                  std::vector<std::string>& removed) {
+  std::vector<std::string> unknown;
+  for (const json::Member& member : value.members()) {
+    if (resource && is_root_member(member.first)) continue;
+    const Value& sub = member_schema(schema, member.first);
+    if (!sub.is_null()) continue;
+    if (preserves(schema) || schema["additionalProperties"].bool_or(false)) continue;
+    unknown.push_back(member.first);
+  }
+  for (const std::string& key : unknown) {
+    removed.push_back(join(path, key));
+    value.erase(key);
+  }
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string key = value.members()[i].first;
+    const Value& child = value.members()[i].second;
+    if ((resource && is_root_member(key)) || (!child.is_object() && !child.is_array())) continue;
+    const Value& sub = member_schema(schema, key);
+    if (sub.is_null()) continue;
+    Value copy = child;
+    const std::size_t before = removed.size();
+    prune_at(copy, sub, join(path, key), sub["x-kubernetes-embedded-resource"].bool_or(false),
+             removed);
+    if (removed.size() != before) value.set(key, std::move(copy));  // no write: still shared
+  }
+}
+
+void prune_at(Value& value, const Value& schema, const std::string& path, bool resource,
+              std::vector<std::string>& removed) {
+  if (value.is_object()) {
+    prune_object(value, schema, path, resource, removed);
+  } else if (value.is_array() && schema["items"].is_object()) {
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      Value copy = value[i];
+      const std::size_t before = removed.size();
+      prune_at(copy, schema["items"], index(path, i),
+               schema["items"]["x-kubernetes-embedded-resource"].bool_or(false), removed);
+      if (removed.size() != before) value.at(i) = std::move(copy);
+    }
+  }
+}
+
+bool fill_at(Value& value, const Value& schema, bool root);
+
+bool fill_member(Value& value, const std::string& key, const Value& sub) {
+  const Value* present = value.find(key);
+  const Value* fallback = sub.find("default");
+  if (present != nullptr && present->is_null() && fallback != nullptr &&
+      !sub["nullable"].bool_or(false))
+    present = nullptr;
+  if (present == nullptr) {
+    if (fallback == nullptr) return false;
+    Value filled = *fallback;
+    fill_at(filled, sub, false);
+    value.set(key, std::move(filled));
+    return true;
+  }
+  if (!present->is_object() && !present->is_array()) return false;
+  Value copy = *present;
+  if (!fill_at(copy, sub, false)) return false;
+  value.set(key, std::move(copy));
+  return true;
+}
+
+// True when something was filled in.
+bool fill_at(Value& value, const Value& schema, bool root) {
+  bool changed = false;
+  if (value.is_object()) {
+    for (const json::Member& property : schema["properties"].members())
+      if (!root || !is_root_member(property.first))
+        changed |= fill_member(value, property.first, property.second);
+    if (const Value& extra = schema["additionalProperties"]; extra.is_object())
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        const std::string key = value.members()[i].first;
+        if (!schema["properties"].has(key)) changed |= fill_member(value, key, extra);
+      }
+  } else if (value.is_array() && schema["items"].is_object()) {
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      Value copy = value[i];
+      if (!fill_at(copy, schema["items"], false)) continue;
+      value.at(i) = std::move(copy);
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+const char* type_name(const Value& value) {
+  switch (value.type()) {
+    case Value::Type::kNull:
+      return "null";
+    case Value::Type::kBool:
+      return "boolean";
+    case Value::Type::kInt:
+      return "integer";
+    case Value::Type::kDouble:
+      return "number";
+    case Value::Type::kString:
+      return "string";
+    case Value::Type::kArray:
+      return "array";
+    case Value::Type::kObject:
+      return "object";
+  }
+  return "null";
+}
+
+bool has_type(const Value& value, const std::string& type) {
+  if (type == "integer")
+    return value.is_int() ||
+           (value.is_number() && std::floor(value.double_or(0)) == value.double_or(0));
+  if (type == "number") return value.is_number();
+  return type == type_name(value);
+}
+
+std::size_t runes(std::string_view text) {
+  std::size_t n = 0;
+  for (const char c : text) n += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  return n;
+}
+
+// Compiled once per pattern; a pattern that does not compile matches everything.
+bool matches(const std::string& text, const std::string& pattern) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const std::regex>> cache;
+  std::shared_ptr<const std::regex> compiled;
+  {
+    const std::lock_guard lock(mutex);
+    auto [it, fresh] = cache.try_emplace(pattern);
+    if (fresh) {
+      try {
+        it->second = std::make_shared<std::regex>(pattern, std::regex::ECMAScript);
+      } catch (const std::regex_error&) {
+        it->second = nullptr;
+      }
+    }
+    compiled = it->second;
+  }
+  if (compiled == nullptr) return true;
+  return text.size() <= kPatternBytes && std::regex_search(text, *compiled);
+}
+
+std::string number_text(const Value& value) { return json::dump(value); }
+
+class Walker {
+ public:
+  std::vector<FieldError> errors;
+
+  void walk(const Value& value, const Value& schema, const std::string& path, bool resource) {
+    if (value.is_null() && schema["nullable"].bool_or(false)) return;
+    if (!check_type(value, schema, path)) return;
+    check_enum(value, schema, path);
+    if (value.is_number()) check_number(value, schema, path);
+    if (value.is_string()) check_string(value, schema, path);
+    if (value.is_array()) check_array(value, schema, path);
+    if (value.is_object()) check_object(value, schema, path, resource);
+    check_logic(value, schema, path);
+  }
+
+ private:
+  std::string in_body(const std::string& path) const { return path + " in body "; }
+
+  bool check_type(const Value& value, const Value& schema, const std::string& path) {
+    if (schema["x-kubernetes-int-or-string"].bool_or(false)) {
+      if (value.is_int() || value.is_string()) return true;
+      errors.push_back(field::invalid(
+          path, type_name(value),
+          in_body(path) + "must be of type integer,string: \"" + type_name(value) + "\""));
+      return false;
+    }
+    const std::string type = schema["type"].string_or("");
+    if (type.empty() || has_type(value, type)) return true;
+    errors.push_back(field::invalid(
+        path, type_name(value),
+        in_body(path) + "must be of type " + type + ": \"" + type_name(value) + "\""));
+    return false;
+  }
+
+  void check_enum(const Value& value, const Value& schema, const std::string& path) {
+    const Value& allowed = schema["enum"];
+    if (!allowed.is_array()) return;
+    std::vector<std::string> names;
+    for (const Value& item : allowed.items()) {
+      if (item == value) return;
+      names.push_back(item.is_string() ? item.string_or("") : json::dump(item));
+    }
+    errors.push_back(field::not_supported(path, value, names));
+  }
+
+  void check_number(const Value& value, const Value& schema, const std::string& path) {
+    const double number = value.double_or(0);
+    if (const Value* max = schema.find("maximum")) {
+      const bool exclusive = schema["exclusiveMaximum"].bool_or(false);
+      if (number > max->double_or(0) || (exclusive && number >= max->double_or(0)))
+        errors.push_back(field::invalid(
+            path, value,
+            in_body(path) +
+                (exclusive ? "should be less than " : "should be less than or equal to ") +
+                number_text(*max)));
+    }
+    if (const Value* min = schema.find("minimum")) {
+      const bool exclusive = schema["exclusiveMinimum"].bool_or(false);
+      if (number < min->double_or(0) || (exclusive && number <= min->double_or(0)))
+        errors.push_back(field::invalid(
+            path, value,
+            in_body(path) +
+                (exclusive ? "should be greater than " : "should be greater than or equal to ") +
+                number_text(*min)));
+    }
+    if (const Value* step = schema.find("multipleOf"))
+      if (step->double_or(0) > 0 && std::fmod(number, step->double_or(1)) != 0)
+        errors.push_back(field::invalid(
+            path, value, in_body(path) + "should be a multiple of " + number_text(*step)));
+    if (schema["format"].string_or("") == "int32" &&
+        (number > std::numeric_limits<std::int32_t>::max() ||
+         number < std::numeric_limits<std::int32_t>::min()))
+      errors.push_back(field::invalid(
+          path, value, "Checked value must be of type integer with format int32 in " + path));
+  }
+
+  void check_string(const Value& value, const Value& schema, const std::string& path) {
+    const std::string text = value.string_or("");
+    const auto length = static_cast<std::int64_t>(runes(text));
+    if (const Value* max = schema.find("maxLength"); max != nullptr && length > max->int_or(length))
+      errors.push_back({path, "Too long: may not be more than " + number_text(*max) + " bytes",
+                        "FieldValueTooLong"});
+    if (const Value* min = schema.find("minLength"); min != nullptr && length < min->int_or(0))
+      errors.push_back(field::invalid(
+          path, value, in_body(path) + "should be at least " + number_text(*min) + " chars long"));
+    if (const Value* pattern = schema.find("pattern"))
+      if (!matches(text, pattern->string_or("")))
+        errors.push_back(field::invalid(
+            path, value, in_body(path) + "should match '" + pattern->string_or("") + "'"));
+    if (schema["format"].string_or("") == "date-time" && !parse_rfc3339(text).ok())
+      errors.push_back(field::invalid(
+          path, value, in_body(path) + "must be of type date-time: " + json::dump(value)));
+  }
+
+  void check_array(const Value& value, const Value& schema, const std::string& path) {
+    const auto size = static_cast<std::int64_t>(value.size());
+    if (const Value* max = schema.find("maxItems"); max != nullptr && size > max->int_or(size))
+      errors.push_back({path,
+                        "Too many: " + std::to_string(size) + ": must have at most " +
+                            number_text(*max) + " items",
+                        "FieldValueTooMany"});
+    if (const Value* min = schema.find("minItems"); min != nullptr && size < min->int_or(0))
+      errors.push_back(field::invalid(
+          path, size, in_body(path) + "should have at least " + number_text(*min) + " items"));
+    check_list_type(value, schema, path);
+    if (!schema["items"].is_object()) return;
+    for (std::size_t i = 0; i < value.size(); ++i)
+      walk(value[i], schema["items"], index(path, i),
+           schema["items"]["x-kubernetes-embedded-resource"].bool_or(false));
+  }
+
+  void check_list_type(const Value& value, const Value& schema, const std::string& path) {
+    const std::string type = schema["x-kubernetes-list-type"].string_or("atomic");
+    const bool unique = schema["uniqueItems"].bool_or(false);
+    if (type == "atomic" && !unique) return;
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      Value key = value[i];
+      if (type == "map") {
+        key = Value::object();
+        for (const Value& name : schema["x-kubernetes-list-map-keys"].items())
+          if (const Value* part = value[i].find(name.string_or("")))
+            key.set(name.string_or(""), *part);
+      }
+      if (!seen.insert(json::dump(key)).second)
+        errors.push_back(field::duplicate(index(path, i), key));
+    }
+  }
+
+  void check_object(const Value& value, const Value& schema, const std::string& path,
+                    bool resource) {
+    for (const Value& name : schema["required"].items())
+      if (!value.has(name.string_or("")))
+        errors.push_back(field::required(join(path, name.string_or(""))));
+    const auto size = static_cast<std::int64_t>(value.size());
+    if (const Value* max = schema.find("maxProperties"); max != nullptr && size > max->int_or(size))
+      errors.push_back({path,
+                        "Too many: " + std::to_string(size) + ": must have at most " +
+                            number_text(*max) + " items",
+                        "FieldValueTooMany"});
+    if (const Value* min = schema.find("minProperties"); min != nullptr && size < min->int_or(0))
+      errors.push_back(field::invalid(
+          path, size, in_body(path) + "should have at least " + number_text(*min) + " properties"));
+    for (const json::Member& member : value.members()) {
+      if (resource && is_root_member(member.first)) continue;
+      const Value& sub = member_schema(schema, member.first);
+      if (sub.is_object())
+        walk(member.second, sub, join(path, member.first),
+             sub["x-kubernetes-embedded-resource"].bool_or(false));
+    }
+  }
+
+  // Value validations in allOf / anyOf / oneOf / not; messages of the real server for the failing
+  // combination only.
+  void check_logic(const Value& value, const Value& schema, const std::string& path) {
+    for (const Value& part : schema["allOf"].items()) walk(value, part, path, false);
+    if (const Value* any = schema.find("anyOf"); any != nullptr && count(value, *any, path) == 0)
+      errors.push_back(
+          field::invalid(path, value, in_body(path) + "must validate at least one schema (anyOf)"));
+    if (const Value* one = schema.find("oneOf"); one != nullptr && count(value, *one, path) != 1)
+      errors.push_back(field::invalid(
+          path, value, in_body(path) + "must validate one and only one schema (oneOf)"));
+    if (const Value* no = schema.find("not")) {
+      Walker inner;
+      inner.walk(value, *no, path, false);
+      if (inner.errors.empty())
+        errors.push_back(
+            field::invalid(path, value, in_body(path) + "must not validate the schema (not)"));
+    }
+  }
+
+  std::size_t count(const Value& value, const Value& schemas, const std::string& path) const {
+    std::size_t valid = 0;
+    for (const Value& part : schemas.items()) {
+      Walker inner;
+      inner.walk(value, part, path, false);
+      valid += inner.errors.empty() ? 1 : 0;
+    }
+    return valid;
+  }
+};
+
+}  // namespace
+
+const Value& member_schema(const Value& schema, std::string_view key) {
+  if (const Value* property = schema["properties"].find(key)) return *property;
+  const Value& extra = schema["additionalProperties"];
+  return extra.is_object() ? extra : kNull;
+}
+
+std::vector<std::string> prune(Value& object, const Value& schema) {
+  std::vector<std::string> removed;
+  prune_at(object, schema, "", true, removed);
+  return removed;
+}
+
+void fill_defaults(Value& object, const Value& schema) { fill_at(object, schema, true); }
+
+std::vector<FieldError> validate(const Value& object, const Value& schema) {
+  Walker walker;
+  walker.walk(object, schema, "", true);
+  return std::move(walker.errors);
+}
+
+bool has_rules(const Value& schema) {
+  if (schema.has("x-kubernetes-validations")) return true;
+  for (const json::Member& property : schema["properties"].members())
+    if (has_rules(property.second)) return true;
+  return (schema["items"].is_object() && has_rules(schema["items"])) ||
+         (schema["additionalProperties"].is_object() && has_rules(schema["additionalProperties"]));
+}
+
+}  // namespace rubato::kube::schema
