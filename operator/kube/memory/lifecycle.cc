@@ -215,7 +215,7 @@ std::vector<StoreId> Lifecycle::content_of(const StoreId& id) const {
   }
   const std::string prefix = id.key + "/";
   for (const std::string& kind : store_.kinds()) {
-    const Store::Objects& objects = store_.objects(kind);
+    const ObjectStore::Objects& objects = store_.objects(kind);
     for (auto it = objects.lower_bound(prefix);
          it != objects.end() && it->first.starts_with(prefix); ++it)
       out.push_back({kind, it->first});

@@ -4,8 +4,8 @@
 // MemoryServer's mutex guards it.
 #pragma once
 
+#include "operator/kube/memory/object_store.h"
 #include "operator/kube/memory/registry.h"
-#include "operator/kube/memory/store.h"
 #include "operator/kube/memory/write_rules.h"
 
 #include <deque>
@@ -20,7 +20,7 @@ struct Removal {
 
 class Lifecycle {
  public:
-  Lifecycle(Registry& registry, Store& store, WriteRules& rules, Clock& clock)
+  Lifecycle(Registry& registry, ObjectStore& store, WriteRules& rules, Clock& clock)
       : registry_(registry), store_(store), rules_(rules), clock_(clock) {}
 
   Answer<Removal> remove(const ResourceInfo& info, const std::string& key,
@@ -41,7 +41,7 @@ class Lifecycle {
   void finish_if_done(const StoreId& id);
 
   Registry& registry_;
-  Store& store_;
+  ObjectStore& store_;
   WriteRules& rules_;
   Clock& clock_;
   std::deque<StoreId> pending_;

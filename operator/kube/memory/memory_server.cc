@@ -80,9 +80,9 @@ void MemoryServer::set_validator(const std::string& storage_id, Validator valida
   rules_.set_validator(storage_id, std::move(validator));
 }
 
-void MemoryServer::load(const std::function<void(Store&)>& fill, Store::Commit commit) {
+void MemoryServer::load(const std::function<void(ObjectStore&)>& fill, ObjectStore::Commit commit) {
   const std::lock_guard lock(mutex_);
-  store_ = Store(options_.history_events);
+  store_ = ObjectStore(options_.history_events);
   fill(store_);
   for (const auto& [key, crd] : store_.objects("customresourcedefinitions.apiextensions.k8s.io"))
     registry_.install(crd);
@@ -90,7 +90,7 @@ void MemoryServer::load(const std::function<void(Store&)>& fill, Store::Commit c
   bootstrap();
 }
 
-void MemoryServer::visit(const std::function<void(const Store&)>& reader) const {
+void MemoryServer::visit(const std::function<void(const ObjectStore&)>& reader) const {
   const std::lock_guard lock(mutex_);
   reader(store_);
 }
@@ -144,7 +144,7 @@ Answer<Listing> MemoryServer::list(const ResourceType& type, const std::string& 
   if (match == "Exact" && *wanted != store_.version())
     return api_error::expired("The resourceVersion for the provided list is too old.");
   std::vector<Value> found;
-  const Store::Objects& objects = store_.objects(info->storage_id);
+  const ObjectStore::Objects& objects = store_.objects(info->storage_id);
   const std::string prefix = ns.empty() || !info->type.namespaced ? "" : ns + "/";
   for (auto it = objects.lower_bound(prefix); it != objects.end() && it->first.starts_with(prefix);
        ++it)

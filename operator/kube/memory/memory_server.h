@@ -11,8 +11,8 @@
 #include "common/rng.h"
 #include "operator/kube/memory/api_error.h"
 #include "operator/kube/memory/lifecycle.h"
+#include "operator/kube/memory/object_store.h"
 #include "operator/kube/memory/registry.h"
-#include "operator/kube/memory/store.h"
 #include "operator/kube/memory/write_rules.h"
 #include "operator/kube/selector.h"
 
@@ -72,7 +72,7 @@ class Watcher {
  private:
   friend class MemoryServer;
   Watcher(MemoryServer& server, InfoPtr info, WatchRequest request);
-  std::optional<WatchItem> from_change(const Change& change) const;
+  std::optional<WatchItem> from_change(const StoredChange& change) const;
   bool matches(const json::Value& object) const;
   json::Value bookmark(bool initial_end) const;
 
@@ -129,9 +129,9 @@ class MemoryServer {
 
   // For the journal: `fill` restores a saved state before the first request; `commit` runs at every
   // change, under the mutex. Missing namespaces and priority classes are created afterwards.
-  void load(const std::function<void(Store&)>& fill, Store::Commit commit);
+  void load(const std::function<void(ObjectStore&)>& fill, ObjectStore::Commit commit);
   // All objects, for compaction; runs under the mutex.
-  void visit(const std::function<void(const Store&)>& reader) const;
+  void visit(const std::function<void(const ObjectStore&)>& reader) const;
 
   Clock& clock() const { return clock_; }
 
@@ -170,7 +170,7 @@ class MemoryServer {
   mutable std::mutex mutex_;
   Rng rng_;
   Registry registry_;
-  Store store_;
+  ObjectStore store_;
   WriteRules rules_;
   Lifecycle lifecycle_;
   std::vector<Page> pages_;

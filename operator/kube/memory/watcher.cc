@@ -35,7 +35,7 @@ bool Watcher::matches(const json::Value& object) const {
 
 // What this watch sees of a change: an object that begins to match is ADDED, one that ceases to
 // match is DELETED (its last matching state, with the version of the change).
-std::optional<WatchItem> Watcher::from_change(const Change& change) const {
+std::optional<WatchItem> Watcher::from_change(const StoredChange& change) const {
   const bool before = !change.before.is_null() && matches(change.before);
   const bool after = change.type != EventType::kDeleted && matches(change.object);
   if (!before && !after) return std::nullopt;
@@ -71,7 +71,7 @@ Answer<std::optional<WatchItem>> Watcher::poll() {
     return api_error::expired("too old resource version: " + std::to_string(cursor_) + " (" +
                               std::to_string(server_.store_.floor(kind)) + ")");
   const auto& history = server_.store_.history(kind);
-  auto next = std::ranges::upper_bound(history, cursor_, {}, &Change::version);
+  auto next = std::ranges::upper_bound(history, cursor_, {}, &StoredChange::version);
   for (; next != history.end(); ++next) {
     cursor_ = next->version;
     if (auto item = from_change(*next)) return std::optional<WatchItem>(std::move(*item));

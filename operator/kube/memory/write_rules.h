@@ -6,8 +6,8 @@
 #include "common/clock.h"
 #include "common/rng.h"
 #include "operator/kube/memory/api_error.h"
+#include "operator/kube/memory/object_store.h"
 #include "operator/kube/memory/registry.h"
-#include "operator/kube/memory/store.h"
 
 #include <functional>
 #include <map>
@@ -34,7 +34,7 @@ struct WriteContext {
 
 class WriteRules {
  public:
-  WriteRules(const Registry& registry, const Store& store, Clock& clock, Rng& rng)
+  WriteRules(const Registry& registry, const ObjectStore& store, Clock& clock, Rng& rng)
       : registry_(registry), store_(store), clock_(clock), rng_(rng) {}
 
   // `storage_id`: "trainingjobs.rubato.dev".
@@ -60,7 +60,7 @@ class WriteRules {
                      const json::Value& object, std::vector<FieldError>& errors) const;
 
   const Registry& registry_;
-  const Store& store_;
+  const ObjectStore& store_;
   Clock& clock_;
   Rng& rng_;
   std::map<std::string, Validator> validators_;

@@ -1,6 +1,6 @@
-// Store: objects of all kinds under one resourceVersion, with a bounded history per kind from which
-// watches are served, an index by uid and by owner uid, and a commit hook for the journal. It knows
-// nothing of API rules. Not thread-safe: MemoryServer's mutex guards it.
+// ObjectStore: objects of all kinds under one resourceVersion, with a bounded history per kind from
+// which watches are served, an index by uid and by owner uid, and a commit hook for the journal. It
+// knows nothing of API rules. Not thread-safe: MemoryServer's mutex guards it.
 #pragma once
 
 #include "common/json.h"
@@ -25,19 +25,19 @@ struct StoreId {
   auto operator<=>(const StoreId&) const = default;
 };
 
-struct Change {
+struct StoredChange {
   std::uint64_t version = 0;
   EventType type = EventType::kAdded;
   json::Value object;  // of a deletion: the last state, with the version of the deletion
   json::Value before;  // null for kAdded
 };
 
-class Store {
+class ObjectStore {
  public:
   using Objects = std::map<std::string, json::Value>;
   using Commit = std::function<void(const StoreId&, std::uint64_t version, const json::Value*)>;
 
-  explicit Store(std::size_t history_limit) : history_limit_(history_limit) {}
+  explicit ObjectStore(std::size_t history_limit) : history_limit_(history_limit) {}
 
   std::uint64_t version() const { return version_; }
   const json::Value* find(const StoreId& id) const;
@@ -50,7 +50,7 @@ class Store {
   json::Value erase(const StoreId& id, json::Value last);
 
   // Changes of a kind, oldest first; complete for versions above floor().
-  const std::deque<Change>& history(const std::string& kind) const;
+  const std::deque<StoredChange>& history(const std::string& kind) const;
   std::uint64_t floor(const std::string& kind) const;
 
   // `wake` runs at every change of the kind, under the caller's mutex: it must only signal.
@@ -68,11 +68,11 @@ class Store {
  private:
   struct Table {
     Objects objects;
-    std::deque<Change> history;
+    std::deque<StoredChange> history;
     std::uint64_t floor = 0;
     std::map<std::uint64_t, std::function<void()>> wakes;
   };
-  void record(Table& table, Change change);
+  void record(Table& table, StoredChange change);
   void index(const StoreId& id, const json::Value& object);
   void unindex(const StoreId& id, const json::Value& object);
 
