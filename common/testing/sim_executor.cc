@@ -88,6 +88,7 @@ bool SimProcess::sleep_until(MonoTime time, std::stop_token stop) {
 
 const std::string& SimProcess::name() const { return impl_->name; }
 bool SimProcess::crashed() const { return impl_->crashed; }
+bool SimProcess::frozen() const { return impl_->frozen; }
 void SimProcess::crash() { impl_->sim.crash(*impl_); }
 
 void SimProcess::freeze() {

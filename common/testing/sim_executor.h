@@ -44,6 +44,7 @@ class SimProcess : public Executor {
   void freeze();
   void thaw();
   bool crashed() const;
+  bool frozen() const;
   // Called once, when the process crashes; must not wait. For what lives outside the process.
   void on_crash(std::function<void()> fn);
   // Adds to what this process's clocks show; monotonic time never runs backwards.

@@ -1,6 +1,8 @@
 // SimNetwork: channels in virtual time with seeded delay and faults. Hosts are names (the host part
 // of an Endpoint); each SimProcess lives on one host. TLS is not modelled: a dial with an empty
-// authority is still refused, so that code cannot forget it.
+// authority, or a listener without a certificate, is still refused, so that code cannot forget it.
+// Frames in flight and unread together are bounded as in production; a dial to a cut host or a
+// frozen process tries again each second until its deadline, and is refused where nobody listens.
 #pragma once
 
 #include "common/net/channel.h"
@@ -18,6 +20,7 @@ struct SimLink {
 
 class SimNetwork {
  public:
+  struct Impl;  // opaque
   SimNetwork(SimExecutor& executor, std::uint64_t seed);
   ~SimNetwork();
   // The Network that `process` on `host` uses. When the process crashes, its channels close as seen
@@ -34,8 +37,7 @@ class SimNetwork {
   void reset_connections(const std::string& host);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace rubato::testing
