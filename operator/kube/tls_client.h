@@ -1,0 +1,20 @@
+// A client's side of TLS on OpenSSL, shared by the two transports. For .cc files only.
+#pragma once
+
+#include "operator/kube/credentials.h"
+
+#include <string>
+
+#include <openssl/ssl.h>
+
+namespace rubato::kube {
+
+// TLS 1.2 or later; trusts the credential's authority and nothing else (the system's when it has
+// none); presents the client certificate when there is one. `verify` false: trusts anybody.
+Status configure_tls(SSL_CTX* context, const Credential& credential, bool verify);
+
+// Demands that the server's certificate carries `name` (DNS or IP), and asks for it by SNI when it
+// is a DNS name. Before the handshake.
+Status expect_server(SSL* ssl, const std::string& name);
+
+}  // namespace rubato::kube
