@@ -1,0 +1,98 @@
+#include "common/net/http_listener.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace rubato::net {
+namespace {
+
+class RawClient {
+ public:
+  explicit RawClient(const Endpoint& to) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const timeval limit{.tv_sec = 20, .tv_usec = 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(to.port);
+    ::inet_pton(AF_INET, to.host.c_str(), &address.sin_addr);
+    CHECK_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ~RawClient() { ::close(fd_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void send(const std::string& text) { ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
+  // Reads until the text ends with `mark`, or to the end of the stream.
+  std::string read_until(const std::string& mark) {
+    std::string text;
+    char c = 0;
+    while (!(text.ends_with(mark) && !mark.empty()) && ::recv(fd_, &c, 1, 0) == 1) text += c;
+    return text;
+  }
+
+ private:
+  int fd_;
+};
+
+class HttpListenerTest : public ::testing::Test {
+ protected:
+  std::string ask(const std::string& request) {
+    RawClient client(http_->local());
+    client.send(request);
+    return client.read_until("");
+  }
+  static std::string get(const std::string& path) {
+    return "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  }
+
+  ThreadExecutor executor_;
+  std::unique_ptr<HttpListener> http_ =
+      HttpListener::start(executor_, {"127.0.0.1", 0},
+                          {{"/healthz", [] { return HttpResponse{.body = "ok\n"}; }},
+                           {"/readyz", [] { return HttpResponse{.status = 503, .body = "no\n"}; }}})
+          .value();
+};
+
+TEST_F(HttpListenerTest, AnswersByPath) {
+  const std::string good = ask(get("/healthz?verbose"));
+  EXPECT_TRUE(good.starts_with("HTTP/1.1 200 OK\r\n")) << good;
+  EXPECT_TRUE(good.ends_with("\r\n\r\nok\n")) << good;
+  EXPECT_TRUE(ask(get("/readyz")).starts_with("HTTP/1.1 503 "));
+  EXPECT_TRUE(ask(get("/nope")).starts_with("HTTP/1.1 404 "));
+  EXPECT_TRUE(ask("POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                  .starts_with("HTTP/1.1 405 "));
+  const std::string head = ask("HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(head.find("Content-Length: 3\r\n"), std::string::npos) << head;
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+}
+
+TEST_F(HttpListenerTest, KeepsAConnection) {
+  RawClient client(http_->local());
+  for (int i = 0; i < 3; ++i) {
+    client.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_TRUE(client.read_until("ok\n").starts_with("HTTP/1.1 200"));
+  }
+}
+
+TEST_F(HttpListenerTest, RefusesNonsenseAndTooMuch) {
+  EXPECT_TRUE(ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+  EXPECT_TRUE(ask("GET / HTTP/1.1\r\nX: " + std::string(32 * 1024, 'x')).starts_with("HTTP/1.1 4"));
+}
+
+TEST_F(HttpListenerTest, BoundsConnectionsAndEndsWithThemOpen) {
+  std::vector<std::unique_ptr<RawClient>> mute;
+  for (int i = 0; i < 64; ++i) mute.push_back(std::make_unique<RawClient>(http_->local()));
+  EXPECT_EQ(ask(get("/healthz")), "");
+  http_.reset();
+}
+
+TEST_F(HttpListenerTest, ATakenPortIsSaid) {
+  EXPECT_EQ(HttpListener::start(executor_, http_->local(), {}).error().code(), Code::kUnavailable);
+  EXPECT_EQ(HttpListener::start(executor_, {"x", 0}, {}).error().code(), Code::kInvalid);
+}
+
+}  // namespace
+}  // namespace rubato::net
