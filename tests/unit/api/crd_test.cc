@@ -1,0 +1,87 @@
+#include "operator/api/crd.h"
+
+#include "operator/api/codec.h"
+#include "operator/api/resources.h"
+#include "operator/api/training_job.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::api {
+namespace {
+
+using json::Value;
+
+const Value& root_of(const Value& crd) {
+  return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+}
+
+// Every node of a structural schema says what it is.
+void expect_typed(const Value& schema, const std::string& path) {
+  const bool free = schema["x-kubernetes-int-or-string"].bool_or(false);
+  EXPECT_TRUE(free || schema["type"].is_string()) << path;
+  for (const auto& [name, member] : schema["properties"].members())
+    expect_typed(member, path + "." + name);
+  if (schema.has("items")) expect_typed(schema["items"], path + "[]");
+  if (schema.has("additionalProperties")) expect_typed(schema["additionalProperties"], path + "[]");
+}
+
+TEST(Crd, IsStructuralForEachKind) {
+  ASSERT_EQ(kinds().size(), 4u);
+  for (const Kind& kind : kinds()) {
+    const Value object = crd(kind);
+    EXPECT_EQ(object["metadata"]["name"].string_or(""), kind.type.plural + ".rubato.dev");
+    expect_typed(root_of(object), kind.type.kind);
+  }
+}
+
+TEST(Crd, TrainingJobScalesItsMaximum) {
+  const Value object = crd(*find_kind("TrainingJob"));
+  const Value& version = object["spec"]["versions"][0];
+  EXPECT_EQ(version["subresources"]["scale"]["specReplicasPath"], Value(".spec.gpus.max"));
+  EXPECT_EQ(object["spec"]["names"]["shortNames"][0], Value("tj"));
+  std::string columns;
+  for (const Value& column : version["additionalPrinterColumns"].items())
+    columns += column["name"].string_or("") + (column.has("priority") ? "* " : " ");
+  EXPECT_EQ(columns, "State GPUs Type Progress Loss Tokens/s Goodput Rescales Age Queue* Reason* ");
+}
+
+// What the API server fills in is what a program without a server assumes.
+void expect_default(const Value& schema, const Value& encoded, const std::string& path) {
+  for (const auto& [name, member] : schema["properties"].members()) {
+    if (member.has("default")) {
+      EXPECT_EQ(member["default"], encoded[name]) << path << "." << name;
+    }
+    if (encoded.has(name)) expect_default(member, encoded[name], path + "." + name);
+  }
+}
+
+TEST(Crd, DefaultsAreThoseOfTheStructs) {
+  TrainingJobSpec spec;
+  spec.training.emplace();
+  const Value object = crd(*find_kind("TrainingJob"));
+  expect_default(root_of(object)["properties"]["spec"], encode(spec), "spec");
+}
+
+TEST(ToYaml, QuotesWhatYamlWouldMisread) {
+  const Value value = Value::object({{"a", "plain words"},
+                                     {"b", "yes"},
+                                     {"c", "x: y"},
+                                     {"d", "1.5"},
+                                     {"e", ""},
+                                     {"f", "it's # not"},
+                                     {"g", Value::array({1, "two", Value::object({{"h", true}})})},
+                                     {"i", Value::object()},
+                                     {"j", "≥"}});
+  EXPECT_EQ(to_yaml(value),
+            "a: plain words\nb: \"yes\"\nc: \"x: y\"\nd: \"1.5\"\ne: \"\"\nf: \"it's # not\"\n"
+            "g:\n- 1\n- two\n- h: true\ni: {}\nj: \"≥\"\n");
+}
+
+TEST(ApiReference, NamesEveryFieldOfTheSpec) {
+  const std::string page = api_reference();
+  for (const FieldSchema& field : TrainingJobSpec::schema().fields())
+    EXPECT_NE(page.find("| `" + field.name + "` |"), std::string::npos) << field.name;
+}
+
+}  // namespace
+}  // namespace rubato::api
