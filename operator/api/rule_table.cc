@@ -29,7 +29,7 @@ bool is_rfc1035(std::string_view name) {
 }
 
 bool is_auto_or_one(const Value& degree) {
-  return degree.is_null() || degree.is_string() || degree.int_or(1) <= 1;
+  return degree.string_view_or("") == "auto" || degree.int_or(0) == 1;
 }
 
 // [1, 2, 4 … 65536]: all that gpus.max can be.

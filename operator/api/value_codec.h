@@ -160,9 +160,9 @@ struct ValueCodec<std::vector<T>> {
   static Status decode(std::vector<T>& out, const json::Value& value, const std::string& path) {
     if (!value.is_array()) return wrong_type(path, "a list");
     out.clear();
-    for (const json::Value& item : value.items())
-      TRY_OK(ValueCodec<T>::decode(out.emplace_back(), item,
-                                   path + "[" + std::to_string(out.size() - 1) + "]"));
+    for (std::size_t i = 0; i < value.size(); ++i)
+      TRY_OK(ValueCodec<T>::decode(out.emplace_back(), value[i],
+                                   path + "[" + std::to_string(i) + "]"));
     return ok();
   }
   static json::Value encode(const std::vector<T>& value) {

@@ -20,6 +20,12 @@ namespace field {
 FieldError invalid(const std::string& path, const json::Value& value, const std::string& why) {
   return {path, "Invalid value: " + json::dump(value) + ": " + why, "FieldValueInvalid"};
 }
+
+FieldError type_invalid(const std::string& path, const json::Value& value, const std::string& why) {
+  FieldError error = invalid(path, value, why);
+  error.reason = "FieldValueTypeInvalid";
+  return error;
+}
 FieldError required(const std::string& path, const std::string& why) {
   return {path, why.empty() ? "Required value" : "Required value: " + why, "FieldValueRequired"};
 }

@@ -203,14 +203,14 @@ class Walker {
   bool check_type(const Value& value, const Value& schema, const std::string& path) {
     if (schema["x-kubernetes-int-or-string"].bool_or(false)) {
       if (value.is_int() || value.is_string()) return true;
-      errors.push_back(field::invalid(
+      errors.push_back(field::type_invalid(
           path, type_name(value),
           in_body(path) + "must be of type integer,string: \"" + type_name(value) + "\""));
       return false;
     }
     const std::string type = schema["type"].string_or("");
     if (type.empty() || has_type(value, type)) return true;
-    errors.push_back(field::invalid(
+    errors.push_back(field::type_invalid(
         path, type_name(value),
         in_body(path) + "must be of type " + type + ": \"" + type_name(value) + "\""));
     return false;
@@ -272,7 +272,7 @@ class Walker {
         errors.push_back(field::invalid(
             path, value, in_body(path) + "should match '" + pattern->string_or("") + "'"));
     if (schema["format"].string_or("") == "date-time" && !parse_rfc3339(text).ok())
-      errors.push_back(field::invalid(
+      errors.push_back(field::type_invalid(
           path, value, in_body(path) + "must be of type date-time: " + json::dump(value)));
   }
 

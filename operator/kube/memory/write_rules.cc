@@ -81,6 +81,15 @@ ApiError strict_error(const ResourceInfo& info, const Value& object,
                                 ": strict decoding error: " + list);
 }
 
+// After these the real server does not try CEL rules: a rule could not read the object, or would
+// cost more than was estimated. Bounds of numbers, patterns and the like do not keep it from
+// trying.
+bool blocks_rules(const FieldError& error) {
+  return error.reason == "FieldValueRequired" || error.reason == "FieldValueNotSupported" ||
+         error.reason == "FieldValueTypeInvalid" || error.reason == "FieldValueTooLong" ||
+         error.reason == "FieldValueTooMany";
+}
+
 }  // namespace
 
 void WriteRules::set_validator(const std::string& storage_id, Validator validator) {
@@ -174,15 +183,15 @@ void WriteRules::schema_errors(const ResourceInfo& info, const Value& old_object
   if (info.schema.is_null()) return;
   const std::vector<FieldError> found = schema::validate(object, info.schema);
   errors.insert(errors.end(), found.begin(), found.end());
-  const auto rules = validators_.find(info.storage_id);
-  if (!found.empty()) {
-    if (rules != validators_.end() || schema::has_rules(info.schema))
+  if (std::any_of(found.begin(), found.end(), blocks_rules)) {
+    if (schema::has_rules(info.schema))
       errors.push_back(field::invalid(
           "<nil>", nullptr,
           "some validation rules were not checked because the object was invalid; correct the "
           "existing errors to complete validation"));
     return;
   }
+  const auto rules = validators_.find(info.storage_id);
   if (rules == validators_.end()) return;
   for (const RuleFailure& failure : rules->second(old_object, object))
     errors.push_back({failure.field, "Invalid value: " + failure.message, "FieldValueInvalid"});
