@@ -84,10 +84,16 @@ void MemoryServer::load(const std::function<void(ObjectStore&)>& fill, ObjectSto
   const std::lock_guard lock(mutex_);
   store_ = ObjectStore(options_.history_events);
   fill(store_);
+  rng_ = Rng(options_.seed ^ mix64(store_.version()));  // other uids than in the former life
   for (const auto& [key, crd] : store_.objects("customresourcedefinitions.apiextensions.k8s.io"))
     registry_.install(crd);
   store_.on_commit(std::move(commit));
   bootstrap();
+}
+
+void MemoryServer::follow(ObjectStore::Commit commit) {
+  const std::lock_guard lock(mutex_);
+  store_.on_commit(std::move(commit));
 }
 
 void MemoryServer::visit(const std::function<void(const ObjectStore&)>& reader) const {

@@ -130,6 +130,7 @@ class MemoryServer {
   // For the journal: `fill` restores a saved state before the first request; `commit` runs at every
   // change, under the mutex. Missing namespaces and priority classes are created afterwards.
   void load(const std::function<void(ObjectStore&)>& fill, ObjectStore::Commit commit);
+  void follow(ObjectStore::Commit commit);
   // All objects, for compaction; runs under the mutex.
   void visit(const std::function<void(const ObjectStore&)>& reader) const;
 

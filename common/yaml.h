@@ -1,0 +1,23 @@
+// YAML to json::Value, as Kubernetes reads manifests: YAML 1.1 scalars (0644 is octal, unquoted
+// true/false/null and numbers are typed, everything quoted is a string), "---" between documents,
+// empty documents skipped, last of duplicate keys wins. JSON is YAML, too. Wraps yaml-cpp.
+#pragma once
+
+#include "common/json.h"
+#include "common/result.h"
+
+#include <string_view>
+#include <vector>
+
+namespace rubato::yaml {
+
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxBytes = 16u << 20;
+constexpr std::size_t kMaxNodes = 1u << 20;  // after aliases are expanded
+
+// kInvalid names line and column.
+Result<std::vector<json::Value>> parse_all(std::string_view text);
+// Exactly one document.
+Result<json::Value> parse(std::string_view text);
+
+}  // namespace rubato::yaml

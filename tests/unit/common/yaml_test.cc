@@ -1,0 +1,29 @@
+#include "common/yaml.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato {
+namespace {
+
+std::string as_json(const char* text) {
+  const auto value = yaml::parse(text);
+  return value.ok() ? json::dump(*value) : value.error().what();
+}
+
+TEST(Yaml, TypesScalarsAsKubernetesDoes) {
+  EXPECT_EQ(as_json("a: 1\nb: '1'\nc: true\nd: \"true\"\ne: 0644\nf: 1.5\ng: ~\nh: 08x\ni: -3"),
+            R"({"a":1,"b":"1","c":true,"d":"true","e":420,"f":1.5,"g":null,"h":"08x","i":-3})");
+  EXPECT_EQ(as_json("v: 1.0.0\nq: 500m\nr: 1e3"), R"({"v":"1.0.0","q":"500m","r":1000.0})");
+}
+
+TEST(Yaml, ReadsJsonListsAndSeveralDocuments) {
+  EXPECT_EQ(as_json(R"({"a": [1, {"b": "c"}]})"), R"({"a":[1,{"b":"c"}]})");
+  const auto all = yaml::parse_all("---\na: 1\n---\n---\nb: 2\n");
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->size(), 2U);
+}
+
+TEST(Yaml, NamesThePlaceOfAFault) { EXPECT_NE(as_json("a: [1").find("line 1"), std::string::npos); }
+
+}  // namespace
+}  // namespace rubato
