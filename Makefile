@@ -73,13 +73,11 @@ bench-%: release ## Run one of them: make bench-scheduler
 demo: release ## A cluster on this machine trains a model, loses a node, and proves nothing was lost
 	scripts/demo
 
-crds: ## Write crds/ from the descriptors in operator/api
+crds: ## Write crds/ and docs/api.md from the descriptors in operator/api
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target crds
 
-docs: ## Write the generated pages of docs/
-	$(call CONFIGURE,dev)
-	$(call BUILD,dev) --target docs
+docs: crds ## Write the generated pages of docs/
 
 clean: ## Remove build/ (what scripts/setup made stays in ~/.cache/rubato)
 	rm -rf build
