@@ -73,6 +73,8 @@ const ObjectSchema& Membership::schema() {
         .required();
     s.field("phase", &Membership::phase, "How far the change is.").required();
     s.field("members", &Membership::members, "The workers, in order of rank.").required();
+    s.field("previous", &Membership::previous,
+            "The workers of the generation before, while a planned change is under way.");
     s.field("seq", &Membership::seq, "Writes within the generation.").required();
     s.field("step", &Membership::step, "Last committed step known at the time.").required();
     s.field("fingerprint", &Membership::fingerprint, "Of the numerics; joiners must equal it.");

@@ -73,10 +73,11 @@ struct Membership {
   std::int64_t leader = 0;  // leaseTransitions of the operator that may write
   std::string phase;        // rubato::coordinator names them
   std::vector<MembershipMember> members;
-  std::int64_t seq = 0;     // writes within this generation
-  std::int64_t step = 0;    // last committed step known when written
-  std::string fingerprint;  // of numerics, hex; set by the first generation
-  std::string plan_digest;  // of the plan for this generation, hex
+  std::vector<MembershipMember> previous;  // of the generation before, while phase is Switching
+  std::int64_t seq = 0;                    // writes within this generation
+  std::int64_t step = 0;                   // last committed step known when written
+  std::string fingerprint;                 // of numerics, hex; set by the first generation
+  std::string plan_digest;                 // of the plan for this generation, hex
 
   static const ObjectSchema& schema();
   bool operator==(const Membership&) const = default;
