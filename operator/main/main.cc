@@ -1,0 +1,141 @@
+// rubato-operator: watches TrainingJobs, schedules them, and coordinates their workers.
+#include "common/executor.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/net/certificates.h"
+#include "common/net/tls_network.h"
+#include "common/rng.h"
+#include "operator/control/operator.h"
+#include "operator/kube/rest_client.h"
+
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+#include <signal.h>
+#include <unistd.h>
+
+namespace rubato {
+namespace {
+
+struct Options {
+  std::string kubeconfig;
+  std::string ns = "rubato-system";
+  std::string identity;
+  std::string listen = "0.0.0.0:7443";
+  std::string advertise;
+  std::vector<std::string> coordinators;
+  std::string gpu_resource = "nvidia.com/gpu";
+  double lease_seconds = 15;
+  double node_lease_seconds = 0;
+  double gang_seconds = 300;
+  bool json_log = false;
+  bool verbose = false;
+};
+
+Result<control::OperatorSettings> settings_of(const Options& options) {
+  control::OperatorSettings settings;
+  settings.ns = options.ns;
+  settings.seed = random_seed();
+  settings.identity = options.identity + "_" + net::random_hex(4);
+  TRY(settings.coordinator_listen, net::parse_endpoint(options.listen));
+  settings.coordinator_advertised = options.advertise.empty() ? options.listen : options.advertise;
+  settings.config.gpu_resource = options.gpu_resource;
+  settings.config.coordinator_addresses = options.coordinators;
+  if (settings.config.coordinator_addresses.empty()) {
+    settings.config.coordinator_addresses = {settings.coordinator_advertised};
+  }
+  for (const std::string& address : settings.config.coordinator_addresses) {
+    TRY(const net::Endpoint checked, net::parse_endpoint(address));
+    (void)checked;
+  }
+  const auto seconds = [](double s) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+  };
+  settings.config.node_lease_limit = seconds(options.node_lease_seconds);
+  settings.config.gang_start = seconds(options.gang_seconds);
+  settings.lease.lease = seconds(options.lease_seconds);
+  settings.lease.renew = seconds(options.lease_seconds * 2 / 3);
+  settings.lease.retry = seconds(options.lease_seconds * 2 / 15);
+  return settings;
+}
+
+Status run(const Options& options) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  ThreadExecutor executor;
+  Metrics metrics;
+  TRY(control::OperatorSettings settings, settings_of(options));
+  TRY(const kube::RestConfig config, kube::default_config({.path = options.kubeconfig}));
+  TRY(const auto client, kube::RestClient::make(config, executor, metrics,
+                                                {.user_agent = "rubato-operator (linux/amd64)"}));
+  net::TlsNetwork network(executor);
+  control::Operator replica(*client, executor, network, metrics, std::move(settings));
+  Status ended = ok();
+  Task task = executor.spawn("operator", [&](std::stop_token stop) {
+    ended = replica.run(stop);
+    ::kill(::getpid(), SIGTERM);  // wakes the wait below
+  });
+  int signal = 0;
+  sigwait(&signals, &signal);
+  task.request_stop();
+  task.join();
+  if (!ended.ok() && ended.error().code() == Code::kExpired) {
+    // Another replica leads. Nothing of ours may act any more, so nothing is torn down in order.
+    LOG_ERROR("operator", "{}", ended.error().what());
+    ::_exit(3);
+  }
+  return ended;
+}
+
+}  // namespace
+}  // namespace rubato
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "The Rubato operator: watches TrainingJobs, assigns GPUs, and coordinates elastic workers.\n"
+      "Run two replicas; one leads by a Lease, the other takes over. Training goes on meanwhile."};
+  rubato::Options options;
+  char host[256] = "operator";
+  ::gethostname(host, sizeof host - 1);
+  options.identity = host;
+  app.add_option(
+      "--kubeconfig", options.kubeconfig,
+      "Cluster (default: $KUBECONFIG, then the cluster it runs in, then ~/.kube/config)");
+  app.add_option("--namespace", options.ns, "Namespace of its Lease and Secret")
+      ->capture_default_str();
+  app.add_option("--identity", options.identity, "Name of this replica")->capture_default_str();
+  app.add_option("--listen", options.listen, "Where agents are answered, host:port")
+      ->capture_default_str();
+  app.add_option("--advertise", options.advertise,
+                 "host:port by which agents reach this replica (default: --listen)");
+  app.add_option(
+         "--coordinators", options.coordinators,
+         "Addresses that agents dial: every replica's, or the Service's (default: --advertise)")
+      ->delimiter(',');
+  app.add_option("--gpu-resource", options.gpu_resource, "Extended resource that is one GPU")
+      ->capture_default_str();
+  app.add_option("--lease-seconds", options.lease_seconds,
+                 "How long a silent leader keeps the Lease; a fail-over takes this long")
+      ->check(CLI::Range(1.5, 60.0))
+      ->capture_default_str();
+  app.add_option("--node-lease-seconds", options.node_lease_seconds,
+                 "A node whose Lease is older gets no new pod (default: the Lease's own duration)");
+  app.add_option("--gang-seconds", options.gang_seconds,
+                 "All pods of a first generation must be ready within")
+      ->capture_default_str();
+  app.add_flag("--json-log", options.json_log, "One JSON object per log line");
+  app.add_flag("--verbose", options.verbose, "Debug lines too");
+  CLI11_PARSE(app, argc, argv);
+  rubato::configure_log(
+      {.level = options.verbose ? rubato::LogLevel::kDebug : rubato::LogLevel::kInfo,
+       .json = options.json_log});
+  const auto status = rubato::run(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "rubato-operator: %s\n", status.error().what().c_str());
+  return 1;
+}

@@ -1,0 +1,107 @@
+#include "operator/control/cluster_view.h"
+
+#include "tests/unit/control/fixtures.h"
+
+namespace rubato::control {
+namespace {
+
+constexpr const char* kTwoPods =
+    R"("allocation":{"epoch":1,"nextOrdinal":2,"gpus":2,"pods":[
+       {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1},
+       {"name":"job-w1","ordinal":1,"node":"n2","gpuType":"A","gpus":1}]})";
+
+World world() {
+  World w;
+  w.nodes = {node("n1", 2), node("n2", 2)};
+  w.now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  return w;
+}
+
+const sched::Node& of(const sched::ClusterState& state, const std::string& id) {
+  for (const auto& n : state.nodes) {
+    if (n.id == id) return n;
+  }
+  throw std::out_of_range(id);
+}
+
+TEST(Capture, EveryPodCountsUntilItHasEnded) {
+  World w = world();
+  w.pods = {pod("mine", "n1", "Running"), pod("done", "n1", "Succeeded"),
+            pod("ending", "n2", "Running", "", R"(,"deletionTimestamp":"2026-11-21T07:59:59Z")")};
+  const auto state = capture(w, config());
+  EXPECT_EQ(of(state, "n1").free.gpus, 1);
+  EXPECT_EQ(of(state, "n2").free.gpus, 1);  // terminating pods still hold their GPU
+  EXPECT_EQ(of(state, "n1").free.cpu, 7000);
+}
+
+TEST(Capture, APromiseWithoutAPodTakesItsPlace) {
+  World w = world();
+  w.jobs = {job(2, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1")};
+  const auto state = capture(w, config());
+  EXPECT_EQ(of(state, "n1").free.gpus, 1);
+  EXPECT_EQ(of(state, "n2").free.gpus, 1);  // job-w1 is promised there
+  ASSERT_EQ(state.jobs.size(), 1u);
+  EXPECT_EQ(state.jobs[0].held.size(), 2u);
+  EXPECT_FALSE(state.jobs[0].held[1].lost);
+  EXPECT_EQ(state.jobs[0].per_pod, (sched::Resources{1, 500, 0}));
+}
+
+TEST(Capture, ADeletedPodIsLostAndAPodOutsideTheAllocationIsLeaving) {
+  World w = world();
+  w.jobs = {job(2, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w9", "n2", "Running", "job-uid-1")};
+  w.lost_pods = {"ns/job-w1"};
+  const auto state = capture(w, config());
+  ASSERT_EQ(state.jobs[0].held.size(), 3u);
+  EXPECT_TRUE(state.jobs[0].held[1].lost);
+  EXPECT_TRUE(state.jobs[0].held[2].leaving);
+}
+
+TEST(Capture, PodsOnAVanishedNodeAreLost) {
+  World w = world();
+  w.nodes.pop_back();
+  w.jobs = {job(2, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w1", "n2", "Running", "job-uid-1")};
+  EXPECT_TRUE(capture(w, config()).jobs[0].held[1].lost);
+}
+
+TEST(Capture, TaintsAndSelectorsChooseNodes) {
+  World w = world();
+  w.nodes = {node("n1", 2),
+             node("n2", 2, R"("taints":[{"key":"k","value":"v","effect":"NoSchedule"}])"),
+             node("n3", 2, R"("unschedulable":true)")};
+  w.jobs = {job(1, 2)};
+  const auto state = capture(w, config());
+  EXPECT_EQ(*state.jobs[0].eligible, (std::set<std::string>{"n1", "n3"}));
+  EXPECT_FALSE(of(state, "n3").schedulable);
+  EXPECT_EQ(of(state, "n3").why_not, "cordoned");
+}
+
+TEST(Capture, ASuspectNodeGetsNothingUntilItsLeaseRenews) {
+  World w = world();
+  w.suspects["n1"] = w.now - 5s;
+  EXPECT_FALSE(of(capture(w, config()), "n1").schedulable);
+  auto lease = std::make_shared<NodeLease>();
+  lease->meta.name = "n1";
+  lease->duration = 40s;
+  lease->renewed = w.now - 1s;
+  w.leases = {lease};
+  EXPECT_TRUE(of(capture(w, config()), "n1").schedulable);
+  lease->renewed = w.now - 41s;
+  w.suspects.clear();
+  EXPECT_EQ(of(capture(w, config()), "n1").why_not, "its Lease is not renewed");
+}
+
+TEST(Capture, SuspendedFinishedAndDeletedJobsAreAbsent) {
+  World w = world();
+  w.jobs = {
+      job(1, 2, "", R"("suspend":true)"),
+      job(1, 2, R"("conditions":[{"type":"Complete","status":"True","reason":"x","message":""}])")};
+  EXPECT_TRUE(capture(w, config()).jobs.empty());
+}
+
+}  // namespace
+}  // namespace rubato::control

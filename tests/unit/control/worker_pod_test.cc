@@ -1,0 +1,53 @@
+#include "operator/control/worker_pod.h"
+
+#include "tests/unit/control/fixtures.h"
+
+namespace rubato::control {
+namespace {
+
+api::AllocatedPod third() {
+  api::AllocatedPod pod;
+  pod.name = "job-w3";
+  pod.ordinal = 3;
+  pod.node = "n1";
+  pod.gpus = 1;
+  return pod;
+}
+
+TEST(WorkerPod, CarriesWhatTheAgentNeeds) {
+  const auto object = job(1, 2);
+  const json::Value made = worker_pod(object->job, third(), config());
+  EXPECT_EQ(made["metadata"]["name"].string_or(""), "job-w3");
+  EXPECT_EQ(made["metadata"]["ownerReferences"][0]["uid"].string_or(""), "job-uid-1");
+  const json::Value& spec = made["spec"];
+  EXPECT_EQ(spec["schedulerName"].string_or(""), "rubato");
+  EXPECT_EQ(spec["restartPolicy"].string_or(""), "Never");
+  EXPECT_FALSE(spec["automountServiceAccountToken"].bool_or(true));
+  EXPECT_TRUE(spec["nodeName"].is_null());
+  const json::Value& container = spec["containers"][0];
+  EXPECT_EQ(container["command"][0].string_or(""), "rubato-agent");
+  EXPECT_EQ(container["resources"]["limits"]["rubato.dev/slot"].string_or(""), "1");
+  EXPECT_EQ(container["resources"]["requests"]["cpu"].string_or(""), "500m");
+  bool found = false;
+  for (const auto& env : container["env"].items()) {
+    if (env["name"].string_or("") != "RUBATO_COORDINATORS") continue;
+    found = true;
+    EXPECT_EQ(env["value"].string_or(""), "127.0.0.1:1,127.0.0.1:2");
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(WorkerPod, SameInputSamePod) {
+  const auto object = job(1, 2);
+  EXPECT_EQ(worker_pod(object->job, third(), config()), worker_pod(object->job, third(), config()));
+}
+
+TEST(WorkerPod, TemplateProblemsSayTheMend) {
+  EXPECT_EQ(template_problem(job(1, 2)->job), "");
+  auto bad = *job(1, 2);
+  bad.job.spec.pod_template = parse(R"({"spec":{"containers":[{"name":"a"}],"nodeName":"n1"}})");
+  EXPECT_NE(template_problem(bad.job).find("nodeSelector"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rubato::control

@@ -1,0 +1,386 @@
+#include "tools/localnode/pod_runner.h"
+
+#include "common/log.h"
+#include "tools/localnode/sandbox.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rubato::localnode {
+
+namespace {
+
+using json::Value;
+constexpr auto kVolumeRetry = 500ms;
+constexpr auto kKillWait = 5s;  // after SIGKILL; the kernel is not asked for longer
+constexpr auto kStatusTries = 5;
+constexpr auto kStatusRetry = 200ms;
+
+std::vector<std::string> words(const Value& list) {
+  std::vector<std::string> out;
+  for (const auto& word : list.items()) out.push_back(word.string_or(""));
+  return out;
+}
+
+Value condition(const char* type, bool value, WallTime now) {
+  return Value::object({{"type", type},
+                        {"status", value ? "True" : "False"},
+                        {"lastTransitionTime", to_rfc3339(now)}});
+}
+
+}  // namespace
+
+PodRunner::PodRunner(Executor& executor, kube::Client& client, const RunnerSettings& settings,
+                     Volumes& volumes, json::Value pod, std::string pod_ip)
+    : executor_(executor),
+      client_(client),
+      settings_(settings),
+      volumes_(volumes),
+      pod_(std::move(pod)),
+      pod_ip_(std::move(pod_ip)),
+      folder_(settings.root + "/pods/" + kube::uid_of(pod_)),
+      changed_(executor.make_condition()) {
+  pod_.at("status").set("podIP", pod_ip_);
+  pod_.at("status").set("hostIP", settings_.host_ip);
+}
+
+PodRunner::~PodRunner() {
+  abandon();
+  task_ = Task();
+}
+
+void PodRunner::start() {
+  task_ = executor_.spawn("pod-" + kube::name_of(pod_), [this](std::stop_token stop) {
+    run(stop);
+    done_ = true;
+  });
+}
+
+void PodRunner::terminate(Duration grace) {
+  std::lock_guard lock(mutex_);
+  const MonoTime at = executor_.now() + grace;
+  if (!kill_at_ || at < *kill_at_) kill_at_ = at;
+  changed_->notify_all();
+}
+
+void PodRunner::abandon() {
+  {
+    std::lock_guard lock(mutex_);
+    abandoned_ = true;
+    changed_->notify_all();
+  }
+  signal_all(SIGKILL);
+}
+
+bool PodRunner::is_done() const { return done_; }
+
+std::shared_ptr<ContainerLog> PodRunner::log(const std::string& container) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& c : containers_) {
+    if (c->name == container) return c->log;
+  }
+  return nullptr;
+}
+
+void PodRunner::run(std::stop_token stop) {
+  began_ = executor_.clock().wall();
+  const Status prepared = prepare(stop);
+  if (!prepared.ok()) {
+    fail("CreateContainerConfigError", prepared.error().what());
+  } else if (run_init_containers(stop)) {
+    for (const auto& spec : pod_["spec"]["containers"].items()) {
+      auto container = std::make_unique<Container>();
+      container->name = spec["name"].string_or("");
+      container->spec = spec;
+      const Status launched = launch(*container);
+      std::lock_guard lock(mutex_);
+      containers_.push_back(std::move(container));
+      if (!launched.ok()) {
+        containers_.back()->exited = true;
+        containers_.back()->exit_code = 127;
+        LOG_WARNING("localnode", "{}: {}", kube::name_of(pod_), launched.error().to_string());
+      }
+    }
+    write_status("Running");
+    wait_for_end(stop);
+  }
+  bool remove = false;
+  bool silent = false;
+  {
+    std::lock_guard lock(mutex_);
+    remove = kill_at_.has_value();
+    silent = abandoned_;
+  }
+  if (!silent && !containers_.empty()) {
+    const bool good = std::all_of(containers_.begin(), containers_.end(),
+                                  [](const auto& c) { return c->exit_code == 0; });
+    write_status(good ? "Succeeded" : "Failed");
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_ + "/volumes", ignored);
+  std::filesystem::remove_all(folder_ + "/root", ignored);
+  // A pod that ended by itself is removed when somebody deletes it (terminate()).
+  while (!remove && !silent && !stop.stop_requested()) {
+    std::unique_lock lock(mutex_);
+    changed_->wait_until(lock, executor_.now() + 1s, [&] { return kill_at_ || abandoned_; });
+    remove = kill_at_.has_value();
+    silent = abandoned_;
+  }
+  if (remove && !silent) remove_object();
+}
+
+Status PodRunner::prepare(std::stop_token stop) {
+  std::error_code error;
+  std::filesystem::create_directories(folder_ + "/root", error);
+  while (true) {
+    auto folders = volumes_.prepare(pod_, folder_);
+    if (folders.ok()) {
+      volume_folders_ = std::move(*folders);
+      return ok();
+    }
+    if (folders.error().code() == Code::kInvalid) return folders.error();
+    // A Secret or claim may come yet; the pod waits for it as long as it exists.
+    write_status("Pending", "ContainerCreating", folders.error().what());
+    std::unique_lock lock(mutex_);
+    changed_->wait_until(lock, executor_.now() + kVolumeRetry,
+                         [&] { return kill_at_ || abandoned_; });
+    if (kill_at_ || abandoned_ || stop.stop_requested()) {
+      return Error(Code::kCancelled, "the pod was deleted before it started");
+    }
+  }
+}
+
+bool PodRunner::run_init_containers(std::stop_token stop) {
+  for (const auto& spec : pod_["spec"]["initContainers"].items()) {
+    auto container = std::make_unique<Container>();
+    container->name = spec["name"].string_or("");
+    container->spec = spec;
+    const Status launched = launch(*container);
+    Container* running = container.get();
+    {
+      std::lock_guard lock(mutex_);
+      containers_.push_back(std::move(container));
+    }
+    if (!launched.ok()) {
+      fail("Init:Error", launched.error().what());
+      return false;
+    }
+    wait_for_end(stop);
+    if (running->exit_code != 0 || kill_at_ || abandoned_) {
+      fail("Init:Error",
+           fmt::format("init container \"{}\" ended with {}", running->name, running->exit_code));
+      return false;
+    }
+  }
+  std::lock_guard lock(mutex_);
+  containers_.clear();
+  return true;
+}
+
+Status PodRunner::launch(Container& container) {
+  SandboxSpec spec;
+  spec.command = words(container.spec["command"]);
+  for (std::string& word : words(container.spec["args"])) spec.command.push_back(std::move(word));
+  if (spec.command.empty()) {
+    return Error(Code::kInvalid, "container \"" + container.name +
+                                     "\" has no command; images are not pulled here, so name one");
+  }
+  TRY(spec.environment, environment_of(client_, pod_, container.spec));
+  spec.environment.emplace("HOSTNAME", kube::name_of(pod_));
+  spec.environment.emplace("HOME", "/tmp");
+  spec.path = settings_.path;
+  spec.hostname = kube::name_of(pod_);
+  spec.new_root = folder_ + "/root";
+  spec.working_folder = container.spec["workingDir"].string_or("/");
+  for (const auto& mount : container.spec["volumeMounts"].items()) {
+    const auto folder = volume_folders_.find(mount["name"].string_or(""));
+    if (folder == volume_folders_.end()) {
+      return Error(Code::kInvalid,
+                   "volumeMount of an unknown volume \"" + mount["name"].string_or("") + "\"");
+    }
+    const std::string sub = mount["subPath"].string_or("");
+    if (sub.find("..") != std::string::npos)
+      return Error(Code::kInvalid, "subPath may not contain ..");
+    spec.mounts.push_back({folder->second + (sub.empty() ? "" : "/" + sub),
+                           mount["mountPath"].string_or(""), mount["readOnly"].bool_or(false)});
+  }
+  const std::string spec_path = folder_ + "/" + container.name + ".json";
+  {
+    const int fd = ::open(spec_path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    const std::string text = json::dump(to_json(spec));
+    if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      return Error(Code::kUnavailable, "writing " + spec_path + ": " + std::strerror(errno));
+    }
+    ::close(fd);
+  }
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return Error(Code::kUnavailable, "pipe failed");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, pipe[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, pipe[1], 2);
+  std::string self = "/proc/self/exe";
+  std::string flag = "--sandbox";
+  std::string argument = spec_path;
+  std::string name = "rubato-localnode";
+  std::array<char*, 4> arguments{name.data(), flag.data(), argument.data(), nullptr};
+  std::array<char*, 1> environment{nullptr};
+  const int error = ::posix_spawn(&container.pid, self.c_str(), &actions, nullptr, arguments.data(),
+                                  environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(pipe[1]);
+  if (error != 0) {
+    ::close(pipe[0]);
+    return Error(Code::kUnavailable, std::string("starting a sandbox: ") + std::strerror(error));
+  }
+  container.pipe = pipe[0];
+  container.started = true;
+  container.began = executor_.clock().wall();
+  container.log =
+      std::make_shared<ContainerLog>(executor_, folder_ + "/" + container.name + ".log");
+  container.pump = executor_.spawn("log-" + container.name,
+                                   [this, &container](std::stop_token) { pump_output(container); });
+  return ok();
+}
+
+// Ends when every process of the sandbox has closed its output; then the sandbox itself has ended.
+void PodRunner::pump_output(Container& container) {
+  std::array<char, 16384> buffer{};
+  while (true) {
+    const ssize_t n = ::read(container.pipe, buffer.data(), buffer.size());
+    if (n > 0) {
+      container.log->append(std::string_view(buffer.data(), static_cast<std::size_t>(n)));
+    } else if (n == 0 || errno != EINTR) {
+      break;
+    }
+  }
+  ::close(container.pipe);
+  int status = 0;
+  while (::waitpid(container.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  std::lock_guard lock(mutex_);
+  container.log->finish();
+  container.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  container.ended = executor_.clock().wall();
+  container.pid = -1;
+  container.exited = true;
+  changed_->notify_all();
+}
+
+bool PodRunner::all_exited() const {
+  return std::all_of(containers_.begin(), containers_.end(),
+                     [](const auto& c) { return c->exited; });
+}
+
+void PodRunner::wait_for_end(std::stop_token) {
+  std::unique_lock lock(mutex_);
+  const auto far = [&] { return executor_.now() + std::chrono::hours(1); };
+  while (!all_exited() && !kill_at_ && !abandoned_) changed_->wait_until(lock, far());
+  if (all_exited()) return;
+  lock.unlock();
+  signal_all(abandoned_ ? SIGKILL : SIGTERM);
+  lock.lock();
+  while (!all_exited() && !abandoned_ && executor_.now() < *kill_at_) {
+    changed_->wait_until(lock, *kill_at_);  // a later, shorter grace wakes us too
+  }
+  if (all_exited()) return;
+  lock.unlock();
+  signal_all(SIGKILL);
+  lock.lock();
+  const MonoTime limit = executor_.now() + kKillWait;
+  changed_->wait_until(lock, limit, [&] { return all_exited(); });
+}
+
+void PodRunner::signal_all(int signal) {
+  std::lock_guard lock(mutex_);
+  for (const auto& container : containers_) {
+    if (container->pid > 0) ::kill(container->pid, signal);
+  }
+}
+
+void PodRunner::fail(const std::string& reason, const std::string& message) {
+  LOG_WARNING("localnode", "{}: {}: {}", kube::name_of(pod_), reason, message);
+  bool wanted = false;
+  {
+    std::lock_guard lock(mutex_);
+    wanted = !kill_at_ && !abandoned_;
+  }
+  if (wanted) write_status("Failed", reason, message);
+  std::lock_guard lock(mutex_);
+  containers_.clear();
+}
+
+json::Value PodRunner::container_status(const Container& container) const {
+  Value state = Value::object();
+  if (container.exited) {
+    Value ended = Value::object({{"exitCode", container.exit_code},
+                                 {"reason", container.exit_code == 0 ? "Completed" : "Error"},
+                                 {"startedAt", to_rfc3339(container.began)},
+                                 {"finishedAt", to_rfc3339(container.ended)}});
+    if (container.exit_code > 128) ended.set("signal", container.exit_code - 128);
+    state.set("terminated", std::move(ended));
+  } else {
+    state.set("running", Value::object({{"startedAt", to_rfc3339(container.began)}}));
+  }
+  return Value::object({{"name", container.name},
+                        {"image", container.spec["image"].string_or("")},
+                        {"imageID", ""},
+                        {"ready", !container.exited},
+                        {"started", container.started},
+                        {"restartCount", 0},
+                        {"state", std::move(state)}});
+}
+
+void PodRunner::write_status(const char* phase, const std::string& reason,
+                             const std::string& message) {
+  const WallTime now = executor_.clock().wall();
+  const bool running = std::string_view(phase) == "Running";
+  Value statuses = Value::array();
+  for (const auto& container : containers_) statuses.push_back(container_status(*container));
+  Value status =
+      Value::object({{"phase", phase},
+                     {"podIP", pod_ip_},
+                     {"podIPs", Value::array({Value::object({{"ip", pod_ip_}})})},
+                     {"hostIP", settings_.host_ip},
+                     {"startTime", to_rfc3339(began_)},
+                     {"conditions", Value::array({condition("PodScheduled", true, began_),
+                                                  condition("Initialized", running, now),
+                                                  condition("ContainersReady", running, now),
+                                                  condition("Ready", running, now)})},
+                     {"containerStatuses", std::move(statuses)},
+                     {"reason", reason.empty() ? Value() : Value(reason)},
+                     {"message", message.empty() ? Value() : Value(message)}});
+  for (int attempt = 0; attempt < kStatusTries; ++attempt) {
+    const auto written =
+        client_.patch(kube::types::kPod, kube::key_of(pod_), kube::PatchType::kMerge,
+                      Value::object({{"metadata", Value::object({{"uid", kube::uid_of(pod_)}})},
+                                     {"status", status}}),
+                      {.subresource = "status", .field_manager = "rubato-localnode"});
+    if (written.ok() || retry_class(written.error().code()) == Retry::kNever) return;
+    executor_.sleep_for(kStatusRetry * (1 << attempt));
+  }
+}
+
+void PodRunner::remove_object() {
+  const Status removed = client_.remove(kube::types::kPod, kube::key_of(pod_),
+                                        {.uid = kube::uid_of(pod_), .grace_period_seconds = 0});
+  if (!removed.ok() && removed.error().code() != Code::kNotFound &&
+      removed.error().code() != Code::kConflict) {
+    LOG_WARNING("localnode", "{}: not removed: {}", kube::name_of(pod_),
+                removed.error().to_string());
+  }
+}
+
+}  // namespace rubato::localnode

@@ -1,0 +1,45 @@
+// Sandbox: runs one container's command as PID 1 of its own user, mount and PID namespaces, with
+// volumes at their mount paths over a read-only view of this machine's files.
+//
+// It works through a second life of this program (`rubato-localnode --sandbox SPEC`), which is
+// single threaded and so may unshare and fork freely: it makes the namespaces, forks PID 1,
+// forwards SIGTERM to it, and ends as PID 1 ended (128 + signal when killed). When localnode dies,
+// the kernel kills the sandbox, and with it everything in its PID namespace: that is a power cut.
+#pragma once
+
+#include "common/json.h"
+#include "common/result.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rubato::localnode {
+
+struct Mount {
+  std::string source;  // a folder of this machine
+  std::string target;  // absolute path inside
+  bool read_only = false;
+};
+
+struct SandboxSpec {
+  std::vector<std::string> command;  // command[0] is looked up in `path` when it has no slash
+  std::string path;                  // PATH inside
+  std::map<std::string, std::string> environment;
+  std::vector<Mount> mounts;
+  std::string working_folder = "/";
+  std::string hostname;
+  std::string new_root;  // an empty folder to build the view in
+};
+
+json::Value to_json(const SandboxSpec& spec);
+Result<SandboxSpec> sandbox_spec(const json::Value& value);
+
+// The body of `--sandbox`. Does not return unless the start failed; then the exit status is 127 and
+// stderr says why.
+int run_sandbox(const SandboxSpec& spec);
+
+// Can this machine make the namespaces? The error says what is missing.
+Status probe_namespaces();
+
+}  // namespace rubato::localnode

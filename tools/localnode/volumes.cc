@@ -1,0 +1,212 @@
+#include "tools/localnode/volumes.h"
+
+#include "common/net/certificates.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rubato::localnode {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Status write_private(const std::string& path, const std::string& bytes, mode_t mode) {
+  ::unlink(path.c_str());
+  const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+  if (fd < 0) return Error(Code::kUnavailable, "writing " + path + ": " + std::strerror(errno));
+  const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+  ::close(fd);
+  if (n != static_cast<ssize_t>(bytes.size())) return Error(Code::kUnavailable, "writing " + path);
+  return ok();
+}
+
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return Error(Code::kUnavailable, "making " + path + ": " + error.message());
+  return ok();
+}
+
+// The key's path within the volume: items[].key → items[].path, or the key itself.
+std::string path_of(const json::Value& source, const std::string& key, bool& wanted) {
+  wanted = source["items"].size() == 0;
+  for (const auto& item : source["items"].items()) {
+    if (item["key"].string_view_or("") == key) {
+      wanted = true;
+      return item["path"].string_or(key);
+    }
+  }
+  return key;
+}
+
+bool is_safe_path(const std::string& path) {
+  return !path.empty() && path[0] != '/' && path.find("..") == std::string::npos;
+}
+
+}  // namespace
+
+Volumes::Volumes(kube::Client& client, std::string claims)
+    : client_(client), claims_(std::move(claims)) {}
+
+Result<std::map<std::string, std::string>> Volumes::prepare(const json::Value& pod,
+                                                            const std::string& pod_folder) {
+  std::map<std::string, std::string> folders;
+  for (const auto& volume : pod["spec"]["volumes"].items()) {
+    const std::string name = volume["name"].string_or("");
+    if (!is_safe_path(name)) return Error(Code::kInvalid, "volume without a proper name");
+    auto folder = make(pod, volume, pod_folder + "/volumes/" + name);
+    if (!folder.ok()) return folder.error().in("volume \"" + name + "\"");
+    folders[name] = *folder;
+  }
+  return folders;
+}
+
+Result<std::string> Volumes::make(const json::Value& pod, const json::Value& volume,
+                                  const std::string& folder) {
+  if (const auto& claim = volume["persistentVolumeClaim"]; claim.is_object()) {
+    const kube::Key key{kube::namespace_of(pod), claim["claimName"].string_or("")};
+    const auto found = client_.get(kube::types::kPersistentVolumeClaim, key);
+    if (!found.ok()) return found.error();
+    const std::string path = claims_ + "/" + key.ns + "/" + key.name;
+    TRY_OK(make_folder(path));
+    return path;
+  }
+  TRY_OK(make_folder(folder));
+  if (volume["emptyDir"].is_object()) return folder;
+  for (const char* kind : {"secret", "configMap", "downwardAPI"}) {
+    if (!volume[kind].is_object()) continue;
+    TRY_OK(add_source(pod, json::Value::object({{kind, volume[kind]}}), folder));
+    return folder;
+  }
+  if (const auto& projected = volume["projected"]; projected.is_object()) {
+    for (const auto& source : projected["sources"].items()) TRY_OK(add_source(pod, source, folder));
+    return folder;
+  }
+  return Error(Code::kInvalid,
+               "its type is not supported here; use emptyDir, secret, configMap, downwardAPI, "
+               "projected or persistentVolumeClaim");
+}
+
+Status Volumes::add_source(const json::Value& pod, const json::Value& source,
+                           const std::string& folder) {
+  const std::string ns = kube::namespace_of(pod);
+  if (source["secret"].is_object()) return add_object(ns, source["secret"], true, folder);
+  if (source["configMap"].is_object()) return add_object(ns, source["configMap"], false, folder);
+  if (const auto& fields = source["downwardAPI"]; fields.is_object()) {
+    for (const auto& item : fields["items"].items()) {
+      const std::string path = item["path"].string_or("");
+      if (!is_safe_path(path))
+        return Error(Code::kInvalid, "downwardAPI item without a proper path");
+      TRY(const std::string value, field_of(pod, item["fieldRef"]["fieldPath"].string_or("")));
+      TRY_OK(make_folder(fs::path(folder + "/" + path).parent_path().string()));
+      TRY_OK(write_private(folder + "/" + path, value, 0444));
+    }
+    return ok();
+  }
+  return Error(Code::kInvalid, "a projected source of this type is not supported here");
+}
+
+Status Volumes::add_object(const std::string& ns, const json::Value& source, bool secret,
+                           const std::string& folder) {
+  const std::string name =
+      source[secret ? "secretName" : "name"].string_or(source["name"].string_or(""));
+  const auto& type = secret ? kube::types::kSecret : kube::types::kConfigMap;
+  const auto object = client_.get(type, {ns, name});
+  if (!object.ok()) {
+    if (source["optional"].bool_or(false) && object.error().code() == Code::kNotFound) return ok();
+    return object.error();
+  }
+  for (const auto& [key, text] : (*object)["data"].members()) {
+    bool wanted = false;
+    const std::string path = path_of(source, key, wanted);
+    if (!wanted) continue;
+    if (!is_safe_path(path)) return Error(Code::kInvalid, "key \"" + key + "\" is no file name");
+    std::string bytes = text.string_or("");
+    if (secret) {
+      TRY(bytes, net::base64_decode(bytes));
+    }
+    TRY_OK(make_folder(fs::path(folder + "/" + path).parent_path().string()));
+    TRY_OK(write_private(folder + "/" + path, bytes, secret ? 0400 : 0444));
+  }
+  return ok();
+}
+
+Result<std::string> field_of(const json::Value& pod, const std::string& path) {
+  const auto& metadata = pod["metadata"];
+  if (path == "metadata.name") return metadata["name"].string_or("");
+  if (path == "metadata.namespace") return metadata["namespace"].string_or("");
+  if (path == "metadata.uid") return metadata["uid"].string_or("");
+  if (path == "spec.nodeName") return pod["spec"]["nodeName"].string_or("");
+  if (path == "spec.serviceAccountName")
+    return pod["spec"]["serviceAccountName"].string_or("default");
+  if (path == "status.podIP") return pod["status"]["podIP"].string_or("");
+  if (path == "status.hostIP") return pod["status"]["hostIP"].string_or("");
+  for (const char* map : {"labels", "annotations"}) {
+    const std::string prefix = std::string("metadata.") + map + "['";
+    if (path.starts_with(prefix) && path.ends_with("']")) {
+      const std::string key = path.substr(prefix.size(), path.size() - prefix.size() - 2);
+      return metadata[map][key].string_or("");
+    }
+  }
+  return Error(Code::kInvalid, "the downward API field \"" + path + "\" is not known here");
+}
+
+namespace {
+
+Result<std::string> referred(kube::Client& client, const json::Value& pod,
+                             const json::Value& from) {
+  if (from["fieldRef"].is_object())
+    return field_of(pod, from["fieldRef"]["fieldPath"].string_or(""));
+  const bool secret = from["secretKeyRef"].is_object();
+  const auto& ref = secret ? from["secretKeyRef"] : from["configMapKeyRef"];
+  if (!ref.is_object())
+    return Error(Code::kInvalid, "valueFrom of this type is not supported here");
+  TRY(const json::Value object, client.get(secret ? kube::types::kSecret : kube::types::kConfigMap,
+                                           {kube::namespace_of(pod), ref["name"].string_or("")}));
+  const auto& text = object["data"][ref["key"].string_or("")];
+  if (text.is_null())
+    return Error(Code::kNotFound, "key " + ref["key"].string_or("") + " is missing");
+  return secret ? net::base64_decode(text.string_or("")) : Result<std::string>(text.string_or(""));
+}
+
+std::string expand(const std::string& text, const std::map<std::string, std::string>& known) {
+  std::string out;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t open = text.find("$(", at);
+    const std::size_t close = open == std::string::npos ? open : text.find(')', open);
+    if (close == std::string::npos) break;
+    const auto found = known.find(text.substr(open + 2, close - open - 2));
+    out += text.substr(at, open - at);
+    out += found == known.end() ? text.substr(open, close - open + 1) : found->second;
+    at = close + 1;
+  }
+  return out + text.substr(std::min(at, text.size()));
+}
+
+}  // namespace
+
+Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
+                                                          const json::Value& pod,
+                                                          const json::Value& container) {
+  std::map<std::string, std::string> environment;
+  for (const auto& item : container["env"].items()) {
+    const std::string name = item["name"].string_or("");
+    if (item["valueFrom"].is_object()) {
+      auto value = referred(client, pod, item["valueFrom"]);
+      if (!value.ok()) return value.error().in("environment variable " + name);
+      environment[name] = *value;
+    } else {
+      environment[name] = expand(item["value"].string_or(""), environment);
+    }
+  }
+  return environment;
+}
+
+}  // namespace rubato::localnode

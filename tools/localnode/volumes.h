@@ -1,0 +1,45 @@
+// Volumes of a pod as folders of this machine: emptyDir, secret, configMap, downwardAPI, projected
+// and persistentVolumeClaim (one folder per claim, shared by all nodes of the machine). Files of
+// secrets are 0400; a volume is written once, when the pod starts.
+#pragma once
+
+#include "common/json.h"
+#include "common/result.h"
+#include "operator/kube/client.h"
+
+#include <map>
+#include <string>
+
+namespace rubato::localnode {
+
+class Volumes {
+ public:
+  // `claims`: where PersistentVolumeClaims live, as <claims>/<namespace>/<name>.
+  Volumes(kube::Client& client, std::string claims);
+
+  // Volume name → folder, made below `pod_folder`. kNotFound (a Secret or ConfigMap that is not
+  // there yet) may be tried again; kInvalid may not.
+  Result<std::map<std::string, std::string>> prepare(const json::Value& pod,
+                                                     const std::string& pod_folder);
+
+ private:
+  Result<std::string> make(const json::Value& pod, const json::Value& volume,
+                           const std::string& folder);
+  Status add_source(const json::Value& pod, const json::Value& source, const std::string& folder);
+  Status add_object(const std::string& ns, const json::Value& source, bool secret,
+                    const std::string& folder);
+
+  kube::Client& client_;
+  std::string claims_;
+};
+
+// The value of a downward API field ("metadata.uid", "status.podIP", "metadata.labels['x']").
+// kInvalid for a path we do not know.
+Result<std::string> field_of(const json::Value& pod, const std::string& path);
+
+// The container's environment: plain values and references; $(NAME) in values is expanded.
+Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
+                                                          const json::Value& pod,
+                                                          const json::Value& container);
+
+}  // namespace rubato::localnode
