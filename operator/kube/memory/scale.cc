@@ -1,5 +1,6 @@
 #include "operator/kube/memory/scale.h"
 
+#include <limits>
 #include <vector>
 
 namespace rubato::kube {
@@ -24,6 +25,18 @@ const Value& read(const Value& object, const std::string& path) {
   const Value* here = &object;
   for (const std::string& part : parts(path)) here = &(*here)[part];
   return *here;
+}
+
+void check_count(const Value& object, const std::string& path, std::vector<FieldError>& errors) {
+  const Value& value = read(object, path);
+  if (!value.is_int()) return;
+  const std::int64_t count = value.int_or(0);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+  if (count < 0)
+    errors.push_back(field::invalid(path, value, "should be a non-negative integer"));
+  else if (count > kMax)
+    errors.push_back(
+        field::invalid(path, value, "should be less than or equal to " + std::to_string(kMax)));
 }
 
 }  // namespace
@@ -58,6 +71,14 @@ void set_scale(const ResourceInfo& info, Value& object, const Value& scale) {
   *here = scale["spec"]["replicas"].int_or(0);
   if (const Value* version = scale["metadata"].find("resourceVersion"))
     object.at("metadata").set("resourceVersion", *version);
+}
+
+std::vector<FieldError> scale_errors(const ResourceInfo& info, const Value& object) {
+  std::vector<FieldError> errors;
+  if (!has_scale(info)) return errors;
+  check_count(object, info.scale.spec_replicas, errors);
+  check_count(object, info.scale.status_replicas, errors);
+  return errors;
 }
 
 }  // namespace rubato::kube

@@ -1,7 +1,10 @@
 // The scale subresource of a custom type: a Scale object over two fields of the object. Pure.
 #pragma once
 
+#include "operator/kube/memory/api_error.h"
 #include "operator/kube/memory/resource.h"
+
+#include <vector>
 
 namespace rubato::kube {
 
@@ -9,5 +12,8 @@ bool has_scale(const ResourceInfo& info);
 json::Value scale_of(const ResourceInfo& info, const json::Value& object);
 // Writes spec.replicas of the Scale back into the object.
 void set_scale(const ResourceInfo& info, json::Value& object, const json::Value& scale);
+
+// What the real server says of the fields behind the scale, beside the schema's own errors.
+std::vector<FieldError> scale_errors(const ResourceInfo& info, const json::Value& object);
 
 }  // namespace rubato::kube

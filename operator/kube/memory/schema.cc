@@ -258,19 +258,27 @@ class Walker {
           path, value, "Checked value must be of type integer with format int32 in " + path));
   }
 
-  void check_string(const Value& value, const Value& schema, const std::string& path) {
-    const std::string text = value.string_or("");
+  // Length and pattern: the first that fails, as the real server; the format apart.
+  void check_text(const Value& value, const std::string& text, const Value& schema,
+                  const std::string& path) {
     const auto length = static_cast<std::int64_t>(runes(text));
-    if (const Value* max = schema.find("maxLength"); max != nullptr && length > max->int_or(length))
+    const Value* max = schema.find("maxLength");
+    const Value* min = schema.find("minLength");
+    const Value* pattern = schema.find("pattern");
+    if (max != nullptr && length > max->int_or(length))
       errors.push_back({path, "Too long: may not be more than " + number_text(*max) + " bytes",
                         "FieldValueTooLong"});
-    if (const Value* min = schema.find("minLength"); min != nullptr && length < min->int_or(0))
+    else if (min != nullptr && length < min->int_or(0))
       errors.push_back(field::invalid(
           path, value, in_body(path) + "should be at least " + number_text(*min) + " chars long"));
-    if (const Value* pattern = schema.find("pattern"))
-      if (!matches(text, pattern->string_or("")))
-        errors.push_back(field::invalid(
-            path, value, in_body(path) + "should match '" + pattern->string_or("") + "'"));
+    else if (pattern != nullptr && !matches(text, pattern->string_or("")))
+      errors.push_back(field::invalid(
+          path, value, in_body(path) + "should match '" + pattern->string_or("") + "'"));
+  }
+
+  void check_string(const Value& value, const Value& schema, const std::string& path) {
+    const std::string text = value.string_or("");
+    check_text(value, text, schema, path);
     if (schema["format"].string_or("") == "date-time" && !parse_rfc3339(text).ok())
       errors.push_back(field::type_invalid(
           path, value, in_body(path) + "must be of type date-time: " + json::dump(value)));

@@ -2,6 +2,7 @@
 
 #include "operator/kube/memory/builtin.h"
 #include "operator/kube/memory/object_meta.h"
+#include "operator/kube/memory/scale.h"
 #include "operator/kube/memory/schema.h"
 
 #include <algorithm>
@@ -183,6 +184,8 @@ void WriteRules::schema_errors(const ResourceInfo& info, const Value& old_object
   if (info.schema.is_null()) return;
   const std::vector<FieldError> found = schema::validate(object, info.schema);
   errors.insert(errors.end(), found.begin(), found.end());
+  const std::vector<FieldError> scale = scale_errors(info, object);
+  errors.insert(errors.end(), scale.begin(), scale.end());
   if (std::any_of(found.begin(), found.end(), blocks_rules)) {
     if (schema::has_rules(info.schema))
       errors.push_back(field::invalid(

@@ -1,8 +1,6 @@
 // tests/data/bad_manifests.yaml against the in-memory API server with our CRDs and native rules.
 // tests/integration/test_bad_manifests.py holds the real API server to the same file.
-#include "operator/api/crd.h"
-#include "operator/api/rules.h"
-#include "operator/kube/memory/memory_server.h"
+#include "tests/unit/api/memory_plane.h"
 #include "tests/unit/api/yaml_value.h"
 
 #include <algorithm>
@@ -25,58 +23,28 @@ const Value& book() {
 
 class BadManifests : public testing::Test {
  protected:
-  BadManifests() : server_(clock_) {
-    for (const Kind& kind : kinds()) {
-      const auto made = server_.create(kube::types::kCustomResourceDefinition, "", crd(kind));
-      CHECK(made.ok());
-      server_.set_validator(kind.type.plural + "." + kind.type.group,
-                            [name = kind.type.kind](const Value& old, const Value& now) {
-                              std::vector<kube::RuleFailure> out;
-                              for (const Violation& found : validate(name, old, now))
-                                out.push_back({found.field, found.message});
-                              return out;
-                            });
-    }
-    for (const auto& [name, manifest] : book()["good"].members()) {
-      const auto made = create(*find_kind(name), manifest, false);
-      CHECK(made.ok());
-    }
-  }
-
-  kube::Answer<kube::Written> create(const Kind& kind, const Value& manifest, bool dry_run) {
-    kube::WriteOptions options;
-    options.dry_run = dry_run;
-    options.field_validation = "Strict";
-    return server_.create(kind.type, kind.type.namespaced ? "default" : "", manifest, options);
-  }
-
-  kube::Answer<kube::Written> patch(const Kind& kind, const Value& body,
-                                    const std::string& subresource, bool dry_run) {
-    kube::WriteOptions options;
-    options.dry_run = dry_run;
-    options.field_validation = "Strict";
-    options.subresource = subresource;
-    const kube::Key key = kube::key_of(book()["good"][kind.type.kind]);
-    return server_.patch(kind.type, key, kube::PatchType::kMerge, body, options);
+  BadManifests() {
+    for (const auto& [name, manifest] : book()["good"].members())
+      CHECK(plane_.create(manifest, false).ok());
   }
 
   kube::Answer<kube::Written> attempt(const Value& test) {
-    const Kind& kind = *find_kind(test["kind"].string_or("TrainingJob"));
+    const Value& good = book()["good"][test["kind"].string_or("TrainingJob")];
     if (test.has("create")) {
-      Value manifest = book()["good"][kind.type.kind];
-      const std::string name = kube::name_of(manifest);
+      Value manifest = good;
       json::merge_patch(manifest, test["create"]);
-      if (kube::name_of(manifest) == name && kind.type.kind != "TrainingQueue")
-        manifest.at("metadata").set("name", name + "-2");
-      return create(kind, manifest, true);
+      if (kube::name_of(manifest) == kube::name_of(good) &&
+          good["kind"].string_or("") != "TrainingQueue")
+        manifest.at("metadata").set("name", kube::name_of(good) + "-2");
+      return plane_.create(manifest, true);
     }
-    if (test.has("update")) return patch(kind, test["update"], "", true);
-    CHECK(patch(kind, Value::object({{"status", test["seen"]}}), "status", false).ok());
-    return patch(kind, Value::object({{"status", test["status"]}}), "status", true);
+    if (test.has("update")) return plane_.patch(good, test["update"], "", true);
+    const Value seen = Value::object({{"status", test["seen"]}});
+    CHECK(plane_.patch(good, seen, "status", false).ok());
+    return plane_.patch(good, Value::object({{"status", test["status"]}}), "status", true);
   }
 
-  SystemClock clock_;
-  kube::MemoryServer server_;
+  MemoryPlane plane_;
 };
 
 std::string sorted_lines(std::vector<std::string> lines) {
@@ -101,13 +69,10 @@ TEST_F(BadManifests, AreRefusedWithTheWordsOfTheRealServer) {
     }
     std::vector<std::string> wanted;
     for (const Value& cause : test["causes"].items()) wanted.push_back(cause.string_or(""));
-    std::vector<std::string> seen;
     if (!answer.ok()) {
       EXPECT_EQ(answer.error().code, 422) << answer.error().message;
-      for (const Value& cause : answer.error().details["causes"].items())
-        seen.push_back(cause["field"].string_or("") + ": " + cause["message"].string_or(""));
     }
-    EXPECT_EQ(sorted_lines(seen), sorted_lines(wanted));
+    EXPECT_EQ(sorted_lines(causes_of(answer)), sorted_lines(wanted));
   }
 }
 
