@@ -5,7 +5,8 @@ set -euo pipefail
 
 RUBATO_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 RUBATO_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rubato
-SCRIPT_START=${EPOCHREALTIME/./}
+# Scripts that call each other share one clock.
+export SCRIPT_START=${SCRIPT_START:-${EPOCHREALTIME/./}}
 
 # say TEXT…: one progress line with the seconds since the script began.
 say() {
