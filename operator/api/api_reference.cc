@@ -1,4 +1,5 @@
 // docs/api.md.
+#include "operator/api/conditions.h"
 #include "operator/api/crd.h"
 #include "operator/api/job_spec.h"
 #include "operator/api/rules.h"
@@ -127,6 +128,13 @@ std::string presets_table() {
   return out + "\n";
 }
 
+std::string conditions_table() {
+  std::string out = "#### Types of conditions\n\n| type | True means |\n| --- | --- |\n";
+  for (const ConditionAbout& type : condition_types())
+    out += "| `" + std::string(type.type) + "` | " + std::string(type.about) + " |\n";
+  return out + "\n";
+}
+
 std::string kind_section(const Kind& kind) {
   std::string out = "## " + kind.type.kind + "\n\n" + kind.doc + "\n\n";
   out += "`" + kind.type.plural + "." + kind.type.group + "`, short name `" + kind.short_name +
@@ -147,6 +155,7 @@ std::string kind_section(const Kind& kind) {
     // Conditions are the same everywhere: told once.
     if (schema->name() != "Condition" || kind.type.kind == "TrainingJob")
       out += struct_table(*schema, true);
+  if (kind.type.kind == "TrainingJob") out += conditions_table();
   return out;
 }
 

@@ -23,6 +23,23 @@ const ObjectSchema& Condition::schema() {
   return schema;
 }
 
+const std::vector<ConditionAbout>& condition_types() {
+  static const std::vector<ConditionAbout> types{
+      {condition::kQueued, "It waits for GPUs; the message says why, and when they are expected."},
+      {condition::kAllocated, "It has been given at least its minimum of GPUs."},
+      {condition::kRunning, "Its workers commit steps."},
+      {condition::kRescaling, "A planned change of its workers is under way; training goes on."},
+      {condition::kRecovering, "A loss is being repaired; training stands still."},
+      {condition::kDegraded, "It runs with fewer GPUs than it was given."},
+      {condition::kSuspended, "spec.suspend holds it; no GPUs are held."},
+      {condition::kComplete, "All steps are done. Lasts."},
+      {condition::kFailed, "It ended without them; the reason says why. Lasts."},
+      {condition::kCheckpointNotShared,
+       "A warning: nodes may not be able to read each other's checkpoints."},
+  };
+  return types;
+}
+
 const Condition* find_condition(const std::vector<Condition>& conditions, std::string_view type) {
   for (const Condition& candidate : conditions)
     if (candidate.type == type) return &candidate;

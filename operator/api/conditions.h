@@ -39,6 +39,13 @@ inline constexpr std::string_view kFailed = "Failed";
 inline constexpr std::string_view kCheckpointNotShared = "CheckpointNotShared";
 }  // namespace condition
 
+// The above with one sentence each, for docs/api.md.
+struct ConditionAbout {
+  std::string_view type;
+  std::string_view about;
+};
+const std::vector<ConditionAbout>& condition_types();
+
 namespace reason {
 // Queued
 inline constexpr std::string_view kWaitingForGpus = "WaitingForGPUs";
