@@ -64,7 +64,9 @@ void EventRecorder::emit(const ObjectReference& regarding, const EventText& text
     dropped_.add();
     return;
   }
-  Emitted emitted{Id{regarding, related, text}, executor_.clock().wall()};
+  // Names come from times: no two events may have the same.
+  last_ = std::max(executor_.clock().wall(), last_ + 1ns);
+  Emitted emitted{Id{regarding, related, text}, last_};
   emitted.id.text.note = cut(std::move(emitted.id.text.note), kEventNoteBytesMax);
   queue_.push_back(std::move(emitted));
   changed_->notify_all();

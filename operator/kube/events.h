@@ -115,6 +115,7 @@ class EventRecorder {
   std::deque<Emitted> queue_;
   bool sending_ = false;
   std::map<ObjectReference, Bucket> buckets_;
+  WallTime last_{};
   Task task_;
 };
 

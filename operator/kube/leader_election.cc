@@ -110,10 +110,12 @@ Status LeaderElector::try_once() {
   // The leader's fast path: write with the version we know, without reading.
   if (seen_ && holder_of(seen_->object) == config_.identity && is_leader()) {
     const Status written = write(false);
-    if (written.ok() || written.error().code() != Code::kConflict) {
-      const bool gone = !written.ok() && written.error().code() == Code::kNotFound;
-      if (!gone) return written;
-    }
+    if (written.ok()) return ok();
+    // Internal: what the API server answers when the Lease was deleted (it would create it, were
+    // it not for the resourceVersion).
+    const Code code = written.error().code();
+    if (code != Code::kConflict && code != Code::kNotFound && code != Code::kInternal)
+      return written;
     slow_path_.add();
   }
   const Status read = look();

@@ -61,14 +61,18 @@ WorkQueue::~WorkQueue() = default;
 
 void WorkQueue::add(const Key& key, int priority) {
   std::lock_guard lock(mutex_);
-  if (!shut_down_) add_locked(key, priority);
+  if (shut_down_) return;
+  promote(executor_.now());  // what was due before this comes before this
+  add_locked(key, priority);
 }
 
 void WorkQueue::add_after(const Key& key, Duration delay, int priority) {
   std::lock_guard lock(mutex_);
   if (shut_down_) return;
+  const MonoTime now = executor_.now();
+  promote(now);
   if (delay <= Duration::zero()) return add_locked(key, priority);
-  delay_locked(key, executor_.now() + delay, priority);
+  delay_locked(key, now + delay, priority);
 }
 
 void WorkQueue::add_rate_limited(const Key& key, int priority) {
@@ -76,6 +80,7 @@ void WorkQueue::add_rate_limited(const Key& key, int priority) {
   if (shut_down_) return;
   instruments_->retries.add();
   const MonoTime now = executor_.now();
+  promote(now);
   const Duration wait = rate_limit(key, now);
   if (wait <= Duration::zero()) return add_locked(key, priority);
   delay_locked(key, now + wait, priority);

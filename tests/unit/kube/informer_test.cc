@@ -1,0 +1,182 @@
+#include "operator/kube/informer.h"
+
+#include "operator/kube/objects/object.h"
+#include "sim_fixture.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::kube {
+namespace {
+
+InformerConfig config_maps() {
+  InformerConfig config;
+  config.type = types::kConfigMap;
+  config.ns = "default";
+  return config;
+}
+
+std::string value_of(const Object& object) { return object.value["data"]["value"].string_or(""); }
+
+using Contents = std::map<std::string, std::string>;
+
+Contents contents(const Store<Object>& store) {
+  Contents result;
+  for (const auto& object : store.list()) result[object->meta.name] = value_of(*object);
+  return result;
+}
+
+Contents contents(MemoryServer& server) {
+  Contents result;
+  const auto listing = server.list(types::kConfigMap, "default", {});
+  for (const auto& item : listing.value().items)
+    result[name_of(item)] = item["data"]["value"].string_or("");
+  return result;
+}
+
+TEST(Informer, ListsThenFollows) {
+  SimWorld world(1);
+  world.make_config_map("a", 1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  std::vector<std::string> heard;
+  informer.on_change([&](const Change<Object>& change) {
+    heard.push_back(change.key().name + (change.initial ? " initial" : "") +
+                    (change.before ? " " + value_of(*change.before) : " -") + ">" +
+                    (change.after ? value_of(*change.after) : "-"));
+  });
+  EXPECT_FALSE(informer.has_synced());
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  world.set_config_map("a", 2);
+  const json::Value b = world.make_config_map("b", 7);
+  world.remove_config_map("a");
+  ASSERT_TRUE(world.sim.run_until([&] { return heard.size() >= 4; }, 10s));
+  EXPECT_EQ(heard, (std::vector<std::string>{"a initial ->1", "a 1>2", "b ->7", "a 2>-"}));
+  EXPECT_TRUE(informer.store().has_seen(resource_version_of(b)));
+  EXPECT_EQ(contents(informer.store()), contents(world.server));
+}
+
+TEST(Informer, BookmarksMoveTheVersion) {
+  SimWorld world(1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  // A write to another type: only a bookmark can tell of it.
+  const json::Value secret = json::Value::object(
+      {{"apiVersion", "v1"},
+       {"kind", "Secret"},
+       {"metadata", json::Value::object({{"name", "s"}, {"namespace", "default"}})}});
+  const auto written = world.server.create(types::kSecret, "default", secret);
+  ASSERT_TRUE(written.ok());
+  const std::string version = resource_version_of(written.value().object);
+  EXPECT_FALSE(informer.store().has_seen(version));
+  EXPECT_TRUE(world.sim.run_until([&] { return informer.store().has_seen(version); }, 300s));
+}
+
+TEST(Informer, IndexesFollowChanges) {
+  SimWorld world(1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  informer.store().add_index(
+      "value", [](const Object& object) { return std::vector<std::string>{value_of(object)}; });
+  informer.start();
+  world.make_config_map("a", 1);
+  world.make_config_map("b", 1);
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.store().size() == 2; }, 10s));
+  EXPECT_EQ(informer.store().by_index("value", "1").size(), 2u);
+  world.set_config_map("a", 2);
+  ASSERT_TRUE(world.sim.run_until(
+      [&] { return informer.store().by_index("value", "2").size() == 1; }, 10s));
+  EXPECT_EQ(informer.store().by_index("value", "1").size(), 1u);
+  world.remove_config_map("b");
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.store().size() == 1; }, 10s));
+  EXPECT_TRUE(informer.store().by_index("value", "1").empty());
+}
+
+// Cut off for longer than the server remembers: 410, a new list, and deletions are told.
+TEST(Informer, RelistsWhenTheHistoryIsGone) {
+  ServerOptions options;
+  options.history_events = 4;
+  SimWorld world(1, options);
+  world.make_config_map("gone", 1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  std::vector<std::string> deleted;
+  informer.on_change([&](const Change<Object>& change) {
+    if (!change.after) deleted.push_back(change.key().name);
+  });
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  world.client.disconnect();
+  world.sim.run_for(5s);
+  world.remove_config_map("gone");
+  for (int i = 0; i < 20; ++i) world.make_config_map("m" + std::to_string(i), i);
+  world.client.reconnect();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.store().size() == 20; }, 300s));
+  EXPECT_EQ(deleted, std::vector<std::string>{"gone"});
+  EXPECT_EQ(contents(informer.store()), contents(world.server));
+}
+
+// Random writes and random faults: the copy ends equal, and the stream of changes, replayed, gives
+// the same copy.
+TEST(InformerProperty, ConvergesUnderFaults) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ServerOptions options;
+    options.history_events = 32;
+    SimWorld world(seed, options);
+    InformerConfig config = config_maps();
+    config.seed = seed;
+    Informer<Object> informer(world.client, world.home, world.metrics, config);
+    Contents replayed;
+    informer.on_change([&](const Change<Object>& change) {
+      const std::string name = change.key().name;
+      if (change.before) {
+        EXPECT_TRUE(replayed.contains(name)) << "seed " << seed;
+      } else {
+        EXPECT_FALSE(replayed.contains(name)) << "seed " << seed;
+      }
+      if (change.after) {
+        replayed[name] = value_of(*change.after);
+      } else {
+        replayed.erase(name);
+      }
+    });
+    informer.start();
+    world.faults.rate = 0.05;
+    Rng rng(seed);
+    Contents truth;
+    for (int step = 0; step < 300; ++step) {
+      const std::string name = "m" + std::to_string(rng.below(8));
+      if (!truth.contains(name)) {
+        world.make_config_map(name, step);
+        truth[name] = std::to_string(step);
+      } else if (rng.chance(0.3)) {
+        world.remove_config_map(name);
+        truth.erase(name);
+      } else {
+        world.set_config_map(name, step);
+        truth[name] = std::to_string(step);
+      }
+      if (rng.chance(0.2)) world.sim.run_for(std::chrono::seconds(rng.below(5)));
+    }
+    world.faults.rate = 0;
+    const auto equal = [&] { return informer.has_synced() && contents(informer.store()) == truth; };
+    ASSERT_TRUE(world.sim.run_until(equal, std::chrono::minutes(30))) << "seed " << seed;
+    EXPECT_EQ(replayed, truth) << "seed " << seed;
+  }
+}
+
+TEST(Informer, StopsWhileItWaits) {
+  SimWorld world(1);
+  auto informer =
+      std::make_unique<Informer<Object>>(world.client, world.home, world.metrics, config_maps());
+  informer->start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer->has_synced(); }, 10s));
+  bool stopped = false;
+  Task task = world.home.spawn("stop", [&](std::stop_token) {
+    informer->stop();
+    stopped = true;
+  });
+  EXPECT_TRUE(world.sim.run_until([&] { return stopped; }, 1s));
+  EXPECT_TRUE(informer->has_synced());
+}
+
+}  // namespace
+}  // namespace rubato::kube

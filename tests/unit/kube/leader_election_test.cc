@@ -1,0 +1,162 @@
+#include "operator/kube/leader_election.h"
+
+#include "sim_fixture.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::kube {
+namespace {
+
+using testing::SimProcess;
+
+const Key kLeaseKey{"default", "rubato-operator"};
+
+struct Replica {
+  Replica(SimWorld& world, const std::string& name, std::uint64_t seed)
+      : process(world.sim.process(name)),
+        client(world.server, process, nullptr, seed),
+        elector(client, process, world.metrics, config(name, seed)) {}
+  static LeaderElectionConfig config(const std::string& name, std::uint64_t seed) {
+    LeaderElectionConfig config;
+    config.lease = kLeaseKey;
+    config.identity = name;
+    config.address = name + ":4430";
+    config.seed = seed;
+    return config;
+  }
+  ~Replica() {
+    process.thaw();  // a frozen task cannot be joined
+  }
+  void start() {
+    elector.start([this](const Error&) { ++lost; });
+  }
+  SimProcess& process;
+  MemoryClient client;
+  LeaderElector elector;
+  int lost = 0;
+};
+
+TEST(LeaderElection, OneLeadsAndOthersKnowIt) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  Replica b(world, "b", 2);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  b.start();
+  world.sim.run_for(120s);
+  EXPECT_TRUE(a.elector.is_leader());
+  EXPECT_FALSE(b.elector.is_leader());
+  EXPECT_EQ(a.elector.epoch(), 1);
+  EXPECT_EQ(b.elector.epoch(), 0);
+  EXPECT_EQ(b.elector.observed().holder, "a");
+  EXPECT_EQ(b.elector.observed().address, "a:4430");
+  EXPECT_GT(a.elector.valid_until(), a.process.now() + 10s);
+}
+
+TEST(LeaderElection, ReleaseHandsOverAtOnce) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  Replica b(world, "b", 2);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  b.start();
+  world.sim.run_for(10s);
+  bool released = false;
+  Task task = a.process.spawn("release", [&](std::stop_token) {
+    EXPECT_TRUE(a.elector.release().ok());
+    released = true;
+  });
+  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 6s));
+  EXPECT_TRUE(released);
+  EXPECT_FALSE(a.elector.is_leader());
+  EXPECT_EQ(a.lost, 0);
+  EXPECT_EQ(b.elector.epoch(), 2);
+}
+
+TEST(LeaderElection, CrashIsFollowedAfterTheLease) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  Replica b(world, "b", 2);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  b.start();
+  world.sim.run_for(10s);
+  const MonoTime crash = world.sim.now();
+  a.process.crash();
+  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 60s));
+  EXPECT_GE(world.sim.now() - crash, 13s);  // 15 s after its last renewal
+  EXPECT_EQ(b.elector.epoch(), 2);
+}
+
+// Somebody deletes the Lease: the leader writes it again, in the same epoch.
+TEST(LeaderElection, SurvivesTheDeletionOfItsLease) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok());
+  world.sim.run_for(60s);
+  EXPECT_TRUE(a.elector.is_leader());
+  EXPECT_EQ(a.elector.epoch(), 1);
+  EXPECT_TRUE(world.server.get(types::kLease, kLeaseKey).ok());
+}
+
+// Cuts, freezes and faults at random: never two leaders at once, epochs only grow, and when all is
+// well again somebody leads.
+TEST(LeaderElectionProperty, NeverTwoLeaders) {
+  for (std::uint64_t seed = 1; seed <= 15; ++seed) {
+    SimWorld world(seed);
+    std::vector<std::unique_ptr<Replica>> replicas;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      replicas.push_back(std::make_unique<Replica>(world, "r" + std::to_string(i), seed * 10 + i));
+      replicas.back()->start();
+    }
+    Rng rng(seed);
+    std::int64_t last_epoch = 0;
+    std::string last_leader;
+    const auto look = [&] {
+      int leaders = 0;
+      for (auto& replica : replicas) {
+        if (!replica->elector.is_leader()) continue;
+        ++leaders;
+        const std::int64_t epoch = replica->elector.epoch();
+        if (replica->process.name() != last_leader) {
+          EXPECT_GT(epoch, last_epoch) << "seed " << seed;
+        }
+        last_epoch = epoch;
+        last_leader = replica->process.name();
+      }
+      EXPECT_LE(leaders, 1) << "seed " << seed << " at "
+                            << world.sim.now().time_since_epoch().count();
+    };
+    for (int step = 0; step < 200; ++step) {
+      Replica& replica = *replicas[rng.below(replicas.size())];
+      switch (rng.below(8)) {
+        case 0:
+          replica.client.disconnect();
+          break;
+        case 1:
+          replica.process.freeze();
+          break;
+        default:
+          replica.client.reconnect();
+          replica.process.thaw();
+      }
+      for (int i = 0; i < 20; ++i) {
+        world.sim.run_for(250ms);
+        look();
+      }
+      if (HasFailure()) FAIL() << "seed " << seed << " step " << step;
+      // A replica that lost the lease has ended, and starts anew.
+      for (std::size_t i = 0; i < replicas.size(); ++i) {
+        if (replicas[i]->lost == 0) continue;
+        replicas[i] = std::make_unique<Replica>(
+            world, "r" + std::to_string(i) + "-" + std::to_string(step), rng.next());
+        replicas[i]->start();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rubato::kube
