@@ -7,7 +7,7 @@
 namespace rubato::api {
 
 const ObjectSchema& QueueQuota::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<QueueQuota> s("QueueQuota", "Guarantee and limit for one GPU type.");
     s.field("gpuType", &QueueQuota::gpu_type,
             "Value of nvidia.com/gpu.product; `*`: all types together.")
@@ -22,11 +22,11 @@ const ObjectSchema& QueueQuota::schema() {
         .at_most(1e6);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& QueueCell::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<QueueCell> s("QueueCell", "Whole pieces of the topology, guaranteed.");
     s.field("gpuType", &QueueCell::gpu_type, "Value of nvidia.com/gpu.product.")
         .required()
@@ -35,11 +35,11 @@ const ObjectSchema& QueueCell::schema() {
     s.field("count", &QueueCell::count, "How many.").required().at_least(1).at_most(100000);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TrainingQueueSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingQueueSpec> s("TrainingQueueSpec", "What the queue may use.");
     s.field("weight", &TrainingQueueSpec::weight, "Share of what is left beyond the guarantees.")
         .defaulted()
@@ -57,21 +57,21 @@ const ObjectSchema& TrainingQueueSpec::schema() {
         .entries(0, 64);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& QueueUsage::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<QueueUsage> s("QueueUsage", "GPUs held of one type.");
     s.field("gpuType", &QueueUsage::gpu_type, "The type.").required();
     s.field("gpus", &QueueUsage::gpus, "How many.").required();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TrainingQueueStatus::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingQueueStatus> s("TrainingQueueStatus", "What the queue holds.");
     s.field("pending", &TrainingQueueStatus::pending, "Jobs without GPUs.");
     s.field("running", &TrainingQueueStatus::running, "Jobs with GPUs.");
@@ -81,11 +81,11 @@ const ObjectSchema& TrainingQueueStatus::schema() {
         .keyed_by({"type"});
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& RescaleBudget::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<RescaleBudget> s("RescaleBudget", "How much a round may disturb running jobs.");
     s.field("perJobSeconds", &RescaleBudget::per_job_seconds,
             "Least time between two planned rescales of one job.")
@@ -98,11 +98,11 @@ const ObjectSchema& RescaleBudget::schema() {
         .at_most(100000);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& SchedulingPolicySpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<SchedulingPolicySpec> s("SchedulingPolicySpec", "How the scheduler decides.");
     s.field("policy", &SchedulingPolicySpec::policy,
             "`marginalThroughput`: queues by priority then age, each job its minimum, the rest to "
@@ -124,11 +124,11 @@ const ObjectSchema& SchedulingPolicySpec::schema() {
         .defaulted();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& SchedulingPolicyStatus::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<SchedulingPolicyStatus> s("SchedulingPolicyStatus", "What is in force.");
     s.field("active", &SchedulingPolicyStatus::active, "The policy that the leader uses.");
     s.field("observedGeneration", &SchedulingPolicyStatus::observed_generation,
@@ -137,11 +137,11 @@ const ObjectSchema& SchedulingPolicyStatus::schema() {
         .keyed_by({"type"});
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& ThroughputPoint::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<ThroughputPoint> s("ThroughputPoint", "One measurement.");
     s.field("gpuType", &ThroughputPoint::gpu_type, "Value of nvidia.com/gpu.product.")
         .required()
@@ -157,11 +157,11 @@ const ObjectSchema& ThroughputPoint::schema() {
     s.field("measured", &ThroughputPoint::measured, "When.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& ThroughputProfileSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<ThroughputProfileSpec> s("ThroughputProfileSpec", "Measured speed of one model.");
     s.field("model", &ThroughputProfileSpec::model, "Digest of model, batch shape and precision.")
         .required()
@@ -171,7 +171,7 @@ const ObjectSchema& ThroughputProfileSpec::schema() {
     s.field("points", &ThroughputProfileSpec::points, "The measurements.").entries(0, 1024);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 Result<TrainingQueue> decode_training_queue(const json::Value& object) {

@@ -7,7 +7,7 @@
 namespace rubato::api {
 
 const ObjectSchema& Condition::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Condition> s("Condition", "One aspect of the object's state.");
     s.field("type", &Condition::type, "What the condition is about.").required().length(1, 63);
     s.field("status", &Condition::status, "Whether it holds.").required();
@@ -20,11 +20,11 @@ const ObjectSchema& Condition::schema() {
             "The metadata.generation that was seen.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const std::vector<ConditionAbout>& condition_types() {
-  static const std::vector<ConditionAbout> types{
+  static const std::vector<ConditionAbout> kTypes{
       {condition::kQueued, "It waits for GPUs; the message says why, and when they are expected."},
       {condition::kAllocated, "It has been given at least its minimum of GPUs."},
       {condition::kRunning, "Its workers commit steps."},
@@ -37,7 +37,7 @@ const std::vector<ConditionAbout>& condition_types() {
       {condition::kCheckpointNotShared,
        "A warning: nodes may not be able to read each other's checkpoints."},
   };
-  return types;
+  return kTypes;
 }
 
 const Condition* find_condition(const std::vector<Condition>& conditions, std::string_view type) {

@@ -59,9 +59,9 @@ constexpr std::string_view name_of(E value) {
 
 template <Worded E>
 constexpr std::optional<E> parse(std::string_view word) {
-  constexpr auto all = words(E{});
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (all[i] == word) return static_cast<E>(i);
+  constexpr auto kAll = words(E{});
+  for (std::size_t i = 0; i < kAll.size(); ++i)
+    if (kAll[i] == word) return static_cast<E>(i);
   return std::nullopt;
 }
 

@@ -12,7 +12,7 @@ constexpr int kMaxPath = 1024;
 }  // namespace
 
 const ObjectSchema& GpusSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<GpusSpec> s("GpusSpec",
                               "How many GPUs the job may hold. It moves within [min, max] while it "
                               "trains; min equal to max is a rigid job.");
@@ -37,11 +37,11 @@ const ObjectSchema& GpusSpec::schema() {
         .defaulted();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& AcceleratorsSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<AcceleratorsSpec> s("AcceleratorsSpec", "Which GPU types the job may use.");
     s.field("allow", &AcceleratorsSpec::allow,
             "Values of the node label nvidia.com/gpu.product; any type when empty.")
@@ -53,11 +53,11 @@ const ObjectSchema& AcceleratorsSpec::schema() {
         .immutable();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TopologySpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TopologySpec> s("TopologySpec", "How close together the GPUs must be.");
     s.field("level", &TopologySpec::level,
             "Name of a level from the operator's configuration, such as rack.")
@@ -68,11 +68,11 @@ const ObjectSchema& TopologySpec::schema() {
         .defaulted();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& ObjectiveSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<ObjectiveSpec> s("ObjectiveSpec", "What the job is worth to the scheduler.");
     s.field("weight", &ObjectiveSpec::weight, "Share against jobs of the same queue and priority.")
         .defaulted()
@@ -83,11 +83,11 @@ const ObjectSchema& ObjectiveSpec::schema() {
             "the scheduler; activeDeadlineSeconds is the limit that ends a job.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& StopSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<StopSpec> s("StopSpec", "When training is done.");
     s.field("steps", &StopSpec::steps, "Optimizer steps.")
         .required()
@@ -95,11 +95,11 @@ const ObjectSchema& StopSpec::schema() {
         .at_most(kMaxSteps);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& CheckpointSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<CheckpointSpec> s("CheckpointSpec", "Checkpoints, as safetensors.");
     s.field("every", &CheckpointSpec::every, "Steps between checkpoints.")
         .defaulted()
@@ -116,11 +116,11 @@ const ObjectSchema& CheckpointSpec::schema() {
         .at_most(1000);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& FaultToleranceSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<FaultToleranceSpec> s("FaultToleranceSpec", "What the job survives.");
     s.field("tolerate", &FaultToleranceSpec::tolerate,
             "Simultaneous losses of pods that must not cost a return to a checkpoint.")
@@ -135,11 +135,11 @@ const ObjectSchema& FaultToleranceSpec::schema() {
         .at_most(1e6);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TrainingJobSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingJobSpec> s("TrainingJobSpec", "What the job is and what it may use.");
     s.field("queue", &TrainingJobSpec::queue, "TrainingQueue that the job belongs to.")
         .defaulted()
@@ -190,7 +190,7 @@ const ObjectSchema& TrainingJobSpec::schema() {
         .immutable();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 }  // namespace rubato::api

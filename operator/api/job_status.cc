@@ -6,7 +6,7 @@
 namespace rubato::api {
 
 const ObjectSchema& Display::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Display> s("Display", "Preformatted for the columns of kubectl get.");
     s.field("gpus", &Display::gpus, "Now / min-max.");
     s.field("type", &Display::type, "GPU type, or `mixed`.");
@@ -16,11 +16,11 @@ const ObjectSchema& Display::schema() {
     s.field("goodput", &Display::goodput, "Useful part of the GPU time held.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& AllocatedPod::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<AllocatedPod> s("AllocatedPod", "A pod of the decision.");
     s.field("name", &AllocatedPod::name, "Its name.").required();
     s.field("ordinal", &AllocatedPod::ordinal, "Its number; never used again.").required();
@@ -30,11 +30,11 @@ const ObjectSchema& AllocatedPod::schema() {
     s.field("role", &AllocatedPod::role, "Its part in the plan; unset: worker.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Allocation::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Allocation> s("Allocation", "The scheduler's durable decision.");
     s.field("epoch", &Allocation::epoch, "Grows with every decision.").required();
     s.field("leaderTransition", &Allocation::leader_transition,
@@ -46,11 +46,11 @@ const ObjectSchema& Allocation::schema() {
     s.field("reason", &Allocation::reason, "Why this and not another.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& MembershipMember::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<MembershipMember> s("MembershipMember", "A worker of the generation.");
     s.field("pod", &MembershipMember::pod, "Its pod.").required();
     s.field("podUID", &MembershipMember::pod_uid, "The pod's uid.").required();
@@ -60,11 +60,11 @@ const ObjectSchema& MembershipMember::schema() {
     s.field("gpuType", &MembershipMember::gpu_type, "GPU type of the node.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Membership::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Membership> s("Membership",
                                 "Who trains together; the coordinator's record, written by "
                                 "compare-and-swap.");
@@ -81,11 +81,11 @@ const ObjectSchema& Membership::schema() {
     s.field("planDigest", &Membership::plan_digest, "Of the parallel plan.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Progress::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Progress> s("Progress", "How far training is.");
     s.field("step", &Progress::step, "Last committed step.");
     s.field("steps", &Progress::steps, "Steps in all.");
@@ -100,22 +100,22 @@ const ObjectSchema& Progress::schema() {
             "Steps done again after a return to a checkpoint.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TypePerformance::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TypePerformance> s("TypePerformance", "Measured speed on one GPU type.");
     s.field("gpuType", &TypePerformance::gpu_type, "The type.").required();
     s.field("gpus", &TypePerformance::gpus, "How many of it.").required();
     s.field("tokensPerSecond", &TypePerformance::tokens_per_second, "Of all of them.").required();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Performance::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Performance> s("Performance", "How fast, and how well used.");
     s.field("tokensPerSecond", &Performance::tokens_per_second, "Present speed.");
     s.field("goodput", &Performance::goodput, "Useful part of the GPU time held, 0 to 1.");
@@ -125,11 +125,11 @@ const ObjectSchema& Performance::schema() {
     s.field("byType", &Performance::by_type, "By GPU type.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Rescale::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Rescale> s("Rescale", "One change of the number of workers.");
     s.field("reason", &Rescale::reason, "Why.");
     s.field("from", &Rescale::from, "GPUs before.");
@@ -139,21 +139,21 @@ const ObjectSchema& Rescale::schema() {
     s.field("time", &Rescale::time, "When.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Rescales::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Rescales> s("Rescales", "Changes of the number of workers.");
     s.field("count", &Rescales::count, "How many so far.");
     s.field("last", &Rescales::last, "The last one.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& LostGpuSeconds::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<LostGpuSeconds> s("LostGPUSeconds", "GPU time that trained nothing, by cause.");
     s.field("queue", &LostGpuSeconds::queue, "Waiting for the rest of the gang.");
     s.field("rescale", &LostGpuSeconds::rescale, "Planned changes.");
@@ -162,21 +162,21 @@ const ObjectSchema& LostGpuSeconds::schema() {
     s.field("checkpoint", &LostGpuSeconds::checkpoint, "Writing and reading checkpoints.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& Restarts::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<Restarts> s("Restarts", "Pods and workers that were started again.");
     s.field("count", &Restarts::count, "Of the job's own making; against maxRestarts.");
     s.field("infrastructure", &Restarts::infrastructure, "Not charged to the job.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TrainingJobStatus::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingJobStatus> s("TrainingJobStatus", "How the job stands.");
     s.field("state", &TrainingJobStatus::state, "One word, derived from the conditions.");
     s.field("reason", &TrainingJobStatus::reason, "Why it is in this state, in one word.");
@@ -200,7 +200,7 @@ const ObjectSchema& TrainingJobStatus::schema() {
     s.field("selector", &TrainingJobStatus::selector, "Label selector of the worker pods.");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 Result<TrainingJob> decode_training_job(const json::Value& object) {

@@ -90,9 +90,9 @@ Kind throughput_profile() {
 }  // namespace
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all{training_job(), training_queue(), scheduling_policy(),
-                                     throughput_profile()};
-  return all;
+  static const std::vector<Kind> kAll{training_job(), training_queue(), scheduling_policy(),
+                                      throughput_profile()};
+  return kAll;
 }
 
 const Kind* find_kind(std::string_view kind) {

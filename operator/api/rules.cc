@@ -78,12 +78,12 @@ void each_in_scope(std::string_view scope, const std::string& path, const json::
 }  // namespace
 
 const std::vector<Rule>& rules() {
-  static const std::vector<Rule> all = [] {
+  static const std::vector<Rule> kAll = [] {
     std::vector<Rule> out = rule_table();
     for (const Kind& kind : kinds()) add_immutables(kind.type.kind, "spec", *kind.spec, out);
     return out;
   }();
-  return all;
+  return kAll;
 }
 
 std::vector<Violation> validate(std::string_view kind, const json::Value& old,

@@ -1,12 +1,12 @@
 // SchemaBuilder describes a struct field by field:
 //
 //   const ObjectSchema& GpusSpec::schema() {
-//     static const ObjectSchema schema = [] {
+//     static const ObjectSchema kSchema = [] {
 //       SchemaBuilder<GpusSpec> s("GpusSpec", "How many GPUs the job may hold.");
 //       s.field("min", &GpusSpec::min, "Fewest GPUs …").required().at_least(1);
 //       return s.build();
 //     }();
-//     return schema;
+//     return kSchema;
 //   }
 //
 // The type, its JSON form and its default come from the member itself.

@@ -15,13 +15,13 @@ std::vector<std::string> preset_names() {
 }  // namespace
 
 const std::vector<ModelPreset>& model_presets() {
-  static const std::vector<ModelPreset> presets{
+  static const std::vector<ModelPreset> kPresets{
       {"gpt2-tiny", ModelFamily::kGpt2, {2, 64, 2, 257}, "0.1 M parameters, bytes; for tests"},
       {"gpt2-demo", ModelFamily::kGpt2, {4, 192, 4, 257}, "1.8 M parameters, bytes; the demo"},
       {"gpt2-10m", ModelFamily::kGpt2, {6, 384, 6, 257}, "10.6 M parameters, bytes"},
       {"gpt2-124m", ModelFamily::kGpt2, {12, 768, 12, 50257}, "124 M parameters, GPT-2's tokens"},
   };
-  return presets;
+  return kPresets;
 }
 
 Result<ModelShape> model_shape(const ModelSpec& model) {
@@ -37,7 +37,7 @@ Result<ModelShape> model_shape(const ModelSpec& model) {
 }
 
 const ObjectSchema& ModelSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<ModelSpec> s("ModelSpec",
                                "The network: a preset, or all of layers, hidden and heads.");
     s.field("family", &ModelSpec::family, "Architecture.").defaulted();
@@ -58,11 +58,11 @@ const ObjectSchema& ModelSpec::schema() {
         .pattern("^(/.*)?$");
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& DataSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<DataSpec> s("DataSpec", "What is learned.");
     s.field("path", &DataSpec::path, "File or folder of tokens, as the worker pod sees it.")
         .required()
@@ -75,11 +75,11 @@ const ObjectSchema& DataSpec::schema() {
         .at_most(0.5);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& BatchSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<BatchSpec> s("BatchSpec", "What one step computes, whatever the number of GPUs.");
     s.field("global", &BatchSpec::global, "Sequences of a step. A multiple of micro.")
         .required()
@@ -95,11 +95,11 @@ const ObjectSchema& BatchSpec::schema() {
         .at_most(1048576);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& ScheduleSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<ScheduleSpec> s("ScheduleSpec", "The learning rate as a function of the step.");
     s.field("warmupSteps", &ScheduleSpec::warmup_steps, "Steps of linear growth from 0.")
         .defaulted()
@@ -113,11 +113,11 @@ const ObjectSchema& ScheduleSpec::schema() {
         .at_least(0);
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& OptimizerSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<OptimizerSpec> s("OptimizerSpec", "How weights follow gradients.");
     s.field("name", &OptimizerSpec::name, "The optimizer.").defaulted();
     s.field("learningRate", &OptimizerSpec::learning_rate, "Highest learning rate.")
@@ -141,11 +141,11 @@ const ObjectSchema& OptimizerSpec::schema() {
     s.field("schedule", &OptimizerSpec::schedule, "Warm-up and decay.").defaulted();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& ParallelismSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<ParallelismSpec> s("ParallelismSpec",
                                      "Degrees of model parallelism: `auto`, or a number.");
     s.field("tensor", &ParallelismSpec::tensor, "GPUs that split each matrix.").defaulted();
@@ -154,11 +154,11 @@ const ObjectSchema& ParallelismSpec::schema() {
         .defaulted();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 const ObjectSchema& TrainingSpec::schema() {
-  static const ObjectSchema schema = [] {
+  static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingSpec> s("TrainingSpec", "What the builtin runtime trains.");
     s.field("model", &TrainingSpec::model, "The network.").required().immutable();
     s.field("data", &TrainingSpec::data, "What is learned.").required().immutable();
@@ -192,7 +192,7 @@ const ObjectSchema& TrainingSpec::schema() {
         .immutable();
     return s.build();
   }();
-  return schema;
+  return kSchema;
 }
 
 }  // namespace rubato::api

@@ -179,8 +179,11 @@ struct ValueCodec<std::map<std::string, T>> {
                        const std::string& path) {
     if (!value.is_object()) return wrong_type(path, "an object");
     out.clear();
-    for (const auto& [key, item] : value.members())
-      TRY_OK(ValueCodec<T>::decode(out[key], item, path + "." + key));
+    for (const auto& [key, item] : value.members()) {
+      std::string member_path = path;
+      member_path.append(".").append(key);
+      TRY_OK(ValueCodec<T>::decode(out[key], item, member_path));
+    }
     return ok();
   }
   static json::Value encode(const std::map<std::string, T>& value) {
