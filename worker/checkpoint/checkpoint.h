@@ -17,6 +17,7 @@
 #include "worker/model/training_state.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,9 @@ class CheckpointStore {
   // `keep` >= 1 newest checkpoints survive a save.
   CheckpointStore(std::string directory, int keep);
 
-  // Waits for the stream, copies the state to the host and writes. `records` may start at any step
-  // but must end at info.step - 1. Overwrites a checkpoint of the same step.
+  // Waits for the stream, copies the state to the host and writes; blocks for as long as the disk
+  // takes. `records` are those of the steps 0 .. info.step - 1. info.step, state_digest and
+  // numerics_version are filled from the state. A checkpoint of the same step is replaced.
   Status save(Device& device, Stream& stream, const ParameterTable& table,
               const TrainingState& state, CheckpointInfo info,
               std::span<const StepRecord> records) const;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "common/result.h"
+#include "worker/data/mapped_file.h"
 
 #include <cstdint>
 #include <memory>
@@ -41,8 +42,7 @@ class TokenFile {
 
  private:
   TokenFile() = default;
-  struct Mapping;
-  std::shared_ptr<const Mapping> mapping_;
+  std::shared_ptr<const MappedFile> mapping_;
   const unsigned char* tokens_ = nullptr;
   std::uint64_t count_ = 0;
   std::uint64_t vocabulary_ = 0;

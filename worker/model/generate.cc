@@ -1,0 +1,73 @@
+#include "worker/model/generate.h"
+
+#include "worker/model/scalar_math.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace rubato::worker {
+
+namespace {
+
+// e^x for x <= 0, by halving until the series converges at once.
+double exp_of(double x) {
+  if (x < -700.0) return 0.0;
+  double small = x / 1024.0;
+  double sum = 1.0;
+  for (int n = 12; n >= 1; --n) sum = 1.0 + sum * small / n;
+  for (int i = 0; i < 10; ++i) sum *= sum;
+  return sum;
+}
+
+std::int32_t choose(std::span<const float> logits, const GenerateOptions& options,
+                    std::uint64_t place) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (options.temperature <= 0.0) return static_cast<std::int32_t>(best - logits.begin());
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < order.size()) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+    order.resize(static_cast<std::size_t>(options.top_k));
+  }
+  std::vector<double> weights;
+  double total = 0.0;
+  for (const std::size_t token : order) {
+    const double above = static_cast<double>(logits[token]) - static_cast<double>(*best);
+    weights.push_back(exp_of(above / options.temperature));
+    total += weights.back();
+  }
+  double left = unit_of(options.seed, place) * total;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    left -= weights[i];
+    if (left < 0.0) return static_cast<std::int32_t>(order[i]);
+  }
+  return static_cast<std::int32_t>(order.back());
+}
+
+}  // namespace
+
+Result<std::vector<std::int32_t>> generate(Stream& stream, Model& model, ConstBuffer parameters,
+                                           std::vector<std::int32_t> prompt,
+                                           const GenerateOptions& options,
+                                           const std::function<void(std::int32_t)>& on_token) {
+  if (prompt.empty()) return Error(Code::kInvalid, "the prompt is empty");
+  const auto window = static_cast<std::size_t>(model.config().sequence_length);
+  const auto vocabulary = static_cast<std::size_t>(model.config().vocabulary);
+  std::vector<std::int32_t> made;
+  std::vector<float> logits;
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const std::size_t length = std::min(window, prompt.size());
+    const auto recent = std::span(prompt).last(length);
+    TRY_OK(model.logits(stream, recent, parameters, logits));
+    const auto last = std::span(logits).last(vocabulary);
+    const std::int32_t token = choose(last, options, static_cast<std::uint64_t>(i));
+    if (token == options.end_token) break;
+    prompt.push_back(token);
+    made.push_back(token);
+    if (on_token) on_token(token);
+  }
+  return made;
+}
+
+}  // namespace rubato::worker
