@@ -1,0 +1,158 @@
+"""PyTorch's GPT-2 (transformers.GPT2LMHeadModel) as the oracle of our model.
+
+    oracle.py PROGRAM [ISA ...]
+
+For a few shapes, random weights go to both as one safetensors file. PyTorch computes in float64, so
+what differs is our rounding. Compared are the logits, the loss, every gradient, and the losses,
+gradient norms and final weights of 20 AdamW steps with warm-up, cosine, clipping and decay. The same
+run in PyTorch's float32 is printed beside ours as a yardstick.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
+
+STEPS, MICRO_BATCHES = 20, 3
+LEARNING_RATE, FLOOR, WARMUP = 2e-3, 2e-4, 5
+
+# Largest allowed |ours - exact| / |exact|, by Frobenius norm of the tensor.
+LOGITS, GRADIENT, LOSS_ABSOLUTE, CURVE_ABSOLUTE, NORM = 3e-6, 5e-6, 1e-6, 5e-6, 3e-6
+# Adam turns the sign of a gradient that is zero but for rounding (the bias of the attention keys has
+# no effect in exact arithmetic) into a full step, so weights are held to a multiple of what
+# PyTorch's own float32 differs by.
+WEIGHTS_TIMES = 3
+
+SHAPES = [  # layers, heads, hidden, vocabulary, length, micro
+    dict(n_layer=2, n_head=2, n_embd=32, vocab_size=61, n_positions=16, micro=3),
+    dict(n_layer=2, n_head=4, n_embd=192, vocab_size=257, n_positions=128, micro=4),  # the demo's
+    dict(n_layer=1, n_head=3, n_embd=60, vocab_size=100, n_positions=77, micro=1),  # nothing round
+]
+
+
+def rate(step):
+    if step < WARMUP:
+        return LEARNING_RATE * (step + 1) / WARMUP
+    if step >= STEPS:
+        return FLOOR
+    part = (step - WARMUP) / (STEPS - WARMUP)
+    return FLOOR + 0.5 * (1 + math.cos(math.pi * part)) * (LEARNING_RATE - FLOOR)
+
+
+def make_model(shape, seed):
+    torch.manual_seed(seed)
+    config = GPT2Config(**{k: v for k, v in shape.items() if k != "micro"}, attn_pdrop=0.0,
+                        embd_pdrop=0.0, resid_pdrop=0.0, activation_function="gelu_new",
+                        attn_implementation="eager", bos_token_id=None, eos_token_id=None)
+    model = GPT2LMHeadModel(config)
+    with torch.no_grad():  # livelier than the usual start, so that every term matters
+        for name, p in model.named_parameters():
+            p.normal_(1.0 if "ln_" in name and name.endswith("weight") else 0.0, 0.1)
+    return model
+
+
+def loss_of(model, rows):
+    logits = model(rows[:, :-1].long()).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten().long())
+
+
+def train(model, tokens):
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    plain = [p for p in model.parameters() if p.dim() < 2]
+    adamw = torch.optim.AdamW([dict(params=decayed, weight_decay=0.1),
+                               dict(params=plain, weight_decay=0.0)], betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for step in range(STEPS):
+        for group in adamw.param_groups:
+            group["lr"] = rate(step)
+        adamw.zero_grad()
+        loss = sum(loss_of(model, tokens[step, m]) for m in range(MICRO_BATCHES)) / MICRO_BATCHES
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        adamw.step()
+        losses.append(loss.item())
+    return torch.tensor(losses), torch.tensor(norms)
+
+
+def relative(ours, exact):
+    return ((ours.double() - exact.double()).norm() / exact.double().norm().clamp_min(1e-30)).item()
+
+
+class Checks:
+    def __init__(self):
+        self.failed = 0
+
+    def at_most(self, what, error, bound, yardstick=None):
+        good = error <= bound
+        self.failed += not good
+        beside = "" if yardstick is None else f"   (PyTorch float32: {yardstick:.1e})"
+        print(f"  {'ok  ' if good else 'FAIL'} {what:<34} {error:.1e} <= {bound:.0e}{beside}")
+
+
+def compare(program, isa, shape, checks):
+    micro, length = shape["micro"], shape["n_positions"]
+    print(f"{isa}: {shape}")
+    model = make_model(shape, seed=5)
+    generator = torch.Generator().manual_seed(6)
+    tokens = torch.randint(0, shape["vocab_size"], (STEPS, MICRO_BATCHES, micro, length + 1),
+                           generator=generator, dtype=torch.int32)
+    with tempfile.TemporaryDirectory() as directory:
+        state = {k: v.contiguous() for k, v in model.state_dict().items()
+                 if k != "lm_head.weight" and not k.endswith((".attn.bias", ".masked_bias"))}
+        save_file(state, directory + "/model.safetensors", {"format": "pt"})
+        save_file({"tokens": tokens}, directory + "/tokens.safetensors")
+        Path(directory, "config.json").write_text(json.dumps(model.config.to_dict()))
+        subprocess.run([program, directory, str(micro), str(MICRO_BATCHES), str(STEPS), isa],
+                       check=True)
+        ours = load_file(directory + "/out.safetensors")
+
+    exact, single = model.double(), make_model(shape, seed=5)
+    rows = tokens[0, 0]
+    for reference in (exact, single):
+        reference.zero_grad()
+        loss_of(reference, rows).backward()
+    with torch.no_grad():
+        first = rows[:1, :-1].long()
+        logits, logits32 = exact(first).logits[0], single(first).logits[0]
+        loss = loss_of(exact, rows).item()
+    checks.at_most("logits", relative(ours["logits"], logits), LOGITS, relative(logits32, logits))
+    checks.at_most("loss", abs(ours["loss"][0].item() - loss), LOSS_ABSOLUTE)
+    checks.at_most("loss by evaluate", abs(ours["loss"][1].item() - loss), LOSS_ABSOLUTE)
+    singles = dict(single.named_parameters())
+    worst = max((relative(ours["gradient." + name], p.grad), name)
+                for name, p in exact.named_parameters())
+    worst32 = max(relative(singles[name].grad, p.grad) for name, p in exact.named_parameters())
+    count = sum(1 for _ in exact.named_parameters())
+    assert count == sum(name.startswith("gradient.") for name in ours)
+    print(f"       {count} gradients, the worst is {worst[1]}")
+    checks.at_most("worst gradient", worst[0], GRADIENT, worst32)
+
+    losses, norms = train(exact, tokens)
+    losses32, norms32 = train(single, tokens)
+    checks.at_most("20 losses, largest difference", (ours["losses"] - losses).abs().max().item(),
+                   CURVE_ABSOLUTE, (losses32 - losses).abs().max().item())
+    checks.at_most("20 gradient norms", relative(ours["norms"], norms), NORM,
+                   relative(norms32, norms))
+    final = max(relative(ours["final." + name], p.detach()) for name, p in exact.named_parameters())
+    final32 = max(relative(singles[name].detach(), p.detach())
+                  for name, p in exact.named_parameters())
+    checks.at_most("worst final weight", final, WEIGHTS_TIMES * final32, final32)
+
+
+def main():
+    torch.set_num_threads(1)
+    checks = Checks()
+    for isa in sys.argv[2:] or ["auto"]:
+        for shape in SHAPES:
+            compare(sys.argv[1], isa, shape, checks)
+    sys.exit(1 if checks.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
