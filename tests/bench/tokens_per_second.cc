@@ -1,0 +1,131 @@
+// Training speed of one worker on one thread: forward, backward, exact reduction and AdamW, with
+// the time of each part. tests/bench/pytorch_baseline.py measures PyTorch on the same shapes.
+//
+//   tokens_per_second [--preset kjv|gpt2-124m] [--micro 8] [--sequence 128] [--steps 20] [--isa
+//   auto]
+#include "common/rng.h"
+#include "worker/model/exact_sum.h"
+#include "worker/model/model.h"
+#include "worker/model/optimizer.h"
+#include "worker/model/training_state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace rubato::worker {
+namespace {
+
+using Time = std::chrono::steady_clock;
+
+struct Options {
+  std::string preset = "kjv";
+  std::string isa = "auto";
+  std::int64_t micro = 8;
+  std::int64_t sequence = 0;
+  std::int64_t micro_batches = 4;
+  int steps = 20;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Status run(const Options& options) {
+  TRY(ModelConfig config, model_preset(options.preset));
+  if (options.sequence > 0) config.sequence_length = options.sequence;
+  TRY(auto device, open_device({.kind = "cpu", .isa = options.isa}));
+  const auto stream = device->make_stream();
+  TRY(auto model, make_model(config, options.micro, *device));
+  const ParameterTable& table = model->table();
+  TRY(TrainingState state, TrainingState::create(*device, table));
+  TRY(ExactSum sum, ExactSum::create(*device, table, options.micro_batches));
+  TRY(AdamW adamw, AdamW::create({}, *device, table));
+  TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
+  const Buffer gradient = arena.take(DType::kF32, table.flat_count());
+  {
+    std::vector<float> start(static_cast<std::size_t>(table.flat_count()));
+    model->init(1, start);
+    device->copy_to_device(*stream, state.parameters(), start.data());
+  }
+  std::vector<std::int32_t> tokens(
+      static_cast<std::size_t>(options.micro * (config.sequence_length + 1)));
+  Rng rng(1);
+  for (auto& token : tokens)
+    token = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(config.vocabulary)));
+
+  TRY(const MicroLoss warm, model->forward_backward(*stream, tokens, state.parameters(), gradient));
+  if (!warm.is_finite) return Error(Code::kInternal, "the loss is not finite");
+  TRY_OK(sum.calibrate(*stream, gradient, state.exponents()));
+  std::vector<double> compute, quantise, update, whole;
+  int redos = 0;
+  for (int step = 0; step < options.steps; ++step) {
+    sum.clear(*stream);
+    const auto begin = Time::now();
+    for (std::int64_t m = 0; m < options.micro_batches; ++m) {
+      const auto t0 = Time::now();
+      TRY(const MicroLoss loss,
+          model->forward_backward(*stream, tokens, state.parameters(), gradient));
+      const auto t1 = Time::now();
+      sum.add(*stream, gradient, state.exponents());
+      const auto t2 = Time::now();
+      compute.push_back(std::chrono::duration<double>(t1 - t0).count());
+      quantise.push_back(std::chrono::duration<double>(t2 - t1).count());
+      if (!loss.is_finite) return Error(Code::kInternal, "the loss is not finite");
+    }
+    const auto t3 = Time::now();
+    TRY(const bool overflows, sum.overflows(*stream, sum.accumulators()));
+    if (overflows) {
+      redos += 1;
+      TRY_OK(sum.raise(*stream, sum.accumulators(), 0, state.exponents()));
+      continue;
+    }
+    sum.mean(*stream, sum.accumulators(), state.exponents(), gradient);
+    TRY(const double norm, adamw.norm(*stream, gradient));
+    TRY_OK(sum.advance(*stream, gradient, state.exponents()));
+    adamw.apply(*stream, gradient, norm, state);
+    const auto end = Time::now();
+    update.push_back(std::chrono::duration<double>(end - t3).count());
+    whole.push_back(std::chrono::duration<double>(end - begin).count());
+  }
+  const auto per_step =
+      static_cast<double>(options.micro_batches * options.micro * config.sequence_length);
+  const double seconds = median(whole);
+  const double rate = per_step / seconds;
+  std::printf(
+      "rubato %s %s: %lld parameters, micro-batch %lld x %lld, %lld micro-batches a step\n"
+      "  %.0f tokens/s (median of %zu steps; best %.0f), %.1f GFLOP/s of the model\n"
+      "  micro-batch %.2f ms, quantise %.2f ms (%.1f %%), update %.2f ms a step, redone steps %d\n",
+      options.preset.c_str(), device->fingerprint().c_str(),
+      static_cast<long long>(table.parameter_count()), static_cast<long long>(options.micro),
+      static_cast<long long>(config.sequence_length), static_cast<long long>(options.micro_batches),
+      rate, whole.size(), per_step / *std::min_element(whole.begin(), whole.end()),
+      rate * model->flops_per_token() * 1e-9, 1e3 * median(compute), 1e3 * median(quantise),
+      100.0 * median(quantise) / median(compute), 1e3 * median(update), redos);
+  return ok();
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  CLI::App app("Training speed of one worker on one thread.");
+  rubato::worker::Options options;
+  app.add_option("--preset", options.preset);
+  app.add_option("--isa", options.isa);
+  app.add_option("--micro", options.micro);
+  app.add_option("--sequence", options.sequence);
+  app.add_option("--micro-batches", options.micro_batches);
+  app.add_option("--steps", options.steps);
+  CLI11_PARSE(app, argc, argv);
+  const auto done = rubato::worker::run(options);
+  if (done.ok()) return 0;
+  std::cerr << done.error().to_string() << "\n";
+  return 1;
+}

@@ -1,0 +1,310 @@
+// Each kernel against its plain reference, and each backward pass against the numerical gradient of
+// the reference's forward pass.
+#include "tests/unit/worker/backend/kernel_bench.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace rubato::worker::testing {
+namespace {
+
+class KernelsTest : public KernelBench {};
+
+TEST_F(KernelsTest, Gemm) {
+  for (const GemmShape shape : {GemmShape{.m = 5, .n = 7, .k = 3},
+                                {.m = 64, .n = 48, .k = 400},
+                                {.m = 33, .n = 17, .k = 19, .transpose_a = true},
+                                {.m = 16, .n = 65, .k = 31, .transpose_b = true}}) {
+    const double tolerance = 2e-7 * static_cast<double>(shape.k + 10);  // roundings of a long sum
+    const auto a = noise(static_cast<std::size_t>(shape.m * shape.k), 1);
+    const auto b = noise(static_cast<std::size_t>(shape.k * shape.n), 2);
+    const auto bias = noise(static_cast<std::size_t>(shape.n), 3);
+    const Buffer c = zeros(static_cast<std::size_t>(shape.m * shape.n));
+    auto want = reference::gemm(shape, wide(a), wide(b));
+    kernels().gemm(*stream, shape, upload(a), upload(b), {}, c);
+    expect_near(floats(c), want, tolerance);
+
+    GemmShape adding = shape;
+    adding.accumulate = true;
+    kernels().gemm(*stream, adding, upload(a), upload(b), {}, c);
+    auto twice = want;
+    for (double& x : twice) x *= 2;
+    expect_near(floats(c), twice, tolerance);
+
+    kernels().gemm(*stream, shape, upload(a), upload(b), upload(bias), c);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      want[i] += static_cast<double>(bias[i % bias.size()]);
+    expect_near(floats(c), want, tolerance);
+  }
+}
+
+TEST_F(KernelsTest, LayernormForwardAndBackward) {
+  for (const std::size_t c : {1u, 5u, 16u, 48u, 60u, 192u}) {
+    constexpr std::size_t kRows = 6;
+    const auto x = noise(kRows * c, 1, 3), dy = noise(kRows * c, 2);
+    const auto weight = noise(c, 3), bias = noise(c, 4);
+    const Buffer y = zeros(kRows * c), mean = zeros(kRows), rstd = zeros(kRows);
+    const auto n = static_cast<std::int64_t>(c);
+    kernels().layernorm_forward(*stream, n, 1e-5f, upload(x), upload(weight), upload(bias), y, mean,
+                                rstd);
+    const auto forward = [&](const reference::Vector& v) {
+      return reference::layernorm(c, 1e-5, v, wide(weight), wide(bias));
+    };
+    expect_near(floats(y), forward(wide(x)), 2e-5);
+
+    const auto before = noise(kRows * c, 5);
+    const Buffer dx = upload(before), dweight = zeros(c), dbias = zeros(c);
+    kernels().layernorm_backward(*stream, n, upload(x), upload(weight), mean, rstd, upload(dy), dx,
+                                 dweight, dbias);
+    auto want = reference::numerical_gradient(forward, wide(x), wide(dy));
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] += static_cast<double>(before[i]);
+    if (c > 1) expect_near(floats(dx), want, 5e-4);  // c == 1: the gradient is all cancellation
+    expect_near(floats(dweight),
+                reference::numerical_gradient(
+                    [&](const reference::Vector& w) {
+                      return reference::layernorm(c, 1e-5, wide(x), w, wide(bias));
+                    },
+                    wide(weight), wide(dy)),
+                1e-4);
+    expect_near(floats(dbias),
+                reference::numerical_gradient(
+                    [&](const reference::Vector& b) {
+                      return reference::layernorm(c, 1e-5, wide(x), wide(weight), b);
+                    },
+                    wide(bias), wide(dy)),
+                1e-4);
+  }
+}
+
+TEST_F(KernelsTest, AddLayernormIsAddThenLayernorm) {
+  constexpr std::size_t kRows = 3, kColumns = 40;
+  const Buffer a = upload(noise(kRows * kColumns, 1)), b = upload(noise(kRows * kColumns, 2));
+  const Buffer weight = upload(noise(kColumns, 3)), bias = upload(noise(kColumns, 4));
+  const Buffer sum = zeros(kRows * kColumns), y1 = zeros(kRows * kColumns),
+               y2 = zeros(kRows * kColumns), fused = zeros(kRows * kColumns);
+  const Buffer mean = zeros(kRows), rstd = zeros(kRows);
+  kernels().add(*stream, a, b, sum);
+  kernels().layernorm_forward(*stream, kColumns, 1e-5f, sum, weight, bias, y1, mean, rstd);
+  kernels().add_layernorm_forward(*stream, kColumns, 1e-5f, a, b, weight, bias, fused, y2, mean,
+                                  rstd);
+  EXPECT_EQ(floats(fused), floats(sum));
+  EXPECT_EQ(floats(y2), floats(y1));
+}
+
+TEST_F(KernelsTest, GeluForwardAndBackward) {
+  auto x = noise(203, 1, 6);
+  x[0] = 0;
+  x[1] = 60;
+  x[2] = -60;
+  const auto dy = noise(x.size(), 2);
+  const Buffer y = zeros(x.size()), gradient = upload(dy);
+  kernels().gelu_forward(*stream, upload(x), y);
+  expect_near(floats(y), reference::gelu(wide(x)), 1e-6);
+  kernels().gelu_backward(*stream, upload(x), gradient);
+  expect_near(floats(gradient), reference::numerical_gradient(reference::gelu, wide(x), wide(dy)),
+              2e-6);
+}
+
+TEST_F(KernelsTest, AttentionForwardAndBackward) {
+  for (const AttentionShape shape :
+       {AttentionShape{.batch = 2, .length = 5, .heads = 3, .head_size = 4},
+        {.batch = 1, .length = 64, .heads = 1, .head_size = 20},
+        {.batch = 1, .length = 131, .heads = 2, .head_size = 8}}) {
+    const auto n = static_cast<std::size_t>(shape.batch * shape.length * shape.hidden());
+    const auto qkv = noise(3 * n, 1, 2), dout = noise(n, 2);
+    const Buffer in = upload(qkv), out = zeros(n), grad = zeros(3 * n);
+    const Buffer saved = zeros(static_cast<std::size_t>(kernels().attention_saved(shape)));
+    const Buffer work = zeros(static_cast<std::size_t>(kernels().attention_workspace(shape)));
+    kernels().attention_forward(*stream, shape, in, saved, out);
+    const auto forward = [&](const reference::Vector& v) { return reference::attention(shape, v); };
+    expect_near(floats(out), forward(wide(qkv)), 5e-6);
+    kernels().attention_backward(*stream, shape, in, saved, out, upload(dout), work, grad);
+    // Some hundred elements of the large shapes are enough, and quick.
+    const std::size_t stride = 3 * n < 500 ? 1 : 3 * n / 150 | 1;
+    expect_near(floats(grad), reference::numerical_gradient(forward, wide(qkv), wide(dout), stride),
+                5e-5, stride);
+  }
+}
+
+TEST_F(KernelsTest, SoftmaxCrossEntropy) {
+  for (const std::size_t vocabulary : {1u, 7u, 16u, 61u, 257u}) {
+    const std::size_t columns = (vocabulary + 63) / 64 * 64;
+    constexpr std::size_t kRows = 5;
+    const auto logits = noise(kRows * columns, 1, 8);
+    const auto targets = tokens(kRows, vocabulary, 2);
+    const Buffer buffer = upload(logits), losses = zeros(kRows);
+    const auto c = static_cast<std::int64_t>(columns), v = static_cast<std::int64_t>(vocabulary);
+    kernels().softmax_cross_entropy(*stream, c, v, 0.25f, false, upload(targets), buffer, losses);
+    const auto forward = [&](const reference::Vector& x) {
+      return reference::cross_entropy(columns, vocabulary, targets, x);
+    };
+    expect_near(floats(losses), forward(wide(logits)), 2e-6);
+    EXPECT_EQ(floats(buffer), logits);
+    kernels().softmax_cross_entropy(*stream, c, v, 0.25f, true, upload(targets), buffer, losses);
+    expect_near(floats(losses), forward(wide(logits)), 2e-6);
+    expect_near(
+        floats(buffer),
+        reference::numerical_gradient(forward, wide(logits), reference::Vector(kRows, 0.25)), 1e-6);
+  }
+}
+
+TEST_F(KernelsTest, LossOfBrokenLogitsIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const float broken : {kNan, kInfinity}) {
+    for (const std::size_t place : {0u, 9u, 17u}) {
+      auto logits = noise(64, 1);
+      logits[place] = broken;
+      const Buffer losses = zeros(1);
+      kernels().softmax_cross_entropy(*stream, 64, 20, 1.0f, true,
+                                      upload(std::vector<std::int32_t>{3}), upload(logits), losses);
+      EXPECT_FALSE(std::isfinite(floats(losses)[0])) << broken << " at " << place;
+    }
+  }
+}
+
+TEST_F(KernelsTest, EmbeddingForwardAndBackward) {
+  constexpr std::size_t kBatch = 3, kLength = 7, kHidden = 70, kVocabulary = 11;
+  constexpr std::size_t kRows = kBatch * kLength;
+  const auto ids = tokens(kRows, kVocabulary, 1);
+  const auto table = noise(kVocabulary * kHidden, 2), positions = noise(kLength * kHidden, 3);
+  const auto dout = noise(kRows * kHidden, 4), before = noise(kVocabulary * kHidden, 5);
+  const Buffer out = zeros(kRows * kHidden);
+  kernels().embed_forward(*stream, kLength, kHidden, upload(ids), upload(table), upload(positions),
+                          out);
+  reference::Vector want(kRows * kHidden), dtable = wide(before), dpositions(kLength * kHidden);
+  for (std::size_t r = 0; r < kRows; ++r)
+    for (std::size_t i = 0; i < kHidden; ++i) {
+      const auto token = static_cast<std::size_t>(ids[r]);
+      want[r * kHidden + i] = static_cast<double>(table[token * kHidden + i]) +
+                              static_cast<double>(positions[r % kLength * kHidden + i]);
+      dtable[token * kHidden + i] += static_cast<double>(dout[r * kHidden + i]);
+      dpositions[r % kLength * kHidden + i] += static_cast<double>(dout[r * kHidden + i]);
+    }
+  expect_near(floats(out), want, 1e-6);
+  const Buffer token_gradient = upload(before), position_gradient = zeros(kLength * kHidden);
+  const Buffer work =
+      blank(DType::kI32, static_cast<std::size_t>(kernels().embed_workspace(kRows, kVocabulary)));
+  kernels().embed_backward(*stream, kLength, kHidden, kVocabulary, upload(ids), upload(dout), work,
+                           token_gradient, position_gradient);
+  expect_near(floats(token_gradient), dtable, 1e-6);
+  expect_near(floats(position_gradient), dpositions, 1e-6);
+}
+
+TEST_F(KernelsTest, ColumnSum) {
+  constexpr std::size_t kRows = 11, kColumns = 37;
+  const auto x = noise(kRows * kColumns, 1);
+  reference::Vector want(kColumns);
+  for (std::size_t i = 0; i < x.size(); ++i) want[i % kColumns] += static_cast<double>(x[i]);
+  const Buffer out = zeros(kColumns);
+  kernels().column_sum(*stream, kColumns, upload(x), out);
+  expect_near(floats(out), want, 1e-6);
+}
+
+TEST_F(KernelsTest, AdamW) {
+  constexpr std::size_t kCount = 77;
+  const auto g = noise(kCount, 1), p = noise(kCount, 2), m = noise(kCount, 3, 0.1);
+  auto v = noise(kCount, 4, 0.01);
+  for (float& x : v) x = std::abs(x);
+  const AdamWStep step{.learning_rate = 0.01f,
+                       .beta1 = 0.9f,
+                       .beta2 = 0.95f,
+                       .epsilon = 1e-8f,
+                       .weight_decay = 0.1f,
+                       .first_correction = 0.271f,
+                       .second_correction = 0.3776f,
+                       .gradient_scale = 0.5f};
+  const Buffer parameters = upload(p), first = upload(m), second = upload(v);
+  kernels().adamw(*stream, step, upload(g), parameters, first, second);
+  reference::Vector want_p, want_m, want_v;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const double gradient = static_cast<double>(g[i]) * 0.5;
+    want_m.push_back(0.9 * static_cast<double>(m[i]) + 0.1 * gradient);
+    want_v.push_back(0.95 * static_cast<double>(v[i]) + 0.05 * gradient * gradient);
+    want_p.push_back(static_cast<double>(p[i]) * (1 - 0.01 * 0.1) -
+                     0.01 / 0.271 * want_m[i] / (std::sqrt(want_v[i]) / 0.3776 + 1e-8));
+  }
+  expect_near(floats(first), want_m, 1e-6);
+  expect_near(floats(second), want_v, 1e-6);
+  expect_near(floats(parameters), want_p, 1e-6);
+}
+
+TEST_F(KernelsTest, QuantiseAddsIntegersAndGuards) {
+  constexpr int kFraction = 26, kShift = 12;
+  auto g = noise(3 * 256, 1, 0.9);
+  std::fill(g.begin() + 256, g.begin() + 512, 0.0f);
+  const std::vector<std::int32_t> exponents = {0, 5, -2};
+  const Buffer sums = blank(DType::kI32, g.size()), guards = blank(DType::kI32, 3);
+  for (int twice = 0; twice < 2; ++twice)
+    kernels().quantise_add(*stream, kFraction, kShift, upload(exponents), upload(g), sums, guards);
+  const auto q = ints(sums);
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const double scale = std::ldexp(1.0, kFraction - exponents[i / 256]);
+    ASSERT_EQ(q[i], 2 * std::llrint(static_cast<double>(g[i]) * scale));
+  }
+  const auto guard = ints(guards);
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < 256; ++i)
+    largest = std::max<std::int64_t>(largest, std::abs(q[i]) / 2);
+  EXPECT_EQ(guard[0], 2 * ((largest + 4095) / 4096));
+  EXPECT_EQ(guard[1], 0);
+
+  const Buffer back = zeros(g.size());
+  kernels().dequantise(*stream, kFraction, 0.5f, upload(exponents), sums, back);
+  expect_near(floats(back), wide(g), 1e-7);
+}
+
+TEST_F(KernelsTest, QuantiseRefusesWhatDoesNotFit) {
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(),
+                             std::numeric_limits<float>::infinity(), -32.0f, 1e30f}) {
+    auto g = noise(2 * 256, 1);
+    g[300] = broken;  // -32 * 2^26 is exactly -2^31: one too large
+    const Buffer sums = blank(DType::kI32, g.size()), guards = blank(DType::kI32, 2);
+    kernels().quantise_add(*stream, 26, 12, upload(std::vector<std::int32_t>{0, 0}), upload(g),
+                           sums, guards);
+    const auto q = ints(sums);
+    EXPECT_TRUE(std::all_of(q.begin() + 256, q.end(), [](std::int32_t x) { return x == 0; }));
+    EXPECT_EQ(ints(guards)[1], 1 << 19);
+    EXPECT_LT(ints(guards)[0], 1 << 19);
+  }
+}
+
+TEST_F(KernelsTest, BlockExponents) {
+  std::vector<float> x(6 * 256);
+  x[0] = 1.0f;
+  x[256 + 9] = -1.5f;
+  x[512 + 255] = 0.2499f;
+  x[768] = 1e-42f;  // denormal: counts as zero
+  x[1024 + 3] = -3e38f;
+  const Buffer out = blank(DType::kI32, 6);
+  kernels().block_exponents(*stream, upload(x), out);
+  EXPECT_EQ(ints(out), (std::vector<std::int32_t>{0, 1, -2, Kernels::kZeroExponent, 128,
+                                                  Kernels::kZeroExponent}));
+}
+
+TEST_F(KernelsTest, SquaredNormChunks) {
+  const std::size_t count = 2 * kNormChunkElements + 512;
+  const auto x = noise(count, 1);
+  const Buffer out = blank(DType::kF64, 3);
+  kernels().squared_norm_chunks(*stream, upload(x), out);
+  double chunks[3];
+  device->copy_to_host(*stream, chunks, out);
+  for (std::size_t c = 0; c < 3; ++c) {
+    double want = 0;
+    for (std::size_t i = c * kNormChunkElements;
+         i < std::min<std::size_t>(count, (c + 1) * kNormChunkElements); ++i)
+      want += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    EXPECT_NEAR(chunks[c], want, 1e-12 * want);
+  }
+}
+
+TEST_F(KernelsTest, AddI32Wraps) {
+  const Buffer to =
+      upload(std::vector<std::int32_t>{1, std::numeric_limits<std::int32_t>::max(), -5});
+  kernels().add_i32(*stream, upload(std::vector<std::int32_t>{2, 1, 5}), to);
+  EXPECT_EQ(ints(to), (std::vector<std::int32_t>{3, std::numeric_limits<std::int32_t>::min(), 0}));
+}
+
+}  // namespace
+}  // namespace rubato::worker::testing

@@ -1,0 +1,229 @@
+#include "common/rng.h"
+#include "worker/data/sampler.h"
+#include "worker/data/token_file.h"
+#include "worker/data/tokenizer.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace rubato::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DataTest : public ::testing::Test {
+ protected:
+  DataTest() {
+    char path[] = "/tmp/rubato-data-XXXXXX";
+    folder_ = mkdtemp(path);
+  }
+  ~DataTest() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string write_bytes(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+  std::string bytes_of(const std::string& file) const {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string write_tokens(std::uint64_t vocabulary, std::size_t count) const {
+    auto writer = std::move(TokenFileWriter::create(path("t"), vocabulary)).value();
+    std::vector<std::int32_t> tokens;
+    for (std::size_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<std::int32_t>(i * 7 % vocabulary));
+    EXPECT_TRUE(writer.append(tokens).ok());
+    EXPECT_TRUE(writer.finish().ok());
+    return path("t");
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(DataTest, TokenFilesOfEveryWidthRoundTrip) {
+  for (const auto& [vocabulary, width] :
+       std::vector<std::pair<std::uint64_t, int>>{{256, 1}, {257, 2}, {65536, 2}, {100000, 4}}) {
+    const std::string file = write_tokens(vocabulary, 3000);
+    const auto tokens = TokenFile::open(file);
+    ASSERT_TRUE(tokens.ok()) << tokens.error().to_string();
+    EXPECT_EQ(tokens->count(), 3000u);
+    EXPECT_EQ(tokens->bytes_per_token(), width);
+    EXPECT_EQ(tokens->vocabulary(), vocabulary);
+    EXPECT_TRUE(tokens->verify().ok());
+    std::vector<std::int32_t> out(5);
+    ASSERT_TRUE(tokens->read(2995, out).ok());
+    for (std::size_t i = 0; i < 5; ++i)
+      EXPECT_EQ(out[i], static_cast<std::int32_t>((2995 + i) * 7 % vocabulary));
+  }
+}
+
+TEST_F(DataTest, DamagedTokenFilesAreRefused) {
+  const std::string good = bytes_of(write_tokens(257, 100));
+  EXPECT_EQ(TokenFile::open(path("missing")).error().code(), Code::kNotFound);
+  EXPECT_FALSE(TokenFile::open(write_bytes("a", "")).ok());
+  EXPECT_FALSE(TokenFile::open(write_bytes("b", good.substr(0, 63))).ok());
+  EXPECT_FALSE(TokenFile::open(write_bytes("c", good.substr(0, good.size() - 1))).ok());
+  EXPECT_FALSE(TokenFile::open(write_bytes("d", good + "x")).ok());
+  for (const std::size_t at :
+       {0u, 8u, 12u, 16u, 24u}) {  // magic, version, width, count, vocabulary
+    std::string bad = good;
+    bad.replace(at, 4, "\xff\xff\xff\x7f");
+    EXPECT_FALSE(TokenFile::open(write_bytes("e", bad)).ok()) << at;
+  }
+  std::string changed = good;
+  changed[80] = static_cast<char>(changed[80] ^ 1);
+  const auto file = TokenFile::open(write_bytes("f", changed));
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE(file->verify().ok());
+  std::string beyond = good;
+  beyond[65] = 9;  // token 0 becomes 9 * 256
+  std::vector<std::int32_t> out(3);
+  EXPECT_EQ(TokenFile::open(write_bytes("g", beyond))->read(0, out).error().code(), Code::kInvalid);
+}
+
+TEST_F(DataTest, ReadsFilesOfLlmC) {
+  std::string bytes(1024, '\0');
+  const std::int32_t header[] = {20240520, 1, 4};
+  std::memcpy(bytes.data(), header, sizeof header);
+  for (const std::uint16_t token : std::vector<std::uint16_t>{5, 50256, 7, 8})
+    bytes.append(reinterpret_cast<const char*>(&token), sizeof token);
+  const auto file = TokenFile::open(write_bytes("gpt2.bin", bytes));
+  ASSERT_TRUE(file.ok()) << file.error().to_string();
+  std::vector<std::int32_t> out(4);
+  ASSERT_TRUE(file->read(0, out).ok());
+  EXPECT_EQ(out, (std::vector<std::int32_t>{5, 50256, 7, 8}));
+  EXPECT_TRUE(file->verify().ok());
+}
+
+TEST_F(DataTest, AnUnfinishedWriterLeavesNothing) {
+  {
+    auto writer = std::move(TokenFileWriter::create(path("never"), 10)).value();
+    EXPECT_EQ(writer.append(std::vector<std::int32_t>{10}).error().code(), Code::kInvalid);
+  }
+  EXPECT_FALSE(fs::exists(path("never")));
+  EXPECT_FALSE(fs::exists(path("never.tmp")));
+}
+
+TEST(Tokenizer, BytesRoundTrip) {
+  const ByteTokenizer tokenizer;
+  std::string all;
+  for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
+  const auto tokens = tokenizer.encode(all);
+  EXPECT_EQ(tokens[255], 255);
+  EXPECT_EQ(tokenizer.decode(tokens), all);
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{72, ByteTokenizer::kEndOfText, 105}), "Hi");
+}
+
+TEST(Permutation, IsABijectionWithAnInverse) {
+  for (const std::uint64_t size : {1u, 2u, 3u, 5u, 16u, 17u, 1000u, 4097u}) {
+    const KeyedPermutation shuffle(size, 42 + size);
+    std::vector<bool> seen(size);
+    std::uint64_t fixed = 0;
+    for (std::uint64_t x = 0; x < size; ++x) {
+      const std::uint64_t y = shuffle(x);
+      ASSERT_LT(y, size);
+      ASSERT_FALSE(seen[y]);
+      seen[y] = true;
+      ASSERT_EQ(shuffle.inverse(y), x);
+      fixed += x == y ? 1 : 0;
+    }
+    if (size >= 1000) {
+      EXPECT_LT(fixed, 12u);  // a random one has one fixed point on average
+    }
+  }
+}
+
+TEST(SamplerTest, EveryEpochGivesEachSampleOnce) {
+  const Sampler sampler = Sampler::create({.seed = 3,
+                                           .global_batch = 6,
+                                           .micro_batch = 2,
+                                           .sequence_length = 10,
+                                           .validation_fraction = 0.1},
+                                          1001)
+                              .value();
+  EXPECT_EQ(sampler.validation_samples(), 10);
+  EXPECT_EQ(sampler.train_samples(), 90);
+  std::vector<std::int64_t> orders[3];
+  std::multiset<std::int64_t> seen;
+  for (std::int64_t step = 0; step < 45; ++step)
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const std::int64_t id = sampler.sample_id(step, i);
+      ASSERT_LT(id, 90);
+      seen.insert(id);
+      orders[sampler.epoch(step, i)].push_back(id);
+    }
+  for (std::int64_t id = 0; id < 90; ++id) EXPECT_EQ(seen.count(id), 3u);
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_NE(orders[1], orders[2]);
+  for (const auto& order : orders)
+    EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), 90u);
+}
+
+TEST(SamplerTest, DigestsOfMicroBatchesAddUpAndSeeEveryChange) {
+  const Sampler sampler =
+      Sampler::create({.seed = 3, .global_batch = 8, .micro_batch = 2, .sequence_length = 10},
+                      10001)
+          .value();
+  std::uint64_t sum = 0;
+  for (const std::int64_t m : {3, 0, 2, 1}) sum += sampler.micro_batch_digest(5, m);
+  EXPECT_EQ(sum, sampler.step_digest(5));
+  EXPECT_NE(sampler.step_digest(5), sampler.step_digest(6));
+  const auto ids = sampler.micro_batch_ids(5, 0);
+  const std::uint64_t right = sample_digest(5, 0, ids[0]) + sample_digest(5, 1, ids[1]);
+  EXPECT_EQ(right, sampler.micro_batch_digest(5, 0));
+  EXPECT_NE(sample_digest(5, 0, ids[1]) + sample_digest(5, 1, ids[0]), right) << "reorder";
+  EXPECT_NE(sample_digest(5, 0, ids[0]), right) << "skip";
+  EXPECT_NE(right + sample_digest(5, 0, ids[0]), right) << "repeat";
+}
+
+TEST_F(DataTest, MicroBatchesAreWindowsOfTheFile) {
+  const auto file = TokenFile::open(write_tokens(251, 500));
+  const Sampler sampler = Sampler::create({.seed = 1,
+                                           .global_batch = 4,
+                                           .micro_batch = 2,
+                                           .sequence_length = 16,
+                                           .validation_fraction = 0.2},
+                                          file->count())
+                              .value();
+  std::vector<std::int32_t> tokens;
+  ASSERT_TRUE(sampler.read_micro_batch(*file, 2, 1, tokens).ok());
+  ASSERT_EQ(tokens.size(), 2u * 17u);
+  const auto ids = sampler.micro_batch_ids(2, 1);
+  for (std::size_t row = 0; row < 2; ++row)
+    for (std::size_t i = 0; i < 17; ++i)
+      EXPECT_EQ(tokens[row * 17 + i],
+                static_cast<std::int32_t>((static_cast<std::size_t>(ids[row]) * 16 + i) * 7 % 251));
+  ASSERT_GT(sampler.validation_micro_batches(), 0);
+  ASSERT_TRUE(sampler.read_validation(*file, 0, tokens).ok());
+  EXPECT_EQ(tokens[0], static_cast<std::int32_t>(static_cast<std::size_t>(sampler.train_samples()) *
+                                                 16 * 7 % 251));
+  ASSERT_TRUE(sampler.read_validation(*file, sampler.validation_micro_batches() - 1, tokens).ok());
+}
+
+TEST(SamplerTest, RefusesWhatCannotWork) {
+  const SamplerConfig good{.global_batch = 4, .micro_batch = 2, .sequence_length = 8};
+  EXPECT_TRUE(Sampler::create(good, 1000).ok());
+  const auto refuses = [](SamplerConfig config, std::uint64_t tokens) {
+    return Sampler::create(config, tokens).error().code() == Code::kInvalid;
+  };
+  EXPECT_TRUE(refuses(good, 30));
+  EXPECT_TRUE(refuses(good, 0));
+  SamplerConfig odd = good;
+  odd.global_batch = 5;
+  EXPECT_TRUE(refuses(odd, 1000));
+  odd = good;
+  odd.validation_fraction = 1.0;
+  EXPECT_TRUE(refuses(odd, 1000));
+}
+
+}  // namespace
+}  // namespace rubato::worker
