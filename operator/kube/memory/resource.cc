@@ -90,15 +90,8 @@ std::vector<PrinterColumn> columns_of(const json::Value& version) {
                    c["format"].string_or(""), c["description"].string_or(""),
                    static_cast<int>(c["priority"].int_or(0)), c["jsonPath"].string_or("")});
   if (out.empty())
-    out.push_back({"Age", "date", "",
-                   "CreationTimestamp is a timestamp representing the server time when this object "
-                   "was created. It is not guaranteed to be set in happens-before order across "
-                   "separate operations. Clients may not set this value. It is represented in "
-                   "RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for "
-                   "lists. More info: "
-                   "https://git.k8s.io/community/contributors/devel/sig-architecture/"
-                   "api-conventions.md#metadata",
-                   0, ".metadata.creationTimestamp"});
+    out.push_back(
+        {"Age", "date", "", "When the object was created.", 0, ".metadata.creationTimestamp"});
   return out;
 }
 
