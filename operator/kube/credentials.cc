@@ -69,10 +69,9 @@ struct Credentials::Impl {
     if (!exec_status || (exec_expiry && now + kExpiryLeeway >= *exec_expiry)) {
       TRY(json::Value status, run_exec_plugin(*config.exec));
       exec_expiry.reset();
-      if (const std::string expiry = status["expirationTimestamp"].string_or(""); !expiry.empty()) {
-        TRY(const WallTime end, parse_rfc3339(expiry));
-        exec_expiry = end;
-      }
+      // A time beyond what we can count (the year 2262) is as good as none.
+      if (const auto end = parse_rfc3339(status["expirationTimestamp"].string_or("")); end.ok())
+        exec_expiry = end.value();
       exec_status = std::move(status);
     }
     const json::Value& status = *exec_status;
