@@ -1,0 +1,327 @@
+#include "worker/agent/agent.h"
+
+#include "common/log.h"
+#include "worker/agent/coordinator_link.h"
+#include "worker/protocol/wire.pb.h"
+
+#include <algorithm>
+#include <deque>
+
+#include <fmt/core.h>
+
+namespace rubato::worker {
+
+namespace {
+
+constexpr const char* kBuild = "rubato 0.1.0";
+constexpr std::size_t kInboxMax =
+    10000;  // frames and events not yet handled; more is a broken peer
+
+struct Slot {
+  std::uint64_t incarnation = 0;
+  bool alive = false;
+  bool retired = false;  // ended as it should; not started again
+  bool failed = false;   // said that it can never work; not started again
+  int restarts = 0;
+  std::optional<MonoTime> start_at;  // waits for its backoff
+  wire::WorkerStanding standing;
+};
+
+struct Input {
+  std::optional<HostEvent> host;
+  std::string frame;  // from the coordinator, when `host` is empty
+};
+
+std::string pack(const wire::AgentMessage& message) { return message.SerializeAsString(); }
+
+const char* reason_of(const HostEvent& event) {
+  if (event.signal == 9) return "Killed";
+  if (event.signal != 0) return "Crash";
+  return event.exit_code == 0 ? "Retired" : "Error";
+}
+
+}  // namespace
+
+struct Agent::Impl {
+  Executor& executor;
+  WorkerHost& host;
+  AgentConfig config;
+  std::vector<Slot> slots;
+
+  std::mutex mutex;
+  std::unique_ptr<Condition> changed;
+  std::deque<Input> inbox;     // guarded by mutex
+  bool terminating = false;    // guarded by mutex
+  bool welcome_news = false;   // guarded by mutex
+  Duration heartbeat = 250ms;  // guarded by mutex
+
+  std::optional<MonoTime> leave_by;  // SIGTERM was handled
+  std::optional<MonoTime> end_by;    // a Shutdown was obeyed
+  std::uint64_t heartbeats = 0;
+  CoordinatorLink link;
+  Task host_task;
+
+  Impl(Executor& e, net::Network& network, WorkerHost& h, AgentConfig c)
+      : executor(e),
+        host(h),
+        config(std::move(c)),
+        slots(config.slots),
+        changed(e.make_condition()),
+        link(e, network, config,
+             {.hello = [this](std::uint64_t epoch) { return hello(epoch); },
+              .welcomed =
+                  [this](Duration period) {
+                    std::lock_guard lock(mutex);
+                    heartbeat = period;
+                    welcome_news = true;
+                    changed->notify_all();
+                  },
+              .deliver = [this](std::string frame) { put({std::nullopt, std::move(frame)}); }}) {}
+
+  void put(Input input) {
+    std::lock_guard lock(mutex);
+    if (inbox.size() >= kInboxMax) {
+      LOG_ERROR("agent", "the inbox is full; a message was dropped");
+      return;
+    }
+    inbox.push_back(std::move(input));
+    changed->notify_all();
+  }
+
+  // Called from the link's task: standings are copied under the lock that run() holds to change
+  // them.
+  std::string hello(std::uint64_t leader_epoch) {
+    wire::AgentMessage message;
+    wire::Hello& hello = *message.mutable_hello();
+    hello.set_version_min(1);
+    hello.set_version_max(1);
+    hello.set_build(kBuild);
+    hello.set_job_uid(config.job_uid);
+    hello.set_token(config.token);
+    hello.set_pod_uid(config.pod_uid);
+    hello.set_pod_name(config.pod_name);
+    hello.set_node(config.node);
+    hello.set_leader_epoch(leader_epoch);
+    std::lock_guard lock(mutex);
+    for (const Slot& slot : slots) *hello.add_workers() = slot.standing;
+    return pack(message);
+  }
+
+  int run() {
+    for (std::uint32_t i = 0; i < slots.size(); ++i) start_worker(i);
+    host_task = executor.spawn("workers", [this](std::stop_token stop) {
+      while (!stop.stop_requested()) {
+        auto event = host.next(executor.now() + 1s);
+        if (event.ok()) put({std::move(*event), ""});
+      }
+    });
+    link.start();
+    MonoTime next_heartbeat = executor.now();
+    std::optional<int> status;
+    while (!status) {
+      std::deque<Input> inputs = wait(next_heartbeat);
+      for (Input& input : inputs) {
+        if (input.host)
+          on_host(*input.host);
+        else
+          on_frame(input.frame);
+      }
+      if (executor.now() >= next_heartbeat) {
+        send_heartbeat();
+        std::lock_guard lock(mutex);
+        next_heartbeat = executor.now() + heartbeat;
+      }
+      start_due_workers();
+      status = end_status();
+    }
+    link.stop();
+    host_task = Task();
+    return *status;
+  }
+
+  std::deque<Input> wait(MonoTime next_heartbeat) {
+    std::unique_lock lock(mutex);
+    MonoTime deadline = next_heartbeat;
+    for (const Slot& slot : slots) {
+      if (slot.start_at) deadline = std::min(deadline, *slot.start_at);
+    }
+    if (leave_by) deadline = std::min(deadline, *leave_by);
+    if (end_by) deadline = std::min(deadline, *end_by);
+    const bool announced = leave_by.has_value();
+    changed->wait_until(lock, deadline, [&] {
+      return !inbox.empty() || (terminating && !announced) || welcome_news;
+    });
+    const bool tell_leaving = terminating && (!announced || welcome_news);
+    welcome_news = false;
+    std::deque<Input> inputs;
+    inputs.swap(inbox);
+    lock.unlock();
+    if (tell_leaving) announce_leave();
+    return inputs;
+  }
+
+  void announce_leave() {
+    if (!leave_by) leave_by = executor.now() + config.grace;
+    wire::AgentMessage message;
+    const auto left = std::chrono::duration_cast<std::chrono::seconds>(*leave_by - executor.now());
+    message.mutable_leaving()->set_grace_seconds(
+        static_cast<std::uint32_t>(std::max<std::int64_t>(left.count(), 0)));
+    link.send(pack(message));
+  }
+
+  void start_worker(std::uint32_t index) {
+    Slot& slot = slots[index];
+    const std::uint64_t incarnation = slot.incarnation + 1;
+    const Status spawned = host.spawn(index, incarnation);
+    std::lock_guard lock(mutex);
+    slot.incarnation = incarnation;
+    slot.start_at.reset();
+    slot.alive = spawned.ok();
+    slot.standing = wire::WorkerStanding();
+    slot.standing.mutable_id()->set_pod_uid(config.pod_uid);
+    slot.standing.mutable_id()->set_slot(index);
+    slot.standing.mutable_id()->set_incarnation(incarnation);
+    slot.standing.set_phase(wire::WORKER_STARTING);
+    if (!spawned.ok()) {
+      LOG_ERROR("agent", "worker {} cannot be started: {}", index, spawned.error().to_string());
+      plan_restart(slot);
+    }
+  }
+
+  // The first restart is at once; later ones wait longer and longer.
+  void plan_restart(Slot& slot) {
+    ++slot.restarts;
+    Duration wait = 0ms;
+    for (int i = 1; i < slot.restarts && wait < kRestartBackoffMost; ++i) {
+      wait = std::max<Duration>(wait * 2, kRestartBackoffFirst);
+    }
+    slot.start_at = executor.now() + std::min<Duration>(wait, kRestartBackoffMost);
+  }
+
+  void start_due_workers() {
+    if (leave_by || end_by) return;
+    for (std::uint32_t i = 0; i < slots.size(); ++i) {
+      if (slots[i].start_at && executor.now() >= *slots[i].start_at) start_worker(i);
+    }
+  }
+
+  void on_host(const HostEvent& event) {
+    Slot& slot = slots.at(event.slot);
+    if (event.incarnation != slot.incarnation) return;  // of a life that is over
+    if (event.kind == HostEvent::Kind::kExited) return on_exit(event, slot);
+    wire::AgentMessage message;
+    if (!message.mutable_worker()->ParseFromString(event.message)) {
+      LOG_ERROR("agent", "worker {} sent what cannot be read; it is killed", event.slot);
+      return host.kill(event.slot);
+    }
+    {
+      std::lock_guard lock(mutex);
+      slot.standing = message.worker().standing();
+    }
+    if (message.worker().has_failure() && message.worker().failure().permanent())
+      slot.failed = true;
+    link.send(pack(message));
+  }
+
+  void on_exit(const HostEvent& event, Slot& slot) {
+    slot.alive = false;
+    const bool wanted = event.signal == 0 && event.exit_code == 0;
+    const bool restart =
+        !wanted && !slot.failed && !leave_by && !end_by && slot.restarts < kRestartsMax;
+    slot.retired = !restart;
+    wire::AgentMessage message;
+    wire::Exited& exited = *message.mutable_exited();
+    *exited.mutable_id() = slot.standing.id();
+    exited.set_exit_code(event.exit_code);
+    exited.set_signal(event.signal);
+    exited.set_reason(reason_of(event));
+    exited.set_restarting(restart);
+    link.send(pack(message));
+    LOG_INFO("agent", "worker {} ended: exit code {}, signal {}{}", event.slot, event.exit_code,
+             event.signal, restart ? "; it is started again" : "");
+    if (restart) plan_restart(slot);
+  }
+
+  void on_frame(const std::string& frame) {
+    wire::CoordinatorMessage message;
+    if (!message.ParseFromString(frame)) return;
+    if (message.has_order()) return relay(message.order());
+    if (message.has_restart_worker()) {
+      const auto& order = message.restart_worker();
+      if (is_current(order.id())) {
+        LOG_WARNING("agent", "worker {} is restarted: {}", order.id().slot(), order.reason());
+        host.kill(order.id().slot());
+      }
+      return;
+    }
+    if (message.has_shutdown() && !end_by) {
+      LOG_INFO("agent", "shut down: {}", message.shutdown().reason());
+      end_by = executor.now() + kEndLimit;
+      wire::WorkerCommand retire;
+      retire.mutable_retire()->set_reason(message.shutdown().reason());
+      const std::string command = retire.SerializeAsString();
+      for (std::uint32_t i = 0; i < slots.size(); ++i) {
+        if (slots[i].alive) (void)host.send(i, command);
+      }
+    }
+  }
+
+  bool is_current(const wire::WorkerId& id) const {
+    return id.pod_uid() == config.pod_uid && id.slot() < slots.size() && slots[id.slot()].alive &&
+           slots[id.slot()].incarnation == id.incarnation();
+  }
+
+  void relay(const wire::WorkerOrder& order) {
+    if (!is_current(order.id())) return;  // for a worker that is gone; its successor says hello
+    const Status sent = host.send(order.id().slot(), order.command().SerializeAsString());
+    if (!sent.ok()) LOG_WARNING("agent", "worker {}: {}", order.id().slot(), sent.error().what());
+  }
+
+  void send_heartbeat() {
+    wire::AgentMessage message;
+    wire::Heartbeat& heartbeat_message = *message.mutable_heartbeat();
+    heartbeat_message.set_sequence(++heartbeats);
+    for (const Slot& slot : slots) *heartbeat_message.add_workers() = slot.standing;
+    link.send(pack(message));
+  }
+
+  std::optional<int> end_status() {
+    const bool none_alive =
+        std::none_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.alive; });
+    const bool all_retired =
+        std::all_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.retired; });
+    if (end_by && (none_alive || executor.now() >= *end_by)) return kill_all(0);
+    if (leave_by && none_alive) return 0;  // retired in order before the grace ran out
+    const bool any_state = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
+      return slot.alive && slot.standing.has_state();
+    });
+    if (leave_by && !any_state) return kill_all(143);  // nothing here that anybody could miss
+    if (leave_by && executor.now() >= *leave_by) return kill_all(143);
+    if (!all_retired) return std::nullopt;
+    const bool any_failed = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
+      return slot.failed || slot.restarts >= kRestartsMax;
+    });
+    return any_failed ? 1 : 0;
+  }
+
+  int kill_all(int status) {
+    for (std::uint32_t i = 0; i < slots.size(); ++i) {
+      if (slots[i].alive) host.kill(i);
+    }
+    return status;
+  }
+};
+
+Agent::Agent(Executor& executor, net::Network& network, WorkerHost& host, AgentConfig config)
+    : impl_(std::make_unique<Impl>(executor, network, host, std::move(config))) {}
+Agent::~Agent() = default;
+
+int Agent::run() { return impl_->run(); }
+
+void Agent::terminate() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->terminating = true;
+  impl_->changed->notify_all();
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,58 @@
+// Agent: PID 1 of a worker pod. Starts one worker per slot, relays between them and the
+// coordinator, sends heartbeats, starts crashed workers anew, obeys the fence of leader epochs, and
+// leaves in order when told to. Without a coordinator it does nothing but look for one: training
+// goes on and the agent never exits because of that. docs/protocol.md.
+//
+// Waits only through the Executor; runs unchanged in simulation.
+#pragma once
+
+#include "common/executor.h"
+#include "common/net/channel.h"
+#include "worker/agent/worker_host.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rubato::worker {
+
+struct AgentConfig {
+  std::string job;  // namespace/name, for logs
+  std::string job_uid;
+  std::string pod_name;
+  std::string pod_uid;
+  std::string node;
+  std::string token;
+  std::uint32_t slots = 1;
+  std::vector<net::Endpoint> coordinators;
+  net::TlsConfig tls;    // authority and peer_name "rubato-operator"
+  Duration grace = 55s;  // after SIGTERM; then workers are killed
+  std::uint64_t seed = 1;
+};
+
+constexpr auto kDialLimit = 2s;
+constexpr auto kDialBackoffFirst = 50ms;
+constexpr auto kDialBackoffMost = 1s;
+constexpr auto kRestartBackoffFirst = 100ms;  // the first restart is at once
+constexpr auto kRestartBackoffMost = 10s;
+constexpr int kRestartsMax = 1000;  // of one slot; a policy above us gives up long before
+constexpr auto kEndLimit = 5s;      // workers told to end are killed after this
+
+class Agent {
+ public:
+  Agent(Executor& executor, net::Network& network, WorkerHost& host, AgentConfig config);
+  ~Agent();
+
+  // Blocks until the pod's work is over. Returns the exit status: 0 after all workers were retired
+  // or a Shutdown, 143 when terminate() ran out of grace, 1 when a worker cannot be kept alive.
+  int run();
+  // SIGTERM: announces a planned leave. From any task; returns at once.
+  void terminate();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::worker

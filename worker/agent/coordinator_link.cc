@@ -1,0 +1,142 @@
+#include "worker/agent/coordinator_link.h"
+
+#include "common/log.h"
+#include "worker/protocol/wire.pb.h"
+
+#include <algorithm>
+
+namespace rubato::worker {
+
+namespace {
+constexpr auto kSendWait = 20ms;  // a full queue drops the frame after this
+constexpr auto kWelcomeLimit = 3s;
+constexpr Duration kSilenceDefault = 5s;  // until a Welcome says otherwise
+}  // namespace
+
+CoordinatorLink::CoordinatorLink(Executor& executor, net::Network& network,
+                                 const AgentConfig& config, Hooks hooks)
+    : executor_(executor),
+      network_(network),
+      config_(config),
+      hooks_(std::move(hooks)),
+      rng_(config.seed) {}
+
+CoordinatorLink::~CoordinatorLink() { stop(); }
+
+void CoordinatorLink::start() {
+  task_ = executor_.spawn("coordinator-link", [this](std::stop_token stop) { run(stop); });
+}
+
+void CoordinatorLink::stop() {
+  task_.request_stop();
+  {
+    std::lock_guard lock(mutex_);
+    if (dialed_) dialed_->close();
+  }
+  task_.join();
+}
+
+bool CoordinatorLink::send(std::string frame) {
+  std::shared_ptr<net::Channel> channel;
+  {
+    std::lock_guard lock(mutex_);
+    channel = channel_;
+  }
+  return channel && channel->send(std::move(frame), executor_.now() + kSendWait).ok();
+}
+
+bool CoordinatorLink::is_connected() const {
+  std::lock_guard lock(mutex_);
+  return channel_ != nullptr;
+}
+
+void CoordinatorLink::set_channel(std::shared_ptr<net::Channel> channel) {
+  std::lock_guard lock(mutex_);
+  channel_ = std::move(channel);
+}
+
+void CoordinatorLink::run(std::stop_token stop) {
+  std::size_t next = 0;
+  Duration backoff = kDialBackoffFirst;
+  std::optional<net::Endpoint> hint;
+  while (!stop.stop_requested()) {
+    const net::Endpoint to =
+        hint ? *hint : config_.coordinators[next++ % config_.coordinators.size()];
+    const bool hinted = hint.has_value();
+    hint.reset();
+    bool welcomed = false;
+    auto dialed = network_.dial(to, config_.tls, executor_.now() + kDialLimit);
+    if (dialed.ok()) {
+      std::shared_ptr<net::Channel> channel = std::move(*dialed);
+      {
+        std::lock_guard lock(mutex_);
+        dialed_ = channel;
+      }
+      if (!stop.stop_requested()) hint = talk(*channel, stop, welcomed);
+      set_channel(nullptr);
+      channel->close();
+    } else {
+      LOG_DEBUG("agent", "no coordinator at {}: {}", to_string(to), dialed.error().what());
+    }
+    if (welcomed) backoff = kDialBackoffFirst;
+    if (hint && !hinted) continue;  // somebody named the leader: ask there at once
+    const double jitter = 0.5 + rng_.unit();
+    executor_.sleep_for(
+        Duration(static_cast<std::int64_t>(static_cast<double>(backoff.count()) * jitter)), stop);
+    // One round over the whole list before waiting longer.
+    if (next % config_.coordinators.size() == 0) {
+      backoff = std::min<Duration>(backoff * 2, kDialBackoffMost);
+    }
+  }
+}
+
+std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::stop_token stop,
+                                                   bool& welcomed) {
+  if (!channel.send(hooks_.hello(leader_epoch_), executor_.now() + kWelcomeLimit).ok()) return {};
+  Duration silence = kSilenceDefault;
+  MonoTime deadline = executor_.now() + kWelcomeLimit;
+  while (!stop.stop_requested()) {
+    auto frame = channel.receive(deadline);
+    if (!frame.ok()) {
+      if (welcomed) LOG_INFO("agent", "the coordinator went away: {}", frame.error().what());
+      return {};
+    }
+    deadline = executor_.now() + silence;
+    wire::CoordinatorMessage message;
+    if (!message.ParseFromString(*frame)) {
+      LOG_ERROR("agent", "a frame from the coordinator cannot be read");
+      return {};
+    }
+    if (message.has_not_leader()) {
+      const auto leader = net::parse_endpoint(message.not_leader().leader());
+      if (!leader.ok()) return {};
+      return *leader;
+    }
+    if (message.has_refused()) {
+      LOG_WARNING("agent", "refused: {}: {}", message.refused().reason(),
+                  message.refused().message());
+      return {};
+    }
+    if (message.has_welcome()) {
+      const auto& welcome = message.welcome();
+      if (welcome.leader_epoch() < leader_epoch_) {
+        LOG_WARNING("agent", "a leader of epoch {} is refused: {} was obeyed",
+                    welcome.leader_epoch(), leader_epoch_);
+        return {};
+      }
+      leader_epoch_ = welcome.leader_epoch();
+      silence = std::max<Duration>(std::chrono::milliseconds(2 * welcome.silence_ms()), 1s);
+      welcomed = true;
+      {
+        std::lock_guard lock(mutex_);
+        channel_ = dialed_;
+      }
+      hooks_.welcomed(std::chrono::milliseconds(std::max(welcome.heartbeat_ms(), 10u)));
+      continue;
+    }
+    if (welcomed && !message.has_heartbeat_ack()) hooks_.deliver(std::move(*frame));
+  }
+  return {};
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,55 @@
+// CoordinatorLink: keeps one connection to whoever leads. Dials the list in turn with jittered
+// backoff, follows NOT_LEADER, refuses leaders older than the newest it has obeyed, and gives up a
+// connection that has gone silent. What arrives is handed to `deliver` from the link's own task.
+#pragma once
+
+#include "common/executor.h"
+#include "common/net/channel.h"
+#include "common/rng.h"
+#include "worker/agent/agent.h"
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace rubato::worker {
+
+class CoordinatorLink {
+ public:
+  struct Hooks {
+    std::function<std::string(std::uint64_t leader_epoch)> hello;  // a serialised AgentMessage
+    std::function<void(Duration heartbeat)> welcomed;
+    std::function<void(std::string frame)> deliver;  // a serialised CoordinatorMessage
+  };
+  CoordinatorLink(Executor& executor, net::Network& network, const AgentConfig& config,
+                  Hooks hooks);
+  ~CoordinatorLink();
+  void start();
+  void stop();
+
+  // False when there is no leader to send to, or its queue is full: standings are sent again with
+  // the next heartbeat, so nothing is lost that matters.
+  bool send(std::string frame);
+  bool is_connected() const;
+
+ private:
+  void run(std::stop_token stop);
+  // Until the connection ends; the leader to try next, when the other side named one.
+  std::optional<net::Endpoint> talk(net::Channel& channel, std::stop_token stop, bool& welcomed);
+  void set_channel(std::shared_ptr<net::Channel> channel);
+
+  Executor& executor_;
+  net::Network& network_;
+  const AgentConfig& config_;
+  Hooks hooks_;
+  Rng rng_;
+  std::uint64_t leader_epoch_ = 0;  // the link's task only
+  mutable std::mutex mutex_;
+  std::shared_ptr<net::Channel> channel_;  // while welcomed
+  std::shared_ptr<net::Channel> dialed_;   // also before, so that stop() can close it
+  Task task_;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,121 @@
+// rubato-agent: PID 1 of a worker pod.
+#include "common/executor.h"
+#include "common/log.h"
+#include "common/net/tls_network.h"
+#include "common/rng.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/process_host.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <signal.h>
+#include <unistd.h>
+
+namespace rubato::worker {
+namespace {
+
+constexpr const char* kHelp =
+    R"(rubato-agent: PID 1 of a worker pod. Starts one rubato-worker per GPU and keeps them in touch with
+the job's coordinator. It is configured by its environment, which the operator sets:
+
+  RUBATO_JOB, RUBATO_JOB_UID            the job: namespace/name and uid
+  RUBATO_POD_NAME, RUBATO_POD_UID       the pod
+  RUBATO_POD_IP, RUBATO_NODE            where it runs
+  RUBATO_SLOTS                          GPUs of this pod
+  RUBATO_COORDINATORS                   host:port[,host:port…]: where the operator answers
+  RUBATO_SECRET_DIR                     token, ca.crt, tls.crt, tls.key (/var/run/rubato/job)
+  RUBATO_WORKER                         the worker program (default: beside this one)
+  RUBATO_GRACE_SECONDS                  time to leave in order after SIGTERM (55)
+
+It ends with 0 when its workers were retired, with 143 when SIGTERM's grace ran out.
+)";
+
+Result<std::string> required(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    return Error(Code::kInvalid,
+                 std::string(name) + " is not set; the operator sets it in worker pods");
+  }
+  return std::string(value);
+}
+
+std::string optional(const char* name, const std::string& fallback) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? fallback : value;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Error(Code::kNotFound, "cannot read " + path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+Result<AgentConfig> config_from_environment() {
+  AgentConfig config;
+  TRY(config.job, required("RUBATO_JOB"));
+  TRY(config.job_uid, required("RUBATO_JOB_UID"));
+  TRY(config.pod_name, required("RUBATO_POD_NAME"));
+  TRY(config.pod_uid, required("RUBATO_POD_UID"));
+  config.node = optional("RUBATO_NODE", "");
+  config.slots =
+      static_cast<std::uint32_t>(std::max(1, std::atoi(optional("RUBATO_SLOTS", "1").c_str())));
+  config.grace =
+      std::chrono::seconds(std::max(0, std::atoi(optional("RUBATO_GRACE_SECONDS", "55").c_str())));
+  config.seed = random_seed();
+  TRY(const std::string list, required("RUBATO_COORDINATORS"));
+  std::stringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    TRY(net::Endpoint endpoint, net::parse_endpoint(part));
+    config.coordinators.push_back(std::move(endpoint));
+  }
+  if (config.coordinators.empty()) return Error(Code::kInvalid, "RUBATO_COORDINATORS names nobody");
+  const std::string secrets = optional("RUBATO_SECRET_DIR", "/var/run/rubato/job");
+  TRY(config.token, read_file(secrets + "/token"));
+  TRY(config.tls.authority, read_file(secrets + "/ca.crt"));
+  config.tls.peer_name = "rubato-operator";
+  return config;
+}
+
+Result<int> run() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  TRY(AgentConfig config, config_from_environment());
+  const std::string beside =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path().string() + "/rubato-worker";
+  ThreadExecutor executor;
+  net::TlsNetwork network(executor);
+  ProcessHost host(executor, optional("RUBATO_WORKER", beside));
+  Agent agent(executor, network, host, std::move(config));
+  int status = 0;
+  Task task = executor.spawn("agent", [&](std::stop_token) {
+    status = agent.run();
+    ::kill(::getpid(), SIGINT);  // ends the wait below
+  });
+  for (int signal = 0; sigwait(&signals, &signal) == 0 && signal == SIGTERM;) agent.terminate();
+  task.join();
+  return status;
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char**) {
+  if (argc > 1) {
+    std::fputs(rubato::worker::kHelp, stdout);
+    return 0;
+  }
+  const auto status = rubato::worker::run();
+  if (status.ok()) return *status;
+  std::fprintf(stderr, "rubato-agent: %s\n", status.error().what().c_str());
+  return 2;
+}

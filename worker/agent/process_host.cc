@@ -1,0 +1,274 @@
+#include "worker/agent/process_host.h"
+
+#include "common/log.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace rubato::worker {
+
+namespace {
+
+constexpr int kWorkerFd = 3;
+
+struct Worker {
+  pid_t pid = -1;
+  std::uint32_t slot = 0;
+  std::uint64_t incarnation = 0;
+  int fd = -1;
+  Task reader;
+};
+
+// False at the end of the stream.
+bool read_fully(int fd, char* to, std::size_t size) {
+  while (size > 0) {
+    const ssize_t n = ::read(fd, to, size);
+    if (n > 0) {
+      to += n;
+      size -= static_cast<std::size_t>(n);
+    } else if (n == 0 || errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string framed(const std::string& body) {
+  const auto size = static_cast<std::uint32_t>(body.size());
+  std::string frame;
+  for (int shift = 24; shift >= 0; shift -= 8) frame += static_cast<char>((size >> shift) & 0xff);
+  return frame + body;
+}
+
+}  // namespace
+
+struct ProcessHost::Impl {
+  Executor& executor;
+  std::string program;
+  std::mutex mutex;
+  std::unique_ptr<Condition> changed;
+  std::deque<HostEvent> events;
+  std::map<std::uint32_t, std::shared_ptr<Worker>> workers;  // present one of each slot
+  std::vector<std::shared_ptr<Worker>> ended;                // their readers are joined later
+  Task reaper;
+
+  Impl(Executor& e, std::string p)
+      : executor(e), program(std::move(p)), changed(e.make_condition()) {}
+
+  void push(HostEvent event) {
+    std::lock_guard lock(mutex);
+    events.push_back(std::move(event));
+    changed->notify_all();
+  }
+
+  void read_frames(const Worker& worker) {
+    std::array<unsigned char, 4> head{};
+    while (read_fully(worker.fd, reinterpret_cast<char*>(head.data()), head.size())) {
+      const std::size_t size = (static_cast<std::size_t>(head[0]) << 24) |
+                               (static_cast<std::size_t>(head[1]) << 16) |
+                               (static_cast<std::size_t>(head[2]) << 8) | head[3];
+      if (size > kFrameMax) {
+        LOG_ERROR("agent", "worker {} sent a frame of {} bytes; it is killed", worker.slot, size);
+        ::kill(worker.pid, SIGKILL);
+        return;
+      }
+      HostEvent event;
+      event.slot = worker.slot;
+      event.incarnation = worker.incarnation;
+      event.message.resize(size);
+      if (!read_fully(worker.fd, event.message.data(), size)) return;
+      push(std::move(event));
+    }
+  }
+
+  // Waits for any child: ours, and as PID 1 also orphans.
+  void reap(std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      int status = 0;
+      const pid_t pid = ::waitpid(-1, &status, 0);
+      if (pid < 0) {
+        if (errno == EINTR) continue;
+        // No child at the moment.
+        std::unique_lock lock(mutex);
+        changed->wait_until(lock, executor.now() + 1s,
+                            [&] { return stop.stop_requested() || !workers.empty(); });
+        continue;
+      }
+      std::shared_ptr<Worker> gone;
+      {
+        std::lock_guard lock(mutex);
+        for (auto it = workers.begin(); it != workers.end(); ++it) {
+          if (it->second->pid != pid) continue;
+          gone = it->second;
+          workers.erase(it);
+          ended.push_back(gone);
+          break;
+        }
+      }
+      if (!gone) continue;
+      HostEvent event;
+      event.kind = HostEvent::Kind::kExited;
+      event.slot = gone->slot;
+      event.incarnation = gone->incarnation;
+      event.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      event.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      push(std::move(event));
+    }
+  }
+};
+
+ProcessHost::ProcessHost(Executor& executor, std::string program)
+    : impl_(std::make_unique<Impl>(executor, std::move(program))) {}
+
+ProcessHost::~ProcessHost() {
+  impl_->reaper.request_stop();
+  std::vector<std::shared_ptr<Worker>> all;
+  {
+    std::lock_guard lock(impl_->mutex);
+    for (auto& [slot, worker] : impl_->workers) {
+      ::kill(worker->pid, SIGKILL);
+      all.push_back(worker);
+    }
+    impl_->changed->notify_all();
+  }
+  impl_->reaper.join();
+  for (auto& worker : impl_->ended) all.push_back(worker);
+  for (auto& worker : all) {
+    ::shutdown(worker->fd, SHUT_RDWR);
+    worker->reader = Task();
+    ::close(worker->fd);
+  }
+}
+
+Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    return Error(Code::kUnavailable, std::string("socketpair: ") + std::strerror(errno));
+  }
+  std::vector<std::string> lines;
+  for (char** line = environ; *line != nullptr; ++line) {
+    if (std::strncmp(*line, "RUBATO_AGENT_FD=", 16) != 0) lines.emplace_back(*line);
+  }
+  lines.push_back("RUBATO_AGENT_FD=" + std::to_string(kWorkerFd));
+  lines.push_back("RUBATO_SLOT=" + std::to_string(slot));
+  lines.push_back("RUBATO_INCARNATION=" + std::to_string(incarnation));
+  std::vector<char*> environment;
+  for (std::string& line : lines) environment.push_back(line.data());
+  environment.push_back(nullptr);
+  std::array<char*, 2> arguments{impl_->program.data(), nullptr};
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // dup2 onto itself keeps the descriptor across exec.
+  posix_spawn_file_actions_adddup2(&actions, pair[1], kWorkerFd);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGTERM);
+  sigaddset(&defaults, SIGINT);
+  sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+
+  auto worker = std::make_shared<Worker>();
+  worker->slot = slot;
+  worker->incarnation = incarnation;
+  worker->fd = pair[0];
+  std::vector<std::shared_ptr<Worker>> old;
+  int error = 0;
+  {
+    std::lock_guard lock(impl_->mutex);  // the reaper must know the pid before it can reap it
+    error = ::posix_spawn(&worker->pid, impl_->program.c_str(), &actions, &attributes,
+                          arguments.data(), environment.data());
+    if (error == 0) impl_->workers[slot] = worker;
+    old.swap(impl_->ended);
+    impl_->changed->notify_all();
+  }
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  ::close(pair[1]);
+  for (auto& gone : old) {
+    gone->reader = Task();
+    ::close(gone->fd);
+  }
+  if (error != 0) {
+    ::close(pair[0]);
+    return Error(Code::kNotFound, "starting " + impl_->program + ": " + std::strerror(error));
+  }
+  worker->reader = impl_->executor.spawn(
+      "worker-" + std::to_string(slot),
+      [impl = impl_.get(), worker = worker.get()](std::stop_token) { impl->read_frames(*worker); });
+  if (impl_->reaper.done()) {
+    impl_->reaper =
+        impl_->executor.spawn("reaper", [this](std::stop_token stop) { impl_->reap(stop); });
+  }
+  return ok();
+}
+
+Status ProcessHost::send(std::uint32_t slot, const std::string& command) {
+  std::shared_ptr<Worker> worker;
+  {
+    std::lock_guard lock(impl_->mutex);
+    const auto found = impl_->workers.find(slot);
+    if (found == impl_->workers.end()) return Error(Code::kNotFound, "no worker lives in the slot");
+    worker = found->second;
+  }
+  const std::string frame = framed(command);
+  std::size_t sent = 0;
+  const MonoTime deadline = impl_->executor.now() + std::chrono::milliseconds(kSendLimitMs);
+  while (sent < frame.size()) {
+    const ssize_t n =
+        ::send(worker->fd, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) {
+      sent += static_cast<std::size_t>(n);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN)
+      return Error(Code::kUnavailable, std::string("the worker is gone: ") + std::strerror(errno));
+    if (impl_->executor.now() >= deadline) {
+      ::kill(worker->pid, SIGKILL);
+      return Error(Code::kTimeout, "the worker does not read; it was killed");
+    }
+    pollfd waiting{worker->fd, POLLOUT, 0};
+    ::poll(&waiting, 1, 100);
+  }
+  return ok();
+}
+
+void ProcessHost::kill(std::uint32_t slot) {
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->workers.find(slot);
+  if (found != impl_->workers.end()) ::kill(found->second->pid, SIGKILL);
+}
+
+Result<HostEvent> ProcessHost::next(MonoTime deadline) {
+  std::unique_lock lock(impl_->mutex);
+  if (!impl_->changed->wait_until(lock, deadline, [&] { return !impl_->events.empty(); })) {
+    return Error(Code::kTimeout, "nothing happened");
+  }
+  HostEvent event = std::move(impl_->events.front());
+  impl_->events.pop_front();
+  return event;
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,32 @@
+// ProcessHost: workers as child processes. Each gets one end of a socket pair (fd number in
+// RUBATO_AGENT_FD) on which frames of 4 bytes big-endian length and a protobuf message go both
+// ways. Output of workers goes to our own stdout and stderr unchanged. As PID 1 it also reaps
+// orphans.
+#pragma once
+
+#include "common/executor.h"
+#include "worker/agent/worker_host.h"
+
+#include <memory>
+#include <string>
+
+namespace rubato::worker {
+
+constexpr std::size_t kFrameMax = 16u << 20;
+constexpr int kSendLimitMs = 2000;
+
+class ProcessHost : public WorkerHost {
+ public:
+  ProcessHost(Executor& executor, std::string program);
+  ~ProcessHost() override;  // kills what still runs
+  Status spawn(std::uint32_t slot, std::uint64_t incarnation) override;
+  Status send(std::uint32_t slot, const std::string& command) override;
+  void kill(std::uint32_t slot) override;
+  Result<HostEvent> next(MonoTime deadline) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rubato::worker
