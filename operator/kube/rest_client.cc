@@ -229,4 +229,10 @@ Status RestClient::remove(const ResourceType& type, const Key& key, const Delete
   return ok();
 }
 
+Result<std::unique_ptr<RestClient>> connect(const KubeconfigOptions& where, Executor& executor,
+                                            Metrics& metrics, const RestOptions& options) {
+  TRY(const RestConfig config, default_config(where));
+  return RestClient::make(config, executor, metrics, options);
+}
+
 }  // namespace rubato::kube

@@ -80,4 +80,8 @@ class RestClient : public Client {
   std::set<std::string> warnings_;  // said once each
 };
 
+// A client for what default_config() finds.
+Result<std::unique_ptr<RestClient>> connect(const KubeconfigOptions& where, Executor& executor,
+                                            Metrics& metrics, const RestOptions& options = {});
+
 }  // namespace rubato::kube
