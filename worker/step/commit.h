@@ -1,0 +1,28 @@
+// The commit: folding the members' votes into the one decision that all of them reach. Pure.
+#pragma once
+
+#include "common/result.h"
+#include "worker/protocol/wire.pb.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rubato::worker {
+
+struct CommitTerms {
+  std::uint64_t generation = 0;
+  std::uint64_t seq = 0;
+  std::uint64_t step = 0;
+  std::uint32_t micro_batches = 0;
+  std::uint32_t validation_batches = 0;  // how many this round owes; 0: none due
+};
+
+// kInternal: votes of different rounds or generations. kInvalid, reason "LedgerMismatch": the
+// micro-batches do not add up to the job's count, which is a broken invariant of somebody's.
+Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
+                                      const std::vector<wire::CommitVote>& votes);
+
+const char* name_of(wire::Outcome outcome);  // "apply", "redo", "non-finite"
+
+}  // namespace rubato::worker

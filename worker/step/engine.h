@@ -1,0 +1,160 @@
+// Private to worker/step: the inside of StepEngine. Split over engine_control.cc (commands, fences,
+// standings), engine_form.cc (generations), engine_round.cc (the transaction), engine_publish.cc
+// (what others see of a decision) and engine_follow.cc (joining).
+//
+// `mutex` guards what stands under "shared"; the rest belongs to the step thread. The step thread
+// is in one of three modes, which decide what an Abort waits for:
+//   kIdle        waits for orders
+//   kWorking     computes or communicates: anything it has not accumulated may be dropped
+//   kCommitting  changes replicated state: must finish, so that the standing is true
+#pragma once
+
+#include "worker/protocol/wire.pb.h"
+#include "worker/step/checkpoint_writer.h"
+#include "worker/step/commit.h"
+#include "worker/step/round_share.h"
+#include "worker/step/state_server.h"
+#include "worker/step/step_engine.h"
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace rubato::worker {
+
+MonoTime mono_now();
+WorkerName to_name(const wire::WorkerId& id);
+Membership to_membership(const wire::Form& form, const WorkerName& self);
+
+enum class Mode { kIdle, kWorking, kCommitting };
+
+// A planned generation: its Form, and its communicator once the links are up. A leaver has none.
+struct Prepared {
+  Membership membership;
+  bool is_member = false;
+  std::shared_ptr<Communicator> communicator;
+  bool is_ready = false;
+};
+
+struct StepEngine::Impl {
+  explicit Impl(EngineParts given);
+  ~Impl();
+
+  // ---- Control thread (engine_control.cc) ----
+  void command(const wire::WorkerCommand& command);
+  void abort(std::uint64_t below);
+  void plan(const wire::Form& form);
+  void request(const wire::Request& request);
+  void leave(const std::string& reason);
+  void beat();
+  bool wait_settled(std::unique_lock<std::mutex>& lock);
+
+  // ---- Any thread ----
+  void emit(wire::WorkerEvent event);  // adds the standing
+  void fail(const std::string& reason, const std::string& message, bool permanent);
+  wire::WorkerStanding standing_now() const;  // with the mutex held
+
+  // ---- Step thread: orders (engine_form.cc) ----
+  void run();
+  void obey(const wire::WorkerCommand& order);
+  void configure(const wire::Configure& order);
+  void form(const wire::Form& order);
+  Status start(const wire::Form& order);
+  Status level(const wire::Form& order);
+  void enter(const Membership& membership, std::shared_ptr<Communicator> communicator,
+             std::vector<wire::MicroRange> mine);
+  bool is_fresh(std::uint64_t generation);
+  std::shared_ptr<Communicator> take_prepared(std::uint64_t generation, Membership& membership,
+                                              bool& is_member);
+  void forming_loop();
+
+  // ---- Step thread: rounds (engine_round.cc) ----
+  void train();
+  Status round();
+  Status compute_share();
+  Status validate_share();
+  bool validation_due() const;
+  Result<wire::CommitRecord> reduce_and_vote();
+  Status decide(const wire::CommitRecord& record);  // changes the state
+  Status note_non_finite(const wire::CommitRecord& record);
+  bool is_interrupted() const;
+  bool begin_commit();  // false: the standing was given away already
+  void end_commit();
+  void set_phase_name(const char* name);
+  void reach(const char* point);
+
+  // ---- Step thread: what follows a decision (engine_publish.cc) ----
+  void publish(const wire::CommitRecord& record, double seconds);
+  void print_step(const StepRecord& record, double seconds);
+  void print_history();
+  void export_history();
+  void push_to_followers(const wire::CommitRecord& record);
+  void serve_snapshots();
+  bool checkpoint(bool is_last);
+  bool checkpoint_due(const wire::CommitRecord& record) const;
+  void finish();
+  void stop();
+  void switch_generation(std::uint64_t generation);
+  void wait_for_writer();
+
+  // ---- Step thread: joining (engine_follow.cc) ----
+  void follow(const wire::Follow& order);
+  Status follow_link(Link& link, const wire::Follow& order);
+  Status take_snapshot(Link& link, const wire::SnapshotHead& head);
+  Status take_round(Link& link, const wire::RoundHead& head);
+  bool begin_if_switched(const wire::CommitRecord& record);
+
+  EngineParts parts;
+
+  // ---- Shared ----
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  wire::WorkerStanding standing;  // the master copy of everything it names
+  Mode mode = Mode::kIdle;
+  bool frozen = false;  // a standing was given for an Abort while working: commit nothing
+  bool retired = false;
+  bool wants_checkpoint = false;
+  bool wants_stop = false;
+  std::deque<wire::WorkerCommand> orders;
+  std::deque<wire::Form> planned;        // for the forming thread
+  std::uint64_t forming_generation = 0;  // the forming thread is at it; 0: none
+  std::optional<Prepared> prepared;
+  std::shared_ptr<Communicator> communicator;  // of the generation in use
+  std::unique_ptr<CommunicatorFactory> factory;
+  std::unique_ptr<Cancellation> follow_cancel;
+  std::uint64_t follow_generation = 0;
+  Link* follow_connection = nullptr;
+
+  // ---- Step thread ----
+  JobPlan job;
+  std::unique_ptr<SampleLedger> ledger;
+  std::unique_ptr<Replica> replica;
+  Membership membership;
+  std::vector<wire::MicroRange> mine;  // this round's micro-batches
+  RoundShare share;
+  std::optional<std::uint64_t> judged_seq;  // the round whose mean gradient the replica holds
+  std::vector<StepRecord> history;
+  std::uint32_t redo_attempts = 0;
+  std::optional<wire::CommitRecord> last_non_finite;
+  std::uint32_t non_finite_count = 0;
+  std::int64_t validation_q = 0;
+  std::uint32_t validation_done = 0;
+  std::deque<double> step_seconds;  // of the last rounds, for the median
+  MonoTime last_commit{};
+  bool first_after_change = false;
+  std::optional<std::uint64_t> last_checkpoint;  // step, by this process
+  bool caught_up = false;
+  MonoTime follow_begun{};
+  std::uint64_t follow_bytes = 0;
+
+  std::unique_ptr<CheckpointWriter> writer;
+  std::unique_ptr<StateServer> server;
+  std::thread forming;
+};
+
+}  // namespace rubato::worker

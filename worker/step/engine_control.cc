@@ -1,0 +1,222 @@
+// The control thread's side: commands, fences, standings.
+#include "common/log.h"
+#include "worker/step/engine.h"
+
+#include <utility>
+
+namespace rubato::worker {
+
+MonoTime mono_now() { return SystemClock().now(); }
+
+WorkerName to_name(const wire::WorkerId& id) { return {id.pod_uid(), id.slot(), id.incarnation()}; }
+
+Membership to_membership(const wire::Form& form, const WorkerName& self) {
+  Membership membership;
+  membership.generation = form.generation();
+  membership.rank = static_cast<std::uint32_t>(form.members_size());  // not a member
+  for (const wire::Member& member : form.members()) {
+    Peer peer{to_name(member.id()), member.address().host(),
+              static_cast<std::uint16_t>(member.address().port())};
+    if (peer.name == self) membership.rank = membership.size();
+    membership.members.push_back(std::move(peer));
+  }
+  return membership;
+}
+
+StepEngine::StepEngine(EngineParts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {}
+StepEngine::~StepEngine() = default;
+void StepEngine::command(const wire::WorkerCommand& command) { impl_->command(command); }
+void StepEngine::beat() { impl_->beat(); }
+void StepEngine::run() { impl_->run(); }
+void StepEngine::leave(const std::string& reason) { impl_->leave(reason); }
+
+StepEngine::Impl::Impl(EngineParts given) : parts(std::move(given)) {
+  wire::WorkerId& id = *standing.mutable_id();
+  id.set_pod_uid(parts.self.pod_uid);
+  id.set_slot(parts.self.slot);
+  id.set_incarnation(parts.self.incarnation);
+  standing.mutable_listen()->set_host(parts.host);
+  standing.mutable_listen()->set_port(parts.hub.port());
+  standing.set_phase(wire::WORKER_STARTING);
+  standing.set_cpu(parts.cpu);
+  writer = std::make_unique<CheckpointWriter>(
+      [this](std::uint64_t step, const Result<std::string>& path, double seconds) {
+        if (!path.ok()) {
+          fail("CheckpointFailed", path.error().to_string(), false);
+          return;
+        }
+        wire::WorkerEvent event;
+        event.mutable_checkpoint_written()->set_step(step);
+        event.mutable_checkpoint_written()->set_path(path.value());
+        event.mutable_checkpoint_written()->set_seconds(seconds);
+        {
+          const std::lock_guard lock(mutex);
+          standing.set_has_checkpoint(true);
+          standing.set_checkpoint_step(step);
+        }
+        emit(std::move(event));
+      });
+  server = std::make_unique<StateServer>([this] {
+    const std::lock_guard lock(mutex);  // so that the step thread cannot just miss it
+    changed.notify_all();
+  });
+  parts.hub.serve("state", [this](std::unique_ptr<Link> link, const WorkerName& from,
+                                  std::uint64_t generation) {
+    server->accept(std::move(link), from, generation);
+  });
+  forming = std::thread([this] { forming_loop(); });
+}
+
+StepEngine::Impl::~Impl() {
+  leave("engine ends");
+  forming.join();
+  parts.hub.serve("state", [](std::unique_ptr<Link>, const WorkerName&, std::uint64_t) {});
+  server.reset();
+  writer.reset();
+}
+
+// ---- Standings
+// -----------------------------------------------------------------------------------
+
+wire::WorkerStanding StepEngine::Impl::standing_now() const {
+  wire::WorkerStanding now = standing;
+  const bool is_cut = standing.generation() < standing.fenced_below();
+  if (is_cut && (now.phase() == wire::WORKER_TRAINING || now.phase() == wire::WORKER_PARKED)) {
+    now.set_phase(wire::WORKER_ABORTED);
+  }
+  const bool is_ready = prepared && prepared->is_ready;
+  now.set_prepared_generation(is_ready ? prepared->membership.generation : 0);
+  return now;
+}
+
+void StepEngine::Impl::emit(wire::WorkerEvent event) {
+  const std::lock_guard lock(mutex);  // held while it is handed on, so that standings stay in order
+  *event.mutable_standing() = standing_now();
+  parts.emit(event);
+}
+
+void StepEngine::Impl::beat() { emit({}); }
+
+void StepEngine::Impl::fail(const std::string& reason, const std::string& message, bool permanent) {
+  LOG_ERROR("step", "{}: {}", reason, message);
+  wire::WorkerEvent event;
+  event.mutable_failure()->set_reason(reason);
+  event.mutable_failure()->set_message(message);
+  event.mutable_failure()->set_permanent(permanent);
+  emit(std::move(event));
+}
+
+// ---- Commands
+// ------------------------------------------------------------------------------------
+
+void StepEngine::Impl::command(const wire::WorkerCommand& command) {
+  switch (command.body_case()) {
+    case wire::WorkerCommand::kAbort:
+      abort(command.abort().below());
+      return;
+    case wire::WorkerCommand::kRequest:
+      request(command.request());
+      return;
+    case wire::WorkerCommand::kRetire:
+      leave(command.retire().reason());
+      return;
+    case wire::WorkerCommand::kForm:
+      if (command.form().mode() == wire::FORM_PLANNED) {
+        plan(command.form());
+        return;
+      }
+      break;
+    case wire::WorkerCommand::kConfigure:
+    case wire::WorkerCommand::kFollow:
+      break;
+    case wire::WorkerCommand::BODY_NOT_SET:
+      LOG_WARNING("step", "a command that this version does not know");
+      return;
+  }
+  const std::lock_guard lock(mutex);
+  orders.push_back(command);
+  changed.notify_all();
+}
+
+void StepEngine::Impl::abort(std::uint64_t below) {
+  {
+    const std::lock_guard lock(mutex);
+    if (below > standing.fenced_below()) standing.set_fenced_below(below);
+    if (communicator && communicator->generation() < below) communicator->abort();
+    if (prepared && prepared->membership.generation < below) prepared.reset();
+    if (follow_generation < below) {
+      if (follow_cancel) follow_cancel->cancel();
+      if (follow_connection != nullptr) follow_connection->cut();
+    }
+    std::erase_if(planned, [&](const wire::Form& form) { return form.generation() < below; });
+    std::erase_if(orders, [&](const wire::WorkerCommand& order) {
+      return (order.has_form() && order.form().generation() < below) ||
+             (order.has_follow() && order.follow().generation() < below);
+    });
+    if (factory) factory->fence(below);
+    changed.notify_all();
+  }
+  parts.hub.fence(below);
+  server->fence(below);
+  std::unique_lock lock(mutex);
+  if (!wait_settled(lock)) {
+    LOG_WARNING("step", "an update outlasts the abort below {}: no answer until it is done", below);
+    return;
+  }
+  wire::WorkerEvent answer;
+  *answer.mutable_standing() = standing_now();
+  parts.emit(answer);
+}
+
+// True once what a standing says can no longer change: the step thread waits for orders, works in a
+// generation that is not fenced, or will drop what it has in hand.
+bool StepEngine::Impl::wait_settled(std::unique_lock<std::mutex>& lock) {
+  const auto is_settled = [&] {
+    const bool lives = standing.generation() >= standing.fenced_below() &&
+                       standing.phase() == wire::WORKER_TRAINING;
+    return mode == Mode::kIdle || lives;
+  };
+  if (changed.wait_until(lock, mono_now() + kSettleLimit, is_settled)) return true;
+  frozen = true;  // from here on the step thread accumulates and commits nothing
+  return changed.wait_until(lock, mono_now() + kCommitLimit,
+                            [&] { return is_settled() || mode != Mode::kCommitting; });
+}
+
+void StepEngine::Impl::plan(const wire::Form& form) {
+  const std::lock_guard lock(mutex);
+  if (form.generation() < standing.fenced_below() || form.generation() <= standing.generation()) {
+    LOG_INFO("step", "refused planned generation {}", form.generation());
+    return;
+  }
+  planned.push_back(form);
+  changed.notify_all();
+}
+
+void StepEngine::Impl::request(const wire::Request& request) {
+  const std::lock_guard lock(mutex);
+  wants_checkpoint = wants_checkpoint || request.checkpoint();
+  wants_stop = wants_stop || request.stop();
+  LOG_INFO("step", "asked to {}{}: {}", request.checkpoint() ? "checkpoint " : "",
+           request.stop() ? "stop" : "go on", request.reason());
+  // While a generation trains, the next vote carries it; otherwise the step thread sees to it.
+  if (request.stop() && follow_cancel) {
+    follow_cancel->cancel();
+    if (follow_connection != nullptr) follow_connection->cut();
+  }
+  changed.notify_all();
+}
+
+void StepEngine::Impl::leave(const std::string& reason) {
+  const std::lock_guard lock(mutex);
+  if (retired) return;
+  LOG_INFO("step", "retires: {}", reason);
+  retired = true;
+  if (communicator) communicator->abort();
+  if (follow_cancel) follow_cancel->cancel();
+  if (follow_connection != nullptr) follow_connection->cut();
+  if (factory) factory->fence(~std::uint64_t{0});
+  parts.hub.fence(~std::uint64_t{0});
+  changed.notify_all();
+}
+
+}  // namespace rubato::worker

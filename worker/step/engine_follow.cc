@@ -1,0 +1,235 @@
+// The follower's side of a planned join: a snapshot, then every decided round.
+#include "common/log.h"
+#include "worker/backend/digest.h"
+#include "worker/step/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rubato::worker {
+
+namespace {
+constexpr auto kDonorSilence = 60s;  // alive frames come twice a second
+
+// Reads into a buffer of the device, in the pieces the digest was made of.
+Status read_section(Link& link, Device& device, Stream& stream, Buffer to, Digest& digest) {
+  std::vector<std::byte> staging(kStatePieceBytes);
+  auto* host = static_cast<std::byte*>(device.host_view(to));
+  const auto element = static_cast<std::int64_t>(size_of(to.type()));
+  for (std::size_t first = 0; first < to.bytes(); first += kStatePieceBytes) {
+    const std::size_t bytes = std::min(kStatePieceBytes, to.bytes() - first);
+    std::byte* at = host != nullptr ? host + first : staging.data();
+    TRY_OK(link.read_all(at, bytes, mono_now() + kDonorSilence));
+    digest.add(at, bytes);
+    if (host != nullptr) continue;
+    const Buffer piece = to.slice(static_cast<std::int64_t>(first) / element,
+                                  static_cast<std::int64_t>(bytes) / element);
+    device.copy_to_device(stream, piece, staging.data());
+    TRY_OK(stream.synchronize());
+  }
+  return ok();
+}
+
+Result<wire::StateFrame> read_frame(Link& link) {
+  TRY(const std::string body, link.receive_frame(mono_now() + kDonorSilence));
+  wire::StateFrame frame;
+  if (!frame.ParseFromString(body)) return Error(Code::kInternal, "a frame cannot be read");
+  return frame;
+}
+}  // namespace
+
+void StepEngine::Impl::follow(const wire::Follow& order) {
+  {
+    const std::lock_guard lock(mutex);
+    if (order.generation() < standing.fenced_below()) return;
+    frozen = false;
+    standing.set_phase(wire::WORKER_FOLLOWING);
+    standing.set_has_state(false);
+    standing.set_reduced(false);
+    standing.clear_held();
+    standing.clear_last();
+    follow_cancel = std::make_unique<Cancellation>();
+    follow_generation = order.generation();
+    communicator.reset();
+  }
+  caught_up = false;
+  follow_begun = mono_now();
+  follow_bytes = 0;
+  set_phase_name("pull");
+  emit({});
+  const Peer donor{to_name(order.donor()), order.donor_address().host(),
+                   static_cast<std::uint16_t>(order.donor_address().port())};
+  auto link =
+      parts.hub.dial(donor, order.generation(), "state", mono_now() + kFormLimit, *follow_cancel);
+  Status done = ok();
+  if (link.ok()) {
+    {
+      const std::lock_guard lock(mutex);
+      follow_connection = link.value().get();
+      if (follow_cancel->is_cancelled()) follow_connection->cut();
+    }
+    done = follow_link(*link.value(), order);
+  } else {
+    done = link.error();
+  }
+  bool has_state = false;
+  bool is_expected = false;
+  {
+    const std::lock_guard lock(mutex);
+    is_expected = follow_cancel->is_cancelled();
+    follow_connection = nullptr;
+    follow_cancel.reset();
+    has_state = standing.has_state();
+  }
+  if (done.ok()) return train();  // switched: a member now
+  // Cut off. What was pulled in full stays true, and may do as it is for a recovery.
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_phase(has_state ? wire::WORKER_ABORTED : wire::WORKER_READY);
+  }
+  set_phase_name("cut off");
+  if (is_expected) return;
+  wire::WorkerEvent event;
+  wire::Suspect& suspect = *event.mutable_suspect();
+  suspect.set_generation(order.generation());
+  *suspect.mutable_peer() = order.donor();
+  suspect.set_why(done.error().what());
+  LOG_WARNING("state", "donor {}: {}", to_string(donor.name), done.error().to_string());
+  emit(std::move(event));
+}
+
+// Returns ok once a switch has made this worker a member.
+Status StepEngine::Impl::follow_link(Link& link, const wire::Follow& order) {
+  std::uint64_t donor_seq = 0;
+  for (;;) {
+    TRY(const wire::StateFrame frame, read_frame(link));
+    if (frame.has_snapshot()) {
+      TRY_OK(take_snapshot(link, frame.snapshot()));
+      donor_seq = frame.snapshot().donor_seq();
+    } else if (frame.has_round()) {
+      TRY_OK(take_round(link, frame.round()));
+      donor_seq = frame.round().donor_seq();
+      if (begin_if_switched(frame.round().record())) return ok();
+    } else if (frame.body_case() == wire::StateFrame::kAlive) {
+      donor_seq = frame.alive();
+    }
+    std::uint64_t seq = 0;
+    bool has_state = false;
+    {
+      const std::lock_guard lock(mutex);
+      seq = standing.seq();
+      has_state = standing.has_state();
+    }
+    if (caught_up || !has_state || donor_seq > seq + 1) continue;
+    caught_up = true;
+    wire::WorkerEvent event;
+    wire::CaughtUp& news = *event.mutable_caught_up();
+    news.set_generation(order.generation());
+    news.set_seq(seq);
+    news.set_seconds(std::chrono::duration<double>(mono_now() - follow_begun).count());
+    news.set_bytes(follow_bytes);
+    LOG_INFO("state", "caught up at round {}: {} bytes in {:.3f} s", seq, follow_bytes,
+             news.seconds());
+    emit(std::move(event));
+  }
+}
+
+Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& head) {
+  parts.faults.reach("pull", head.step());
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_has_state(false);
+  }
+  const std::vector<Buffer> sections = replica->sections();
+  if (static_cast<int>(sections.size()) != head.section_bytes_size()) {
+    return Error(Code::kInternal, "the donor's state has other sections");
+  }
+  Digest digest;
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    if (sections[i].bytes() != head.section_bytes(static_cast<int>(i))) {
+      return Error(Code::kInternal, "the donor's state has other sizes");
+    }
+    TRY_OK(read_section(link, replica->device(), replica->stream(), sections[i], digest));
+    follow_bytes += sections[i].bytes();
+  }
+  std::vector<StepRecord> records(head.records());
+  const auto bytes = std::as_writable_bytes(std::span(records));
+  for (std::size_t first = 0; first < bytes.size(); first += kStatePieceBytes) {
+    const auto piece = bytes.subspan(first, std::min(kStatePieceBytes, bytes.size() - first));
+    TRY_OK(link.read_all(piece.data(), piece.size(), mono_now() + kDonorSilence));
+    digest.add(piece.data(), piece.size());
+  }
+  TRY(const wire::StateFrame tail, read_frame(link));
+  if (!tail.has_tail() || tail.tail().digest() != digest.value()) {
+    return Error(Code::kInternal, "the state that came is not the state that was sent");
+  }
+  const std::size_t known = history.size();
+  history = std::move(records);
+  replica->set_step(head.step());
+  redo_attempts = head.redo_attempts();
+  last_non_finite.reset();
+  if (head.has_last_non_finite()) last_non_finite = head.last_non_finite();
+  non_finite_count = head.non_finite_count();
+  share.reset(head.seq());
+  judged_seq.reset();
+  replica->clear();
+  server->set_seq(head.seq());
+  if (known == 0) print_history();
+  const std::lock_guard lock(mutex);
+  standing.set_has_state(true);
+  standing.set_seq(head.seq());
+  standing.set_step(head.step());
+  standing.set_tokens(head.step() * replica->tokens_per_step());
+  if (head.has_last()) *standing.mutable_last() = head.last();
+  if (!history.empty()) standing.set_loss(history.back().loss());
+  return ok();
+}
+
+Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!standing.has_state() || head.record().seq() != standing.seq()) {
+      return Error(Code::kInternal, "the donor skipped a round");
+    }
+  }
+  judged_seq.reset();
+  const Buffer reduced = replica->reduced();
+  if (head.reduced_bytes() != 0) {
+    if (head.reduced_bytes() != reduced.bytes()) {
+      return Error(Code::kInternal, "the donor's gradient has another size");
+    }
+    Digest ignored;
+    TRY_OK(read_section(link, replica->device(), replica->stream(), reduced, ignored));
+    follow_bytes += reduced.bytes();
+  }
+  if (!begin_commit()) return Error(Code::kCancelled, "aborted");
+  const Status done = decide(head.record());
+  end_commit();
+  TRY_OK(done);
+  if (head.record().outcome() == wire::OUTCOME_APPLY) print_step(history.back(), 0);
+  return ok();
+}
+
+// True when the round made a generation begin that this worker belongs to.
+bool StepEngine::Impl::begin_if_switched(const wire::CommitRecord& record) {
+  if (record.switch_generation() == 0) return false;
+  {
+    const std::lock_guard lock(mutex);
+    const auto is_it = [&](const wire::Form& form) {
+      return form.generation() == record.switch_generation();
+    };
+    const bool is_known =
+        (prepared && prepared->membership.generation == record.switch_generation()) ||
+        std::ranges::any_of(planned, is_it) || forming_generation == record.switch_generation();
+    if (!is_known) return false;  // a generation of others: go on following
+  }
+  Membership next;
+  bool is_member = false;
+  auto links = take_prepared(record.switch_generation(), next, is_member);
+  if (!links) return false;
+  const auto ranges = wire::even_share(next.rank, next.size(), replica->micro_batches());
+  enter(next, std::move(links), {ranges});
+  return true;
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,301 @@
+// The step thread's orders: how a generation begins.
+#include "common/log.h"
+#include "worker/step/engine.h"
+
+#include <utility>
+
+namespace rubato::worker {
+
+namespace {
+std::vector<wire::MicroRange> ranges_of(const wire::Share& share) {
+  std::vector<wire::MicroRange> ranges;
+  for (const wire::Range& range : share.ranges()) ranges.push_back({range.begin(), range.end()});
+  return ranges;
+}
+}  // namespace
+
+void StepEngine::Impl::run() {
+  emit({});
+  for (;;) {
+    std::optional<wire::WorkerCommand> order;
+    bool stops = false;
+    {
+      std::unique_lock lock(mutex);
+      const bool was_busy = mode != Mode::kIdle;
+      mode = Mode::kIdle;
+      changed.notify_all();
+      if (was_busy && !retired) {  // news for whoever waits for this worker to settle
+        wire::WorkerEvent event;
+        *event.mutable_standing() = standing_now();
+        parts.emit(event);
+      }
+      const auto may_stop = [&] {
+        return wants_stop && standing.phase() != wire::WORKER_STARTING &&
+               standing.phase() != wire::WORKER_STOPPED &&
+               standing.phase() != wire::WORKER_FINISHED &&
+               standing_now().phase() != wire::WORKER_ABORTED &&
+               standing.phase() != wire::WORKER_TRAINING;
+      };
+      changed.wait(lock, [&] {
+        return retired || !orders.empty() || may_stop() ||
+               (standing.has_state() && server->wants_snapshot());
+      });
+      if (retired) break;
+      mode = Mode::kWorking;
+      if (!orders.empty()) {
+        order = std::move(orders.front());
+        orders.pop_front();
+      } else {
+        stops = may_stop();
+      }
+    }
+    if (order) {
+      obey(*order);
+    } else if (stops) {
+      stop();
+    } else {
+      serve_snapshots();
+      std::unique_lock lock(mutex);  // all copies in use: not again at once
+      if (server->wants_snapshot()) changed.wait_for(lock, 50ms);
+    }
+  }
+  const std::shared_ptr<Communicator> last = [&] {
+    const std::lock_guard lock(mutex);
+    return std::exchange(communicator, nullptr);
+  }();
+  writer->wait_idle(mono_now() + kLastCheckpointWait);
+}
+
+void StepEngine::Impl::obey(const wire::WorkerCommand& order) {
+  if (order.has_configure()) return configure(order.configure());
+  if (!replica) {
+    LOG_WARNING("step", "an order before Configure is ignored");
+    return;
+  }
+  if (order.has_follow()) return follow(order.follow());
+  if (order.has_form()) return form(order.form());
+}
+
+void StepEngine::Impl::configure(const wire::Configure& order) {
+  if (replica) return emit({});  // a new leader asks again: the standing says it all
+  set_phase_name("configure");
+  auto made = parts.configure(order.training(), order.fingerprint());
+  if (!made.ok()) {
+    const std::string& reason = made.error().reason();
+    return fail(reason.empty() ? "BadTraining" : reason, made.error().to_string(), true);
+  }
+  ConfiguredJob configured = std::move(made).value();
+  if (configured.replica->micro_batches() != order.micro_batches()) {
+    return fail("BadTraining", "the coordinator counts other micro-batches than batch says", true);
+  }
+  auto fingerprint = configured.replica->fingerprint();
+  if (!fingerprint.ok()) return fail("BadTraining", fingerprint.error().to_string(), true);
+  job = configured.plan;
+  ledger = std::move(configured.ledger);
+  replica = std::move(configured.replica);
+  const auto newest = replica->newest_checkpoint();
+  auto made_factory = parts.make_factory(replica->device());
+  {
+    const std::lock_guard lock(mutex);
+    made_factory->fence(standing.fenced_below());
+    factory = std::move(made_factory);
+    standing.set_phase(wire::WORKER_READY);
+    standing.set_fingerprint(fingerprint.value());
+    standing.set_has_checkpoint(newest.ok());
+    standing.set_checkpoint_step(newest.value_or(0));
+  }
+  LOG_INFO("step", "configured {}: {} micro-batches a step, {}", order.job(),
+           replica->micro_batches(), fingerprint.value());
+  emit({});
+}
+
+// Below the fence, or not above the generation we are in: refused.
+bool StepEngine::Impl::is_fresh(std::uint64_t generation) {
+  const std::lock_guard lock(mutex);
+  if (generation >= standing.fenced_below() && generation > standing.generation()) return true;
+  LOG_INFO("step", "refused generation {}: in {}, fenced below {}", generation,
+           standing.generation(), standing.fenced_below());
+  return false;
+}
+
+void StepEngine::Impl::form(const wire::Form& order) {
+  Membership next = to_membership(order, parts.self);
+  if (!is_fresh(order.generation())) return;
+  if (next.rank >= next.size() || next.size() > replica->micro_batches()) {
+    return fail("BadForm", "not a member, or more members than micro-batches", false);
+  }
+  {
+    const std::lock_guard lock(mutex);
+    frozen = false;
+    standing.set_generation(order.generation());
+    standing.set_phase(wire::WORKER_TRAINING);
+  }
+  set_phase_name("form");
+  parts.faults.reach("form", replica->step());
+  const Status state = order.mode() == wire::FORM_START ? start(order) : level(order);
+  if (!state.ok()) {
+    {
+      const std::lock_guard lock(mutex);
+      standing.set_phase(wire::WORKER_READY);
+      standing.set_has_state(false);
+    }
+    const bool permanent = state.error().code() == Code::kInvalid;
+    return fail(order.mode() == wire::FORM_START ? "StartFailed" : "CannotLevel",
+                state.error().to_string(), permanent);
+  }
+  membership = next;
+  if (order.parked()) {
+    {
+      const std::lock_guard lock(mutex);
+      standing.set_phase(wire::WORKER_PARKED);
+    }
+    set_phase_name("parked");
+    return emit({});
+  }
+  emit({});
+  auto made = factory->create(next, mono_now() + kFormLimit);
+  if (!made.ok()) {
+    if (made.error().code() == Code::kExpired || made.error().code() == Code::kCancelled) return;
+    return fail("FormFailed", made.error().to_string(), false);
+  }
+  std::vector<wire::MicroRange> ranges{
+      wire::even_share(next.rank, next.size(), replica->micro_batches())};
+  if (order.shares_size() > static_cast<int>(next.rank)) {
+    ranges = ranges_of(order.shares(static_cast<int>(next.rank)));
+  }
+  enter(next, std::shared_ptr<Communicator>(std::move(made).value()), std::move(ranges));
+  train();
+}
+
+// From the seed or from a checkpoint.
+Status StepEngine::Impl::start(const wire::Form& order) {
+  history.clear();
+  if (order.from_checkpoint()) {
+    TRY(history, replica->load_checkpoint(order.checkpoint_step()));
+  } else {
+    TRY_OK(replica->init_from_seed());
+  }
+  redo_attempts = 0;
+  last_non_finite.reset();
+  non_finite_count = 0;
+  share.reset(replica->step());
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_has_state(true);
+    standing.set_seq(replica->step());
+    standing.set_step(replica->step());
+    standing.set_tokens(replica->step() * replica->tokens_per_step());
+    standing.clear_held();
+    standing.clear_last();
+    standing.set_reduced(false);
+  }
+  server->set_seq(replica->step());
+  replica->clear();
+  print_history();
+  return ok();
+}
+
+// To base_seq: where we stand, or one decision further.
+Status StepEngine::Impl::level(const wire::Form& order) {
+  std::uint64_t seq = 0;
+  bool has_state = false;
+  bool is_reduced = false;
+  {
+    const std::lock_guard lock(mutex);
+    seq = standing.seq();
+    has_state = standing.has_state();
+    is_reduced = standing.reduced();
+  }
+  if (!has_state) return Error(Code::kExpired, "no state to level");
+  if (seq == order.base_seq()) return ok();
+  if (seq + 1 != order.base_seq() || !is_reduced || order.decision().seq() != seq) {
+    return Error(Code::kExpired, fmt::format("at round {}, asked for {}", seq, order.base_seq()));
+  }
+  if (!begin_commit()) return Error(Code::kExpired, "aborted again");
+  const Status done = decide(order.decision());
+  end_commit();
+  TRY_OK(done);
+  push_to_followers(order.decision());
+  if (order.decision().outcome() == wire::OUTCOME_APPLY) print_step(history.back(), 0);
+  return ok();
+}
+
+void StepEngine::Impl::enter(const Membership& next, std::shared_ptr<Communicator> links,
+                             std::vector<wire::MicroRange> ranges) {
+  std::shared_ptr<Communicator> old;
+  {
+    const std::lock_guard lock(mutex);
+    old = std::exchange(communicator, links);
+    if (next.generation < standing.fenced_below() || retired) links->abort();
+    standing.set_generation(next.generation);
+    standing.set_phase(wire::WORKER_TRAINING);
+    if (prepared && prepared->membership.generation <= next.generation) prepared.reset();
+  }
+  membership = next;
+  mine = std::move(ranges);
+  first_after_change = true;
+  validation_done = 0;
+  validation_q = 0;
+  if (next.rank == 0) export_history();
+  LOG_INFO("step", "generation {}: rank {} of {}, at step {}", next.generation, next.rank,
+           next.size(), replica->step());
+  emit({});
+}
+
+// ---- Planned generations: formed beside the one in use
+// -------------------------------------------
+
+void StepEngine::Impl::forming_loop() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return retired || (!planned.empty() && factory); });
+    if (retired) return;
+    const wire::Form order = planned.front();
+    planned.pop_front();
+    forming_generation = order.generation();
+    Prepared next;
+    next.membership = to_membership(order, parts.self);
+    next.is_member = next.membership.rank < next.membership.size();
+    if (next.is_member) {
+      lock.unlock();
+      auto made = factory->create(next.membership, mono_now() + kFormLimit);
+      if (!made.ok() && made.error().code() != Code::kExpired) {
+        fail("FormFailed", made.error().to_string(), false);
+      }
+      lock.lock();
+      if (!made.ok()) {
+        forming_generation = 0;
+        continue;
+      }
+      next.communicator = std::move(made).value();
+    }
+    forming_generation = 0;
+    if (order.generation() < standing.fenced_below()) continue;
+    next.is_ready = true;
+    prepared = std::move(next);
+    changed.notify_all();
+    lock.unlock();
+    wire::WorkerEvent event;
+    event.mutable_prepared()->set_generation(order.generation());
+    emit(std::move(event));
+    lock.lock();
+  }
+}
+
+// Waits, a bounded time, for what the forming thread makes; null for a leaver or when it failed.
+std::shared_ptr<Communicator> StepEngine::Impl::take_prepared(std::uint64_t generation,
+                                                              Membership& next, bool& is_member) {
+  std::unique_lock lock(mutex);
+  const auto is_there = [&] { return prepared && prepared->membership.generation == generation; };
+  changed.wait_until(lock, mono_now() + kFormLimit,
+                     [&] { return retired || standing.fenced_below() > generation || is_there(); });
+  is_member = false;
+  if (!is_there()) return nullptr;
+  next = prepared->membership;
+  is_member = prepared->is_member;
+  auto links = prepared->communicator;
+  prepared.reset();
+  return links;
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,259 @@
+// What follows a decision: lines, records, followers, checkpoints, and the ends.
+#include "common/log.h"
+#include "worker/step/engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace rubato::worker {
+
+namespace {
+constexpr std::size_t kMedianOf = 15;
+
+double median(const std::deque<double>& values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+}
+}  // namespace
+
+void StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds) {
+  const MonoTime now = mono_now();
+  push_to_followers(record);
+  double stall = 0;
+  if (first_after_change && last_commit != MonoTime{}) {
+    const double since = std::chrono::duration<double>(now - last_commit).count();
+    stall = std::max(0.0, since - median(step_seconds));
+  }
+  first_after_change = false;
+  last_commit = now;
+  step_seconds.push_back(seconds);
+  if (step_seconds.size() > kMedianOf) step_seconds.pop_front();
+
+  if (record.outcome() == wire::OUTCOME_APPLY) {
+    print_step(history.back(), seconds);
+    if (membership.rank == 0 && !job.export_path.empty()) {
+      const Status written = export_step_records(job.export_path, {&history.back(), 1});
+      if (!written.ok()) LOG_WARNING("step", "{}", written.error().to_string());
+    }
+  } else {
+    LOG_INFO("step", "round {} of step {}: {}", record.seq(), record.step() + 1,
+             name_of(record.outcome()));
+  }
+  if (record.validation_batches() > 0) {
+    const double loss = replica->mean_loss(record.validation_q(), record.validation_batches());
+    parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", record.step(), loss,
+                            record.validation_q()));
+  }
+  wire::WorkerEvent event;
+  wire::Committed& committed = *event.mutable_committed();
+  committed.set_generation(membership.generation);
+  *committed.mutable_record() = record;
+  committed.set_step_seconds(seconds);
+  committed.set_stall_seconds(stall);
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_step_seconds(median(step_seconds));
+  }
+  emit(std::move(event));
+
+  const bool is_writer = membership.rank == 0;
+  mine = {wire::even_share(membership.rank, membership.size(), replica->micro_batches())};
+  if (record.stop()) {
+    if (is_writer && record.checkpoint()) checkpoint(true);
+    return stop();
+  }
+  if (is_writer && checkpoint_due(record)) checkpoint(false);
+  if (record.switch_generation() != 0) switch_generation(record.switch_generation());
+}
+
+void StepEngine::Impl::print_step(const StepRecord& record, double seconds) {
+  const double tokens = static_cast<double>(replica->tokens_per_step());
+  parts.print(fmt::format(
+      "step={} loss={:.6f} bits={:#018x} lr={:.4e} tokens/s={:.0f} gpus={} generation={}",
+      record.step + 1, record.loss(), record.loss_bits, replica->learning_rate(record.step),
+      seconds > 0 ? tokens / seconds : 0.0, membership.size(), membership.generation));
+}
+
+// What a newcomer received, so that its log tells the whole story.
+void StepEngine::Impl::print_history() {
+  for (const StepRecord& record : history) {
+    parts.print(fmt::format("step={} loss={:.6f} bits={:#018x} lr={:.4e} replay=1", record.step + 1,
+                            record.loss(), record.loss_bits, replica->learning_rate(record.step)));
+  }
+}
+
+// Whoever becomes rank 0 writes all it knows: equal bytes where they are there already.
+void StepEngine::Impl::export_history() {
+  if (job.export_path.empty() || history.empty()) return;
+  const Status written = export_step_records(job.export_path, history);
+  if (!written.ok()) LOG_WARNING("step", "{}", written.error().to_string());
+}
+
+// ---- Followers
+// -----------------------------------------------------------------------------------
+
+void StepEngine::Impl::push_to_followers(const wire::CommitRecord& record) {
+  if (!server->has_followers()) return;
+  auto round = std::make_shared<DecidedRound>();
+  round->record = record;
+  if (record.outcome() != wire::OUTCOME_NON_FINITE) {
+    const ConstBuffer reduced = replica->reduced();
+    round->reduced.resize(static_cast<std::size_t>(reduced.count()));
+    replica->device().copy_to_host(replica->stream(), round->reduced.data(), reduced);
+    if (const Status copied = replica->stream().synchronize(); !copied.ok()) {
+      LOG_ERROR("state", "{}", copied.error().to_string());
+      return;
+    }
+  }
+  server->push(std::move(round));
+}
+
+void StepEngine::Impl::serve_snapshots() {
+  if (!server->wants_snapshot()) return;
+  auto copied = replica->snapshot();
+  if (!copied.ok()) {  // all copies in use: at the next boundary
+    LOG_INFO("state", "{}", copied.error().to_string());
+    return;
+  }
+  auto image = std::make_shared<StateImage>();
+  image->snapshot = std::move(copied).value();
+  image->records = std::make_shared<const std::vector<StepRecord>>(history);
+  wire::SnapshotHead& head = image->head;
+  {
+    const std::lock_guard lock(mutex);
+    head.set_seq(standing.seq());
+    if (standing.has_last()) *head.mutable_last() = standing.last();
+  }
+  head.set_step(replica->step());
+  head.set_redo_attempts(redo_attempts);
+  if (last_non_finite) *head.mutable_last_non_finite() = *last_non_finite;
+  head.set_non_finite_count(non_finite_count);
+  for (const auto& section : image->snapshot->sections()) head.add_section_bytes(section.size());
+  head.set_records(history.size());
+  server->give(std::move(image));
+}
+
+// ---- Checkpoints
+// ---------------------------------------------------------------------------------
+
+bool StepEngine::Impl::checkpoint_due(const wire::CommitRecord& record) const {
+  if (replica->step() >= job.stop_steps) return false;  // the final one is finish()'s
+  if (record.checkpoint()) return true;
+  return record.outcome() == wire::OUTCOME_APPLY && job.checkpoint_every > 0 &&
+         replica->step() % job.checkpoint_every == 0;
+}
+
+// Copies the state and hands it to the writer. True when it was handed on, or stands already.
+bool StepEngine::Impl::checkpoint(bool is_last) {
+  const std::uint64_t step = replica->step();
+  if (last_checkpoint == step) return true;
+  if (!job.has_checkpoints) {  // nowhere to write: said, so that nobody waits for it
+    last_checkpoint = step;
+    wire::WorkerEvent event;
+    event.mutable_checkpoint_written()->set_step(step);
+    emit(std::move(event));
+    return true;
+  }
+  reach("checkpoint");
+  const Duration patience = is_last ? Duration(kLastCheckpointWait) : Duration(kCheckpointWait);
+  const MonoTime deadline = mono_now() + patience;
+  while (!writer->wait_idle(std::min<MonoTime>(deadline, mono_now() + 50ms))) {
+    if (is_interrupted()) return false;
+    if (mono_now() < deadline) continue;
+    LOG_WARNING("checkpoint", "step {} is skipped: the one before is still being written", step);
+    return false;
+  }
+  auto copied = replica->snapshot();
+  if (!copied.ok()) {
+    LOG_WARNING("checkpoint", "step {} is skipped: {}", step, copied.error().to_string());
+    return false;
+  }
+  CheckpointJob work{std::move(copied).value(),
+                     std::make_shared<const std::vector<StepRecord>>(history)};
+  CHECK(writer->try_submit(std::move(work)));  // this thread alone submits
+  last_checkpoint = step;
+  return true;
+}
+
+void StepEngine::Impl::wait_for_writer() {
+  const MonoTime deadline = mono_now() + kLastCheckpointWait;
+  while (!writer->wait_idle(mono_now() + 50ms)) {
+    if (is_interrupted() || mono_now() > deadline) return;
+  }
+}
+
+// ---- Ends
+// ----------------------------------------------------------------------------------------
+
+void StepEngine::Impl::finish() {
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_phase(wire::WORKER_FINISHED);
+    standing.set_phase_name("finished");
+  }
+  emit({});
+  if (membership.rank != 0) return;
+  if (job.evaluate_every > 0) {  // no round follows that could carry it
+    const std::uint32_t all = std::min(replica->validation_micro_batches(), kValidationMax);
+    std::int64_t sum = 0;
+    for (std::uint32_t micro = 0; micro < all && !is_interrupted(); ++micro) {
+      const auto part = replica->validate(micro);
+      if (!part.ok()) return fail("StepFailed", part.error().to_string(), false);
+      sum += part.value();
+    }
+    if (all > 0 && !is_interrupted()) {
+      parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", replica->step(),
+                              replica->mean_loss(sum, all), sum));
+    }
+  }
+  if (const auto digest = replica->weight_digest(); digest.ok()) {
+    parts.print(fmt::format("finished step={} weights={:016x}", replica->step(), digest.value()));
+  }
+  checkpoint(true);
+}
+
+// As asked, or before a generation was ever joined. The writer of the checkpoint says STOPPED once
+// it is on disk.
+void StepEngine::Impl::stop() {
+  bool has_state = false;
+  bool writes = false;
+  {
+    const std::lock_guard lock(mutex);
+    has_state = standing.has_state();
+    writes = has_state && standing.phase() == wire::WORKER_PARKED && membership.rank == 0;
+  }
+  if (writes) checkpoint(true);
+  if (has_state) wait_for_writer();
+  {
+    const std::lock_guard lock(mutex);
+    if (standing.generation() < standing.fenced_below()) return;
+    standing.set_phase(wire::WORKER_STOPPED);
+    standing.set_phase_name("stopped");
+  }
+  emit({});
+}
+
+void StepEngine::Impl::switch_generation(std::uint64_t generation) {
+  reach("switch");
+  Membership next;
+  bool is_member = false;
+  auto links = take_prepared(generation, next, is_member);
+  if (links) {
+    const auto share_of_all = wire::even_share(next.rank, next.size(), replica->micro_batches());
+    return enter(next, std::move(links), {share_of_all});
+  }
+  if (is_interrupted()) return;
+  std::shared_ptr<Communicator> old;
+  {
+    const std::lock_guard lock(mutex);
+    old = std::exchange(communicator, nullptr);
+    standing.set_phase(wire::WORKER_STOPPED);
+    standing.set_phase_name("left");
+  }
+  LOG_INFO("step", "left at generation {}, step {}", generation, replica->step());
+  emit({});
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,250 @@
+// The transaction: compute, reduce, commit, apply. docs/protocol.md "A round in generation g".
+#include "common/log.h"
+#include "worker/step/engine.h"
+
+#include <algorithm>
+
+namespace rubato::worker {
+
+bool StepEngine::Impl::is_interrupted() const {
+  const std::lock_guard lock(mutex);
+  return retired || standing.fenced_below() > standing.generation();
+}
+
+bool StepEngine::Impl::begin_commit() {
+  const std::lock_guard lock(mutex);
+  if (frozen) return false;
+  mode = Mode::kCommitting;
+  return true;
+}
+
+void StepEngine::Impl::end_commit() {
+  const std::lock_guard lock(mutex);
+  mode = Mode::kWorking;
+  changed.notify_all();
+}
+
+void StepEngine::Impl::set_phase_name(const char* name) {
+  const std::lock_guard lock(mutex);
+  standing.set_phase_name(name);
+}
+
+void StepEngine::Impl::reach(const char* point) {
+  set_phase_name(point);
+  parts.faults.reach(point, replica->step());
+}
+
+void StepEngine::Impl::train() {
+  for (;;) {
+    if (is_interrupted()) return;
+    serve_snapshots();
+    if (replica->step() >= job.stop_steps) return finish();
+    const Status done = round();
+    if (!done.ok()) {
+      if (done.error().code() == Code::kCancelled) return;
+      if (const auto fault = communicator->fault()) {
+        wire::WorkerEvent event;
+        wire::Suspect& suspect = *event.mutable_suspect();
+        suspect.set_generation(membership.generation);
+        suspect.mutable_peer()->set_pod_uid(fault->peer.pod_uid);
+        suspect.mutable_peer()->set_slot(fault->peer.slot);
+        suspect.mutable_peer()->set_incarnation(fault->peer.incarnation);
+        suspect.set_why(fault->why);
+        LOG_WARNING("step", "suspects {}: {}", to_string(fault->peer), fault->why);
+        return emit(std::move(event));  // and waits for the coordinator's word
+      }
+      const bool permanent =
+          done.error().reason() == "NonFinite" || done.error().reason() == "LedgerMismatch";
+      const std::string& reason = done.error().reason();
+      return fail(reason.empty() ? "StepFailed" : reason, done.error().to_string(), permanent);
+    }
+    const std::lock_guard lock(mutex);
+    if (standing.phase() != wire::WORKER_TRAINING) return;  // left, or stopped as asked
+  }
+}
+
+Status StepEngine::Impl::round() {
+  const MonoTime begun = mono_now();
+  TRY_OK(validate_share());
+  TRY_OK(compute_share());
+  TRY(const wire::CommitRecord record, reduce_and_vote());
+  reach("apply");
+  // All votes are here, so the round is decided; but a worker that has already told the coordinator
+  // where it stands keeps to that, and is levelled by the one who applied.
+  if (!begin_commit()) return Error(Code::kCancelled, "aborted before the decision was applied");
+  const Status done = decide(record);
+  end_commit();
+  TRY_OK(done);
+  publish(record, std::chrono::duration<double>(mono_now() - begun).count());
+  return ok();
+}
+
+Status StepEngine::Impl::compute_share() {
+  std::uint64_t seq = 0;
+  {
+    const std::lock_guard lock(mutex);
+    seq = standing.seq();
+  }
+  // What an aborted attempt left is kept if all of it is still ours to give.
+  if (share.seq() != seq || !share.fits(mine)) {
+    replica->clear();
+    share.reset(seq);
+    const std::lock_guard lock(mutex);
+    standing.clear_held();
+  }
+  judged_seq.reset();  // computing overwrites what judge() left
+  reach("compute");
+  for (const wire::MicroRange& range : mine) {
+    for (std::uint32_t micro = range.begin; micro < range.end; ++micro) {
+      if (share.holds(micro)) continue;
+      if (is_interrupted()) return Error(Code::kCancelled, "aborted");
+      TRY(const MicroPart part, replica->compute({membership.generation, seq}, micro));
+      if (!begin_commit()) return Error(Code::kCancelled, "micro-batch dropped");
+      const Status added = replica->accumulate();
+      if (added.ok()) share.add(micro, part);
+      {
+        const std::lock_guard lock(mutex);
+        standing.clear_held();
+        for (const wire::MicroRange& held : share.ranges()) {
+          wire::Range& entry = *standing.add_held();
+          entry.set_begin(held.begin);
+          entry.set_end(held.end);
+        }
+        standing.set_micro_done(standing.micro_done() + 1);
+      }
+      end_commit();
+      TRY_OK(added);
+      parts.faults.reach("accumulate", replica->step());
+    }
+  }
+  return ok();
+}
+
+// Validation is part of the round that follows the state it speaks of: every member evaluates its
+// share of a fixed list, and the sums travel in the votes. It is thus a function of the state
+// alone, and is simply done again when a round is.
+bool StepEngine::Impl::validation_due() const {
+  return job.evaluate_every > 0 && replica->step() > 0 && redo_attempts == 0 && !last_non_finite &&
+         replica->step() % job.evaluate_every == 0 && replica->validation_micro_batches() > 0;
+}
+
+Status StepEngine::Impl::validate_share() {
+  validation_q = 0;
+  validation_done = 0;
+  if (!validation_due()) return ok();
+  set_phase_name("validate");
+  const std::uint32_t all = std::min(replica->validation_micro_batches(), kValidationMax);
+  const std::uint32_t begin = all * membership.rank / membership.size();
+  const std::uint32_t end = all * (membership.rank + 1) / membership.size();
+  for (std::uint32_t micro = begin; micro < end; ++micro) {
+    if (is_interrupted()) return Error(Code::kCancelled, "aborted");
+    TRY(const std::int64_t part, replica->validate(micro));
+    validation_q += part;
+    ++validation_done;
+  }
+  return ok();
+}
+
+Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
+  if (is_interrupted()) return Error(Code::kCancelled, "aborted");
+  reach("reduce");
+  {
+    // A reduction kept from an aborted attempt has the same bits, but is about to be overwritten.
+    const std::lock_guard lock(mutex);
+    standing.set_reduced(false);
+  }
+  TRY_OK(communicator->all_reduce_int32(replica->stream(), replica->accumulators(),
+                                        replica->reduced()));
+  wire::CommitVote vote;
+  {
+    const std::lock_guard lock(mutex);
+    if (frozen) return Error(Code::kCancelled, "aborted");
+    standing.set_reduced(true);
+  }
+  TRY(const Verdict verdict, replica->judge(redo_attempts));
+  judged_seq = share.seq();
+  vote.set_generation(membership.generation);
+  vote.set_seq(share.seq());
+  vote.set_loss_q(share.sum().loss_q);
+  vote.set_micro_batches(share.size());
+  vote.set_sample_digest(share.sum().sample_digest);
+  vote.set_overflow(verdict.overflow);
+  vote.set_non_finite(verdict.non_finite || share.sum().non_finite);
+  vote.set_validation_q(validation_q);
+  vote.set_validation_batches(validation_done);
+  {
+    const std::lock_guard lock(mutex);
+    vote.set_checkpoint(wants_checkpoint);
+    vote.set_stop(wants_stop);
+    vote.set_prepared_generation(standing_now().prepared_generation());
+  }
+  if (ledger) ledger->vote(membership.generation, share.seq(), replica->step(), share.micros());
+  reach("commit");
+  TRY(const std::vector<std::string> texts, communicator->gather(vote.SerializeAsString()));
+  std::vector<wire::CommitVote> votes(texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!votes[i].ParseFromString(texts[i])) return Error(Code::kInternal, "a vote cannot be read");
+  }
+  CommitTerms terms;
+  terms.generation = membership.generation;
+  terms.seq = share.seq();
+  terms.step = replica->step();
+  terms.micro_batches = replica->micro_batches();
+  if (validation_due()) {
+    terms.validation_batches = std::min(replica->validation_micro_batches(), kValidationMax);
+  }
+  return fold_votes(terms, votes);
+}
+
+// The only place where a decision changes the state. `reduced()` must hold the round's reduction
+// unless the outcome is non-finite.
+Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
+  if (record.outcome() == wire::OUTCOME_APPLY) {
+    if (judged_seq != record.seq()) {
+      TRY(const Verdict verdict, replica->judge(redo_attempts));
+      if (verdict.overflow || verdict.non_finite) {
+        return Error(Code::kInternal, "the reduction here is not the one that was decided on");
+      }
+    }
+    TRY(const StepRecord step, replica->apply(record.loss_q(), record.sample_digest()));
+    history.push_back(step);
+    redo_attempts = 0;
+    last_non_finite.reset();
+    non_finite_count = 0;
+  } else if (record.outcome() == wire::OUTCOME_REDO) {
+    TRY_OK(replica->raise(redo_attempts));
+    ++redo_attempts;
+  } else {
+    TRY_OK(note_non_finite(record));
+  }
+  if (ledger) {
+    ledger->decided(membership.generation, record.seq(), record.step(), name_of(record.outcome()),
+                    record.sample_digest());
+  }
+  const std::lock_guard lock(mutex);
+  standing.set_seq(record.seq() + 1);
+  standing.set_step(replica->step());
+  standing.set_reduced(false);
+  standing.clear_held();
+  *standing.mutable_last() = record;
+  standing.set_tokens(replica->step() * replica->tokens_per_step());
+  if (!history.empty()) standing.set_loss(history.back().loss());
+  // A request is met by the record that carries it, whoever asked.
+  if (record.checkpoint()) wants_checkpoint = false;
+  server->set_seq(record.seq() + 1);
+  return ok();
+}
+
+Status StepEngine::Impl::note_non_finite(const wire::CommitRecord& record) {
+  const bool again = last_non_finite && last_non_finite->step() == record.step() &&
+                     last_non_finite->loss_q() == record.loss_q() &&
+                     last_non_finite->sample_digest() == record.sample_digest();
+  ++non_finite_count;
+  last_non_finite = record;
+  if (!again && non_finite_count < kNonFiniteMax) return ok();
+  return Error(Code::kInvalid, fmt::format("step {}: the gradient is not finite, {} times in a row",
+                                           record.step() + 1, non_finite_count))
+      .set_reason("NonFinite");
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,364 @@
+#include "worker/step/model_replica.h"
+
+#include "worker/backend/digest.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/data/sampler.h"
+#include "worker/data/token_file.h"
+#include "worker/model/exact_sum.h"
+#include "worker/model/fingerprint.h"
+#include "worker/model/model.h"
+#include "worker/model/optimizer.h"
+#include "worker/model/training_state.h"
+
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rubato::worker {
+
+namespace {
+constexpr std::size_t kSnapshotsMax = 3;  // one for a checkpoint, one for a follower, one spare
+
+// Copies of the state, used again and again: taking fresh memory for each costs more than the copy.
+class SnapshotPool {
+ public:
+  Result<std::shared_ptr<TrainingState>> take(Device& device, const ParameterTable& table) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& state : states_) {
+      if (state.use_count() == 1) return state;
+    }
+    if (states_.size() >= kSnapshotsMax) return Error(Code::kExhausted, "all snapshots are in use");
+    TRY(TrainingState state, TrainingState::create(device, table));
+    states_.push_back(std::make_shared<TrainingState>(std::move(state)));
+    return states_.back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<TrainingState>> states_;
+};
+
+class ModelSnapshot : public Snapshot {
+ public:
+  ModelSnapshot(std::shared_ptr<TrainingState> state, Device& device, const ParameterTable& table,
+                const CheckpointStore* store, CheckpointInfo info)
+      : state_(std::move(state)),
+        device_(device),
+        table_(table),
+        store_(store),
+        info_(std::move(info)) {}
+
+  std::uint64_t step() const override { return static_cast<std::uint64_t>(state_->step()); }
+  std::vector<std::span<const std::byte>> sections() const override {
+    std::vector<std::span<const std::byte>> spans;
+    for (const StateSection& section : state_->sections()) {
+      const ConstBuffer buffer = section.buffer;
+      spans.emplace_back(static_cast<const std::byte*>(device_.host_view(buffer)), buffer.bytes());
+    }
+    return spans;
+  }
+  Result<std::string> save(std::span<const StepRecord> records) override {
+    if (store_ == nullptr) return Error(Code::kInvalid, "checkpoint.path is not set");
+    const auto stream = device_.make_stream();
+    TRY_OK(store_->save(device_, *stream, table_, *state_, info_, records));
+    return store_->latest();
+  }
+
+ private:
+  std::shared_ptr<TrainingState> state_;
+  Device& device_;
+  const ParameterTable& table_;
+  const CheckpointStore* store_;
+  CheckpointInfo info_;
+};
+
+class ModelReplica : public Replica {
+ public:
+  ModelReplica(TrainingConfig config, SampleLedger* ledger, std::unique_ptr<Device> device,
+               std::unique_ptr<Model> model, TokenFile file, Sampler sampler, TrainingState state,
+               ExactSum sum, AdamW optimizer)
+      : config_(std::move(config)),
+        ledger_(ledger),
+        device_(std::move(device)),
+        stream_(device_->make_stream()),
+        model_(std::move(model)),
+        file_(std::move(file)),
+        sampler_(std::move(sampler)),
+        state_(std::move(state)),
+        sum_(std::move(sum)),
+        optimizer_(std::move(optimizer)) {
+    if (!config_.checkpoint_path.empty()) {
+      store_.emplace(config_.checkpoint_path, config_.checkpoint_keep);
+    }
+  }
+  Status allocate();
+
+  Device& device() override { return *device_; }
+  Stream& stream() override { return *stream_; }
+  std::uint32_t micro_batches() const override {
+    return static_cast<std::uint32_t>(sampler_.micro_batches());
+  }
+  std::uint64_t tokens_per_step() const override {
+    return static_cast<std::uint64_t>(config_.sampler.global_batch *
+                                      config_.sampler.sequence_length);
+  }
+  std::uint32_t validation_micro_batches() const override {
+    return static_cast<std::uint32_t>(sampler_.validation_micro_batches());
+  }
+  double learning_rate(std::uint64_t step) const override {
+    return learning_rate_at(config_.optimizer, static_cast<std::int64_t>(step));
+  }
+  Result<std::string> fingerprint() override;
+
+  std::uint64_t step() const override { return static_cast<std::uint64_t>(state_.step()); }
+  void set_step(std::uint64_t step) override { state_.set_step(static_cast<std::int64_t>(step)); }
+  std::vector<Buffer> sections() override {
+    std::vector<Buffer> buffers;
+    for (const StateSection& section : state_.sections()) buffers.push_back(section.buffer);
+    return buffers;
+  }
+  Status init_from_seed() override;
+  Result<std::uint64_t> newest_checkpoint() const override;
+  Result<std::vector<StepRecord>> load_checkpoint(std::uint64_t step) override;
+  Result<std::shared_ptr<Snapshot>> snapshot() override;
+  Result<std::uint64_t> weight_digest() override {
+    return state_.weight_digest(*device_, *stream_);
+  }
+
+  void clear() override { sum_.clear(*stream_); }
+  Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) override;
+  Status accumulate() override {
+    sum_.add(*stream_, gradient_, state_.exponents());
+    return stream_->synchronize();
+  }
+  Buffer accumulators() override { return sum_.accumulators(); }
+  Buffer reduced() override { return reduced_; }
+  Result<Verdict> judge(std::uint32_t attempt) override;
+  Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override;
+  Status raise(std::uint32_t attempt) override {
+    return sum_.raise(*stream_, reduced_, static_cast<int>(attempt), state_.exponents());
+  }
+  Result<std::int64_t> validate(std::uint32_t micro) override;
+  double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
+    return step_loss(loss_q, micro_batches);
+  }
+
+ private:
+  CheckpointInfo info() const;
+
+  const TrainingConfig config_;
+  SampleLedger* ledger_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  TokenFile file_;
+  Sampler sampler_;
+  TrainingState state_;
+  ExactSum sum_;
+  AdamW optimizer_;
+  Arena arena_;
+  Buffer gradient_;  // of one micro-batch, then the mean of the step
+  Buffer reduced_;
+  double norm_ = 0;
+  std::string fingerprint_;
+  std::optional<CheckpointStore> store_;
+  SnapshotPool snapshots_;
+  std::vector<std::int32_t> tokens_;
+};
+
+Status ModelReplica::allocate() {
+  const std::int64_t flat = model_->table().flat_count();
+  const std::int64_t sums = sum_.accumulator_count();
+  TRY(arena_,
+      device_->allocate(Arena::bytes_for(DType::kF32, flat) + Arena::bytes_for(DType::kI32, sums)));
+  gradient_ = arena_.take(DType::kF32, flat);
+  reduced_ = arena_.take(DType::kI32, sums);
+  return ok();
+}
+
+Result<std::string> ModelReplica::fingerprint() {
+  if (fingerprint_.empty()) {
+    TRY(fingerprint_, numerics_fingerprint(*device_, *stream_, *model_, config_.optimizer));
+  }
+  return fingerprint_;
+}
+
+Status ModelReplica::init_from_seed() {
+  std::vector<float> host(static_cast<std::size_t>(model_->table().flat_count()));
+  model_->init(config_.seed, host);
+  device_->copy_to_device(*stream_, state_.parameters(), host.data());
+  for (const Buffer buffer : {state_.exp_avg(), state_.exp_avg_sq(), state_.exponents()}) {
+    device_->memset(*stream_, buffer, 0);
+  }
+  TRY_OK(stream_->synchronize());
+  state_.set_step(0);
+  if (!config_.init_from.empty()) {
+    TRY_OK(load_parameters(config_.init_from, *device_, *stream_, model_->table(),
+                           state_.parameters()));
+  }
+  // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
+  TRY_OK(sampler_.read_micro_batch(file_, 0, 0, tokens_));
+  TRY(const MicroLoss loss,
+      model_->forward_backward(*stream_, tokens_, state_.parameters(), gradient_));
+  if (!loss.is_finite) return Error(Code::kInvalid, "the first loss is not finite");
+  return sum_.calibrate(*stream_, gradient_, state_.exponents());
+}
+
+Result<std::uint64_t> ModelReplica::newest_checkpoint() const {
+  const auto steps = store_ ? store_->steps() : std::vector<std::int64_t>();
+  if (steps.empty()) return Error(Code::kNotFound, "no checkpoint");
+  return static_cast<std::uint64_t>(steps.back());
+}
+
+Result<std::vector<StepRecord>> ModelReplica::load_checkpoint(std::uint64_t step) {
+  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
+  const std::string path = fmt::format("{}/step-{:08}", config_.checkpoint_path, step);
+  TRY(Checkpoint loaded,
+      rubato::worker::load_checkpoint(path, *device_, *stream_, model_->table(), state_));
+  const CheckpointInfo ours = info();
+  if (loaded.info.seed != ours.seed || loaded.info.data_digest != ours.data_digest ||
+      loaded.info.global_batch != ours.global_batch ||
+      loaded.info.micro_batch != ours.micro_batch) {
+    return Error(Code::kInvalid, path + ": of another seed, data or batch");
+  }
+  if (loaded.info.numerics_version != ours.numerics_version) {
+    return Error(Code::kInvalid, fmt::format("{}: numerics version {}, this program has {}", path,
+                                             loaded.info.numerics_version, ours.numerics_version));
+  }
+  CHECK_EQ(static_cast<std::uint64_t>(state_.step()), step);
+  return std::move(loaded.records);
+}
+
+CheckpointInfo ModelReplica::info() const {
+  CheckpointInfo info;
+  info.step = state_.step();
+  info.sequence = state_.step();
+  info.seed = config_.seed;
+  info.data_digest = file_.digest();
+  info.global_batch = config_.sampler.global_batch;
+  info.micro_batch = config_.sampler.micro_batch;
+  info.numerics_version = kNumericsVersion;
+  info.fingerprint = fingerprint_;
+  info.model = config_.model;
+  info.optimizer = config_.optimizer;
+  return info;
+}
+
+Result<std::shared_ptr<Snapshot>> ModelReplica::snapshot() {
+  TRY(const std::shared_ptr<TrainingState> copy, snapshots_.take(*device_, model_->table()));
+  const auto from = state_.sections();
+  const auto to = copy->sections();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    device_->copy(*stream_, to[i].buffer, from[i].buffer);
+  }
+  TRY_OK(stream_->synchronize());
+  copy->set_step(state_.step());
+  const CheckpointStore* store = store_ ? &*store_ : nullptr;
+  return std::shared_ptr<Snapshot>(
+      std::make_shared<ModelSnapshot>(copy, *device_, model_->table(), store, info()));
+}
+
+Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro) {
+  const std::int64_t step = state_.step();
+  const auto ids = sampler_.micro_batch_ids(step, micro);
+  TRY_OK(sampler_.read_micro_batch(file_, step, micro, tokens_));
+  // The ledger and the digest speak of the ids and tokens that go into the model right here.
+  if (ledger_ != nullptr) {
+    ledger_->forward(key.generation, key.seq, static_cast<std::uint64_t>(step), micro, ids,
+                     digest_of(tokens_.data(), tokens_.size() * sizeof(std::int32_t)));
+  }
+  TRY(const MicroLoss loss,
+      model_->forward_backward(*stream_, tokens_, state_.parameters(), gradient_));
+  MicroPart part;
+  part.loss_q = loss.fixed;
+  part.non_finite = !loss.is_finite;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::int64_t index = static_cast<std::int64_t>(micro) * config_.sampler.micro_batch +
+                               static_cast<std::int64_t>(i);
+    part.sample_digest += sample_digest(step, index, ids[i]);
+  }
+  return part;
+}
+
+Result<Verdict> ModelReplica::judge(std::uint32_t attempt) {
+  Verdict verdict;
+  TRY(verdict.overflow, sum_.overflows(*stream_, reduced_));
+  if (verdict.overflow) {
+    // Exponents that rise without end mean that the gradient itself is not finite.
+    if (attempt >= static_cast<std::uint32_t>(ExactSum::kRedosMax)) verdict.non_finite = true;
+    return verdict;
+  }
+  sum_.mean(*stream_, reduced_, state_.exponents(), gradient_);
+  TRY(norm_, optimizer_.norm(*stream_, gradient_));
+  verdict.non_finite = !std::isfinite(norm_);
+  return verdict;
+}
+
+Result<StepRecord> ModelReplica::apply(std::int64_t loss_q, std::uint64_t digest) {
+  const StepRecord record =
+      make_step_record(state_.step(), step_loss(loss_q, micro_batches()), digest, norm_);
+  optimizer_.apply(*stream_, gradient_, norm_, state_);
+  TRY_OK(sum_.advance(*stream_, gradient_, state_.exponents()));
+  TRY_OK(stream_->synchronize());
+  return record;
+}
+
+Result<std::int64_t> ModelReplica::validate(std::uint32_t micro) {
+  TRY_OK(sampler_.read_validation(file_, micro, tokens_));
+  TRY(const MicroLoss loss, model_->evaluate(*stream_, tokens_, state_.parameters()));
+  return loss.fixed;
+}
+
+// A token file, or the only one that fits in a folder.
+Result<std::string> find_tokens(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (!fs::is_directory(path, failed)) return path;
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(path, failed)) {
+    if (entry.path().extension() == ".bin") found.push_back(entry.path().string());
+  }
+  if (found.size() == 1) return found.front();
+  return Error(Code::kNotFound,
+               fmt::format("{}: {} token files (*.bin), expected one", path, found.size()))
+      .set_reason("DataNotFound");
+}
+
+template <class T>
+Result<T> with_reason(Result<T> result, const char* reason) {
+  if (result.ok()) return result;
+  Error error = result.error();
+  return error.set_reason(reason);
+}
+}  // namespace
+
+Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
+                                                    const ReplicaOptions& options) {
+  TRY(const std::string path, find_tokens(config.data_path));
+  TRY(TokenFile file, with_reason(TokenFile::open(path), "DataNotFound"));
+  if (file.vocabulary() > static_cast<std::uint64_t>(config.model.vocabulary)) {
+    return Error(Code::kInvalid, fmt::format("{}: tokens below {}, the model's vocab is {}", path,
+                                             file.vocabulary(), config.model.vocabulary))
+        .set_reason("DataInvalid");
+  }
+  TRY(Sampler sampler, with_reason(Sampler::create(config.sampler, file.count()), "DataInvalid"));
+  DeviceSpec spec;
+  spec.isa = options.isa;
+  TRY(auto device, open_device(spec));
+  TRY(auto model,
+      with_reason(make_model(config.model, config.sampler.micro_batch, *device), "BadTraining"));
+  TRY(TrainingState state, TrainingState::create(*device, model->table()));
+  TRY(ExactSum sum, ExactSum::create(*device, model->table(), sampler.micro_batches()));
+  TRY(AdamW optimizer, AdamW::create(config.optimizer, *device, model->table()));
+  auto replica = std::make_unique<ModelReplica>(
+      config, options.ledger, std::move(device), std::move(model), std::move(file),
+      std::move(sampler), std::move(state), std::move(sum), std::move(optimizer));
+  TRY_OK(replica->allocate());
+  return std::unique_ptr<Replica>(std::move(replica));
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,97 @@
+// Replica: what one member of a job holds and computes, as the step engine sees it. The engine
+// knows rounds, votes and generations; the replica knows tensors. ModelReplica is the real one; a
+// test may use a quadratic.
+//
+// A round of step s, on every member:
+//   clear();  for each own micro-batch: compute(), accumulate();
+//   reduced() = integer sum of accumulators() over the members;  judge();
+//   ... the round is decided ...  apply() or raise()
+// State changes only in apply, raise, init, load and through sections(). A computed micro-batch
+// that is not accumulated leaves no trace.
+//
+// Thread: the step thread alone; a Snapshot may be read by any thread.
+#pragma once
+
+#include "common/result.h"
+#include "worker/backend/device.h"
+#include "worker/checkpoint/step_record.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rubato::worker {
+
+// Which attempt a forward pass belongs to: for the sample ledger.
+struct RoundKey {
+  std::uint64_t generation = 0;
+  std::uint64_t seq = 0;
+};
+
+// What one micro-batch adds to the vote. All of it is summed as integers.
+struct MicroPart {
+  std::int64_t loss_q = 0;
+  std::uint64_t sample_digest = 0;
+  bool non_finite = false;
+};
+
+// What the reduction says of itself: equal on every member.
+struct Verdict {
+  bool overflow = false;  // the sum cannot be trusted: raise() and redo
+  bool non_finite = false;
+};
+
+// A copy of the state between two rounds. Immutable.
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+  virtual std::uint64_t step() const = 0;
+  // As host memory, in the order of Replica::sections().
+  virtual std::vector<std::span<const std::byte>> sections() const = 0;
+  // Writes a checkpoint and returns its path. Takes seconds: never in the step thread.
+  virtual Result<std::string> save(std::span<const StepRecord> records) = 0;
+};
+
+class Replica {
+ public:
+  virtual ~Replica() = default;
+  virtual Device& device() = 0;
+  virtual Stream& stream() = 0;
+
+  // ---- What the job says ----
+  virtual std::uint32_t micro_batches() const = 0;
+  virtual std::uint64_t tokens_per_step() const = 0;
+  virtual std::uint32_t validation_micro_batches() const = 0;  // 0: no validation split
+  virtual double learning_rate(std::uint64_t step) const = 0;  // for people
+  // Hash of the arithmetic at the job's shapes; cached.
+  virtual Result<std::string> fingerprint() = 0;
+
+  // ---- State ----
+  virtual std::uint64_t step() const = 0;  // committed
+  virtual void set_step(std::uint64_t step) = 0;
+  virtual std::vector<Buffer> sections() = 0;
+  virtual Status init_from_seed() = 0;
+  // Newest complete checkpoint's step; kNotFound.
+  virtual Result<std::uint64_t> newest_checkpoint() const = 0;
+  virtual Result<std::vector<StepRecord>> load_checkpoint(std::uint64_t step) = 0;
+  virtual Result<std::shared_ptr<Snapshot>> snapshot() = 0;
+  virtual Result<std::uint64_t> weight_digest() = 0;
+
+  // ---- A round ----
+  virtual void clear() = 0;
+  virtual Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) = 0;
+  virtual Status accumulate() = 0;
+  virtual Buffer accumulators() = 0;  // kI32
+  virtual Buffer reduced() = 0;       // kI32, equal count
+  // `attempt`: redos of this step so far.
+  virtual Result<Verdict> judge(std::uint32_t attempt) = 0;
+  // After judge() said neither overflow nor non-finite. Commits step().
+  virtual Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) = 0;
+  virtual Status raise(std::uint32_t attempt) = 0;
+  virtual Result<std::int64_t> validate(std::uint32_t micro) = 0;  // loss_q of one micro-batch
+  virtual double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const = 0;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,191 @@
+#include "worker/step/state_server.h"
+
+#include "common/log.h"
+#include "worker/backend/digest.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace rubato::worker {
+
+namespace {
+// No slower than this, after a grace: a follower that hangs must not hold a snapshot for ever.
+constexpr double kSlowestBytesPerSecond = 4e6;
+
+MonoTime limit_for(std::size_t bytes) {
+  const std::chrono::duration<double> seconds(30 +
+                                              static_cast<double>(bytes) / kSlowestBytesPerSecond);
+  return SystemClock().now() + std::chrono::duration_cast<Duration>(seconds);
+}
+
+Status send_pieces(Link& link, std::span<const std::byte> bytes, Digest& digest) {
+  for (std::size_t first = 0; first < bytes.size(); first += kStatePieceBytes) {
+    const auto piece = bytes.subspan(first, std::min(kStatePieceBytes, bytes.size() - first));
+    digest.add(piece.data(), piece.size());
+    TRY_OK(link.write_all(piece.data(), piece.size(), limit_for(piece.size())));
+  }
+  return ok();
+}
+}  // namespace
+
+StateServer::StateServer(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+StateServer::~StateServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (Session& session : sessions_) session.link->cut();
+  }
+  changed_.notify_all();
+  for (Session& session : sessions_) session.thread.join();
+}
+
+void StateServer::accept(std::unique_ptr<Link> link, const WorkerName& from,
+                         std::uint64_t generation) {
+  {
+    const std::lock_guard lock(mutex_);
+    reap();
+    if (stop_ || sessions_.size() >= kFollowersMax) {
+      LOG_WARNING("state", "refused follower {}: {} are served already", to_string(from),
+                  sessions_.size());
+      return;
+    }
+    Session& session = sessions_.emplace_back();
+    session.link = std::move(link);
+    session.from = from;
+    session.generation = generation;
+    session.thread = std::thread([this, &session] { serve(session); });
+  }
+  wake_();
+}
+
+void StateServer::reap() {
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    if (!it->is_done) {
+      ++it;
+      continue;
+    }
+    it->thread.join();
+    it = sessions_.erase(it);
+  }
+}
+
+bool StateServer::wants_snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(sessions_,
+                             [](const Session& s) { return !s.is_done && s.wants_snapshot; });
+}
+
+bool StateServer::has_followers() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(sessions_, [](const Session& s) { return !s.is_done && s.is_live; });
+}
+
+void StateServer::give(std::shared_ptr<const StateImage> image) {
+  const std::lock_guard lock(mutex_);
+  for (Session& session : sessions_) {
+    if (session.is_done || !session.wants_snapshot) continue;
+    session.wants_snapshot = false;
+    session.is_live = true;
+    session.image = image;
+    ++session.snapshots;
+  }
+  changed_.notify_all();
+}
+
+void StateServer::push(std::shared_ptr<const DecidedRound> round) {
+  const std::lock_guard lock(mutex_);
+  for (Session& session : sessions_) {
+    if (session.is_done || !session.is_live) continue;
+    const bool full = session.log.size() >= kFollowLogRounds &&
+                      session.log_bytes + round->bytes() > kFollowLogBytes;
+    if (full) {  // too slow for us: start over from a fresh snapshot
+      session.log.clear();
+      session.log_bytes = 0;
+      session.image.reset();
+      session.is_live = false;
+      session.wants_snapshot = session.snapshots < kSnapshotsPerFollower;
+      if (!session.wants_snapshot) session.link->cut();
+      continue;
+    }
+    session.log.push_back(round);
+    session.log_bytes += round->bytes();
+  }
+  changed_.notify_all();
+}
+
+void StateServer::fence(std::uint64_t below) {
+  const std::lock_guard lock(mutex_);
+  for (Session& session : sessions_) {
+    if (session.generation < below) session.link->cut();
+  }
+  changed_.notify_all();
+}
+
+void StateServer::serve(Session& session) {
+  std::unique_lock lock(mutex_);
+  while (!stop_ && !session.link->is_cut()) {
+    const Status sent = send_next(session, lock);
+    if (sent.ok()) continue;
+    LOG_INFO("state", "follower {}: {}", to_string(session.from), sent.error().what());
+    session.link->cut();
+  }
+  session.image.reset();
+  session.log.clear();
+  session.is_done = true;
+}
+
+// One frame, without the lock while it is sent.
+Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lock) {
+  const bool has_news = changed_.wait_until(lock, SystemClock().now() + kStateBeat, [&] {
+    return stop_ || session.link->is_cut() || session.image || !session.log.empty();
+  });
+  if (stop_ || session.link->is_cut()) return ok();
+  Link& link = *session.link;
+  if (!has_news) {
+    lock.unlock();
+    wire::StateFrame frame;
+    frame.set_alive(seq_.load());
+    const Status sent = link.send_frame(frame.SerializeAsString(), limit_for(0));
+    lock.lock();
+    return sent;
+  }
+  if (session.image) {
+    const auto image = std::exchange(session.image, nullptr);
+    lock.unlock();
+    const Status sent = send_image(link, *image);
+    lock.lock();
+    return sent;
+  }
+  const auto round = session.log.front();
+  session.log.pop_front();
+  session.log_bytes -= round->bytes();
+  lock.unlock();
+  const Status sent = send_round(link, *round);
+  lock.lock();
+  return sent;
+}
+
+Status StateServer::send_image(Link& link, const StateImage& image) const {
+  wire::StateFrame frame;
+  *frame.mutable_snapshot() = image.head;
+  frame.mutable_snapshot()->set_donor_seq(seq_.load());
+  TRY_OK(link.send_frame(frame.SerializeAsString(), limit_for(0)));
+  Digest digest;
+  for (const auto& section : image.snapshot->sections()) TRY_OK(send_pieces(link, section, digest));
+  TRY_OK(send_pieces(link, std::as_bytes(std::span(*image.records)), digest));
+  frame.mutable_tail()->set_digest(digest.value());
+  return link.send_frame(frame.SerializeAsString(), limit_for(0));
+}
+
+Status StateServer::send_round(Link& link, const DecidedRound& round) const {
+  wire::StateFrame frame;
+  *frame.mutable_round()->mutable_record() = round.record;
+  frame.mutable_round()->set_reduced_bytes(round.bytes());
+  frame.mutable_round()->set_donor_seq(seq_.load());
+  TRY_OK(link.send_frame(frame.SerializeAsString(), limit_for(0)));
+  return link.write_all(round.reduced.data(), round.bytes(), limit_for(round.bytes()));
+}
+
+}  // namespace rubato::worker

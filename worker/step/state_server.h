@@ -1,0 +1,88 @@
+// StateServer: the donor's side of a planned join. A follower's link gets a snapshot that was
+// copied between two rounds, streamed while training goes on, and then each decided round as it
+// comes. What waits for a slow follower is bounded: beyond kFollowLogBytes it is forgotten and a
+// fresh snapshot is sent instead, at most kSnapshotsPerFollower times; then the link is closed.
+//
+// Threads: one per follower does all sending. Everything is thread-safe; the step thread calls
+// give() and push() between rounds and is delayed by the copies alone.
+#pragma once
+
+#include "worker/collective/link_hub.h"
+#include "worker/protocol/wire.pb.h"
+#include "worker/step/replica.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace rubato::worker {
+
+constexpr std::size_t kFollowersMax = 4;
+constexpr std::size_t kFollowLogBytes = std::size_t{1} << 30;  // or kFollowLogRounds, if larger
+constexpr std::size_t kFollowLogRounds = 2;
+constexpr int kSnapshotsPerFollower = 5;
+constexpr std::size_t kStatePieceBytes = std::size_t{1} << 20;
+constexpr auto kStateBeat = 500ms;  // an alive frame when there is nothing else to send
+
+// All replicated state between two rounds.
+struct StateImage {
+  wire::SnapshotHead head;
+  std::shared_ptr<Snapshot> snapshot;
+  std::shared_ptr<const std::vector<StepRecord>> records;
+};
+struct DecidedRound {
+  wire::CommitRecord record;
+  std::vector<std::int32_t> reduced;  // empty when the round changed nothing that needs it
+  std::size_t bytes() const { return reduced.size() * sizeof(std::int32_t); }
+};
+
+class StateServer {
+ public:
+  // `wake` is called (from any thread) when a snapshot is wanted.
+  explicit StateServer(std::function<void()> wake);
+  ~StateServer();
+
+  void accept(std::unique_ptr<Link> link, const WorkerName& from, std::uint64_t generation);
+  bool wants_snapshot() const;
+  bool has_followers() const;  // somebody needs push()
+  void give(std::shared_ptr<const StateImage> image);
+  void push(std::shared_ptr<const DecidedRound> round);
+  void set_seq(std::uint64_t seq) { seq_.store(seq); }
+  // Cuts links of generations below.
+  void fence(std::uint64_t below);
+
+ private:
+  struct Session {
+    std::unique_ptr<Link> link;
+    WorkerName from;
+    std::uint64_t generation = 0;
+    bool wants_snapshot = true;
+    bool is_live = false;  // has or gets an image: rounds are logged for it
+    int snapshots = 0;
+    std::shared_ptr<const StateImage> image;  // to send next
+    std::deque<std::shared_ptr<const DecidedRound>> log;
+    std::size_t log_bytes = 0;
+    bool is_done = false;
+    std::thread thread;
+  };
+  void serve(Session& session);
+  Status send_next(Session& session, std::unique_lock<std::mutex>& lock);
+  Status send_image(Link& link, const StateImage& image) const;
+  Status send_round(Link& link, const DecidedRound& round) const;
+  void reap();
+
+  const std::function<void()> wake_;
+  std::atomic<std::uint64_t> seq_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Session> sessions_;
+  bool stop_ = false;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,81 @@
+#include "worker/step/training_config.h"
+
+#include "common/json.h"
+
+namespace rubato::worker {
+
+namespace {
+Result<ModelConfig> model_of(const json::Value& spec) {
+  ModelConfig model;
+  const std::string preset = spec["preset"].string_or("");
+  if (!preset.empty()) {
+    TRY(model, model_preset(preset));
+    return model;
+  }
+  model.family = spec["family"].string_or("gpt2");
+  model.layers = spec["layers"].int_or(0);
+  model.hidden = spec["hidden"].int_or(0);
+  model.heads = spec["heads"].int_or(0);
+  model.vocabulary = spec["vocab"].int_or(256);
+  return model;
+}
+
+OptimizerConfig optimizer_of(const json::Value& spec, std::int64_t steps) {
+  OptimizerConfig config;
+  const json::Value& schedule = spec["schedule"];
+  config.learning_rate = spec["learningRate"].double_or(3e-4);
+  config.min_learning_rate = schedule["minLearningRate"].double_or(0);
+  config.warmup_steps = schedule["warmupSteps"].int_or(0);
+  config.decay_steps = schedule["decay"].string_or("cosine") == "cosine" ? steps : 0;
+  config.beta1 = spec["betas"][std::size_t{0}].double_or(0.9);
+  config.beta2 = spec["betas"][std::size_t{1}].double_or(0.95);
+  config.epsilon = spec["epsilon"].double_or(1e-8);
+  config.weight_decay = spec["weightDecay"].double_or(0.1);
+  config.clip_norm = spec["gradientClip"].double_or(1.0);
+  return config;
+}
+
+Status check(const TrainingConfig& config, const json::Value& spec) {
+  TRY_OK(config.model.validate());
+  TRY_OK(config.optimizer.validate());
+  if (config.data_path.empty()) return Error(Code::kInvalid, "data.path is missing");
+  if (config.stop_steps == 0) return Error(Code::kInvalid, "stop.steps must be at least 1");
+  const SamplerConfig& sampler = config.sampler;
+  if (sampler.global_batch < 1 || sampler.micro_batch < 1 ||
+      sampler.global_batch % sampler.micro_batch != 0) {
+    return Error(Code::kInvalid, "batch.global must be a multiple of batch.micro");
+  }
+  const std::string reduce = spec["reduce"].string_or("exact");
+  if (reduce != "exact") return Error(Code::kInvalid, "reduce \"" + reduce + "\" is unknown here");
+  return ok();
+}
+}  // namespace
+
+Result<TrainingConfig> parse_training(std::string_view text) {
+  TRY(const json::Value spec, json::parse(text));
+  if (!spec.is_object()) return Error(Code::kInvalid, "training is not an object");
+  TrainingConfig config;
+  const json::Value& batch = spec["batch"];
+  TRY(config.model, model_of(spec["model"]));
+  config.model.sequence_length = batch["sequenceLength"].int_or(1024);
+  config.init_from = spec["model"]["initFrom"].string_or("");
+  config.data_path = spec["data"]["path"].string_or("");
+  config.seed = static_cast<std::uint64_t>(spec["seed"].int_or(0));
+  config.stop_steps = static_cast<std::uint64_t>(spec["stop"]["steps"].int_or(0));
+  config.sampler.seed = config.seed;
+  config.sampler.global_batch = batch["global"].int_or(0);
+  config.sampler.micro_batch = batch["micro"].int_or(0);
+  config.sampler.sequence_length = config.model.sequence_length;
+  config.sampler.validation_fraction = spec["data"]["validationFraction"].double_or(0);
+  config.optimizer = optimizer_of(spec["optimizer"], static_cast<std::int64_t>(config.stop_steps));
+  config.evaluate_every = static_cast<std::uint64_t>(spec["evaluateEvery"].int_or(0));
+  const json::Value& checkpoint = spec["checkpoint"];
+  config.checkpoint_every = static_cast<std::uint64_t>(checkpoint["every"].int_or(0));
+  config.checkpoint_path = checkpoint["path"].string_or("");
+  config.checkpoint_keep = static_cast<int>(checkpoint["keep"].int_or(3));
+  config.ledger = spec["ledger"].bool_or(false);
+  TRY_OK(check(config, spec));
+  return config;
+}
+
+}  // namespace rubato::worker
