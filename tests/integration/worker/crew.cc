@@ -27,7 +27,8 @@ std::vector<wire::MicroRange> held_of(const wire::WorkerStanding& standing) {
 }
 }  // namespace
 
-Crew::Crew(CrewConfig config) : config_(std::move(config)) {}
+Crew::Crew(CrewConfig config)
+    : config_(std::move(config)), generation_(config_.first_generation - 1) {}
 
 Crew::~Crew() {
   for (auto& [number, worker] : workers_) {
@@ -48,7 +49,7 @@ int Crew::spawn(const std::string& fault) {
   worker.log = fmt::format("{}/worker-{}.log", config_.folder, number);
   std::vector<std::string> environment{
       "RUBATO_AGENT_FD=3",       "RUBATO_JOB=test/alone",
-      "RUBATO_JOB_UID=job-1",    fmt::format("RUBATO_POD_UID=pod-{}", number),
+      "RUBATO_JOB_UID=job-1",    fmt::format("RUBATO_POD_UID=pod-{}", config_.first_pod + number),
       "RUBATO_SLOT=0",           "RUBATO_INCARNATION=1",
       "RUBATO_POD_IP=127.0.0.1", "RUBATO_SECRET_DIR=" + config_.secret_dir,
       "RUBATO_LEDGER=1",         "RUBATO_FAULT_PHASE=" + fault};

@@ -26,6 +26,9 @@ struct CrewConfig {
   std::string secret_dir;
   std::string training;  // spec.training
   std::uint32_t micro_batches = 0;
+  // A crew that goes on where another ended: generations never go back, pods are never used again.
+  std::uint64_t first_generation = 1;
+  int first_pod = 0;
 };
 
 struct CrewWorker {

@@ -95,7 +95,9 @@ class Stage {
   }
   // A fresh set of processes; a story that stops and resumes asks twice.
   Crew& crew() {
+    if (crew_) config_.first_generation = crew_->generation() + 1;
     crew_.reset();
+    config_.first_pod = 100 * crews_;
     config_.folder = fmt::format("{}/crew-{}", folder_, crews_++);
     fs::create_directories(config_.folder);
     return *(crew_ = std::make_unique<Crew>(config_));
