@@ -1,0 +1,267 @@
+// The agent on virtual time, with a scripted coordinator and modelled workers.
+#include "worker/agent/agent.h"
+
+#include "common/testing/sim_executor.h"
+#include "common/testing/sim_network.h"
+#include "worker/protocol/wire.pb.h"
+
+#include <deque>
+
+#include <gtest/gtest.h>
+
+namespace rubato::worker {
+namespace {
+
+class FakeHost : public WorkerHost {
+ public:
+  explicit FakeHost(Executor& executor)
+      : executor_(executor), changed_(executor.make_condition()) {}
+
+  Status spawn(std::uint32_t slot, std::uint64_t incarnation) override {
+    spawned.push_back({slot, incarnation});
+    return ok();
+  }
+  Status send(std::uint32_t, const std::string& command) override {
+    wire::WorkerCommand parsed;
+    parsed.ParseFromString(command);
+    commands.push_back(parsed);
+    return ok();
+  }
+  void kill(std::uint32_t slot) override { end(slot, spawned.back().second, -1, 9); }
+  Result<HostEvent> next(MonoTime deadline) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_->wait_until(lock, deadline, [&] { return !events_.empty(); })) {
+      return Error(Code::kTimeout, "");
+    }
+    HostEvent event = events_.front();
+    events_.pop_front();
+    return event;
+  }
+
+  void end(std::uint32_t slot, std::uint64_t incarnation, int exit_code, int signal) {
+    HostEvent event;
+    event.kind = HostEvent::Kind::kExited;
+    event.slot = slot;
+    event.incarnation = incarnation;
+    event.exit_code = exit_code;
+    event.signal = signal;
+    push(event);
+  }
+  void say(std::uint32_t slot, std::uint64_t incarnation, const wire::WorkerEvent& what) {
+    HostEvent event;
+    event.slot = slot;
+    event.incarnation = incarnation;
+    event.message = what.SerializeAsString();
+    push(event);
+  }
+
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> spawned;
+  std::vector<wire::WorkerCommand> commands;
+
+ private:
+  void push(HostEvent event) {
+    std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    changed_->notify_all();
+  }
+  Executor& executor_;
+  std::mutex mutex_;
+  std::unique_ptr<Condition> changed_;
+  std::deque<HostEvent> events_;
+};
+
+// Answers agents as a leader of `epoch` would, and remembers what they say.
+struct FakeCoordinator {
+  testing::SimProcess& process;
+  std::unique_ptr<net::Network> network;
+  std::uint64_t epoch;
+  std::string not_leader;  // not empty: redirect there
+  std::unique_ptr<net::Listener> listener;
+  std::shared_ptr<net::Channel> agent;
+  std::vector<wire::AgentMessage> heard;
+  std::vector<Task> tasks;
+
+  FakeCoordinator(testing::SimExecutor& sim, testing::SimNetwork& net, const std::string& host,
+                  std::uint64_t e)
+      : process(sim.process(host)), network(net.attach(process, host)), epoch(e) {
+    net::TlsConfig tls;
+    tls.certificate = "c";
+    tls.private_key = "k";
+    tasks.push_back(process.spawn("accept", [this, host, tls](std::stop_token stop) {
+      listener = std::move(*network->listen({host, 1}, tls));
+      while (!stop.stop_requested()) {
+        auto channel = listener->accept(process.now() + 1s);
+        if (channel.ok()) serve(std::move(*channel));
+      }
+    }));
+  }
+  void serve(std::shared_ptr<net::Channel> channel) {
+    tasks.push_back(process.spawn("serve", [this, channel](std::stop_token stop) {
+      while (!stop.stop_requested()) {
+        auto frame = channel->receive(process.now() + 1s);
+        if (!frame.ok() && frame.error().code() != Code::kTimeout) return;
+        if (!frame.ok()) continue;
+        wire::AgentMessage message;
+        message.ParseFromString(*frame);
+        wire::CoordinatorMessage answer;
+        if (message.has_hello() && !not_leader.empty()) {
+          answer.mutable_not_leader()->set_leader(not_leader);
+        } else if (message.has_hello()) {
+          answer.mutable_welcome()->set_version(1);
+          answer.mutable_welcome()->set_leader_epoch(epoch);
+          answer.mutable_welcome()->set_heartbeat_ms(100);
+          answer.mutable_welcome()->set_silence_ms(1000);
+          agent = channel;
+        } else if (message.has_heartbeat()) {
+          answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
+        }
+        heard.push_back(message);
+        if (answer.body_case() != wire::CoordinatorMessage::BODY_NOT_SET) {
+          (void)channel->send(answer.SerializeAsString(), process.now() + 1s);
+        }
+      }
+    }));
+  }
+  void tell(const wire::CoordinatorMessage& message) {
+    (void)agent->send(message.SerializeAsString(), process.now() + 1s);
+  }
+  template <class Predicate>
+  bool has_heard(Predicate predicate) const {
+    return std::any_of(heard.begin(), heard.end(), predicate);
+  }
+};
+
+class AgentTest : public ::testing::Test {
+ protected:
+  AgentTest() : sim_(7), net_(sim_, 7), a_(sim_, net_, "op-a", 3), b_(sim_, net_, "op-b", 4) {}
+
+  void start(std::uint32_t slots = 1) {
+    process_ = &sim_.process("pod");
+    network_ = net_.attach(*process_, "pod");
+    host_ = std::make_unique<FakeHost>(*process_);
+    AgentConfig config;
+    config.job_uid = "job";
+    config.pod_uid = "pod-uid";
+    config.token = "secret";
+    config.slots = slots;
+    config.coordinators = {{"op-a", 1}, {"op-b", 1}};
+    config.tls.authority = "ca";
+    config.grace = 10s;
+    agent_ = std::make_unique<Agent>(*process_, *network_, *host_, config);
+    task_ = process_->spawn("agent", [this](std::stop_token) { status_ = agent_->run(); });
+  }
+  // The agent never ends of itself; the others wait for it.
+  void TearDown() override {
+    for (auto* process : {process_, &a_.process, &b_.process}) {
+      if (process != nullptr && !process->crashed()) process->crash();
+    }
+  }
+  bool reaches(const std::function<bool()>& what) { return sim_.run_until(what, 30s); }
+  bool is_welcome() {
+    const auto beats = [](const auto& m) { return m.has_heartbeat(); };
+    return reaches([&] { return a_.has_heard(beats) || b_.has_heard(beats); });
+  }
+
+  testing::SimExecutor sim_;
+  testing::SimNetwork net_;
+  FakeCoordinator a_, b_;
+  testing::SimProcess* process_ = nullptr;
+  std::unique_ptr<net::Network> network_;
+  std::unique_ptr<FakeHost> host_;
+  std::unique_ptr<Agent> agent_;
+  std::optional<int> status_;
+  Task task_;
+};
+
+TEST_F(AgentTest, StartsWorkersSaysHelloAndBeats) {
+  start(2);
+  ASSERT_TRUE(is_welcome());
+  EXPECT_EQ(host_->spawned.size(), 2u);
+  EXPECT_EQ(a_.heard.front().hello().token(), "secret");
+  EXPECT_EQ(a_.heard.front().hello().workers_size(), 2);
+  EXPECT_TRUE(reaches(
+      [&] { return a_.has_heard([](const auto& m) { return m.heartbeat().sequence() >= 5; }); }));
+}
+
+TEST_F(AgentTest, ACrashedWorkerIsReportedAndStartedAgain) {
+  start();
+  ASSERT_TRUE(is_welcome());
+  host_->end(0, 1, -1, 11);
+  EXPECT_TRUE(reaches([&] {
+    return a_.has_heard([](const auto& m) {
+      return m.has_exited() && m.exited().restarting() && m.exited().signal() == 11;
+    });
+  }));
+  EXPECT_TRUE(reaches([&] { return host_->spawned.size() == 2; }));
+  EXPECT_EQ(host_->spawned.back().second, 2u);
+  // An order for the life that is over is dropped.
+  wire::CoordinatorMessage order;
+  order.mutable_order()->mutable_id()->set_pod_uid("pod-uid");
+  order.mutable_order()->mutable_id()->set_incarnation(1);
+  order.mutable_order()->mutable_command()->mutable_abort()->set_below(9);
+  a_.tell(order);
+  order.mutable_order()->mutable_id()->set_incarnation(2);
+  order.mutable_order()->mutable_command()->mutable_abort()->set_below(10);
+  a_.tell(order);
+  ASSERT_TRUE(reaches([&] { return !host_->commands.empty(); }));
+  EXPECT_EQ(host_->commands.front().abort().below(), 10u);
+}
+
+TEST_F(AgentTest, FollowsTheLeaderAndNeverAnOlderOne) {
+  a_.not_leader = "op-b:1";
+  start();
+  ASSERT_TRUE(
+      reaches([&] { return b_.has_heard([](const auto& m) { return m.has_heartbeat(); }); }));
+  // The old leader, epoch 3, claims to lead again after epoch 4 was obeyed.
+  a_.not_leader.clear();
+  b_.process.crash();
+  ASSERT_TRUE(reaches([&] {
+    return std::count_if(a_.heard.begin(), a_.heard.end(),
+                         [](const auto& m) { return m.has_hello(); }) >= 3;
+  }));
+  EXPECT_FALSE(a_.has_heard([](const auto& m) { return m.has_heartbeat(); }));
+}
+
+TEST_F(AgentTest, GoesOnWithoutACoordinator) {
+  start();
+  ASSERT_TRUE(is_welcome());
+  a_.process.crash();
+  b_.process.crash();
+  sim_.run_for(std::chrono::minutes(10));
+  EXPECT_FALSE(status_.has_value());
+  host_->end(0, 1, -1, 6);
+  EXPECT_TRUE(reaches([&] { return host_->spawned.size() == 2; }));
+}
+
+TEST_F(AgentTest, ShutdownRetiresWorkersAndEndsWithZero) {
+  start();
+  ASSERT_TRUE(is_welcome());
+  wire::CoordinatorMessage message;
+  message.mutable_shutdown()->set_reason("finished");
+  a_.tell(message);
+  ASSERT_TRUE(reaches([&] { return !host_->commands.empty(); }));
+  EXPECT_TRUE(host_->commands.front().has_retire());
+  host_->end(0, 1, 0, 0);
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 0);
+}
+
+TEST_F(AgentTest, TermAnnouncesALeaveAndWaitsForItsGrace) {
+  start();
+  ASSERT_TRUE(is_welcome());
+  wire::WorkerEvent state;
+  state.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+  state.mutable_standing()->mutable_id()->set_incarnation(1);
+  state.mutable_standing()->set_has_state(true);
+  host_->say(0, 1, state);
+  ASSERT_TRUE(reaches([&] { return a_.has_heard([](const auto& m) { return m.has_worker(); }); }));
+  const MonoTime began = sim_.now();
+  agent_->terminate();
+  ASSERT_TRUE(reaches([&] { return a_.has_heard([](const auto& m) { return m.has_leaving(); }); }));
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 143);
+  EXPECT_GE(sim_.now() - began, 10s);
+}
+
+}  // namespace
+}  // namespace rubato::worker

@@ -1,0 +1,76 @@
+#include "worker/agent/process_host.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rubato::worker {
+namespace {
+
+// A program that speaks the frame format from a shell.
+std::string script(const std::string& name, const std::string& body) {
+  const std::string path = std::filesystem::temp_directory_path().string() + "/rubato-" + name +
+                           std::to_string(::getpid());
+  std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
+  ::chmod(path.c_str(), 0755);
+  return path;
+}
+
+HostEvent wait_for(ProcessHost& host, Executor& executor) {
+  auto event = host.next(executor.now() + 10s);
+  if (!event.ok()) ADD_FAILURE() << event.error().to_string();
+  return event.ok() ? *event : HostEvent{};
+}
+
+TEST(ProcessHost, FramesAndExitCodesArrive) {
+  ThreadExecutor executor;
+  const std::string path =
+      script("frames", R"(printf '\000\000\000\002hi' >&$RUBATO_AGENT_FD; exit 3)");
+  ProcessHost host(executor, path);
+  ASSERT_TRUE(host.spawn(1, 4).ok());
+  bool message = false;
+  bool exited = false;
+  for (int i = 0; i < 2; ++i) {
+    const HostEvent event = wait_for(host, executor);
+    EXPECT_EQ(event.slot, 1u);
+    EXPECT_EQ(event.incarnation, 4u);
+    if (event.kind == HostEvent::Kind::kMessage) {
+      message = event.message == "hi";
+    } else {
+      exited = event.exit_code == 3 && event.signal == 0;
+    }
+  }
+  EXPECT_TRUE(message);
+  EXPECT_TRUE(exited);
+  std::filesystem::remove(path);
+}
+
+TEST(ProcessHost, CommandsReachTheWorkerAndAKilledOneIsSeen) {
+  ThreadExecutor executor;
+  // Answers the first frame by its own length, then waits for ever.
+  const std::string path = script("echo", R"(head -c 6 <&$RUBATO_AGENT_FD >/dev/null
+printf '\000\000\000\002ok' >&$RUBATO_AGENT_FD
+exec sleep 1000)");
+  ProcessHost host(executor, path);
+  ASSERT_TRUE(host.spawn(0, 1).ok());
+  ASSERT_TRUE(host.send(0, "go").ok());
+  EXPECT_EQ(wait_for(host, executor).message, "ok");
+  host.kill(0);
+  EXPECT_EQ(wait_for(host, executor).signal, 9);
+  EXPECT_FALSE(host.send(0, "go").ok());
+  ASSERT_TRUE(host.spawn(0, 2).ok());
+  std::filesystem::remove(path);
+}
+
+TEST(ProcessHost, AMissingProgramIsAnError) {
+  ThreadExecutor executor;
+  ProcessHost host(executor, "/nonexistent/worker");
+  EXPECT_FALSE(host.spawn(0, 1).ok());
+}
+
+}  // namespace
+}  // namespace rubato::worker
