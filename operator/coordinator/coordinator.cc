@@ -1,0 +1,121 @@
+#include "operator/coordinator/coordinator.h"
+
+#include "common/log.h"
+#include "operator/coordinator/job_task.h"
+#include "operator/coordinator/server.h"
+
+#include <map>
+#include <mutex>
+
+namespace rubato::coordinator {
+
+struct Coordinator::Impl {
+  explicit Impl(Dependencies given)
+      : d(std::move(given)), server(d, [this](const std::string& uid) { return find(uid); }) {}
+
+  Server::Standing find(const std::string& uid) const {
+    const std::lock_guard lock(mutex);
+    Server::Standing standing;
+    standing.leading = epoch.has_value();
+    standing.epoch = epoch.value_or(0);
+    if (const auto found = jobs.find(uid); found != jobs.end()) standing.job = found->second;
+    return standing;
+  }
+
+  std::shared_ptr<JobTask> make_job(const Wish& wish, std::uint64_t leader) {
+    JobTask::Hooks hooks;
+    hooks.changed = [this](const kube::Key& key) {
+      if (changed) changed(key);
+    };
+    hooks.ended_change = [this](const Change& change) {
+      const Labels labels{{"kind", change.kind}};
+      d.metrics
+          .counter("rubato_coordinator_changes_total", "Changes of membership that ended.", labels)
+          .add();
+      d.metrics
+          .histogram("rubato_coordinator_stall_seconds",
+                     "Training time lost to a change of membership.", labels,
+                     {0.01, 0.03, 0.1, 0.3, 0.5, 1, 2, 5, 10, 30, 100})
+          .observe(change.stall_seconds);
+    };
+    hooks.conflict = [this] {
+      d.metrics
+          .counter("rubato_coordinator_conflicts_total",
+                   "Writes of membership that met another writer's.")
+          .add();
+    };
+    return std::make_shared<JobTask>(d.executor, d.client, d.timing, wish, leader,
+                                     std::move(hooks));
+  }
+
+  Dependencies d;
+  std::function<void(const kube::Key&)> changed;
+  mutable std::mutex mutex;
+  std::optional<std::uint64_t> epoch;
+  std::map<std::string, std::shared_ptr<JobTask>> jobs;  // by uid
+  Server server;  // last: its sessions end before the jobs do
+};
+
+Coordinator::Coordinator(Dependencies dependencies)
+    : impl_(std::make_unique<Impl>(std::move(dependencies))) {}
+
+Coordinator::~Coordinator() { stop_leading(); }
+
+Status Coordinator::start() { return impl_->server.start(); }
+
+net::Endpoint Coordinator::local() const { return impl_->server.local(); }
+
+void Coordinator::lead(std::uint64_t epoch) {
+  stop_leading();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->epoch = epoch;
+}
+
+void Coordinator::stop_leading() {
+  std::map<std::string, std::shared_ptr<JobTask>> ended;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->epoch.reset();
+    ended.swap(impl_->jobs);
+  }
+  for (auto& [uid, job] : ended) job->stop();  // a session may hold it a moment longer
+}
+
+void Coordinator::ensure(const Wish& wish) {
+  std::shared_ptr<JobTask> job;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (!impl_->epoch) return;
+    auto& slot = impl_->jobs[wish.uid];
+    if (!slot) {
+      slot = impl_->make_job(wish, *impl_->epoch);
+      return;
+    }
+    job = slot;
+  }
+  job->ensure(wish);
+}
+
+void Coordinator::forget(const std::string& job_uid) {
+  std::shared_ptr<JobTask> job;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const auto found = impl_->jobs.find(job_uid);
+    if (found == impl_->jobs.end()) return;
+    job = std::move(found->second);
+    impl_->jobs.erase(found);
+  }
+  job->stop();
+}
+
+std::optional<View> Coordinator::view(const std::string& job_uid) const {
+  const std::shared_ptr<JobTask> job = impl_->find(job_uid).job;
+  if (!job) return std::nullopt;
+  return job->view();
+}
+
+void Coordinator::on_change(std::function<void(const kube::Key& job)> handler) {
+  impl_->changed = std::move(handler);
+}
+
+}  // namespace rubato::coordinator

@@ -1,0 +1,185 @@
+// Planned changes: newcomers follow, leavers leave, all switch at one commit.
+#include "common/log.h"
+#include "operator/coordinator/job_machine.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+constexpr const char* kLog = "coordinator";
+constexpr int kSwitchSteps = 4;  // a planned change may take this many steps beside form_deadline
+}  // namespace
+
+// Everybody who is ready and no member is told to follow one.
+void JobMachine::followers(MonoTime now) {
+  std::size_t count = record_.members.size();
+  std::size_t donor = 0;
+  for (const WorkerKey& key : living()) {
+    Worker* worker = worker_of(key);
+    if (is_member(key) || worker->refused || worker->retired || is_leaving(key.pod_uid)) continue;
+    if (!agents_[key.pod_uid].connected) continue;
+    const auto& s = worker->standing;
+    if (s.phase() == wire::WORKER_STARTING || ++count > wish_.micro_batches) continue;
+    if (worker->follow_generation == record_.generation) {
+      const bool behind = !worker->caught_up;
+      if (behind && now - worker->follow_since >= timing_.follow_deadline)
+        restart(key, "did not catch up");
+      if (behind) wake_at(worker->follow_since + timing_.follow_deadline);
+      continue;
+    }
+    // One that comes back from a freeze is stopped before it is asked to follow.
+    if (s.phase() == wire::WORKER_TRAINING || s.phase() == wire::WORKER_PARKED) {
+      abort(key, record_.generation);
+      continue;
+    }
+    const Member& from = record_.members[donor++ % record_.members.size()];
+    worker->follow_generation = record_.generation;
+    worker->follow_since = now;
+    worker->caught_up = false;
+    wire::WorkerCommand command;
+    command.mutable_follow()->set_generation(record_.generation);
+    *command.mutable_follow()->mutable_donor() = member(from)->standing.id();
+    *command.mutable_follow()->mutable_donor_address() = member(from)->standing.listen();
+    order(key, std::move(command));
+  }
+}
+
+// True when an operation was begun.
+bool JobMachine::begin_planned(MonoTime now) {
+  std::vector<WorkerKey> joiners;
+  bool more_soon = false;
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    if (is_member(key) || is_leaving(key.pod_uid) || worker->refused) continue;
+    if (worker->caught_up && worker->follow_generation == record_.generation &&
+        worker->standing.has_state())
+      joiners.push_back(key);
+    else if (worker->follow_generation == record_.generation)
+      more_soon = true;
+  }
+  std::vector<Member> stay;
+  std::vector<Member> leave;
+  for (const Member& m : record_.members) (is_leaving(m.key.pod_uid) ? leave : stay).push_back(m);
+  if (joiners.empty() && leave.empty()) {
+    join_since_.reset();
+    return false;
+  }
+  if (more_soon && !joiners.empty() && leave.empty()) {
+    if (!join_since_) join_since_ = now;
+    if (now - *join_since_ < kJoinSettle) {
+      wake_at(*join_since_ + kJoinSettle);
+      return false;
+    }
+  }
+  const std::size_t size = stay.size() + joiners.size();
+  if (parked_) {
+    if (size < wish_.min_workers || joiners.empty()) return false;
+    begin_recovery(now, "enough workers again", true);
+    return true;
+  }
+  if (!leave.empty() && size < wish_.min_workers) {
+    // Nobody to go on with, or too few: replacements are awaited until the leavers' time is up.
+    bool overdue = stay.empty() ? false : true;
+    for (const Member& m : leave) {
+      const Agent& agent = agents_[m.key.pod_uid];
+      if (agent.leaving && now < agent.leave_deadline) {
+        overdue = false;
+        wake_at(agent.leave_deadline);
+      }
+    }
+    if (overdue) begin_recovery(now, "pod " + leave.front().pod + " leaves");
+    return overdue;
+  }
+  Operation op;
+  op.kind = Kind::kPlanned;
+  op.began = now;
+  op.change.kind = joiners.empty() ? "leave" : "join";
+  op.change.reason = joiners.empty() ? "pod " + leave.front().pod + " leaves"
+                                     : "pod " + as_member(joiners.front()).pod + " joins";
+  op.change.from = static_cast<std::uint32_t>(record_.members.size());
+  op.next.generation = next_generation();
+  op.next.phase = name_of(Phase::kSwitching);
+  op.next.members = stay;
+  for (const WorkerKey& key : joiners)
+    if (op.next.members.size() < wish_.micro_batches) op.next.members.push_back(as_member(key));
+  op.next.previous = record_.members;
+  op.form.set_generation(op.next.generation);
+  op.form.set_mode(wire::FORM_PLANNED);
+  for (const Member& m : op.next.members) {
+    wire::Member& out = *op.form.add_members();
+    *out.mutable_id() = member(m)->standing.id();
+    *out.mutable_address() = member(m)->standing.listen();
+  }
+  op.deadline = now + timing_.form_deadline +
+                std::chrono::duration_cast<Duration>(
+                    std::chrono::duration<double>(kSwitchSteps * view_.step_seconds));
+  for (const Member& m : leave)
+    if (agents_[m.key.pod_uid].leaving)
+      op.deadline = std::min(op.deadline, std::max(now, agents_[m.key.pod_uid].leave_deadline));
+  LOG_INFO(kLog, "{}: planned generation {}: {} -> {} workers, {}", to_string(wish_.job),
+           op.next.generation, op.change.from, op.next.members.size(), op.change.reason);
+  op_ = std::move(op);
+  ask_swap();
+  return true;
+}
+
+void JobMachine::advance_planned(MonoTime now) {
+  ask_swap();
+  std::vector<Member> all = op_->next.members;
+  for (const Member& m : op_->next.previous)
+    if (std::find(all.begin(), all.end(), m) == all.end()) all.push_back(m);
+  for (const Member& m : all) {
+    // A leaver that is gone after the switch is no loss.
+    if (member(m) != nullptr) continue;
+    const bool leaver = !std::any_of(op_->next.members.begin(), op_->next.members.end(),
+                                     [&](const Member& n) { return n == m; });
+    const bool switched =
+        std::all_of(op_->next.members.begin(), op_->next.members.end(), [&](const Member& n) {
+          const Worker* worker = member(n);
+          return worker != nullptr && worker->standing.generation() == op_->next.generation;
+        });
+    if (leaver && switched) continue;
+    return begin_recovery(now, why_lost(m));
+  }
+  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle)
+    return begin_recovery(now, suspect_why_);
+  if (suspect_since_) wake_at(*suspect_since_ + kSuspectSettle);
+  if (!op_->swapped) return;
+  bool complete = true;
+  for (const Member& m : all) {
+    Worker* worker = member(m);
+    if (worker == nullptr) continue;
+    const bool stays =
+        std::find(op_->next.members.begin(), op_->next.members.end(), m) != op_->next.members.end();
+    const bool in = worker->standing.generation() == op_->next.generation;
+    complete = complete && (in || !stays);
+    if (in || worker->form_generation >= op_->next.generation) continue;
+    if (!agents_[m.key.pod_uid].connected) continue;
+    worker->form_generation = op_->next.generation;
+    wire::WorkerCommand command;
+    *command.mutable_form() = op_->form;
+    order(m.key, std::move(command));
+  }
+  if (complete) return complete_operation(now);
+  // The job ended, or was stopped, before the switch: its own ways go on from there.
+  if (try_finish(now)) return;
+  if (wish_.stop) return advance_stop(now);
+  if (now >= op_->deadline) return begin_recovery(now, "the planned change took too long");
+  wake_at(op_->deadline);
+}
+
+// Workers of pods that leave and are members no more.
+void JobMachine::retire_left(MonoTime) {
+  if (op_) return;
+  for (const WorkerKey& key : living()) {
+    Worker* worker = worker_of(key);
+    if (!is_leaving(key.pod_uid) || is_member(key) || worker->retired) continue;
+    if (!agents_[key.pod_uid].connected) continue;
+    worker->retired = true;
+    wire::WorkerCommand command;
+    command.mutable_retire()->set_reason("left by a planned change");
+    order(key, std::move(command));
+  }
+}
+
+}  // namespace rubato::coordinator

@@ -1,0 +1,208 @@
+// How a job begins and how it ends.
+#include "common/log.h"
+#include "operator/coordinator/job_machine.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+constexpr const char* kLog = "coordinator";
+}
+
+// The first generation pins how the arithmetic is done; who computes otherwise is refused.
+void JobMachine::pin_fingerprint() {
+  const auto pinned_by = [&]() -> const Worker* {
+    for (const WorkerKey& key : living())
+      if (!worker_of(key)->standing.fingerprint().empty()) return worker_of(key);
+    return nullptr;
+  }();
+  if (pinned_by == nullptr) return;
+  if (record_.fingerprint.empty()) {
+    if (op_ || in_flight_) return;
+    record_.fingerprint = pinned_by->standing.fingerprint();  // durable with the next write
+  }
+  for (const WorkerKey& key : living()) {
+    Worker* worker = worker_of(key);
+    const std::string& own = worker->standing.fingerprint();
+    if (worker->refused || own.empty() || own == record_.fingerprint) continue;
+    worker->refused = true;
+    std::string ours = "the job's first worker";
+    for (const WorkerKey& other : living())
+      if (worker_of(other)->standing.fingerprint() == record_.fingerprint)
+        ours = worker_of(other)->standing.cpu();
+    add_failure({.pod = agents_[key.pod_uid].name,
+                 .pod_uid = key.pod_uid,
+                 .reason = "FingerprintMismatch",
+                 .message = worker->standing.cpu() + " computes other bits than " + ours,
+                 .infrastructure = false});
+  }
+}
+
+void JobMachine::try_start(MonoTime now) {
+  if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
+  std::vector<WorkerKey> ready;
+  std::uint32_t expected = 0;
+  for (const Wish::Pod& pod : wish_.pods)
+    if (!is_leaving(pod.uid)) expected += pod.slots;
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    const auto phase = worker->standing.phase();
+    if (phase == wire::WORKER_STARTING || worker->refused || is_leaving(key.pod_uid)) continue;
+    if (agents_[key.pod_uid].connected) ready.push_back(key);
+  }
+  const bool enough = ready.size() >= wish_.start_workers ||
+                      (ready.size() == expected && ready.size() >= wish_.min_workers);
+  if (!enough || ready.empty() || in_flight_) {
+    start_since_.reset();
+    return;
+  }
+  if (!start_since_) start_since_ = now;
+  if (ready.size() < expected && now - *start_since_ < kJoinSettle)
+    return wake_at(*start_since_ + kJoinSettle);
+  if (now < start_not_before_) return wake_at(start_not_before_);
+  if (++attempts_ > kAttemptsMax) {
+    view_.failure_reason = "StartFailed";
+    view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts";
+    return end(now, Phase::kFailed, view_.failure_message);
+  }
+  start_not_before_ = now + 100ms * attempts_;
+  start_since_.reset();
+
+  // From the newest checkpoint; who cannot read it follows one who can.
+  bool from_checkpoint = false;
+  std::uint64_t newest = 0;
+  for (const WorkerKey& key : ready) {
+    const auto& s = worker_of(key)->standing;
+    from_checkpoint = from_checkpoint || s.has_checkpoint();
+    if (s.has_checkpoint()) newest = std::max(newest, s.checkpoint_step());
+  }
+  const auto cannot = [&](const WorkerKey& key) {
+    const auto& s = worker_of(key)->standing;
+    return from_checkpoint && !(s.has_checkpoint() && s.checkpoint_step() == newest);
+  };
+  const auto left = std::count_if(ready.begin(), ready.end(), cannot);
+  if (left > 0)
+    LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
+                to_string(wish_.job), left, ready.size(), newest);
+  std::erase_if(ready, cannot);
+  if (ready.size() > wish_.micro_batches) ready.resize(wish_.micro_batches);
+
+  Operation op;
+  op.kind = Kind::kStart;
+  op.began = now;
+  op.parked = ready.size() < wish_.min_workers;
+  op.change.kind = "start";
+  op.change.reason =
+      from_checkpoint ? "from the checkpoint of step " + std::to_string(newest) : "from the seed";
+  op.change.from = static_cast<std::uint32_t>(record_.members.size());
+  op.next.generation = next_generation();
+  op.next.phase = name_of(Phase::kForming);
+  const std::uint64_t base = from_checkpoint ? newest : 0;
+  if (view_.step > base) view_.recomputed_steps += view_.step - base;
+  view_.step = record_.step = base;
+  view_.seq = 0;
+  op.form.set_generation(op.next.generation);
+  op.form.set_mode(wire::FORM_START);
+  op.form.set_from_checkpoint(from_checkpoint);
+  op.form.set_checkpoint_step(newest);
+  op.form.set_parked(op.parked);
+  for (const WorkerKey& key : ready) {
+    op.next.members.push_back(as_member(key));
+    wire::Member& m = *op.form.add_members();
+    *m.mutable_id() = worker_of(key)->standing.id();
+    *m.mutable_address() = worker_of(key)->standing.listen();
+    abort(key, op.next.generation);  // whatever it still does is of the past
+  }
+  LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),
+           op.next.generation, ready.size(), op.change.reason);
+  op_ = std::move(op);
+  ask_swap();
+}
+
+void JobMachine::advance_start(MonoTime now) {
+  for (const Member& m : op_->next.members) {
+    if (member(m) != nullptr) continue;
+    LOG_INFO(kLog, "{}: {} before the start", to_string(wish_.job), why_lost(m));
+    if (in_flight_) return;  // its answer belongs to this operation
+    op_.reset();
+    return stable(now);
+  }
+  ask_swap();
+  if (!op_->swapped) return;
+  if (!op_->told) {
+    op_->told = true;
+    op_->deadline = now + timing_.form_deadline;
+  }
+  await_formed(now);
+}
+
+// The last step is committed: all who live say so, and rank 0 has written the last checkpoint.
+bool JobMachine::try_finish(MonoTime now) {
+  const auto is_finished = [](const Worker* w) {
+    return w != nullptr && w->standing.phase() == wire::WORKER_FINISHED;
+  };
+  const std::vector<Member>& members =
+      op_ && op_->kind == Kind::kPlanned ? op_->next.previous : record_.members;
+  if (members.empty() || !is_finished(member(members.front()))) return false;
+  for (const Member& m : members)
+    if (member(m) != nullptr && !is_finished(member(m))) return false;
+  if (!finished_since_) finished_since_ = now;
+  const auto& writer = member(members.front())->standing;
+  const bool written = writer.has_checkpoint() && writer.checkpoint_step() >= writer.step();
+  if (has_checkpoints_ && !written && !checkpoint_failed_ &&
+      now - *finished_since_ < kLastCheckpoint)
+    return true;  // rank 0 writes the last checkpoint
+  end(now, Phase::kFinished, "the last step is committed");
+  return true;
+}
+
+// Checkpoint, stop, and when rank 0 and all who live have stopped: retire.
+void JobMachine::advance_stop(MonoTime now) {
+  if (!stop_since_) stop_since_ = now;
+  const std::vector<Member>& members =
+      op_ && op_->kind == Kind::kPlanned ? op_->next.previous : record_.members;
+  bool stopped = !members.empty() && member(members.front()) != nullptr;
+  for (const Member& m : members) {
+    Worker* worker = member(m);
+    if (worker == nullptr) continue;
+    if (worker->standing.phase() == wire::WORKER_STOPPED) continue;
+    stopped = false;
+    if (worker->asked_stop || !agents_[m.key.pod_uid].connected) continue;
+    worker->asked_stop = true;
+    wire::WorkerCommand command;
+    command.mutable_request()->set_checkpoint(true);
+    command.mutable_request()->set_stop(true);
+    command.mutable_request()->set_reason(wish_.stop_reason);
+    order(m.key, std::move(command));
+  }
+  if (stopped || now - *stop_since_ >= kStopDeadline)
+    return end(now, Phase::kStopped, wish_.stop_reason);
+  wake_at(*stop_since_ + kStopDeadline);
+}
+
+void JobMachine::end(MonoTime now, Phase phase, const std::string& reason) {
+  if (in_flight_) return;  // its answer first
+  LOG_INFO(kLog, "{}: {}: {}", to_string(wish_.job), name_of(phase), reason);
+  op_.reset();
+  parked_ = false;
+  ended_ = phase;
+  retire_since_ = now;
+  retire_all(now, reason);
+  write_phase(phase);
+}
+
+void JobMachine::retire_all(MonoTime now, const std::string& reason) {
+  for (auto& [uid, agent] : agents_) {
+    if (!agent.connected || agent.dead || wished(uid) == nullptr) continue;
+    for (auto& [slot, worker] : agent.workers) {
+      if (worker.retired || worker.exited) continue;
+      worker.retired = true;
+      wire::WorkerCommand command;
+      command.mutable_retire()->set_reason(reason);
+      order({uid, slot}, std::move(command));
+    }
+  }
+  if (!retire_since_) retire_since_ = now;
+}
+
+}  // namespace rubato::coordinator

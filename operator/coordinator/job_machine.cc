@@ -1,0 +1,534 @@
+#include "operator/coordinator/job_machine.h"
+
+#include "common/log.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+
+constexpr const char* kLog = "coordinator";
+
+// Grows whenever a worker shows that it is alive inside its step.
+std::uint64_t progress_of(const wire::WorkerStanding& s) {
+  return s.seq() * 1'000'003 + s.micro_done();
+}
+
+Duration seconds(double s) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+}
+
+}  // namespace
+
+JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
+    : timing_(timing),
+      wish_(std::move(wish)),
+      record_(std::move(record)),
+      hold_until_(now + timing.silence),
+      highest_generation_(record_.generation),
+      quiet_since_(now),
+      last_commit_(now) {
+  held_ = !record_.members.empty() && record_.phase != name_of(Phase::kStopped);
+  parked_ = record_.phase == name_of(Phase::kParked);
+  const auto training = json::parse(wish_.training);
+  has_checkpoints_ = training.ok() && !(*training)["checkpoint"]["path"].string_view_or("").empty();
+  for (const Phase over : {Phase::kFinished, Phase::kFailed})
+    if (record_.phase == name_of(over)) ended_ = over;
+  view_.step = record_.step;
+  view_.generation = record_.generation;
+  wake_at(now);
+}
+
+// ---- Inputs
+// ----------------------------------------------------------------------------------------
+
+void JobMachine::wish(MonoTime now, const Wish& wish) {
+  wish_ = wish;
+  pass(now);
+}
+
+void JobMachine::connected(MonoTime now, const wire::Hello& hello) {
+  Agent& agent = agents_[hello.pod_uid()];
+  agent.name = hello.pod_name();
+  agent.node = hello.node();
+  agent.connected = true;
+  agent.dead = agent.suspected = false;
+  agent.last_seen = now;
+  // What was said over the old connection may be lost: it is said again where it is still needed.
+  for (auto& [slot, worker] : agent.workers) {
+    worker.configured = worker.asked_stop = worker.retired = false;
+    worker.abort_below = worker.form_generation = worker.follow_generation = 0;
+    worker.settled_below = 0;
+    worker.exited = true;  // unless the hello names it
+  }
+  for (const auto& standing : hello.workers()) take_standing(now, agent, standing);
+  pass(now);
+}
+
+void JobMachine::disconnected(MonoTime now, const std::string& pod_uid, const std::string& why) {
+  Agent* agent = agent_of(pod_uid);
+  if (agent == nullptr || !agent->connected) return;
+  agent->connected = false;
+  agent->lost_at = now;
+  agent->lost_why = why;
+  pass(now);
+}
+
+void JobMachine::message(MonoTime now, const std::string& pod_uid,
+                         const wire::AgentMessage& message) {
+  Agent* agent = agent_of(pod_uid);
+  if (agent == nullptr || !agent->connected) return;
+  agent->last_seen = now;
+  switch (message.body_case()) {
+    case wire::AgentMessage::kHeartbeat: {
+      for (const auto& standing : message.heartbeat().workers())
+        take_standing(now, *agent, standing);
+      wire::CoordinatorMessage answer;
+      answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
+      outputs_.sends.push_back({pod_uid, std::move(answer)});
+      break;
+    }
+    case wire::AgentMessage::kWorker:
+      take_event(now, *agent, message.worker());
+      break;
+    case wire::AgentMessage::kExited:
+      take_exit(now, pod_uid, *agent, message.exited());
+      break;
+    case wire::AgentMessage::kLeaving:
+      if (!agent->leaving) {
+        const Duration grace = std::chrono::seconds(message.leaving().grace_seconds());
+        agent->leaving = true;
+        agent->leave_deadline = now + std::max<Duration>(grace - kLeaveSafety, grace / 2);
+      }
+      break;
+    case wire::AgentMessage::kHello:
+    case wire::AgentMessage::BODY_NOT_SET:
+      break;  // of a newer version: not for us
+  }
+  pass(now);
+}
+
+void JobMachine::swapped(MonoTime now, SwapResult result) {
+  CHECK(in_flight_.has_value());
+  const Record written = *std::exchange(in_flight_, std::nullopt);
+  if (result == SwapResult::kConflict) {
+    conflict_ = true;
+    return;
+  }
+  record_ = written;
+  if (op_ && op_->swap_asked && op_->next.generation == written.generation) op_->swapped = true;
+  pass(now);
+}
+
+void JobMachine::tick(MonoTime now) { pass(now); }
+
+Outputs JobMachine::take_outputs() { return std::exchange(outputs_, {}); }
+
+void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerStanding& standing) {
+  Worker& worker = agent.workers[standing.id().slot()];
+  if (standing.id().incarnation() < worker.standing.id().incarnation()) return;  // replaced
+  if (standing.id().incarnation() > worker.standing.id().incarnation()) {
+    worker = Worker{};
+    worker.progress_at = now;
+  }
+  worker.exited = false;
+  worker.standing = standing;
+  highest_generation_ = std::max(highest_generation_, standing.fenced_below());
+  if (progress_of(standing) != worker.progress_mark) {
+    worker.progress_mark = progress_of(standing);
+    worker.progress_at = now;
+  }
+}
+
+void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent& event) {
+  const wire::WorkerStanding& standing = event.standing();
+  take_standing(now, agent, standing);
+  Worker& worker = agent.workers[standing.id().slot()];
+  if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
+  switch (event.news_case()) {
+    case wire::WorkerEvent::NEWS_NOT_SET:
+      // The answer to an Abort, or said by a worker that stands still.
+      worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
+      break;
+    case wire::WorkerEvent::kCaughtUp:
+      worker.caught_up = true;
+      break;
+    case wire::WorkerEvent::kSuspect: {
+      const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
+      if (!is_member(key) && !(op_ && op_->kind == Kind::kPlanned)) {
+        worker.follow_generation = 0;  // a follower lost its donor: it follows again
+        break;
+      }
+      const std::uint64_t oldest = record_.previous.empty() ? record_.generation : 0;
+      if (event.suspect().generation() < oldest) break;
+      if (!suspect_since_) suspect_since_ = now;
+      const wire::WorkerId& peer = event.suspect().peer();
+      suspect_why_ = "link of pod " + agent.name + " failed: " + event.suspect().why();
+      if (Agent* other = agent_of(peer.pod_uid())) {
+        other->suspected = true;
+        suspect_why_ = "link of pod " + agent.name + " to pod " + other->name +
+                       " failed: " + event.suspect().why();
+      }
+      break;
+    }
+    case wire::WorkerEvent::kFailure:
+      take_failure(now, agent, worker, event.failure());
+      break;
+    case wire::WorkerEvent::kPrepared:
+    case wire::WorkerEvent::kCommitted:
+    case wire::WorkerEvent::kCheckpointWritten:
+      break;  // the standing says it
+  }
+}
+
+void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
+                              const wire::Failure& failure) {
+  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), failure.reason(), agent.name,
+              failure.message());
+  const wire::WorkerStanding& standing = worker.standing;
+  if (failure.reason() == "FingerprintMismatch") {
+    if (std::exchange(worker.refused, true)) return;
+    return add_failure({.pod = agent.name,
+                        .pod_uid = standing.id().pod_uid(),
+                        .reason = failure.reason(),
+                        .message = failure.message(),
+                        .infrastructure = false});
+  }
+  if (failure.permanent()) {
+    view_.failure_reason = failure.reason();
+    view_.failure_message = failure.message();
+  } else if (failure.reason() == "CheckpointFailed") {
+    checkpoint_failed_ = true;
+  } else if (standing.generation() >= record_.generation && !suspect_since_) {
+    suspect_since_ = now;  // it could not form, start or level
+    suspect_why_ = failure.reason() + " of pod " + agent.name + ": " + failure.message();
+  }
+}
+
+void JobMachine::take_exit(MonoTime, const std::string& pod_uid, Agent& agent,
+                           const wire::Exited& exited) {
+  const auto found = agent.workers.find(exited.id().slot());
+  if (found == agent.workers.end()) return;
+  Worker& worker = found->second;
+  if (exited.id().incarnation() < worker.standing.id().incarnation()) return;
+  worker.exited = true;
+  if (worker.retired && exited.exit_code() == 0) {
+    const bool all = std::all_of(agent.workers.begin(), agent.workers.end(),
+                                 [](const auto& entry) { return entry.second.exited; });
+    if (all) retired_pods_.insert(agent.name);
+    return;
+  }
+  add_failure({.pod = agent.name,
+               .pod_uid = pod_uid,
+               .reason = exited.reason().empty() ? "Crash" : exited.reason(),
+               .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
+                          std::to_string(exited.exit_code()) + ", signal " +
+                          std::to_string(exited.signal()),
+               .infrastructure = false});
+}
+
+// ---- Who
+// ---------------------------------------------------------------------------------------------
+
+const Wish::Pod* JobMachine::wished(const std::string& pod_uid) const {
+  const auto found = std::find_if(wish_.pods.begin(), wish_.pods.end(),
+                                  [&](const Wish::Pod& pod) { return pod.uid == pod_uid; });
+  return found == wish_.pods.end() ? nullptr : &*found;
+}
+
+JobMachine::Agent* JobMachine::agent_of(const std::string& pod_uid) {
+  const auto found = agents_.find(pod_uid);
+  return found == agents_.end() ? nullptr : &found->second;
+}
+
+JobMachine::Worker* JobMachine::worker_of(const WorkerKey& key) {
+  Agent* agent = agent_of(key.pod_uid);
+  if (agent == nullptr || agent->dead || wished(key.pod_uid) == nullptr) return nullptr;
+  const auto found = agent->workers.find(key.slot);
+  if (found == agent->workers.end() || found->second.exited) return nullptr;
+  return &found->second;
+}
+
+JobMachine::Worker* JobMachine::member(const Member& m) {
+  Worker* worker = worker_of(m.key);
+  return worker != nullptr && worker->standing.id().incarnation() == m.incarnation ? worker
+                                                                                   : nullptr;
+}
+
+bool JobMachine::is_leaving(const std::string& pod_uid) const {
+  const Wish::Pod* pod = wished(pod_uid);
+  const auto agent = agents_.find(pod_uid);
+  return pod == nullptr || pod->leaving || (agent != agents_.end() && agent->second.leaving);
+}
+
+bool JobMachine::is_member(const WorkerKey& key) const {
+  return std::any_of(record_.members.begin(), record_.members.end(),
+                     [&](const Member& m) { return m.key == key; });
+}
+
+Member JobMachine::as_member(const WorkerKey& key) {
+  const Worker* worker = worker_of(key);
+  const Wish::Pod* pod = wished(key.pod_uid);
+  CHECK(worker != nullptr && pod != nullptr);
+  return {key, worker->standing.id().incarnation(), pod->name, pod->node, pod->gpu_type};
+}
+
+std::string JobMachine::why_lost(const Member& m) {
+  const Agent* agent = agent_of(m.key.pod_uid);
+  if (wished(m.key.pod_uid) == nullptr) return "pod " + m.pod + " is gone";
+  if (agent == nullptr) return "pod " + m.pod + " on node " + m.node + " did not come back";
+  if (agent->dead) return "pod " + m.pod + " on node " + m.node + " lost: " + agent->lost_why;
+  return "worker " + std::to_string(m.key.slot) + " of pod " + m.pod + " ended";
+}
+
+std::vector<WorkerKey> JobMachine::living() {
+  std::vector<WorkerKey> keys;
+  for (const Wish::Pod& pod : wish_.pods)
+    for (std::uint32_t slot = 0; slot < pod.slots; ++slot)
+      if (worker_of({pod.uid, slot}) != nullptr) keys.push_back({pod.uid, slot});
+  return keys;
+}
+
+// ---- Output
+// --------------------------------------------------------------------------------------------
+
+void JobMachine::order(const WorkerKey& key, wire::WorkerCommand command) {
+  const Worker* worker = worker_of(key);
+  if (worker == nullptr) return;
+  wire::CoordinatorMessage message;
+  *message.mutable_order()->mutable_id() = worker->standing.id();
+  *message.mutable_order()->mutable_command() = std::move(command);
+  outputs_.sends.push_back({key.pod_uid, std::move(message)});
+}
+
+void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
+  const Worker* worker = worker_of(key);
+  if (worker == nullptr) return;
+  LOG_WARNING(kLog, "{}: restarts worker {}: {}", to_string(wish_.job), to_string(key), reason);
+  wire::CoordinatorMessage message;
+  *message.mutable_restart_worker()->mutable_id() = worker->standing.id();
+  message.mutable_restart_worker()->set_reason(reason);
+  outputs_.sends.push_back({key.pod_uid, std::move(message)});
+  add_failure({.pod = agents_[key.pod_uid].name,
+               .pod_uid = key.pod_uid,
+               .reason = "Stuck",
+               .message = reason,
+               .infrastructure = false});
+}
+
+void JobMachine::abort(const WorkerKey& key, std::uint64_t below) {
+  Worker* worker = worker_of(key);
+  if (worker == nullptr || worker->abort_below >= below) return;
+  if (!agents_[key.pod_uid].connected) return;  // it is told when it is back
+  worker->abort_below = below;
+  wire::WorkerCommand command;
+  command.mutable_abort()->set_below(below);
+  order(key, std::move(command));
+}
+
+void JobMachine::ask_swap() {
+  if (in_flight_ || op_->swap_asked) return;
+  op_->swap_asked = true;
+  op_->next.leader = record_.leader;
+  op_->next.seq = record_.seq + 1;
+  op_->next.step = std::max(record_.step, view_.step);
+  op_->next.fingerprint = record_.fingerprint;
+  in_flight_ = op_->next;
+  outputs_.swap = in_flight_;
+}
+
+// A new word for the phase only; an operation writes its own.
+void JobMachine::write_phase(Phase phase) {
+  if (in_flight_ || op_ || record_.generation == 0 || record_.phase == name_of(phase)) return;
+  Record next = record_;
+  next.phase = name_of(phase);
+  next.previous.clear();
+  next.step = std::max(record_.step, view_.step);
+  ++next.seq;
+  in_flight_ = std::move(next);
+  outputs_.swap = in_flight_;
+}
+
+void JobMachine::wake_at(MonoTime time) { next_tick_ = std::min(next_tick_, time); }
+
+void JobMachine::add_failure(PodFailure failure) {
+  LOG_WARNING(kLog, "{}: {} {}: {}", to_string(wish_.job), failure.pod, failure.reason,
+              failure.message);
+  if (!failure.infrastructure) ++view_.failure_count;
+  view_.failures.push_back(std::move(failure));
+  if (view_.failures.size() > kFailuresKept) view_.failures.erase(view_.failures.begin());
+  outputs_.changed = true;
+}
+
+std::uint64_t JobMachine::next_generation() {
+  highest_generation_ = std::max({highest_generation_, record_.generation}) + 1;
+  return highest_generation_;
+}
+
+// ---- The pass
+// ----------------------------------------------------------------------------------------
+
+void JobMachine::pass(MonoTime now) {
+  if (conflict_) return;
+  next_tick_ = now + 500ms;
+  mark_dead(now);
+  note_commits(now);
+  if (ended_ != Phase::kWaiting) {
+    retire_all(now, name_of(ended_));
+    write_phase(ended_);
+  } else if (!view_.failure_reason.empty()) {
+    end(now, Phase::kFailed, view_.failure_reason + ": " + view_.failure_message);
+  } else {
+    configure_new();
+    pin_fingerprint();
+    if (!holding(now)) {
+      if (op_) {
+        switch (op_->kind) {
+          case Kind::kStart:
+            advance_start(now);
+            break;
+          case Kind::kRecover:
+            advance_recovery(now);
+            break;
+          case Kind::kPlanned:
+            advance_planned(now);
+            break;
+        }
+      } else {
+        stable(now);
+      }
+      retire_left(now);
+    }
+  }
+  refresh_view(now);
+}
+
+void JobMachine::mark_dead(MonoTime now) {
+  for (auto& [uid, agent] : agents_) {
+    if (agent.dead) continue;
+    const bool over = wished(uid) == nullptr;
+    std::string reason;
+    if (agent.connected && now - agent.last_seen >= timing_.silence) reason = "Silent";
+    const Duration grace = agent.suspected ? Duration{0} : timing_.reconnect_grace;
+    if (!agent.connected && now - agent.lost_at >= grace) reason = "AgentLost";
+    if (reason.empty()) {
+      wake_at(agent.connected ? agent.last_seen + timing_.silence : agent.lost_at + grace);
+      continue;
+    }
+    agent.dead = true;
+    if (agent.connected) {
+      agent.lost_why = "no heartbeat";
+      agent.connected = false;
+      outputs_.drops.push_back(uid);
+    }
+    bool retired = over || ended_ != Phase::kWaiting;
+    for (const auto& [slot, worker] : agent.workers) retired = retired || worker.retired;
+    if (retired || retired_pods_.contains(agent.name)) {
+      if (!over) retired_pods_.insert(agent.name);
+      continue;
+    }
+    add_failure({.pod = agent.name,
+                 .pod_uid = uid,
+                 .reason = reason,
+                 .message = agent.lost_why,
+                 .infrastructure = true});
+  }
+}
+
+void JobMachine::configure_new() {
+  for (const WorkerKey& key : living()) {
+    Worker* worker = worker_of(key);
+    if (worker->configured || worker->standing.phase() != wire::WORKER_STARTING) continue;
+    if (!agents_[key.pod_uid].connected) continue;
+    worker->configured = true;
+    wire::WorkerCommand command;
+    command.mutable_configure()->set_job(to_string(wish_.job));
+    command.mutable_configure()->set_training(wish_.training);
+    command.mutable_configure()->set_micro_batches(wish_.micro_batches);
+    command.mutable_configure()->set_fingerprint(record_.fingerprint);
+    order(key, std::move(command));
+  }
+}
+
+// A new leader gives everybody one full silence deadline to come back.
+bool JobMachine::holding(MonoTime now) {
+  if (!held_) return false;
+  const bool all_back = std::all_of(record_.members.begin(), record_.members.end(),
+                                    [&](const Member& m) { return worker_of(m.key) != nullptr; });
+  held_ = !all_back && now < hold_until_;
+  if (held_) wake_at(hold_until_);
+  return held_;
+}
+
+void JobMachine::stable(MonoTime now) {
+  if (record_.members.empty()) {
+    if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
+    return try_start(now);
+  }
+  if (record_.phase == name_of(Phase::kStopped)) {
+    if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
+    return begin_recovery(now, "resumed");
+  }
+  if (try_finish(now)) return;
+  if (wish_.stop && view_.phase == Phase::kStopping) {
+    advance_stop(now);
+    if (ended_ != Phase::kWaiting) return;
+  }
+  // 1. Is somebody missing?
+  for (const Member& m : record_.members)
+    if (member(m) == nullptr) return begin_recovery(now, why_lost(m));
+  // 2. Does somebody stand elsewhere than the record says?
+  for (const Member& m : record_.members) {
+    const auto& s = member(m)->standing;
+    const bool works = s.phase() == (parked_ ? wire::WORKER_PARKED : wire::WORKER_TRAINING) ||
+                       s.phase() == wire::WORKER_FINISHED ||
+                       (wish_.stop && s.phase() == wire::WORKER_STOPPED);
+    if (works && s.generation() == record_.generation) continue;
+    return begin_recovery(
+        now, "pod " + m.pod + " is not in generation " + std::to_string(record_.generation));
+  }
+  // 3. A link broke and nobody died of it.
+  if (suspect_since_) {
+    if (now - *suspect_since_ >= kSuspectSettle) return begin_recovery(now, suspect_why_);
+    wake_at(*suspect_since_ + kSuspectSettle);
+    return;
+  }
+  write_phase(parked_ ? Phase::kParked : Phase::kTraining);
+  if (wish_.stop) return advance_stop(now);
+  blame_the_stuck(now);
+  if (op_) return;
+  followers(now);
+  begin_planned(now);
+}
+
+// Heartbeats come, steps do not: the worker that is not waiting for another is the one that hangs.
+void JobMachine::blame_the_stuck(MonoTime now) {
+  if (parked_) return;
+  double median = 0;
+  for (const Member& m : record_.members) {
+    const Worker* worker = member(m);
+    median = std::max(median, worker->standing.step_seconds());
+    quiet_since_ = std::max(quiet_since_, worker->progress_at);
+  }
+  const Duration limit =
+      std::max(timing_.progress_floor, seconds(timing_.progress_factor * median));
+  if (now - quiet_since_ < limit) return wake_at(quiet_since_ + limit);
+  quiet_since_ = now;
+  std::vector<WorkerKey> laggards;
+  for (const Member& m : record_.members) {
+    const std::string& at = member(m)->standing.phase_name();
+    if (at != "reduce" && at != "commit" && at != "form") laggards.push_back(m.key);
+  }
+  const bool some = !laggards.empty() && laggards.size() < record_.members.size();
+  if (some) {
+    for (const WorkerKey& key : laggards) restart(key, "no progress while the others wait for it");
+  } else if (!stuck_once_) {
+    stuck_once_ = true;
+    begin_recovery(now, "no progress in generation " + std::to_string(record_.generation));
+  } else {
+    stuck_once_ = false;
+    for (const Member& m : record_.members) restart(m.key, "no progress, twice");
+  }
+}
+
+}  // namespace rubato::coordinator

@@ -1,0 +1,214 @@
+// Recovery: abort, swap the record, level, form.
+#include "common/log.h"
+#include "operator/coordinator/job_machine.h"
+#include "operator/coordinator/recovery_plan.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+
+constexpr const char* kLog = "coordinator";
+
+wire::Form form_of(std::uint64_t generation, wire::FormMode mode) {
+  wire::Form form;
+  form.set_generation(generation);
+  form.set_mode(mode);
+  return form;
+}
+
+double seconds_between(MonoTime from, MonoTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
+  Operation op;
+  op.kind = Kind::kRecover;
+  op.began = now;
+  op.deadline = now + timing_.standing_deadline;
+  // A recovery that starts again inherits the story of the first.
+  if (op_ && op_->kind == Kind::kRecover) {
+    op.began = op_->began;
+    op.change = op_->change;
+  } else {
+    op.change.kind = with_joiners ? "join" : "recover";
+    op.change.reason = reason;
+    op.change.from = static_cast<std::uint32_t>(record_.members.size());
+    MonoTime sign = last_commit_;
+    for (const Member& m : record_.members) {
+      if (member(m) != nullptr) continue;
+      if (const Agent* agent = agent_of(m.key.pod_uid)) sign = std::max(sign, agent->last_seen);
+    }
+    op.change.detect_seconds = std::max(0.0, seconds_between(sign, now));
+  }
+  // Who is asked: those of the record, then, while it was changing, those before it.
+  std::vector<WorkerKey> asked;
+  const auto ask = [&](const std::vector<Member>& members, bool leavers) {
+    for (const Member& m : members) {
+      const Worker* worker = member(m);
+      const bool known = std::find(asked.begin(), asked.end(), m.key) != asked.end();
+      if (worker == nullptr || known || worker->refused || is_leaving(m.key.pod_uid) != leavers)
+        continue;
+      asked.push_back(m.key);
+    }
+  };
+  const auto any_state = [&] {
+    return std::any_of(asked.begin(), asked.end(),
+                       [&](const WorkerKey& key) { return worker_of(key)->standing.has_state(); });
+  };
+  ask(record_.members, false);
+  ask(record_.previous, false);
+  if (!any_state()) {
+    ask(record_.members, true);
+    ask(record_.previous, true);
+  }
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    const bool others =
+        !any_state() || (with_joiners && worker->caught_up && !is_leaving(key.pod_uid));
+    const bool known = std::find(asked.begin(), asked.end(), key) != asked.end();
+    if (others && !known && !worker->refused && worker->standing.has_state()) asked.push_back(key);
+  }
+  suspect_since_.reset();
+  join_since_.reset();
+  if (asked.size() > wish_.micro_batches) asked.resize(wish_.micro_batches);
+  if (!any_state()) {  // nobody holds the job any more: it starts from a checkpoint
+    op_.reset();
+    return try_start(now);
+  }
+  if (++attempts_ > kAttemptsMax) {
+    view_.failure_reason = "RecoveryFailed";
+    view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) +
+                            " recoveries, the last one because " + reason;
+    return end(now, Phase::kFailed, view_.failure_message);
+  }
+  op.next.generation = next_generation();
+  op.next.phase = name_of(Phase::kRecovering);
+  for (const WorkerKey& key : asked) op.next.members.push_back(as_member(key));
+  LOG_INFO(kLog, "{}: generation {} with {} of {} workers: {}", to_string(wish_.job),
+           op.next.generation, asked.size(), record_.members.size(), reason);
+  op_ = std::move(op);
+  for (const WorkerKey& key : living()) {
+    worker_of(key)->caught_up = false;
+    abort(key, op_->next.generation);
+  }
+  ask_swap();
+  advance_recovery(now);
+}
+
+void JobMachine::advance_recovery(MonoTime now) {
+  for (const Member& m : op_->next.members) {
+    if (member(m) != nullptr) continue;
+    // It died meanwhile. The record names it already, or is about to: once more, without it.
+    return begin_recovery(now, why_lost(m));
+  }
+  if (op_->told) return await_formed(now);
+  ask_swap();  // when a write of before was still under way
+  for (const Member& m : op_->next.members) abort(m.key, op_->next.generation);  // reconnected ones
+  if (!all_answered(now)) return;
+  if (op_->swapped) form_recovery(now);
+}
+
+bool JobMachine::all_answered(MonoTime now) {
+  std::vector<WorkerKey> silent;
+  for (const Member& m : op_->next.members)
+    if (member(m)->settled_below < op_->next.generation) silent.push_back(m.key);
+  if (silent.empty()) return true;
+  if (now < op_->deadline) {
+    wake_at(op_->deadline);
+    return false;
+  }
+  for (const WorkerKey& key : silent) restart(key, "no answer to an abort");
+  for (const WorkerKey& key : silent)
+    if (Worker* worker = worker_of(key)) worker->exited = true;  // until it says hello anew
+  begin_recovery(now, "a worker did not answer");
+  return false;
+}
+
+void JobMachine::form_recovery(MonoTime now) {
+  std::vector<wire::WorkerStanding> standings;
+  for (const Member& m : op_->next.members) standings.push_back(member(m)->standing);
+  const RecoveryPlan plan = plan_recovery(standings, wish_.micro_batches);
+  std::vector<Member> levelled;
+  for (std::size_t i = 0; i < plan.levels.size(); ++i)
+    if (plan.levels[i]) levelled.push_back(op_->next.members[i]);
+  if (levelled.size() < op_->next.members.size()) {
+    // Those who cannot level follow anew; the others go on in a generation of their own.
+    const std::string reason = op_->change.reason;
+    record_.members = std::move(levelled);
+    record_.previous.clear();
+    return begin_recovery(now, reason);
+  }
+  op_->parked = op_->next.members.size() < wish_.min_workers && !wish_.stop;
+  op_->form = form_of(op_->next.generation, wire::FORM_RECOVER);
+  op_->form.set_base_seq(plan.base_seq);
+  op_->form.set_parked(op_->parked);
+  if (plan.decision) *op_->form.mutable_decision() = *plan.decision;
+  for (std::size_t i = 0; i < op_->next.members.size(); ++i) {
+    wire::Member& m = *op_->form.add_members();
+    *m.mutable_id() = standings[i].id();
+    *m.mutable_address() = standings[i].listen();
+    wire::Share& share = *op_->form.add_shares();
+    for (const auto& range : plan.shares[i]) {
+      wire::Range& out = *share.add_ranges();
+      out.set_begin(range.begin);
+      out.set_end(range.end);
+    }
+  }
+  op_->change.salvaged += plan.salvaged;
+  op_->change.recomputed = plan.recomputed;
+  op_->told = true;
+  op_->deadline = now + timing_.form_deadline;
+  await_formed(now);
+}
+
+// START and RECOVER: Forms go out (again to who reconnects), until all are in.
+void JobMachine::await_formed(MonoTime now) {
+  const std::uint64_t generation = op_->next.generation;
+  std::vector<WorkerKey> missing;
+  for (const Member& m : op_->next.members) {
+    Worker* worker = member(m);
+    const auto& s = worker->standing;
+    const bool in = s.generation() == generation && s.phase() != wire::WORKER_ABORTED &&
+                    s.phase() != wire::WORKER_READY;
+    if (in) continue;
+    missing.push_back(m.key);
+    if (worker->form_generation >= generation || !agents_[m.key.pod_uid].connected) continue;
+    worker->form_generation = generation;
+    wire::WorkerCommand command;
+    *command.mutable_form() = op_->form;
+    order(m.key, std::move(command));
+  }
+  if (missing.empty()) return complete_operation(now);
+  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle)
+    return begin_recovery(now, suspect_why_);
+  if (now < op_->deadline)
+    return wake_at(suspect_since_ ? *suspect_since_ + kSuspectSettle : op_->deadline);
+  for (const WorkerKey& key : missing) {
+    restart(key, "did not form generation " + std::to_string(generation));
+    if (Worker* worker = worker_of(key)) worker->exited = true;
+  }
+  begin_recovery(now, "a worker did not form generation " + std::to_string(generation));
+}
+
+void JobMachine::complete_operation(MonoTime now) {
+  parked_ = op_->parked;
+  Change change = op_->change;
+  change.generation = op_->next.generation;
+  change.to = static_cast<std::uint32_t>(op_->next.members.size());
+  change.at_step = view_.step;
+  LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s: {} -> {} workers, {}{}",
+           to_string(wish_.job), change.generation, seconds_between(op_->began, now), change.from,
+           change.to, change.reason, parked_ ? ", parked" : "");
+  unfinished_ = std::move(change);
+  unfinished_since_ = last_commit_;
+  quiet_since_ = now;
+  for (auto& [uid, agent] : agents_) agent.suspected = false;
+  op_.reset();
+  outputs_.changed = true;
+  stable(now);
+}
+
+}  // namespace rubato::coordinator

@@ -1,0 +1,248 @@
+#include "operator/coordinator/job_task.h"
+
+#include "common/log.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+constexpr const char* kLog = "coordinator";
+constexpr Duration kLoadBackoffMax = 2s;
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+}  // namespace
+
+JobTask::JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
+                 std::uint64_t epoch, Hooks hooks)
+    : executor_(executor),
+      client_(client),
+      timing_(timing),
+      epoch_(epoch),
+      hooks_(std::move(hooks)),
+      job_(wish.job),
+      uid_(wish.uid),
+      wakeup_(executor.make_condition()),
+      wish_(std::move(wish)) {
+  writer_ = executor_.spawn("record", [this](std::stop_token stop) { write(stop); });
+  thinker_ = executor_.spawn("job", [this](std::stop_token stop) { think(stop); });
+}
+
+JobTask::~JobTask() { stop(); }
+
+void JobTask::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [pod, session] : sessions_) session.channel->close();
+  }
+  thinker_.request_stop();
+  writer_.request_stop();
+  wake();
+  thinker_.join();
+  writer_.join();
+}
+
+void JobTask::ensure(const Wish& wish) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (wish == wish_) return;
+    wish_ = wish;
+    inputs_.emplace_back(wish);
+  }
+  wake();
+}
+
+bool JobTask::knows_pod(const std::string& pod_uid) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(wish_.pods.begin(), wish_.pods.end(),
+                     [&](const Wish::Pod& pod) { return pod.uid == pod_uid; });
+}
+
+View JobTask::view() const {
+  const std::lock_guard lock(mutex_);
+  return view_;
+}
+
+void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channel,
+                     wire::Hello hello) {
+  std::shared_ptr<net::Channel> replaced;
+  {
+    const std::lock_guard lock(mutex_);
+    Session& slot = sessions_[hello.pod_uid()];
+    replaced = std::exchange(slot.channel, std::move(channel));
+    slot.id = session;
+    inputs_.emplace_back(std::move(hello));
+  }
+  if (replaced) replaced->close();
+  wake();
+}
+
+bool JobTask::deliver(std::uint64_t session, const std::string& pod_uid,
+                      wire::AgentMessage message) {
+  std::unique_lock lock(mutex_);
+  const auto is_current = [&] {
+    const auto found = sessions_.find(pod_uid);
+    return !stopping_ && found != sessions_.end() && found->second.id == session;
+  };
+  const bool room = wakeup_->wait_until(lock, executor_.now() + kInputWait, [&] {
+    return inputs_.size() < kInputsMax || !is_current();
+  });
+  if (!room || !is_current()) return false;
+  inputs_.emplace_back(Said{pod_uid, std::move(message)});
+  lock.unlock();
+  wake();
+  return true;
+}
+
+void JobTask::detach(std::uint64_t session, const std::string& pod_uid, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(pod_uid);
+    if (found == sessions_.end() || found->second.id != session) return;
+    sessions_.erase(found);
+    inputs_.emplace_back(Gone{pod_uid, why});
+  }
+  wake();
+}
+
+// ---- The thinking task
+// -------------------------------------------------------------------------------
+
+void JobTask::think(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::optional<JobMachine> machine = load(stop);
+    if (!machine) return;
+    serve(*machine, stop);
+    if (stop.stop_requested()) return;
+    // Another wrote the record. Begin again from what stands; agents come back and say hello.
+    LOG_WARNING(kLog, "{}: membership was written by another; reads it again", to_string(job_));
+    if (hooks_.conflict) hooks_.conflict();
+    const std::lock_guard lock(mutex_);
+    for (auto& [pod, session] : sessions_) session.channel->close();
+    sessions_.clear();
+    inputs_.clear();
+  }
+}
+
+std::optional<JobMachine> JobTask::load(const std::stop_token& stop) {
+  RecordStore store(executor_, client_, job_, uid_);
+  Duration wait = 20ms;
+  for (;;) {
+    if (stop.stop_requested()) return std::nullopt;
+    const auto record = store.open(epoch_);
+    if (record.ok()) {
+      const std::lock_guard lock(mutex_);
+      return JobMachine(timing_, wish_, *record, executor_.now());
+    }
+    LOG_WARNING(kLog, "{}: cannot take the membership: {}", to_string(job_),
+                record.error().to_string());
+    {
+      const std::lock_guard lock(mutex_);
+      view_.reason = "cannot read the membership: " + record.error().what();
+    }
+    if (!executor_.sleep_for(wait, stop)) return std::nullopt;
+    wait = std::min<Duration>(wait * 2, kLoadBackoffMax);
+  }
+}
+
+void JobTask::serve(JobMachine& machine, const std::stop_token& stop) {
+  while (!machine.must_reload()) {
+    std::deque<Input> batch;
+    {
+      std::unique_lock lock(mutex_);
+      wakeup_->wait_until(lock, machine.next_tick(),
+                          [&] { return !inputs_.empty() || stopping_ || stop.stop_requested(); });
+      if (stopping_ || stop.stop_requested()) return;
+      batch.swap(inputs_);
+    }
+    wake();  // sessions that wait for room
+    if (batch.empty()) machine.tick(executor_.now());
+    for (Input& input : batch) {
+      feed(machine, std::move(input));
+      carry_out(machine);
+      if (machine.must_reload()) return;
+    }
+    carry_out(machine);
+  }
+}
+
+void JobTask::feed(JobMachine& machine, Input input) {
+  const MonoTime now = executor_.now();
+  std::visit(Overloaded{
+                 [&](const wire::Hello& hello) { machine.connected(now, hello); },
+                 [&](const Said& said) { machine.message(now, said.pod_uid, said.message); },
+                 [&](const Gone& gone) { machine.disconnected(now, gone.pod_uid, gone.why); },
+                 [&](const Wish& wish) { machine.wish(now, wish); },
+                 [&](SwapResult result) { machine.swapped(now, result); },
+             },
+             input);
+}
+
+void JobTask::carry_out(JobMachine& machine) {
+  Outputs out = machine.take_outputs();
+  std::vector<std::shared_ptr<net::Channel>> broken;
+  {
+    const std::lock_guard lock(mutex_);
+    if (out.swap) to_write_ = {machine.record(), *out.swap};
+    for (const std::string& pod : out.drops) {
+      const auto found = sessions_.find(pod);
+      if (found == sessions_.end()) continue;
+      broken.push_back(found->second.channel);
+      sessions_.erase(found);
+    }
+    view_ = machine.view();
+  }
+  if (out.swap) wake();
+  for (const Send& send : out.sends) {
+    std::shared_ptr<net::Channel> channel;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(send.pod_uid);
+      if (found != sessions_.end()) channel = found->second.channel;
+    }
+    if (!channel) continue;
+    // A full queue means an agent that has not read for long: it says hello again.
+    if (!channel->send(send.message.SerializeAsString(), executor_.now()).ok())
+      broken.push_back(std::move(channel));
+  }
+  for (const auto& channel : broken) channel->close();
+  if (!out.changed) return;
+  for (const Change& change : machine.view().changes) {
+    if (change.generation <= changes_seen_) continue;
+    changes_seen_ = change.generation;
+    if (hooks_.ended_change) hooks_.ended_change(change);
+  }
+  if (hooks_.changed) hooks_.changed(job_);
+}
+
+// ---- The writing task
+// ----------------------------------------------------------------------------------
+
+void JobTask::write(const std::stop_token& stop) {
+  RecordStore store(executor_, client_, job_, uid_);
+  for (;;) {
+    std::pair<Record, Record> swap;
+    {
+      std::unique_lock lock(mutex_);
+      wakeup_->wait_until(lock, executor_.now() + 10s,
+                          [&] { return to_write_ || stopping_ || stop.stop_requested(); });
+      if (stopping_ || stop.stop_requested()) return;
+      if (!to_write_) continue;
+      swap = *to_write_;
+    }
+    const Status written = store.swap(swap.first, swap.second, stop);
+    if (!written.ok()) LOG_WARNING(kLog, "{}: {}", to_string(job_), written.error().to_string());
+    {
+      const std::lock_guard lock(mutex_);
+      to_write_.reset();
+      inputs_.emplace_back(written.ok() ? SwapResult::kDone : SwapResult::kConflict);
+    }
+    wake();
+  }
+}
+
+}  // namespace rubato::coordinator

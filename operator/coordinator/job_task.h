@@ -1,0 +1,88 @@
+// JobTask: one job's coordinator at work. Feeds a JobMachine with what sessions, the controller and
+// the record's writes bring, and carries out what it says. Two tasks: one thinks and sends, one
+// writes the record, so that an Abort never waits for the API server.
+// Private to this folder: includes the generated wire messages. Thread-safe.
+#pragma once
+
+#include "operator/coordinator/job_machine.h"
+#include "operator/coordinator/record_store.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <variant>
+
+namespace rubato::coordinator {
+
+constexpr std::size_t kInputsMax = 8192;  // full: sessions wait, so agents' sockets fill
+constexpr auto kInputWait = 5s;           // then the session ends
+
+class JobTask {
+ public:
+  struct Hooks {
+    std::function<void(const kube::Key&)> changed;
+    std::function<void(const Change&)> ended_change;  // for metrics
+    std::function<void()> conflict;
+  };
+  JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish, std::uint64_t epoch,
+          Hooks hooks);
+  ~JobTask();
+  // Ends both tasks and all sessions. Idempotent; waits for a write under way.
+  void stop();
+
+  void ensure(const Wish& wish);
+  bool knows_pod(const std::string& pod_uid) const;
+  View view() const;
+
+  // A session: at most one per pod, a later one replaces an earlier.
+  void attach(std::uint64_t session, std::shared_ptr<net::Channel> channel, wire::Hello hello);
+  // False: the session should end.
+  bool deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message);
+  void detach(std::uint64_t session, const std::string& pod_uid, const std::string& why);
+
+ private:
+  struct Said {
+    std::string pod_uid;
+    wire::AgentMessage message;
+  };
+  struct Gone {
+    std::string pod_uid;
+    std::string why;
+  };
+  using Input = std::variant<wire::Hello, Said, Gone, Wish, SwapResult>;
+  struct Session {
+    std::uint64_t id = 0;
+    std::shared_ptr<net::Channel> channel;
+  };
+
+  void think(const std::stop_token& stop);
+  void write(const std::stop_token& stop);
+  std::optional<JobMachine> load(const std::stop_token& stop);
+  void serve(JobMachine& machine, const std::stop_token& stop);
+  void feed(JobMachine& machine, Input input);
+  void carry_out(JobMachine& machine);
+  void wake() { wakeup_->notify_all(); }
+
+  Executor& executor_;
+  kube::Client& client_;
+  const Timing timing_;
+  const std::uint64_t epoch_;
+  const Hooks hooks_;
+  const kube::Key job_;
+  const std::string uid_;
+  std::unique_ptr<Condition> wakeup_;
+  mutable std::mutex mutex_;
+  bool stopping_ = false;
+  Wish wish_;
+  View view_;
+  std::deque<Input> inputs_;
+  std::map<std::string, Session> sessions_;  // by pod uid
+  std::optional<std::pair<Record, Record>> to_write_;
+  std::uint64_t changes_seen_ = 0;  // generation of the newest reported Change
+  Task thinker_;
+  Task writer_;
+};
+
+}  // namespace rubato::coordinator

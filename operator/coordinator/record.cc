@@ -1,0 +1,66 @@
+#include "operator/coordinator/record.h"
+
+namespace rubato::coordinator {
+namespace {
+
+json::Value to_json(const std::vector<Member>& members) {
+  json::Value list = json::Value::array();
+  for (const Member& m : members) {
+    list.push_back(json::Value::object({{"pod", m.pod},
+                                        {"podUID", m.key.pod_uid},
+                                        {"node", m.node},
+                                        {"slot", m.key.slot},
+                                        {"incarnation", m.incarnation},
+                                        {"gpuType", m.gpu_type}}));
+  }
+  return list;
+}
+
+std::vector<Member> members_from(const json::Value& list) {
+  std::vector<Member> members;
+  for (const json::Value& item : list.items()) {
+    Member m;
+    m.key.pod_uid = item["podUID"].string_or("");
+    m.key.slot = static_cast<std::uint32_t>(item["slot"].int_or(0));
+    m.incarnation = static_cast<std::uint64_t>(item["incarnation"].int_or(0));
+    m.pod = item["pod"].string_or("");
+    m.node = item["node"].string_or("");
+    m.gpu_type = item["gpuType"].string_or("");
+    members.push_back(std::move(m));
+  }
+  return members;
+}
+
+}  // namespace
+
+std::string to_string(const WorkerKey& key) { return key.pod_uid + "/" + std::to_string(key.slot); }
+
+json::Value to_json(const Record& record) {
+  json::Value out = json::Value::object({{"generation", record.generation},
+                                         {"leader", record.leader},
+                                         {"phase", record.phase},
+                                         {"members", to_json(record.members)},
+                                         {"seq", record.seq},
+                                         {"step", record.step}});
+  if (!record.previous.empty()) out.set("previous", to_json(record.previous));
+  if (!record.fingerprint.empty()) out.set("fingerprint", record.fingerprint);
+  return out;
+}
+
+Record record_from(const json::Value& membership) {
+  const auto number = [&](const char* name) {
+    return static_cast<std::uint64_t>(membership[name].int_or(0));
+  };
+  Record record;
+  record.generation = number("generation");
+  record.leader = number("leader");
+  record.phase = membership["phase"].string_or("");
+  record.members = members_from(membership["members"]);
+  record.previous = members_from(membership["previous"]);
+  record.seq = number("seq");
+  record.step = number("step");
+  record.fingerprint = membership["fingerprint"].string_or("");
+  return record;
+}
+
+}  // namespace rubato::coordinator

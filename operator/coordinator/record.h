@@ -1,0 +1,46 @@
+// Record: what the coordinator keeps durably of a job, in TrainingJob.status.membership. All else
+// is rebuilt from the agents. Private to this folder. Plain values.
+#pragma once
+
+#include "common/json.h"
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rubato::coordinator {
+
+// One worker slot of one pod.
+struct WorkerKey {
+  std::string pod_uid;
+  std::uint32_t slot = 0;
+  auto operator<=>(const WorkerKey&) const = default;
+};
+std::string to_string(const WorkerKey& key);
+
+struct Member {
+  WorkerKey key;
+  std::uint64_t incarnation = 0;
+  std::string pod;
+  std::string node;
+  std::string gpu_type;
+  bool operator==(const Member&) const = default;
+};
+
+struct Record {
+  std::uint64_t generation = 0;
+  std::uint64_t leader = 0;
+  std::string phase;             // name_of(Phase)
+  std::vector<Member> members;   // rank = index
+  std::vector<Member> previous;  // while a planned change is under way
+  std::uint64_t seq = 0;         // writes within the generation
+  std::uint64_t step = 0;        // last committed step known when written
+  std::string fingerprint;
+  bool operator==(const Record&) const = default;
+};
+
+json::Value to_json(const Record& record);
+Record record_from(const json::Value& membership);
+
+}  // namespace rubato::coordinator

@@ -1,0 +1,79 @@
+#include "operator/coordinator/record_store.h"
+
+#include "operator/api/resources.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+
+json::Value op(const char* kind, const char* path, json::Value value) {
+  return json::Value::object({{"op", kind}, {"path", path}, {"value", std::move(value)}});
+}
+
+}  // namespace
+
+Result<json::Value> RecordStore::read() {
+  TRY(json::Value job, client_.get(api::kTrainingJob, job_));
+  if (kube::uid_of(job) != uid_)
+    return Error(Code::kNotFound, "job " + to_string(job_) + " is another one of the same name");
+  return job;
+}
+
+Result<Record> RecordStore::open(std::uint64_t epoch) {
+  TRY(const json::Value job, read());
+  const json::Value& membership = job["status"]["membership"];
+  if (!membership.is_null()) {
+    const Record record = record_from(membership);
+    if (record.leader > epoch)
+      return Error(Code::kConflict, "leader " + std::to_string(record.leader) + " is newer");
+    Record next = record;
+    next.leader = epoch;
+    if (next.leader != record.leader) TRY_OK(write(record, next));
+    return next;
+  }
+  Record first;
+  first.leader = epoch;
+  first.phase = "Waiting";
+  json::Value patch =
+      json::Value::array({op("test", "/metadata/resourceVersion", kube::resource_version_of(job))});
+  if (!job["status"].is_object()) patch.push_back(op("add", "/status", json::Value::object()));
+  patch.push_back(op("add", "/status/membership", to_json(first)));
+  const auto written = client_.patch(api::kTrainingJob, job_, kube::PatchType::kJson, patch,
+                                     {.subresource = "status"});
+  if (!written.ok()) return written.error().in("first membership of " + to_string(job_));
+  return first;
+}
+
+Status RecordStore::write(const Record& from, const Record& to) {
+  const json::Value patch =
+      json::Value::array({op("test", "/status/membership/generation", from.generation),
+                          op("test", "/status/membership/leader", from.leader),
+                          op("replace", "/status/membership", to_json(to))});
+  const auto written = client_.patch(api::kTrainingJob, job_, kube::PatchType::kJson, patch,
+                                     {.subresource = "status"});
+  if (!written.ok()) return written.error();
+  return ok();
+}
+
+Status RecordStore::swap(const Record& from, const Record& to, const std::stop_token& stop) {
+  const MonoTime deadline = executor_.now() + kSwapLimit;
+  Duration wait = 10ms;
+  for (;;) {
+    const Status written = write(from, to);
+    if (written.ok()) return written;
+    const Code code = written.error().code();
+    if (code == Code::kNotFound || code == Code::kDenied || code == Code::kInvalid) return written;
+    // Did an earlier try of ours get through? Is there anything of another's?
+    if (const auto job = read(); job.ok()) {
+      const Record now = record_from((*job)["status"]["membership"]);
+      if (now == to) return ok();
+      if (now.generation != from.generation || now.leader != from.leader)
+        return Error(Code::kConflict, "membership was written by another");
+    }
+    if (executor_.now() >= deadline || !executor_.sleep_for(wait, stop)) return written;
+    wait = std::min<Duration>(wait * 2, 1s);
+  }
+}
+
+}  // namespace rubato::coordinator

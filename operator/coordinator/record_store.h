@@ -1,0 +1,40 @@
+// RecordStore: reads and swaps one job's record in TrainingJob.status.membership. JSON Patch with
+// `test` on generation and leader; the first write, when there is nothing to test, is tied to the
+// object's resourceVersion. Blocks the calling task for at most a request, or kSwapLimit.
+#pragma once
+
+#include "common/executor.h"
+#include "operator/coordinator/record.h"
+#include "operator/kube/client.h"
+
+#include <cstdint>
+#include <stop_token>
+
+namespace rubato::coordinator {
+
+constexpr auto kSwapLimit = 20s;  // of retries, when the server does not answer
+
+class RecordStore {
+ public:
+  RecordStore(Executor& executor, kube::Client& client, kube::Key job, std::string uid)
+      : executor_(executor), client_(client), job_(std::move(job)), uid_(std::move(uid)) {}
+
+  // The record with `epoch` as its leader, written before it is returned. kConflict: a newer leader
+  // owns it, or it changed just now; kNotFound: the job is gone.
+  Result<Record> open(std::uint64_t epoch);
+
+  // Replaces `from` by `to`. kConflict: somebody else wrote. A write whose answer was lost is
+  // looked up, so success is never mistaken for failure.
+  Status swap(const Record& from, const Record& to, const std::stop_token& stop);
+
+ private:
+  Result<json::Value> read();
+  Status write(const Record& from, const Record& to);
+
+  Executor& executor_;
+  kube::Client& client_;
+  kube::Key job_;
+  std::string uid_;
+};
+
+}  // namespace rubato::coordinator
