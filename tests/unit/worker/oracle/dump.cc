@@ -3,7 +3,7 @@
 //
 //   worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA
 // DIR holds config.json, model.safetensors, tokens.safetensors (I32 "tokens":
-// [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors is written there.
+// [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors and a checkpoint are written there.
 #include "common/json.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/files.h"
@@ -116,6 +116,15 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   out.add("losses", {steps}, losses);
   out.add("norms", {steps}, norms);
   out.add_flat("final.", table, *device, state.parameters());
+  std::vector<StepRecord> records;
+  for (std::int64_t step = 0; step < steps; ++step)
+    records.push_back(
+        make_step_record(step, static_cast<double>(losses[static_cast<std::size_t>(step)]), 0, 0));
+  CheckpointInfo info;
+  info.model = config;
+  info.optimizer = optimizer(steps);
+  TRY_OK(CheckpointStore(directory + "/checkpoints", 1)
+             .save(*device, *stream, table, state, info, records));
   return write_safetensors(directory + "/out.safetensors", out.tensors, {});
 }
 

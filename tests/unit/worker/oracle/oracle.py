@@ -4,7 +4,8 @@
 
 For a few shapes, random weights go to both as one safetensors file. PyTorch computes in float64, so
 what differs is our rounding. Compared are the logits, the loss, every gradient, and the losses,
-gradient norms and final weights of 20 AdamW steps with warm-up, cosine, clipping and decay. The same
+gradient norms and final weights of 20 AdamW steps with warm-up, cosine, clipping and decay; and
+transformers loads the checkpoint. The same
 run in PyTorch's float32 is printed beside ours as a yardstick.
 """
 
@@ -111,6 +112,12 @@ def compare(program, isa, shape, checks):
         subprocess.run([program, directory, str(micro), str(MICRO_BATCHES), str(STEPS), isa],
                        check=True)
         ours = load_file(directory + "/out.safetensors")
+        # transformers must load what we save, and find the same weights in it
+        latest = Path(directory, "checkpoints", "LATEST").read_text().strip()
+        saved = GPT2LMHeadModel.from_pretrained(Path(directory, "checkpoints", latest))
+        different = [name for name, p in saved.named_parameters()
+                     if not torch.equal(p, ours["final." + name])]
+        checks.at_most("checkpoint in transformers", len(different), 0)
 
     exact, single = model.double(), make_model(shape, seed=5)
     rows = tokens[0, 0]

@@ -1,0 +1,180 @@
+#include "worker/model/exact_sum.h"
+
+#include "tests/unit/worker/backend/kernel_bench.h"
+#include "worker/backend/digest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace rubato::worker::testing {
+namespace {
+
+// Two tensors of 3 and 2 blocks.
+class ExactSumTest : public KernelBench {
+ protected:
+  static constexpr std::size_t kFlat = 5 * 256;
+  ExactSumTest() {
+    table_.add("a", {3, 256}, true);
+    table_.add("b", {2, 256}, false);
+    exponents_ = blank(DType::kI32, 5);
+    mean_ = zeros(kFlat);
+  }
+  ExactSum make(std::int64_t micro_batches) {
+    return std::move(ExactSum::create(*device, table_, micro_batches)).value();
+  }
+  // Gradients with a common part and noise, of many sizes.
+  static std::vector<std::vector<float>> gradients(std::size_t count, std::uint64_t seed) {
+    std::vector<std::vector<float>> out;
+    for (std::size_t m = 0; m < count; ++m) {
+      auto g = noise(kFlat, seed * 1000 + m);
+      const auto common = noise(kFlat, seed, 0.3);
+      for (std::size_t i = 0; i < kFlat; ++i)
+        g[i] = (g[i] + common[i]) * std::ldexp(1.0f, -static_cast<int>(i / 256) * 3);
+      out.push_back(g);
+    }
+    return out;
+  }
+
+  ParameterTable table_;
+  Buffer exponents_;
+  Buffer mean_;
+};
+
+TEST_F(ExactSumTest, TheMeanIsTheMean) {
+  constexpr std::size_t kCount = 12;
+  const auto g = gradients(kCount, 1);
+  ExactSum sum = make(kCount);
+  ASSERT_TRUE(sum.calibrate(*stream, upload(g[0]), exponents_).ok());
+  sum.clear(*stream);
+  for (const auto& one : g) sum.add(*stream, upload(one), exponents_);
+  ASSERT_FALSE(sum.overflows(*stream, sum.accumulators()).value());
+  sum.mean(*stream, sum.accumulators(), exponents_, mean_);
+  const auto got = floats(mean_);
+  for (std::size_t i = 0; i < kFlat; ++i) {
+    double want = 0;
+    for (const auto& one : g) want += static_cast<double>(one[i]) / kCount;
+    // A block's quantum is 2^(e - F); a dozen roundings of half of it, over 12.
+    ASSERT_NEAR(static_cast<double>(got[i]), want,
+                1e-6 * std::ldexp(1.0, -static_cast<int>(i / 256) * 3));
+  }
+}
+
+TEST_F(ExactSumTest, GroupingAndOrderCannotBeSeen) {
+  constexpr std::size_t kCount = 16;
+  const auto g = gradients(kCount, 2);
+  Rng rng(4);
+  std::uint64_t first = 0;
+  for (int trial = 0; trial < 30; ++trial) {
+    std::vector<std::size_t> order(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) order[i] = i;
+    for (std::size_t i = kCount; i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+    const std::size_t workers = 1 + rng.below(7);
+    std::vector<ExactSum> parts;
+    for (std::size_t w = 0; w < workers; ++w) parts.push_back(make(kCount));
+    ASSERT_TRUE(parts[0].calibrate(*stream, upload(g[0]), exponents_).ok());
+    for (const std::size_t m : order)
+      parts[rng.below(workers)].add(*stream, upload(g[m]), exponents_);
+    const Buffer reduced =
+        blank(DType::kI32, static_cast<std::size_t>(parts[0].accumulator_count()));
+    for (ExactSum& part : parts) part.merge(*stream, part.accumulators(), reduced);
+    const auto bits = ints(reduced);
+    const std::uint64_t hash = digest_of(bits.data(), bits.size() * 4);
+    if (trial == 0) first = hash;
+    ASSERT_EQ(hash, first) << "trial " << trial << ", " << workers << " workers";
+  }
+}
+
+TEST_F(ExactSumTest, OverflowIsSeenAlikeAndHealsByRaising) {
+  constexpr std::size_t kCount = 8;
+  auto g = gradients(kCount, 3);
+  ExactSum sum = make(kCount);
+  ASSERT_TRUE(sum.calibrate(*stream, upload(g[0]), exponents_).ok());
+  const auto before = ints(exponents_);
+  for (auto& one : g)  // block 1 is a thousand times what was expected
+    for (std::size_t i = 256; i < 512; ++i) one[i] *= 1000.0f;
+  for (int attempt = 0;; ++attempt) {
+    ASSERT_LT(attempt, 4);
+    sum.clear(*stream);
+    for (const auto& one : g) sum.add(*stream, upload(one), exponents_);
+    if (!sum.overflows(*stream, sum.accumulators()).value()) break;
+    ASSERT_TRUE(sum.raise(*stream, sum.accumulators(), attempt, exponents_).ok());
+  }
+  const auto after = ints(exponents_);
+  for (const std::size_t block : {0u, 2u, 3u, 4u}) EXPECT_EQ(after[block], before[block]);
+  EXPECT_GT(after[1], before[1]);
+  sum.mean(*stream, sum.accumulators(), exponents_, mean_);
+  double want = 0;
+  for (const auto& one : g) want += static_cast<double>(one[300]) / kCount;
+  EXPECT_NEAR(static_cast<double>(floats(mean_)[300]), want, 1e-3);
+}
+
+// The guard must catch every sum that leaves int32, however the parts are signed.
+TEST_F(ExactSumTest, NoWrappedSumPassesTheGuard) {
+  Rng rng(9);
+  int overflowed = 0, passed = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    const std::size_t count = 1 + rng.below(9);
+    ExactSum sum = make(static_cast<std::int64_t>(count));
+    const std::vector<std::int32_t> zero_exponents(5, 0);
+    const Buffer exponents = upload(zero_exponents);
+    std::vector<double> exact(kFlat);
+    for (std::size_t m = 0; m < count; ++m) {
+      const auto g = noise(kFlat, rng.next(), std::ldexp(1.0, static_cast<int>(rng.below(6))));
+      sum.add(*stream, upload(g), exponents);
+      for (std::size_t i = 0; i < kFlat; ++i)
+        exact[i] += std::nearbyint(std::ldexp(static_cast<double>(g[i]), sum.fraction_bits()));
+    }
+    const auto largest = *std::max_element(
+        exact.begin(), exact.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+    if (sum.overflows(*stream, sum.accumulators()).value()) {
+      overflowed += 1;
+      continue;
+    }
+    passed += 1;
+    ASSERT_LT(std::abs(largest), 2147483648.0);
+    const auto got = ints(sum.accumulators());
+    for (std::size_t i = 0; i < kFlat; ++i) ASSERT_EQ(static_cast<double>(got[i]), exact[i]);
+  }
+  EXPECT_GT(overflowed, 20);
+  EXPECT_GT(passed, 20);
+}
+
+TEST_F(ExactSumTest, ABrokenGradientOverflowsForEver) {
+  auto g = gradients(2, 5);
+  ExactSum sum = make(2);
+  ASSERT_TRUE(sum.calibrate(*stream, upload(g[0]), exponents_).ok());
+  g[1][700] = std::numeric_limits<float>::quiet_NaN();
+  for (int attempt = 0; attempt < ExactSum::kRedosMax; ++attempt) {
+    sum.clear(*stream);
+    for (const auto& one : g) sum.add(*stream, upload(one), exponents_);
+    ASSERT_TRUE(sum.overflows(*stream, sum.accumulators()).value());
+    ASSERT_TRUE(sum.raise(*stream, sum.accumulators(), attempt, exponents_).ok());
+  }
+}
+
+TEST_F(ExactSumTest, ExponentsFollowTheGradientDownSlowly) {
+  ExactSum sum = make(1);  // M = 1: sum and mean are the same
+  std::vector<float> g(kFlat, 0.0f);
+  g[0] = 3.0f;        // block 0 of tensor a: 2^2
+  g[256] = 1e-6f;     // block 1: far below the tensor's largest
+  g[3 * 256] = 0.5f;  // block 0 of tensor b: 2^-1
+  const Buffer start = upload(std::vector<std::int32_t>{0, 0, 0, 20, 20});
+  ASSERT_TRUE(sum.advance(*stream, upload(g), start).ok());
+  // up at once; down by two at most; never more than 8 below the tensor's largest
+  EXPECT_EQ(ints(start), (std::vector<std::int32_t>{2, -2, -2, 18, 18}));
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(sum.advance(*stream, upload(g), start).ok());
+  EXPECT_EQ(ints(start), (std::vector<std::int32_t>{2, -6, -6, -1, -9}));
+}
+
+TEST_F(ExactSumTest, RefusesMoreMicroBatchesThanGuardsHold) {
+  EXPECT_FALSE(ExactSum::create(*device, table_, 0).ok());
+  EXPECT_FALSE(ExactSum::create(*device, table_, 4096).ok());
+  EXPECT_EQ(make(1).headroom(), 3);
+  EXPECT_EQ(make(8).headroom(), 5);
+  EXPECT_EQ(make(64).headroom(), 6);
+  EXPECT_EQ(make(4095).headroom(), 9);
+}
+
+}  // namespace
+}  // namespace rubato::worker::testing

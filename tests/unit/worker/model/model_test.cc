@@ -1,0 +1,168 @@
+#include "worker/model/model.h"
+
+#include "common/json.h"
+#include "tests/unit/worker/model/training_fixture.h"
+#include "worker/model/fingerprint.h"
+#include "worker/model/generate.h"
+#include "worker/model/scalar_math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace rubato::worker::testing {
+namespace {
+
+TEST(ScalarMath, AgreesWithLibm) {
+  for (double x : {1e-300, 1e-5, 0.3, 0.99999, 1.0, 1.5, 2.0, 1e10, 1e300})
+    EXPECT_NEAR(log_of(x), std::log(x), 4e-16 * std::max(1.0, std::abs(std::log(x)))) << x;
+  for (int i = -200; i <= 200; ++i)
+    EXPECT_NEAR(cos_of_pi(i / 100.0), std::cos(std::numbers::pi * i / 100.0), 2e-15) << i;
+  for (const std::uint64_t n : {0u, 1u, 2u, 17u, 1000u})
+    EXPECT_NEAR(power_of(0.95, n), std::pow(0.95, static_cast<double>(n)), 1e-14);
+}
+
+TEST(ScalarMath, NormalNumbersAreNormal) {
+  constexpr std::uint64_t kCount = 200000;
+  double sum = 0, square = 0, fourth = 0;
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    const double x = normal_of(77, i);
+    sum += x;
+    square += x * x;
+    fourth += x * x * x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0.0, 0.01);
+  EXPECT_NEAR(square / kCount, 1.0, 0.02);
+  EXPECT_NEAR(fourth / kCount, 3.0, 0.12);
+}
+
+TEST(LearningRate, WarmsUpAndFollowsTheCosine) {
+  const OptimizerConfig config{
+      .learning_rate = 1.0, .min_learning_rate = 0.1, .warmup_steps = 10, .decay_steps = 110};
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 0), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 9), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 10), 1.0);
+  EXPECT_NEAR(learning_rate_at(config, 60), 0.55, 1e-15);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 110), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(config, 1000000), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at({.learning_rate = 2.0}, 5), 2.0);
+  EXPECT_FALSE(OptimizerConfig{.learning_rate = -1}.validate().ok());
+  EXPECT_FALSE((OptimizerConfig{.warmup_steps = 5, .decay_steps = 3}).validate().ok());
+}
+
+TEST(ModelConfigTest, HuggingFaceRoundTripAndRefusals) {
+  const ModelConfig big = model_preset("gpt2-124m").value();
+  EXPECT_EQ(from_huggingface_config(to_huggingface_config(big)).value(), big);
+  EXPECT_FALSE(model_preset("gpt5").ok());
+  ModelConfig bad = tiny_config();
+  bad.heads = 5;
+  EXPECT_EQ(bad.validate().error().code(), Code::kInvalid);
+  bad = tiny_config();
+  bad.family = "llama";
+  EXPECT_EQ(bad.validate().error().code(), Code::kInvalid);
+}
+
+TEST(ParameterTableTest, BlocksAreNeverShared) {
+  const auto device = take(open_device({}));
+  const auto model = take(make_model(tiny_config(), 1, *device));
+  const ParameterTable& table = model->table();
+  std::int64_t end = 0;
+  for (const Parameter& entry : table.entries()) {
+    EXPECT_EQ(entry.offset, end);
+    EXPECT_EQ(entry.offset % kBlockElements, 0);
+    EXPECT_EQ(entry.slot % kBlockElements, 0);
+    EXPECT_LE(entry.count, entry.slot);
+    end = entry.offset + entry.slot;
+  }
+  EXPECT_EQ(end, table.flat_count());
+  EXPECT_EQ(table.find("transformer.h.1.mlp.c_fc.weight")->shape,
+            (std::vector<std::int64_t>{32, 128}));
+  EXPECT_FALSE(table.find("transformer.h.1.ln_2.weight")->decays);
+  const ModelConfig big = model_preset("gpt2-124m").value();
+  EXPECT_EQ(big.layers * 7087872 + 50257 * 768 + 1024 * 768 + 2 * 768, 124439808);
+}
+
+// The micro-batch's gradient may depend on nothing that was in the buffers before, and its padding
+// must be zero: padding in parameters stays zero for ever.
+TEST(ModelTest, GradientsAreOverwrittenAndPaddingStaysZero) {
+  SmallJob job(tiny_config(), 2, 2, {});
+  const auto tokens = job.tokens(0, 0);
+  const auto hash = [&] { return digest_of(job.gradient.address(), job.gradient.bytes()); };
+  take(job.model->forward_backward(*job.stream, tokens, job.state.parameters(), job.gradient));
+  const std::uint64_t first = hash();
+  take(job.model->forward_backward(*job.stream, job.tokens(3, 1), job.state.parameters(),
+                                   job.gradient));
+  EXPECT_NE(hash(), first);
+  job.device->memset(*job.stream, job.gradient, 0x7F);
+  take(job.model->evaluate(*job.stream, job.tokens(9, 1), job.state.parameters()));
+  take(job.model->forward_backward(*job.stream, tokens, job.state.parameters(), job.gradient));
+  EXPECT_EQ(hash(), first);
+
+  for (int i = 0; i < 3; ++i) job.step(job.one_worker());
+  for (const Buffer flat : {job.gradient, job.state.parameters(), job.state.exp_avg()}) {
+    const auto* values = static_cast<const float*>(job.device->host_view(flat));
+    for (const Parameter& entry : job.model->table().entries())
+      for (std::int64_t i = entry.count; i < entry.slot; ++i)
+        ASSERT_EQ(values[entry.offset + i], 0.0f) << entry.name << " " << i;
+  }
+}
+
+TEST(ModelTest, LossesAgreeAndWrongTokensAreRefused) {
+  SmallJob job(tiny_config(), 2, 2, {});
+  const auto tokens = job.tokens(0, 0);
+  const MicroLoss trained =
+      take(job.model->forward_backward(*job.stream, tokens, job.state.parameters(), job.gradient));
+  const MicroLoss evaluated =
+      take(job.model->evaluate(*job.stream, tokens, job.state.parameters()));
+  EXPECT_EQ(trained.fixed, evaluated.fixed);
+  EXPECT_NEAR(static_cast<double>(trained.mean), step_loss(trained.fixed, 1), 1e-6);
+  auto wrong = tokens;
+  wrong[5] = 61;
+  EXPECT_EQ(job.model->evaluate(*job.stream, wrong, job.state.parameters()).error().code(),
+            Code::kInvalid);
+  wrong.pop_back();
+  EXPECT_EQ(job.model->evaluate(*job.stream, wrong, job.state.parameters()).error().code(),
+            Code::kInvalid);
+  EXPECT_FALSE(make_micro_loss(NAN).is_finite);
+  EXPECT_FALSE(make_micro_loss(INFINITY).is_finite);
+}
+
+TEST(Fingerprint, IsStableAndSeesTheJob) {
+  SmallJob job(tiny_config(), 2, 2, {});
+  const std::uint64_t before = job.hash();
+  const OptimizerConfig optimizer;
+  const auto print = [&](Model& model, const OptimizerConfig& o) {
+    return take(numerics_fingerprint(*job.device, *job.stream, model, o));
+  };
+  const std::string first = print(*job.model, optimizer);
+  EXPECT_EQ(print(*job.model, optimizer), first);
+  EXPECT_NE(print(*job.model, {.learning_rate = 1e-3}), first);
+  const auto other = take(make_model(tiny_config(), 3, *job.device));
+  EXPECT_NE(print(*other, optimizer), first);
+  EXPECT_EQ(job.hash(), before) << "the job's state was touched";
+}
+
+TEST(Generate, IsRepeatableAndLearnsTheText) {
+  SmallJob job(tiny_config(), 4, 4, {.learning_rate = 3e-3});
+  for (int i = 0; i < 120; ++i) job.step(job.one_worker());
+  const auto make = [&](GenerateOptions options) {
+    return take(generate(*job.stream, *job.model, job.state.parameters(), {5}, options));
+  };
+  const auto text = make({.tokens = 40, .temperature = 0.3, .seed = 1});
+  ASSERT_EQ(text.size(), 40u);
+  EXPECT_EQ(make({.tokens = 40, .temperature = 0.3, .seed = 1}), text);
+  EXPECT_NE(make({.tokens = 40, .temperature = 1.0, .seed = 2}), text);
+  // Each token has two successors (see SmallJob::tokens); a trained model takes one of them.
+  int good = 0;
+  std::int32_t before = 5;
+  for (const std::int32_t token : text) {
+    good += token == (before * 3 + 1) % 61 || token == (before * 3 + 2) % 61 ? 1 : 0;
+    before = token;
+  }
+  EXPECT_GT(good, 32);
+  EXPECT_EQ(make({.tokens = 40, .temperature = 0, .seed = 1}),
+            make({.tokens = 40, .temperature = 1.0, .top_k = 1, .seed = 9}));
+}
+
+}  // namespace
+}  // namespace rubato::worker::testing
