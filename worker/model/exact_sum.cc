@@ -10,7 +10,7 @@ namespace {
 constexpr std::int32_t kExponentMin = -90;
 constexpr std::int32_t kExponentMax = 100;
 constexpr std::int32_t kDecay = 2;        // bits that a block may sink per step
-constexpr std::int32_t kBelowTensor = 8;  // bits that a block may lie under its tensor's largest
+constexpr std::int32_t kBelowTensor = 4;  // bits that a block may lie under its tensor's largest
 
 int ceil_log2(std::int64_t x) {
   int bits = 0;

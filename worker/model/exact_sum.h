@@ -18,9 +18,10 @@
 // every worker sees the same guards, raises the same exponents, and the step is redone.
 //
 // Exponents move only with a decided step, by the reduced gradient g alone:
-//   e' = max(ceil(log2 max|g| in block), e - 2, ceil(log2 max|g| in tensor) - 8)
-// The last term keeps rows that get a gradient only now and then (rare tokens) from losing their
-// place; it costs such blocks at most 8 of their 25 bits.
+//   e' = max(ceil(log2 max|g| in block), e - 2, ceil(log2 max|g| in tensor) - 4)
+// The last term is for rows that get a gradient only now and then (rare tokens): without it their
+// exponents sink until the next occurrence overflows. The price: no block is resolved finer than
+// 2^-(F + 4) of its tensor's largest gradient.
 //
 // Use per step, by every worker:
 //   sum.clear(stream);  for each own micro-batch: sum.add(stream, gradient, exponents);
