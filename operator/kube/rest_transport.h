@@ -2,7 +2,7 @@
 //   unary: one request, one answer, by cpprestsdk (its connection pool, its four threads);
 //   watch: one connection per watch by Boost.Asio, driven by the task that reads it. Nothing is
 //   read ahead of what that task takes, so a slow reader slows the server down and memory stays
-//   bounded (cpprestsdk has no such back-pressure: docs/adr/0005-kube-client.md).
+//   bounded (cpprestsdk has no such back-pressure: docs/adr/kube-client.md).
 #pragma once
 
 #include "common/executor.h"
