@@ -40,6 +40,7 @@ struct Arguments {
   std::vector<std::string> crds;
   std::string agent_authority;
   bool ephemeral = false;
+  std::size_t history = kube::ServerOptions{}.history_events;
   bool verbose = false;
 };
 
@@ -140,6 +141,7 @@ Status serve(const Arguments& arguments) {
       StateFolder::open(arguments.state, clock, wanted.host));
   kube::ServerOptions options;
   options.seed = random_seed();
+  options.history_events = arguments.history;
   kube::MemoryServer memory(clock, options);
   std::unique_ptr<kube::Journal> journal;
   if (!arguments.ephemeral) {
@@ -181,6 +183,10 @@ int run(int argc, char** argv) {
                  "File or folder of CustomResourceDefinitions, installed at the start");
   app.add_option("--agent-authority", arguments.agent_authority,
                  "CA file that the log endpoints of nodes must be signed by; any, if not given");
+  app.add_option("--history", arguments.history,
+                 "Changes kept per kind; a watch from before them is told to list again")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   app.add_flag("--ephemeral", arguments.ephemeral, "Keep no journal: objects end with the process");
   app.add_flag("-v,--verbose", arguments.verbose, "Log every request");
   CLI11_PARSE(app, argc, argv);

@@ -50,8 +50,8 @@ json::Value ApiError::to_status() const {
                                             {"apiVersion", "v1"},
                                             {"metadata", json::Value::object()},
                                             {"status", "Failure"},
-                                            {"message", message},
-                                            {"reason", reason}});
+                                            {"message", message}});
+  if (!reason.empty()) status.set("reason", reason);
   if (!details.is_null()) status.set("details", details);
   status.set("code", code);
   return status;

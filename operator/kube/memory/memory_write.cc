@@ -35,6 +35,14 @@ std::vector<std::string> patch_types(const ResourceInfo& info) {
   return out;
 }
 
+// The real server names the resource here, not the kind.
+ApiError needs_version(ResourceType type, const std::string& name) {
+  type.kind = type.plural;
+  return api_error::invalid(
+      type, name,
+      {field::invalid("metadata.resourceVersion", 0, "must be specified for an update")});
+}
+
 DeleteOptions delete_options_of(const Value& body) {
   DeleteOptions out;
   out.uid = body["preconditions"]["uid"].string_or("");
@@ -196,10 +204,7 @@ Answer<Written> MemoryServer::change(const ResourceInfo& info, const Key& key, c
   TRY(Value candidate, modify(current));
   const std::string version = resource_version_of(candidate);
   if (put && version.empty() && !info.unconditional_update)
-    return api_error::invalid(
-        info.type, key.name,
-        {{"metadata.resourceVersion", "Invalid value: 0: must be specified for an update",
-          "FieldValueInvalid"}});
+    return needs_version(info.type, key.name);
   if (!version.empty() && version != resource_version_of(current))
     return api_error::modified(info.type, key.name);
   if (const std::string uid = uid_of(candidate); !uid.empty() && uid != uid_of(current))

@@ -29,7 +29,18 @@ const Value& read(const Value& object, const std::string& path) {
 
 void check_count(const Value& object, const std::string& path, std::vector<FieldError>& errors) {
   const Value& value = read(object, path);
-  if (!value.is_int()) return;
+  const char* go_type = value.is_string()   ? "string"
+                        : value.is_bool()   ? "bool"
+                        : value.is_number() ? "float64"
+                                            : nullptr;
+  if (!value.is_int()) {
+    if (go_type == nullptr) return;
+    const std::string text = value.is_string() ? value.string_or("") : json::dump(value);
+    errors.push_back(field::invalid(
+        path, 0,
+        path + " accessor error: " + text + " is of the type " + go_type + ", expected int64"));
+    return;
+  }
   const std::int64_t count = value.int_or(0);
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   if (count < 0)

@@ -82,14 +82,17 @@ void prune_at(Value& value, const Value& schema, const std::string& path, bool r
 
 bool fill_at(Value& value, const Value& schema, bool root);
 
+// A null where none may stand reads as if the field were missing.
 bool fill_member(Value& value, const std::string& key, const Value& sub) {
   const Value* present = value.find(key);
   const Value* fallback = sub.find("default");
-  if (present != nullptr && present->is_null() && fallback != nullptr &&
-      !sub["nullable"].bool_or(false))
+  bool changed = false;
+  if (present != nullptr && present->is_null() && !sub["nullable"].bool_or(false)) {
+    changed = value.erase(key);
     present = nullptr;
+  }
   if (present == nullptr) {
-    if (fallback == nullptr) return false;
+    if (fallback == nullptr) return changed;
     Value filled = *fallback;
     fill_at(filled, sub, false);
     value.set(key, std::move(filled));
@@ -185,10 +188,14 @@ std::string number_text(const Value& value) { return json::dump(value); }
 class Walker {
  public:
   std::vector<FieldError> errors;
+  std::vector<FieldError> lists;  // of list types: the real server looks at them last
 
   void walk(const Value& value, const Value& schema, const std::string& path, bool resource) {
     if (value.is_null() && schema["nullable"].bool_or(false)) return;
-    if (!check_type(value, schema, path)) return;
+    if (!check_type(value, schema, path)) {
+      if (value.is_number()) check_number(value, schema, path);
+      return;
+    }
     check_enum(value, schema, path);
     if (value.is_number()) check_number(value, schema, path);
     if (value.is_string()) check_string(value, schema, path);
@@ -213,6 +220,9 @@ class Walker {
     errors.push_back(field::type_invalid(
         path, type_name(value),
         in_body(path) + "must be of type " + type + ": \"" + type_name(value) + "\""));
+    if (type == "integer" && value.is_number())
+      errors.push_back(field::invalid(
+          "<nil>", "", "Checked value must be of type integer (default format) in " + path));
     return false;
   }
 
@@ -308,6 +318,11 @@ class Walker {
     std::set<std::string> seen;
     for (std::size_t i = 0; i < value.size(); ++i) {
       Value key = value[i];
+      if (type == "map" && !key.is_object()) {
+        lists.push_back(
+            field::invalid(index(path, i), key, "must be an object for an array of list-type map"));
+        continue;
+      }
       if (type == "map") {
         key = Value::object();
         for (const Value& name : schema["x-kubernetes-list-map-keys"].items())
@@ -315,7 +330,7 @@ class Walker {
             key.set(name.string_or(""), *part);
       }
       if (!seen.insert(json::dump(key)).second)
-        errors.push_back(field::duplicate(index(path, i), key));
+        lists.push_back(field::duplicate(index(path, i), key));
     }
   }
 
@@ -391,6 +406,7 @@ void fill_defaults(Value& object, const Value& schema) { fill_at(object, schema,
 std::vector<FieldError> validate(const Value& object, const Value& schema) {
   Walker walker;
   walker.walk(object, schema, "", true);
+  walker.errors.insert(walker.errors.end(), walker.lists.begin(), walker.lists.end());
   return std::move(walker.errors);
 }
 

@@ -224,7 +224,7 @@ Answer<Value> WriteRules::prepare_create(const ResourceInfo& info, const std::st
     meta.set("name", name);
   }
   if (!meta["resourceVersion"].string_view_or("").empty())
-    return api_error::internal("resourceVersion should not be set on objects to be created");
+    return ApiError{500, "", "resourceVersion should not be set on objects to be created", {}};
   drop_empty_meta(object);
   if (info.custom && info.has_status) object.erase("status");
   if (!info.custom) {
