@@ -98,9 +98,10 @@ struct StepEngine::Impl {
   bool checkpoint(bool is_last);
   bool checkpoint_due(const wire::CommitRecord& record) const;
   void finish();
+  void validate_final();
   void stop();
   void switch_generation(std::uint64_t generation);
-  void wait_for_writer();
+  bool wait_for_writer();  // true when this step's checkpoint stands
 
   // ---- Step thread: joining (engine_follow.cc) ----
   void follow(const wire::Follow& order);
@@ -116,6 +117,8 @@ struct StepEngine::Impl {
   std::condition_variable changed;
   wire::WorkerStanding standing;  // the master copy of everything it names
   Mode mode = Mode::kIdle;
+  // The highest Abort after which nothing below it can change any more: what a standing says.
+  std::uint64_t settled_below = 0;
   bool frozen = false;  // a standing was given for an Abort while working: commit nothing
   bool retired = false;
   bool wants_checkpoint = false;

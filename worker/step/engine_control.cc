@@ -84,6 +84,7 @@ wire::WorkerStanding StepEngine::Impl::standing_now() const {
   if (is_cut && (now.phase() == wire::WORKER_TRAINING || now.phase() == wire::WORKER_PARKED)) {
     now.set_phase(wire::WORKER_ABORTED);
   }
+  now.set_fenced_below(settled_below);
   const bool is_ready = prepared && prepared->is_ready;
   now.set_prepared_generation(is_ready ? prepared->membership.generation : 0);
   return now;
@@ -163,6 +164,7 @@ void StepEngine::Impl::abort(std::uint64_t below) {
     LOG_WARNING("step", "an update outlasts the abort below {}: no answer until it is done", below);
     return;
   }
+  settled_below = standing.fenced_below();
   wire::WorkerEvent answer;
   *answer.mutable_standing() = standing_now();
   parts.emit(answer);

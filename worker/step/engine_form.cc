@@ -23,6 +23,7 @@ void StepEngine::Impl::run() {
       std::unique_lock lock(mutex);
       const bool was_busy = mode != Mode::kIdle;
       mode = Mode::kIdle;
+      settled_below = standing.fenced_below();
       changed.notify_all();
       if (was_busy && !retired) {  // news for whoever waits for this worker to settle
         wire::WorkerEvent event;

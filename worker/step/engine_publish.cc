@@ -177,55 +177,77 @@ bool StepEngine::Impl::checkpoint(bool is_last) {
   return true;
 }
 
-void StepEngine::Impl::wait_for_writer() {
+bool StepEngine::Impl::wait_for_writer() {
   const MonoTime deadline = mono_now() + kLastCheckpointWait;
+  MonoTime next_sign = mono_now() + 1s;
   while (!writer->wait_idle(mono_now() + 50ms)) {
-    if (is_interrupted() || mono_now() > deadline) return;
+    if (is_interrupted() || mono_now() > deadline) return false;
+    if (mono_now() < next_sign) continue;
+    next_sign += 1s;
+    const std::lock_guard lock(mutex);
+    standing.set_micro_done(standing.micro_done() + 1);  // a sign of life: writing takes its time
   }
+  const std::lock_guard lock(mutex);
+  return !job.has_checkpoints ||
+         (standing.has_checkpoint() && standing.checkpoint_step() == replica->step());
 }
 
 // ---- Ends
 // ----------------------------------------------------------------------------------------
 
+// Rank 0 says FINISHED once the final checkpoint is on disk, the others at once.
 void StepEngine::Impl::finish() {
+  if (membership.rank == 0) {
+    emit({});
+    validate_final();
+    if (is_interrupted()) return;
+    if (const auto digest = replica->weight_digest(); digest.ok()) {
+      parts.print(fmt::format("finished step={} weights={:016x}", replica->step(), digest.value()));
+    }
+    checkpoint(true);
+    const bool stands = wait_for_writer();
+    if (is_interrupted()) return;
+    if (!stands) return fail("CheckpointFailed", "the final checkpoint cannot be written", true);
+  }
   {
     const std::lock_guard lock(mutex);
     standing.set_phase(wire::WORKER_FINISHED);
     standing.set_phase_name("finished");
   }
   emit({});
-  if (membership.rank != 0) return;
-  if (job.evaluate_every > 0) {  // no round follows that could carry it
-    const std::uint32_t all = std::min(replica->validation_micro_batches(), kValidationMax);
-    std::int64_t sum = 0;
-    for (std::uint32_t micro = 0; micro < all && !is_interrupted(); ++micro) {
-      const auto part = replica->validate(micro);
-      if (!part.ok()) return fail("StepFailed", part.error().to_string(), false);
-      sum += part.value();
-    }
-    if (all > 0 && !is_interrupted()) {
-      parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", replica->step(),
-                              replica->mean_loss(sum, all), sum));
-    }
-  }
-  if (const auto digest = replica->weight_digest(); digest.ok()) {
-    parts.print(fmt::format("finished step={} weights={:016x}", replica->step(), digest.value()));
-  }
-  checkpoint(true);
 }
 
-// As asked, or before a generation was ever joined. The writer of the checkpoint says STOPPED once
-// it is on disk.
+// No round follows that could carry it, so rank 0 evaluates the whole list: the same sum.
+void StepEngine::Impl::validate_final() {
+  const std::uint32_t all = std::min(replica->validation_micro_batches(), kValidationMax);
+  if (job.evaluate_every == 0 || all == 0) return;
+  set_phase_name("validate");
+  std::int64_t sum = 0;
+  for (std::uint32_t micro = 0; micro < all; ++micro) {
+    if (is_interrupted()) return;
+    const auto part = replica->validate(micro);
+    if (!part.ok()) return fail("StepFailed", part.error().to_string(), false);
+    sum += part.value();
+  }
+  parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", replica->step(),
+                          replica->mean_loss(sum, all), sum));
+}
+
+// As asked, or before a generation was ever joined. Rank 0 says STOPPED once its checkpoint, if
+// one was asked for, is on disk.
 void StepEngine::Impl::stop() {
-  bool has_state = false;
   bool writes = false;
   {
     const std::lock_guard lock(mutex);
-    has_state = standing.has_state();
-    writes = has_state && standing.phase() == wire::WORKER_PARKED && membership.rank == 0;
+    writes = standing.has_state() && membership.rank == 0 &&
+             (standing.phase() == wire::WORKER_PARKED || last_checkpoint == replica->step());
   }
-  if (writes) checkpoint(true);
-  if (has_state) wait_for_writer();
+  if (writes) {
+    checkpoint(true);
+    const bool stands = wait_for_writer();
+    if (is_interrupted()) return;
+    if (!stands) fail("CheckpointFailed", "the checkpoint before the stop is not written", false);
+  }
   {
     const std::lock_guard lock(mutex);
     if (standing.generation() < standing.fenced_below()) return;

@@ -258,7 +258,7 @@ void Crew::recover(const std::vector<int>& without) {
   is_recovering_ = false;
 }
 
-void Crew::switch_to(const std::vector<int>& next) {
+bool Crew::switch_to(const std::vector<int>& next) {
   ++generation_;
   const std::uint64_t wanted = generation_;
   wire::WorkerCommand command;
@@ -269,32 +269,54 @@ void Crew::switch_to(const std::vector<int>& next) {
   }
   stall_max_ = 0;
   for (const int number : all) send(number, command);
+  const auto newcomer_died = [&] {
+    return std::ranges::any_of(next, [&](int n) { return !workers_.at(n).is_alive(); });
+  };
   until("the switch", [&] {
-    return generation_ != wanted || std::ranges::all_of(next, [&](int n) {
+    return generation_ != wanted || newcomer_died() || std::ranges::all_of(next, [&](int n) {
              return workers_.at(n).standing.generation() == wanted;
            });
   });
-  if (generation_ == wanted) members_ = next;
+  if (generation_ == wanted && newcomer_died()) recover();
+  if (generation_ != wanted) return false;
+  members_ = next;
+  return true;
 }
 
-void Crew::join(int newcomer, int donor) {
+bool Crew::join(int newcomer, int donor) {
   wire::WorkerCommand command;
   wire::Follow& follow = *command.mutable_follow();
   follow.set_generation(generation_);
   *follow.mutable_donor() = workers_.at(donor).standing.id();
   *follow.mutable_donor_address() = workers_.at(donor).standing.listen();
-  workers_.at(newcomer).caught_up = false;
+  CrewWorker& worker = workers_.at(newcomer);
+  worker.caught_up = false;
+  bool began = false;
+  const std::uint64_t generation = generation_;
   send(newcomer, command);
-  until("catching up", [&] { return workers_.at(newcomer).caught_up; });
+  until("catching up", [&] {
+    began = began || worker.standing.phase() == wire::WORKER_FOLLOWING;
+    const bool is_cut = began && worker.standing.phase() != wire::WORKER_FOLLOWING;
+    return worker.caught_up || is_cut || !worker.is_alive() || generation_ != generation;
+  });
+  if (generation_ != generation) {  // the donor's generation is gone: so is what it sends
+    wire::WorkerCommand abort;
+    abort.mutable_abort()->set_below(generation_);
+    send(newcomer, abort);
+    until("the follower lets go",
+          [&] { return !worker.is_alive() || worker.standing.fenced_below() >= generation_; });
+    return false;
+  }
+  if (!worker.caught_up) return false;
   std::vector<int> next = members_;
   next.push_back(newcomer);
-  switch_to(next);
+  return switch_to(next);
 }
 
 void Crew::leave(int leaver) {
   std::vector<int> next = members_;
   std::erase(next, leaver);
-  switch_to(next);
+  if (!switch_to(next)) return;
   until("the leaver stops",
         [&] { return workers_.at(leaver).standing.phase() == wire::WORKER_STOPPED; });
   retire(leaver);

@@ -57,7 +57,8 @@ class Crew {
   // First generation: from the seed, or from a checkpoint.
   void start(const std::vector<int>& members, std::optional<std::uint64_t> checkpoint = {});
   // Planned changes: the newcomer follows `donor`, then all switch; or `leaver` goes.
-  void join(int newcomer, int donor);
+  // False when somebody died meanwhile and the newcomer is not a member: try again.
+  bool join(int newcomer, int donor);
   void leave(int leaver);
   // Abort, standings, Form{RECOVER} with those members that are alive and not in `without`.
   void recover(const std::vector<int>& without = {});
@@ -75,6 +76,7 @@ class Crew {
 
   CrewWorker& worker(int number) { return workers_.at(number); }
   const std::vector<int>& members() const { return members_; }
+  std::uint64_t step() const { return step_; }
   std::uint64_t generation() const { return generation_; }
   std::uint64_t checkpoint_step() const { return checkpoint_step_; }
   int recoveries() const { return recoveries_; }
@@ -87,7 +89,7 @@ class Crew {
   void reap();
   bool pump(int timeout_ms);
   wire::Form form_of(const std::vector<int>& members, wire::FormMode mode) const;
-  void switch_to(const std::vector<int>& members);
+  bool switch_to(const std::vector<int>& next);
   bool member_died() const;
 
   CrewConfig config_;

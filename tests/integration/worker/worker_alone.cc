@@ -2,7 +2,9 @@
 // worker, then again under each scripted story (more workers, kills at named phases, a join, a
 // leave, a freeze, stop and resume at another size), and demands equal loss bytes, equal weights,
 // and every sample exactly once.
-//   worker_alone [--worker PROGRAM] [--folder DIR] [--steps N] [--keep] [story…]
+//   worker_alone [--worker PROGRAM] [--folder DIR] [--steps N] [--seeds N] [--first-seed S]
+//   [--keep] [story…]
+#include "common/rng.h"
 #include "tests/integration/worker/crew.h"
 #include "tests/integration/worker/ledger_checker.h"
 #include "tests/unit/worker/support/job_secret.h"
@@ -36,6 +38,8 @@ struct Options {
   std::string program;
   std::string folder;
   std::uint64_t steps = 30;
+  std::uint64_t seeds = 4;  // of chaos
+  std::uint64_t first_seed = 1;
   bool keep = false;
   std::vector<std::string> stories;
 };
@@ -102,6 +106,7 @@ class Stage {
     fs::create_directories(config_.folder);
     return *(crew_ = std::make_unique<Crew>(config_));
   }
+  std::uint64_t steps() const { return options_.steps; }
   Outcome outcome() const {
     const std::string last = fmt::format("{}/checkpoints/step-{:08}", folder_, options_.steps);
     return {read_file(folder_ + "/checkpoints/steps.bin"), read_file(last + "/model.safetensors"),
@@ -230,7 +235,47 @@ void all_die(Stage& stage) {
   crew.finish();
 }
 
-std::vector<std::pair<std::string, Story>> all_stories() {
+// Kills, freezes, joins and leaves at random moments; the seed tells which.
+void chaos(Stage& stage, std::uint64_t seed) {
+  Rng rng(seed);
+  Crew& crew = stage.crew();
+  const int a = crew.spawn();
+  const int b = crew.spawn();
+  std::vector<int> spares{crew.spawn(), crew.spawn(), crew.spawn()};
+  crew.start({a, b});
+  std::uint64_t step = 0;
+  std::string tale;
+  while ((step = crew.step() + rng.below(4)) + 6 < stage.steps()) {
+    crew.until_step(step);
+    const std::vector<int> members = crew.members();
+    const int chosen = members[rng.below(members.size())];
+    const std::uint64_t dice = rng.below(3);
+    if (dice == 0 && members.size() > 1) {
+      tale += fmt::format(" {}:kill({})", step, chosen);
+      const int before = crew.recoveries();
+      crew.signal(chosen, SIGKILL);
+      crew.until("the recovery", [&] { return crew.recoveries() > before; });
+    } else if (dice == 1 && members.size() > 1) {
+      tale += fmt::format(" {}:freeze({})", step, chosen);
+      crew.signal(chosen, SIGSTOP);
+      crew.recover({chosen});
+      crew.signal(chosen, SIGCONT);
+      spares.push_back(chosen);
+    } else if (!spares.empty() && members.size() < 4) {
+      const int newcomer = spares.front();
+      spares.erase(spares.begin());
+      tale += fmt::format(" {}:join({})", step, newcomer);
+      if (!crew.join(newcomer, chosen) && crew.worker(newcomer).is_alive()) {
+        spares.push_back(newcomer);
+        tale += "-";
+      }
+    }
+  }
+  std::printf("    seed %llu:%s\n", static_cast<unsigned long long>(seed), tale.c_str());
+  crew.finish();
+}
+
+std::vector<std::pair<std::string, Story>> all_stories(const Options& options) {
   std::vector<std::pair<std::string, Story>> stories{
       {"two workers", [](Stage& stage) { run_with(stage, 2); }},
       {"three workers", [](Stage& stage) { run_with(stage, 3); }},
@@ -245,6 +290,10 @@ std::vector<std::pair<std::string, Story>> all_stories() {
   stories.emplace_back("a freeze", freezes);
   stories.emplace_back("stop and resume with three", stops_and_resumes);
   stories.emplace_back("all die, one resumes", all_die);
+  for (std::uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {
+    stories.emplace_back(fmt::format("chaos {}", seed),
+                         [seed](Stage& stage) { chaos(stage, seed); });
+  }
   return stories;
 }
 
@@ -294,9 +343,10 @@ int play(const Options& options) {
   run_with(undisturbed, 1);
   const Outcome reference = undisturbed.outcome();
   int failed = 0;
-  for (const auto& [name, story] : all_stories()) {
+  for (const auto& [name, story] : all_stories(options)) {
     if (!options.stories.empty() &&
-        std::find(options.stories.begin(), options.stories.end(), name) == options.stories.end()) {
+        std::ranges::none_of(options.stories,
+                             [&](const std::string& s) { return name.starts_with(s); })) {
       continue;
     }
     const MonoTime begun = clock.now();
@@ -336,6 +386,10 @@ int main(int argc, char** argv) {
       options.folder = argv[++i];
     } else if (word == "--steps" && has_next) {
       options.steps = std::stoull(argv[++i]);
+    } else if (word == "--seeds" && has_next) {
+      options.seeds = std::stoull(argv[++i]);
+    } else if (word == "--first-seed" && has_next) {
+      options.first_seed = std::stoull(argv[++i]);
     } else if (word == "--keep") {
       options.keep = true;
     } else {
