@@ -1,0 +1,45 @@
+// ModelHost: a WorkerHost whose workers are ModelWorkers, driven by one fiber of the pod's process.
+#pragma once
+
+#include "tests/sim/model_worker.h"
+#include "worker/agent/worker_host.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace rubato::sim {
+
+class ModelHost : public worker::WorkerHost {
+ public:
+  ModelHost(Executor& executor, World& world, std::string pod_uid, std::string host,
+            std::uint64_t stop_steps);
+  ~ModelHost() override;
+
+  Status spawn(std::uint32_t slot, std::uint64_t incarnation) override;
+  Status send(std::uint32_t slot, const std::string& command) override;
+  void kill(std::uint32_t slot) override;
+  Result<worker::HostEvent> next(MonoTime deadline) override;
+
+ private:
+  struct Life {
+    std::uint64_t incarnation = 0;
+    std::unique_ptr<ModelWorker> worker;
+  };
+  void drive(const std::stop_token& stop);
+  void end(std::uint32_t slot, int exit_code, int signal);  // with the mutex held
+  void put(worker::HostEvent event);                        // with the mutex held
+
+  Executor& executor_;
+  World& world_;
+  const std::string pod_uid_;
+  const std::string host_;
+  const std::uint64_t stop_steps_;
+  std::mutex mutex_;
+  std::unique_ptr<Condition> changed_;
+  std::map<std::uint32_t, Life> lives_;
+  std::deque<worker::HostEvent> events_;
+  Task driver_;
+};
+
+}  // namespace rubato::sim

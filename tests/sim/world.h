@@ -1,0 +1,116 @@
+// World: what lies between simulated workers, and the witness of what they do. Links are a board:
+// what a worker posts for (generation, round) can be read by peers that can reach its host. The
+// witness hears of every decision, every application of one and every write of the membership
+// record, and keeps the first thing that should not have happened.
+// One thread; outside of any simulated process.
+#pragma once
+
+#include "common/rng.h"
+#include "common/testing/sim_executor.h"
+#include "worker/protocol/wire.pb.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace rubato::sim {
+
+using WorkerTuple = std::tuple<std::string, std::uint32_t, std::uint64_t>;
+inline WorkerTuple tuple_of(const wire::WorkerId& id) {
+  return {id.pod_uid(), id.slot(), id.incarnation()};
+}
+
+// The training state is a hash: a function of the decisions so far, as weights are.
+struct TrainState {
+  std::uint64_t hash = 1;
+  std::uint64_t seq = 0;
+  std::uint64_t step = 0;
+};
+// What micro-batch `micro` adds in the round that follows `state`.
+std::uint64_t gradient(const TrainState& state, std::uint32_t micro);
+TrainState applied(const TrainState& state, std::uint64_t sum, wire::Outcome outcome);
+
+// What peers and followers can see of a worker.
+struct Peer {
+  bool alive = true;
+  std::string host;
+  std::uint64_t entered = 0;  // generations whose links it has taken up: formed …
+  std::uint64_t planned = 0;  // … or told of by a planned Form
+  std::uint64_t fenced_below = 0;
+  bool has_state = false;
+  TrainState state;
+  std::map<std::uint64_t, wire::CommitRecord> log;  // decisions it has applied, the last few
+  std::map<std::uint64_t, std::uint64_t> sums;      // and what they applied
+};
+
+struct Post {
+  std::uint64_t sum = 0;
+  wire::CommitVote vote;
+};
+
+class World {
+ public:
+  World(testing::SimExecutor& executor, std::uint32_t micro_batches, std::uint64_t redo_every)
+      : executor_(executor), micro_batches_(micro_batches), redo_every_(redo_every) {}
+
+  std::uint32_t micro_batches() const { return micro_batches_; }
+  // Rounds that overflow: a property of the data, so equal for all.
+  bool overflows(std::uint64_t seq) const { return redo_every_ != 0 && seq % redo_every_ == 3; }
+  MonoTime now() const { return executor_.now(); }
+
+  Peer& peer(const WorkerTuple& id) { return peers_[id]; }
+  Peer* find_peer(const WorkerTuple& id);
+  void host_is_gone(const std::string& pod_uid);  // power cut: peers see resets
+  void set_cut(const std::string& host, bool is_cut);
+  bool reaches(const std::string& a, const std::string& b) const;
+
+  void contribute(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who,
+                  std::uint64_t sum);
+  void vote(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who,
+            const wire::CommitVote& vote);
+  const Post* contribution(std::uint64_t generation, std::uint64_t seq,
+                           const WorkerTuple& who) const;
+  const Post* ballot(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who) const;
+
+  // The disk that all nodes share.
+  std::optional<TrainState> checkpoint;
+
+  // ---- Witness ----
+  void record_written(std::uint64_t generation, std::uint64_t leader,
+                      const std::set<WorkerTuple>& members);
+  void decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
+               std::uint64_t sum, const wire::CommitRecord& record);
+  void applied_by(const WorkerTuple& who, const TrainState& after);
+  void broken(const std::string& what);
+  const std::optional<std::string>& violation() const { return violation_; }
+
+  std::uint64_t highest_seq() const { return states_.empty() ? 0 : states_.rbegin()->first; }
+  std::uint64_t highest_step() const { return highest_step_; }
+  MonoTime last_progress() const { return last_progress_; }
+  std::uint64_t generations() const { return record_generation_; }
+  std::uint64_t decisions() const { return decisions_; }
+
+ private:
+  using Key = std::tuple<std::uint64_t, std::uint64_t, WorkerTuple>;
+  testing::SimExecutor& executor_;
+  const std::uint32_t micro_batches_;
+  const std::uint64_t redo_every_;
+  std::map<WorkerTuple, Peer> peers_;
+  std::set<std::string> cut_;
+  std::map<Key, Post> contributions_;
+  std::map<Key, Post> votes_;
+  std::map<std::uint64_t, std::uint64_t> states_;  // hash after each round, the first one seen
+  std::map<std::uint64_t, std::set<WorkerTuple>> memberships_;
+  std::uint64_t record_generation_ = 0;
+  std::uint64_t record_leader_ = 0;
+  std::uint64_t deciding_generation_ = 0;
+  std::uint64_t highest_step_ = 0;
+  std::uint64_t decisions_ = 0;
+  MonoTime last_progress_{};
+  std::optional<std::string> violation_;
+};
+
+}  // namespace rubato::sim
