@@ -40,6 +40,18 @@ TEST_P(Schema, UnknownFieldsAreRefusedOrDropped) {
   EXPECT_FALSE((*made)["spec"]["ports"][0].has("other"));
 }
 
+TEST_P(Schema, UnknownFieldsOfAPatchAreRefusedInOtherWords) {
+  make(kWidget, widget("a"));
+  WriteOptions options;
+  options.field_validation = "Strict";
+  const auto bad = client().patch(kWidget, key("a"), PatchType::kMerge,
+                                  parsed(R"({"spec":{"bogus":1}})"), options);
+  const std::string text = said(bad.error());
+  EXPECT_TRUE(text.starts_with("invalid Invalid:  \"\" is invalid: patch: Invalid value: \"{"))
+      << text;
+  EXPECT_TRUE(text.ends_with("\": strict decoding error: unknown field \"spec.bogus\"")) << text;
+}
+
 TEST_P(Schema, DefaultsAreFilledDeeply) {
   const Value made = make(kWidget, with(R"({"ports": [{"name": "x"}], "any": {"z": [1]}})"));
   EXPECT_EQ(made["spec"]["ports"][0]["port"].int_or(0), 80);

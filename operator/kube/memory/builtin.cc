@@ -15,7 +15,7 @@ void set_missing(Value& object, std::string_view key, Value fallback) {
 }
 
 void prepare_secret(Value& secret) {
-  set_missing(secret, "type", "Opaque");
+  if (secret["type"].string_view_or("").empty()) secret.set("type", "Opaque");
   const Value plain = secret["stringData"];
   for (const json::Member& m : plain.members())
     secret.at("data").set(m.first, net::base64_encode(m.second.string_or("")));

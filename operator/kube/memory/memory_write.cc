@@ -87,7 +87,7 @@ Answer<Written> MemoryServer::create_locked(const ResourceInfo& info, const std:
                                             Value object, const WriteOptions& options, bool apply) {
   Written out;
   out.created = true;
-  const WriteContext context{"", options.field_validation, apply, &out.warnings};
+  const WriteContext context{"", options.field_validation, apply, false, &out.warnings};
   TRY(Value ready, rules_.prepare_create(info, ns, std::move(object), context));
   const StoreId id{info.storage_id, store_key(namespace_of(ready), name_of(ready))};
   if (store_.find(id) != nullptr) return api_error::already_exists(info.type, name_of(ready));
@@ -212,7 +212,8 @@ Answer<Written> MemoryServer::change(const ResourceInfo& info, const Key& key, c
                                "Precondition failed: UID in precondition: " + uid +
                                    ", UID in object meta: " + uid_of(current));
   Written out;
-  const WriteContext context{options.subresource, options.field_validation, apply, &out.warnings};
+  const WriteContext context{options.subresource, options.field_validation, apply, !put,
+                             &out.warnings};
   TRY(Value ready, rules_.prepare_update(info, current, std::move(candidate), context));
   if (info.storage_id == kDefinitions) ready = establish(std::move(ready));
   out.object = ready;

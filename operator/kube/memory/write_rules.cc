@@ -69,17 +69,26 @@ bool spec_changed(const ResourceInfo& info, const Value& a, const Value& b) {
 }
 
 ApiError strict_error(const ResourceInfo& info, const Value& object,
-                      const std::vector<std::string>& unknown, bool apply) {
-  if (apply)
+                      const std::vector<std::string>& unknown, const WriteContext& context,
+                      const Value& whole) {
+  if (context.apply)
     return api_error::internal("failed to create typed patch object (" + to_string(key_of(object)) +
                                "; " + info.type.api_version() + ", Kind=" + info.type.kind +
                                "): ." + unknown.front() + ": field not declared in schema");
   std::string list;
   for (const std::string& path : unknown)
     list += (list.empty() ? "" : ", ") + ("unknown field \"" + path + "\"");
+  list = "strict decoding error: " + list;
+  if (context.patch) {
+    const FieldError cause = field::invalid("patch", json::dump(whole), list);
+    return ApiError{
+        422, "Invalid", " \"\" is invalid: patch: " + cause.message,
+        Value::object({{"causes", Value::array({Value::object({{"reason", cause.reason},
+                                                               {"message", cause.message},
+                                                               {"field", cause.field}})})}})};
+  }
   return api_error::bad_request(info.type.kind + " in version \"" + info.type.version +
-                                "\" cannot be handled as a " + info.type.kind +
-                                ": strict decoding error: " + list);
+                                "\" cannot be handled as a " + info.type.kind + ": " + list);
 }
 
 // After these the real server does not try CEL rules: a rule could not read the object, or would
@@ -164,6 +173,7 @@ Answer<Done> WriteRules::check_namespace(const ResourceInfo& info, const std::st
 Answer<Done> WriteRules::fit_schema(const ResourceInfo& info, Value& object,
                                     const WriteContext& context) const {
   if (!info.custom) return Done{};
+  const Value whole = object;
   std::vector<std::string> unknown;
   prune_meta(object, unknown);
   if (!info.schema.is_null()) {
@@ -171,7 +181,7 @@ Answer<Done> WriteRules::fit_schema(const ResourceInfo& info, Value& object,
     unknown.insert(unknown.end(), more.begin(), more.end());
   }
   if (!unknown.empty() && (context.apply || context.field_validation == "Strict"))
-    return strict_error(info, object, unknown, context.apply);
+    return strict_error(info, object, unknown, context, whole);
   if (!unknown.empty() && context.field_validation != "Ignore" && context.warnings != nullptr)
     for (const std::string& path : unknown)
       context.warnings->push_back("unknown field \"" + path + "\"");

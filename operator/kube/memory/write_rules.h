@@ -28,7 +28,8 @@ using Validator = std::function<std::vector<RuleFailure>(const json::Value& old_
 struct WriteContext {
   std::string subresource;
   std::string field_validation;  // "" is Strict for creation through kubectl, Warn otherwise
-  bool apply = false;            // unknown fields are worded as server-side apply does
+  bool apply = false;            // how unknown fields are worded: server-side apply,
+  bool patch = false;            // another patch, or neither
   std::vector<std::string>* warnings = nullptr;
 };
 
