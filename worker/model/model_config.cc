@@ -33,6 +33,10 @@ Result<ModelConfig> model_preset(const std::string& name) {
   if (name == "kjv") return ModelConfig{};
   if (name == "tiny")
     return ModelConfig{.layers = 2, .heads = 4, .hidden = 64, .sequence_length = 32};
+  // The names of docs/api.md.
+  if (name == "gpt2-tiny") return ModelConfig{.layers = 2, .heads = 2, .hidden = 64};
+  if (name == "gpt2-demo") return ModelConfig{.layers = 4, .heads = 4, .hidden = 192};
+  if (name == "gpt2-10m") return ModelConfig{.layers = 6, .heads = 6, .hidden = 384};
   ModelConfig big{.vocabulary = 50257, .sequence_length = 1024};
   const struct {
     const char* name;

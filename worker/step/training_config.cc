@@ -16,7 +16,7 @@ Result<ModelConfig> model_of(const json::Value& spec) {
   model.layers = spec["layers"].int_or(0);
   model.hidden = spec["hidden"].int_or(0);
   model.heads = spec["heads"].int_or(0);
-  model.vocabulary = spec["vocab"].int_or(256);
+  model.vocabulary = spec["vocab"].int_or(model.vocabulary);
   return model;
 }
 

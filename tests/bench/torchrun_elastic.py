@@ -1,0 +1,229 @@
+"""How long training stands still under torchrun elastic (PyTorch on CPU, gloo) when a worker crashes, a node
+is lost by SIGKILL, a node falls silent (SIGSTOP), and a node joins: the events of recovery.py.
+
+    scripts/with-tools python tests/bench/torchrun_elastic.py [--mode defaults tuned] [--runs 5]
+
+Two nodes of one worker each, as two torchrun agents on this machine. "tuned" sets what its manual lets one set
+(below). A stall is the time from the event to the first step that had not been done before; steps since the
+last checkpoint are done again on the way. For a join: between the last step before the restart and the first new
+one. Prints a table, writes build/bench/torchrun_elastic.json.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+import processes  # noqa: E402
+from control_plane import ControlPlaneError, Process, free_port, wait_until  # noqa: E402
+
+START_LIMIT_S = 180
+EVENT_LIMIT_S = 240
+SILENCE_LIMIT_S = 90  # with the defaults nothing ends it before gloo's 30 minutes
+EVERY = 20  # steps between checkpoints
+MODES = {
+    "defaults": {"rdzv": "", "monitor": None, "group_timeout": 0},
+    "tuned": {"rdzv": "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3",
+              "monitor": 0.1, "group_timeout": 4},
+}
+
+
+class Steps:
+    """The file to which rank 0 writes each step: (nanoseconds, step, world size)."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def all(self):
+        try:
+            lines = self.path.read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [tuple(map(int, line.split())) for line in lines]
+
+    def newest(self, world):
+        """The highest step, when the last one was made by so many workers; else 0."""
+        rows = self.all()
+        return max(row[1] for row in rows) if rows and rows[-1][2] == world else 0
+
+
+class Nodes:
+    def __init__(self, folder, mode, preset):
+        self.folder, self.mode, self.preset = folder, MODES[mode], preset
+        self.port, self.agents = free_port(), {}
+        self.steps = Steps(folder / "steps")
+
+    def start(self, name):
+        words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1",
+                 "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=bench",
+                 "--max-restarts=1000", "--local-addr=127.0.0.1"]
+        host = "is_host=" + str(name == 0).lower()  # node 0 keeps the store and is never lost
+        words.append("--rdzv-conf=" + ",".join(filter(None, [host, self.mode["rdzv"]])))
+        if self.mode["monitor"] is not None:
+            words.append(f"--monitor-interval={self.mode['monitor']}")
+        words += [ROOT / "tests/bench/torchrun_train.py", "--preset", self.preset,
+                  "--steps-file", self.steps.path, "--checkpoint", self.folder / "checkpoint.pt",
+                  "--every", EVERY, "--group-timeout", self.mode["group_timeout"]]
+        self.agents[name] = Process(f"node-{name}", words, self.folder / f"node-{name}.log")
+
+    def worker(self, name):
+        """The training process of a node."""
+        for pid in processes.tree(self.agents[name].child.pid)[1:]:
+            if "TORCHELASTIC_RUN_ID" in processes.environment_of(pid):
+                return pid
+        raise ControlPlaneError(f"node {name} has no worker; {self.agents[name].tail()}")
+
+    def lose(self, name):
+        processes.kill(self.agents[name].child.pid)
+        self.agents.pop(name).child.wait()
+
+    def stop(self):
+        for name in list(self.agents):
+            self.lose(name)
+
+    def wait_training(self, world, more=2 * EVERY):
+        """Until so many workers have trained for some steps, and half-way between two checkpoints."""
+        wait_until(lambda: self.steps.newest(world) > 0, START_LIMIT_S, f"training with {world}")
+        goal = self.steps.newest(world) + more
+        wait_until(lambda: self.steps.newest(world) >= goal
+                   and self.steps.newest(world) % EVERY >= EVERY // 2, START_LIMIT_S, "some steps")
+
+    def stall(self, began_ns, limit_s=EVENT_LIMIT_S):
+        """Seconds from began_ns to the first new step; None after the limit. And the steps redone."""
+        before = max(row[1] for row in self.steps.all() if row[0] <= began_ns)
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            after = [row for row in self.steps.all() if row[0] > began_ns]
+            # A step that was under way may still end after the event; a restart goes back.
+            restart = next((i for i in range(1, len(after)) if after[i][1] <= after[i - 1][1]), None)
+            if after and after[0][1] <= before:
+                restart = 0
+            if restart is not None:
+                reached = max([before] + [row[1] for row in after[:restart]])
+                new = [row for row in after[restart:] if row[1] > reached]
+                if new:
+                    return (new[0][0] - began_ns) / 1e9, reached + 1 - after[restart][1]
+            time.sleep(0.02)
+        return None, 0
+
+
+def step_seconds(rows, world):
+    gaps = [(b[0] - a[0]) / 1e9 for a, b in zip(rows, rows[1:])
+            if a[2] == b[2] == world and b[1] == a[1] + 1]
+    return statistics.median(gaps) if gaps else None
+
+
+def crash(nodes, _):
+    began = time.time_ns()
+    os.kill(nodes.worker(1), 9)
+    return nodes.stall(began)
+
+
+def lose(nodes, _):
+    began = time.time_ns()
+    nodes.lose(1)
+    return nodes.stall(began)
+
+
+def silence(nodes, mode):
+    began = time.time_ns()
+    processes.freeze(nodes.agents[1].child.pid)
+    found = nodes.stall(began, SILENCE_LIMIT_S if mode == "defaults" else EVENT_LIMIT_S)
+    nodes.lose(1)
+    return found
+
+
+def join(nodes, _):
+    """The gap between the last step of one worker and the first new step of two."""
+    nodes.start(1)
+    began = time.time_ns()
+    wait_until(lambda: nodes.steps.newest(2) > 0, START_LIMIT_S, "two workers")
+    rows = nodes.steps.all()
+    last = max((row for row in rows if row[2] == 1), key=lambda row: row[0])
+    reached = max(row[1] for row in rows if row[0] <= last[0])
+    wait_until(lambda: any(row[1] > reached and row[0] > last[0] for row in nodes.steps.all()),
+               EVENT_LIMIT_S, "a new step")
+    first = next(row for row in nodes.steps.all() if row[1] > reached and row[0] > last[0])
+    again = next(row for row in nodes.steps.all() if row[0] > last[0])
+    assert last[0] > began
+    return (first[0] - last[0]) / 1e9, reached + 1 - again[1]
+
+
+def measure(mode, runs, preset, folder):
+    """{event: [(stall, redone steps) …]} and the step times."""
+    nodes = Nodes(folder, mode, preset)
+    found = {"worker crash": [], "node loss, SIGKILL": [], "planned join": [],
+             "node loss, silence": []}
+    note = lambda event, value: (found[event].append(value), print(f"  {mode}: {event}: {value}",
+                                                                   file=sys.stderr))
+    try:
+        nodes.start(0)
+        nodes.start(1)
+        for _ in range(runs):
+            nodes.wait_training(2)
+            note("worker crash", crash(nodes, mode))
+        for _ in range(runs):
+            nodes.wait_training(2)
+            note("node loss, SIGKILL", lose(nodes, mode))
+            nodes.wait_training(1)
+            note("planned join", join(nodes, mode))
+        for _ in range(1 if mode == "defaults" else runs):
+            nodes.wait_training(2)
+            note("node loss, silence", silence(nodes, mode))
+            if mode != "defaults":
+                nodes.wait_training(1)
+                nodes.start(1)
+        rows = nodes.steps.all()
+        return found, {world: step_seconds(rows, world) for world in (1, 2)}
+    finally:
+        nodes.stop()
+
+
+def text_of(values):
+    times = [value for value, _ in values if value is not None]
+    if not times:
+        return f"> {SILENCE_LIMIT_S} s" if values else "–"
+    return f"{statistics.median(times):.2f} s ({min(times):.2f} – {max(times):.2f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mode", nargs="+", default=list(MODES), choices=MODES)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--preset", default="kjv")
+    parser.add_argument("--out", default=str(ROOT / "build/bench/torchrun_elastic.json"))
+    args = parser.parse_args()
+    import torch  # the version only
+
+    answer = {"torch": torch.__version__, "runs": args.runs, "preset": args.preset, "modes": {}}
+    for mode in args.mode:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="rubato-torchrun-"))
+        found, steps = measure(mode, args.runs, args.preset, folder)
+        answer["modes"][mode] = {"settings": MODES[mode], "step_seconds": steps, "stalls": {
+            event: [{"seconds": s, "steps_redone": n} for s, n in values]
+            for event, values in found.items()}}
+        shutil.rmtree(folder)
+    out = pathlib.Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(answer, indent=1))
+
+    modes = answer["modes"]
+    print(f"torchrun elastic, PyTorch {torch.__version__}, gloo, model {args.preset}; median (range) of {args.runs}")
+    print("| event | " + " | ".join(modes) + " |\n| --- |" + " --- |" * len(modes))
+    for event in next(iter(modes.values()))["stalls"]:
+        cells = [text_of([(v["seconds"], 0) for v in modes[m]["stalls"][event]]) for m in modes]
+        print(f"| {event} | " + " | ".join(cells) + " |")
+    for mode, result in modes.items():
+        print(f"{mode}: a step takes " + ", ".join(
+            f"{s * 1e3:.0f} ms with {w}" for w, s in result["step_seconds"].items() if s))
+
+
+if __name__ == "__main__":
+    main()

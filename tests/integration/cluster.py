@@ -1,0 +1,257 @@
+"""An elastic cluster on one machine, for tests: a real control plane, two operators, and nodes that run pods
+as processes. Everything is gone after `with`.
+
+    with ControlPlane(controller_manager=True) as plane, Cluster(plane, build) as cluster:
+        cluster.add_nodes(2)
+        job = cluster.apply(Job("small", steps=40))
+        job.wait_state("Complete", 60)
+
+A node is one rubato-localnode with its pods: Node.kill() is a power cut, Node.freeze() stops everything on it
+without closing anything.
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import time
+
+import processes
+from control_plane import ControlPlaneError, Process, free_port, wait_until
+from watching import SlotRule, Watch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESOURCE = "rubato.dev/slot"
+LEASE_S = 3  # of the operators: a fail-over takes this long
+READY_LIMIT_S = 60
+LOG_TAIL_LINES = 15
+
+
+class Node:
+    def __init__(self, cluster, name, number, slots):
+        self.cluster, self.name, self.slots = cluster, name, slots
+        self.root = cluster.folder / "nodes" / name
+        self.is_frozen = False
+        address = f"127.{cluster.network}.{number}.1"
+        self.process = Process(name, [
+            cluster.bin / "rubato-localnode", "--kubeconfig", cluster.plane.kubeconfig, "--name", name,
+            "--address", address, "--port", free_port_at(address), "--slots", slots,
+            "--resource", RESOURCE, "--root", self.root, "--claims", cluster.claims,
+            "--client-ca", cluster.plane.client_ca], cluster.folder / f"{name}.log")
+
+    @property
+    def pid(self):
+        return self.process.child.pid
+
+    def workers(self):
+        """The living rubato-worker processes: {pod name: [pid …]}."""
+        found = {}
+        for pid in processes.tree(self.pid):
+            if processes.name_of(pid) == "rubato-worker":
+                pod = processes.environment_of(pid).get("RUBATO_POD_NAME", "?")
+                found.setdefault(pod, []).append(pid)
+        return found
+
+    def kill(self):
+        """A power cut. All at once: SIGKILL of the process group takes localnode and, by the kernel, its pods."""
+        os.killpg(self.pid, signal.SIGKILL)
+        self.process.child.wait()
+
+    def freeze(self):
+        self.is_frozen = True
+        processes.freeze(self.pid)
+
+    def thaw(self):
+        self.is_frozen = False
+        processes.thaw(self.pid)
+
+    def is_running(self):
+        return self.process.is_running()
+
+    def stop(self):
+        if self.is_running():
+            if self.is_frozen:
+                self.kill()
+            else:
+                self.process.stop()
+
+
+def free_port_at(address):
+    for _ in range(100):
+        port = random.randrange(10000, 20000)
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, port))
+                return port
+            except OSError:
+                continue
+    raise ControlPlaneError(f"no free port at {address}")
+
+
+class Cluster:
+    def __init__(self, plane, build, operators=2, operator_flags=()):
+        self.plane, self.bin = plane, pathlib.Path(build) / "bin"
+        self.folder = plane.folder
+        self.claims = self.folder / "claims"
+        self.network = random.randrange(64, 127)  # of 127.x.y.1; others may run the same tests
+        self.operator_count, self.operator_flags = operators, list(operator_flags)
+        self.operators, self.nodes, self.jobs = {}, {}, {}
+        self.node_number = 0
+        self.slot_rule = SlotRule(RESOURCE)
+        self.watches = []
+
+    # ---- life ----
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.stop()
+
+    def start(self):
+        self.plane.kubectl("apply", "--server-side", "-f", ROOT / "crds")
+        self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        self.plane.kubectl("create", "namespace", "rubato-system")
+        wait_until(lambda: self.plane.kubectl("get", "namespace", "kube-node-lease",
+                                              check=False).returncode == 0, READY_LIMIT_S,
+                   "namespace kube-node-lease")
+        ports = [free_port() for _ in range(self.operator_count)]
+        coordinators = ",".join(f"127.0.0.1:{port}" for port in ports)
+        for number, port in enumerate(ports):
+            name = f"operator-{number}"
+            self.operators[name] = Process(name, [
+                self.bin / "rubato-operator", "--kubeconfig", self.plane.kubeconfig, "--identity", name,
+                "--listen", f"127.0.0.1:{port}", "--coordinators", coordinators,
+                "--gpu-resource", RESOURCE, "--lease-seconds", LEASE_S, *self.operator_flags],
+                self.folder / f"{name}.log")
+        self.pods = self._watch("/api/v1/pods", self.slot_rule)
+        self.trainings = self._watch("/apis/rubato.dev/v1alpha1/trainingjobs")
+        wait_until(self.leader, READY_LIMIT_S, "an operator that leads")
+
+    def _watch(self, path, on_event=None):
+        self.watches.append(Watch(self.plane, path, on_event))
+        return self.watches[-1]
+
+    def stop(self):
+        for node in self.nodes.values():
+            node.stop()
+        for operator in self.operators.values():
+            operator.stop()
+        for watch in self.watches:
+            watch.ending.set()
+
+    def left_behind(self):
+        """Processes of this cluster that still live; to be called after stop()."""
+        mine = str(self.folder).encode()
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or int(name) == os.getpid():
+                continue
+            try:
+                line = pathlib.Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if mine in line and b"/bin/rubato-" in line and processes.is_alive(int(name)):
+                found.append((int(name), line.replace(b"\0", b" ").decode(errors="replace")))
+        return found
+
+    def mounts_left(self):
+        return [line for line in pathlib.Path("/proc/mounts").read_text().splitlines()
+                if str(self.folder) in line]
+
+    def check(self):
+        """Raises what a watch found, and when a process of ours has ended that should run."""
+        for watch in self.watches:
+            watch.check()
+
+    def explain(self):
+        """The ends of all logs, for the message of a failed test."""
+        parts = []
+        for process in [*self.operators.values(), *(node.process for node in self.nodes.values())]:
+            tail = "\n".join(process.tail().splitlines()[-LOG_TAIL_LINES:])
+            parts.append(f"---- {process.name}\n{tail}")
+        return "\n".join(parts)
+
+    # ---- nodes ----
+
+    def add_node(self, slots=1):
+        self.node_number += 1
+        name = f"n{self.node_number}"
+        self.slot_rule.add_node(name, slots)
+        self.nodes[name] = node = Node(self, name, self.node_number, slots)
+        wait_until(lambda: self._is_ready(name) or self._check_node(node), READY_LIMIT_S,
+                   f"node {name} ready")
+        return node
+
+    def add_nodes(self, count, slots=1):
+        return [self.add_node(slots) for _ in range(count)]
+
+    def _is_ready(self, name):
+        found = self.plane.kubectl("get", "node", name, "-o", "json", check=False)
+        if found.returncode != 0:
+            return False
+        conditions = json.loads(found.stdout).get("status", {}).get("conditions", [])
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    @staticmethod
+    def _check_node(node):
+        if not node.is_running():
+            raise ControlPlaneError(f"{node.name} ended:\n{node.process.tail()}")
+        return False
+
+    def remove_node(self, node):
+        """Ends a node for good, as an administrator would: the process, then the object."""
+        node.stop()
+        self.plane.kubectl("delete", "node", node.name, "--wait=false", check=False)
+        self.nodes.pop(node.name, None)
+
+    def cordon(self, node, on=True):
+        self.plane.kubectl("cordon" if on else "uncordon", node.name)
+
+    def node_of(self, pod_name):
+        pod = self.pods.get(pod_name)
+        return self.nodes[pod["spec"]["nodeName"]]
+
+    # ---- operators ----
+
+    def leader(self):
+        """The name of the operator that leads; None while nobody does."""
+        found = self.plane.kubectl("-n", "rubato-system", "get", "lease", "rubato-operator", "-o", "json",
+                                   check=False)
+        if found.returncode != 0:
+            return None
+        holder = json.loads(found.stdout)["spec"].get("holderIdentity") or ""
+        name = holder.rsplit("_", 1)[0]
+        return name if name in self.operators and self.operators[name].is_running() else None
+
+    # ---- jobs ----
+
+    def apply(self, job):
+        job.cluster = self
+        self.jobs[job.name] = job
+        job.prepare()
+        self.plane.kubectl("apply", "-f", "-", input=json.dumps(job.manifests()))
+        return job
+
+    def tokenize(self, text, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([self.bin / "rubato-tokenize", "-o", path, "-"], input=text.encode(), check=True,
+                       capture_output=True)
+
+
+def wait_quickly(condition, limit_s, what, poll_s=0.01):
+    """As wait_until, for moments within a step."""
+    deadline = time.monotonic() + limit_s
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise ControlPlaneError(f"{what}: not within {limit_s} s")
+        time.sleep(poll_s)
+    return found
