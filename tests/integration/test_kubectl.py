@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from control_plane import ControlPlane, wait_until
+from fake_kubelet import FakeKubelet
 from local_server import LocalServer
 
 CRD = {
@@ -258,6 +259,38 @@ def watched(server):
 
 def test_watches_the_same(servers):
     assert watched(servers[1]) == watched(servers[0])
+
+
+def logs_of(server, port):
+    """What `kubectl logs` prints of a pod on a node whose kubelet listens on `port`."""
+    server.kubectl("apply", "-f", "-", input=NODE.replace("n1", "n7"))
+    server.kubectl("patch", "node", "n7", "--subresource=status", "-p", json.dumps({"status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}))
+    two = POD.replace("p1", "p7").replace(
+        "containers:", "containers:\n  - {name: broken, image: \"x:1\"}")
+    server.kubectl("apply", "-f", "-", input=two)
+    server.kubectl("create", "--raw", "/api/v1/namespaces/default/pods/p7/binding", "-f", "-", input=json.dumps({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p7"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n7"}}))
+    out = []
+    for words in (["-c", "main"], ["-c", "main", "-f", "--tail=5"], ["-c", "broken"], ["-c", "none"]):
+        done = server.kubectl("logs", "p7", *words, check=False)
+        out.append(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return out
+
+
+def test_logs_come_from_the_node(servers):
+    plane, local = servers
+    lines = [f"step {n} loss {9 - n}" for n in range(5000)]  # more than one piece of the proxy
+    with FakeKubelet(*plane.server, lines) as kubelet:
+        real = logs_of(plane, kubelet.port)
+        asked, kubelet.asked = kubelet.asked, []
+        assert logs_of(local, kubelet.port) == real
+        assert kubelet.asked == asked
+    assert lines[-1] in real[0]
+    gone = local.kubectl("logs", "p7", "-c", "main", check=False)
+    assert "onnection refused" in gone.stderr
 
 
 def test_state_survives_a_restart(tmp_path):
