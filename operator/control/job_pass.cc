@@ -18,6 +18,21 @@ using json::Value;
 
 constexpr auto kWhileStopping = 1s;  // how soon to look again while a stop is under way
 
+// What workers are configured with: the spec with the numbers of its model written out, so that
+// they need not know presets or defaults.
+std::string training_text(const api::TrainingSpec& training) {
+  Value value = api::encode(training);
+  if (const auto shape = api::model_shape(training.model); shape.ok()) {
+    Value& model = value.at("model");
+    model.erase("preset");
+    model.set("layers", shape->layers);
+    model.set("hidden", shape->hidden);
+    model.set("heads", shape->heads);
+    model.set("vocab", shape->vocab);
+  }
+  return json::dump(value);
+}
+
 bool any_lost(const coordinator::PodFailure& failure) {
   return failure.reason == "AgentLost" || failure.reason == "Silent";
 }
@@ -218,7 +233,7 @@ void JobPass::instruct_coordinator() {
   coordinator::Wish wish;
   wish.job = key_;
   wish.uid = job_.meta.uid;
-  wish.training = json::dump(api::encode(*job_.spec.training));
+  wish.training = training_text(*job_.spec.training);
   wish.micro_batches = static_cast<std::uint32_t>(job_.spec.training->batch.micro_batches());
   wish.min_workers = static_cast<std::uint32_t>(job_.spec.gpus.min);
   wish.start_workers = wish.min_workers;
@@ -330,8 +345,10 @@ kube::Outcome JobPass::clean_up_finished() {
   for (const auto& pod : pods_) {
     if (pod->is_finished() || pod->meta.deleting) continue;
     // Workers of a complete job have been told to go and end by themselves.
-    const bool ends_by_itself = !failed && !was_lost(*pod) && job_.status.completion_time &&
-                                wall() - *job_.status.completion_time < d_.config.teardown_extra;
+    const api::Condition* end = api::find_condition(
+        job_.status.conditions, failed ? api::condition::kFailed : api::condition::kComplete);
+    const bool ends_by_itself = !was_lost(*pod) && end != nullptr && end->last_transition_time &&
+                                wall() - *end->last_transition_time < d_.config.teardown_extra;
     if (ends_by_itself) {
       again_ = std::min<Duration>(again_, kWhileStopping);
       continue;

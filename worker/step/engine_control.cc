@@ -42,7 +42,7 @@ StepEngine::Impl::Impl(EngineParts given) : parts(std::move(given)) {
   writer = std::make_unique<CheckpointWriter>(
       [this](std::uint64_t step, const Result<std::string>& path, double seconds) {
         if (!path.ok()) {
-          fail("CheckpointFailed", path.error().to_string(), false);
+          fail("CheckpointFailed", path.error().what(), false);
           return;
         }
         wire::WorkerEvent event;

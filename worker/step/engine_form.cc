@@ -83,14 +83,14 @@ void StepEngine::Impl::configure(const wire::Configure& order) {
   auto made = parts.configure(order.training(), order.fingerprint());
   if (!made.ok()) {
     const std::string& reason = made.error().reason();
-    return fail(reason.empty() ? "BadTraining" : reason, made.error().to_string(), true);
+    return fail(reason.empty() ? "BadTraining" : reason, made.error().what(), true);
   }
   ConfiguredJob configured = std::move(made).value();
   if (configured.replica->micro_batches() != order.micro_batches()) {
     return fail("BadTraining", "the coordinator counts other micro-batches than batch says", true);
   }
   auto fingerprint = configured.replica->fingerprint();
-  if (!fingerprint.ok()) return fail("BadTraining", fingerprint.error().to_string(), true);
+  if (!fingerprint.ok()) return fail("BadTraining", fingerprint.error().what(), true);
   job = configured.plan;
   ledger = std::move(configured.ledger);
   replica = std::move(configured.replica);
@@ -142,7 +142,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
     }
     const bool permanent = state.error().code() == Code::kInvalid;
     return fail(order.mode() == wire::FORM_START ? "StartFailed" : "CannotLevel",
-                state.error().to_string(), permanent);
+                state.error().what(), permanent);
   }
   membership = next;
   if (order.parked()) {
@@ -157,7 +157,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
   auto made = factory->create(next, mono_now() + kFormLimit);
   if (!made.ok()) {
     if (made.error().code() == Code::kExpired || made.error().code() == Code::kCancelled) return;
-    return fail("FormFailed", made.error().to_string(), false);
+    return fail("FormFailed", made.error().what(), false);
   }
   std::vector<wire::MicroRange> ranges{
       wire::even_share(next.rank, next.size(), replica->micro_batches())};
@@ -261,7 +261,7 @@ void StepEngine::Impl::forming_loop() {
       lock.unlock();
       auto made = factory->create(next.membership, mono_now() + kFormLimit);
       if (!made.ok() && made.error().code() != Code::kExpired) {
-        fail("FormFailed", made.error().to_string(), false);
+        fail("FormFailed", made.error().what(), false);
       }
       lock.lock();
       if (!made.ok()) {

@@ -226,7 +226,7 @@ void StepEngine::Impl::validate_final() {
   for (std::uint32_t micro = 0; micro < all; ++micro) {
     if (is_interrupted()) return;
     const auto part = replica->validate(micro);
-    if (!part.ok()) return fail("StepFailed", part.error().to_string(), false);
+    if (!part.ok()) return fail("StepFailed", part.error().what(), false);
     sum += part.value();
   }
   parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", replica->step(),

@@ -56,7 +56,7 @@ void StepEngine::Impl::train() {
       const bool permanent =
           done.error().reason() == "NonFinite" || done.error().reason() == "LedgerMismatch";
       const std::string& reason = done.error().reason();
-      return fail(reason.empty() ? "StepFailed" : reason, done.error().to_string(), permanent);
+      return fail(reason.empty() ? "StepFailed" : reason, done.error().what(), permanent);
     }
     const std::lock_guard lock(mutex);
     if (standing.phase() != wire::WORKER_TRAINING) return;  // left, or stopped as asked
