@@ -36,6 +36,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
     if (record_.phase == name_of(over)) ended_ = over;
   view_.step = record_.step;
   view_.generation = record_.generation;
+  if (record_.previous.empty()) formed_generation_ = record_.generation;
   wake_at(now);
 }
 
@@ -133,6 +134,8 @@ void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerSta
   }
   worker.exited = false;
   worker.standing = standing;
+  // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
+  worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
   highest_generation_ = std::max(highest_generation_, standing.fenced_below());
   if (progress_of(standing) != worker.progress_mark) {
     worker.progress_mark = progress_of(standing);
@@ -146,10 +149,6 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
   Worker& worker = agent.workers[standing.id().slot()];
   if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
   switch (event.news_case()) {
-    case wire::WorkerEvent::NEWS_NOT_SET:
-      // The answer to an Abort, or said by a worker that stands still.
-      worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
-      break;
     case wire::WorkerEvent::kCaughtUp:
       worker.caught_up = true;
       break;
@@ -159,8 +158,7 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
         worker.follow_generation = 0;  // a follower lost its donor: it follows again
         break;
       }
-      const std::uint64_t oldest = record_.previous.empty() ? record_.generation : 0;
-      if (event.suspect().generation() < oldest) break;
+      if (event.suspect().generation() < oldest_of_interest()) break;
       if (!suspect_since_) suspect_since_ = now;
       const wire::WorkerId& peer = event.suspect().peer();
       suspect_why_ = "link of pod " + agent.name + " failed: " + event.suspect().why();
@@ -174,6 +172,7 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
     case wire::WorkerEvent::kFailure:
       take_failure(now, agent, worker, event.failure());
       break;
+    case wire::WorkerEvent::NEWS_NOT_SET:
     case wire::WorkerEvent::kPrepared:
     case wire::WorkerEvent::kCommitted:
     case wire::WorkerEvent::kCheckpointWritten:
@@ -199,7 +198,7 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
     view_.failure_message = failure.message();
   } else if (failure.reason() == "CheckpointFailed") {
     checkpoint_failed_ = true;
-  } else if (standing.generation() >= record_.generation && !suspect_since_) {
+  } else if (standing.generation() >= oldest_of_interest() && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level
     suspect_why_ = failure.reason() + " of pod " + agent.name + ": " + failure.message();
   }
@@ -367,6 +366,11 @@ std::uint64_t JobMachine::next_generation() {
 
 // ---- The pass
 // ----------------------------------------------------------------------------------------
+
+// Broken links of generations that are given up are no news.
+std::uint64_t JobMachine::oldest_of_interest() const {
+  return op_ && op_->kind != Kind::kPlanned ? op_->next.generation : formed_generation_;
+}
 
 void JobMachine::pass(MonoTime now) {
   if (conflict_) return;

@@ -138,6 +138,7 @@ class JobMachine {
   void write_phase(Phase phase);
   void add_failure(PodFailure failure);
   std::uint64_t next_generation();
+  std::uint64_t oldest_of_interest() const;
 
   // job_recover.cc
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
@@ -173,6 +174,7 @@ class JobMachine {
   std::optional<Operation> op_;
   std::optional<Record> in_flight_;  // the write that is under way
   std::uint64_t highest_generation_ = 0;
+  std::uint64_t formed_generation_ = 0;  // the one that trains; news of older ones is old
   std::optional<MonoTime> suspect_since_;
   std::string suspect_why_;
   std::optional<MonoTime> join_since_;

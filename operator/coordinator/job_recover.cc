@@ -205,6 +205,7 @@ void JobMachine::complete_operation(MonoTime now) {
   unfinished_ = std::move(change);
   unfinished_since_ = last_commit_;
   quiet_since_ = now;
+  formed_generation_ = op_->next.generation;
   for (auto& [uid, agent] : agents_) agent.suspected = false;
   op_.reset();
   outputs_.changed = true;

@@ -77,14 +77,14 @@ bool ModelWorker::step(MonoTime now) {
     configured_at_.reset();
     set_phase(wire::WORKER_READY);
     standing_.set_fingerprint("f00d");
-    standing_.set_has_checkpoint(world_.checkpoint.has_value());
-    standing_.set_checkpoint_step(world_.checkpoint ? world_.checkpoint->step : 0);
+    standing_.set_has_checkpoint(!world_.checkpoints.empty());
+    standing_.set_checkpoint_step(world_.checkpoints.empty() ? 0
+                                                             : world_.checkpoints.rbegin()->first);
     emit();
   }
   if (checkpoint_at_ && now >= *checkpoint_at_) {
     checkpoint_at_.reset();
-    if (!world_.checkpoint || world_.checkpoint->step < checkpoint_of_.step)
-      world_.checkpoint = checkpoint_of_;
+    world_.checkpoints[checkpoint_of_.step] = checkpoint_of_;
     standing_.set_has_checkpoint(true);
     standing_.set_checkpoint_step(checkpoint_of_.step);
     if (stop_after_checkpoint_ && !is_cut_off()) set_phase(wire::WORKER_STOPPED);
@@ -174,9 +174,9 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
   donor_.reset();
   if (form.mode() == wire::FORM_START) {
     state_ = {};
-    if (form.from_checkpoint()) state_ = *world_.checkpoint;
-    if (form.from_checkpoint() && state_.step != form.checkpoint_step())
-      world_.broken("told to load a checkpoint that is not there");
+    if (form.from_checkpoint() && !world_.checkpoints.contains(form.checkpoint_step()))
+      return world_.broken("told to load a checkpoint that is not there");
+    if (form.from_checkpoint()) state_ = world_.checkpoints[form.checkpoint_step()];
     held_.clear();
     accumulated_ = 0;
     reduced_.reset();
@@ -191,7 +191,7 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
   set_phase(form.parked() ? wire::WORKER_PARKED : wire::WORKER_TRAINING);
   generation_ = next;
   world_.peer(self_).entered = form.generation();
-  suspected_ = false;
+  suspected_ = prepared_ = false;
   planned_.reset();
   if (form.parked()) {
     at_ = At::kIdle;
@@ -457,6 +457,7 @@ void ModelWorker::after_commit(const wire::CommitRecord& record, MonoTime now) {
     if (planned_->is_member) return enter(*planned_, now);
     at_ = At::kIdle;
     planned_.reset();
+    prepared_ = false;
     set_phase(wire::WORKER_STOPPED);
     return emit();
   }

@@ -76,7 +76,7 @@ class World {
   const Post* ballot(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who) const;
 
   // The disk that all nodes share.
-  std::optional<TrainState> checkpoint;
+  std::map<std::uint64_t, TrainState> checkpoints;  // by step
 
   // ---- Witness ----
   void record_written(std::uint64_t generation, std::uint64_t leader,
