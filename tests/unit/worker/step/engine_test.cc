@@ -1,0 +1,313 @@
+// Engines in one process with fake replicas: the protocol without the arithmetic. The whole worker
+// with the real model is tests/integration/worker/worker_alone.
+#include "tests/unit/worker/step/fake_replica.h"
+#include "tests/unit/worker/support/job_secret.h"
+#include "worker/collective/tcp_communicator.h"
+#include "worker/protocol/wire.pb.h"
+#include "worker/step/step_engine.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace rubato::worker {
+namespace {
+
+constexpr auto kPatience = 20s;
+
+class TestWorker {
+ public:
+  TestWorker(int number, const std::string& secret_dir, std::uint64_t steps,
+             FakeTroubles troubles) {
+    LinkHubConfig config;
+    config.job_uid = "job-1";
+    config.self = {"pod-" + std::to_string(number), 0, 1};
+    config.secret_dir = secret_dir;
+    hub_ = std::move(LinkHub::open(config)).value();
+    EngineParts parts{
+        .self = config.self,
+        .host = "127.0.0.1",
+        .hub = *hub_,
+        .configure = [steps, troubles](const std::string&,
+                                       const std::string&) -> Result<ConfiguredJob> {
+          ConfiguredJob job;
+          job.plan.stop_steps = steps;
+          job.plan.evaluate_every = 5;
+          job.replica = std::make_unique<FakeReplica>(troubles);
+          return job;
+        },
+        .make_factory =
+            [this](Device& device) {
+              return std::make_unique<TcpCommunicatorFactory>(*hub_, device);
+            },
+        .emit =
+            [this](const wire::WorkerEvent& event) {
+              const std::lock_guard lock(mutex_);
+              standing_ = event.standing();
+              if (event.has_failure()) failure_ = event.failure();
+              if (event.has_caught_up()) caught_up_ = true;
+              changed_.notify_all();
+            },
+        .print =
+            [this](const std::string& line) {
+              const std::lock_guard lock(mutex_);
+              lines_.push_back(line);
+            },
+        .cpu = "test",
+    };
+    engine_ = std::make_unique<StepEngine>(std::move(parts));
+    thread_ = std::thread([this] { engine_->run(); });
+    wire::WorkerCommand command;
+    command.mutable_configure()->set_micro_batches(kFakeMicroBatches);
+    engine_->command(command);
+    EXPECT_TRUE(
+        until([](const wire::WorkerStanding& s) { return s.phase() == wire::WORKER_READY; }));
+  }
+  ~TestWorker() {
+    engine_->leave("test ends");
+    thread_.join();
+  }
+
+  template <class Predicate>
+  bool until(Predicate done) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return done(standing_); });
+  }
+  bool until_phase(wire::WorkerPhase phase) {
+    return until([&](const wire::WorkerStanding& s) { return s.phase() == phase; });
+  }
+  bool until_caught_up() {
+    return until([&](const wire::WorkerStanding&) { return caught_up_; });
+  }
+  wire::WorkerStanding standing() {
+    const std::lock_guard lock(mutex_);
+    return standing_;
+  }
+  wire::Failure failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  std::vector<std::string> lines(const std::string& with) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> found;
+    for (const std::string& line : lines_) {
+      if (line.find(with) != std::string::npos) found.push_back(line);
+    }
+    return found;
+  }
+  StepEngine& engine() { return *engine_; }
+
+ private:
+  std::unique_ptr<LinkHub> hub_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  wire::WorkerStanding standing_;
+  wire::Failure failure_;
+  bool caught_up_ = false;
+  std::vector<std::string> lines_;
+  std::unique_ptr<StepEngine> engine_;
+  std::thread thread_;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void make(int count, std::uint64_t steps, const FakeTroubles& troubles = {}) {
+    for (int i = 0; i < count; ++i) {
+      workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), steps, troubles));
+    }
+  }
+  wire::WorkerCommand form(std::uint64_t generation, wire::FormMode mode,
+                           const std::vector<int>& members) {
+    wire::WorkerCommand command;
+    command.mutable_form()->set_generation(generation);
+    command.mutable_form()->set_mode(mode);
+    for (const int number : members) {
+      wire::Member& member = *command.mutable_form()->add_members();
+      *member.mutable_id() = workers_[static_cast<std::size_t>(number)]->standing().id();
+      *member.mutable_address() = workers_[static_cast<std::size_t>(number)]->standing().listen();
+    }
+    return command;
+  }
+  void tell(const std::vector<int>& numbers, const wire::WorkerCommand& command) {
+    for (const int number : numbers) {
+      workers_[static_cast<std::size_t>(number)]->engine().command(command);
+    }
+  }
+  void abort(const std::vector<int>& numbers, std::uint64_t below) {
+    wire::WorkerCommand command;
+    command.mutable_abort()->set_below(below);
+    tell(numbers, command);
+    for (const int number : numbers) {
+      EXPECT_TRUE(at(number).until(
+          [&](const wire::WorkerStanding& s) { return s.fenced_below() >= below; }));
+    }
+  }
+  TestWorker& at(int number) { return *workers_[static_cast<std::size_t>(number)]; }
+  // The weight hash that rank 0 of an undisturbed single worker ends with.
+  std::string reference(std::uint64_t steps, const FakeTroubles& troubles = {}) {
+    TestWorker alone(99, secret_.dir(), steps, troubles);
+    wire::WorkerCommand command;
+    command.mutable_form()->set_generation(1);
+    command.mutable_form()->set_mode(wire::FORM_START);
+    wire::Member& member = *command.mutable_form()->add_members();
+    *member.mutable_id() = alone.standing().id();
+    *member.mutable_address() = alone.standing().listen();
+    alone.engine().command(command);
+    EXPECT_TRUE(alone.until_phase(wire::WORKER_FINISHED));
+    return alone.lines("weights=").at(0);
+  }
+
+  JobSecret secret_{"job-1"};
+  std::vector<std::unique_ptr<TestWorker>> workers_;
+};
+
+TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
+  const std::string expected = reference(20);
+  make(3, 20);
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(i).lines("generation=1").size(), 20u);  // a loss line per step from each
+  }
+  EXPECT_EQ(at(0).lines("validation step=").size(), 4u);  // 5, 10, 15 and the end
+  EXPECT_EQ(at(1).lines("validation step=5 "), at(0).lines("validation step=5 "));
+}
+
+TEST_F(EngineTest, AnOverflowIsRedoneTheSameWayByAll) {
+  FakeTroubles troubles;
+  troubles.overflow_step = 4;
+  const std::string expected = reference(8, troubles);
+  EXPECT_NE(expected, reference(8));  // exponents are part of the state
+  make(2, 8, troubles);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+  EXPECT_EQ(at(0).standing().seq(), 9u);
+}
+
+TEST_F(EngineTest, ANonFiniteStepIsTriedAgainOnce) {
+  FakeTroubles troubles;
+  troubles.non_finite_step = 3;
+  troubles.non_finite_times = 1;
+  make(1, 6, troubles);
+  tell({0}, form(1, wire::FORM_START, {0}));
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+}
+
+TEST_F(EngineTest, NonFiniteTwiceWithTheSameBitsFailsTheJob) {
+  FakeTroubles troubles;
+  troubles.non_finite_step = 3;
+  troubles.non_finite_times = 9;
+  make(1, 6, troubles);
+  tell({0}, form(1, wire::FORM_START, {0}));
+  EXPECT_TRUE(at(0).until([&](const wire::WorkerStanding& s) { return s.seq() >= 4; }));
+  while (at(0).failure().reason().empty()) {
+    at(0).engine().beat();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(at(0).failure().reason(), "NonFinite");
+  EXPECT_TRUE(at(0).failure().permanent());
+}
+
+TEST_F(EngineTest, SurvivorsKeepWhatTheyComputed) {
+  // Worker 1 never gets past step 5: it waits in its first micro-batch until it is let go.
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_open = false;
+  };
+  const auto gate = std::make_shared<Gate>();  // outlives the worker that waits at it
+  FakeTroubles stuck;
+  stuck.on_compute = [gate](std::uint64_t step, std::uint32_t) {
+    if (step != 5) return;
+    std::unique_lock lock(gate->mutex);
+    gate->changed.wait(lock, [&] { return gate->is_open; });
+  };
+  const std::string expected = reference(12);
+  workers_.push_back(std::make_unique<TestWorker>(0, secret_.dir(), 12, FakeTroubles{}));
+  workers_.push_back(std::make_unique<TestWorker>(1, secret_.dir(), 12, stuck));
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() == 5; }));
+  abort({0, 1}, 2);  // worker 1 answers although its micro-batch never ends
+  const wire::WorkerStanding standing = at(0).standing();
+  EXPECT_EQ(standing.phase(), wire::WORKER_ABORTED);
+  EXPECT_EQ(standing.seq(), 5u);
+  EXPECT_EQ(at(1).standing().held_size(), 0);
+  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0});
+  command.mutable_form()->set_base_seq(5);
+  tell({0}, command);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+  {
+    const std::lock_guard lock(gate->mutex);
+    gate->is_open = true;
+  }
+  gate->changed.notify_all();
+  EXPECT_TRUE(at(1).until_phase(wire::WORKER_ABORTED));
+  EXPECT_EQ(at(1).standing().seq(), 5u);  // it held its own, and committed nothing more
+}
+
+TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
+  const std::string expected = reference(400);
+  make(3, 400);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  tell({2}, follow);
+  ASSERT_TRUE(at(2).until_caught_up());
+  tell({0, 1, 2}, form(2, wire::FORM_PLANNED, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+  EXPECT_FALSE(at(2).lines("gpus=3 generation=2").empty()) << "joined after the end";
+}
+
+TEST_F(EngineTest, AParkedWorkerGivesItsStateToANewcomer) {
+  make(2, 30);
+  wire::WorkerCommand parked = form(1, wire::FORM_START, {0});
+  parked.mutable_form()->set_parked(true);
+  tell({0}, parked);
+  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_caught_up());
+  abort({0, 1}, 2);
+  EXPECT_TRUE(at(1).standing().has_state());  // pulled in full: good enough to recover with
+  tell({0, 1}, form(2, wire::FORM_RECOVER, {0, 1}));
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_TRUE(at(1).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), reference(30));
+}
+
+TEST_F(EngineTest, RefusesWhatIsBelowItsFence) {
+  make(1, 5);
+  abort({0}, 7);
+  tell({0}, form(6, wire::FORM_START, {0}));
+  tell({0}, form(8, wire::FORM_START, {0}));
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).standing().generation(), 8u);
+  EXPECT_TRUE(at(0).lines("generation=6").empty());
+}
+
+TEST_F(EngineTest, StopsAtOneCommitForAll) {
+  make(2, 1000000);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() > 3; }));
+  wire::WorkerCommand request;
+  request.mutable_request()->set_stop(true);
+  request.mutable_request()->set_checkpoint(true);
+  tell({1}, request);  // one vote is enough
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_STOPPED));
+  EXPECT_TRUE(at(1).until_phase(wire::WORKER_STOPPED));
+  EXPECT_EQ(at(0).standing().step(), at(1).standing().step());
+}
+
+}  // namespace
+}  // namespace rubato::worker

@@ -1,0 +1,135 @@
+// FakeReplica: a quadratic in integers, so that rounds take microseconds and any difference shows.
+// The state is a vector w; micro-batch m of step s pulls it towards a point that (s, m) names.
+#pragma once
+
+#include "common/rng.h"
+#include "tests/unit/worker/support/host_device.h"
+#include "worker/step/replica.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace rubato::worker {
+
+constexpr std::size_t kFakeSize = 1000;
+constexpr std::uint32_t kFakeMicroBatches = 6;
+
+// What may go wrong, the same on every worker of a test.
+struct FakeTroubles {
+  std::uint64_t overflow_step = ~std::uint64_t{0};  // its first attempt overflows
+  std::uint64_t non_finite_step = ~std::uint64_t{0};
+  std::uint32_t non_finite_times = 0;  // attempts of that step that are not finite
+  std::function<void(std::uint64_t step, std::uint32_t micro)> on_compute = nullptr;
+};
+
+class FakeSnapshot : public Snapshot {
+ public:
+  FakeSnapshot(std::uint64_t step, std::vector<std::int32_t> state)
+      : step_(step), state_(std::move(state)) {}
+  std::uint64_t step() const override { return step_; }
+  std::vector<std::span<const std::byte>> sections() const override {
+    return {std::as_bytes(std::span(state_))};
+  }
+  Result<std::string> save(std::span<const StepRecord> records) override {
+    if (records.size() != step_) return Error(Code::kInternal, "records do not end at the step");
+    return "memory/step-" + std::to_string(step_);
+  }
+
+ private:
+  std::uint64_t step_;
+  std::vector<std::int32_t> state_;
+};
+
+class FakeReplica : public Replica {
+ public:
+  explicit FakeReplica(FakeTroubles troubles = {})
+      : troubles_(std::move(troubles)), w_(kFakeSize), sums_(kFakeSize), reduced_(kFakeSize) {}
+
+  Device& device() override { return device_; }
+  Stream& stream() override { return stream_; }
+  std::uint32_t micro_batches() const override { return kFakeMicroBatches; }
+  std::uint64_t tokens_per_step() const override { return 60; }
+  std::uint32_t validation_micro_batches() const override { return 4; }
+  double learning_rate(std::uint64_t) const override { return 0.125; }
+  Result<std::string> fingerprint() override { return std::string("fake"); }
+  std::uint64_t step() const override { return step_; }
+  void set_step(std::uint64_t step) override { step_ = step; }
+  std::vector<Buffer> sections() override { return {buffer(w_)}; }
+  Status init_from_seed() override {
+    w_.assign(kFakeSize, 0);
+    step_ = 0;
+    return ok();
+  }
+  Result<std::uint64_t> newest_checkpoint() const override {
+    return Error(Code::kNotFound, "none");
+  }
+  Result<std::vector<StepRecord>> load_checkpoint(std::uint64_t) override {
+    return Error(Code::kNotFound, "none");
+  }
+  Result<std::shared_ptr<Snapshot>> snapshot() override {
+    return std::shared_ptr<Snapshot>(std::make_shared<FakeSnapshot>(step_, w_));
+  }
+  Result<std::uint64_t> weight_digest() override {
+    std::uint64_t digest = 0;
+    for (const std::int32_t value : w_) {
+      digest = mix64(digest ^ static_cast<std::uint32_t>(value));
+    }
+    return digest;
+  }
+
+  void clear() override { sums_.assign(kFakeSize, 0); }
+  Result<MicroPart> compute(const RoundKey&, std::uint32_t micro) override {
+    if (troubles_.on_compute) troubles_.on_compute(step_, micro);
+    Rng rng(mix64(step_ * 1000 + micro));
+    gradient_.resize(kFakeSize);
+    MicroPart part;
+    for (std::size_t i = 0; i < kFakeSize; ++i) {
+      gradient_[i] = static_cast<std::int32_t>(rng.below(4096)) - w_[i];
+      part.loss_q += std::int64_t{gradient_[i]} * gradient_[i];
+    }
+    part.sample_digest = mix64(step_ ^ (std::uint64_t{micro} << 32));
+    part.non_finite =
+        step_ == troubles_.non_finite_step && non_finite_done_ < troubles_.non_finite_times;
+    return part;
+  }
+  Status accumulate() override {
+    for (std::size_t i = 0; i < kFakeSize; ++i) sums_[i] += gradient_[i];
+    return ok();
+  }
+  Buffer accumulators() override { return buffer(sums_); }
+  Buffer reduced() override { return buffer(reduced_); }
+  Result<Verdict> judge(std::uint32_t attempt) override {
+    Verdict verdict;
+    verdict.overflow = step_ == troubles_.overflow_step && attempt == 0;
+    if (step_ == troubles_.non_finite_step) ++non_finite_done_;
+    return verdict;
+  }
+  Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t digest) override {
+    for (std::size_t i = 0; i < kFakeSize; ++i) w_[i] += reduced_[i] / 16;
+    const double loss = static_cast<double>(loss_q);
+    return make_step_record(static_cast<std::int64_t>(step_++), loss, digest, 1.0);
+  }
+  Status raise(std::uint32_t attempt) override {
+    w_[0] += 100000 * (static_cast<std::int32_t>(attempt) + 1);  // exponents are state too
+    return ok();
+  }
+  Result<std::int64_t> validate(std::uint32_t micro) override { return w_[micro]; }
+  double mean_loss(std::int64_t loss_q, std::uint32_t) const override {
+    return static_cast<double>(loss_q);
+  }
+
+ private:
+  static Buffer buffer(std::vector<std::int32_t>& values) {
+    return {values.data(), static_cast<std::int64_t>(values.size()), DType::kI32};
+  }
+  FakeTroubles troubles_;
+  HostDevice device_;
+  HostDevice::HostStream stream_;
+  std::uint64_t step_ = 0;
+  std::uint32_t non_finite_done_ = 0;
+  std::vector<std::int32_t> w_, sums_, reduced_, gradient_;
+};
+
+}  // namespace rubato::worker
