@@ -164,7 +164,8 @@ class Capture {
     for (const auto& pod : world_.pods) {
       if (!pod->meta.owner || pod->meta.owner->uid != job.meta.uid || pod->is_finished()) continue;
       if (allocated.contains(pod->meta.name) || pod->node_name.empty()) continue;
-      seen.held.push_back({-1, pod->node_name, "", seen.per_pod.gpus, true, is_gone_for_us(*pod)});
+      if (is_gone_for_us(*pod)) continue;
+      seen.held.push_back({-1, pod->node_name, "", seen.per_pod.gpus, true, false});
     }
     seen.settled = is_settled(job, promised);
   }
