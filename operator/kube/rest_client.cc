@@ -138,7 +138,21 @@ Result<json::Value> RestClient::send_json(HttpRequest request) {
   return json::parse(body, body_limits());
 }
 
-Result<std::string> RestClient::get_raw(const std::string& path) { return send(read(path)); }
+Result<std::string> RestClient::get_raw(const std::string& path, const std::string& accept) {
+  HttpRequest request = read(path);
+  request.accept = accept;
+  return send(std::move(request));
+}
+
+Result<std::unique_ptr<LineStream>> RestClient::stream(const std::string& path,
+                                                       const std::string& accept) {
+  HttpRequest request = read(path);
+  request.accept = accept;
+  TRY(const Credential credential, target_->credentials->get());
+  request.authorization = credential.authorization;
+  return open_asio_lines(*target_, request, executor_.clock(),
+                         executor_.now() + options_.limits.timeout);
+}
 
 Result<json::Value> RestClient::get(const ResourceType& type, const Key& key,
                                     const std::string& subresource) {

@@ -12,6 +12,7 @@
 #include "common/rng.h"
 #include "operator/kube/client.h"
 #include "operator/kube/kubeconfig.h"
+#include "operator/kube/line_stream.h"
 
 #include <memory>
 #include <mutex>
@@ -58,7 +59,11 @@ class RestClient : public Client {
   Status remove(const ResourceType& type, const Key& key, const DeleteOptions& options) override;
 
   // Any path of the server ("/version", "/openapi/v3"); the body of a 2xx answer.
-  Result<std::string> get_raw(const std::string& path);
+  Result<std::string> get_raw(const std::string& path,
+                              const std::string& accept = "application/json");
+  // The same, line by line as it comes: logs that are followed, watches of tables.
+  Result<std::unique_ptr<LineStream>> stream(const std::string& path,
+                                             const std::string& accept = "application/json");
 
  private:
   RestClient(RestTarget target, Executor& executor, Metrics& metrics, const RestOptions& options);

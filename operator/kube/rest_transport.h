@@ -8,6 +8,7 @@
 #include "common/executor.h"
 #include "operator/kube/client.h"
 #include "operator/kube/credentials.h"
+#include "operator/kube/line_stream.h"
 #include "operator/kube/rest_url.h"
 
 #include <memory>
@@ -23,6 +24,7 @@ constexpr std::size_t kErrorBodyMax = 1u << 20;
 constexpr std::size_t kWatchReadBytes = 256u << 10;
 constexpr std::size_t kWatchLineMax = 4u << 20;  // etcd bounds an object near 1.5 MiB
 constexpr auto kWatchSilenceMax = 150s;          // bookmarks come about each minute
+constexpr auto kStreamSilenceMax = 24h;          // a quiet container may say nothing for long
 constexpr auto kTcpUserTimeout = 30s;
 
 // Everything about the server that does not change between requests.
@@ -40,6 +42,7 @@ struct HttpRequest {
   std::string body;
   std::string content_type;
   std::string authorization;
+  std::string accept = "application/json";
 };
 struct HttpResponse {
   int code = 0;
@@ -60,6 +63,9 @@ std::unique_ptr<UnaryTransport> make_cpprest_transport(RestTarget target, Execut
 // Connects, asks, and reads the head of the answer; an answer other than 200 is its Error.
 Result<std::unique_ptr<Watch>> open_asio_watch(const RestTarget& target, const HttpRequest& request,
                                                const Clock& clock, MonoTime deadline);
+Result<std::unique_ptr<LineStream>> open_asio_lines(const RestTarget& target,
+                                                    const HttpRequest& request, const Clock& clock,
+                                                    MonoTime deadline);
 
 // One line of a watch: {"type":T,"object":{…}}. An ERROR event is its Error.
 Result<WatchEvent> parse_watch_line(std::string_view line);

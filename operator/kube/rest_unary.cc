@@ -107,7 +107,7 @@ class CppRestTransport : public UnaryTransport {
     web::http::http_request message(request.method);
     message.set_request_uri(target_.url.prefix + request.path);
     auto& headers = message.headers();
-    headers.add("Accept", "application/json");
+    headers.add("Accept", request.accept);
     // cpprestsdk finds the name for SNI and verification here.
     if (target_.server_name != target_.url.host) headers.add("Host", target_.server_name);
     for (const auto& [name, value] : target_.headers) headers.add(name, value);

@@ -20,16 +20,20 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-class AsioWatch : public Watch {
+// One request whose answer is read line by line.
+class AsioLines {
  public:
-  AsioWatch(const Clock& clock, RestTarget target)
+  AsioLines(const Clock& clock, RestTarget target, Duration silence_max)
       : clock_(clock),
+        silence_max_(silence_max),
         target_(std::move(target)),
         context_(asio::ssl::context::tls_client),
         socket_(io_),
         buffer_(kWatchReadBytes) {}
 
-  ~AsioWatch() override {
+  AsioLines(const AsioLines&) = delete;
+  AsioLines& operator=(const AsioLines&) = delete;
+  ~AsioLines() {
     error_code ignored;
     socket_.close(ignored);
     io_.restart();
@@ -48,18 +52,25 @@ class AsioWatch : public Watch {
     return error_from_body(http_.status(), body_, http_.header("retry-after"));
   }
 
-  Result<WatchEvent> next(MonoTime deadline) override {
+  // Valid until the next call. The last line may come without a newline.
+  Result<std::string_view> next(MonoTime deadline) {
     for (;;) {
       if (stopped_) return Error(Code::kCancelled, "the watch was stopped");
       if (const auto newline = body_.find('\n', scanned_); newline != std::string::npos) {
         const std::string_view line = std::string_view(body_).substr(start_, newline - start_);
         start_ = scanned_ = newline + 1;
-        if (line.find_first_not_of(" \r") == std::string_view::npos) continue;
-        return parse_watch_line(line);
+        return line;
+      }
+      if (http_.is_complete() && start_ < body_.size()) {
+        const std::string_view line = std::string_view(body_).substr(start_);
+        start_ = scanned_ = body_.size();
+        return line;
       }
       TRY_OK(make_room());
-      if (http_.is_complete()) return Error(Code::kUnavailable, "the server ended the watch");
-      const MonoTime silent = heard_ + kWatchSilenceMax;
+      if (http_.is_complete())
+        return Error(Code::kUnavailable, "the server ended the stream")
+            .set_reason(std::string(kStreamEnd));
+      const MonoTime silent = heard_ + silence_max_;
       const Status read = read_some(std::min(deadline, silent));
       if (read.ok()) continue;
       if (read.error().code() == Code::kTimeout && clock_.now() >= silent)
@@ -68,7 +79,7 @@ class AsioWatch : public Watch {
     }
   }
 
-  void stop() override {
+  void stop() {
     stopped_ = true;
     asio::post(io_, [] {});  // wakes run_until()
   }
@@ -188,13 +199,14 @@ class AsioWatch : public Watch {
     const std::string host =
         target_.server_name != target_.url.host ? target_.server_name : authority_of(target_.url);
     std::string text = request.method + " " + target_.url.prefix + request.path + " HTTP/1.1\r\n";
-    text += "Host: " + host + "\r\nAccept: application/json\r\n";
+    text += "Host: " + host + "\r\nAccept: " + request.accept + "\r\n";
     for (const auto& [name, value] : target_.headers) text += name + ": " + value + "\r\n";
     if (!request.authorization.empty()) text += "Authorization: " + request.authorization + "\r\n";
     return text + "\r\n";
   }
 
   const Clock& clock_;
+  Duration silence_max_;
   RestTarget target_;
   asio::io_context io_{1};
   asio::ssl::context context_;
@@ -215,6 +227,42 @@ class AsioWatch : public Watch {
   std::atomic<bool> stopped_{false};
 };
 
+class AsioWatch : public Watch {
+ public:
+  AsioWatch(const Clock& clock, const RestTarget& target)
+      : lines_(clock, target, kWatchSilenceMax) {}
+  Status open(const HttpRequest& request, MonoTime deadline) {
+    return lines_.open(request, deadline);
+  }
+  Result<WatchEvent> next(MonoTime deadline) override {
+    for (;;) {
+      TRY(const std::string_view line, lines_.next(deadline));
+      if (line.find_first_not_of(" \r") != std::string_view::npos) return parse_watch_line(line);
+    }
+  }
+  void stop() override { lines_.stop(); }
+
+ private:
+  AsioLines lines_;
+};
+
+class AsioLineStream : public LineStream {
+ public:
+  AsioLineStream(const Clock& clock, const RestTarget& target)
+      : lines_(clock, target, kStreamSilenceMax) {}
+  Status open(const HttpRequest& request, MonoTime deadline) {
+    return lines_.open(request, deadline);
+  }
+  Result<std::string> next(MonoTime deadline) override {
+    TRY(const std::string_view line, lines_.next(deadline));
+    return std::string(line);
+  }
+  void stop() override { lines_.stop(); }
+
+ private:
+  AsioLines lines_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Watch>> open_asio_watch(const RestTarget& target, const HttpRequest& request,
@@ -223,6 +271,15 @@ Result<std::unique_ptr<Watch>> open_asio_watch(const RestTarget& target, const H
   if (const Status opened = watch->open(request, deadline); !opened.ok())
     return opened.error().in("watch " + request.path);
   return std::unique_ptr<Watch>(std::move(watch));
+}
+
+Result<std::unique_ptr<LineStream>> open_asio_lines(const RestTarget& target,
+                                                    const HttpRequest& request, const Clock& clock,
+                                                    MonoTime deadline) {
+  auto stream = std::make_unique<AsioLineStream>(clock, target);
+  if (const Status opened = stream->open(request, deadline); !opened.ok())
+    return opened.error().in("GET " + request.path);
+  return std::unique_ptr<LineStream>(std::move(stream));
 }
 
 }  // namespace rubato::kube

@@ -1,0 +1,161 @@
+#include "tools/rubatoctl/manifests.h"
+#include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/resources.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+using json::Value;
+
+namespace {
+
+constexpr auto kGonePoll = 200ms;
+
+Result<std::string> read_file(const std::string& file) {
+  std::ostringstream text;
+  if (file == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return Error(Code::kNotFound, "cannot read " + file);
+  text << in.rdbuf();
+  return text.str();
+}
+
+// "created", "configured" or "unchanged".
+Result<std::string> apply_one(Session& session, const kube::ResourceType& type,
+                              const Value& manifest, bool dry_run) {
+  const std::string ns =
+      type.namespaced
+          ? (kube::namespace_of(manifest).empty() ? session.ns() : kube::namespace_of(manifest))
+          : "";
+  const kube::Key key{ns, kube::name_of(manifest)};
+  kube::WriteOptions options;
+  options.field_manager = "rubatoctl";
+  options.dry_run = dry_run;
+  options.field_validation = "Strict";
+  Value wanted = with_last_applied(manifest);
+  if (type.namespaced) wanted.at("metadata").set("namespace", ns);
+  const auto live = session.client().get(type, key);
+  if (!live.ok()) {
+    if (live.error().code() != Code::kNotFound) return live.error();
+    const auto created = session.client().create(type, ns, wanted, options);
+    if (!created.ok()) return created.error();
+    return std::string("created");
+  }
+  const Value last = json::parse((*live)["metadata"]["annotations"][kLastApplied].string_or("{}"))
+                         .value_or(Value::object());
+  const Value patch = three_way_patch(last, wanted, *live);
+  if (patch.is_null()) return std::string("unchanged");
+  const auto patched = session.client().patch(type, key, kube::PatchType::kMerge, patch, options);
+  if (!patched.ok()) return patched.error();
+  const bool same =
+      kube::resource_version_of(*patched) == kube::resource_version_of(*live) && !dry_run;
+  return std::string(same ? "unchanged" : "configured");
+}
+
+}  // namespace
+
+Status apply_text(Session& session, const std::string& text, bool dry_run) {
+  TRY(const std::vector<Value> manifests, read_manifests(text));
+  std::size_t refused = 0;
+  for (const Value& manifest : manifests) {
+    const std::string name = kube::name_of(manifest);
+    const auto type = resource_of_kind(session.rest(), manifest["apiVersion"].string_or(""),
+                                       manifest["kind"].string_or(""));
+    const auto done = type.ok() ? apply_one(session, *type, manifest, dry_run)
+                                : Result<std::string>(type.error());
+    if (done.ok()) {
+      fmt::print("{} {}{}\n", display_name(*type, name), *done, dry_run ? " (dry run)" : "");
+      continue;
+    }
+    ++refused;
+    fmt::print(stderr, "{} \"{}\" was refused: {}\n", manifest["kind"].string_or(""), name,
+               readable_refusal(advised(done.error()).what()));
+  }
+  if (refused == 0) return ok();
+  return Error(Code::kInvalid, fmt::format("{} of {} objects refused", refused, manifests.size()));
+}
+
+Status apply(Session& session, const std::string& file, bool dry_run) {
+  TRY(const std::string text, read_file(file));
+  const Status applied = apply_text(session, text, dry_run);
+  return applied.ok() ? ok() : Status(applied.error().in(file));
+}
+
+// ---- Delete
+// --------------------------------------------------------------------------------------
+
+namespace {
+
+struct Target {
+  kube::ResourceType type;
+  kube::Key key;
+};
+
+Result<std::vector<Target>> targets_of(Session& session, const DeleteChoice& choice) {
+  std::vector<Target> targets;
+  if (!choice.file.empty()) {
+    TRY(const std::string text, read_file(choice.file));
+    TRY(const std::vector<Value> manifests, read_manifests(text));
+    for (const Value& manifest : manifests) {
+      TRY(const kube::ResourceType type,
+          resource_of_kind(session.rest(), manifest["apiVersion"].string_or(""),
+                           manifest["kind"].string_or("")));
+      const std::string ns = kube::namespace_of(manifest);
+      targets.push_back(
+          {type,
+           {type.namespaced ? (ns.empty() ? session.ns() : ns) : "", kube::name_of(manifest)}});
+    }
+    return targets;
+  }
+  std::string resource = choice.resource;
+  std::vector<std::string> names = choice.names;
+  if (const auto slash = resource.find('/'); slash != std::string::npos) {
+    names.insert(names.begin(), resource.substr(slash + 1));
+    resource.resize(slash);
+  }
+  if (names.empty())
+    return Error(Code::kInvalid,
+                 "name what to delete: `rubatoctl delete tj NAME`, or `rubatoctl delete -f FILE`");
+  TRY(const kube::ResourceType type, resource_named(session.rest(), resource));
+  for (const std::string& name : names)
+    targets.push_back({type, {type.namespaced ? session.ns() : "", name}});
+  return targets;
+}
+
+}  // namespace
+
+Status remove(Session& session, const DeleteChoice& choice) {
+  TRY(const std::vector<Target> targets, targets_of(session, choice));
+  for (const Target& target : targets) {
+    const Status removed = session.client().remove(target.type, target.key);
+    if (!removed.ok()) {
+      if (!choice.file.empty() && removed.error().code() == Code::kNotFound) continue;
+      return advised(removed.error());
+    }
+    fmt::print("{} deleted\n", display_name(target.type, target.key.name));
+  }
+  const MonoTime deadline = session.executor().now() + choice.timeout;
+  for (const Target& target : targets) {
+    if (!choice.wait) break;
+    while (session.client().get(target.type, target.key).ok()) {
+      if (session.executor().now() >= deadline)
+        return Error(Code::kTimeout,
+                     display_name(target.type, target.key.name) +
+                         " is still there\n  What to do: its finalizers wait for something: see "
+                         "`rubatoctl describe`; --wait=false does not wait");
+      session.executor().sleep_for(kGonePoll);
+    }
+  }
+  return ok();
+}
+
+}  // namespace rubato::ctl

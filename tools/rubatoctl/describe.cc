@@ -1,0 +1,146 @@
+#include "operator/api/codec.h"
+#include "operator/api/crd.h"
+#include "operator/api/resources.h"
+#include "operator/api/training_job.h"
+#include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/resources.h"
+#include "tools/rubatoctl/view/plot.h"
+#include "tools/rubatoctl/view/text_table.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+using json::Value;
+
+namespace {
+
+std::string age_text(const std::string& time, WallTime now) {
+  const auto parsed = parse_rfc3339(time);
+  return parsed.ok() ? human_duration(now - *parsed) : "";
+}
+std::string age_text(const std::optional<WallTime>& time, WallTime now) {
+  return time ? human_duration(now - *time) : "";
+}
+
+void line(const char* name, const std::string& text) {
+  if (!text.empty()) fmt::print("{:<14}{}\n", std::string(name) + ":", text);
+}
+
+void print_indented(const std::string& title, const TextTable& table) {
+  if (table.rows.empty()) return;
+  fmt::print("{}:\n", title);
+  const Widths widths = widths_of(table);
+  fmt::print("  {}\n", row_text(table.head, widths));
+  for (const auto& row : table.rows) fmt::print("  {}\n", row_text(row, widths));
+}
+
+void print_summary(const api::TrainingJob& job, const Value& object, WallTime now) {
+  const auto& status = job.status;
+  line("Name", job.meta.ns + "/" + job.meta.name);
+  line("State", status.state + (status.reason.empty() ? "" : " (" + status.reason + ")"));
+  line("Queue", object["spec"]["queue"].string_or(""));
+  line("GPUs", status.display ? status.display->gpus + "  " + status.display->type : "");
+  if (status.progress) {
+    const auto& p = *status.progress;
+    line("Progress", fmt::format("step {} of {} ({}%), {} tokens, checkpoint at step {}", p.step,
+                                 p.steps, p.percentage, p.tokens, p.checkpoint_step));
+    if (p.estimated_remaining_seconds)
+      line("Remaining", short_time(static_cast<double>(*p.estimated_remaining_seconds)));
+    if (p.loss)
+      line("Loss",
+           fmt::format(
+               "{:.4f}{}", *p.loss,
+               p.validation_loss ? fmt::format("  validation {:.4f}", *p.validation_loss) : ""));
+    if (p.recomputed_steps > 0) line("Recomputed", fmt::format("{} steps", p.recomputed_steps));
+  }
+  if (status.performance)
+    line("Speed", short_number(status.performance->tokens_per_second) + " tokens/s");
+  if (status.rescales && status.rescales->last) {
+    const auto& last = *status.rescales->last;
+    line("Rescales", fmt::format("{}; last: {} to {} GPUs, {}, stall {:.2f} s, {} ago",
+                                 status.rescales->count, last.from, last.to, last.reason,
+                                 last.stall_seconds, age_text(last.time, now)));
+  }
+  line("Age", age_text(object["metadata"]["creationTimestamp"].string_or(""), now));
+}
+
+void print_tables(const api::TrainingJob& job, WallTime now) {
+  const auto& status = job.status;
+  TextTable conditions{{"TYPE", "STATUS", "REASON", "AGE", "MESSAGE"}, {}};
+  for (const auto& condition : status.conditions)
+    conditions.rows.push_back({condition.type,
+                               condition.status == api::ConditionStatus::kTrue    ? "True"
+                               : condition.status == api::ConditionStatus::kFalse ? "False"
+                                                                                  : "Unknown",
+                               condition.reason, age_text(condition.last_transition_time, now),
+                               condition.message});
+  print_indented("Conditions", conditions);
+  if (status.allocation) {
+    const auto& allocation = *status.allocation;
+    TextTable pods{{"POD", "NODE", "TYPE", "GPUS"}, {}};
+    for (const auto& pod : allocation.pods)
+      pods.rows.push_back({pod.name, pod.node, pod.gpu_type, std::to_string(pod.gpus)});
+    print_indented(
+        fmt::format("Allocation (epoch {}, {} GPUs{})", allocation.epoch, allocation.gpus,
+                    allocation.reason.empty() ? "" : "; " + allocation.reason),
+        pods);
+  }
+  if (status.membership) {
+    const auto& membership = *status.membership;
+    TextTable members{{"POD", "SLOT", "NODE", "INCARNATION"}, {}};
+    for (const auto& member : membership.members)
+      members.rows.push_back({member.pod, std::to_string(member.slot), member.node,
+                              std::to_string(member.incarnation)});
+    print_indented(fmt::format("Membership (generation {}, {}, step {})", membership.generation,
+                               membership.phase, membership.step),
+                   members);
+  }
+}
+
+Status print_events(Session& session, const std::string& ns, const std::string& uid) {
+  TRY(std::vector<Value> events, session.list(kube::types::kEvent, ns));
+  std::erase_if(events, [&](const Value& event) {
+    return event["regarding"]["uid"].string_view_or("") != uid;
+  });
+  const auto time_of = [](const Value& event) {
+    const std::string last = event["series"]["lastObservedTime"].string_or("");
+    return last.empty() ? event["eventTime"].string_or("") : last;
+  };
+  std::stable_sort(events.begin(), events.end(),
+                   [&](const Value& a, const Value& b) { return time_of(a) < time_of(b); });
+  TextTable table{{"AGE", "TYPE", "REASON", "NOTE"}, {}};
+  for (const Value& event : events) {
+    const auto count = event["series"]["count"].int_or(1);
+    table.rows.push_back(
+        {age_text(time_of(event), session.wall()), event["type"].string_or(""),
+         event["reason"].string_or(""),
+         event["note"].string_or("") + (count > 1 ? fmt::format(" (x{})", count) : "")});
+  }
+  print_indented("Events", table);
+  return ok();
+}
+
+}  // namespace
+
+Status describe(Session& session, const std::string& resource, const std::string& name) {
+  TRY(const kube::ResourceType type, resource_named(session.rest(), resource));
+  const std::string ns = type.namespaced ? session.ns() : "";
+  const auto object = session.client().get(type, {ns, name});
+  if (!object.ok()) return advised(object.error());
+  if (type == api::kTrainingJob) {
+    TRY(const api::TrainingJob job, api::decode_training_job(*object));
+    print_summary(job, *object, session.wall());
+    print_tables(job, session.wall());
+  } else {
+    Value shown = *object;
+    shown.at("metadata").erase("managedFields");
+    std::fputs(api::to_yaml(shown).c_str(), stdout);
+  }
+  return print_events(session, ns.empty() ? "default" : ns, kube::uid_of(*object));
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,123 @@
+// Small changes: suspend, resume, scale, cordon, drain; and waiting for a job.
+#include "operator/api/resources.h"
+#include "operator/api/training_job.h"
+#include "tools/rubatoctl/objects.h"
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+using json::Value;
+
+namespace {
+
+constexpr auto kPoll = 200ms;
+constexpr auto kEvictionPoll = 1s;
+
+Status patch_job(Session& session, const std::string& job, const Value& spec) {
+  const auto patched =
+      session.client().patch(api::kTrainingJob, {session.ns(), job}, kube::PatchType::kMerge,
+                             Value::object({{"spec", spec}}),
+                             {.field_manager = "rubatoctl", .field_validation = "Strict"});
+  return patched.ok() ? ok() : Status(advised(patched.error()));
+}
+
+Status wait_until_gone(Session& session, const std::vector<kube::Key>& pods, MonoTime deadline) {
+  for (const kube::Key& pod : pods) {
+    while (session.client().get(kube::types::kPod, pod).ok()) {
+      if (session.executor().now() >= deadline)
+        return Error(Code::kTimeout, "pod " + to_string(pod) +
+                                         " is still there\n  What to do: it has its grace period "
+                                         "to write a checkpoint; wait, or look at its logs");
+      session.executor().sleep_for(kPoll);
+    }
+    fmt::print("pod/{} gone\n", pod.name);
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status set_suspended(Session& session, const std::string& job, bool suspended) {
+  TRY_OK(patch_job(session, job, Value::object({{"suspend", suspended}})));
+  fmt::print("trainingjob.rubato.dev/{} {}\n", job, suspended ? "suspended" : "resumed");
+  return ok();
+}
+
+Status scale(Session& session, const std::string& job, int max, int min) {
+  Value gpus = Value::object();
+  if (max >= 0) gpus.set("max", max);
+  if (min >= 0) gpus.set("min", min);
+  if (gpus.size() == 0)
+    return Error(Code::kInvalid, "say how many: `rubatoctl scale " + job + " --max 4`");
+  TRY_OK(patch_job(session, job, Value::object({{"gpus", std::move(gpus)}})));
+  fmt::print("trainingjob.rubato.dev/{} scaled\n", job);
+  return ok();
+}
+
+Status wait_for(Session& session, const std::string& job, const std::string& condition,
+                std::chrono::seconds timeout) {
+  const MonoTime deadline = session.executor().now() + timeout;
+  while (true) {
+    const auto object = session.client().get(api::kTrainingJob, {session.ns(), job});
+    if (!object.ok()) return advised(object.error());
+    for (const auto& item : (*object)["status"]["conditions"].items()) {
+      if (item["status"].string_view_or("") != "True") continue;
+      const std::string type = item["type"].string_or("");
+      if (type == condition) {
+        fmt::print("trainingjob.rubato.dev/{} condition met\n", job);
+        return ok();
+      }
+      if (type == api::condition::kFailed)
+        return Error(Code::kInvalid, "the job failed: " + item["message"].string_or(""));
+    }
+    if (session.executor().now() >= deadline)
+      return Error(Code::kTimeout, fmt::format("condition {} is not met after {} s\n  What to do: "
+                                               "`rubatoctl describe tj {}` says why",
+                                               condition, timeout.count(), job));
+    session.executor().sleep_for(kPoll);
+  }
+}
+
+Status cordon(Session& session, const std::string& node, bool unschedulable) {
+  Value spec = Value::object({{"unschedulable", nullptr}});
+  if (unschedulable) spec.set("unschedulable", true);
+  const auto patched =
+      session.client().patch(kube::types::kNode, {"", node}, kube::PatchType::kMerge,
+                             Value::object({{"spec", spec}}), {.field_manager = "rubatoctl"});
+  if (!patched.ok()) return advised(patched.error());
+  fmt::print("node/{} {}\n", node, unschedulable ? "cordoned" : "uncordoned");
+  return ok();
+}
+
+Status drain(Session& session, const std::string& node, std::chrono::seconds timeout) {
+  TRY_OK(cordon(session, node, true));
+  const MonoTime deadline = session.executor().now() + timeout;
+  TRY(const std::vector<Value> pods,
+      session.list(kube::types::kPod, "", {.field_selector = "spec.nodeName=" + node}));
+  std::vector<kube::Key> leaving;
+  for (const Value& pod : pods) {
+    const kube::Key key = kube::key_of(pod);
+    const Value eviction =
+        Value::object({{"apiVersion", "policy/v1"},
+                       {"kind", "Eviction"},
+                       {"metadata", Value::object({{"name", key.name}, {"namespace", key.ns}})}});
+    while (true) {
+      const auto evicted =
+          session.client().create(kube::types::kPod, key.ns, eviction,
+                                  {.subresource = "eviction", .field_manager = "rubatoctl"});
+      if (evicted.ok() || evicted.error().code() == Code::kNotFound) break;
+      // 429: a disruption budget asks to wait.
+      const bool may_wait = evicted.error().code() == Code::kExhausted;
+      if (!may_wait || session.executor().now() >= deadline) return advised(evicted.error());
+      session.executor().sleep_for(kEvictionPoll);
+    }
+    fmt::print("pod/{} evicted\n", key.name);
+    leaving.push_back(key);
+  }
+  TRY_OK(wait_until_gone(session, leaving, deadline));
+  fmt::print("node/{} drained\n", node);
+  return ok();
+}
+
+}  // namespace rubato::ctl

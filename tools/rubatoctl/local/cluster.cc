@@ -1,0 +1,269 @@
+#include "tools/rubatoctl/local/cluster.h"
+
+#include "common/json.h"
+#include "tools/rubatoctl/local/ports.h"
+#include "tools/rubatoctl/session.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+namespace rubato::ctl {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr auto kKillLimit = 5s;
+
+std::string operator_name(int index) { return fmt::format("operator-{}", index); }
+std::string node_process(const std::string& name) { return "node-" + name; }
+
+}  // namespace
+
+LocalCluster::LocalCluster(Executor& executor, LocalSettings settings)
+    : executor_(executor), settings_(std::move(settings)) {}
+
+LocalCluster::~LocalCluster() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+Result<std::unique_ptr<LocalCluster>> LocalCluster::open(Executor& executor, LocalSettings settings,
+                                                         bool create) {
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(executor, std::move(settings)));
+  const std::string& state = cluster->settings_.state;
+  if (!create && !fs::exists(state + "/cluster.json"))
+    return Error(Code::kNotFound, "there is no local cluster in " + state +
+                                      "\n  What to do: `rubatoctl local up` starts one; --state "
+                                      "DIR names another folder");
+  std::error_code error;
+  for (const char* folder : {"", "/logs", "/pids", "/nodes", "/claims"}) {
+    fs::create_directories(state + folder, error);
+    if (error)
+      return Error(Code::kUnavailable, "cannot make " + state + folder + ": " + error.message());
+  }
+  fs::permissions(state, fs::perms::owner_all, error);
+  cluster->lock_ = ::open((state + "/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (cluster->lock_ < 0 || ::flock(cluster->lock_, LOCK_EX | LOCK_NB) != 0)
+    return Error(Code::kUnavailable, "another rubatoctl is at work on " + state +
+                                         "\n  What to do: wait for it, or choose another --state");
+  TRY_OK(cluster->load());
+  return cluster;
+}
+
+Status LocalCluster::load() {
+  const std::string path = settings_.state + "/cluster.json";
+  if (!fs::exists(path)) {
+    TRY(record_.network, free_network());
+    return ok();
+  }
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  const auto value = json::parse(text.str());
+  if (!value.ok()) return value.error().in(path);
+  auto record = decode_local_record(*value);
+  if (!record.ok()) return record.error().in(path);
+  record_ = std::move(record).value();
+  return ok();
+}
+
+Status LocalCluster::save() const {
+  const std::string path = settings_.state + "/cluster.json";
+  {
+    std::ofstream out(path + ".new", std::ios::trunc);
+    out << json::dump(encode(record_), 2) << "\n";
+    if (!out.flush()) return Error(Code::kUnavailable, "cannot write " + path + ".new");
+  }
+  if (::rename((path + ".new").c_str(), path.c_str()) != 0)
+    return Error(Code::kUnavailable, "cannot write " + path + ": " + std::strerror(errno));
+  return ok();
+}
+
+std::string LocalCluster::kubeconfig() const { return local_kubeconfig(settings_.state); }
+std::string LocalCluster::claim_folder(const std::string& ns, const std::string& name) const {
+  return settings_.state + "/claims/" + ns + "/" + name;
+}
+std::string LocalCluster::log_of(const std::string& process) const {
+  return settings_.state + "/logs/" + process + ".log";
+}
+std::string LocalCluster::pid_file(const std::string& process) const {
+  return settings_.state + "/pids/" + process + ".pid";
+}
+bool LocalCluster::runs(const std::string& process) const {
+  const auto id = read_pid_file(pid_file(process));
+  return id && is_running(*id);
+}
+void LocalCluster::say(const std::string& text) const {
+  if (settings_.say) settings_.say(text);
+}
+
+Status LocalCluster::start(const std::string& process, std::vector<std::string> arguments) {
+  arguments[0] = settings_.programs + "/" + arguments[0];
+  const auto started = start_process(
+      {std::move(arguments), log_of(process), pid_file(process), settings_.ends_with_us});
+  if (!started.ok())
+    return Error(started.error().code(),
+                 started.error().what() + "\n  What to do: build it (`make release`)");
+  return ok();
+}
+
+// ---- Up
+// ------------------------------------------------------------------------------------------
+
+Status LocalCluster::up(int nodes, int slots) {
+  const WallTime since = executor_.clock().wall();
+  if (!runs("apiserver")) TRY_OK(start_apiserver());
+  TRY_OK(wait_for_api());
+  TRY_OK(prepare_api());
+  TRY_OK(start_operators());
+  while (static_cast<int>(record_.nodes.size()) < nodes) node_of(record_, "", slots);
+  TRY_OK(save());
+  std::vector<std::string> started;
+  for (const LocalNode& node : record_.nodes) {
+    if (runs(node_process(node.name))) continue;
+    TRY_OK(start_node(node));
+    started.push_back(node.name);
+  }
+  TRY_OK(wait_for_leader(since));
+  return wait_for_nodes(started, since);
+}
+
+Status LocalCluster::start_apiserver() {
+  return start("apiserver", {"rubato-apiserver", "--state", settings_.state + "/apiserver",
+                             "--crds", settings_.crds});
+}
+
+// Agents are told both addresses once, when their pod is made: the ports must stay. They are chosen
+// anew only when nothing of us runs and somebody else has taken one.
+Status LocalCluster::start_operators() {
+  bool any_runs = false;
+  for (int i = 0; i < kOperators; ++i) any_runs = any_runs || runs(operator_name(i));
+  bool is_usable = record_.operator_ports.size() == kOperators;
+  for (const int port : record_.operator_ports)
+    is_usable = is_usable && (any_runs || can_listen("127.0.0.1", port));
+  if (!is_usable) {
+    record_.operator_ports.clear();
+    for (int i = 0; i < kOperators; ++i) {
+      TRY(const int port, free_port());
+      record_.operator_ports.push_back(port);
+    }
+    TRY_OK(save());
+  }
+  std::string addresses;
+  for (const int port : record_.operator_ports)
+    addresses += fmt::format("{}127.0.0.1:{}", addresses.empty() ? "" : ",", port);
+  for (int i = 0; i < kOperators; ++i) {
+    if (runs(operator_name(i))) continue;
+    const int port = record_.operator_ports[static_cast<std::size_t>(i)];
+    TRY_OK(start(operator_name(i),
+                 {"rubato-operator", "--kubeconfig", kubeconfig(), "--namespace",
+                  kOperatorNamespace, "--identity", operator_name(i), "--listen",
+                  fmt::format("127.0.0.1:{}", port), "--coordinators", addresses, "--gpu-resource",
+                  kSlotResource, "--lease-seconds", std::to_string(kLeaseSeconds)}));
+  }
+  return ok();
+}
+
+Status LocalCluster::start_node(const LocalNode& node) {
+  return start(node_process(node.name),
+               {"rubato-localnode", "--kubeconfig", kubeconfig(), "--name", node.name, "--address",
+                fmt::format("127.{}.{}.1", record_.network, node.number), "--slots",
+                std::to_string(node.slots), "--resource", kSlotResource, "--root",
+                settings_.state + "/nodes/" + node.name, "--claims", settings_.state + "/claims",
+                "--path", settings_.programs + ":/usr/local/bin:/usr/bin:/bin"});
+}
+
+Result<std::string> LocalCluster::add_node(const std::string& name, int slots) {
+  const WallTime since = executor_.clock().wall();
+  if (static_cast<int>(record_.nodes.size()) >= kNodesMax)
+    return Error(Code::kExhausted, fmt::format("{} nodes are the most", kNodesMax));
+  const LocalNode node = node_of(record_, name, slots);
+  if (runs(node_process(node.name)))
+    return Error(Code::kAlreadyExists, "node " + node.name + " runs already");
+  if (!runs("apiserver"))
+    return Error(Code::kUnavailable,
+                 "the cluster does not run\n  What to do: `rubatoctl local up`");
+  TRY_OK(save());
+  TRY_OK(start_node(node));
+  TRY_OK(wait_for_nodes({node.name}, since));
+  return node.name;
+}
+
+Status LocalCluster::kill_node(const std::string& name) {
+  const auto id = read_pid_file(pid_file(node_process(name)));
+  if (!id || !send_signal(*id, SIGKILL, true)) {
+    std::string running;
+    for (const LocalNode& node : record_.nodes)
+      if (runs(node_process(node.name))) running += (running.empty() ? "" : ", ") + node.name;
+    return Error(Code::kNotFound, "no node " + name + " runs here; these do: " +
+                                      (running.empty() ? "none" : running));
+  }
+  wait_for_exit(executor_, *id, executor_.now() + kKillLimit);
+  return ok();
+}
+
+// ---- Down
+// ----------------------------------------------------------------------------------------
+
+Status LocalCluster::down(Duration grace) {
+  // Nodes first: their pods end while there is an API server to tell. Then who decides, then who
+  // remembers.
+  std::vector<std::vector<std::string>> stages(3);
+  for (const LocalNode& node : record_.nodes) stages[0].push_back(node_process(node.name));
+  for (int i = 0; i < kOperators; ++i) stages[1].push_back(operator_name(i));
+  stages[2].push_back("apiserver");
+  for (const auto& stage : stages) {
+    std::vector<std::pair<std::string, ProcessId>> stopping;
+    for (const std::string& process : stage) {
+      const auto id = read_pid_file(pid_file(process));
+      if (id && send_signal(*id, SIGTERM, false)) stopping.emplace_back(process, *id);
+    }
+    const MonoTime deadline = executor_.now() + grace;
+    for (const auto& [process, id] : stopping) {
+      if (!wait_for_exit(executor_, id, deadline)) {
+        say(process + " still ran after its time: killed");
+        send_signal(id, SIGKILL, true);
+        if (!wait_for_exit(executor_, id, executor_.now() + kKillLimit))
+          return Error(Code::kTimeout,
+                       fmt::format("process {} ({}) does not end", id.pid, process));
+      }
+      std::error_code ignored;
+      fs::remove(pid_file(process), ignored);
+    }
+  }
+  return ok();
+}
+
+Status LocalCluster::purge() {
+  for (const ProcessState& process : processes())
+    if (process.running) return Error(Code::kConflict, process.name + " still runs");
+  std::error_code error;
+  fs::remove_all(settings_.state, error);
+  if (error)
+    return Error(Code::kUnavailable, "cannot remove " + settings_.state + ": " + error.message());
+  return ok();
+}
+
+std::vector<ProcessState> LocalCluster::processes() const {
+  std::vector<std::string> names{"apiserver"};
+  for (int i = 0; i < kOperators; ++i) names.push_back(operator_name(i));
+  for (const LocalNode& node : record_.nodes) names.push_back(node_process(node.name));
+  std::vector<ProcessState> states;
+  for (const std::string& name : names) {
+    ProcessState state{name, read_pid_file(pid_file(name)).value_or(ProcessId{}), false,
+                       log_of(name)};
+    state.running = is_running(state.id);
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+}  // namespace rubato::ctl

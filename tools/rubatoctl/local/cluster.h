@@ -1,0 +1,116 @@
+// LocalCluster: a whole cluster of processes on this machine: one rubato-apiserver, two
+// rubato-operators, any number of rubato-localnodes. What it is stands in its state folder, so
+// every command can pick it up again:
+//
+//   cluster.json        the 127.x network, the operators' ports, the nodes (address, slots)
+//   apiserver/          journal, certificates, kubeconfig     pids/  logs/
+//   nodes/NAME/         pods of a node                        claims/NS/NAME/  volumes
+//
+// One thread. Calls that wait say for how long at most; progress lines go to `say`.
+#pragma once
+
+#include "common/executor.h"
+#include "common/json.h"
+#include "tools/rubatoctl/local/process.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+constexpr auto kStartLimit = 60s;  // for a process to be ready
+constexpr auto kLeaseSeconds = 3;  // of the leading operator: a fail-over takes this long
+constexpr int kNodesMax = 64;
+constexpr int kOperators = 2;
+inline constexpr const char* kSlotResource = "rubato.dev/slot";
+inline constexpr const char* kOperatorNamespace = "rubato-system";
+
+struct LocalSettings {
+  std::string state;
+  std::string programs;       // folder of rubato-apiserver, rubato-operator, rubato-localnode …
+  std::string crds;           // folder of the CustomResourceDefinitions
+  bool ends_with_us = false;  // its processes end when the calling thread does
+  std::function<void(const std::string&)> say;
+};
+
+struct LocalNode {
+  std::string name;
+  int number = 0;  // its address is 127.<network>.<number>.1
+  int slots = 1;
+};
+
+// cluster.json
+struct LocalRecord {
+  int network = 0;
+  std::vector<int> operator_ports;
+  std::vector<LocalNode> nodes;
+  int next_number = 1;
+};
+json::Value encode(const LocalRecord& record);
+Result<LocalRecord> decode_local_record(const json::Value& value);
+// The node of this name, added with the next number and a fresh name when there is none.
+LocalNode& node_of(LocalRecord& record, const std::string& name, int slots);
+
+struct ProcessState {
+  std::string name;  // "apiserver", "operator-0", "node-n1"
+  ProcessId id;
+  bool running = false;
+  std::string log;
+};
+
+class LocalCluster {
+ public:
+  // Takes the state folder's lock for as long as it lives. kUnavailable when another command holds
+  // it. `create`: the folder is made when missing, else kNotFound.
+  static Result<std::unique_ptr<LocalCluster>> open(Executor& executor, LocalSettings settings,
+                                                    bool create);
+  ~LocalCluster();
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
+
+  // Starts what does not run, so that at least `nodes` nodes do, and waits until all is ready.
+  Status up(int nodes, int slots);
+  // Stops everything, in order; what still runs after `grace` is killed.
+  Status down(Duration grace);
+  // Removes the state folder; nothing may run.
+  Status purge();
+  std::vector<ProcessState> processes() const;
+
+  // Returns the node's name; waits until it is Ready. An existing name that is off is switched on.
+  Result<std::string> add_node(const std::string& name, int slots);
+  // A power cut: SIGKILL to the process group. kNotFound when no such node runs.
+  Status kill_node(const std::string& name);
+
+  const LocalRecord& record() const { return record_; }
+  std::string kubeconfig() const;
+  std::string claim_folder(const std::string& ns, const std::string& name) const;
+  std::string log_of(const std::string& process) const;
+
+ private:
+  LocalCluster(Executor& executor, LocalSettings settings);
+  Status load();
+  Status save() const;
+  std::string pid_file(const std::string& process) const;
+  bool runs(const std::string& process) const;
+  Status start(const std::string& process, std::vector<std::string> arguments);
+  Status start_apiserver();
+  Status start_operators();
+  Status prepare_api();
+  Status start_node(const LocalNode& node);
+  Status wait_for_api();
+  Status wait_for_leader(WallTime since);
+  Status wait_for_nodes(const std::vector<std::string>& names, WallTime since);
+  // Polls `ready` until it holds; ends early with the log when the process has died.
+  Status wait_until(const std::string& what, const std::vector<std::string>& processes,
+                    const std::function<bool()>& ready);
+  void say(const std::string& text) const;
+
+  Executor& executor_;
+  LocalSettings settings_;
+  LocalRecord record_;
+  int lock_ = -1;
+};
+
+}  // namespace rubato::ctl

@@ -1,0 +1,151 @@
+#include "tools/rubatoctl/local/commands.h"
+
+#include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/view/text_table.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+namespace fs = std::filesystem;
+using json::Value;
+
+namespace {
+
+LocalSettings settings_for(const std::string& state, const std::string& crds) {
+  LocalSettings settings;
+  settings.state = fs::absolute(state).string();
+  settings.programs = program_folder();
+  settings.crds = crds;
+  settings.say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  return settings;
+}
+
+std::string node_state(const Value& node) {
+  std::string text = "NotReady";
+  for (const auto& condition : node["status"]["conditions"].items())
+    if (condition["type"].string_view_or("") == "Ready" &&
+        condition["status"].string_view_or("") == "True")
+      text = "Ready";
+  if (node["spec"]["unschedulable"].bool_or(false)) text += ",SchedulingDisabled";
+  return text;
+}
+
+// A node is alive as long as it renews its Lease; Kubernetes itself needs a minute to say so.
+std::string heartbeat(const Value& lease, WallTime now) {
+  const auto renewed = parse_rfc3339(lease["spec"]["renewTime"].string_view_or(""));
+  if (!renewed.ok()) return "-";
+  const auto limit = std::chrono::seconds(lease["spec"]["leaseDurationSeconds"].int_or(40));
+  return human_duration(now - *renewed) + " ago" + (now - *renewed > limit ? " (silent)" : "");
+}
+
+std::string gpus_of(const Value& node) {
+  std::string text;
+  for (const char* resource : {kSlotResource, "nvidia.com/gpu"}) {
+    const Value& amount = node["status"]["allocatable"][resource];
+    if (!amount.is_null()) text += (text.empty() ? "" : " ") + amount.string_or("");
+  }
+  return text.empty() ? "0" : text;
+}
+
+}  // namespace
+
+std::string program_folder() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
+Result<std::string> crds_folder(const std::string& given) {
+  if (!given.empty()) {
+    if (fs::exists(given)) return given;
+    return Error(Code::kNotFound, "--crds " + given + " does not exist");
+  }
+  for (const std::string& folder :
+       {program_folder() + "/../share/rubato/crds", std::string(RUBATO_SOURCE_DIR "/crds")})
+    if (fs::exists(folder + "/trainingjobs.yaml")) return folder;
+  return Error(Code::kNotFound,
+               "the CustomResourceDefinitions are neither in share/rubato/crds beside this program "
+               "nor in the source tree\n  What to do: name their folder with --crds DIR");
+}
+
+Status local_up(Executor& executor, const UpOptions& options) {
+  TRY(const std::string crds, crds_folder(options.crds));
+  TRY(const auto cluster, LocalCluster::open(executor, settings_for(options.state, crds), true));
+  TRY_OK(cluster->up(options.nodes, options.slots));
+  fmt::print(stderr, "\nThe cluster is up. Use it with kubectl or rubatoctl:\n\n");
+  fmt::print("export KUBECONFIG={}\n", cluster->kubeconfig());
+  fmt::print(stderr,
+             "\n  rubatoctl apply -f examples/gpt-kjv.yaml      rubatoctl get tj -w\n"
+             "  rubatoctl node add                            rubatoctl top\n"
+             "  rubatoctl local down\n");
+  return ok();
+}
+
+Status local_down(Executor& executor, const std::string& state, bool purge,
+                  std::chrono::seconds grace) {
+  TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
+  TRY_OK(cluster->down(grace));
+  if (purge) TRY_OK(cluster->purge());
+  fmt::print(
+      "The local cluster is stopped{}.\n",
+      purge ? " and its state removed" : "; its state stays in " + fs::absolute(state).string());
+  return ok();
+}
+
+Status local_status(Executor& executor, const std::string& state) {
+  TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
+  TextTable table{{"PROCESS", "STATE", "PID", "LOG"}, {}};
+  bool any = false;
+  bool all = true;
+  for (const ProcessState& process : cluster->processes()) {
+    any = any || process.running;
+    all = all && process.running;
+    table.rows.push_back({process.name, process.running ? "running" : "off",
+                          process.running ? std::to_string(process.id.pid) : "-", process.log});
+  }
+  std::fputs(render(table).c_str(), stdout);
+  if (any) fmt::print("\nexport KUBECONFIG={}\n", cluster->kubeconfig());
+  if (!all) fmt::print("\n`rubatoctl local up` starts what is off.\n");
+  return ok();
+}
+
+Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots) {
+  TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
+  TRY(const std::string added, cluster->add_node(name, slots));
+  fmt::print("node/{} added\n", added);
+  return ok();
+}
+
+Status node_kill(Executor& executor, const std::string& state, const std::string& name) {
+  TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
+  TRY_OK(cluster->kill_node(name));
+  fmt::print("node/{} lost its power (`rubatoctl node add --name {}` switches it on again)\n", name,
+             name);
+  return ok();
+}
+
+Status node_list(Session& session) {
+  TRY(const std::vector<Value> nodes, session.list(kube::types::kNode, ""));
+  TRY(const std::vector<Value> pods, session.list(kube::types::kPod, ""));
+  TextTable table{{"NAME", "STATUS", "HEARTBEAT", "TYPE", "GPUS", "PODS", "AGE"}, {}};
+  for (const Value& node : nodes) {
+    const std::string name = kube::name_of(node);
+    const auto lease = session.client().get(kube::types::kLease, {"kube-node-lease", name});
+    int bound = 0;
+    for (const Value& pod : pods) bound += pod["spec"]["nodeName"].string_view_or("") == name;
+    const auto since = parse_rfc3339(node["metadata"]["creationTimestamp"].string_view_or(""));
+    table.rows.push_back(
+        {name, node_state(node), lease.ok() ? heartbeat(*lease, session.wall()) : "-",
+         node["metadata"]["labels"]["nvidia.com/gpu.product"].string_or("-"), gpus_of(node),
+         std::to_string(bound), since.ok() ? human_duration(session.wall() - *since) : "-"});
+  }
+  std::fputs(table.rows.empty() ? "No nodes. `rubatoctl node add` adds one to a local cluster.\n"
+                                : render(table).c_str(),
+             stdout);
+  return ok();
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,32 @@
+// `rubatoctl local …` and `rubatoctl node …`.
+#pragma once
+
+#include "tools/rubatoctl/local/cluster.h"
+#include "tools/rubatoctl/session.h"
+
+#include <string>
+
+namespace rubato::ctl {
+
+// Folder of this program, where its brothers are.
+std::string program_folder();
+// `given`, or crds/ beside an installed program, or that of the source tree. kNotFound says so.
+Result<std::string> crds_folder(const std::string& given);
+
+struct UpOptions {
+  std::string state;
+  std::string crds;
+  int nodes = 2;
+  int slots = 1;
+};
+Status local_up(Executor& executor, const UpOptions& options);
+Status local_down(Executor& executor, const std::string& state, bool purge,
+                  std::chrono::seconds grace);
+Status local_status(Executor& executor, const std::string& state);
+
+Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots);
+Status node_kill(Executor& executor, const std::string& state, const std::string& name);
+// All nodes, of any cluster, and when each gave its last sign of life.
+Status node_list(Session& session);
+
+}  // namespace rubato::ctl

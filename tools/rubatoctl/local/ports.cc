@@ -1,0 +1,63 @@
+#include "tools/rubatoctl/local/ports.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace rubato::ctl {
+namespace {
+
+constexpr int kNetworkFirst = 77;
+constexpr int kNetworkLast = 250;
+constexpr int kNodesLooked = 16;
+constexpr int kKubeletPort = 10250;
+
+// A socket bound to the address, or -1.
+int bound(const std::string& ip, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  if (::inet_pton(AF_INET, ip.c_str(), &address.sin_addr) != 1) return -1;
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const int yes = 1;  // as servers do: a port in TIME_WAIT is free
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&  // NOLINT
+      ::listen(fd, 1) == 0)
+    return fd;
+  ::close(fd);
+  return -1;
+}
+
+}  // namespace
+
+bool can_listen(const std::string& ip, int port) {
+  const int fd = bound(ip, port);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
+Result<int> free_port() {
+  const int fd = bound("127.0.0.1", 0);
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  const bool known =
+      fd >= 0 && ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;  // NOLINT
+  if (fd >= 0) ::close(fd);
+  if (!known) return Error(Code::kUnavailable, "no free port on 127.0.0.1");
+  return static_cast<int>(ntohs(address.sin_port));
+}
+
+Result<int> free_network() {
+  for (int network = kNetworkFirst; network <= kNetworkLast; ++network) {
+    bool is_free = true;
+    for (int node = 1; node <= kNodesLooked && is_free; ++node)
+      is_free = can_listen(fmt::format("127.{}.{}.1", network, node), kKubeletPort);
+    if (is_free) return network;
+  }
+  return Error(Code::kExhausted, "every network from 127.77 to 127.250 has a node");
+}
+
+}  // namespace rubato::ctl

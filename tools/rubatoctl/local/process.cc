@@ -1,0 +1,164 @@
+#include "tools/rubatoctl/local/process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace rubato::ctl {
+namespace {
+
+constexpr auto kExitPoll = 20ms;
+constexpr unsigned kFirstFdToClose = 3;
+
+std::string first_line(const std::string& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
+std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
+std::string stat_of(int pid) { return first_line(fmt::format("/proc/{}/stat", pid)); }
+
+// In the child, between fork and exec: only calls that are safe there.
+[[noreturn]] void become(char* const* arguments, int log, int report, pid_t parent, bool tied) {
+  ::setsid();
+  if (tied) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(1);  // it ended before we could ask
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGPIPE, SIGHUP}) ::signal(number, SIG_DFL);
+  const int null = ::open("/dev/null", O_RDONLY);
+  ::dup2(null, 0);
+  ::dup2(log, 1);
+  ::dup2(log, 2);
+  const int kept = ::fcntl(report, F_DUPFD_CLOEXEC, 100);
+  for (int fd = static_cast<int>(kFirstFdToClose); fd < 1024; ++fd)
+    if (fd != kept) ::close(fd);
+  ::execv(arguments[0], arguments);
+  const int error = errno;
+  const ssize_t ignored = ::write(kept, &error, sizeof error);
+  (void)ignored;
+  ::_exit(127);
+}
+
+Status write_pid_file(const std::string& path, const ProcessId& id) {
+  const std::string fresh = path + ".new";
+  {
+    std::ofstream out(fresh, std::ios::trunc);
+    out << to_text(id) << "\n";
+    if (!out.flush()) return Error(Code::kUnavailable, "cannot write " + fresh);
+  }
+  if (::rename(fresh.c_str(), path.c_str()) != 0)
+    return Error(Code::kUnavailable, "cannot write " + path + ": " + std::strerror(errno));
+  return ok();
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> start_ticks_of(const std::string& stat_line) {
+  const auto name_end = stat_line.rfind(')');  // the name may hold anything, blanks too
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(stat_line.substr(name_end + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number)
+    if (!(fields >> field)) return std::nullopt;
+  return std::strtoull(field.c_str(), nullptr, 10);
+}
+
+std::string to_text(const ProcessId& id) {
+  return fmt::format("{} {} {}", id.pid, id.start_ticks, id.boot);
+}
+
+std::optional<ProcessId> parse_process_id(const std::string& text) {
+  ProcessId id;
+  std::istringstream in(text);
+  if (!(in >> id.pid >> id.start_ticks >> id.boot) || id.pid <= 1) return std::nullopt;
+  return id;
+}
+
+std::optional<ProcessId> read_pid_file(const std::string& path) {
+  return parse_process_id(first_line(path));
+}
+
+Result<ProcessId> start_process(const ProcessSpec& spec) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : spec.arguments)
+    arguments.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: execv's signature
+  arguments.push_back(nullptr);
+  const int log = ::open(spec.log.c_str(), O_CREAT | O_APPEND | O_WRONLY | O_CLOEXEC, 0600);
+  if (log < 0)
+    return Error(Code::kUnavailable, "cannot write " + spec.log + ": " + std::strerror(errno));
+  int report[2];
+  if (::pipe2(report, O_CLOEXEC) != 0) {
+    ::close(log);
+    return Error(Code::kUnavailable, std::string("pipe: ") + std::strerror(errno));
+  }
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) become(arguments.data(), log, report[1], parent, spec.ends_with_us);
+  ::close(log);
+  ::close(report[1]);
+  int error = 0;
+  const ssize_t told = pid < 0 ? 0 : ::read(report[0], &error, sizeof error);
+  ::close(report[0]);
+  if (pid < 0) return Error(Code::kUnavailable, std::string("fork: ") + std::strerror(errno));
+  if (told > 0) {
+    ::waitpid(pid, nullptr, 0);
+    return Error(Code::kInvalid, "cannot run " + spec.arguments[0] + ": " + std::strerror(error));
+  }
+  const ProcessId id{pid, start_ticks_of(stat_of(pid)).value_or(0), boot_id()};
+  TRY_OK(write_pid_file(spec.pid_file, id));
+  return id;
+}
+
+bool is_running(const ProcessId& id) {
+  if (id.pid <= 1) return false;
+  ::waitpid(id.pid, nullptr, WNOHANG);  // reaps it if it is our child and has ended
+  const std::string stat = stat_of(id.pid);
+  const auto name_end = stat.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
+  const char state = stat[name_end + 2];
+  if (state == 'Z' || state == 'X') return false;
+  return start_ticks_of(stat) == id.start_ticks && boot_id() == id.boot;
+}
+
+bool send_signal(const ProcessId& id, int signal, bool whole_group) {
+  if (!is_running(id)) return false;
+  return ::kill(whole_group ? -id.pid : id.pid, signal) == 0;
+}
+
+bool wait_for_exit(Executor& executor, const ProcessId& id, MonoTime deadline) {
+  while (is_running(id)) {
+    if (executor.now() >= deadline) return false;
+    executor.sleep_for(kExitPoll);
+  }
+  return true;
+}
+
+std::string tail_of(const std::string& path, std::size_t lines) {
+  std::ifstream in(path);
+  std::deque<std::string> last;
+  for (std::string line; std::getline(in, line);) {
+    last.push_back("  " + line + "\n");
+    if (last.size() > lines) last.pop_front();
+  }
+  std::string text;
+  for (const std::string& line : last) text += line;
+  return text;
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,49 @@
+// Processes that outlive the command that started them. Each leads a session (so a process group)
+// of its own; a pid file remembers its pid, when it started and under which boot, so that a
+// recycled pid is never mistaken for it. Calls block for microseconds unless they say otherwise.
+#pragma once
+
+#include "common/executor.h"
+#include "common/result.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+struct ProcessSpec {
+  std::vector<std::string> arguments;  // [0] is the program's path
+  std::string log;                     // standard output and error are appended here
+  std::string pid_file;
+  bool ends_with_us = false;  // SIGTERM when the thread that called start_process() ends
+};
+
+struct ProcessId {
+  int pid = 0;
+  std::uint64_t start_ticks = 0;  // /proc/PID/stat, field 22
+  std::string boot;               // /proc/sys/kernel/random/boot_id
+  bool operator==(const ProcessId&) const = default;
+};
+
+// kInvalid when the program cannot be executed. The pid file is written before this returns.
+Result<ProcessId> start_process(const ProcessSpec& spec);
+
+std::optional<ProcessId> read_pid_file(const std::string& path);
+std::string to_text(const ProcessId& id);  // the pid file's one line
+std::optional<ProcessId> parse_process_id(const std::string& text);
+
+// Runs, and is the one that we started. A zombie does not run; our own children are reaped.
+bool is_running(const ProcessId& id);
+// To the process alone, or to its whole group. False when it does not run any more.
+bool send_signal(const ProcessId& id, int signal, bool whole_group);
+// False when it still runs at the deadline.
+bool wait_for_exit(Executor& executor, const ProcessId& id, MonoTime deadline);
+
+// Of a running process: field 22 of its stat line.
+std::optional<std::uint64_t> start_ticks_of(const std::string& stat_line);
+// The last lines of a file, for messages.
+std::string tail_of(const std::string& path, std::size_t lines);
+
+}  // namespace rubato::ctl

@@ -1,0 +1,275 @@
+// rubatoctl: one habit with kubectl for training jobs, and a whole cluster on one machine.
+#include "common/log.h"
+#include "tools/rubatoctl/completion.h"
+#include "tools/rubatoctl/local/commands.h"
+#include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/training.h"
+
+#include <cstdio>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+namespace {
+
+const char* const kAbout =
+    "Elastic training jobs from the command line, on any cluster or on this machine alone.\n\n"
+    "A cluster on this machine, and a job on it:\n"
+    "  rubatoctl local up --nodes 2\n"
+    "  rubatoctl apply -f examples/gpt-kjv.yaml\n"
+    "  rubatoctl get tj -w\n"
+    "  rubatoctl logs gpt-kjv -f\n"
+    "Give it more, take something away, while it trains:\n"
+    "  rubatoctl node add            rubatoctl node kill n2        rubatoctl scale gpt-kjv --max "
+    "3\n"
+    "What it learned:\n"
+    "  rubatoctl loss gpt-kjv -o plot\n"
+    "  rubatoctl generate --checkpoint DIR --prompt \"In the beginning\"\n"
+    "All of it in one go, with a proof at the end:\n"
+    "  rubatoctl local demo";
+
+// One command line: what it says, and what to do about it.
+class Program {
+ public:
+  Program() : app_(kAbout, "rubatoctl") {
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.add_option("--kubeconfig", cluster_.kubeconfig,
+                    "Which cluster (default: $KUBECONFIG, ~/.kube/config, then the local one)");
+    app_.add_option("--context", cluster_.context, "Context of the kubeconfig");
+    app_.add_option("-n,--namespace", cluster_.ns, "Namespace (default: the kubeconfig's)");
+    state_ = default_local_state();
+    add_object_commands();
+    add_job_commands();
+    add_training_commands();
+    add_node_commands();
+    add_local_commands();
+    auto* completion = command(app_, "completion",
+                               "Completion for bash: source <(rubatoctl "
+                               "completion bash)",
+                               [this] { return complete(); });
+    completion->add_option("shell", shell_, "bash")->required()->check(CLI::IsMember({"bash"}));
+  }
+
+  int run(int argc, char** argv) {
+    CLI11_PARSE(app_, argc, argv);
+    if (!action_) {
+      std::fputs(app_.help().c_str(), stdout);
+      return 1;
+    }
+    const Status done = action_();
+    if (done.ok()) return 0;
+    std::fflush(stdout);
+    fmt::print(stderr, "rubatoctl: {}\n", done.error().what());
+    return 1;
+  }
+
+ private:
+  using Action = std::function<Status()>;
+  using SessionAction = std::function<Status(Session&)>;
+
+  CLI::App* command(CLI::App& parent, const char* name, const char* about, Action action) {
+    CLI::App* sub = parent.add_subcommand(name, about);
+    sub->callback([this, action = std::move(action)] { action_ = action; });
+    return sub;
+  }
+  // A command that talks to a cluster.
+  CLI::App* talk(CLI::App& parent, const char* name, const char* about, SessionAction action) {
+    return command(parent, name, about, [this, action = std::move(action)]() -> Status {
+      TRY(const auto session, Session::open(cluster_));
+      return action(*session);
+    });
+  }
+
+  void add_object_commands() {
+    auto* get_command = talk(app_, "get", "List objects: tj, queues, nodes, pods, pvc, events …",
+                             [this](Session& s) { return get(s, get_); });
+    get_command->add_option("resource", get_.resource, "tj, pods, tj/NAME …")
+        ->capture_default_str();
+    get_command->add_option("names", get_.names, "only these");
+    get_command->add_option("-o,--output", get_.output, "wide, yaml, json or name")
+        ->check(CLI::IsMember({"wide", "yaml", "json", "name"}));
+    get_command->add_option("-l,--selector", get_.selector, "label selector");
+    get_command->add_flag("-w,--watch", get_.watch, "go on with every change");
+    get_command->add_flag("-A,--all-namespaces", get_.all_namespaces, "of all namespaces");
+
+    auto* apply_command = talk(app_, "apply", "Create or change the objects of a manifest",
+                               [this](Session& s) { return apply(s, file_, dry_run_); });
+    apply_command->add_option("-f,--filename", file_, "YAML or JSON; - is standard input")
+        ->required();
+    apply_command->add_flag("--dry-run", dry_run_, "let the server check it, change nothing");
+
+    auto* describe_command =
+        talk(app_, "describe", "All about one object: conditions, allocation, events",
+             [this](Session& s) { return describe(s, resource_, name_); });
+    describe_command->add_option("resource", resource_, "tj, node, pod …")->required();
+    describe_command->add_option("name", name_, "its name")->required();
+
+    auto* delete_command = talk(app_, "delete", "Delete objects, and wait until they are gone",
+                                [this](Session& s) { return remove(s, delete_); });
+    delete_command->add_option("resource", delete_.resource, "tj, pod, tj/NAME …");
+    delete_command->add_option("names", delete_.names, "their names");
+    delete_command->add_option("-f,--filename", delete_.file, "the objects of a manifest");
+    delete_command->add_option("--wait", delete_.wait, "true or false")->capture_default_str();
+    delete_command->add_option("--timeout", timeout_s_, "seconds to wait")
+        ->default_val(120)
+        ->each([this](const std::string&) { delete_.timeout = std::chrono::seconds(timeout_s_); });
+  }
+
+  CLI::App* job_command(const char* name, const char* about, SessionAction action) {
+    auto* sub = talk(app_, name, about, std::move(action));
+    sub->add_option("job", name_, "name of the TrainingJob")->required();
+    return sub;
+  }
+
+  void add_job_commands() {
+    job_command("suspend", "Let a job write a checkpoint and give its GPUs back",
+                [this](Session& s) { return set_suspended(s, name_, true); });
+    job_command("resume", "Let a suspended job go on from its checkpoint",
+                [this](Session& s) { return set_suspended(s, name_, false); });
+    auto* scale_command = job_command("scale", "Change how many GPUs a job may hold",
+                                      [this](Session& s) { return scale(s, name_, max_, min_); });
+    scale_command->add_option("--max", max_, "at most so many")->check(CLI::Range(1, 1 << 20));
+    scale_command->add_option("--min", min_, "at least so many")->check(CLI::Range(1, 1 << 20));
+    auto* wait_command =
+        job_command("wait", "Wait until a job's condition is True", [this](Session& s) {
+          return wait_for(s, name_, condition_, std::chrono::seconds(timeout_s_));
+        });
+    wait_command->add_option("--for", condition_, "Running, Complete, Suspended …")
+        ->default_str("Complete");
+    wait_command->add_option("--timeout", timeout_s_, "seconds")->default_val(600);
+  }
+
+  void add_training_commands() {
+    auto* logs_command = job_command("logs", "Loss lines once by step, others by pod",
+                                     [this](Session& s) { return logs(s, name_, follow_); });
+    logs_command->add_flag("-f,--follow", follow_, "go on until the job is finished");
+    auto* loss_command = job_command("loss", "The loss of every step",
+                                     [this](Session& s) { return loss(s, name_, output_); });
+    loss_command->add_option("-o,--output", output_, "csv, table or plot")
+        ->check(CLI::IsMember({"csv", "table", "plot"}))
+        ->default_str("table");
+    auto* top_command = talk(app_, "top", "A live table of all jobs",
+                             [this](Session& s) { return top(s, get_.all_namespaces, once_); });
+    top_command->add_flag("--once", once_, "print it once");
+    top_command->add_flag("-A,--all-namespaces", get_.all_namespaces, "of all namespaces");
+    auto* generate_command =
+        command(app_, "generate",
+                "Text from a checkpoint: --checkpoint DIR --prompt TEXT --tokens N --seed N "
+                "--temperature T (all of rubato-generate's options)",
+                [this] { return generate(program_folder(), generate_words_); });
+    generate_command->prefix_command();
+    generate_command->callback([this, generate_command] {
+      generate_words_ = generate_command->remaining();
+      action_ = [this] { return generate(program_folder(), generate_words_); };
+    });
+  }
+
+  void add_node_commands() {
+    auto* node = app_.add_subcommand("node", "Nodes: list, cordon, drain; add and kill local ones");
+    node->require_subcommand(1);
+    talk(*node, "list", "All nodes, and when each gave its last sign of life",
+         [](Session& s) { return node_list(s); });
+    auto* add = command(*node, "add", "Add a node to the local cluster, or switch one on again",
+                        [this] { return node_add(executor_, state_, name_, slots_); });
+    add->add_option("--name", name_, "its name (default: n and the next number)");
+    add->add_option("--slots", slots_, "how many GPUs it plays")->check(CLI::Range(1, 64));
+    add_state(*add);
+    auto* kill = command(*node, "kill", "Cut the power of a local node: SIGKILL to all it runs",
+                         [this] { return node_kill(executor_, state_, name_); });
+    kill->add_option("name", name_, "of the node")->required();
+    add_state(*kill);
+    const auto on_node = [&](const char* name, const char* about, SessionAction action) {
+      auto* sub = talk(*node, name, about, std::move(action));
+      sub->add_option("name", name_, "of the node")->required();
+      return sub;
+    };
+    on_node("cordon", "No new pod for this node",
+            [this](Session& s) { return cordon(s, name_, true); });
+    on_node("uncordon", "New pods again", [this](Session& s) { return cordon(s, name_, false); });
+    auto* drain_command =
+        on_node("drain", "Cordon, evict every pod, wait until they are gone",
+                [this](Session& s) { return drain(s, name_, std::chrono::seconds(timeout_s_)); });
+    drain_command->add_option("--timeout", timeout_s_, "seconds")->default_val(180);
+  }
+
+  void add_state(CLI::App& sub) {
+    sub.add_option("--state", state_, "Folder of the local cluster")->capture_default_str();
+  }
+
+  void add_local_commands() {
+    auto* local = app_.add_subcommand("local", "A whole cluster of processes on this machine");
+    local->require_subcommand(1);
+    auto* up = command(*local, "up", "Start it, or what of it does not run; prints KUBECONFIG",
+                       [this] { return local_up(executor_, {state_, crds_, nodes_, slots_}); });
+    up->add_option("--nodes", nodes_, "how many nodes, at least")
+        ->check(CLI::Range(0, kNodesMax))
+        ->capture_default_str();
+    up->add_option("--slots", slots_, "how many GPUs each new one plays")
+        ->check(CLI::Range(1, 64))
+        ->capture_default_str();
+    up->add_option("--crds", crds_, "folder of the CustomResourceDefinitions");
+    add_state(*up);
+    auto* down = command(*local, "down", "Stop it", [this] {
+      return local_down(executor_, state_, purge_, std::chrono::seconds(grace_s_));
+    });
+    down->add_flag("--purge", purge_, "remove its state, too");
+    down->add_option("--grace", grace_s_, "seconds until what still runs is killed")
+        ->check(CLI::Range(0, 600))
+        ->capture_default_str();
+    add_state(*down);
+    auto* status = command(*local, "status", "What of it runs",
+                           [this] { return local_status(executor_, state_); });
+    add_state(*status);
+  }
+
+  Status complete() {
+    CommandWords words;
+    collect(app_, "", words);
+    std::fputs(bash_completion(words).c_str(), stdout);
+    return ok();
+  }
+  static void collect(const CLI::App& app, const std::string& path, CommandWords& words) {
+    auto& follow = words[path];
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      follow.push_back(sub->get_name());
+      collect(*sub, (path.empty() ? "" : path + " ") + sub->get_name(), words);
+    }
+    for (const CLI::Option* option : app.get_options())
+      if (!option->get_lnames().empty()) follow.push_back("--" + option->get_lnames().front());
+  }
+
+  CLI::App app_;
+  Action action_;
+  ThreadExecutor executor_;
+  ClusterChoice cluster_;
+  GetOptions get_;
+  DeleteChoice delete_;
+  std::vector<std::string> generate_words_;
+  std::string file_, resource_, name_, state_, crds_, shell_;
+  std::string output_ = "table";
+  std::string condition_ = "Complete";
+  int max_ = -1;
+  int min_ = -1;
+  int nodes_ = 2;
+  int slots_ = 1;
+  int grace_s_ = 10;
+  int timeout_s_ = 120;
+  bool dry_run_ = false;
+  bool follow_ = false;
+  bool once_ = false;
+  bool purge_ = false;
+};
+
+}  // namespace
+}  // namespace rubato::ctl
+
+int main(int argc, char** argv) {
+  rubato::set_log_sink([](rubato::LogLevel level, std::string_view, std::string_view text) {
+    if (level >= rubato::LogLevel::kWarning)
+      std::fprintf(stderr, "note: %.*s\n", static_cast<int>(text.size()), text.data());
+  });
+  return rubato::ctl::Program().run(argc, argv);
+}

@@ -1,0 +1,91 @@
+#include "tools/rubatoctl/manifests.h"
+
+#include "common/yaml.h"
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+using json::Value;
+
+namespace {
+
+Value changes(const Value& last, const Value& wanted, const Value& live) {
+  Value patch = Value::object();
+  for (const auto& [key, value] : wanted.members()) {
+    const Value* present = live.find(key);
+    if (value.is_object() && present != nullptr && present->is_object()) {
+      Value inner = changes(last[key], value, *present);
+      if (inner.size() > 0) patch.set(key, std::move(inner));
+    } else if (present == nullptr ? !value.is_null() : !(*present == value)) {
+      patch.set(key, value);
+    }
+  }
+  for (const auto& [key, value] : last.members())
+    if (!wanted.has(key) && live.has(key)) patch.set(key, nullptr);
+  return patch;
+}
+
+}  // namespace
+
+Result<std::vector<Value>> read_manifests(const std::string& text) {
+  TRY(const std::vector<Value> documents, yaml::parse_all(text));
+  std::vector<Value> manifests;
+  for (const Value& document : documents) {
+    if (document["kind"].string_view_or("") == "List") {
+      for (const Value& item : document["items"].items()) manifests.push_back(item);
+    } else {
+      manifests.push_back(document);
+    }
+  }
+  for (std::size_t i = 0; i < manifests.size(); ++i) {
+    for (const char* field : {"apiVersion", "kind"})
+      if (!manifests[i][field].is_string())
+        return Error(Code::kInvalid, fmt::format("document {} has no {}", i + 1, field));
+    if (!manifests[i]["metadata"]["name"].is_string())
+      return Error(Code::kInvalid, fmt::format("document {} ({}) has no metadata.name", i + 1,
+                                               manifests[i]["kind"].string_or("")));
+  }
+  if (manifests.empty()) return Error(Code::kInvalid, "no object in it");
+  return manifests;
+}
+
+Value with_last_applied(const Value& manifest) {
+  Value bare = manifest;
+  Value& annotations = bare.at("metadata").at("annotations");
+  if (annotations.is_null()) annotations = Value::object();
+  annotations.erase(kLastApplied);
+  Value marked = bare;
+  marked.at("metadata").at("annotations").set(kLastApplied, json::dump(bare) + "\n");
+  return marked;
+}
+
+Value three_way_patch(const Value& last, const Value& manifest, const Value& live) {
+  Value patch = changes(last, manifest, live);
+  for (const char* identity : {"apiVersion", "kind", "status"}) patch.erase(identity);
+  return patch.size() == 0 ? Value() : patch;
+}
+
+std::string readable_refusal(const std::string& message) {
+  constexpr std::string_view kOpen = " is invalid: [";
+  const auto open = message.find(kOpen);
+  const auto close = message.rfind(']');
+  if (open == std::string::npos || close == std::string::npos || close < open) return message;
+  std::string text = message.substr(0, open) + " is invalid:";
+  std::string causes = message.substr(open + kOpen.size(), close - open - kOpen.size());
+  // A cause begins with the path of its field; a comma within a cause is followed by other words.
+  std::size_t begin = 0;
+  while (begin < causes.size()) {
+    std::size_t end = begin;
+    do {
+      end = causes.find(", ", end + 1);
+    } while (end != std::string::npos && causes.compare(end + 2, 5, "spec.") != 0 &&
+             causes.compare(end + 2, 9, "metadata.") != 0 &&
+             causes.compare(end + 2, 6, "spec: ") != 0);
+    text += "\n  * " + causes.substr(begin, end == std::string::npos ? end : end - begin);
+    begin = end == std::string::npos ? causes.size() : end + 2;
+  }
+  return text;
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,49 @@
+// Commands on objects of any cluster: get, apply, describe, delete, and the small edits. Each
+// prints to standard output and returns an error that says what to do.
+#pragma once
+
+#include "tools/rubatoctl/session.h"
+
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+struct GetOptions {
+  std::string resource = "tj";  // "tj", "pods", "tj/x" …
+  std::vector<std::string> names;
+  std::string output;  // "", wide, yaml, json, name
+  std::string selector;
+  bool watch = false;
+  bool all_namespaces = false;
+};
+// With `watch` it goes on until `stop` says so or the server ends it for good.
+Status get(Session& session, const GetOptions& options);
+
+// Creates or changes each object of the file ("-": standard input); goes on after a refusal and
+// fails at the end.
+Status apply(Session& session, const std::string& file, bool dry_run);
+Status apply_text(Session& session, const std::string& text, bool dry_run);
+
+struct DeleteChoice {
+  std::string resource;
+  std::vector<std::string> names;
+  std::string file;  // instead: the objects of a manifest
+  bool wait = true;
+  std::chrono::seconds timeout{120};
+};
+Status remove(Session& session, const DeleteChoice& choice);
+
+Status describe(Session& session, const std::string& resource, const std::string& name);
+
+Status set_suspended(Session& session, const std::string& job, bool suspended);
+Status scale(Session& session, const std::string& job, int max, int min);  // -1: leave it
+// Waits until a condition of the job is True; fails at once when the job failed.
+Status wait_for(Session& session, const std::string& job, const std::string& condition,
+                std::chrono::seconds timeout);
+
+Status cordon(Session& session, const std::string& node, bool unschedulable);
+// Cordons, then evicts every pod, and waits until they are gone.
+Status drain(Session& session, const std::string& node, std::chrono::seconds timeout);
+
+}  // namespace rubato::ctl

@@ -1,0 +1,21 @@
+// Which resource a word on the command line, or a manifest, means.
+#pragma once
+
+#include "operator/kube/rest_client.h"
+
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+// "tj", "trainingjobs", "pod" … ; other words are looked up at the server. kNotFound lists what
+// there is.
+Result<kube::ResourceType> resource_named(kube::RestClient& client, const std::string& word);
+// Of a manifest. The server is asked, so that CRDs of others work as well.
+Result<kube::ResourceType> resource_of_kind(kube::RestClient& client,
+                                            const std::string& api_version,
+                                            const std::string& kind);
+// "trainingjob.rubato.dev/x", as kubectl names an object.
+std::string display_name(const kube::ResourceType& type, const std::string& name);
+
+}  // namespace rubato::ctl

@@ -1,0 +1,98 @@
+#include "tools/rubatoctl/session.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace rubato::ctl {
+
+namespace {
+
+constexpr std::int64_t kPage = 500;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// kubectl's order, and the local cluster where kubectl would find nothing.
+std::string kubeconfig_for(const ClusterChoice& choice) {
+  if (!choice.kubeconfig.empty() || !environment("KUBECONFIG").empty()) return choice.kubeconfig;
+  if (is_file(environment("HOME") + "/.kube/config")) return "";
+  const std::string local = local_kubeconfig(default_local_state());
+  return is_file(local) ? local : "";
+}
+
+}  // namespace
+
+std::string default_local_state() {
+  const std::string xdg = environment("XDG_STATE_HOME");
+  const std::string base = xdg.empty() ? environment("HOME") + "/.local/state" : xdg;
+  return base + "/rubato/local";
+}
+
+std::string local_kubeconfig(const std::string& state) { return state + "/apiserver/kubeconfig"; }
+
+Result<std::unique_ptr<Session>> Session::open(const ClusterChoice& choice) {
+  std::unique_ptr<Session> session(new Session());
+  const auto config =
+      kube::default_config({.path = kubeconfig_for(choice), .context = choice.context});
+  if (!config.ok()) {
+    return Error(
+        config.error().code(),
+        config.error().what() +
+            "\n  What to do: start a cluster on this machine with `rubatoctl local up`, or "
+            "name one with --kubeconfig FILE");
+  }
+  session->ns_ = choice.ns.empty() ? config->default_namespace : choice.ns;
+  TRY(session->client_,
+      kube::RestClient::make(config.value(), session->executor_, session->metrics_,
+                             {.user_agent = "rubatoctl (linux/amd64)"}));
+  return session;
+}
+
+Result<std::vector<json::Value>> Session::list(const kube::ResourceType& type,
+                                               const std::string& ns,
+                                               const kube::ListOptions& options) {
+  std::vector<json::Value> all;
+  kube::ListOptions page = options;
+  page.limit = kPage;
+  do {
+    auto part = client_->list(type, ns, page);
+    if (!part.ok()) return advised(part.error());
+    for (json::Value& item : part->items) all.push_back(std::move(item));
+    page.continue_token = part->continue_token;
+  } while (!page.continue_token.empty());
+  return all;
+}
+
+Error advised(const Error& error) {
+  const auto with = [&](const std::string& mend) {
+    return Error(error.code(), error.what() + "\n  What to do: " + mend).set_reason(error.reason());
+  };
+  switch (error.code()) {
+    case Code::kUnavailable:
+      return with(
+          "see whether the cluster runs (`rubatoctl local status`), start it with `rubatoctl local "
+          "up`, or name another with --kubeconfig FILE");
+    case Code::kDenied:
+      return with("look at the user of your kubeconfig and at its roles");
+    case Code::kInvalid:
+    case Code::kNotFound:
+    case Code::kAlreadyExists:
+    case Code::kConflict:
+    case Code::kExpired:
+    case Code::kExhausted:
+    case Code::kTimeout:
+    case Code::kCancelled:
+    case Code::kInternal:
+      return error;
+  }
+  return error;
+}
+
+}  // namespace rubato::ctl

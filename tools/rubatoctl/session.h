@@ -1,0 +1,52 @@
+// Session: one command's connection to a cluster, and the few ways commands read it.
+#pragma once
+
+#include "common/executor.h"
+#include "common/metrics.h"
+#include "operator/kube/rest_client.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+// What every command that talks to a cluster takes.
+struct ClusterChoice {
+  std::string kubeconfig;  // "": $KUBECONFIG, ~/.kube/config, then the local cluster's
+  std::string context;
+  std::string ns;  // "": the kubeconfig's
+};
+
+// Where `local` keeps its cluster unless told otherwise: $XDG_STATE_HOME/rubato/local, or
+// ~/.local/state/rubato/local.
+std::string default_local_state();
+std::string local_kubeconfig(const std::string& state);
+
+class Session {
+ public:
+  // Errors say how to get a cluster.
+  static Result<std::unique_ptr<Session>> open(const ClusterChoice& choice);
+
+  Executor& executor() { return executor_; }
+  kube::Client& client() { return *client_; }
+  kube::RestClient& rest() { return *client_; }  // for what a Client cannot: raw paths, streams
+  const std::string& ns() const { return ns_; }
+  WallTime wall() { return executor_.clock().wall(); }
+
+  // Of TrainingJobs, pods, events …: all of a namespace ("": all namespaces).
+  Result<std::vector<json::Value>> list(const kube::ResourceType& type, const std::string& ns,
+                                        const kube::ListOptions& options = {});
+
+ private:
+  Session() = default;
+  ThreadExecutor executor_;
+  Metrics metrics_;
+  std::unique_ptr<kube::RestClient> client_;
+  std::string ns_;
+};
+
+// The error of a request, with a mend where one is known.
+Error advised(const Error& error);
+
+}  // namespace rubato::ctl

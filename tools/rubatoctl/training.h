@@ -1,0 +1,23 @@
+// Commands on what a job learns: logs, loss, top, generate.
+#pragma once
+
+#include "tools/rubatoctl/session.h"
+
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+// Loss lines once by step, over all pods; other lines with their pod's name in front.
+Status logs(Session& session, const std::string& job, bool follow);
+// output: csv, table, plot.
+Status loss(Session& session, const std::string& job, const std::string& output);
+// A live table of all jobs; on a terminal it is drawn anew each second until interrupted.
+Status top(Session& session, bool all_namespaces, bool once);
+// The table's text. Pure.
+std::string top_text(const std::vector<json::Value>& jobs, WallTime now, bool with_namespace);
+
+// Becomes rubato-generate; returns only when it cannot.
+Status generate(const std::string& programs, const std::vector<std::string>& arguments);
+
+}  // namespace rubato::ctl
