@@ -1,7 +1,7 @@
 // Communicators over the hub's TLS links: a ring, each member sends to the next and receives from
 // the one before. The all-reduce is a pipelined reduce-scatter and all-gather: a piece is passed on
 // as soon as it has arrived, sending and receiving at once, in the calling thread alone (poll over
-// both links), so that a worker needs no second core. Measured: docs/adr/0012-cpu-collectives.md.
+// both links), so that a worker needs no second core. Measured: docs/adr/cpu-collectives.md.
 #pragma once
 
 #include "worker/collective/communicator.h"
