@@ -1,4 +1,5 @@
-"""The log endpoint of a kubelet, for tests: HTTPS on loopback, fixed lines, a stream that ends."""
+"""The log endpoint of a kubelet, for tests: HTTPS on loopback, fixed lines, a stream that ends, or, when
+followed with `tailLines=1`, one that stays silent until its reader leaves."""
 
 import http.server
 import ssl
@@ -12,6 +13,7 @@ class FakeKubelet:
     def __init__(self, certificate, key, lines):
         outer = self
         self.asked = []
+        self.left = threading.Event()  # the reader of a silent stream has gone
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -31,6 +33,11 @@ class FakeKubelet:
                     data = (line + "\n").encode()
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                     self.wfile.flush()
+                if "tailLines=1&" in url.query + "&":
+                    self.rfile.read(1)  # until the other side closes
+                    outer.left.set()
+                    self.close_connection = True
+                    return
                 self.wfile.write(b"0\r\n\r\n")
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -289,6 +289,15 @@ def test_logs_come_from_the_node(servers):
         assert logs_of(local, kubelet.port) == real
         assert kubelet.asked == asked
     assert lines[-1] in real[0]
+    with FakeKubelet(*plane.server, ["only"]) as kubelet:
+        local.kubectl("patch", "node", "n7", "--subresource=status", "-p", json.dumps({"status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}}}}))
+        reader = subprocess.Popen([local.kubectl_program, "logs", "-f", "--tail=1", "p7", "-c", "main"],
+                                  stdout=subprocess.PIPE, env=local.environment())
+        assert reader.stdout.readline() == b"only\n"
+        reader.kill()
+        reader.wait()
+        assert kubelet.left.wait(30), "the node still sends to a reader that has gone"
     gone = local.kubectl("logs", "p7", "-c", "main", check=False)
     assert "onnection refused" in gone.stderr
 
@@ -304,6 +313,18 @@ def test_state_survives_a_restart(tmp_path):
         server.process.start()
         wait_until(lambda: server.kubectl("get", "wg", "w1", check=False).returncode == 0, 30, "it is back")
         assert server.get("wg", "w1") == before
+
+
+def test_stops_while_clients_read(tmp_path):
+    with LocalServer(tmp_path) as server:
+        install(server)
+        reader = subprocess.Popen([server.kubectl_program, "get", "wg", "-w"], env=server.environment(),
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        server.kubectl("apply", "-f", "-", input=WIDGET)
+        reader.stdout.readline()
+        server.process.stop()
+        assert server.process.child.returncode == 0, "SIGTERM was not enough"
+        reader.wait(30)
 
 
 def test_a_wrong_token_is_refused(tmp_path):

@@ -14,6 +14,18 @@ Response agent_failed(const LogReply& log, const std::string& why) {
                                                   log.target + "\": " + why));
 }
 
+// Lets the session close the agent's connection for as long as it lives.
+class AgentLink {
+ public:
+  AgentLink(beast::tcp_stream*& slot, beast::tcp_stream& agent) : slot_(slot) { slot_ = &agent; }
+  ~AgentLink() { slot_ = nullptr; }
+  AgentLink(const AgentLink&) = delete;
+  AgentLink& operator=(const AgentLink&) = delete;
+
+ private:
+  beast::tcp_stream*& slot_;
+};
+
 // An error of the agent as the real API server passes it on.
 Response agent_refused(unsigned status, std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -28,6 +40,7 @@ asio::awaitable<bool> Session::proxy_log(LogReply reply) {
   ErrorCode error;
   TlsStream agent(shared_.context, shared_.agent_tls);
   auto& tcp = beast::get_lowest_layer(agent);
+  const AgentLink link(agent_, tcp);
   const auto address = asio::ip::make_address(reply.host, error);
   if (error) {
     Response refusal = agent_failed(reply, "not an IP address");

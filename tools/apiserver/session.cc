@@ -42,7 +42,14 @@ void Session::close() {
   ErrorCode ignored;
   beast::get_lowest_layer(stream_).socket().close(ignored);
   gone_ = true;
+  leave_agent();
   poke();
+}
+
+// A silent log would otherwise outlive its reader.
+void Session::leave_agent() {
+  ErrorCode ignored;
+  if (agent_ != nullptr) agent_->socket().close(ignored);
 }
 
 void Session::poke() {
@@ -166,6 +173,7 @@ void Session::notice_hang_up() {
   tcp.socket().async_wait(asio::ip::tcp::socket::wait_read,
                           [self = shared_from_this()](const ErrorCode&) {
                             self->gone_ = true;
+                            self->leave_agent();
                             self->poke();
                           });
 }

@@ -50,13 +50,15 @@ class Session : public std::enable_shared_from_this<Session> {
   void notice_hang_up();
   asio::awaitable<void> wait(MonoTime until);
   void poke();
+  void leave_agent();
 
   Shared& shared_;
   TlsStream stream_;
   beast::flat_buffer buffer_;
   asio::steady_timer timer_;
-  bool gone_ = false;   // the client closed while we streamed
-  bool poked_ = false;  // something happened since the last wait
+  beast::tcp_stream* agent_ = nullptr;  // while we pass on its logs
+  bool gone_ = false;                   // the client closed while we streamed
+  bool poked_ = false;                  // something happened since the last wait
 };
 
 // Events of a watch as lines of JSON.
