@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/net/certificates.h"
+#include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
 #include "common/rng.h"
 #include "operator/control/operator.h"
@@ -24,6 +25,7 @@ struct Options {
   std::string listen = "0.0.0.0:7443";
   std::string advertise;
   std::vector<std::string> coordinators;
+  std::string probes;
   std::string gpu_resource = "nvidia.com/gpu";
   double lease_seconds = 15;
   double node_lease_seconds = 0;
@@ -59,6 +61,26 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   return settings;
 }
 
+// /metrics, /healthz (the Lease is not overdue), /readyz (the caches are full).
+Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor, const Metrics& metrics,
+                                                        const control::Operator& replica,
+                                                        const std::string& at) {
+  if (at.empty()) return std::unique_ptr<net::HttpListener>();
+  TRY(const net::Endpoint endpoint, net::parse_endpoint(at));
+  const auto yes_or_no = [](bool good) {
+    return net::HttpResponse{.status = good ? 200 : 503, .body = good ? "ok\n" : "no\n"};
+  };
+  return net::HttpListener::start(
+      executor, endpoint,
+      {{"/metrics",
+        [&metrics] {
+          return net::HttpResponse{.body = metrics.expose(),
+                                   .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+        }},
+       {"/healthz", [&replica, yes_or_no] { return yes_or_no(replica.is_healthy()); }},
+       {"/readyz", [&replica, yes_or_no] { return yes_or_no(replica.is_ready()); }}});
+}
+
 Status run(const Options& options) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -75,6 +97,7 @@ Status run(const Options& options) {
                                                 {.user_agent = "rubato-operator (linux/amd64)"}));
   net::TlsNetwork network(executor);
   control::Operator replica(*client, executor, network, metrics, std::move(settings));
+  TRY(const auto probes, serve_probes(executor, metrics, replica, options.probes));
   Status ended = ok();
   Task task = executor.spawn("operator", [&](std::stop_token stop) {
     ended = replica.run(stop);
@@ -128,6 +151,8 @@ int main(int argc, char** argv) {
   app.add_option("--gang-seconds", options.gang_seconds,
                  "All pods of a first generation must be ready within")
       ->capture_default_str();
+  app.add_option("--probes", options.probes,
+                 "Where /metrics, /healthz and /readyz are served, ip:port (default: nowhere)");
   app.add_flag("--json-log", options.json_log, "One JSON object per log line");
   app.add_flag("--verbose", options.verbose, "Debug lines too");
   CLI11_PARSE(app, argc, argv);

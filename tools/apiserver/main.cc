@@ -4,7 +4,9 @@
 #include "common/yaml.h"
 #include "operator/api/rules.h"
 #include "operator/kube/memory/journal.h"
+#include "operator/kube/memory/memory_client.h"
 #include "operator/kube/memory/memory_server.h"
+#include "tools/apiserver/node_lifecycle.h"
 #include "tools/apiserver/router.h"
 #include "tools/apiserver/state_folder.h"
 #include "tools/apiserver/wire_server.h"
@@ -155,6 +157,15 @@ Status serve(const Arguments& arguments) {
   LOG_INFO("apiserver", "serving on https://{}", to_string(wire->local()));
   std::printf("export KUBECONFIG=%s\n", folder->kubeconfig_path().c_str());
   std::fflush(stdout);
+
+  ThreadExecutor executor;
+  kube::MemoryClient client(memory, executor);
+  const Task nodes = executor.spawn("nodes", [&](std::stop_token stop) {
+    while (executor.sleep_for(kNodeLifecyclePeriod, stop)) {
+      const auto tended = tend_nodes(client, clock);
+      if (!tended.ok()) LOG_WARNING("apiserver", "nodes: {}", tended.error().to_string());
+    }
+  });
 
   const timespec period{std::chrono::duration_cast<std::chrono::seconds>(kFlushPeriod).count(), 0};
   while (true) {
