@@ -3,6 +3,7 @@
 #include "common/check.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -100,6 +101,7 @@ std::shared_ptr<void> make_context(const net::KeyPair& identity, const std::stri
 ScriptedServer::ScriptedServer(Script script, const net::KeyPair& identity,
                                const std::string& client_authority)
     : script_(std::move(script)), tls_(make_context(identity, client_authority)) {
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that the client has closed
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -164,3 +166,8 @@ std::string chunk(const std::string& body) {
 std::string last_chunk() { return "0\r\n\r\n"; }
 
 }  // namespace rubato::kube
+
+#ifdef __SANITIZE_ADDRESS__
+// cpprestsdk's threads live until the process ends, and with them OpenSSL's error queue of each.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libcrypto\n"; }
+#endif
