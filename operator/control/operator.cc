@@ -39,7 +39,8 @@ struct Operator::Impl {
   std::unique_ptr<JobController> jobs;
   std::unique_ptr<kube::Controller> controller;
 
-  Impl(kube::Client& c, Executor& e, net::Network& n, Metrics& m, OperatorSettings s)
+  Impl(kube::Client& c, kube::Client& lease, Executor& e, net::Network& n, Metrics& m,
+       OperatorSettings s)
       : client(c),
         executor(e),
         network(n),
@@ -47,7 +48,7 @@ struct Operator::Impl {
         settings(std::move(s)),
         caches(c, e, m),
         events(c, e, m, {.instance = settings.identity, .seed = settings.seed}),
-        elector(c, e, m,
+        elector(lease, e, m,
                 {.lease = {settings.ns, "rubato-operator"},
                  .identity = settings.identity,
                  .address = settings.coordinator_advertised,
@@ -137,9 +138,10 @@ struct Operator::Impl {
   }
 };
 
-Operator::Operator(kube::Client& client, Executor& executor, net::Network& network,
-                   Metrics& metrics, OperatorSettings settings)
-    : impl_(std::make_unique<Impl>(client, executor, network, metrics, std::move(settings))) {}
+Operator::Operator(kube::Client& client, kube::Client& lease_client, Executor& executor,
+                   net::Network& network, Metrics& metrics, OperatorSettings settings)
+    : impl_(std::make_unique<Impl>(client, lease_client, executor, network, metrics,
+                                   std::move(settings))) {}
 Operator::~Operator() = default;
 
 Status Operator::run(std::stop_token stop) {
@@ -162,6 +164,10 @@ Status Operator::run(std::stop_token stop) {
 
 bool Operator::is_ready() const { return impl_->ready; }
 bool Operator::is_healthy() const { return impl_->elector.is_healthy(kLeaseTolerance); }
+void Operator::refresh_metrics() {
+  if (impl_->ready) impl_->controller->queue().refresh_metrics();
+}
+
 bool Operator::is_leader() const { return impl_->elector.is_leader(); }
 
 }  // namespace rubato::control

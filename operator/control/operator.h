@@ -32,8 +32,10 @@ struct OperatorSettings {
 
 class Operator {
  public:
-  Operator(kube::Client& client, Executor& executor, net::Network& network, Metrics& metrics,
-           OperatorSettings settings);
+  // `lease_client`: for the Lease alone, so that renewals never queue behind slow requests; its
+  // timeout should be at most half of LeaseTiming::renew.
+  Operator(kube::Client& client, kube::Client& lease_client, Executor& executor,
+           net::Network& network, Metrics& metrics, OperatorSettings settings);
   ~Operator();
 
   // Blocks until `stop` (ok, everything drained, the Lease given back) or until leadership is lost.
@@ -42,6 +44,8 @@ class Operator {
   bool is_ready() const;    // caches synced
   bool is_healthy() const;  // the Lease is not overdue
   bool is_leader() const;
+  // Sets the gauges that grow with time; call before the metrics are read.
+  void refresh_metrics();
 
  private:
   struct Impl;

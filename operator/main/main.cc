@@ -63,7 +63,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
 
 // /metrics, /healthz (the Lease is not overdue), /readyz (the caches are full).
 Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor, const Metrics& metrics,
-                                                        const control::Operator& replica,
+                                                        control::Operator& replica,
                                                         const std::string& at) {
   if (at.empty()) return std::unique_ptr<net::HttpListener>();
   TRY(const net::Endpoint endpoint, net::parse_endpoint(at));
@@ -73,7 +73,8 @@ Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor, cons
   return net::HttpListener::start(
       executor, endpoint,
       {{"/metrics",
-        [&metrics] {
+        [&metrics, &replica] {
+          replica.refresh_metrics();
           return net::HttpResponse{.body = metrics.expose(),
                                    .content_type = "text/plain; version=0.0.4; charset=utf-8"};
         }},
@@ -95,8 +96,13 @@ Status run(const Options& options) {
   TRY(const kube::RestConfig config, kube::default_config({.path = options.kubeconfig}));
   TRY(const auto client, kube::RestClient::make(config, executor, metrics,
                                                 {.user_agent = "rubato-operator (linux/amd64)"}));
+  kube::RestOptions lease_options{.user_agent = "rubato-operator (linux/amd64)"};
+  lease_options.limits.timeout =
+      std::max(1s, std::chrono::duration_cast<std::chrono::seconds>(settings.lease.renew / 2));
+  TRY(const auto lease_client, kube::RestClient::make(config, executor, metrics, lease_options));
   net::TlsNetwork network(executor);
-  control::Operator replica(*client, executor, network, metrics, std::move(settings));
+  control::Operator replica(*client, *lease_client, executor, network, metrics,
+                            std::move(settings));
   TRY(const auto probes, serve_probes(executor, metrics, replica, options.probes));
   Status ended = ok();
   Task task = executor.spawn("operator", [&](std::stop_token stop) {
