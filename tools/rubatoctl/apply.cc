@@ -63,8 +63,7 @@ Result<std::string> apply_one(Session& session, const kube::ResourceType& type,
 
 }  // namespace
 
-Status apply_text(Session& session, const std::string& text, bool dry_run) {
-  TRY(const std::vector<Value> manifests, read_manifests(text));
+Status apply_objects(Session& session, const std::vector<Value>& manifests, bool dry_run) {
   std::size_t refused = 0;
   for (const Value& manifest : manifests) {
     const std::string name = kube::name_of(manifest);
@@ -86,7 +85,9 @@ Status apply_text(Session& session, const std::string& text, bool dry_run) {
 
 Status apply(Session& session, const std::string& file, bool dry_run) {
   TRY(const std::string text, read_file(file));
-  const Status applied = apply_text(session, text, dry_run);
+  const auto manifests = read_manifests(text);
+  if (!manifests.ok()) return manifests.error().in(file);
+  const Status applied = apply_objects(session, *manifests, dry_run);
   return applied.ok() ? ok() : Status(applied.error().in(file));
 }
 

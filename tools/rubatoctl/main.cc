@@ -1,6 +1,7 @@
 // rubatoctl: one habit with kubectl for training jobs, and a whole cluster on one machine.
 #include "common/log.h"
 #include "tools/rubatoctl/completion.h"
+#include "tools/rubatoctl/demo/demo.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/training.h"
@@ -223,6 +224,20 @@ class Program {
     auto* status = command(*local, "status", "What of it runs",
                            [this] { return local_status(executor_, state_); });
     add_state(*status);
+    add_demo_command(*local);
+  }
+
+  void add_demo_command(CLI::App& local) {
+    auto* demo = command(local, "demo",
+                         "A private cluster trains a model, grows, loses a node, goes on; then the "
+                         "same job undisturbed: equal, or the command fails",
+                         [this] { return run_demo(executor_, demo_); });
+    demo->add_option("--steps", demo_.steps, "shorter or longer (default: the manifest's)")
+        ->check(CLI::Range(40, 1000000));
+    demo->add_option("-f,--filename", demo_.manifest,
+                     "another manifest (default: examples/gpt-kjv.yaml)");
+    demo->add_option("--crds", demo_.crds, "folder of the CustomResourceDefinitions");
+    demo->add_flag("--keep", demo_.keep, "leave its folder behind: logs, checkpoints");
   }
 
   Status complete() {
@@ -246,6 +261,7 @@ class Program {
   ThreadExecutor executor_;
   ClusterChoice cluster_;
   GetOptions get_;
+  DemoOptions demo_;
   DeleteChoice delete_;
   std::vector<std::string> generate_words_;
   std::string file_, resource_, name_, state_, crds_, shell_;
@@ -267,6 +283,7 @@ class Program {
 }  // namespace rubato::ctl
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines are followed through pipes, too
   rubato::set_log_sink([](rubato::LogLevel level, std::string_view, std::string_view text) {
     if (level >= rubato::LogLevel::kWarning)
       std::fprintf(stderr, "note: %.*s\n", static_cast<int>(text.size()), text.data());

@@ -23,7 +23,7 @@ Status get(Session& session, const GetOptions& options);
 // Creates or changes each object of the file ("-": standard input); goes on after a refusal and
 // fails at the end.
 Status apply(Session& session, const std::string& file, bool dry_run);
-Status apply_text(Session& session, const std::string& text, bool dry_run);
+Status apply_objects(Session& session, const std::vector<json::Value>& manifests, bool dry_run);
 
 struct DeleteChoice {
   std::string resource;

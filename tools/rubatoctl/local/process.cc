@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -147,6 +148,39 @@ bool wait_for_exit(Executor& executor, const ProcessId& id, MonoTime deadline) {
     executor.sleep_for(kExitPoll);
   }
   return true;
+}
+
+Status run_program(Executor& executor, const std::vector<std::string>& arguments,
+                   const std::string& output, const std::function<bool()>& should_stop) {
+  std::vector<char*> words;
+  for (const std::string& argument : arguments)
+    words.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: posix_spawnp's signature
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  if (!output.empty())
+    posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_CREAT | O_TRUNC | O_WRONLY,
+                                     0600);
+  pid_t pid = 0;
+  const int error = ::posix_spawnp(&pid, words[0], &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0)
+    return Error(Code::kInvalid, "cannot run " + arguments[0] + ": " + std::strerror(error));
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (should_stop && should_stop()) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, &status, 0);
+      return Error(Code::kCancelled, "interrupted");
+    }
+    executor.sleep_for(kExitPoll);
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return ok();
+  return Error(
+      Code::kInvalid,
+      fmt::format("{} ended with {} {}", arguments[0], WIFEXITED(status) ? "status" : "signal",
+                  WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status)));
 }
 
 std::string tail_of(const std::string& path, std::size_t lines) {

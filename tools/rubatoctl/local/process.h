@@ -7,6 +7,7 @@
 #include "common/result.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,12 @@ bool is_running(const ProcessId& id);
 bool send_signal(const ProcessId& id, int signal, bool whole_group);
 // False when it still runs at the deadline.
 bool wait_for_exit(Executor& executor, const ProcessId& id, MonoTime deadline);
+
+// Runs a program to its end: standard output to a file ("": ours), errors to ours. kInvalid when it
+// cannot be run or exits with another status than 0; kCancelled when `should_stop` said so, and
+// then it was killed.
+Status run_program(Executor& executor, const std::vector<std::string>& arguments,
+                   const std::string& output, const std::function<bool()>& should_stop);
 
 // Of a running process: field 22 of its stat line.
 std::optional<std::uint64_t> start_ticks_of(const std::string& stat_line);

@@ -1,0 +1,339 @@
+#include "tools/rubatoctl/demo/demo.h"
+
+#include "common/json.h"
+#include "tools/rubatoctl/demo/compare.h"
+#include "tools/rubatoctl/demo/job_watch.h"
+#include "tools/rubatoctl/demo/schedule.h"
+#include "tools/rubatoctl/demo/story.h"
+#include "tools/rubatoctl/demo/terminal.h"
+#include "tools/rubatoctl/local/cluster.h"
+#include "tools/rubatoctl/local/commands.h"
+#include "tools/rubatoctl/manifests.h"
+#include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/view/plot.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+namespace fs = std::filesystem;
+using json::Value;
+
+namespace {
+
+constexpr auto kPump = 50ms;
+constexpr auto kFaultLimit = 120s;  // from arming a fault to its firing
+constexpr auto kFaultPoll = 5ms;
+constexpr auto kNoProgressLimit = 180s;
+constexpr auto kDownGrace = 5s;
+constexpr const char* kFaultPhase = "reduce";
+constexpr const char* kWholeBible = "gen1:1-rev22:21";
+constexpr const char* kPrompt = "In the beginning";
+
+Error interrupted() { return Error(Code::kCancelled, "interrupted"); }
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class Demo {
+ public:
+  Demo(Executor& executor, DemoOptions options)
+      : executor_(executor), options_(std::move(options)), terminal_(executor) {}
+  Status run();
+
+ private:
+  Status prepare();
+  Status start_cluster();
+  Status make_tokens();
+  Status elastic_run();
+  Status act(DemoAct act, JobWatch& watch);
+  Status lose_a_node(JobWatch& watch);
+  Status undisturbed_run();
+  Status watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* schedule);
+  void show(const JobWatch& watch, const DemoJob& job);
+  void report(const JobWatch& watch);
+  Status generate_text();
+  Status compare();
+  void stop();
+
+  std::string checkpoints(const DemoJob& job) const {
+    return cluster_->claim_folder(job.ns, job.checkpoint_claim);
+  }
+
+  Executor& executor_;
+  DemoOptions options_;
+  Terminal terminal_;
+  std::string folder_;
+  std::unique_ptr<DemoStory> story_;
+  std::unique_ptr<LocalCluster> cluster_;
+  std::unique_ptr<Session> session_;
+  std::vector<Mark> marks_;
+  std::string fault_line_;
+};
+
+Status Demo::run() {
+  catch_interrupts();
+  const auto all = [&]() -> Status {
+    TRY_OK(prepare());
+    TRY_OK(start_cluster());
+    TRY_OK(make_tokens());
+    TRY_OK(elastic_run());
+    TRY_OK(generate_text());
+    TRY_OK(undisturbed_run());
+    return compare();
+  };
+  Status done = all();
+  if (!done.ok()) terminal_.say("it ends here: " + done.error().what());
+  stop();
+  if (folder_.empty()) return done;
+  if (done.ok() && !options_.keep) {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+    return done;
+  }
+  terminal_.say("logs are in " + folder_ + "/logs and " + folder_ + "/nodes, checkpoints in " +
+                folder_ + "/claims");
+  return done;
+}
+
+void Demo::stop() {
+  session_.reset();
+  if (!cluster_) return;
+  const Status down = cluster_->down(kDownGrace);
+  terminal_.say(down.ok() ? "everything it started is stopped"
+                          : "stopping failed: " + down.error().what());
+  cluster_.reset();
+}
+
+// ---- Before
+// --------------------------------------------------------------------------------------
+
+Status Demo::prepare() {
+  const std::string manifest =
+      options_.manifest.empty() ? RUBATO_SOURCE_DIR "/examples/gpt-kjv.yaml" : options_.manifest;
+  const std::string text = text_of(manifest);
+  if (text.empty())
+    return Error(Code::kNotFound, "cannot read " + manifest +
+                                      "\n  What to do: name the example with --filename FILE");
+  auto manifests = read_manifests(text);
+  if (!manifests.ok()) return manifests.error().in(manifest);
+  auto story = DemoStory::make(std::move(manifests).value(), options_.steps);
+  if (!story.ok()) return story.error().in(manifest);
+  story_ = std::make_unique<DemoStory>(std::move(story).value());
+
+  std::string folder = fs::temp_directory_path().string() + "/rubato-demo-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr)
+    return Error(Code::kUnavailable, "cannot make a folder like " + folder);
+  folder_ = folder;
+  return ok();
+}
+
+Status Demo::start_cluster() {
+  terminal_.heading("A cluster on this machine");
+  LocalSettings settings;
+  settings.state = folder_;
+  settings.programs = program_folder();
+  TRY(settings.crds, crds_folder(options_.crds));
+  settings.ends_with_us = true;
+  settings.say = [this](const std::string& text) { terminal_.say(text); };
+  TRY(cluster_, LocalCluster::open(executor_, settings, true));
+  TRY_OK(cluster_->up(2, 1));
+  TRY(session_, Session::open({cluster_->kubeconfig(), "", story_->job().ns}));
+  return is_interrupted() ? Status(interrupted()) : ok();
+}
+
+Status Demo::make_tokens() {
+  terminal_.heading("The King James Bible, one token per byte");
+  const DemoJob& job = story_->job();
+  const std::string folder = cluster_->claim_folder(job.ns, job.data_claim);
+  fs::create_directories(folder);
+  const std::string book = folder_ + "/kjv.txt";
+  const Status read = run_program(executor_, {"bible", "-f", kWholeBible}, book, is_interrupted);
+  if (!read.ok())
+    return Error(read.error().code(),
+                 read.error().what() +
+                     "\n  What to do: apt-get install bible-kjv bible-kjv-text (`scripts/setup "
+                     "build` does it)");
+  const std::string tokens = folder + "/" + job.data_file;
+  TRY_OK(run_program(executor_, {program_folder() + "/rubato-tokenize", "--out", tokens, book},
+                     folder_ + "/logs/tokenize.log", is_interrupted));
+  terminal_.say(fmt::format("{:.1f} MB of text in {}",
+                            static_cast<double>(fs::file_size(book)) / 1e6, job.data_claim));
+  return ok();
+}
+
+// ---- The run with changes
+// ------------------------------------------------------------------------
+
+Status Demo::elastic_run() {
+  const DemoJob& job = story_->job();
+  terminal_.heading(
+      fmt::format("{} ({}) on 2 to 4 GPUs, {} steps", job.name, job.model, job.steps));
+  TRY_OK(apply_objects(*session_, story_->disturbed(), false));
+  JobWatch watch(*session_, job.ns, job.name);
+  watch.other = [this](const std::string&, const std::string& line) {
+    if (line.starts_with("fault-point ")) fault_line_ = line;
+    if (line.starts_with("validation ")) terminal_.say(line);
+  };
+  DemoSchedule schedule(demo_steps(job.steps));
+  TRY_OK(watch_to_end(watch, job, &schedule));
+  if (!schedule.is_through())
+    return Error(Code::kInternal, "the job ended before the demo saw " + schedule.missing());
+  report(watch);
+  return ok();
+}
+
+Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* schedule) {
+  std::int64_t last_step = 0;
+  MonoTime last_change = executor_.now();
+  while (!watch.is_complete() || watch.step() < job.steps) {
+    if (is_interrupted()) return interrupted();
+    TRY_OK(watch.pump(executor_.now() + kPump));
+    show(watch, job);
+    if (watch.step() != last_step) last_change = executor_.now();
+    last_step = watch.step();
+    if (executor_.now() - last_change > kNoProgressLimit)
+      return Error(Code::kTimeout, fmt::format("no new step for {} s", kNoProgressLimit.count()));
+    if (schedule == nullptr) continue;
+    if (const auto next = schedule->next(watch.step(), watch.gpus())) TRY_OK(act(*next, watch));
+  }
+  if (watch.conflicts() > 0)
+    return Error(Code::kInternal,
+                 fmt::format("{} steps were told with different loss bits", watch.conflicts()));
+  terminal_.say(
+      fmt::format("{} is complete: {} steps, loss {:.4f}", job.name, watch.step(), watch.loss()));
+  return ok();
+}
+
+void Demo::show(const JobWatch& watch, const DemoJob& job) {
+  if (watch.steps().empty()) return terminal_.progress("waits for its first step");
+  const Pace pace = pace_of(watch.steps(), job.steps, job.tokens_per_step);
+  terminal_.progress(
+      fmt::format("{} {:>3}/{}  loss {:.4f}  GPUs {}  {} tokens/s  ETA {}",
+                  bar(static_cast<double>(watch.step()) / static_cast<double>(job.steps), 24),
+                  watch.step(), job.steps, watch.loss(), watch.gpus(),
+                  short_number(pace.tokens_per_second), short_time(pace.remaining_seconds)));
+}
+
+Status Demo::act(DemoAct act, JobWatch& watch) {
+  switch (act) {
+    case DemoAct::kGrow:
+      terminal_.say(fmt::format("step {}: two more nodes are switched on", watch.step()));
+      marks_.push_back({static_cast<double>(watch.step()), '+'});
+      for (int i = 0; i < 2; ++i) {
+        const auto added = cluster_->add_node("", 1);
+        if (!added.ok()) return added.error();
+      }
+      return ok();
+    case DemoAct::kLose:
+      return lose_a_node(watch);
+    case DemoAct::kReplace: {
+      terminal_.say(fmt::format("step {}: a new node is switched on", watch.step()));
+      marks_.push_back({static_cast<double>(watch.step()), '+'});
+      TRY(const std::string added, cluster_->add_node("", 1));
+      return ok();
+    }
+  }
+  return ok();
+}
+
+// The worker on the victim stops itself at the named phase, and says so by removing the fault file;
+// then the node, with all that runs on it, is killed.
+Status Demo::lose_a_node(JobWatch& watch) {
+  const std::string node = watch.last_node();
+  const std::string file = checkpoints(story_->job()) + "/faults/" + node;
+  fs::create_directories(fs::path(file).parent_path());
+  {
+    std::ofstream out(file + ".new");
+    out << kFaultPhase << "::stop\n";
+  }
+  fs::rename(file + ".new", file);
+  const MonoTime deadline = executor_.now() + kFaultLimit;
+  while (fs::exists(file)) {
+    if (is_interrupted()) return interrupted();
+    if (executor_.now() > deadline)
+      return Error(Code::kTimeout, "no worker on node " + node + " reached phase " + kFaultPhase);
+    executor_.sleep_for(kFaultPoll);
+  }
+  TRY_OK(cluster_->kill_node(node));
+  TRY_OK(watch.pump(executor_.now() + kPump));
+  marks_.push_back({static_cast<double>(watch.step()), 'x'});
+  terminal_.say(fmt::format(
+      "step {}: node {} loses its power (SIGKILL) in phase {}: gradients are computed, their sum "
+      "is under way",
+      watch.step() + 1, node, kFaultPhase));
+  return ok();
+}
+
+// ---- After
+// ---------------------------------------------------------------------------------------
+
+void Demo::report(const JobWatch& watch) {
+  terminal_.heading("The loss");
+  std::vector<Point> points;
+  for (const auto& [step, seen] : watch.steps())
+    points.push_back({static_cast<double>(step), seen.line.loss});
+  terminal_.print(plot(points, marks_));
+  terminal_.print("          + nodes come   x a node is lost\n");
+  terminal_.heading("What each change cost");
+  terminal_.print(render(cost_table(costs_of(watch.steps(), watch.rescales()))));
+}
+
+Status Demo::generate_text() {
+  terminal_.heading("What it learned");
+  const std::string out = folder_ + "/generated.txt";
+  TRY_OK(run_program(
+      executor_,
+      {program_folder() + "/rubato-generate", "--checkpoint", checkpoints(story_->job()),
+       "--prompt", kPrompt, "--tokens", "240", "--temperature", "0.7", "--seed", "1"},
+      out, is_interrupted));
+  terminal_.print(text_of(out));
+  return ok();
+}
+
+Status Demo::undisturbed_run() {
+  const DemoJob job = story_->undisturbed_job();
+  terminal_.heading("The same job on 1 GPU, undisturbed");
+  TRY_OK(apply_objects(*session_, story_->undisturbed(), false));
+  JobWatch watch(*session_, job.ns, job.name);
+  return watch_to_end(watch, job, nullptr);
+}
+
+Status Demo::compare() {
+  terminal_.heading("Is it the same?");
+  TRY(const auto verdicts,
+      compare_checkpoints(checkpoints(story_->job()), checkpoints(story_->undisturbed_job())));
+  TextTable table{{"FILE", "2-4-3-4 GPUS", "1 GPU", ""}, {}};
+  bool all = true;
+  for (const FileVerdict& verdict : verdicts) {
+    all = all && verdict.equal;
+    table.rows.push_back({verdict.file, verdict.first_hash.substr(0, 16),
+                          verdict.second_hash.substr(0, 16),
+                          verdict.equal ? "equal" : "DIFFERENT, " + verdict.difference});
+  }
+  terminal_.print(render(table));
+  if (!all) return Error(Code::kInternal, "the two runs are not equal: a defect, please report it");
+  terminal_.print(fmt::format(
+      "\nequal: the loss of all {} steps and every weight, bit for bit ({:.0f} s in all)\n",
+      story_->job().steps, terminal_.seconds()));
+  return ok();
+}
+
+}  // namespace
+
+Status run_demo(Executor& executor, const DemoOptions& options) {
+  Demo demo(executor, options);
+  const Status done = demo.run();
+  if (done.ok()) return done;
+  return Error(done.error().code(), "the demo failed: " + done.error().what());
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,115 @@
+#include "tools/rubatoctl/demo/story.h"
+
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+
+using json::Value;
+
+namespace {
+
+constexpr const char* kAlone = "-alone";
+
+const Value& worker_of(const Value& job) {
+  const Value& containers = job["spec"]["template"]["spec"]["containers"];
+  for (const Value& container : containers.items())
+    if (container["name"].string_view_or("") == "worker") return container;
+  return containers[0];
+}
+
+// The claim mounted where `path` lies, and the rest of the path.
+Result<std::pair<std::string, std::string>> claim_at(const Value& job, const std::string& path) {
+  for (const Value& mount : worker_of(job)["volumeMounts"].items()) {
+    const std::string place = mount["mountPath"].string_or("");
+    if (path != place && !path.starts_with(place + "/")) continue;
+    for (const Value& volume : job["spec"]["template"]["spec"]["volumes"].items())
+      if (volume["name"] == mount["name"] && volume["persistentVolumeClaim"].is_object())
+        return std::pair(volume["persistentVolumeClaim"]["claimName"].string_or(""),
+                         path.size() > place.size() ? path.substr(place.size() + 1) : "");
+  }
+  return Error(Code::kInvalid, path + " is on no volume of a PersistentVolumeClaim");
+}
+
+void rename_claim(Value& job, const std::string& from, const std::string& to) {
+  for (Value& volume : job.at("spec").at("template").at("spec").at("volumes").mutable_items())
+    if (volume["persistentVolumeClaim"]["claimName"].string_view_or("") == from)
+      volume.at("persistentVolumeClaim").set("claimName", to);
+}
+
+}  // namespace
+
+Result<DemoStory> DemoStory::make(std::vector<Value> manifests, std::int64_t steps) {
+  DemoStory story;
+  story.manifests_ = std::move(manifests);
+  bool found = false;
+  for (std::size_t i = 0; i < story.manifests_.size(); ++i) {
+    if (story.manifests_[i]["kind"].string_view_or("") != "TrainingJob") continue;
+    story.at_ = i;
+    found = true;
+  }
+  if (!found) return Error(Code::kInvalid, "no TrainingJob in the manifest");
+  Value& job = story.manifests_[story.at_];
+  if (steps > 0) job.at("spec").at("training").at("stop").set("steps", steps);
+  const Value& training = job["spec"]["training"];
+  DemoJob& about = story.job_;
+  about.name = job["metadata"]["name"].string_or("");
+  about.ns = job["metadata"]["namespace"].string_or("default");
+  about.steps = training["stop"]["steps"].int_or(0);
+  about.tokens_per_step =
+      training["batch"]["global"].int_or(0) * training["batch"]["sequenceLength"].int_or(0);
+  about.model =
+      fmt::format("{}, {} layers of {}", training["model"]["family"].string_or(""),
+                  training["model"]["layers"].int_or(0), training["model"]["hidden"].int_or(0));
+  TRY(const auto data, claim_at(job, training["data"]["path"].string_or("")));
+  TRY(const auto checkpoints, claim_at(job, training["checkpoint"]["path"].string_or("")));
+  std::tie(about.data_claim, about.data_file) = data;
+  about.checkpoint_claim = checkpoints.first;
+  if (about.steps <= 0) return Error(Code::kInvalid, "spec.training.stop.steps is not set");
+  if (!checkpoints.second.empty())
+    return Error(Code::kInvalid, "the demo wants the checkpoints at the root of their claim");
+  return story;
+}
+
+std::vector<Value> DemoStory::disturbed() const {
+  std::vector<Value> out = manifests_;
+  const std::string folder =
+      manifests_[at_]["spec"]["training"]["checkpoint"]["path"].string_or("") + "/faults/";
+  Value& containers = out[at_].at("spec").at("template").at("spec").at("containers");
+  Value& container = containers.at(std::size_t{0});
+  Value node = Value::object(
+      {{"name", "DEMO_NODE"},
+       {"valueFrom",
+        Value::object({{"fieldRef", Value::object({{"fieldPath", "spec.nodeName"}})}})}});
+  container.at("env").push_back(std::move(node));
+  container.at("env").push_back(
+      Value::object({{"name", "RUBATO_FAULT_FILE"}, {"value", folder + "$(DEMO_NODE)"}}));
+  return out;
+}
+
+DemoJob DemoStory::undisturbed_job() const {
+  DemoJob job = job_;
+  job.name += kAlone;
+  job.checkpoint_claim += kAlone;
+  return job;
+}
+
+std::vector<Value> DemoStory::undisturbed() const {
+  std::vector<Value> out;
+  const DemoJob alone = undisturbed_job();
+  for (const Value& manifest : manifests_) {
+    if (manifest["kind"].string_view_or("") != "PersistentVolumeClaim" ||
+        manifest["metadata"]["name"].string_view_or("") != job_.checkpoint_claim)
+      continue;
+    Value claim = manifest;
+    claim.at("metadata").set("name", alone.checkpoint_claim);
+    out.push_back(std::move(claim));
+  }
+  Value job = manifests_[at_];
+  job.at("metadata").set("name", alone.name);
+  job.at("spec").at("gpus").set("min", 1).set("max", 1);
+  rename_claim(job, job_.checkpoint_claim, alone.checkpoint_claim);
+  out.push_back(std::move(job));
+  return out;
+}
+
+}  // namespace rubato::ctl

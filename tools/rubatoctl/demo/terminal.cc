@@ -1,0 +1,69 @@
+#include "tools/rubatoctl/demo/terminal.h"
+
+#include <csignal>
+#include <cstdio>
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace rubato::ctl {
+namespace {
+
+constexpr auto kRedraw = 200ms;
+constexpr auto kLineEvery = 10s;  // where lines cannot be drawn anew
+
+volatile std::sig_atomic_t interrupted = 0;
+void note_signal(int) { interrupted = 1; }
+
+}  // namespace
+
+Terminal::Terminal(Executor& executor)
+    : executor_(executor), start_(executor.now()), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
+
+double Terminal::seconds() const {
+  return std::chrono::duration<double>(executor_.now() - start_).count();
+}
+
+void Terminal::clear() {
+  if (has_line_) std::fputs("\r\x1b[K", stdout);
+  has_line_ = false;
+}
+
+void Terminal::heading(const std::string& text) {
+  clear();
+  fmt::print("\n{}== {} =={}\n", is_terminal_ ? "\x1b[1m" : "", text,
+             is_terminal_ ? "\x1b[0m" : "");
+  std::fflush(stdout);
+}
+
+void Terminal::say(const std::string& text) {
+  clear();
+  fmt::print("[{:5.1f}s] {}\n", seconds(), text);
+  std::fflush(stdout);
+}
+
+void Terminal::print(const std::string& block) {
+  clear();
+  std::fputs(block.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void Terminal::progress(const std::string& text) {
+  if (executor_.now() < next_progress_) return;
+  next_progress_ = executor_.now() + (is_terminal_ ? Duration(kRedraw) : Duration(kLineEvery));
+  if (!is_terminal_) return say(text);
+  fmt::print("\r\x1b[K[{:5.1f}s] {}", seconds(), text);
+  std::fflush(stdout);
+  has_line_ = true;
+}
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = note_signal;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+bool is_interrupted() { return interrupted != 0; }
+
+}  // namespace rubato::ctl

@@ -1,0 +1,33 @@
+// What the demo prints: a clock in front, headings, and one line of progress that redraws itself on
+// a terminal and comes now and then elsewhere. And whether somebody has pressed Ctrl-C.
+#pragma once
+
+#include "common/executor.h"
+
+#include <string>
+
+namespace rubato::ctl {
+
+class Terminal {
+ public:
+  explicit Terminal(Executor& executor);
+  void heading(const std::string& text);
+  void say(const std::string& text);       // with the time since the start
+  void print(const std::string& block);    // as it is
+  void progress(const std::string& text);  // the live line
+  double seconds() const;
+
+ private:
+  void clear();
+  Executor& executor_;
+  MonoTime start_;
+  MonoTime next_progress_{};
+  bool is_terminal_;
+  bool has_line_ = false;
+};
+
+// From the first call on, SIGINT, SIGTERM and SIGHUP only set a flag.
+void catch_interrupts();
+bool is_interrupted();
+
+}  // namespace rubato::ctl
