@@ -11,7 +11,7 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker check format format-check layers tidy asan tsan bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker sim check format format-check layers tidy asan tsan bench demo crds docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,11 @@ test-fast: build ## Run the unit tests only
 
 test-worker: build ## Run real workers through kills, joins and freezes, without Kubernetes
 	$(call RUN_CTEST,dev) -L '^worker$$' $(CTEST)
+
+sim: ## Seeded trouble in virtual time: make sim SEEDS=100 SEED=1
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target sim
+	build/dev/bin/sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),10)
 
 check: format-check layers test-fast tidy ## What a change must pass before it is sent; `make test` is the rest
 

@@ -107,7 +107,7 @@ class JobMachine {
     Change change;
   };
 
-  // job_machine.cc: inputs and the pass
+  // job_inputs.cc: inputs; job_machine.cc: the pass
   void pass(MonoTime now);
   void stable(MonoTime now);
   void mark_dead(MonoTime now);

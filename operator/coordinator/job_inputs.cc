@@ -1,0 +1,205 @@
+// What a JobMachine is told, taken down; each input ends in a pass.
+#include "common/log.h"
+#include "operator/coordinator/job_machine.h"
+
+#include <algorithm>
+
+namespace rubato::coordinator {
+namespace {
+
+constexpr const char* kLog = "coordinator";
+
+// Grows whenever a worker shows that it is alive inside its step.
+std::uint64_t progress_of(const wire::WorkerStanding& s) {
+  return s.seq() * 1'000'003 + s.micro_done();
+}
+
+}  // namespace
+
+// ---- Inputs
+// ----------------------------------------------------------------------------------------
+
+void JobMachine::wish(MonoTime now, const Wish& wish) {
+  wish_ = wish;
+  pass(now);
+}
+
+void JobMachine::connected(MonoTime now, const wire::Hello& hello) {
+  Agent& agent = agents_[hello.pod_uid()];
+  agent.name = hello.pod_name();
+  agent.node = hello.node();
+  agent.connected = true;
+  agent.dead = agent.suspected = false;
+  agent.last_seen = now;
+  // What was said over the old connection may be lost: it is said again where it is still needed.
+  for (auto& [slot, worker] : agent.workers) {
+    worker.configured = worker.asked_stop = worker.retired = false;
+    worker.abort_below = worker.form_generation = worker.follow_generation = 0;
+    worker.settled_below = 0;
+    worker.exited = true;  // unless the hello names it
+  }
+  for (const auto& standing : hello.workers()) take_standing(now, agent, standing);
+  pass(now);
+}
+
+void JobMachine::disconnected(MonoTime now, const std::string& pod_uid, const std::string& why) {
+  Agent* agent = agent_of(pod_uid);
+  if (agent == nullptr || !agent->connected) return;
+  agent->connected = false;
+  agent->lost_at = now;
+  agent->lost_why = why;
+  pass(now);
+}
+
+void JobMachine::message(MonoTime now, const std::string& pod_uid,
+                         const wire::AgentMessage& message) {
+  Agent* agent = agent_of(pod_uid);
+  if (agent == nullptr || !agent->connected) return;
+  agent->last_seen = now;
+  switch (message.body_case()) {
+    case wire::AgentMessage::kHeartbeat: {
+      for (const auto& standing : message.heartbeat().workers())
+        take_standing(now, *agent, standing);
+      wire::CoordinatorMessage answer;
+      answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
+      outputs_.sends.push_back({pod_uid, std::move(answer)});
+      break;
+    }
+    case wire::AgentMessage::kWorker:
+      take_event(now, *agent, message.worker());
+      break;
+    case wire::AgentMessage::kExited:
+      take_exit(now, pod_uid, *agent, message.exited());
+      break;
+    case wire::AgentMessage::kLeaving:
+      if (!agent->leaving) {
+        const Duration grace = std::chrono::seconds(message.leaving().grace_seconds());
+        agent->leaving = true;
+        agent->leave_deadline = now + std::max<Duration>(grace - kLeaveSafety, grace / 2);
+      }
+      break;
+    case wire::AgentMessage::kHello:
+    case wire::AgentMessage::BODY_NOT_SET:
+      break;  // of a newer version: not for us
+  }
+  pass(now);
+}
+
+void JobMachine::swapped(MonoTime now, SwapResult result) {
+  CHECK(in_flight_.has_value());
+  const Record written = *std::exchange(in_flight_, std::nullopt);
+  if (result == SwapResult::kConflict) {
+    conflict_ = true;
+    return;
+  }
+  record_ = written;
+  if (op_ && op_->swap_asked && op_->next.generation == written.generation) op_->swapped = true;
+  pass(now);
+}
+
+void JobMachine::tick(MonoTime now) { pass(now); }
+
+Outputs JobMachine::take_outputs() { return std::exchange(outputs_, {}); }
+
+void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerStanding& standing) {
+  Worker& worker = agent.workers[standing.id().slot()];
+  if (standing.id().incarnation() < worker.standing.id().incarnation()) return;  // replaced
+  if (standing.id().incarnation() > worker.standing.id().incarnation()) {
+    worker = Worker{};
+    worker.progress_at = now;
+  }
+  worker.exited = false;
+  worker.standing = standing;
+  // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
+  worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
+  highest_generation_ = std::max(highest_generation_, standing.fenced_below());
+  if (progress_of(standing) != worker.progress_mark) {
+    worker.progress_mark = progress_of(standing);
+    worker.progress_at = now;
+  }
+}
+
+void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent& event) {
+  const wire::WorkerStanding& standing = event.standing();
+  take_standing(now, agent, standing);
+  Worker& worker = agent.workers[standing.id().slot()];
+  if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
+  switch (event.news_case()) {
+    case wire::WorkerEvent::kCaughtUp:
+      worker.caught_up = true;
+      break;
+    case wire::WorkerEvent::kSuspect: {
+      const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
+      if (!is_member(key) && !(op_ && op_->kind == Kind::kPlanned)) {
+        worker.follow_generation = 0;  // a follower lost its donor: it follows again
+        break;
+      }
+      if (event.suspect().generation() < oldest_of_interest()) break;
+      if (!suspect_since_) suspect_since_ = now;
+      const wire::WorkerId& peer = event.suspect().peer();
+      suspect_why_ = "link of pod " + agent.name + " failed: " + event.suspect().why();
+      if (Agent* other = agent_of(peer.pod_uid())) {
+        other->suspected = true;
+        suspect_why_ = "link of pod " + agent.name + " to pod " + other->name +
+                       " failed: " + event.suspect().why();
+      }
+      break;
+    }
+    case wire::WorkerEvent::kFailure:
+      take_failure(now, agent, worker, event.failure());
+      break;
+    case wire::WorkerEvent::NEWS_NOT_SET:
+    case wire::WorkerEvent::kPrepared:
+    case wire::WorkerEvent::kCommitted:
+    case wire::WorkerEvent::kCheckpointWritten:
+      break;  // the standing says it
+  }
+}
+
+void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
+                              const wire::Failure& failure) {
+  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), failure.reason(), agent.name,
+              failure.message());
+  const wire::WorkerStanding& standing = worker.standing;
+  if (failure.reason() == "FingerprintMismatch") {
+    if (std::exchange(worker.refused, true)) return;
+    return add_failure({.pod = agent.name,
+                        .pod_uid = standing.id().pod_uid(),
+                        .reason = failure.reason(),
+                        .message = failure.message(),
+                        .infrastructure = false});
+  }
+  if (failure.permanent()) {
+    view_.failure_reason = failure.reason();
+    view_.failure_message = failure.message();
+  } else if (failure.reason() == "CheckpointFailed") {
+    checkpoint_failed_ = true;
+  } else if (standing.generation() >= oldest_of_interest() && !suspect_since_) {
+    suspect_since_ = now;  // it could not form, start or level
+    suspect_why_ = failure.reason() + " of pod " + agent.name + ": " + failure.message();
+  }
+}
+
+void JobMachine::take_exit(MonoTime, const std::string& pod_uid, Agent& agent,
+                           const wire::Exited& exited) {
+  const auto found = agent.workers.find(exited.id().slot());
+  if (found == agent.workers.end()) return;
+  Worker& worker = found->second;
+  if (exited.id().incarnation() < worker.standing.id().incarnation()) return;
+  worker.exited = true;
+  if (worker.retired && exited.exit_code() == 0) {
+    const bool all = std::all_of(agent.workers.begin(), agent.workers.end(),
+                                 [](const auto& entry) { return entry.second.exited; });
+    if (all) retired_pods_.insert(agent.name);
+    return;
+  }
+  add_failure({.pod = agent.name,
+               .pod_uid = pod_uid,
+               .reason = exited.reason().empty() ? "Crash" : exited.reason(),
+               .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
+                          std::to_string(exited.exit_code()) + ", signal " +
+                          std::to_string(exited.signal()),
+               .infrastructure = false});
+}
+
+}  // namespace rubato::coordinator

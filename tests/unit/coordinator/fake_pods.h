@@ -1,0 +1,60 @@
+// FakePods: agents and workers by hand, around one JobMachine. Messages are carried at once; the
+// test says what workers answer and when the record's write is done.
+#pragma once
+
+#include "operator/coordinator/job_machine.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rubato::coordinator {
+
+class FakePods {
+ public:
+  explicit FakePods(int pods, Record record = {}, std::uint32_t start_workers = 0);
+
+  // One worker a pod: slot 0, incarnation 1 unless restarted.
+  void connect(int pod);  // with its standing as it is
+  void connect_all();
+  void disconnect(int pod);
+  void say(int pod);  // an event without news: the standing
+  void say(int pod, const std::function<void(wire::WorkerEvent&)>& news);
+  void exit(int pod, int code, int signal);
+  void beat();                // heartbeats of all that are connected
+  void after(Duration time);  // in heartbeat steps, so that the connected stay alive
+  void swap_done();
+  void swap_conflict();
+  void make_ready(int pod);
+  void obey_forms();   // who was sent a Form trains in it
+  void obey_aborts();  // who was sent an Abort stands still
+  // Until nothing is left to obey and nothing to write.
+  void settle();
+  void commit_all();      // one round, by all members
+  void start_training();  // connect, configure, form
+
+  void change_wish(const std::function<void(Wish&)>& change);
+  const View& view() const { return machine.view(); }
+  wire::WorkerStanding& standing(int pod) { return standings[static_cast<std::size_t>(pod)]; }
+  // The newest order of that kind that a pod got since the last clear(); null: none.
+  const wire::WorkerCommand* last(int pod, wire::WorkerCommand::BodyCase kind) const;
+  std::size_t count(int pod, wire::WorkerCommand::BodyCase kind) const;
+  bool was_restarted(int pod) const;
+  void clear() { sent.clear(); }
+
+  Wish wish;
+  MonoTime now{std::chrono::hours(1)};
+  std::vector<wire::WorkerStanding> standings;
+  std::vector<bool> connected;
+  std::vector<Send> sent;
+  std::optional<Record> to_write;
+  std::vector<Record> written;
+  JobMachine machine;
+
+ private:
+  static Wish make_wish(int pods, std::uint32_t start_workers);
+  void collect();
+  static std::string uid(int pod) { return "uid-" + std::to_string(pod); }
+};
+
+}  // namespace rubato::coordinator
