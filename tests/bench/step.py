@@ -1,0 +1,70 @@
+"""Training speed of one worker on one thread against PyTorch, eager and compiled, same model, f32, same
+shapes: the demo model and GPT-2 124M. Ours and theirs in turn, so that a busy minute hits all alike.
+
+    make bench-step            or: scripts/with-tools python tests/bench/step.py [--runs 5] [--shapes demo 124m]
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+from table import markdown, spread
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHAPES = {
+    "demo": ["--preset", "kjv", "--micro", "8", "--steps", "20"],
+    "124m": ["--preset", "gpt2-124m", "--sequence", "256", "--micro", "2", "--micro-batches", "2", "--steps", "3"],
+}
+COMPILE_LIMIT_S = 300
+
+
+def rates(command, limit=None):
+    """(tokens/s by wall clock, tokens per CPU second), or None when it did not end well."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    wall = re.search(r"([\d.]+) tokens/s \(median", done.stdout)
+    cpu = re.search(r"per CPU second ([\d.]+)", done.stdout)
+    if done.returncode != 0 or not wall or not cpu:
+        print(done.stdout[-500:], done.stderr[-500:], file=sys.stderr)
+        return None
+    return float(wall[1]), float(cpu[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=SHAPES)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    args = parser.parse_args()
+    torch = [sys.executable, "-B", str(ROOT / "tests/bench/pytorch_baseline.py")]
+    rows = []
+    for shape in args.shapes:
+        words = SHAPES[shape]
+        variants = {"ours": [str(ROOT / "build/bench/bin/tokens_per_second"), *words],
+                    "PyTorch eager": torch + words}
+        if not args.no_compile:
+            variants["PyTorch compiled"] = torch + words + ["--compile"]
+        seen = {name: [] for name in variants}
+        for run in range(args.runs):
+            for name, command in variants.items():
+                got = rates(command, COMPILE_LIMIT_S)
+                if got:
+                    seen[name].append(got)
+                print(f"{shape} run {run + 1}/{args.runs} {name}: {got}", file=sys.stderr)
+        ours = spread([wall for wall, _ in seen["ours"]])
+        for name, values in seen.items():
+            if not values:
+                rows.append([shape, name, "did not end", "", ""])
+                continue
+            wall, cpu = spread([w for w, _ in values]), spread([c for _, c in values])
+            rows.append([shape, name, wall.text("{:.0f}"), cpu.text("{:.0f}"),
+                         f"{ours.median / wall.median:.2f}"])
+    print(markdown(["model", "program", "tokens/s: median (min–max)", "tokens per CPU second", "ours / this"], rows))
+
+
+if __name__ == "__main__":
+    main()
