@@ -32,7 +32,7 @@ class Capture {
     for (const auto& node : world_.nodes) add_node(*node);
     subtract_pods();
     for (const auto& job : world_.jobs) {
-      if (is_schedulable(*job)) add_job(*job);
+      if (is_schedulable(*job) && !has_ended(*job)) add_job(*job);
     }
     add_queues();
     sched::ClusterState state;
@@ -43,6 +43,13 @@ class Capture {
   }
 
  private:
+  // Its workers are done, though the status may not say so yet.
+  bool has_ended(const JobObject& job) const {
+    const auto view = world_.view_of ? world_.view_of(job.job.meta.uid) : std::nullopt;
+    return view && (view->phase == coordinator::Phase::kFinished ||
+                    view->phase == coordinator::Phase::kFailed);
+  }
+
   void add_node(const kube::Node& node) {
     sched::Node seen;
     seen.id = node.meta.name;

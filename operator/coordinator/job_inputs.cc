@@ -193,6 +193,7 @@ void JobMachine::take_exit(MonoTime, const std::string& pod_uid, Agent& agent,
     if (all) retired_pods_.insert(agent.name);
     return;
   }
+  if (exited.id().incarnation() <= worker.restart_ordered) return;  // counted when it was ordered
   add_failure({.pod = agent.name,
                .pod_uid = pod_uid,
                .reason = exited.reason().empty() ? "Crash" : exited.reason(),

@@ -110,8 +110,9 @@ void JobMachine::order(const WorkerKey& key, wire::WorkerCommand command) {
 }
 
 void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
-  const Worker* worker = worker_of(key);
+  Worker* worker = worker_of(key);
   if (worker == nullptr) return;
+  worker->restart_ordered = worker->standing.id().incarnation();
   LOG_WARNING(kLog, "{}: restarts worker {}: {}", to_string(wish_.job), to_string(key), reason);
   wire::CoordinatorMessage message;
   *message.mutable_restart_worker()->mutable_id() = worker->standing.id();

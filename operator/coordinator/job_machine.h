@@ -71,6 +71,7 @@ class JobMachine {
     bool asked_stop = false;
     bool retired = false;
     bool caught_up = false;
+    std::uint64_t restart_ordered = 0;    // highest incarnation that we had killed ourselves
     std::uint64_t abort_below = 0;        // highest sent over this connection
     std::uint64_t settled_below = 0;      // highest Abort that it has answered: it stands still
     std::uint64_t form_generation = 0;    // highest Form sent over this connection

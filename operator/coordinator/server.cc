@@ -115,8 +115,12 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
     refuse(channel, "StaleLeader", "the agent has obeyed a newer leader", false);
     return nullptr;
   }
-  if (!standing.job || !standing.job->knows_pod(hello.pod_uid())) {
-    refuse(channel, "UnknownPod", "no such pod is wanted (yet)", false);
+  if (!standing.job) {
+    refuse(channel, "UnknownJob", "this job is not known (yet)", false);
+    return nullptr;
+  }
+  if (!standing.job->knows_pod(hello.pod_uid())) {
+    refuse(channel, "NotWanted", "no such pod is wanted (yet)", false);
     return nullptr;
   }
   wire::CoordinatorMessage welcome;

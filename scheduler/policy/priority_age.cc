@@ -57,7 +57,8 @@ class Round {
   void settle_losses(Entry& entry) {
     const Job& job = *entry.job;
     for (const Held& held : job.held) {
-      if (!held.lost) continue;
+      // Pods that have left the allocation already are nobody's to write off.
+      if (!held.lost || held.leaving) continue;
       entry.remove.push_back(held.ordinal);
       entry.repaired = true;
       entry.reason = fmt::format("pod {} on node {} is lost", held.ordinal, held.node);

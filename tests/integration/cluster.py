@@ -25,7 +25,7 @@ from watching import SlotRule, Watch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESOURCE = "rubato.dev/slot"
-LEASE_S = 3  # of the operators: a fail-over takes this long
+LEASE_S = 5  # of the operators: a fail-over takes this long
 READY_LIMIT_S = 60
 LOG_TAIL_LINES = 15
 

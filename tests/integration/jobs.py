@@ -28,13 +28,17 @@ def sample_text(words=40000):
 class Job:
     """`micro`, `batch`, `length`, `hidden` set how long a step takes."""
 
-    def __init__(self, name, steps=60, gpus=(1, 4), batch=16, micro=2, length=64, layers=2, hidden=64,
+    def __init__(self, name, steps=60, gpus=(1, 4), batch=16, micro=2, length=128, layers=2, hidden=64,
                  every=1000, claim=None, preset=None, env=None, park_seconds=None, tokens=None):
         self.name, self.steps, self.gpus = name, steps, gpus
         self.batch, self.micro, self.length = batch, micro, length
         self.layers, self.hidden, self.every, self.preset = layers, hidden, every, preset
         self.claim, self.env, self.park_seconds = claim or f"{name}-checkpoints", env or {}, park_seconds
-        self.cluster = None
+        self.cluster, self.keep = None, False
+
+    @property
+    def micro_batches(self):
+        return self.batch // self.micro
 
     # ---- manifest ----
 
@@ -52,15 +56,18 @@ class Job:
         container = {
             "name": "worker", "image": "rubato/worker:dev", "command": ["rubato-agent"],
             "env": [{"name": "RUBATO_LEDGER", "value": "1"},
+                    {"name": "RUBATO_FAULT_FILE", "value": "/fault/plan"},
                     *({"name": k, "value": v} for k, v in self.env.items())],
             "volumeMounts": [{"name": "tokens", "mountPath": "/data", "readOnly": True},
-                             {"name": "checkpoints", "mountPath": "/ckpt"}]}
+                             {"name": "checkpoints", "mountPath": "/ckpt"},
+                             {"name": "fault", "mountPath": "/fault"}]}
         volumes = [{"name": "tokens", "persistentVolumeClaim": {"claimName": "tokens", "readOnly": True}},
-                   {"name": "checkpoints", "persistentVolumeClaim": {"claimName": self.claim}}]
+                   {"name": "checkpoints", "persistentVolumeClaim": {"claimName": self.claim}},
+                   {"name": "fault", "emptyDir": {}}]
         training = {
             "model": model, "data": {"path": "/data/tokens.bin", "validationFraction": 0.1},
             "batch": {"global": self.batch, "micro": self.micro, "sequenceLength": self.length},
-            "optimizer": {"learningRate": 1e-3, "schedule": {"warmupSteps": 5}},
+            "optimizer": {"learningRate": 1e-3, "schedule": {"warmupSteps": 5, "decay": "constant"}},
             "stop": {"steps": self.steps}, "seed": 7, "reduce": "exact",
             "checkpoint": {"every": self.every, "path": "/ckpt", "keep": 3}}
         spec = {"gpus": {"min": self.gpus[0], "max": self.gpus[1]}, "training": training,
@@ -155,6 +162,27 @@ class Job:
                 if pod in mine:
                     found[pod] = pids
         return found
+
+    def pod_of_rank(self, rank):
+        """The pod whose worker has this rank, as the record of membership says."""
+        return self.status()["membership"]["members"][rank]["pod"]
+
+    def pod_folder(self, pod):
+        uid = self.pods()[pod]["metadata"]["uid"]
+        return self.cluster.node_of(pod).root / "pods" / uid
+
+    def plant(self, pod, phase, action="stop", ahead=5):
+        """Stops (or kills) the pod's worker within one of the next steps, in the named phase; returns the
+        step, zero-based, once that has happened."""
+        step = self.steps_done() + ahead
+        plan = self.pod_folder(pod) / "volumes" / "fault" / "plan"
+        hidden = plan.with_suffix(".new")
+        hidden.write_text(f"{phase}:{step}:{action}\n")
+        hidden.rename(plan)
+        log = self.pod_folder(pod) / "worker.log"
+        wait_quickly(lambda: "fault-point phase=" in log.read_text(errors="replace"), 30,
+                     f"{pod} at {phase} of step {step}")
+        return step
 
     # ---- what the workers leave ----
 

@@ -171,6 +171,13 @@ Status become_pid_one(const SandboxSpec& spec) {
   return ok();
 }
 
+// localnode waits for its signals with sigwait, so it has blocked them, and a mask is inherited.
+void unblock_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 [[noreturn]] void exec(const SandboxSpec& spec) {
   std::vector<char*> arguments;
   for (const std::string& word : spec.command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -182,6 +189,7 @@ Status become_pid_one(const SandboxSpec& spec) {
   for (std::string& line : lines) environment.push_back(line.data());
   environment.push_back(nullptr);
   ::setenv("PATH", spec.path.c_str(), 1);
+  unblock_signals();
   ::execvpe(arguments[0], arguments.data(), environment.data());
   std::fprintf(stderr, "cannot start \"%s\": %s\n", arguments[0], std::strerror(errno));
   ::_exit(127);
@@ -199,6 +207,7 @@ int supervise(pid_t child) {
   action.sa_handler = forward;
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
+  unblock_signals();  // what came meanwhile is forwarded now
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return 127;

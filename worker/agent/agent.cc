@@ -53,6 +53,7 @@ struct Agent::Impl {
   std::deque<Input> inbox;     // guarded by mutex
   bool terminating = false;    // guarded by mutex
   bool welcome_news = false;   // guarded by mutex
+  bool unwanted = false;       // guarded by mutex: no pod of the job, the leader says
   Duration heartbeat = 250ms;  // guarded by mutex
 
   std::optional<MonoTime> leave_by;  // SIGTERM was handled
@@ -74,9 +75,16 @@ struct Agent::Impl {
                     std::lock_guard lock(mutex);
                     heartbeat = period;
                     welcome_news = true;
+                    unwanted = false;
                     changed->notify_all();
                   },
-              .deliver = [this](std::string frame) { put({std::nullopt, std::move(frame)}); }}) {}
+              .deliver = [this](std::string frame) { put({std::nullopt, std::move(frame)}); },
+              .refused =
+                  [this](const std::string& reason) {
+                    std::lock_guard lock(mutex);
+                    unwanted = reason == "NotWanted";
+                    changed->notify_all();
+                  }}) {}
 
   void put(Input input) {
     std::lock_guard lock(mutex);
@@ -149,7 +157,8 @@ struct Agent::Impl {
     if (end_by) deadline = std::min(deadline, *end_by);
     const bool announced = leave_by.has_value();
     changed->wait_until(lock, deadline, [&] {
-      return !inbox.empty() || (terminating && !announced) || welcome_news;
+      return !inbox.empty() || (terminating && !announced) || welcome_news ||
+             (announced && unwanted);
     });
     const bool tell_leaving = terminating && (!announced || welcome_news);
     welcome_news = false;
@@ -285,6 +294,12 @@ struct Agent::Impl {
     link.send(pack(message));
   }
 
+  // The job went on without us while we were frozen or cut off.
+  bool is_unwanted() {
+    std::lock_guard lock(mutex);
+    return unwanted;
+  }
+
   std::optional<int> end_status() {
     const bool none_alive =
         std::none_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.alive; });
@@ -296,6 +311,7 @@ struct Agent::Impl {
       return slot.alive && slot.standing.has_state();
     });
     if (leave_by && !any_state) return kill_all(143);  // nothing here that anybody could miss
+    if (leave_by && is_unwanted()) return kill_all(143);
     if (leave_by && executor.now() >= *leave_by) return kill_all(143);
     if (!all_retired) return std::nullopt;
     const bool any_failed = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {

@@ -115,6 +115,7 @@ std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::s
     if (message.has_refused()) {
       LOG_WARNING("agent", "refused: {}: {}", message.refused().reason(),
                   message.refused().message());
+      hooks_.refused(message.refused().reason());
       return {};
     }
     if (message.has_welcome()) {

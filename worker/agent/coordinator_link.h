@@ -22,6 +22,7 @@ class CoordinatorLink {
     std::function<std::string(std::uint64_t leader_epoch)> hello;  // a serialised AgentMessage
     std::function<void(Duration heartbeat)> welcomed;
     std::function<void(std::string frame)> deliver;  // a serialised CoordinatorMessage
+    std::function<void(const std::string& reason)> refused;
   };
   CoordinatorLink(Executor& executor, net::Network& network, const AgentConfig& config,
                   Hooks hooks);

@@ -1,0 +1,296 @@
+"""An elastic job on a real API server, with everything that can happen to it: two operators, nodes that are
+processes, workers that really train. Each story ends with the same three questions: are the losses, bit for
+bit, those of one undisturbed worker? Was every sample used once? Was a slot ever given twice?
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+import processes
+from cluster import LEASE_S, Cluster, wait_quickly
+from control_plane import ControlPlane, wait_until
+from jobs import Job
+from watching import conditions_of
+
+REFERENCE_STEPS = 400
+# DESIGN: what `kubectl get tj` shows, and what -o wide adds.
+COLUMNS = ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S", "GOODPUT", "RESCALES", "AGE"]
+WIDE = COLUMNS + ["QUEUE", "REASON"]
+FINISH_S = 90
+CHANGE_S = 30
+SILENCE_S = 15  # the goal is 4; other programs may use the machine
+STALL_S = 45  # the progress deadline is 20 s at least
+
+
+@pytest.fixture(scope="module")
+def plane_and_cluster():
+    with ControlPlane(controller_manager=True) as plane:
+        cluster = Cluster(plane, os.environ["RUBATO_BUILD"])
+        with cluster:
+            yield cluster
+        assert cluster.left_behind() == []
+        assert cluster.mounts_left() == []
+
+
+@pytest.fixture
+def cluster(plane_and_cluster, request):
+    """The cluster without nodes; what a test adds goes when it ends."""
+    found, failed = plane_and_cluster, request.session.testsfailed
+    yield found
+    if request.session.testsfailed > failed:
+        found.plane.keep = True
+        print(f"logs are kept in {found.folder}\n{found.explain()}")
+    for job in list(found.jobs.values()):
+        if not job.keep and job.object() is not None:
+            job.delete()
+    for job in list(found.jobs.values()):
+        if not job.keep:
+            job.wait_gone(CHANGE_S)
+    for node in list(found.nodes.values()):
+        found.remove_node(node)
+    for operator in found.operators.values():
+        if not operator.is_running():
+            operator.start()
+    found.check()
+
+
+@pytest.fixture(scope="module")
+def reference(plane_and_cluster):
+    """One worker, never disturbed: what all others are held to."""
+    cluster = plane_and_cluster
+    node = cluster.add_node()
+    job = cluster.apply(Job("reference", steps=REFERENCE_STEPS, gpus=(1, 1)))
+    job.keep = True
+    job.wait_state("Complete", FINISH_S)
+    assert job.steps_done() == REFERENCE_STEPS
+    counted = job.check_ledger()
+    assert counted["forwards"] == REFERENCE_STEPS * job.micro_batches
+    wait_until(lambda: not job.workers(), CHANGE_S, "the workers to end")
+    cluster.remove_node(node)
+    return job
+
+
+def same_as(reference, job):
+    """The three questions. Returns what the ledger counted."""
+    assert job.steps_done() == job.steps
+    for ours, theirs in zip(job.records(), reference.records()):
+        assert ours == theirs, f"{job.name}: step {ours[0] + 1} differs from the undisturbed run"
+    counted = job.check_ledger(reference)
+    job.cluster.check()
+    return counted
+
+
+def processes_of(job):
+    """{pod: [(pid, start)]}: the workers, so that a restarted one is seen."""
+    return {pod: [(pid, processes.start_time(pid)) for pid in pids]
+            for pod, pids in job.workers().items()}
+
+
+def survived(before, job, pods):
+    after = processes_of(job)
+    for pod in pods:
+        assert after.get(pod) == before[pod], f"the worker of {pod} was restarted: {before} {after}"
+
+
+def start(cluster, name, nodes, **settings):
+    """A job that trains on all of so many nodes."""
+    cluster.add_nodes(nodes)
+    settings.setdefault("gpus", (1, nodes))
+    job = cluster.apply(Job(name, **settings))
+    job.wait_members(nodes, CHANGE_S)
+    job.wait_step(5)
+    return job
+
+
+def table(cluster, *words):
+    lines = cluster.plane.kubectl("get", "tj", *words).stdout.splitlines()
+    return re.split(r"\s{2,}", lines[0].strip()), lines[1:]
+
+
+# ---- stories ---------------------------------------------------------------------------------------
+
+
+def test_undisturbed(cluster, reference):
+    job = start(cluster, "undisturbed", 2, steps=150)
+    header, rows = table(cluster, "undisturbed")
+    assert header == COLUMNS
+    assert re.search(r"undisturbed +Running +2/1-2 +CPU +\d+%", rows[0]), rows
+    assert table(cluster, "undisturbed", "-o", "wide")[0] == WIDE
+    job.wait_state("Complete", FINISH_S)
+    counted = same_as(reference, job)
+    assert counted["forwards"] == job.steps * job.micro_batches  # each computed once
+    assert not job.was("Recovering") and not job.was("Degraded")
+    kinds = [kind for kind, status, _ in job.story() if status == "True"]
+    assert [k for k in kinds if k in ("Queued", "Allocated", "Running", "Complete")] == \
+        [k for k in ("Queued", "Allocated", "Running", "Complete") if k in kinds]
+    assert {"Allocated", "Running", "Complete"} <= set(kinds)
+
+
+def test_grows_onto_new_nodes(cluster, reference):
+    job = start(cluster, "grow", 1, steps=250, gpus=(1, 3))
+    before = processes_of(job)
+    cluster.add_nodes(2)
+    job.wait_members(3, CHANGE_S)
+    survived(before, job, before)
+    job.wait_state("Complete", FINISH_S)
+    counted = same_as(reference, job)
+    assert counted["forwards"] == job.steps * job.micro_batches  # a planned change costs nothing
+    last = job.status()["rescales"]["last"]
+    assert last["to"] == 3, last
+    assert any(e["reason"] == "Rescaled" for e in job.events())
+
+
+def test_node_killed_within_a_step(cluster, reference):
+    job = start(cluster, "killed", 3, steps=250)
+    before = processes_of(job)
+    victim = job.pod_of_rank(1)
+    step = job.plant(victim, "reduce")
+    cluster.node_of(victim).kill()
+    job.wait_step(step + 10, SILENCE_S)
+    survived(before, job, set(before) - {victim})
+    job.wait(lambda _: job.was("Recovering", "NodeLost"), CHANGE_S, "Recovering by NodeLost")
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+    assert job.status()["progress"]["recomputedSteps"] == 0  # no return to a checkpoint
+
+
+def test_frozen_node_is_fenced(cluster, reference):
+    job = start(cluster, "frozen", 3, steps=300)
+    before = processes_of(job)
+    victim = job.pod_of_rank(0)  # who writes records and checkpoints
+    uid = job.pods()[victim]["metadata"]["uid"]
+    node = cluster.node_of(victim)
+    node.freeze()
+    at = job.steps_done()
+    job.wait_step(at + 10, SILENCE_S)
+    survived(before, job, set(before) - {victim})
+    thawed = time.time()
+    node.thaw()
+    cluster.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the zombie's pod to go")
+    # It may finish the one step that was decided before it froze; nothing after that.
+    late = [step for when, step, _ in job.step_lines(uid) if when > thawed]
+    assert not [step for step in late if step > at + 2], late
+    job.wait_members(3, CHANGE_S)  # the node is trusted again once its Lease is renewed
+    survived(before, job, set(before) - {victim})
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+    assert job.was("Recovering", "NodeLost")
+
+
+def test_frozen_worker_is_found(cluster, reference):
+    job = start(cluster, "stuck", 2, steps=250)
+    before = processes_of(job)
+    victim = job.pod_of_rank(1)
+    pid = job.workers()[victim][0]
+    os.kill(pid, signal.SIGSTOP)
+    at = job.steps_done()
+    job.wait_step(at + 10, STALL_S)
+    survived(before, job, set(before) - {victim})
+    assert not processes.is_alive(pid) or processes_of(job).get(victim) != before[victim]
+    job.wait_members(2, CHANGE_S)
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+    assert job.was("Recovering", "StepStalled")
+
+
+def test_worker_crash(cluster, reference):
+    job = start(cluster, "crash", 2, steps=250)
+    before = processes_of(job)
+    victim = job.pod_of_rank(0)
+    os.kill(job.workers()[victim][0], signal.SIGKILL)
+    at = job.steps_done()
+    job.wait_step(at + 10, SILENCE_S)
+    survived(before, job, set(before) - {victim})
+    job.wait_members(2, CHANGE_S)  # its agent started another
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+
+
+def test_leader_killed_during_a_rescale(cluster, reference):
+    job = start(cluster, "leaderless", 1, steps=400, gpus=(1, 3))
+    before = processes_of(job)
+    leader = cluster.leader()
+    cluster.add_nodes(2)
+    job.wait(lambda o: len(o["status"]["allocation"]["pods"]) > 1, CHANGE_S, "a decision to grow")
+    cluster.operators[leader].kill()
+    at, when = job.steps_done(), time.monotonic()
+    job.wait_step(at + 10, LEASE_S)  # nobody leads, and training goes on
+    assert time.monotonic() - when < LEASE_S
+    wait_until(lambda: cluster.leader() not in (None, leader), CHANGE_S, "the other operator to lead")
+    job.wait_members(3, CHANGE_S)
+    survived(before, job, before)
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+
+
+def test_deleted_pod_is_replaced(cluster, reference):
+    job = start(cluster, "deleted", 2, steps=250)
+    before = processes_of(job)
+    victim = job.pod_of_rank(1)
+    cluster.plane.kubectl("delete", "pod", victim, "--wait=false")
+    cluster.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the pod to go")
+    job.wait_members(2, CHANGE_S)
+    assert victim not in job.living_pods()
+    survived(before, job, set(before) - {victim})
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+
+
+def test_cordoned_node_is_left_alone(cluster, reference):
+    _, closed = cluster.add_nodes(2)
+    cluster.cordon(closed)
+    job = cluster.apply(Job("cordon", steps=300, gpus=(1, 3)))
+    job.wait_members(1, CHANGE_S)
+    job.wait_step(5)
+    before = processes_of(job)
+    cluster.add_node()
+    job.wait_members(2, CHANGE_S)
+    used = {pod["spec"]["nodeName"] for pod in job.pods().values()}
+    assert closed.name not in used
+    cluster.cordon(closed, on=False)
+    job.wait_members(3, CHANGE_S)
+    survived(before, job, before)
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
+
+
+def test_suspend_and_resume(cluster, reference):
+    job = start(cluster, "suspended", 2, steps=200)
+    job.wait_step(30)
+    job.patch({"suspend": True})
+    job.wait_condition("Suspended", limit_s=CHANGE_S, reason="Suspended")
+    wait_until(lambda: not job.workers() and not job.living_pods(), CHANGE_S, "the pods to go")
+    step = job.status()["progress"]["step"]
+    assert step == job.steps_done() and 30 <= step < job.steps
+    assert job.status()["progress"]["checkpointStep"] == step
+    job.patch({"suspend": False})
+    job.wait_state("Complete", FINISH_S)
+    counted = same_as(reference, job)
+    assert counted["forwards"] == job.steps * job.micro_batches  # nothing was done twice
+    assert job.status()["progress"].get("recomputedSteps", 0) == 0
+
+
+def test_deleted_job_leaves_nothing(cluster, reference):
+    job = start(cluster, "gone", 2, steps=400)
+    job.wait_step(20)
+    job.delete()
+    job.wait_gone(CHANGE_S)
+    wait_until(lambda: not job.pods(), CHANGE_S, "the pods to go")
+    assert not job.workers()
+    secrets = cluster.plane.get("secrets", "-n", "default")["items"]
+    wait_until(lambda: not [s for s in cluster.plane.get("secrets", "-n", "default")["items"]
+                            if s["metadata"]["name"].startswith("gone-")], CHANGE_S,
+               "the job's secret to go")
+    done = job.steps_done()
+    assert 20 <= done < job.steps
+    for ours, theirs in zip(job.records(), reference.records()):
+        assert ours == theirs
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__, *sys.argv[1:]]))
