@@ -91,6 +91,7 @@ struct StepEngine::Impl {
   // ---- Step thread: what follows a decision (engine_publish.cc) ----
   void publish(const wire::CommitRecord& record, double seconds);
   void print_step(const StepRecord& record, double seconds);
+  void print_replayed(const StepRecord& record);
   void print_history();
   void export_history();
   void push_to_followers(const wire::CommitRecord& record);

@@ -206,7 +206,7 @@ Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
   const Status done = decide(head.record());
   end_commit();
   TRY_OK(done);
-  if (head.record().outcome() == wire::OUTCOME_APPLY) print_step(history.back(), 0);
+  if (head.record().outcome() == wire::OUTCOME_APPLY) print_replayed(history.back());
   return ok();
 }
 

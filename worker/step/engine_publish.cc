@@ -76,12 +76,15 @@ void StepEngine::Impl::print_step(const StepRecord& record, double seconds) {
       seconds > 0 ? tokens / seconds : 0.0, membership.size(), membership.generation));
 }
 
-// What a newcomer received, so that its log tells the whole story.
+// A step that others made: received by a newcomer, or read from a checkpoint.
+void StepEngine::Impl::print_replayed(const StepRecord& record) {
+  parts.print(fmt::format("step={} loss={:.6f} bits={:#018x} lr={:.4e} replay=1", record.step + 1,
+                          record.loss(), record.loss_bits, replica->learning_rate(record.step)));
+}
+
+// So that a newcomer's log tells the whole story.
 void StepEngine::Impl::print_history() {
-  for (const StepRecord& record : history) {
-    parts.print(fmt::format("step={} loss={:.6f} bits={:#018x} lr={:.4e} replay=1", record.step + 1,
-                            record.loss(), record.loss_bits, replica->learning_rate(record.step)));
-  }
+  for (const StepRecord& record : history) print_replayed(record);
 }
 
 // Whoever becomes rank 0 writes all it knows: equal bytes where they are there already.

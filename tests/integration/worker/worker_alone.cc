@@ -40,6 +40,8 @@ struct Options {
   std::uint64_t steps = 30;
   std::uint64_t seeds = 4;  // of chaos
   std::uint64_t first_seed = 1;
+  std::uint64_t layers = 2;
+  std::uint64_t hidden = 64;
   bool keep = false;
   std::vector<std::string> stories;
 };
@@ -67,15 +69,15 @@ void write_tokens(const std::string& path) {
 
 std::string training_json(const Options& options, const std::string& checkpoints) {
   return fmt::format(
-      R"({{"model":{{"family":"gpt2","layers":2,"hidden":64,"heads":2,"vocab":256}},)"
+      R"({{"model":{{"family":"gpt2","layers":{},"hidden":{},"heads":2,"vocab":256}},)"
       R"("data":{{"path":"{}/tokens.bin","validationFraction":0.1}},)"
       R"("batch":{{"global":{},"micro":{},"sequenceLength":{}}},)"
       R"("optimizer":{{"name":"adamw","learningRate":0.003,"weightDecay":0.1,"gradientClip":1.0,)"
       R"("schedule":{{"warmupSteps":5,"decay":"cosine","minLearningRate":0.0001}}}},)"
       R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":10,"reduce":"exact",)"
       R"("checkpoint":{{"every":12,"path":"{}","keep":3}}}})",
-      options.folder, kMicroBatches * kMicroBatch, kMicroBatch, kLength, options.steps,
-      checkpoints);
+      options.layers, options.hidden, options.folder, kMicroBatches * kMicroBatch, kMicroBatch,
+      kLength, options.steps, checkpoints);
 }
 
 // What a story leaves behind.
@@ -144,7 +146,8 @@ void joins(Stage& stage) {
   crew.start({a, b});
   crew.until_step(2);
   crew.join(newcomer, a);
-  std::printf("    stall of the join: %.3f s\n", crew.stall_max());
+  std::printf("    stall of the join: %.3f s; a step takes %.3f s\n", crew.stall_max(),
+              crew.worker(a).standing.step_seconds());
   crew.finish();
 }
 
@@ -390,6 +393,10 @@ int main(int argc, char** argv) {
       options.seeds = std::stoull(argv[++i]);
     } else if (word == "--first-seed" && has_next) {
       options.first_seed = std::stoull(argv[++i]);
+    } else if (word == "--layers" && has_next) {
+      options.layers = std::stoull(argv[++i]);
+    } else if (word == "--hidden" && has_next) {
+      options.hidden = std::stoull(argv[++i]);
     } else if (word == "--keep") {
       options.keep = true;
     } else {
