@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <csignal>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <list>
 #include <map>

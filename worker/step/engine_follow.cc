@@ -205,7 +205,7 @@ Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
   if (!begin_commit()) return Error(Code::kCancelled, "aborted");
   const Status done = decide(head.record());
   end_commit();
-  TRY_OK(done);
+  if (!done.ok()) return done;
   if (head.record().outcome() == wire::OUTCOME_APPLY) print_replayed(history.back());
   return ok();
 }

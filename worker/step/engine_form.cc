@@ -215,7 +215,7 @@ Status StepEngine::Impl::level(const wire::Form& order) {
   if (!begin_commit()) return Error(Code::kExpired, "aborted again");
   const Status done = decide(order.decision());
   end_commit();
-  TRY_OK(done);
+  if (!done.ok()) return done;
   push_to_followers(order.decision());
   if (order.decision().outcome() == wire::OUTCOME_APPLY) print_step(history.back(), 0);
   return ok();

@@ -74,7 +74,7 @@ Status StepEngine::Impl::round() {
   if (!begin_commit()) return Error(Code::kCancelled, "aborted before the decision was applied");
   const Status done = decide(record);
   end_commit();
-  TRY_OK(done);
+  if (!done.ok()) return done;
   publish(record, std::chrono::duration<double>(mono_now() - begun).count());
   return ok();
 }
@@ -113,7 +113,7 @@ Status StepEngine::Impl::compute_share() {
         standing.set_micro_done(standing.micro_done() + 1);
       }
       end_commit();
-      TRY_OK(added);
+      if (!added.ok()) return added;
       parts.faults.reach("accumulate", replica->step());
     }
   }

@@ -227,6 +227,12 @@ void Crew::recover(const std::vector<int>& without) {
              });
     });
     if (member_died()) continue;
+    const auto has_no_state = [&](int n) { return !workers_.at(n).standing.has_state(); };
+    if (std::ranges::all_of(members_, has_no_state)) {  // aborted before the start was done
+      is_recovering_ = false;
+      return start(std::vector<int>(members_));
+    }
+    std::erase_if(members_, has_no_state);
     std::uint64_t base = 0;
     for (const int n : members_) base = std::max(base, workers_.at(n).standing.seq());
     wire::WorkerCommand command;
