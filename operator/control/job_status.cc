@@ -227,8 +227,12 @@ class Builder {
     if (!rescales.last || rescales_seen(rescales) != change.generation) {
       ++rescales.count;
       api::Rescale last;
-      last.reason =
-          fmt::format("{}: {} (generation {})", change.kind, change.reason, change.generation);
+      const std::uint32_t micro_batches = change.salvaged + change.recomputed;
+      last.reason = fmt::format("{}: {}{} (generation {})", change.kind, change.reason,
+                                micro_batches == 0 ? ""
+                                                   : fmt::format("; {} of {} micro-batches kept",
+                                                                 change.salvaged, micro_batches),
+                                change.generation);
       last.from = static_cast<std::int32_t>(change.from);
       last.to = static_cast<std::int32_t>(change.to);
       last.stall_seconds = change.stall_seconds;

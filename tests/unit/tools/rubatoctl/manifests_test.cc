@@ -1,0 +1,70 @@
+#include "tools/rubatoctl/manifests.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+using json::Value;
+
+Value parsed(const char* text) { return json::parse(text).value_or(Value()); }
+
+TEST(Manifests, DocumentsAndLists) {
+  const auto manifests = read_manifests(
+      "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n"
+      "apiVersion: v1\nkind: List\nitems:\n"
+      "- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n"
+      "- {apiVersion: v1, kind: Secret, metadata: {name: c}}\n");
+  ASSERT_TRUE(manifests.ok());
+  ASSERT_EQ(manifests->size(), 3u);
+  EXPECT_EQ((*manifests)[2]["metadata"]["name"].string_or(""), "c");
+}
+
+TEST(Manifests, WhatLacksIsNamed) {
+  EXPECT_EQ(read_manifests("kind: Pod\n").error().what(), "document 1 has no apiVersion");
+  EXPECT_EQ(read_manifests("apiVersion: v1\nkind: Pod\n").error().what(),
+            "document 1 (Pod) has no metadata.name");
+  EXPECT_FALSE(read_manifests("").ok());
+}
+
+TEST(ThreeWay, SetsRemovesAndLeaves) {
+  const Value last = parsed(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2}}})");
+  const Value wanted = parsed(R"({"spec":{"a":1,"b":5,"deep":{"x":3}}})");
+  const Value live =
+      parsed(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2},"default":9},"status":{"s":1}})");
+  EXPECT_EQ(three_way_patch(last, wanted, live),
+            parsed(R"({"spec":{"b":5,"gone":null,"deep":{"x":3,"y":null}}})"));
+}
+
+TEST(ThreeWay, NoChangeIsNull) {
+  const Value wanted = parsed(R"({"apiVersion":"v1","kind":"X","spec":{"a":[1,2]}})");
+  const Value live = parsed(R"({"apiVersion":"v1","kind":"X","spec":{"a":[1,2],"b":3}})");
+  EXPECT_TRUE(three_way_patch(wanted, wanted, live).is_null());
+}
+
+TEST(ThreeWay, WhatOthersRemovedIsNotRemovedAgain) {
+  EXPECT_TRUE(three_way_patch(parsed(R"({"spec":{"gone":1}})"), parsed(R"({"spec":{}})"),
+                              parsed(R"({"spec":{}})"))
+                  .is_null());
+}
+
+TEST(LastApplied, RemembersTheBareManifest) {
+  const Value marked =
+      with_last_applied(parsed(R"({"apiVersion":"v1","kind":"X","metadata":{"name":"a"}})"));
+  EXPECT_EQ(
+      marked["metadata"]["annotations"][kLastApplied].string_or(""),
+      "{\"apiVersion\":\"v1\",\"kind\":\"X\",\"metadata\":{\"name\":\"a\",\"annotations\":{}}}"
+      "\n");
+}
+
+TEST(Refusal, OneCauseALine) {
+  EXPECT_EQ(readable_refusal("x \"a\" is invalid: [spec.gpus.min: Invalid value: 5: min is above "
+                             "max, which is 2, spec.queue: Required value]"),
+            "x \"a\" is invalid:\n"
+            "  * spec.gpus.min: Invalid value: 5: min is above max, which is 2\n"
+            "  * spec.queue: Required value");
+  EXPECT_EQ(readable_refusal("not found"), "not found");
+}
+
+}  // namespace
+}  // namespace rubato::ctl

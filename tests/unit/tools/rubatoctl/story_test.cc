@@ -1,0 +1,72 @@
+#include "tools/rubatoctl/demo/story.h"
+
+#include "common/yaml.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+using json::Value;
+
+// The shipped example, which the tests run beside.
+DemoStory story(std::int64_t steps = 0) {
+  std::ostringstream text;
+  text << std::ifstream("examples/gpt-kjv.yaml").rdbuf();
+  auto manifests = yaml::parse_all(text.str());
+  EXPECT_TRUE(manifests.ok());
+  auto made = DemoStory::make(std::move(manifests).value(), steps);
+  EXPECT_TRUE(made.ok());
+  return std::move(made).value();
+}
+
+const Value& job_of(const std::vector<Value>& manifests) {
+  for (const Value& manifest : manifests)
+    if (manifest["kind"].string_or("") == "TrainingJob") return manifest;
+  static const Value kNone;
+  return kNone;
+}
+
+TEST(DemoStory, ReadsTheExample) {
+  const DemoJob job = story().job();
+  EXPECT_EQ(job.name, "gpt-kjv");
+  EXPECT_EQ(job.data_claim, "kjv-data");
+  EXPECT_EQ(job.data_file, "kjv.tokens");
+  EXPECT_EQ(job.checkpoint_claim, "kjv-checkpoints");
+  EXPECT_EQ(job.tokens_per_step, 16 * 128);
+  EXPECT_EQ(story(77).job().steps, 77);
+}
+
+TEST(DemoStory, TheRunsDifferInNothingThatTrains) {
+  const DemoStory both = story(120);
+  const auto disturbed_manifests = both.disturbed();
+  const auto alone_manifests = both.undisturbed();
+  const Value& disturbed = job_of(disturbed_manifests);
+  const Value& alone = job_of(alone_manifests);
+  EXPECT_EQ(disturbed["spec"]["training"], alone["spec"]["training"]);
+  EXPECT_EQ(alone["spec"]["gpus"]["max"].int_or(0), 1);
+  EXPECT_EQ(alone["metadata"]["name"].string_or(""), "gpt-kjv-alone");
+  EXPECT_EQ(alone["spec"]["template"]["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"]
+                .string_or(""),
+            "kjv-checkpoints-alone");
+  const Value& env = disturbed["spec"]["template"]["spec"]["containers"][0]["env"];
+  EXPECT_EQ(env[1]["name"].string_or(""), "RUBATO_FAULT_FILE");
+  EXPECT_EQ(env[1]["value"].string_or(""), "/ckpt/faults/$(DEMO_NODE)");
+  EXPECT_TRUE(alone["spec"]["template"]["spec"]["containers"][0]["env"].is_null());
+}
+
+TEST(DemoStory, SaysWhatItCannotUse) {
+  EXPECT_FALSE(DemoStory::make({}, 0).ok());
+  auto manifests = story().disturbed();
+  for (Value& manifest : manifests)
+    if (manifest["kind"].string_or("") == "TrainingJob")
+      manifest.at("spec").at("training").at("data").set("path", "/elsewhere/x");
+  EXPECT_EQ(DemoStory::make(manifests, 0).error().what(),
+            "/elsewhere/x is on no volume of a PersistentVolumeClaim");
+}
+
+}  // namespace
+}  // namespace rubato::ctl

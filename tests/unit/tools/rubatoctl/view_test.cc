@@ -1,0 +1,97 @@
+#include "tools/rubatoctl/training.h"
+#include "tools/rubatoctl/view/plot.h"
+#include "tools/rubatoctl/view/text_table.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+json::Value parsed(const char* text) {
+  auto value = json::parse(text);
+  EXPECT_TRUE(value.ok());
+  return value.value_or(json::Value());
+}
+
+constexpr const char* kTable = R"({"kind":"Table","columnDefinitions":[
+  {"name":"Name","type":"string","priority":0},{"name":"GPUs","type":"string","priority":0},
+  {"name":"Queue","type":"string","priority":1}],
+  "rows":[{"cells":["a","2/2-4","default"],"object":{"metadata":{"namespace":"x"}}},
+          {"cells":["longer",null,7],"object":{"metadata":{"namespace":"y"}}}]})";
+
+TEST(TextTable, LooksLikeKubectl) {
+  EXPECT_EQ(render(from_server(parsed(kTable), false)),
+            "NAME     GPUS\n"
+            "a        2/2-4\n"
+            "longer   <none>\n");
+}
+
+TEST(TextTable, WideAndNamespaces) {
+  EXPECT_EQ(render(from_server(parsed(kTable), true, true)),
+            "NAMESPACE   NAME     GPUS     QUEUE\n"
+            "x           a        2/2-4    default\n"
+            "y           longer   <none>   7\n");
+}
+
+TEST(TextTable, CountsCharactersNotBytes) {
+  EXPECT_EQ(render({{"A", "B"}, {{"\xC3\xA9\xC3\xA9", "x"}, {"ab", "y"}}}),
+            "A    B\n\xC3\xA9\xC3\xA9   x\nab   y\n");
+}
+
+TEST(Plot, DrawsFromTheTopLeftToTheBottomRight) {
+  const std::string text =
+      plot({{0, 4}, {1, 3}, {2, 2}, {3, 1}}, {{3, 'x'}}, {.width = 4, .height = 4});
+  EXPECT_EQ(text,
+            "   4.000 |*\n"
+            "         | *\n"
+            "         |  *\n"
+            "   1.000 |   *\n"
+            "         +----\n"
+            "             x\n"
+            "          0  3\n");
+}
+
+TEST(Plot, OnePointAndNone) {
+  EXPECT_EQ(plot({}), "");
+  EXPECT_NE(plot({{1, 2}}).find('*'), std::string::npos);
+}
+
+TEST(Plot, MarksOfOneColumnStandSideBySide) {
+  const std::string text = plot({{0, 1}, {9, 0}}, {{2, 'a'}, {2, 'b'}}, {.width = 10, .height = 2});
+  EXPECT_NE(text.find("            ab\n"), std::string::npos) << text;
+}
+
+TEST(Bar, IsBounded) {
+  EXPECT_EQ(bar(-1, 4), "[----]");
+  EXPECT_EQ(bar(0.5, 4), "[##--]");
+  EXPECT_EQ(bar(7, 4), "[####]");
+}
+
+TEST(Numbers, AreShort) {
+  EXPECT_EQ(short_number(812), "812");
+  EXPECT_EQ(short_number(5120), "5.1k");
+  EXPECT_EQ(short_number(1.2e6), "1.2M");
+  EXPECT_EQ(short_time(42), "42s");
+  EXPECT_EQ(short_time(312), "5m12s");
+  EXPECT_EQ(short_time(3720), "1h02m");
+  EXPECT_EQ(short_time(-1), "-");
+}
+
+TEST(Top, ShowsWhatIsKnown) {
+  const WallTime now = parse_rfc3339("2026-11-21T08:01:00Z").value();
+  const auto job = parsed(R"({"metadata":{"name":"gpt","namespace":"a"},"status":{
+    "state":"Running","display":{"gpus":"3/2-4","tokensPerSecond":"5.2k"},
+    "progress":{"step":150,"steps":600,"loss":2.5,"estimatedRemainingSeconds":75},
+    "rescales":{"count":1,"last":{"from":4,"to":3,"stallSeconds":0.25,
+                "time":"2026-11-21T08:00:00Z"}}}})");
+  EXPECT_EQ(
+      top_text({job}, now, false),
+      "NAME   STATE     GPUS    PROGRESS                      LOSS     TOKENS/S   ETA     LAST "
+      "RESCALE\n"
+      "gpt    Running   3/2-4   [#####---------------]  25%   2.5000   5.2k       1m15s   4 to "
+      "3, 0.25s, 60s ago\n");
+  EXPECT_EQ(top_text({}, now, false), "No training jobs.\n");
+}
+
+}  // namespace
+}  // namespace rubato::ctl
