@@ -1,0 +1,84 @@
+// What a reconcile says: status, written only where it changed, and events on transitions.
+#include "operator/api/codec.h"
+#include "operator/api/resources.h"
+#include "operator/control/job_pass.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+using json::Value;
+
+Status JobPass::write_status() {
+  JobFacts facts;
+  facts.job = &job_;
+  facts.view = view_;
+  facts.verdict = d_.memory.verdict(job_.meta.uid);
+  facts.failed_reason = failed_reason_;
+  facts.failed_message = failed_message_;
+  facts.queued_reason = queued_reason_;
+  facts.queued_message = queued_message_;
+  facts.now = wall();
+  for (const auto& pod : pods_) {
+    if (pod->phase == kube::PodPhase::kRunning && is_allocated(pod->meta.name))
+      ++facts.pods_running;
+  }
+  api::TrainingJobStatus wanted = status_of(facts);
+  // Their writers are others; our copy may be old.
+  wanted.allocation.reset();
+  wanted.membership.reset();
+  Value seen = object_->status.is_object() ? object_->status : Value::object();
+  seen.erase("allocation");
+  seen.erase("membership");
+  const Value patch = api::diff(seen, api::encode(wanted));
+  if (patch.size() == 0) return ok();
+  const bool only_progress =
+      std::all_of(patch.members().begin(), patch.members().end(), [](const json::Member& member) {
+        return member.first == "progress" || member.first == "performance" ||
+               member.first == "display";
+      });
+  if (only_progress &&
+      !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period)) {
+    again_ = std::min(again_, d_.config.progress_period);
+    return ok();
+  }
+  const auto written =
+      d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
+                      Value::object({{"status", patch}}), {.subresource = "status"});
+  if (!written.ok() && written.error().code() != Code::kNotFound) {
+    return written.error().in("writing status");
+  }
+  emit_transitions(wanted);
+  return ok();
+}
+
+void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
+  for (const api::Condition& now : wanted.conditions) {
+    const api::Condition* before = api::find_condition(job_.status.conditions, now.type);
+    if (before != nullptr && before->status == now.status && before->reason == now.reason) continue;
+    if (now.status != api::ConditionStatus::kTrue) continue;
+    const bool warning = now.type == api::condition::kFailed ||
+                         now.type == api::condition::kRecovering ||
+                         now.type == api::condition::kCheckpointNotShared;
+    emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
+         now.message);
+  }
+  const std::int64_t counted = job_.status.rescales ? job_.status.rescales->count : 0;
+  if (wanted.rescales && wanted.rescales->count > counted && wanted.rescales->last) {
+    const api::Rescale& last = *wanted.rescales->last;
+    emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
+         fmt::format("{} to {} workers, {}; stall {:.2f} s", last.from, last.to, last.reason,
+                     last.stall_seconds));
+  }
+}
+
+void JobPass::emit(kube::EventLevel level, const std::string& reason, const std::string& action,
+                   const std::string& note) {
+  d_.events.emit(
+      {std::string(api::kApiVersion), "TrainingJob", key_.ns, key_.name, job_.meta.uid, ""},
+      {level, reason, action, note});
+}
+
+}  // namespace rubato::control
