@@ -23,9 +23,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 import processes  # noqa: E402
 from control_plane import ControlPlaneError, Process, free_port, wait_until  # noqa: E402
+from table import markdown, spread  # noqa: E402
 
 START_LIMIT_S = 180
-EVENT_LIMIT_S = 240
+EVENT_LIMIT_S = 180
 SILENCE_LIMIT_S = 90  # with the defaults nothing ends it before gloo's 30 minutes
 EVERY = 20  # steps between checkpoints
 MODES = {
@@ -88,6 +89,12 @@ class Nodes:
         for name in list(self.agents):
             self.lose(name)
 
+    def restart(self):
+        self.stop()
+        self.port = free_port()
+        self.start(0)
+        self.start(1)
+
     def wait_training(self, world, more=2 * EVERY):
         """Until so many workers have trained for some steps, and half-way between two checkpoints."""
         wait_until(lambda: self.steps.newest(world) > 0, START_LIMIT_S, f"training with {world}")
@@ -135,9 +142,10 @@ def lose(nodes, _):
 def silence(nodes, mode):
     began = time.time_ns()
     processes.freeze(nodes.agents[1].child.pid)
-    found = nodes.stall(began, SILENCE_LIMIT_S if mode == "defaults" else EVENT_LIMIT_S)
-    nodes.lose(1)
-    return found
+    try:
+        return nodes.stall(began, SILENCE_LIMIT_S if mode == "defaults" else EVENT_LIMIT_S)
+    finally:
+        nodes.lose(1)
 
 
 def join(nodes, _):
@@ -156,28 +164,37 @@ def join(nodes, _):
     return (first[0] - last[0]) / 1e9, reached + 1 - again[1]
 
 
+EVENTS = {"worker crash": crash, "node loss, SIGKILL": lose, "planned join": join,
+          "node loss, silence": silence}
+
+
 def measure(mode, runs, preset, folder):
-    """{event: [(stall, redone steps) …]} and the step times."""
+    """{event: [(stall, steps done again) …]} and the step times. A stall of None: it did not end in time, or
+    an agent gave up (a store that times out ends it); then both nodes are started anew."""
     nodes = Nodes(folder, mode, preset)
-    found = {"worker crash": [], "node loss, SIGKILL": [], "planned join": [],
-             "node loss, silence": []}
-    note = lambda event, value: (found[event].append(value), print(f"  {mode}: {event}: {value}",
-                                                                   file=sys.stderr))
+    found = {event: [] for event in EVENTS}
+
+    def play(event):
+        try:
+            nodes.wait_training(1 if event == "planned join" else 2)
+            value = EVENTS[event](nodes, mode)
+        except ControlPlaneError as error:
+            print(f"  {mode}: {error}", file=sys.stderr)
+            value = None, 0
+            nodes.restart()
+        found[event].append(value)
+        print(f"  {mode}: {event}: {value}", file=sys.stderr)
+        return value[0] is not None
+
     try:
-        nodes.start(0)
-        nodes.start(1)
+        nodes.restart()
         for _ in range(runs):
-            nodes.wait_training(2)
-            note("worker crash", crash(nodes, mode))
+            play("worker crash")
         for _ in range(runs):
-            nodes.wait_training(2)
-            note("node loss, SIGKILL", lose(nodes, mode))
-            nodes.wait_training(1)
-            note("planned join", join(nodes, mode))
+            if play("node loss, SIGKILL"):
+                play("planned join")
         for _ in range(1 if mode == "defaults" else runs):
-            nodes.wait_training(2)
-            note("node loss, silence", silence(nodes, mode))
-            if mode != "defaults":
+            if play("node loss, silence") and mode != "defaults":
                 nodes.wait_training(1)
                 nodes.start(1)
         rows = nodes.steps.all()
@@ -186,11 +203,12 @@ def measure(mode, runs, preset, folder):
         nodes.stop()
 
 
-def text_of(values):
-    times = [value for value, _ in values if value is not None]
-    if not times:
-        return f"> {SILENCE_LIMIT_S} s" if values else "–"
-    return f"{statistics.median(times):.2f} s ({min(times):.2f} – {max(times):.2f})"
+def cell(values):
+    """Median and spread; how many did not end."""
+    times = [seconds for seconds, _ in values if seconds is not None]
+    failed = len(values) - len(times)
+    text = spread(times).text("{:.1f}") if times else ""
+    return text + (f" {failed} of {len(values)} did not end" if failed else "")
 
 
 def main():
@@ -200,29 +218,25 @@ def main():
     parser.add_argument("--preset", default="kjv")
     parser.add_argument("--out", default=str(ROOT / "build/bench/torchrun_elastic.json"))
     args = parser.parse_args()
-    import torch  # the version only
 
-    answer = {"torch": torch.__version__, "runs": args.runs, "preset": args.preset, "modes": {}}
+    modes = {}
     for mode in args.mode:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="rubato-torchrun-"))
         found, steps = measure(mode, args.runs, args.preset, folder)
-        answer["modes"][mode] = {"settings": MODES[mode], "step_seconds": steps, "stalls": {
-            event: [{"seconds": s, "steps_redone": n} for s, n in values]
-            for event, values in found.items()}}
+        modes[mode] = {"settings": MODES[mode], "step_seconds": steps, "stalls": found}
         shutil.rmtree(folder)
     out = pathlib.Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(answer, indent=1))
+    out.write_text(json.dumps({"runs": args.runs, "preset": args.preset, "modes": modes}, indent=1))
 
-    modes = answer["modes"]
-    print(f"torchrun elastic, PyTorch {torch.__version__}, gloo, model {args.preset}; median (range) of {args.runs}")
-    print("| event | " + " | ".join(modes) + " |\n| --- |" + " --- |" * len(modes))
-    for event in next(iter(modes.values()))["stalls"]:
-        cells = [text_of([(v["seconds"], 0) for v in modes[m]["stalls"][event]]) for m in modes]
-        print(f"| {event} | " + " | ".join(cells) + " |")
+    rows = [[event] + [cell(modes[m]["stalls"][event]) for m in modes] for event in EVENTS]
+    print(f"Model {args.preset}, a checkpoint every {EVERY} steps. From the event to the first new step (for a "
+          "join: from the last step\nto the first new one), seconds: median (min–max)\n")
+    print(markdown(["event", *(f"torchrun, {mode}" for mode in modes)], rows))
     for mode, result in modes.items():
-        print(f"{mode}: a step takes " + ", ".join(
+        print(f"\n{mode}: {MODES[mode]}; a step takes " + ", ".join(
             f"{s * 1e3:.0f} ms with {w}" for w, s in result["step_seconds"].items() if s))
+    print(f"\nSilence with the defaults was waited for {SILENCE_LIMIT_S} s; gloo gives up after 30 minutes.")
 
 
 if __name__ == "__main__":

@@ -29,12 +29,12 @@ class Job:
     """`micro`, `batch`, `length`, `hidden` set how long a step takes."""
 
     def __init__(self, name, steps=60, gpus=(1, 4), batch=16, micro=2, length=128, layers=2, hidden=64,
-                 every=1000, claim=None, preset=None, env=None, park_seconds=None, tokens=None):
+                 every=1000, claim=None, preset=None, env=None, park_seconds=None, ledger=True):
         self.name, self.steps, self.gpus = name, steps, gpus
         self.batch, self.micro, self.length = batch, micro, length
         self.layers, self.hidden, self.every, self.preset = layers, hidden, every, preset
         self.claim, self.env, self.park_seconds = claim or f"{name}-checkpoints", env or {}, park_seconds
-        self.cluster, self.keep = None, False
+        self.cluster, self.keep, self.ledger = None, False, ledger
 
     @property
     def micro_batches(self):
@@ -55,7 +55,7 @@ class Job:
                  {"family": "gpt2", "layers": self.layers, "hidden": self.hidden, "heads": 4})
         container = {
             "name": "worker", "image": "rubato/worker:dev", "command": ["rubato-agent"],
-            "env": [{"name": "RUBATO_LEDGER", "value": "1"},
+            "env": [{"name": "RUBATO_LEDGER", "value": "1" if self.ledger else ""},
                     {"name": "RUBATO_FAULT_FILE", "value": "/fault/plan"},
                     *({"name": k, "value": v} for k, v in self.env.items())],
             "volumeMounts": [{"name": "tokens", "mountPath": "/data", "readOnly": True},
