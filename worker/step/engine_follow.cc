@@ -203,7 +203,7 @@ Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
     follow_bytes += reduced.bytes();
   }
   if (!begin_commit()) return Error(Code::kCancelled, "aborted");
-  const Status done = decide(head.record());
+  Status done = decide(head.record());
   end_commit();
   if (!done.ok()) return done;
   if (head.record().outcome() == wire::OUTCOME_APPLY) print_replayed(history.back());

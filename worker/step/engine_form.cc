@@ -213,7 +213,7 @@ Status StepEngine::Impl::level(const wire::Form& order) {
     return Error(Code::kExpired, fmt::format("at round {}, asked for {}", seq, order.base_seq()));
   }
   if (!begin_commit()) return Error(Code::kExpired, "aborted again");
-  const Status done = decide(order.decision());
+  Status done = decide(order.decision());
   end_commit();
   if (!done.ok()) return done;
   push_to_followers(order.decision());
@@ -226,8 +226,8 @@ void StepEngine::Impl::enter(const Membership& next, std::shared_ptr<Communicato
   std::shared_ptr<Communicator> old;
   {
     const std::lock_guard lock(mutex);
-    old = std::exchange(communicator, links);
     if (next.generation < standing.fenced_below() || retired) links->abort();
+    old = std::exchange(communicator, std::move(links));
     standing.set_generation(next.generation);
     standing.set_phase(wire::WORKER_TRAINING);
     if (prepared && prepared->membership.generation <= next.generation) prepared.reset();

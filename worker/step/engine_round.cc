@@ -39,7 +39,7 @@ void StepEngine::Impl::train() {
     if (is_interrupted()) return;
     serve_snapshots();
     if (replica->step() >= job.stop_steps) return finish();
-    const Status done = round();
+    Status done = round();
     if (!done.ok()) {
       if (done.error().code() == Code::kCancelled) return;
       if (const auto fault = communicator->fault()) {
@@ -72,7 +72,7 @@ Status StepEngine::Impl::round() {
   // All votes are here, so the round is decided; but a worker that has already told the coordinator
   // where it stands keeps to that, and is levelled by the one who applied.
   if (!begin_commit()) return Error(Code::kCancelled, "aborted before the decision was applied");
-  const Status done = decide(record);
+  Status done = decide(record);
   end_commit();
   if (!done.ok()) return done;
   publish(record, std::chrono::duration<double>(mono_now() - begun).count());
@@ -100,7 +100,7 @@ Status StepEngine::Impl::compute_share() {
       if (is_interrupted()) return Error(Code::kCancelled, "aborted");
       TRY(const MicroPart part, replica->compute({membership.generation, seq}, micro));
       if (!begin_commit()) return Error(Code::kCancelled, "micro-batch dropped");
-      const Status added = replica->accumulate();
+      Status added = replica->accumulate();
       if (added.ok()) share.add(micro, part);
       {
         const std::lock_guard lock(mutex);
