@@ -110,8 +110,8 @@ class Capture {
     if (std::string problem = template_problem(job); !problem.empty()) return problem;
     const auto until = world_.held_back.find(job.meta.uid);
     if (until != world_.held_back.end() && until->second > world_.now) {
-      return fmt::format("its pods did not all start in time; tried again in {}",
-                         human_duration(until->second - world_.now));
+      return fmt::format("its pods ended early or did not all start in time; tried again at {}",
+                         to_rfc3339(until->second));
     }
     return "";
   }

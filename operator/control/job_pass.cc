@@ -61,6 +61,10 @@ kube::Outcome JobPass::run() {
   }
   // 2. What is wanted now?
   intent_ = decide_intent();
+  if (intent_ == Intent::kTrain && view_ && view_->phase == Phase::kStopped) {
+    d_.coordinator.forget(job_.meta.uid);  // it stopped as asked; now it begins anew
+    view_.reset();
+  }
   note_losses();
   // 3. Make it so.
   if (intent_ == Intent::kTrain) TRY_OK(ensure_pods());
@@ -117,34 +121,13 @@ JobPass::Intent JobPass::decide_intent() {
   return stop_reason_.empty() ? Intent::kTrain : Intent::kStop;
 }
 
-std::string JobPass::failure() {
-  const auto fail = [&](std::string_view reason, std::string message) {
-    failed_reason_ = std::string(reason);
-    failed_message_ = std::move(message);
-    return failed_reason_;
-  };
-  if (job_.meta.is_deleting()) return "";
-  if (view_ && view_->phase == Phase::kFailed) {
-    return fail(view_->failure_reason, view_->failure_message);
-  }
-  if (view_ &&
-      view_->failure_count > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {
-    const std::string last = view_->failures.empty() ? "" : ": " + view_->failures.back().message;
-    return fail(api::reason::kMaxRestarts,
-                fmt::format("{} failures of its own, more than faultTolerance.maxRestarts = {}{}",
-                            view_->failure_count, job_.spec.fault_tolerance.max_restarts, last));
-  }
-  if (job_.spec.active_deadline_seconds && job_.status.start_time && !job_.spec.suspend &&
-      wall() - *job_.status.start_time > std::chrono::seconds(*job_.spec.active_deadline_seconds)) {
-    return fail(api::reason::kDeadlineExceeded,
-                fmt::format("ran longer than activeDeadlineSeconds = {}",
-                            *job_.spec.active_deadline_seconds));
-  }
-  return "";
-}
-
 // Agents that fell silent: their pods leave the allocation, their nodes get no new pod for now.
 void JobPass::note_losses() {
+  for (const auto& pod : pods_) {
+    if (pod->is_finished() && is_allocated(pod->meta.name) && intent_ == Intent::kTrain) {
+      d_.memory.note_ended_early(job_.meta.uid, pod->meta.uid, wall());
+    }
+  }
   if (!view_) return;
   for (const auto& failure : view_->failures) {
     if (!any_lost(failure) || is_member(failure.pod_uid) || lost_.contains(failure.pod_uid))

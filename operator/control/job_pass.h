@@ -37,6 +37,7 @@ class JobPass {
   Intent decide_intent();
   std::string failure();  // sets failed_*: permanent failures
   bool stop_is_over() const;
+  std::uint64_t own_failures() const;
   bool is_allocated(const std::string& pod_name) const;
   bool is_member(const std::string& pod_uid) const;
   bool was_lost(const kube::Pod& pod) const;

@@ -1,5 +1,7 @@
 #include "operator/control/memory.h"
 
+#include <algorithm>
+
 namespace rubato::control {
 
 void Memory::set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts) {
@@ -36,6 +38,19 @@ std::map<std::string, WallTime> Memory::suspects() const {
   return suspects_;
 }
 
+void Memory::note_ended_early(const std::string& job_uid, const std::string& pod_uid,
+                              WallTime now) {
+  std::lock_guard lock(mutex_);
+  EarlyEnds& ends = early_[job_uid];
+  if (!ends.pods.insert(pod_uid).second) return;
+  ends.streak = now - ends.last > kEarlyEndQuiet ? 1 : ends.streak + 1;
+  ends.last = now;
+  if (ends.streak < 2) return;
+  Duration wait = kEarlyEndFirst;
+  for (int i = 2; i < ends.streak && wait < kEarlyEndMost; ++i) wait *= 2;
+  held_back_[job_uid] = now + std::min<Duration>(wait, kEarlyEndMost);
+}
+
 void Memory::hold_back(const std::string& job_uid, WallTime until) {
   std::lock_guard lock(mutex_);
   held_back_[job_uid] = until;
@@ -60,6 +75,7 @@ void Memory::forget_job(const std::string& job_uid) {
   lost_.erase(job_uid);
   held_back_.erase(job_uid);
   progress_written_.erase(job_uid);
+  early_.erase(job_uid);
 }
 
 }  // namespace rubato::control

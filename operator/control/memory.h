@@ -14,6 +14,10 @@
 
 namespace rubato::control {
 
+constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
+constexpr auto kEarlyEndMost = std::chrono::seconds(60);
+constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
+
 class Memory {
  public:
   void set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts);
@@ -25,6 +29,10 @@ class Memory {
 
   void suspect_node(const std::string& node, WallTime since);
   std::map<std::string, WallTime> suspects() const;
+
+  // A pod of the allocation ended before the job did: the more of them in a row, the longer the job
+  // waits before it gets another. A uid counts once.
+  void note_ended_early(const std::string& job_uid, const std::string& pod_uid, WallTime now);
 
   void hold_back(const std::string& job_uid, WallTime until);
   std::map<std::string, WallTime> held_back() const;
@@ -40,6 +48,12 @@ class Memory {
   std::map<std::string, std::set<std::string>> lost_;
   std::map<std::string, WallTime> suspects_;
   std::map<std::string, WallTime> held_back_;
+  struct EarlyEnds {
+    std::set<std::string> pods;
+    int streak = 0;
+    WallTime last{};
+  };
+  std::map<std::string, EarlyEnds> early_;
   std::map<std::string, MonoTime> progress_written_;
 };
 
