@@ -120,9 +120,16 @@ bool JobMachine::all_answered(MonoTime now) {
     wake_at(op_->deadline);
     return false;
   }
-  for (const WorkerKey& key : silent) restart(key, "no answer to an abort");
-  for (const WorkerKey& key : silent)
+  for (const WorkerKey& key : silent) {
+    Agent& agent = agents_[key.pod_uid];
+    if (now - agent.last_seen > 4 * timing_.heartbeat) {  // nobody there: no fault of the worker
+      agent.last_seen = now - timing_.silence;
+      mark_dead(now);
+      continue;
+    }
+    restart(key, "no answer to an abort");
     if (Worker* worker = worker_of(key)) worker->exited = true;  // until it says hello anew
+  }
   begin_recovery(now, "a worker did not answer");
   return false;
 }

@@ -208,6 +208,7 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
     for (std::uint32_t m = even.begin; m < even.end; ++m) share.push_back(m);
   }
   begin_round(std::move(share), now);
+  if (standing_.phase() == wire::WORKER_FINISHED) return;
   at_ = At::kForm;
   due_ = now + times_.form;
   emit();

@@ -37,7 +37,9 @@ json::Value manifest(const SimOptions& options) {
 struct SimCluster::Faults : kube::FaultHook {
   explicit Faults(SimCluster& given) : cluster(given) {}
   std::optional<Error> before(const kube::Operation&) override {
-    operator_executor->sleep_for(Duration(static_cast<std::int64_t>(rng.below(8'000'000))));
+    // Mostly some milliseconds; now and then a server that has other things to do.
+    const std::uint64_t slowest = rng.chance(0.15) ? 600'000'000 : 8'000'000;
+    operator_executor->sleep_for(Duration(static_cast<std::int64_t>(rng.below(slowest))));
     if (rng.chance(failing)) return Error(Code::kUnavailable, "the server does not answer");
     return std::nullopt;
   }
@@ -83,6 +85,8 @@ SimCluster::SimCluster(SimOptions options)
   server_options.seed = options.seed;
   server_ = std::make_unique<kube::MemoryServer>(server_process_.clock(), server_options);
   faults_->rng = Rng(options.seed).fork(7);
+  // Every third job lives on a slow network.
+  network_.set_link({100us, options.seed % 3 == 0 ? Duration(40ms) : Duration(1ms)});
 }
 
 SimCluster::~SimCluster() {
