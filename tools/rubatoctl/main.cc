@@ -108,15 +108,17 @@ class Program {
     describe_command->add_option("resource", resource_, "tj, node, pod …")->required();
     describe_command->add_option("name", name_, "its name")->required();
 
-    auto* delete_command = talk(app_, "delete", "Delete objects, and wait until they are gone",
-                                [this](Session& s) { return remove(s, delete_); });
+    auto* delete_command =
+        talk(app_, "delete", "Delete objects, and wait until they are gone", [this](Session& s) {
+          delete_.timeout = std::chrono::seconds(delete_timeout_s_);
+          return remove(s, delete_);
+        });
     delete_command->add_option("resource", delete_.resource, "tj, pod, tj/NAME …");
     delete_command->add_option("names", delete_.names, "their names");
     delete_command->add_option("-f,--filename", delete_.file, "the objects of a manifest");
     delete_command->add_option("--wait", delete_.wait, "true or false")->capture_default_str();
-    delete_command->add_option("--timeout", timeout_s_, "seconds to wait")
-        ->default_val(120)
-        ->each([this](const std::string&) { delete_.timeout = std::chrono::seconds(timeout_s_); });
+    delete_command->add_option("--timeout", delete_timeout_s_, "seconds to wait")
+        ->capture_default_str();
   }
 
   CLI::App* job_command(const char* name, const char* about, SessionAction action) {
@@ -136,11 +138,11 @@ class Program {
     scale_command->add_option("--min", min_, "at least so many")->check(CLI::Range(1, 1 << 20));
     auto* wait_command =
         job_command("wait", "Wait until a job's condition is True", [this](Session& s) {
-          return wait_for(s, name_, condition_, std::chrono::seconds(timeout_s_));
+          return wait_for(s, name_, condition_, std::chrono::seconds(wait_timeout_s_));
         });
     wait_command->add_option("--for", condition_, "Running, Complete, Suspended …")
         ->default_str("Complete");
-    wait_command->add_option("--timeout", timeout_s_, "seconds")->default_val(600);
+    wait_command->add_option("--timeout", wait_timeout_s_, "seconds")->capture_default_str();
   }
 
   void add_training_commands() {
@@ -190,10 +192,10 @@ class Program {
     on_node("cordon", "No new pod for this node",
             [this](Session& s) { return cordon(s, name_, true); });
     on_node("uncordon", "New pods again", [this](Session& s) { return cordon(s, name_, false); });
-    auto* drain_command =
-        on_node("drain", "Cordon, evict every pod, wait until they are gone",
-                [this](Session& s) { return drain(s, name_, std::chrono::seconds(timeout_s_)); });
-    drain_command->add_option("--timeout", timeout_s_, "seconds")->default_val(180);
+    auto* drain_command = on_node(
+        "drain", "Cordon, evict every pod, wait until they are gone",
+        [this](Session& s) { return drain(s, name_, std::chrono::seconds(drain_timeout_s_)); });
+    drain_command->add_option("--timeout", drain_timeout_s_, "seconds")->capture_default_str();
   }
 
   void add_state(CLI::App& sub) {
@@ -272,7 +274,9 @@ class Program {
   int nodes_ = 2;
   int slots_ = 1;
   int grace_s_ = 10;
-  int timeout_s_ = 120;
+  int delete_timeout_s_ = 120;
+  int wait_timeout_s_ = 600;
+  int drain_timeout_s_ = 180;
   bool dry_run_ = false;
   bool follow_ = false;
   bool once_ = false;

@@ -9,6 +9,15 @@ namespace {
 
 constexpr std::int64_t kPage = 500;
 
+// Without "POST /apis/…: ", which is nobody's concern once the server has answered.
+std::string without_request(const std::string& message) {
+  for (const char* verb : {"GET /", "POST /", "PUT /", "PATCH /", "DELETE /"}) {
+    const auto end = message.find(": ");
+    if (message.starts_with(verb) && end != std::string::npos) return message.substr(end + 2);
+  }
+  return message;
+}
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -87,9 +96,10 @@ Error advised(const Error& error) {
     case Code::kConflict:
     case Code::kExpired:
     case Code::kExhausted:
-    case Code::kTimeout:
     case Code::kCancelled:
     case Code::kInternal:
+      return Error(error.code(), without_request(error.what())).set_reason(error.reason());
+    case Code::kTimeout:
       return error;
   }
   return error;

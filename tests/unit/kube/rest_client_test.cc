@@ -229,6 +229,23 @@ TEST_F(Rest, WatchThroughOddChunks) {
   EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kUnavailable);
 }
 
+TEST_F(Rest, LinesOfALongAnswer) {
+  ScriptedServer server([&](Connection& connection) {
+    const std::string request = connection.read_request();
+    EXPECT_NE(request.find("GET /api/v1/x/log?follow=true"), std::string::npos);
+    EXPECT_NE(request.find("Accept: text/plain"), std::string::npos);
+    connection.write(chunked_head() + chunk("one\n\ntw") + chunk("o\nlast") + last_chunk());
+  });
+  const auto client = connect(plain(server));
+  auto stream = client->stream("/api/v1/x/log?follow=true", "text/plain");
+  ASSERT_TRUE(stream.ok()) << stream.error().to_string();
+  for (const char* line : {"one", "", "two", "last"})  // the last without its newline
+    EXPECT_EQ((*stream)->next(executor.now() + 10s).value(), line);
+  const auto end = (*stream)->next(executor.now() + 10s);
+  EXPECT_EQ(end.error().code(), Code::kUnavailable);
+  EXPECT_EQ(end.error().reason(), kStreamEnd);
+}
+
 TEST_F(Rest, WatchErrors) {
   ScriptedServer gone(answering([](const std::string&) {
     return http_answer(410, json::dump(make_status(410, "Expired", "too old")));
