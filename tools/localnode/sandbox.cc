@@ -166,7 +166,9 @@ Status become_pid_one(const SandboxSpec& spec) {
     return failed("mounting /proc");
   }
   TRY_OK(change_root(spec.new_root));
-  if (!spec.hostname.empty()) ::sethostname(spec.hostname.data(), spec.hostname.size());
+  if (!spec.hostname.empty() && ::sethostname(spec.hostname.data(), spec.hostname.size()) != 0) {
+    return failed("setting the host name " + spec.hostname);
+  }
   if (::chdir(spec.working_folder.c_str()) != 0) return failed("entering " + spec.working_folder);
   return ok();
 }
