@@ -74,6 +74,7 @@ class Bench:
         """Two workers train, and have done so for some steps. The pod that is to be hurt."""
         self.job.wait_members(2, JOIN_LIMIT_S)
         steps = self.survivor()
+        wait_quickly(steps.read, JOIN_LIMIT_S, "a first step")
         goal = steps.read()[-1][1] + self.settle
         wait_quickly(lambda: steps.read()[-1][1] >= goal, JOIN_LIMIT_S, "some steps with two workers")
         return self.job.pod_of_rank(1)
