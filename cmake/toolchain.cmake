@@ -25,7 +25,7 @@ endif()
 
 add_compile_options(
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wswitch-enum -Wnon-virtual-dtor
-  -Woverloaded-virtual -Wno-missing-field-initializers -Werror -ffp-contract=off -fno-fast-math
+  -Woverloaded-virtual -Wno-missing-field-initializers -ffp-contract=off -fno-fast-math
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 add_compile_definitions(_GLIBCXX_ASSERTIONS)
 if(RUBATO_SANITIZE)
