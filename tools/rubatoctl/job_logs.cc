@@ -66,7 +66,8 @@ JobLogs::JobLogs(Session& session, std::string ns, std::string job)
       ns_(std::move(ns)),
       job_(std::move(job)),
       changed_(session.executor().make_condition()) {
-  looker_ = session_.executor().spawn("job-logs", [this](std::stop_token stop) { look(stop); });
+  looker_ =
+      session_.executor().spawn("job-logs", [this](const std::stop_token& stop) { look(stop); });
 }
 
 JobLogs::~JobLogs() {
@@ -94,7 +95,7 @@ Result<PodLine> JobLogs::next(MonoTime deadline) {
 }
 
 // Looks for pods until the job is finished and every reader has come to its end.
-void JobLogs::look(std::stop_token stop) {
+void JobLogs::look(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const auto job = session_.client().get(api::kTrainingJob, {ns_, job_});
     bool is_over = !job.ok() && job.error().code() == Code::kNotFound;
@@ -110,7 +111,7 @@ void JobLogs::look(std::stop_token stop) {
         reader = std::make_unique<Reader>();
         reader->pod = pod;
         reader->task = session_.executor().spawn(
-            "pod-log", [this, r = reader.get()](std::stop_token s) { read(*r, s); });
+            "pod-log", [this, r = reader.get()](const std::stop_token& s) { read(*r, s); });
       }
       std::erase_if(readers_, [](const auto& entry) { return entry.second == nullptr; });
     }
@@ -125,7 +126,7 @@ void JobLogs::look(std::stop_token stop) {
 }
 
 // Reads to the pod's end; a stream that is cut is opened again, and goes on where it was.
-void JobLogs::read(Reader& reader, std::stop_token stop) {
+void JobLogs::read(Reader& reader, const std::stop_token& stop) {
   const std::string name = kube::name_of(reader.pod);
   const std::string path = log_path(reader.pod, true);
   while (!stop.stop_requested()) {
@@ -152,7 +153,7 @@ void JobLogs::read(Reader& reader, std::stop_token stop) {
   reader.done = true;
 }
 
-bool JobLogs::put(PodLine line, std::stop_token stop) {
+bool JobLogs::put(PodLine line, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (lines_.size() >= kLogQueueLines) {
     if (stop.stop_requested()) return false;

@@ -34,9 +34,9 @@ class JobLogs {
 
  private:
   struct Reader;
-  void look(std::stop_token stop);
-  void read(Reader& reader, std::stop_token stop);
-  bool put(PodLine line, std::stop_token stop);
+  void look(const std::stop_token& stop);
+  void read(Reader& reader, const std::stop_token& stop);
+  bool put(PodLine line, const std::stop_token& stop);
 
   Session& session_;
   std::string ns_;

@@ -235,7 +235,7 @@ class Program {
                          "same job undisturbed: equal, or the command fails",
                          [this] { return run_demo(executor_, demo_); });
     demo->add_option("--steps", demo_.steps, "shorter or longer (default: the manifest's)")
-        ->check(CLI::Range(40, 1000000));
+        ->check(CLI::Range(100, 1000000));
     demo->add_option("-f,--filename", demo_.manifest,
                      "another manifest (default: examples/gpt-kjv.yaml)");
     demo->add_option("--crds", demo_.crds, "folder of the CustomResourceDefinitions");

@@ -147,6 +147,7 @@ Status generate(const std::string& programs, const std::vector<std::string>& arg
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> raw;
+  raw.reserve(words.size() + 1);
   for (std::string& word : words) raw.push_back(word.data());
   raw.push_back(nullptr);
   ::execv(program.c_str(), raw.data());

@@ -22,8 +22,6 @@
 namespace rubato::ctl {
 
 namespace fs = std::filesystem;
-using json::Value;
-
 namespace {
 
 constexpr auto kPump = 50ms;
@@ -238,8 +236,8 @@ Status Demo::act(DemoAct act, JobWatch& watch) {
     case DemoAct::kReplace: {
       terminal_.say(fmt::format("step {}: a new node is switched on", watch.step()));
       marks_.push_back({static_cast<double>(watch.step()), '+'});
-      TRY(const std::string added, cluster_->add_node("", 1));
-      return ok();
+      const auto added = cluster_->add_node("", 1);
+      return added.ok() ? ok() : Status(added.error());
     }
   }
   return ok();
@@ -331,7 +329,7 @@ Status Demo::compare() {
 
 Status run_demo(Executor& executor, const DemoOptions& options) {
   Demo demo(executor, options);
-  const Status done = demo.run();
+  Status done = demo.run();
   if (done.ok()) return done;
   return Error(done.error().code(), "the demo failed: " + done.error().what());
 }

@@ -219,7 +219,7 @@ Status LocalCluster::down(Duration grace) {
   std::vector<std::vector<std::string>> stages(3);
   for (const LocalNode& node : record_.nodes) stages[0].push_back(node_process(node.name));
   for (int i = 0; i < kOperators; ++i) stages[1].push_back(operator_name(i));
-  stages[2].push_back("apiserver");
+  stages[2].emplace_back("apiserver");
   for (const auto& stage : stages) {
     std::vector<std::pair<std::string, ProcessId>> stopping;
     for (const std::string& process : stage) {

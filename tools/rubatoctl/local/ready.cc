@@ -88,6 +88,7 @@ Status LocalCluster::prepare_api() {
 Status LocalCluster::wait_for_leader(WallTime since) {
   TRY(const auto session, Session::open({kubeconfig(), "", ""}));
   std::vector<std::string> replicas;
+  replicas.reserve(kOperators);
   for (int i = 0; i < kOperators; ++i) replicas.push_back(fmt::format("operator-{}", i));
   return wait_until(fmt::format("operator, {} replicas,", kOperators), replicas, [&] {
     const auto lease =
@@ -101,6 +102,7 @@ Status LocalCluster::wait_for_nodes(const std::vector<std::string>& names, WallT
   if (names.empty()) return ok();
   TRY(const auto session, Session::open({kubeconfig(), "", ""}));
   std::vector<std::string> processes;
+  processes.reserve(names.size());
   for (const std::string& name : names) processes.push_back("node-" + name);
   return wait_until(fmt::format("node{} {}", names.size() > 1 ? "s" : "", fmt::join(names, ", ")),
                     processes, [&] {

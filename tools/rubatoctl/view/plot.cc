@@ -106,7 +106,7 @@ std::string bar(double fraction, std::size_t width) {
 
 std::string short_time(double seconds) {
   if (!(seconds >= 0)) return "-";
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const auto whole = std::llround(seconds);
   if (whole < 60) return fmt::format("{}s", whole);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);

@@ -36,9 +36,11 @@ TEST_F(ProcessTest, RunsAndIsFoundAgainByItsPidFile) {
   ASSERT_TRUE(id.ok());
   EXPECT_EQ(read_pid_file(folder_ + "/pid"), *id);
   EXPECT_TRUE(is_running(*id));
-  EXPECT_TRUE(send_signal(*id, SIGTERM, false));
-  EXPECT_TRUE(wait_for_exit(executor_, *id, soon()));
+  const MonoTime deadline = soon();
+  while (text("log").empty() && executor_.now() < deadline) executor_.sleep_for(1ms);
   EXPECT_EQ(text("log"), "started\n");
+  EXPECT_TRUE(send_signal(*id, SIGTERM, false));
+  EXPECT_TRUE(wait_for_exit(executor_, *id, deadline));
   EXPECT_FALSE(send_signal(*id, SIGTERM, false));
 }
 
