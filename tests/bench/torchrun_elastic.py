@@ -59,6 +59,9 @@ class Nodes:
     def __init__(self, folder, mode, preset):
         self.folder, self.mode, self.preset = folder, MODES[mode], preset
         self.port, self.agents = free_port(), {}
+        # Without this no newcomer ever joins a running job in PyTorch 2.15: the old agents keep the address
+        # of their first round, and the newcomer waits a minute for one that nobody writes.
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         self.steps = Steps(folder / "steps")
 
     def start(self, name):
