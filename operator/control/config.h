@@ -18,6 +18,9 @@ struct Config {
   std::string secret_mount = "/var/run/rubato/job";
   std::string agent_command = "rubato-agent";
 
+  // Relative gain in speed below which a job is not grown; below zero: it takes what is free, even
+  // where measured speed falls (slots that share one machine's cores).
+  double min_gain = 0.01;
   Duration round_interval = 1s;  // a scheduling round at least this often; events start one at once
   Duration round_spacing = 50ms;  // and not more often than this
   Duration gang_start = 300s;     // pods of a first generation must all be ready within

@@ -59,7 +59,8 @@ bool SchedulerLoop::has_seen_own_writes() const {
 void SchedulerLoop::round() {
   const MonoTime began = d_.executor.now();
   const World world = d_.caches.snapshot(d_.memory, d_.coordinator, d_.executor.clock().wall());
-  sched::Plan plan = sched::make_plan(capture(world, d_.config), {});
+  sched::Plan plan =
+      sched::make_plan(capture(world, d_.config), {.min_relative_gain = d_.config.min_gain});
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)

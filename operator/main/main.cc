@@ -30,6 +30,7 @@ struct Options {
   double lease_seconds = 15;
   double node_lease_seconds = 0;
   double gang_seconds = 300;
+  double min_gain = 0.01;
   bool json_log = false;
   bool verbose = false;
 };
@@ -53,6 +54,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   const auto seconds = [](double s) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
   };
+  settings.config.min_gain = options.min_gain;
   settings.config.node_lease_limit = seconds(options.node_lease_seconds);
   settings.config.gang_start = seconds(options.gang_seconds);
   settings.lease.lease = seconds(options.lease_seconds);
@@ -159,6 +161,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--probes", options.probes,
                  "Where /metrics, /healthz and /readyz are served, ip:port (default: nowhere)");
+  app.add_option("--min-gain", options.min_gain,
+                 "A job grows only when it gets faster by at least this part; below zero: always")
+      ->check(CLI::Range(-1.0, 1.0))
+      ->capture_default_str();
   app.add_flag("--json-log", options.json_log, "One JSON object per log line");
   app.add_flag("--verbose", options.verbose, "Debug lines too");
   CLI11_PARSE(app, argc, argv);

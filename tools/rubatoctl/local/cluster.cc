@@ -141,6 +141,7 @@ Status LocalCluster::start_apiserver() {
                              "--crds", settings_.crds});
 }
 
+// Slots of one machine share its cores, so more of them need not be faster: jobs take what is free.
 // Agents are told both addresses once, when their pod is made: the ports must stay. They are chosen
 // anew only when nothing of us runs and somebody else has taken one.
 Status LocalCluster::start_operators() {
@@ -163,11 +164,11 @@ Status LocalCluster::start_operators() {
   for (int i = 0; i < kOperators; ++i) {
     if (runs(operator_name(i))) continue;
     const int port = record_.operator_ports[static_cast<std::size_t>(i)];
-    TRY_OK(start(operator_name(i),
-                 {"rubato-operator", "--kubeconfig", kubeconfig(), "--namespace",
-                  kOperatorNamespace, "--identity", operator_name(i), "--listen",
-                  fmt::format("127.0.0.1:{}", port), "--coordinators", addresses, "--gpu-resource",
-                  kSlotResource, "--lease-seconds", std::to_string(kLeaseSeconds)}));
+    TRY_OK(start(operator_name(i), {"rubato-operator", "--kubeconfig", kubeconfig(), "--namespace",
+                                    kOperatorNamespace, "--identity", operator_name(i), "--listen",
+                                    fmt::format("127.0.0.1:{}", port), "--coordinators", addresses,
+                                    "--gpu-resource", kSlotResource, "--min-gain", "-1",
+                                    "--lease-seconds", std::to_string(kLeaseSeconds)}));
   }
   return ok();
 }
