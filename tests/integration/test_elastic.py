@@ -17,11 +17,11 @@ from control_plane import ControlPlane, wait_until
 from jobs import Job
 from watching import conditions_of
 
-REFERENCE_STEPS = 400
+REFERENCE_STEPS = 1200  # a step takes some 15 ms here; things must have time to happen
 # DESIGN: what `kubectl get tj` shows, and what -o wide adds.
 COLUMNS = ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S", "GOODPUT", "RESCALES", "AGE"]
 WIDE = COLUMNS + ["QUEUE", "REASON"]
-FINISH_S = 90
+FINISH_S = 240
 CHANGE_S = 30
 SILENCE_S = 15  # the goal is 4; other programs may use the machine
 STALL_S = 45  # the progress deadline is 20 s at least
@@ -69,7 +69,7 @@ def reference(plane_and_cluster):
     job.wait_state("Complete", FINISH_S)
     assert job.steps_done() == REFERENCE_STEPS
     counted = job.check_ledger()
-    assert counted["forwards"] == REFERENCE_STEPS * job.micro_batches
+    assert counted["forwards"] == once(job, counted)
     wait_until(lambda: not job.workers(), CHANGE_S, "the workers to end")
     cluster.remove_node(node)
     return job
@@ -83,6 +83,12 @@ def same_as(reference, job):
     counted = job.check_ledger(reference)
     job.cluster.check()
     return counted
+
+
+def once(job, counted):
+    """Forward passes when each micro-batch is computed once per round: rounds that all decided to do again, because
+    an exponent overflowed, are rounds too."""
+    return (job.steps + counted["redone"]) * job.micro_batches
 
 
 def processes_of(job):
@@ -123,7 +129,7 @@ def test_undisturbed(cluster, reference):
     assert table(cluster, "undisturbed", "-o", "wide")[0] == WIDE
     job.wait_state("Complete", FINISH_S)
     counted = same_as(reference, job)
-    assert counted["forwards"] == job.steps * job.micro_batches  # each computed once
+    assert counted["forwards"] == once(job, counted)  # each computed once
     assert not job.was("Recovering") and not job.was("Degraded")
     kinds = [kind for kind, status, _ in job.story() if status == "True"]
     assert [k for k in kinds if k in ("Queued", "Allocated", "Running", "Complete")] == \
@@ -132,21 +138,21 @@ def test_undisturbed(cluster, reference):
 
 
 def test_grows_onto_new_nodes(cluster, reference):
-    job = start(cluster, "grow", 1, steps=250, gpus=(1, 3))
+    job = start(cluster, "grow", 1, steps=1200, gpus=(1, 3))
     before = processes_of(job)
     cluster.add_nodes(2)
     job.wait_members(3, CHANGE_S)
     survived(before, job, before)
     job.wait_state("Complete", FINISH_S)
     counted = same_as(reference, job)
-    assert counted["forwards"] == job.steps * job.micro_batches  # a planned change costs nothing
+    assert counted["forwards"] == once(job, counted)  # a planned change costs nothing
     last = job.status()["rescales"]["last"]
     assert last["to"] == 3, last
     assert any(e["reason"] == "Rescaled" for e in job.events())
 
 
 def test_node_killed_within_a_step(cluster, reference):
-    job = start(cluster, "killed", 3, steps=250)
+    job = start(cluster, "killed", 3, steps=600)
     before = processes_of(job)
     victim = job.pod_of_rank(1)
     step = job.plant(victim, "reduce")
@@ -160,7 +166,7 @@ def test_node_killed_within_a_step(cluster, reference):
 
 
 def test_frozen_node_is_fenced(cluster, reference):
-    job = start(cluster, "frozen", 3, steps=300)
+    job = start(cluster, "frozen", 3, steps=900)
     before = processes_of(job)
     victim = job.pod_of_rank(0)  # who writes records and checkpoints
     uid = job.pods()[victim]["metadata"]["uid"]
@@ -183,7 +189,7 @@ def test_frozen_node_is_fenced(cluster, reference):
 
 
 def test_frozen_worker_is_found(cluster, reference):
-    job = start(cluster, "stuck", 2, steps=250)
+    job = start(cluster, "stuck", 2, steps=600)
     before = processes_of(job)
     victim = job.pod_of_rank(1)
     pid = job.workers()[victim][0]
@@ -199,7 +205,7 @@ def test_frozen_worker_is_found(cluster, reference):
 
 
 def test_worker_crash(cluster, reference):
-    job = start(cluster, "crash", 2, steps=250)
+    job = start(cluster, "crash", 2, steps=600)
     before = processes_of(job)
     victim = job.pod_of_rank(0)
     os.kill(job.workers()[victim][0], signal.SIGKILL)
@@ -212,7 +218,7 @@ def test_worker_crash(cluster, reference):
 
 
 def test_leader_killed_during_a_rescale(cluster, reference):
-    job = start(cluster, "leaderless", 1, steps=400, gpus=(1, 3))
+    job = start(cluster, "leaderless", 1, steps=1200, gpus=(1, 3))
     before = processes_of(job)
     leader = cluster.leader()
     cluster.add_nodes(2)
@@ -229,7 +235,7 @@ def test_leader_killed_during_a_rescale(cluster, reference):
 
 
 def test_deleted_pod_is_replaced(cluster, reference):
-    job = start(cluster, "deleted", 2, steps=250)
+    job = start(cluster, "deleted", 2, steps=1200)
     before = processes_of(job)
     victim = job.pod_of_rank(1)
     cluster.plane.kubectl("delete", "pod", victim, "--wait=false")
@@ -244,7 +250,7 @@ def test_deleted_pod_is_replaced(cluster, reference):
 def test_cordoned_node_is_left_alone(cluster, reference):
     _, closed = cluster.add_nodes(2)
     cluster.cordon(closed)
-    job = cluster.apply(Job("cordon", steps=300, gpus=(1, 3)))
+    job = cluster.apply(Job("cordon", steps=1200, gpus=(1, 3)))
     job.wait_members(1, CHANGE_S)
     job.wait_step(5)
     before = processes_of(job)
@@ -260,7 +266,7 @@ def test_cordoned_node_is_left_alone(cluster, reference):
 
 
 def test_suspend_and_resume(cluster, reference):
-    job = start(cluster, "suspended", 2, steps=200)
+    job = start(cluster, "suspended", 2, steps=600)
     job.wait_step(30)
     job.patch({"suspend": True})
     job.wait_condition("Suspended", limit_s=CHANGE_S, reason="Suspended")
@@ -271,12 +277,12 @@ def test_suspend_and_resume(cluster, reference):
     job.patch({"suspend": False})
     job.wait_state("Complete", FINISH_S)
     counted = same_as(reference, job)
-    assert counted["forwards"] == job.steps * job.micro_batches  # nothing was done twice
+    assert counted["forwards"] == once(job, counted)  # nothing was done twice
     assert job.status()["progress"].get("recomputedSteps", 0) == 0
 
 
 def test_deleted_job_leaves_nothing(cluster, reference):
-    job = start(cluster, "gone", 2, steps=400)
+    job = start(cluster, "gone", 2, steps=1200)
     job.wait_step(20)
     job.delete()
     job.wait_gone(CHANGE_S)

@@ -55,8 +55,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto n = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
-  std::printf("{\"steps\":%llu,\"samples\":%llu,\"forwards\":%llu,\"recomputed\":%llu}\n",
-              n(report->steps), n(report->samples), n(report->forwards), n(report->recomputed));
+  std::printf(
+      "{\"steps\":%llu,\"samples\":%llu,\"forwards\":%llu,\"recomputed\":%llu,"
+      "\"redone\":%llu}\n",
+      n(report->steps), n(report->samples), n(report->forwards), n(report->recomputed),
+      n(report->redone));
   for (const std::string& fault : report->faults) std::fprintf(stderr, "%s\n", fault.c_str());
   return report->faults.empty() ? 0 : 1;
 }

@@ -32,6 +32,7 @@ struct Attempt {  // one round of one generation
 };
 struct Ledger {
   // (file, seq, micro) -> what was fed to the model there, latest
+  std::set<std::uint64_t> redone;  // rounds decided as redo
   std::map<std::tuple<std::string, std::uint64_t, std::uint32_t>, Forward> forwards;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Attempt> attempts;  // (generation, seq)
   // step -> (generation, seq) of rounds that were applied, as any worker saw them
@@ -61,6 +62,8 @@ void take_line(Ledger& ledger, const std::string& file, const json::Value& line)
     }
   } else if (line.has("decided") && line["outcome"].string_or("") == "apply") {
     ledger.applied[step].insert({generation, seq});
+  } else if (line.has("decided") && line["outcome"].string_or("") == "redo") {
+    ledger.redone.insert(seq);
   }
 }
 
@@ -114,6 +117,7 @@ class Checker {
       ++report.steps;
     }
     report.forwards = ledger_.forward_count;
+    report.redone = ledger_.redone.size();
     report.recomputed = report.forwards - report.recomputed;
     return steps;
   }

@@ -29,8 +29,9 @@ struct LedgerTerms {
 struct LedgerReport {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
-  std::uint64_t forwards = 0;       // micro-batches computed in all
-  std::uint64_t recomputed = 0;     // of those, computed but not part of a decision
+  std::uint64_t forwards = 0;    // micro-batches computed in all
+  std::uint64_t recomputed = 0;  // of those, computed but not part of a decision
+  std::uint64_t redone = 0;  // rounds that all members decided to do again (an exponent overflowed)
   std::vector<std::string> faults;  // empty: exactly once
 };
 
