@@ -130,7 +130,9 @@ class Cluster:
             self.operators[name] = Process(name, [
                 self.bin / "rubato-operator", "--kubeconfig", self.plane.kubeconfig, "--identity", name,
                 "--listen", f"127.0.0.1:{port}", "--coordinators", coordinators,
-                "--gpu-resource", RESOURCE, "--lease-seconds", LEASE_S, *self.operator_flags],
+                "--gpu-resource", RESOURCE, "--lease-seconds", LEASE_S,
+                "--min-gain", "-1",  # nodes share two cores: a slot more may bring nothing here
+                *self.operator_flags],
                 self.folder / f"{name}.log")
         self.pods = self._watch("/api/v1/pods", self.slot_rule)
         self.trainings = self._watch("/apis/rubato.dev/v1alpha1/trainingjobs")

@@ -82,8 +82,13 @@ class Watch:
             if answer.status != 429 or time.monotonic() > deadline:
                 raise ControlPlaneError(f"listing {self.path}: {found}")
             self.ending.wait(0.2)  # the storage of a new CRD is still being made
+        present = {_key(item): item for item in found["items"]}
+        for key, item in list(self.latest.items()):  # deleted while nobody looked
+            if key not in present or present[key]["metadata"]["uid"] != item["metadata"]["uid"]:
+                self._take("DELETED", item)
         for item in found["items"]:
-            self._take("ADDED", item)
+            if self.latest.get(_key(item)) != item:
+                self._take("ADDED", item)
         return found["metadata"]["resourceVersion"]
 
     def _run(self, version):
@@ -113,6 +118,8 @@ class Watch:
                 return version
             event = json.loads(line)
             if event["type"] == "ERROR":
+                if event["object"].get("code") == 410:  # quiet for longer than the server remembers
+                    return self._list()
                 raise ControlPlaneError(f"watch of {self.path}: {event['object']}")
             version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
