@@ -43,6 +43,11 @@ std::string JobPass::failure() {
     return failed_reason_;
   };
   if (job_.meta.is_deleting()) return "";
+  if (job_.spec.runtime != api::Runtime::kBuiltin || !job_.spec.training) {
+    return fail(api::reason::kUnsupported, "spec.runtime \"" +
+                                               std::string(api::name_of(job_.spec.runtime)) +
+                                               "\" is not run yet; use builtin with spec.training");
+  }
   if (view_ && view_->phase == coordinator::Phase::kFailed) {
     return fail(view_->failure_reason, view_->failure_message);
   }
