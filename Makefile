@@ -69,7 +69,7 @@ tsan: lane-tsan
 lane-%:
 	scripts/setup check
 	$(call CONFIGURE,$*)
-	cmake --build build/$* -j $(JOBS) --target $(patsubst %,tests-%,$(subst |, ,$(LABELS)))
+	cmake --build build/$* -j $(JOBS) --target $(or $(TARGETS),$(patsubst %,tests-%,$(subst |, ,$(LABELS))))
 	$(call RUN_CTEST,$*) -L '^($(LABELS))$$' $(CTEST)
 
 bench: release ## Run all benchmarks and write docs/benchmarks.md
