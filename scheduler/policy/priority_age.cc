@@ -136,7 +136,6 @@ class Round {
     if (reserve_if_fits(*wanting.job, pods, trial)) return "pods that are leaving";
 
     std::vector<std::pair<Entry*, std::int64_t>> victims;  // (entry, ordinal)
-    std::string names;
     for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
       Entry& entry = *it;
       if (&entry == &wanting || !entry.job->settled || entry.now <= entry.job->min) continue;
