@@ -11,7 +11,7 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker sim check format format-check layers tidy asan tsan bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker test-cluster cluster test-chart images chart sim kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,17 @@ test: ## Run all tests, against a real Kubernetes API server too
 	scripts/setup tests
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev)
-	$(call RUN_CTEST,dev) $(CTEST)
+	$(call RUN_CTEST,dev) -LE '^cluster$$' $(CTEST)
+
+test-cluster: ## Run Rubato on a real Kubernetes with kubelets, on this machine (root; skipped where it cannot)
+	scripts/setup cluster
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target tests-cluster
+	$(call RUN_CTEST,dev) -L '^cluster$$' $(CTEST)
+
+cluster: release ## Start a real Kubernetes on this machine with Rubato installed; prints export KUBECONFIG=…
+	scripts/setup cluster
+	tests/cluster/cluster up --nodes $(or $(NODES),3) --slots 1 --rubato
 
 test-fast: build ## Run the unit tests only
 	$(call RUN_CTEST,dev) -L '^unit$$' $(CTEST)
@@ -41,10 +51,26 @@ test-fast: build ## Run the unit tests only
 test-worker: build ## Run real workers through kills, joins and freezes, without Kubernetes
 	$(call RUN_CTEST,dev) -L '^worker$$' $(CTEST)
 
+test-chart: ## Run the tests of the Helm chart, its rights and the images
+	scripts/setup tests
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target tests-chart
+	$(call RUN_CTEST,dev) -L '^chart$$' $(CTEST)
+
+images: release ## Build the images of operator and worker, without Docker or a registry (build/images)
+	scripts/setup tests
+	deploy/build
+
 sim: ## Seeded trouble in virtual time: make sim SEEDS=100 SEED=1
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target sim
-	build/dev/bin/sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),10)
+	build/dev/bin/sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),100)
+
+kill-matrix: ## Kill, freeze and cut off workers at every phase; writes docs/reliability.md (20 min)
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target kill_matrix
+	@rm -f build/dev/kill-matrix.results
+	build/dev/tests/kill_matrix --results build/dev/kill-matrix.results --page docs/reliability.md
 
 check: format-check layers test-fast tidy ## What a change must pass before it is sent; `make test` is the rest
 
@@ -84,6 +110,9 @@ demo: release ## A cluster on this machine trains a model, loses a node, and pro
 crds: ## Write crds/ and docs/api.md from the descriptors in operator/api
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target crds
+
+chart: crds ## Write what is rendered from helm/rubato: golden files and the kustomize base
+	scripts/with-tools python tests/chart/charts.py --write
 
 docs: crds ## Write the generated pages of docs/
 

@@ -2,9 +2,13 @@
 #   One static library per folder. USES is public: its headers are seen by our users. WRAPS is
 #   private: no third-party type stands in a public header.
 # rubato_program(NAME SOURCES … USES … [WRAPS …])
-# rubato_test(NAME SOURCES … USES … [WRAPS …] [LABELS …])
+# rubato_test(NAME SOURCES … USES … [WRAPS …] [LABELS …] [UNTHREADED])
 #   A GoogleTest program, registered with ctest as one test; label "unit" unless told otherwise.
-#   The target tests-LABEL builds all programs of a label.
+#   The target tests-LABEL builds all programs of a label. UNTHREADED: nothing of ours in it starts a
+#   thread, so ThreadSanitizer has nothing to find there, and its lane does not build it.
+# rubato_under_sanitizers(TEST TIMEOUT seconds)
+#   The time limit of a test, and in sanitizer builds what else it needs: a longer one, and the
+#   suppressions of tests/sanitizers. rubato_test does it by itself.
 # rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds])
 #   A Python test with real Kubernetes and PyTorch at hand (scripts/with-tools); label "integration"
 #   unless told otherwise. RUBATO_BUILD names the build folder. Runs alone: it measures time.
@@ -23,7 +27,10 @@ function(rubato_program name)
 endfunction()
 
 function(rubato_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;USES;WRAPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "UNTHREADED" "TIMEOUT" "SOURCES;USES;WRAPS;LABELS" ${ARGN})
+  if(ARG_UNTHREADED AND RUBATO_SANITIZE MATCHES thread)
+    return()
+  endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -35,7 +42,20 @@ function(rubato_test name)
   target_link_libraries(${name} PRIVATE ${ARG_USES} ${ARG_WRAPS} gtest_main gtest Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  rubato_under_sanitizers(${name} TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+function(rubato_under_sanitizers name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  if(NOT RUBATO_SANITIZE)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    return()
+  endif()
+  math(EXPR slow "${ARG_TIMEOUT} * 5")
+  set(folder ${PROJECT_SOURCE_DIR}/tests/sanitizers)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${slow} ENVIRONMENT
+    "LSAN_OPTIONS=suppressions=${folder}/lsan.supp:print_suppressions=0;TSAN_OPTIONS=suppressions=${folder}/tsan.supp:second_deadlock_stack=1:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
 function(rubato_pytest name file)

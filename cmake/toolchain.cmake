@@ -31,6 +31,10 @@ add_compile_definitions(_GLIBCXX_ASSERTIONS)
 if(RUBATO_SANITIZE)
   add_compile_options(-fsanitize=${RUBATO_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)
+  # Half of the compile time for what AddressSanitizer sees itself (null) or x86-64 does not mind.
+  if(RUBATO_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize=null,alignment,object-size)
+  endif()
   # ThreadSanitizer does not understand bare fences; Asio's own come on top of its mutexes.
   add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
   add_link_options(-fsanitize=${RUBATO_SANITIZE})

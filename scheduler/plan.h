@@ -1,10 +1,12 @@
 // make_plan: one scheduling decision as a pure function. Returns data that can be printed, compared
 // and replayed; doing it is somebody else's ten lines.
 //
-// First policy (scheduler/policy/priority_age.h): jobs by priority, then age; each its minimum, in
-// that order; what is left over goes, pod by pod, to the job whose throughput it raises most,
-// relative to that job's throughput at its minimum and its weight. Order of disruption: grow into
-// free, shrink elastic jobs, preempt lower priority. Nothing is moved.
+// The one policy so far (scheduler/policy/priority_age.cc): jobs whose queue is inside its
+// guarantee first, then by priority, then by age; each its minimum, in that order; what is left
+// over goes, pod by pod, to the job whose throughput it raises most, relative to that job's
+// throughput at its minimum and its weight. Room for a minimum is made, in this order, by pods that
+// are leaving already, by the surplus of elastic jobs, and by preempting jobs of lower priority,
+// or, inside a guarantee, those that borrow it. Nothing is moved from node to node.
 //
 // Cost: O(J log J + (J + G) · (J + N log N)) for J jobs, N nodes, G free GPUs.
 #pragma once
@@ -59,6 +61,9 @@ struct PolicyConfig {
   bool preempt = true;
   // A running job grows only if the step adds at least this share of its present throughput.
   double min_relative_gain = 0.01;
+  // Most running jobs that one round grows.
+  std::int64_t grown_per_round = 100000;
+  bool operator==(const PolicyConfig&) const = default;
 };
 
 Plan make_plan(const ClusterState& state, const PolicyConfig& config);

@@ -1,5 +1,7 @@
 #include "common/net/certificates.h"
 
+#include "common/free_with.h"
+
 #include <array>
 #include <memory>
 
@@ -14,19 +16,12 @@
 namespace rubato::net {
 namespace {
 
-template <auto Free>
-struct Deleter {
-  template <class T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Deleter<BIO_free_all>>;
-using Key = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Deleter<X509_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Deleter<X509_EXTENSION_free>>;
-using Names = std::unique_ptr<GENERAL_NAMES, Deleter<GENERAL_NAMES_free>>;
-using Name = std::unique_ptr<GENERAL_NAME, Deleter<GENERAL_NAME_free>>;
+using Bio = std::unique_ptr<BIO, FreeWith<BIO_free_all>>;
+using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
+using Extension = std::unique_ptr<X509_EXTENSION, FreeWith<X509_EXTENSION_free>>;
+using Names = std::unique_ptr<GENERAL_NAMES, FreeWith<GENERAL_NAMES_free>>;
+using Name = std::unique_ptr<GENERAL_NAME, FreeWith<GENERAL_NAME_free>>;
 
 constexpr int kSerialBytes = 16;  // RFC 5280: at most 20, at least 64 random bits
 constexpr std::size_t kCommonNameMax = 64;
@@ -63,7 +58,7 @@ Status set_serial(X509* certificate) {
   if (RAND_bytes(bytes.data(), kSerialBytes) != 1) return openssl_error("random serial");
   bytes[0] &= 0x7f;  // positive
   bytes[0] |= 0x40;  // and never short
-  const std::unique_ptr<BIGNUM, Deleter<BN_free>> number(
+  const std::unique_ptr<BIGNUM, FreeWith<BN_free>> number(
       BN_bin2bn(bytes.data(), kSerialBytes, nullptr));
   if (!number || !BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate))) {
     return openssl_error("serial");

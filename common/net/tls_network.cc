@@ -4,6 +4,7 @@
 #include "common/net/tls_connection.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 
 namespace rubato::net {
 namespace {
@@ -107,6 +108,9 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
       const std::lock_guard lock(mutex_);
       if (closed_) return;
       closed_ = true;
+      // Listens no more from this moment, so that its port can be taken again at once; the I/O
+      // thread, which owns the acceptor, closes it when it comes to it.
+      ::shutdown(acceptor_.native_handle(), SHUT_RDWR);
       asio::post(io_->context, [self = shared_from_this()] { self->shut(); });
     }
     arrived_->notify_all();

@@ -20,8 +20,12 @@
 
 namespace rubato::testing {
 
-constexpr std::size_t kFibersMax = 16'000;        // two memory maps each; the kernel gives 65 530
-constexpr std::size_t kStackBytes = 256 * 1024;   // touched pages only; a guard page below
+constexpr std::size_t kFibersMax = 16'000;  // two memory maps each; the kernel gives 65 530
+#if defined(RUBATO_ASAN) || defined(RUBATO_TSAN)
+constexpr std::size_t kStackBytes = 1024 * 1024;  // frames are several times as large
+#else
+constexpr std::size_t kStackBytes = 256 * 1024;  // touched pages only; a guard page below
+#endif
 constexpr std::uint64_t kSpinLimit = 20'000'000;  // switches without virtual time moving
 
 class SimExecutor;

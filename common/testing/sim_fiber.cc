@@ -13,12 +13,6 @@ namespace ctx = boost::context;
 // A deadline this far away is none; beyond, adding a skew could overflow.
 constexpr Duration kForever = std::chrono::hours(24 * 365 * 100);
 
-struct StackRef {
-  StackPool* pool;
-  ctx::stack_context allocate() const { return pool->allocate(); }
-  void deallocate(ctx::stack_context& stack) const { pool->deallocate(stack); }
-};
-
 // The layout that the Itanium C++ ABI gives __cxa_eh_globals.
 struct ExceptionGlobals {
   void* caught;
@@ -42,21 +36,46 @@ const char* name_of(FiberState state) {
   return "?";
 }
 
-// Destroying a suspended context would unwind its stack; a power cut does not.
-void forget(ctx::fiber&& context) {
-  if (context) static_cast<void>(new ctx::fiber(std::move(context)));
+const void* bottom_of(const ctx::stack_context& stack) {
+  return static_cast<const char*>(stack.sp) - stack.size;
+}
+
+// What runs on a fiber's stack.
+void run_body(void* argument) {
+  Fiber& fiber = *static_cast<Fiber*>(argument);
+  fiber.body(fiber.task->stop.get_token());
+  fiber.body = nullptr;
+  fiber.state = FiberState::kDead;
+}
+
+// Stays allocated for good.
+template <typename T>
+void leave_behind(T&& value) {
+  mark_abandoned(new std::decay_t<T>(std::forward<T>(value)));
 }
 
 }  // namespace
 
 StackPool::~StackPool() {
-  for (auto& stack : all_) source_.deallocate(stack);
+  const auto is_free = [&](const ctx::stack_context& stack) {
+    return std::any_of(free_.begin(), free_.end(),
+                       [&](const ctx::stack_context& other) { return other.sp == stack.sp; });
+  };
+  for (auto& stack : all_) {
+    mark_stack_fresh(bottom_of(stack), stack.size);
+    if (kKeepsAbandonedStacks && !is_free(stack)) {
+      mark_stack_abandoned(bottom_of(stack), stack.size);
+    } else {
+      source_.deallocate(stack);
+    }
+  }
 }
 
 ctx::stack_context StackPool::allocate() {
   if (!free_.empty()) {
     const ctx::stack_context stack = free_.back();
     free_.pop_back();
+    mark_stack_fresh(bottom_of(stack), stack.size);
     return stack;
   }
   all_.push_back(source_.allocate());
@@ -140,7 +159,7 @@ bool SimExecutor::Impl::park(SimProcess::Impl& process, MonoTime deadline, const
   fiber->state = FiberState::kWaiting;
   set_timer(fiber);
   if (fiber != outside) {
-    switch_out();
+    fiber->context.suspend();
     return !fiber->timed_out;
   }
   const MonoTime before = std::exchange(horizon, MonoTime::max());
@@ -159,11 +178,7 @@ void SimExecutor::Impl::yield() {
     return;
   }
   make_ready(current);
-  switch_out();
-}
-
-void SimExecutor::Impl::switch_out() {
-  scheduler_ = std::move(scheduler_).resume();  // back here when somebody runs this fiber again
+  current->context.suspend();
 }
 
 void SimExecutor::Impl::run(const FiberPtr& fiber) {
@@ -175,21 +190,14 @@ void SimExecutor::Impl::run(const FiberPtr& fiber) {
       mix64(digest ^ mix64(static_cast<std::uint64_t>(now.time_since_epoch().count())) ^ fiber->id);
   if (!fiber->started) {
     fiber->started = true;
-    fiber->context = ctx::fiber(std::allocator_arg, StackRef{&stacks_},
-                                [this, raw = fiber.get()](ctx::fiber&& scheduler) {
-                                  scheduler_ = std::move(scheduler);
-                                  raw->body(raw->task->stop.get_token());
-                                  raw->body = nullptr;
-                                  raw->state = FiberState::kDead;
-                                  return std::move(scheduler_);
-                                });
+    fiber->context.start(stacks_, &run_body, fiber.get());
   }
   ExceptionGlobals& globals = exception_globals();
   const ExceptionGlobals ours = globals;
   globals = {fiber->caught_exceptions, fiber->uncaught_exceptions};
   const FiberPtr before = std::exchange(current, fiber);
   fiber->state = FiberState::kRunning;
-  fiber->context = std::move(fiber->context).resume();
+  fiber->context.resume();
   current = before;
   fiber->caught_exceptions = globals.caught;
   fiber->uncaught_exceptions = globals.uncaught;
@@ -201,7 +209,7 @@ void SimExecutor::Impl::run(const FiberPtr& fiber) {
 void SimExecutor::Impl::bury(Fiber& fiber) {
   fiber.state = FiberState::kDead;
   cancel_timer(fiber);
-  forget(std::move(fiber.context));
+  fiber.context.abandon();
   fiber.task->done = true;
   const auto joiners = std::move(fiber.task->joiners);
   fiber.task->joiners.clear();
@@ -220,14 +228,14 @@ void SimExecutor::Impl::crash(SimProcess::Impl& process) {
   process.held.clear();
   for (const FiberPtr& fiber : ours) {
     // What the body captured is lost with the process: it is not destroyed.
-    static_cast<void>(new std::function(std::move(fiber->body)));
+    leave_behind(std::move(fiber->body));
     bury(*fiber);
   }
   for (const auto& fn : std::exchange(process.on_crash, {})) fn();
   if (current && current->process == &process) {
-    static_cast<void>(new FiberPtr(current));  // its frames stay, and they know it
+    leave_behind(current);  // its frames stay, and they know it
     current->state = FiberState::kDead;
-    switch_out();
+    current->context.suspend();
     check_failed(__FILE__, __LINE__, "a crashed fiber ran");
   }
 }

@@ -1,6 +1,7 @@
 // Private to common/testing: fibers, their stacks, and the scheduler that runs them.
 #pragma once
 
+#include "common/testing/fiber_context.h"
 #include "common/testing/sim_executor.h"
 
 #include <list>
@@ -8,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
 
 namespace rubato::testing {
@@ -50,7 +50,7 @@ struct Fiber {
   SimProcess::Impl* process = nullptr;
   std::function<void(std::stop_token)> body;
   std::shared_ptr<TaskState> task;
-  boost::context::fiber context;
+  FiberContext context;
   bool started = false;
   FiberState state = FiberState::kReady;
   bool timed_out = false;
@@ -117,12 +117,10 @@ struct SimExecutor::Impl {
     std::function<void()> call;
   };
   void run(const FiberPtr& fiber);
-  void switch_out();
   void make_ready(const FiberPtr& fiber);
   void bury(Fiber& fiber);
 
   StackPool stacks_;
-  boost::context::fiber scheduler_;
   FiberPtr current;
   FiberPtr outside;
   bool in_callback_ = false;

@@ -1,5 +1,6 @@
-// rubato-apigen ROOT: writes ROOT/crds/*.yaml and ROOT/docs/api.md.
-// rubato-apigen --check ROOT: writes nothing; fails when one of them differs from what it would be.
+// rubato-apigen ROOT: writes ROOT/crds/*.yaml, their copies in the Helm chart, and
+// ROOT/docs/api.md. rubato-apigen --check ROOT: writes nothing; fails when one of them differs from
+// what it would be.
 #include "operator/api/crd.h"
 
 #include <filesystem>
@@ -15,10 +16,13 @@ using rubato::api::Kind;
 
 std::map<std::string, std::string> generated() {
   std::map<std::string, std::string> files;
-  for (const Kind& kind : rubato::api::kinds())
-    files["crds/" + kind.type.plural + ".yaml"] =
+  for (const Kind& kind : rubato::api::kinds()) {
+    const std::string text =
         "# Written by rubato-apigen from operator/api. Do not edit: run `make crds`.\n" +
         rubato::api::to_yaml(rubato::api::crd(kind));
+    for (const char* folder : {"crds/", "helm/rubato/files/crds/"})
+      files[folder + kind.type.plural + ".yaml"] = text;
+  }
   files["docs/api.md"] = rubato::api::api_reference();
   return files;
 }

@@ -13,7 +13,10 @@ const ObjectSchema& QueueQuota::schema() {
             "Value of nvidia.com/gpu.product; `*`: all types together.")
         .required()
         .length(1, 63);
-    s.field("guaranteed", &QueueQuota::guaranteed, "GPUs that the queue can always get.")
+    s.field(
+         "guaranteed", &QueueQuota::guaranteed,
+         "GPUs that the queue can always get: its jobs come first up to here, nobody takes these "
+         "from them, and what others have borrowed of it is taken back.")
         .defaulted()
         .at_least(0)
         .at_most(1e6);
@@ -41,19 +44,26 @@ const ObjectSchema& QueueCell::schema() {
 const ObjectSchema& TrainingQueueSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingQueueSpec> s("TrainingQueueSpec", "What the queue may use.");
-    s.field("weight", &TrainingQueueSpec::weight, "Share of what is left beyond the guarantees.")
+    s.field("weight", &TrainingQueueSpec::weight,
+            "Share of what is left beyond the guarantees. Not enforced yet; the condition Enforced "
+            "says "
+            "so.")
         .defaulted()
         .more_than(0)
         .at_most(1e6);
-    s.field("parent", &TrainingQueueSpec::parent, "Queue that this one is a part of; unset: none.")
+    s.field("parent", &TrainingQueueSpec::parent,
+            "Queue that this one is a part of; unset: none. Not enforced yet.")
         .length(0, 63);
-    s.field("borrowing", &TrainingQueueSpec::borrowing,
-            "Whether it may use GPUs that others leave idle, until they want them back.")
+    s.field(
+         "borrowing", &TrainingQueueSpec::borrowing,
+         "Whether it may hold more than it is guaranteed, of what others leave idle, until a queue "
+         "inside its guarantee wants it back.")
         .defaulted();
     s.field("quotas", &TrainingQueueSpec::quotas, "Guarantees and limits, one per GPU type.")
         .entries(0, 64)
         .keyed_by({"gpuType"});
-    s.field("cells", &TrainingQueueSpec::cells, "Guaranteed pieces of the topology.")
+    s.field("cells", &TrainingQueueSpec::cells,
+            "Guaranteed pieces of the topology. Not enforced yet.")
         .entries(0, 64);
     return s.build();
   }();
@@ -88,11 +98,13 @@ const ObjectSchema& RescaleBudget::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<RescaleBudget> s("RescaleBudget", "How much a round may disturb running jobs.");
     s.field("perJobSeconds", &RescaleBudget::per_job_seconds,
-            "Least time between two planned rescales of one job.")
+            "Least time between two growths of one running job. What another job's minimum, a lost "
+            "pod or a changed spec demands is never held back.")
         .defaulted()
         .at_least(0)
         .at_most(86400);
-    s.field("jobsPerRound", &RescaleBudget::jobs_per_round, "Most jobs that one round rescales.")
+    s.field("jobsPerRound", &RescaleBudget::jobs_per_round,
+            "Most running jobs that one round grows.")
         .defaulted()
         .at_least(1)
         .at_most(100000);
@@ -108,7 +120,12 @@ const ObjectSchema& SchedulingPolicySpec::schema() {
             "`marginalThroughput`: queues by priority then age, each job its minimum, the rest to "
             "whoever gains the most speed.")
         .defaulted();
-    s.field("parameters", &SchedulingPolicySpec::parameters, "Numbers of the policy, by name.")
+    s.field(
+         "parameters", &SchedulingPolicySpec::parameters,
+         "Numbers of the policy, by name: `minRelativeGain` (-1 to 1: a job grows only when it "
+         "gets "
+         "faster by this part), `preempt` (0 or 1). An unknown one is refused, and the condition "
+         "Active says so.")
         .entries(0, 64);
     s.field("roundSeconds", &SchedulingPolicySpec::round_seconds,
             "Longest time between rounds; a change starts one at once.")

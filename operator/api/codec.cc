@@ -61,11 +61,29 @@ json::Value encode_from(const ObjectSchema& schema, const void* object) {
   return out;
 }
 
+bool is_same(const json::Value& a, const json::Value& b) {
+  if (a.is_int() && b.is_int()) return a == b;
+  if (a.is_number() && b.is_number()) return a.double_or(0) == b.double_or(0);
+  if (a.is_array() && b.is_array()) {
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (!is_same(a[i], b[i])) return false;
+    return true;
+  }
+  if (a.is_object() && b.is_object()) {
+    if (a.size() != b.size()) return false;
+    for (const auto& [key, value] : a.members())
+      if (!b.has(key) || !is_same(value, b[key])) return false;
+    return true;
+  }
+  return a == b;
+}
+
 json::Value diff(const json::Value& before, const json::Value& after) {
   json::Value patch = json::Value::object();
   for (const auto& [key, value] : after.members()) {
     const json::Value& old = before[key];
-    if (value == old) continue;
+    if (is_same(value, old)) continue;
     if (value.is_object() && old.is_object())
       patch.set(key, diff(old, value));
     else

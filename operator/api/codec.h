@@ -32,6 +32,9 @@ json::Value encode(const T& object) {
   return encode_from(T::schema(), &object);
 }
 
+// Equality as a server sees it: 1 and 1.0 are the same number, for it may send back either.
+bool is_same(const json::Value& a, const json::Value& b);
+
 // The merge patch (RFC 7386) that turns `before` into `after`; an empty object when they are equal.
 // For a status update: diff(encode(seen), encode(wanted)) touches only what changed, so fields of a
 // newer version stay.

@@ -31,7 +31,9 @@ const std::vector<ConditionAbout>& condition_types() {
       {condition::kRescaling, "A planned change of its workers is under way; training goes on."},
       {condition::kRecovering, "A loss is being repaired; training stands still."},
       {condition::kDegraded, "It runs with fewer GPUs than it was given."},
-      {condition::kSuspended, "spec.suspend holds it; no GPUs are held."},
+      {condition::kSuspended,
+       "spec.suspend holds it, its checkpoint is written, and nothing of it runs any more. False "
+       "with reason Suspending while that is under way."},
       {condition::kComplete, "All steps are done. Lasts."},
       {condition::kFailed, "It ended without them; the reason says why. Lasts."},
       {condition::kCheckpointNotShared,
@@ -76,6 +78,8 @@ std::string_view state_of(const std::vector<Condition>& conditions) {
   if (holds(condition::kFailed)) return "Failed";
   if (holds(condition::kComplete)) return "Complete";
   if (holds(condition::kSuspended)) return "Suspended";
+  const Condition* suspended = find_condition(conditions, condition::kSuspended);
+  if (suspended != nullptr && suspended->reason == reason::kSuspending) return "Suspending";
   const Condition* running = find_condition(conditions, condition::kRunning);
   if (running != nullptr && running->status != ConditionStatus::kTrue &&
       running->reason == reason::kParked)

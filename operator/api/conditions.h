@@ -37,9 +37,12 @@ inline constexpr std::string_view kComplete = "Complete";
 inline constexpr std::string_view kFailed = "Failed";
 // A warning: a node other than the writer's may not be able to read the checkpoints.
 inline constexpr std::string_view kCheckpointNotShared = "CheckpointNotShared";
+// Of a SchedulingPolicy: it is in force. Of a TrainingQueue: all of its spec is acted on.
+inline constexpr std::string_view kActive = "Active";
+inline constexpr std::string_view kEnforced = "Enforced";
 }  // namespace condition
 
-// The above with one sentence each, for docs/api.md.
+// Those of a TrainingJob with one sentence each, for docs/api.md.
 struct ConditionAbout {
   std::string_view type;
   std::string_view about;
@@ -93,6 +96,13 @@ inline constexpr std::string_view kDataUnreadable = "DataUnreadable";
 inline constexpr std::string_view kCheckpointUnusable = "CheckpointUnusable";
 // CheckpointNotShared
 inline constexpr std::string_view kNodeLocalVolume = "NodeLocalVolume";
+inline constexpr std::string_view kSharedVolume = "SharedVolume";
+// Active, Enforced
+inline constexpr std::string_view kLoaded = "Loaded";
+inline constexpr std::string_view kRefused = "Refused";
+inline constexpr std::string_view kNotDefault = "NotDefault";
+inline constexpr std::string_view kAllEnforced = "AllEnforced";
+inline constexpr std::string_view kPartlyEnforced = "PartlyEnforced";
 }  // namespace reason
 
 const Condition* find_condition(const std::vector<Condition>& conditions, std::string_view type);
@@ -104,8 +114,8 @@ bool is_true(const std::vector<Condition>& conditions, std::string_view type);
 // send an event.
 bool set_condition(std::vector<Condition>& conditions, Condition wanted, WallTime now);
 
-// The one word for people. In order: Failed, Complete, Suspended, Parked, Recovering, Rescaling,
-// Running, Starting (allocated, not yet running), Queued, Pending (not yet seen).
+// The one word for people. In order: Failed, Complete, Suspended, Suspending, Parked, Recovering,
+// Rescaling, Running, Starting (allocated, not yet running), Queued, Pending (not yet seen).
 std::string_view state_of(const std::vector<Condition>& conditions);
 // Complete or Failed: nothing will change any more.
 bool is_finished(const std::vector<Condition>& conditions);

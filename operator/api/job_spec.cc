@@ -89,7 +89,9 @@ const ObjectSchema& ObjectiveSpec::schema() {
 const ObjectSchema& StopSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<StopSpec> s("StopSpec", "When training is done.");
-    s.field("steps", &StopSpec::steps, "Optimizer steps.")
+    s.field("steps", &StopSpec::steps,
+            "Optimizer steps. May change while the job runs: all workers take it up at the same "
+            "step; one that is past already ends the job there.")
         .required()
         .at_least(1)
         .at_most(kMaxSteps);

@@ -82,6 +82,7 @@ struct BatchSpec {
 struct ScheduleSpec {
   std::int64_t warmup_steps = 0;
   Decay decay = Decay::kCosine;
+  std::optional<std::int64_t> decay_steps;  // where it ends; unset: see TrainingJobStatus
   double min_learning_rate = 0.0;
 
   static const ObjectSchema& schema();

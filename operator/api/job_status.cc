@@ -78,6 +78,7 @@ const ObjectSchema& Membership::schema() {
     s.field("seq", &Membership::seq, "Writes within the generation.").required();
     s.field("step", &Membership::step, "Last committed step known at the time.").required();
     s.field("fingerprint", &Membership::fingerprint, "Of the numerics; joiners must equal it.");
+    s.field("stopSteps", &Membership::stop_steps, "training.stop.steps of the generation.");
     s.field("planDigest", &Membership::plan_digest, "Of the parallel plan.");
     return s.build();
   }();
@@ -118,8 +119,12 @@ const ObjectSchema& Performance::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<Performance> s("Performance", "How fast, and how well used.");
     s.field("tokensPerSecond", &Performance::tokens_per_second, "Present speed.");
-    s.field("goodput", &Performance::goodput, "Useful part of the GPU time held, 0 to 1.");
-    s.field("mfu", &Performance::mfu, "Model FLOP utilisation, 0 to 1.");
+    s.field(
+        "goodput", &Performance::goodput,
+        "Useful part of the GPU time held so far, 0 to 1: usefulGPUSeconds / (usefulGPUSeconds + "
+        "lostGPUSeconds).");
+    s.field("mfu", &Performance::mfu,
+            "Model FLOP utilisation, 0 to 1; absent where the GPU type's peak is not known.");
     s.field("gradientNoiseScale", &Performance::gradient_noise_scale,
             "Batch size at which noise equals signal, in sequences.");
     s.field("byType", &Performance::by_type, "By GPU type.");
@@ -155,11 +160,15 @@ const ObjectSchema& Rescales::schema() {
 const ObjectSchema& LostGpuSeconds::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<LostGpuSeconds> s("LostGPUSeconds", "GPU time that trained nothing, by cause.");
-    s.field("queue", &LostGpuSeconds::queue, "Waiting for the rest of the gang.");
-    s.field("rescale", &LostGpuSeconds::rescale, "Planned changes.");
-    s.field("failure", &LostGpuSeconds::failure, "Unplanned ones, with the work done again.");
-    s.field("straggler", &LostGpuSeconds::straggler, "Waiting for the slowest.");
-    s.field("checkpoint", &LostGpuSeconds::checkpoint, "Writing and reading checkpoints.");
+    s.field("queue", &LostGpuSeconds::queue, "Pods of a gang that start, until its first step.");
+    s.field("rescale", &LostGpuSeconds::rescale,
+            "Planned changes: newcomers that start and pull state, leavers, the stall.");
+    s.field("failure", &LostGpuSeconds::failure,
+            "Losses: standing still, parked, and the work that is done again.");
+    s.field("straggler", &LostGpuSeconds::straggler, "Waiting for the slowest; not measured yet.");
+    s.field("checkpoint", &LostGpuSeconds::checkpoint,
+            "The checkpoint before a stop and the last one; writing while training goes on costs "
+            "none.");
     return s.build();
   }();
   return kSchema;
@@ -187,9 +196,13 @@ const ObjectSchema& TrainingJobStatus::schema() {
         .keyed_by({"type"});
     s.field("allocation", &TrainingJobStatus::allocation, "What the scheduler decided.");
     s.field("membership", &TrainingJobStatus::membership, "Who trains together.");
+    s.field("decaySteps", &TrainingJobStatus::decay_steps,
+            "Where the decay of the learning rate ends; fixed when the job was first seen.");
     s.field("progress", &TrainingJobStatus::progress, "How far.");
     s.field("performance", &TrainingJobStatus::performance, "How fast.");
     s.field("rescales", &TrainingJobStatus::rescales, "Changes of the number of workers.");
+    s.field("usefulGPUSeconds", &TrainingJobStatus::useful_gpu_seconds,
+            "GPU time that trained: GPUs that commit steps, times seconds.");
     s.field("lostGPUSeconds", &TrainingJobStatus::lost_gpu_seconds,
             "GPU time that trained nothing.");
     s.field("restarts", &TrainingJobStatus::restarts, "Pods and workers started again.");

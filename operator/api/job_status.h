@@ -77,6 +77,7 @@ struct Membership {
   std::int64_t seq = 0;                    // writes within this generation
   std::int64_t step = 0;                   // last committed step known when written
   std::string fingerprint;                 // of numerics, hex; set by the first generation
+  std::optional<std::int64_t> stop_steps;  // training.stop.steps of this generation
   std::string plan_digest;                 // of the plan for this generation, hex
 
   static const ObjectSchema& schema();
@@ -109,8 +110,8 @@ struct TypePerformance {
 
 struct Performance {
   double tokens_per_second = 0;
-  std::optional<double> goodput;  // useful part of the GPU time held, 0..1
-  std::optional<double> mfu;      // model FLOP utilisation, 0..1
+  std::optional<double> goodput;  // usefulGPUSeconds / (usefulGPUSeconds + all lost), 0..1
+  std::optional<double> mfu;      // model FLOP utilisation, 0..1; absent: the peak is not known
   std::optional<double> gradient_noise_scale;
   std::vector<TypePerformance> by_type;
 
@@ -138,11 +139,12 @@ struct Rescales {
   bool operator==(const Rescales&) const = default;
 };
 
+// operator/coordinator/gpu_time.h defines each; sums over the job's life.
 struct LostGpuSeconds {
   double queue = 0;
   double rescale = 0;
   double failure = 0;
-  double straggler = 0;
+  std::optional<double> straggler;  // not measured yet
   double checkpoint = 0;
 
   static const ObjectSchema& schema();
@@ -165,9 +167,13 @@ struct TrainingJobStatus {
   std::vector<Condition> conditions;
   std::optional<Allocation> allocation;
   std::optional<Membership> membership;
+  // Where the decay of the learning rate ends: schedule.decaySteps, or stop.steps as it was when
+  // the job was first seen. Fixed from then on, for the curve is part of the numerics.
+  std::optional<std::int64_t> decay_steps;
   std::optional<Progress> progress;
   std::optional<Performance> performance;
   std::optional<Rescales> rescales;
+  std::optional<double> useful_gpu_seconds;
   std::optional<LostGpuSeconds> lost_gpu_seconds;
   std::optional<Restarts> restarts;
   std::optional<WallTime> start_time;

@@ -187,6 +187,14 @@ std::vector<Rule> optimizer_rules() {
          return self["schedule"]["minLearningRate"].double_or(0) <=
                 self["learningRate"].double_or(0);
        }},
+      {"decay-steps", "TrainingJob", "spec.training.optimizer.schedule",
+       "!has(self.decaySteps) || self.decaySteps > self.warmupSteps", ".decaySteps",
+       "the decay would end before it begins; raise decaySteps above warmupSteps, or remove it",
+       false,
+       [](const Value& self, const Value&) {
+         return self["decaySteps"].is_null() ||
+                number(self, "decaySteps") > number(self, "warmupSteps");
+       }},
       {"betas", "TrainingJob", "spec.training.optimizer",
        "self.betas.all(beta, beta >= 0.0 && beta < 1.0)", ".betas",
        "each beta must be at least 0 and less than 1, such as [0.9, 0.95]", false,

@@ -1,29 +1,12 @@
 #include "operator/api/rules.h"
 
+#include "operator/api/codec.h"
 #include "operator/api/kinds.h"
 #include "operator/api/rule_table.h"
 
 namespace rubato::api {
 
 namespace {
-
-// Equality as CEL sees it: 1 and 1.0 are the same number.
-bool same(const json::Value& a, const json::Value& b) {
-  if (a.is_number() && b.is_number()) return a.double_or(0) == b.double_or(0);
-  if (a.is_array() && b.is_array()) {
-    if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i)
-      if (!same(a[i], b[i])) return false;
-    return true;
-  }
-  if (a.is_object() && b.is_object()) {
-    if (a.size() != b.size()) return false;
-    for (const auto& [key, value] : a.members())
-      if (!b.has(key) || !same(value, b[key])) return false;
-    return true;
-  }
-  return a == b;
-}
 
 Rule immutable(const std::string& kind, const std::string& scope, const FieldSchema& field) {
   Rule rule;
@@ -41,7 +24,7 @@ Rule immutable(const std::string& kind, const std::string& scope, const FieldSch
                  " cannot change after creation; put the old value back, or create a new job with "
                  "another name";
   rule.holds = [name = field.name](const json::Value& now, const json::Value& before) {
-    return same(now[name], before[name]);
+    return is_same(now[name], before[name]);
   };
   return rule;
 }

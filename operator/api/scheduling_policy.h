@@ -14,10 +14,10 @@
 
 namespace rubato::api {
 
-// Limits how much a round may disturb running jobs.
+// Limits how much a round may disturb running jobs by growing them.
 struct RescaleBudget {
-  std::int32_t per_job_seconds = 60;  // least time between two planned rescales of one job
-  std::int32_t jobs_per_round = 100;
+  std::int32_t per_job_seconds = 60;  // least time between two growths of one running job
+  std::int32_t jobs_per_round = 100;  // most running jobs that a round grows
 
   static const ObjectSchema& schema();
   bool operator==(const RescaleBudget&) const = default;

@@ -33,11 +33,11 @@ struct QueueCell {
 };
 
 struct TrainingQueueSpec {
-  double weight = 1.0;  // share beyond the guarantees
-  std::string parent;
+  double weight = 1.0;    // share beyond the guarantees; not enforced yet
+  std::string parent;     // not enforced yet
   bool borrowing = true;  // may use what others leave idle, until they want it back
   std::vector<QueueQuota> quotas;
-  std::vector<QueueCell> cells;
+  std::vector<QueueCell> cells;  // not enforced yet
 
   static const ObjectSchema& schema();
   bool operator==(const TrainingQueueSpec&) const = default;

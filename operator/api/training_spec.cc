@@ -106,8 +106,15 @@ const ObjectSchema& ScheduleSpec::schema() {
         .at_least(0)
         .at_most(kMaxSteps);
     s.field("decay", &ScheduleSpec::decay,
-            "`cosine` from learningRate to minLearningRate at stop.steps, or `constant`.")
+            "`cosine` from learningRate to minLearningRate at decaySteps, or `constant`.")
         .defaulted();
+    s.field(
+         "decaySteps", &ScheduleSpec::decay_steps,
+         "Step at which the decay ends; minLearningRate holds from there. Unset: what stop.steps "
+         "was when the job was first seen (status.decaySteps), so that a later change of "
+         "stop.steps adds or cuts steps and does not bend the curve.")
+        .at_least(1)
+        .at_most(kMaxSteps);
     s.field("minLearningRate", &ScheduleSpec::min_learning_rate, "Where the decay ends.")
         .defaulted()
         .at_least(0);

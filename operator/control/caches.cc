@@ -11,6 +11,7 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
       pods(client, executor, metrics),
       nodes(client, executor, metrics),
       queues(client, executor, metrics),
+      policies(client, executor, metrics),
       priorities(client, executor, metrics),
       leases(client, executor, metrics, {.ns = "kube-node-lease"}) {
   pods.store().add_index(kByOwner, [](const kube::Pod& pod) -> std::vector<std::string> {
@@ -24,19 +25,21 @@ void Caches::start() {
   pods.start();
   nodes.start();
   queues.start();
+  policies.start();
   priorities.start();
   leases.start();
 }
 
 bool Caches::has_synced() const {
   return jobs.has_synced() && pods.has_synced() && nodes.has_synced() && queues.has_synced() &&
-         priorities.has_synced() && leases.has_synced();
+         policies.has_synced() && priorities.has_synced() && leases.has_synced();
 }
 
 bool Caches::wait_for_sync(MonoTime deadline) {
   return jobs.wait_for_sync(deadline) && pods.wait_for_sync(deadline) &&
          nodes.wait_for_sync(deadline) && queues.wait_for_sync(deadline) &&
-         priorities.wait_for_sync(deadline) && leases.wait_for_sync(deadline);
+         policies.wait_for_sync(deadline) && priorities.wait_for_sync(deadline) &&
+         leases.wait_for_sync(deadline);
 }
 
 World Caches::snapshot(const Memory& memory, const coordinator::Coordinator& coordinator,
@@ -46,6 +49,7 @@ World Caches::snapshot(const Memory& memory, const coordinator::Coordinator& coo
   world.pods = pods.store().list();
   world.nodes = nodes.store().list();
   world.queues = queues.store().list();
+  world.policies = policies.store().list();
   world.priorities = priorities.store().list();
   world.leases = leases.store().list();
   world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };

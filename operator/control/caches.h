@@ -29,6 +29,7 @@ class Caches {
   kube::Informer<kube::Pod> pods;
   kube::Informer<kube::Node> nodes;
   kube::Informer<QueueObject> queues;
+  kube::Informer<PolicyObject> policies;
   kube::Informer<PriorityClassObject> priorities;
   kube::Informer<NodeLease> leases;
 };

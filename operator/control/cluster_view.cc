@@ -1,5 +1,6 @@
 #include "operator/control/cluster_view.h"
 
+#include "common/planted.h"
 #include "operator/api/resources.h"
 #include "operator/control/worker_pod.h"
 
@@ -67,6 +68,7 @@ class Capture {
   void subtract_pods() {
     for (const auto& pod : world_.pods) {
       if (pod->node_name.empty() || pod->is_finished()) continue;
+      if (planted(Bug::kGiveOnEarly) && pod->meta.deleting) continue;
       const auto node = nodes_.find(pod->node_name);
       if (node != nodes_.end()) node->second.free -= resources_of(pod->requests, config_);
     }
@@ -97,6 +99,7 @@ class Capture {
     seen.mix = job.spec.accelerators.mix;
     seen.refused = refusal(job);
     describe_pod(job, seen);
+    seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);
     if (job.status.performance) {
       for (const auto& point : job.status.performance->by_type) {
@@ -185,7 +188,7 @@ class Capture {
 
   void take_promise(const api::AllocatedPod& pod, const sched::Job& job) {
     const auto node = nodes_.find(pod.node);
-    if (node == nodes_.end()) return;
+    if (node == nodes_.end() || planted(Bug::kForgetPromise)) return;
     node->second.free -= job.per_pod;
     node->second.free.gpus = std::max<sched::Gpus>(node->second.free.gpus, 0);
   }
@@ -205,10 +208,31 @@ class Capture {
       sched::Queue queue;
       queue.name = object->meta.name;
       queue.weight = object->queue.spec.weight;
+      queue.borrowing = object->queue.spec.borrowing;
       for (const auto& quota : object->queue.spec.quotas) {
-        if (quota.gpu_type == "*" && quota.limit) queue.limit = *quota.limit;
+        sched::Quota& of_type = queue.quotas[quota.gpu_type];
+        of_type.guaranteed = quota.guaranteed;
+        if (quota.limit) of_type.limit = *quota.limit;
       }
       queues_[queue.name] = std::move(queue);
+    }
+    for (const auto& job : world_.jobs) {
+      if (!is_schedulable(*job) || has_ended(*job)) add_leaver(job->job);
+    }
+  }
+
+  // A job that is no longer scheduled holds what it was given until it gives it back, what is
+  // promised to pods that are not there yet included.
+  void add_leaver(const api::TrainingJob& job) {
+    if (!job.status.allocation) return;
+    const auto queue = queues_.find(job.spec.queue);
+    for (const auto& pod : job.status.allocation->pods) {
+      const kube::Pod* object = find_pod(job.meta.ns, pod.name);
+      if (is_lost(job.meta.ns, pod, object, world_)) continue;
+      if (queue != queues_.end()) queue->second.held_by_leavers[pod.gpu_type] += pod.gpus;
+      const auto node = nodes_.find(pod.node);
+      if (node == nodes_.end() || (object != nullptr && !object->node_name.empty())) continue;
+      node->second.free.gpus = std::max<sched::Gpus>(node->second.free.gpus - pod.gpus, 0);
     }
   }
 
@@ -239,11 +263,20 @@ sched::ClusterState capture(const World& world, const Config& config) {
   return Capture(world, config).run();
 }
 
+namespace {
+// As far as the job controller has said: it may be behind a spec that was just changed back.
+bool is_or_gets_suspended(const api::TrainingJob& job) {
+  const api::Condition* found =
+      api::find_condition(job.status.conditions, api::condition::kSuspended);
+  return found != nullptr && (found->status == api::ConditionStatus::kTrue ||
+                              found->reason == api::reason::kSuspending);
+}
+}  // namespace
+
 bool is_schedulable(const JobObject& object) {
   const api::TrainingJob& job = object.job;
   return !job.meta.is_deleting() && job.meta.has_finalizer(api::kFinalizer) && !job.spec.suspend &&
-         !api::is_finished(job.status.conditions) &&
-         !api::is_true(job.status.conditions, api::condition::kSuspended) &&
+         !api::is_finished(job.status.conditions) && !is_or_gets_suspended(job) &&
          job.status.observed_generation.has_value();
 }
 

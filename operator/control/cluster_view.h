@@ -29,6 +29,7 @@ struct World {
   std::vector<std::shared_ptr<const kube::Pod>> pods;
   std::vector<std::shared_ptr<const kube::Node>> nodes;
   std::vector<std::shared_ptr<const QueueObject>> queues;
+  std::vector<std::shared_ptr<const PolicyObject>> policies;
   std::vector<std::shared_ptr<const PriorityClassObject>> priorities;
   std::vector<std::shared_ptr<const NodeLease>> leases;
   std::function<std::optional<coordinator::View>(const std::string& job_uid)> view_of;
@@ -39,6 +40,8 @@ struct World {
   std::set<std::string> lost_pods;
   // Jobs that wait before they may be scheduled again, and until when.
   std::map<std::string, WallTime> held_back;
+  // Jobs that were grown so short a while ago that they are not grown again yet.
+  std::set<std::string> grown_lately;
   WallTime now{};
 };
 

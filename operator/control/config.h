@@ -1,4 +1,5 @@
-// What an operator process is told at its start. Nothing here changes while it runs.
+// What an operator process is told at its start. Nothing here changes while it runs; what a
+// SchedulingPolicy may say instead is in policy.h.
 #pragma once
 
 #include "common/clock.h"

@@ -10,6 +10,7 @@
 #include "operator/control/config.h"
 #include "operator/control/job_secret.h"
 #include "operator/control/memory.h"
+#include "operator/control/policy.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/controller.h"
 #include "operator/kube/events.h"
@@ -30,6 +31,7 @@ struct JobControllerDependencies {
   coordinator::Coordinator& coordinator;
   kube::EventRecorder& events;
   const Config& config;
+  const PolicyInForce& policy;
   TrustRoot trust;
   std::function<void()> wake_scheduler;
 };

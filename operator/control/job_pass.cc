@@ -5,6 +5,7 @@
 #include "operator/api/resources.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/worker_pod.h"
+#include "operator/kube/errors.h"
 
 #include <algorithm>
 
@@ -17,11 +18,15 @@ using coordinator::Phase;
 using json::Value;
 
 constexpr auto kWhileStopping = 1s;  // how soon to look again while a stop is under way
+constexpr auto kWhileBehind = 1s;    // and while the cache is known to be older than the server
 
 // What workers are configured with: the spec with the numbers of its model written out, so that
-// they need not know presets or defaults.
-std::string training_text(const api::TrainingSpec& training) {
+// they need not know presets or defaults, and with the end of the decay as it was fixed, so that a
+// newcomer computes with the same learning rates after stop.steps has changed.
+std::string training_text(const api::TrainingSpec& training,
+                          std::optional<std::int64_t> decay_steps) {
   Value value = api::encode(training);
+  value.at("optimizer").at("schedule").set("decaySteps", decay_steps.value_or(training.stop.steps));
   if (const auto shape = api::model_shape(training.model); shape.ok()) {
     Value& model = value.at("model");
     model.erase("preset");
@@ -47,7 +52,15 @@ JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const 
       key_{job_.meta.ns, job_.meta.name},
       pods_(d_.caches.pods_of(job_.meta.uid)),
       lost_(d_.memory.lost_pods()),
-      view_(d_.coordinator.view(job_.meta.uid)) {}
+      view_(d_.coordinator.view(job_.meta.uid)) {
+  for (const auto& pod : pods_) pods_by_name_[pod->meta.name] = pod.get();
+  if (job_.status.allocation) {
+    for (const auto& pod : job_.status.allocation->pods) allocated_[pod.name] = &pod;
+  }
+  if (view_) {
+    for (const auto& member : view_->members) member_uids_.insert(member.pod_uid);
+  }
+}
 
 kube::Outcome JobPass::run() {
   // 1. Nothing is made before the finalizer stands.
@@ -60,10 +73,11 @@ kube::Outcome JobPass::run() {
     return clean_up_finished();
   }
   // 2. What is wanted now?
-  intent_ = decide_intent();
-  if (intent_ == Intent::kTrain && view_ && view_->phase == Phase::kStopped) {
+  decide();
+  if (intent_ == Intent::kTrain && view_ && view_->end == Phase::kStopped) {
     d_.coordinator.forget(job_.meta.uid);  // it stopped as asked; now it begins anew
     view_.reset();
+    member_uids_.clear();
   }
   note_losses();
   // 3. Make it so.
@@ -98,27 +112,19 @@ Status JobPass::ensure_finalizer(bool& written) {
   return ok();
 }
 
-JobPass::Intent JobPass::decide_intent() {
-  if (!failure().empty()) {
-    stop_reason_ = failed_message_;
-    return Intent::kOver;
-  }
-  if (job_.meta.is_deleting())
-    stop_reason_ = "the job is being deleted";
-  else if (job_.spec.suspend)
-    stop_reason_ = "the job is suspended";
-  else if (view_ && view_->parked_since &&
-           d_.executor.now() - *view_->parked_since >
-               std::chrono::seconds(job_.spec.park_seconds)) {
-    stop_reason_ = fmt::format("below its minimum for {} s", job_.spec.park_seconds);
-    queued_reason_ = std::string(api::reason::kRequeued);
-    queued_message_ = stop_reason_ + "; waits for GPUs again";
-  } else if (job_.status.allocation && job_.status.allocation->pods.empty() && !pods_.empty()) {
-    stop_reason_ = job_.status.allocation->reason;  // preempted, or given back
-    queued_reason_ = std::string(api::reason::kPreempted);
-    queued_message_ = stop_reason_;
-  }
-  return stop_reason_.empty() ? Intent::kTrain : Intent::kStop;
+void JobPass::decide() {
+  IntentFacts facts;
+  facts.job = &job_;
+  facts.view = view_ ? &*view_ : nullptr;
+  if (!failure().empty()) facts.failure = failed_message_;
+  facts.pods_left =
+      std::any_of(pods_.begin(), pods_.end(), [](const auto& pod) { return !pod->is_finished(); });
+  facts.now = d_.executor.now();
+  Decision decision = decide_intent(facts);
+  intent_ = decision.intent;
+  stop_reason_ = std::move(decision.stop_reason);
+  queued_reason_ = std::move(decision.queued_reason);
+  queued_message_ = std::move(decision.queued_message);
 }
 
 // Agents that fell silent: their pods leave the allocation, their nodes get no new pod for now.
@@ -160,9 +166,12 @@ Status JobPass::ensure_pods() {
       TRY_OK(bind_pod(*pod, allocated.node));
     }
   }
-  // A first generation that does not come together gives its GPUs back.
-  if (view_ && view_->phase == Phase::kWaiting && job_.status.allocation->since) {
-    const Duration left = *job_.status.allocation->since + d_.config.gang_start - wall();
+  // A generation that does not come together gives its GPUs back. How old the allocation is says
+  // nothing: a job that has trained for hours waits for its workers when an operator is new.
+  if (view_ && view_->waiting_since && job_.status.allocation->since) {
+    const Duration left = std::max<Duration>(*job_.status.allocation->since - wall(),
+                                             *view_->waiting_since - d_.executor.now()) +
+                          d_.policy.get()->gang_start;
     if (left <= 0s) {
       d_.memory.hold_back(job_.meta.uid, wall() + d_.config.requeue_delay);
       queued_reason_ = std::string(api::reason::kGangTimeout);
@@ -179,17 +188,42 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
       d_.client.create(kube::types::kPod, job_.meta.ns, worker_pod(job_, allocated, d_.config));
   if (!created.ok()) {
     const Error& error = created.error();
-    if (error.code() == Code::kAlreadyExists) return ok();  // made before, or by the last leader
+    if (error.code() == Code::kAlreadyExists) return adopt_pod(allocated);
     if (error.code() == Code::kInvalid) {
       failed_reason_ = std::string(api::reason::kInvalidTemplate);
       failed_message_ = "the pod made from spec.template is refused: " + error.what();
       intent_ = Intent::kOver;
       return ok();
     }
+    if (error.code() == Code::kDenied &&
+        !kube::is_unauthorized(error)) {  // Pod Security, a quota: the job's owner can mend it
+      emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
+           fmt::format("pod {} is refused: {}", allocated.name, error.what()));
+    }
     return error.in("creating pod " + allocated.name);
   }
   TRY(const kube::Pod pod, kube::Pod::decode(*created));
   return bind_pod(pod, allocated.node);
+}
+
+// The name is taken: by an earlier try of ours whose answer was lost, by the last leader, or by
+// somebody else. The cache may not show it yet, so the pod itself is asked.
+Status JobPass::adopt_pod(const api::AllocatedPod& allocated) {
+  kube::ListOptions by_name;  // not a get: the operator's role has no need of that verb otherwise
+  by_name.field_selector = "metadata.name=" + allocated.name;
+  const auto live = d_.client.list(kube::types::kPod, job_.meta.ns, by_name);
+  if (!live.ok()) return live.error().in("reading pod " + allocated.name);
+  again_ = std::min<Duration>(again_, kWhileBehind);
+  if (live->items.empty()) return ok();  // gone again
+  TRY(const kube::Pod pod, kube::Pod::decode(live->items.front()));
+  if (!pod.meta.owner || pod.meta.owner->uid != job_.meta.uid) {
+    if (d_.memory.say_once(job_.meta.uid, allocated.name))
+      emit(kube::EventLevel::kWarning, "PodNameTaken", "Starting",
+           fmt::format("pod {} exists and belongs to another; delete it, or rename the job",
+                       allocated.name));
+    return ok();
+  }
+  return pod.node_name.empty() && !pod.meta.deleting ? bind_pod(pod, allocated.node) : ok();
 }
 
 Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
@@ -202,8 +236,11 @@ Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
        {"target", Value::object({{"apiVersion", "v1"}, {"kind", "Node"}, {"name", node}})}});
   const auto bound =
       d_.client.create(kube::types::kPod, pod.meta.ns, binding, {.subresource = "binding"});
-  if (bound.ok() || bound.error().code() == Code::kConflict)
-    return ok();  // conflict: bound already
+  if (bound.ok()) return ok();
+  if (bound.error().code() == Code::kConflict) {  // bound already, as the cache will show soon
+    again_ = std::min<Duration>(again_, kWhileBehind);
+    return ok();
+  }
   return bound.error().in("binding pod " + pod.meta.name + " to node " + node);
 }
 
@@ -216,7 +253,8 @@ void JobPass::instruct_coordinator() {
   coordinator::Wish wish;
   wish.job = key_;
   wish.uid = job_.meta.uid;
-  wish.training = training_text(*job_.spec.training);
+  wish.training = training_text(*job_.spec.training, job_.status.decay_steps);
+  wish.stop_steps = static_cast<std::uint64_t>(job_.spec.training->stop.steps);
   wish.micro_batches = static_cast<std::uint32_t>(job_.spec.training->batch.micro_batches());
   wish.min_workers = static_cast<std::uint32_t>(job_.spec.gpus.min);
   wish.start_workers = wish.min_workers;
@@ -229,11 +267,8 @@ void JobPass::instruct_coordinator() {
     wanted.node = pod->node_name;
     wanted.slots = static_cast<std::uint32_t>(job_.spec.gpus.per_pod);
     wanted.leaving = !is_allocated(pod->meta.name) || pod->meta.deleting.has_value();
-    if (job_.status.allocation) {
-      for (const auto& allocated : job_.status.allocation->pods) {
-        if (allocated.name == wanted.name) wanted.gpu_type = allocated.gpu_type;
-      }
-    }
+    if (const auto allocated = allocated_.find(wanted.name); allocated != allocated_.end())
+      wanted.gpu_type = allocated->second->gpu_type;
     const auto ordinal = kube::find(pod->meta.labels, api::kLabelOrdinal).value_or("0");
     ordered.emplace_back(std::strtoll(std::string(ordinal).c_str(), nullptr, 10),
                          std::move(wanted));
@@ -249,15 +284,17 @@ void JobPass::instruct_coordinator() {
 // Pods that are no longer in the allocation go once their workers have left, or at once when they
 // never trained. Deletion is graceful, never forced: only the kubelet says when GPUs are free.
 Status JobPass::remove_left_pods() {
+  std::set<std::string> retired_pods;
+  if (view_) retired_pods.insert(view_->retired_pods.begin(), view_->retired_pods.end());
   for (const auto& pod : pods_) {
     if (pod->meta.deleting || pod->is_finished()) continue;
     if (intent_ == Intent::kTrain && is_allocated(pod->meta.name) && !was_lost(*pod)) continue;
-    const bool retired = view_ && std::find(view_->retired_pods.begin(), view_->retired_pods.end(),
-                                            pod->meta.name) != view_->retired_pods.end();
+    const bool retired = retired_pods.contains(pod->meta.name);
     const bool trains = is_member(pod->meta.uid) && !was_lost(*pod);
     if (trains && !retired && !(intent_ != Intent::kTrain && stop_is_over())) continue;
     const Status removed =
         d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
+    if (!removed.ok()) again_ = std::min<Duration>(again_, kWhileBehind);
     if (!removed.ok() && removed.error().code() != Code::kNotFound &&
         removed.error().code() != Code::kConflict) {
       return removed.error().in("deleting pod " + pod->meta.name);
@@ -282,12 +319,8 @@ bool JobPass::stop_is_over() const {
   if (job_.meta.deletion_time) {
     return wall() - *job_.meta.deletion_time > std::chrono::seconds(job_.spec.grace_period_seconds);
   }
-  const api::Condition* suspended =
-      api::find_condition(job_.status.conditions, api::condition::kSuspended);
-  return suspended != nullptr && suspended->status == api::ConditionStatus::kTrue &&
-         suspended->last_transition_time &&
-         wall() - *suspended->last_transition_time >
-             std::chrono::seconds(job_.spec.grace_period_seconds);
+  return view_->stop_since && d_.executor.now() - *view_->stop_since >
+                                  std::chrono::seconds(job_.spec.grace_period_seconds);
 }
 
 Status JobPass::finish_teardown(bool& gone) {
@@ -336,6 +369,7 @@ kube::Outcome JobPass::clean_up_finished() {
       again_ = std::min<Duration>(again_, kWhileStopping);
       continue;
     }
+    again_ = std::min<Duration>(again_, kWhileStopping);  // until it is gone
     (void)d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
   }
   if (pods_.empty() ||
@@ -360,24 +394,11 @@ Status JobPass::release(const std::string& reason) {
   return ok();
 }
 
-bool JobPass::is_allocated(const std::string& pod_name) const {
-  if (!job_.status.allocation) return false;
-  const auto& pods = job_.status.allocation->pods;
-  return std::any_of(pods.begin(), pods.end(), [&](const auto& p) { return p.name == pod_name; });
-}
-
-bool JobPass::is_member(const std::string& pod_uid) const {
-  return view_ && std::any_of(view_->members.begin(), view_->members.end(),
-                              [&](const auto& m) { return m.pod_uid == pod_uid; });
-}
-
 bool JobPass::was_lost(const kube::Pod& pod) const { return lost_.contains(pod.meta.uid); }
 
 const kube::Pod* JobPass::find(const std::string& name) const {
-  for (const auto& pod : pods_) {
-    if (pod->meta.name == name) return pod.get();
-  }
-  return nullptr;
+  const auto found = pods_by_name_.find(name);
+  return found == pods_by_name_.end() ? nullptr : found->second;
 }
 
 }  // namespace rubato::control

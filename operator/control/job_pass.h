@@ -3,10 +3,13 @@
 #pragma once
 
 #include "operator/control/job_controller.h"
+#include "operator/control/job_intent.h"
 #include "operator/control/job_status.h"
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,12 +22,11 @@ class JobPass {
   kube::Outcome run();
 
  private:
-  enum class Intent { kTrain, kStop, kOver };
-
   // Steps, in order.
   Status ensure_finalizer(bool& written);
   Status ensure_pods();
   Status create_pod(const api::AllocatedPod& pod);
+  Status adopt_pod(const api::AllocatedPod& pod);
   Status bind_pod(const kube::Pod& pod, const std::string& node);
   void instruct_coordinator();
   void note_losses();
@@ -32,14 +34,15 @@ class JobPass {
   Status finish_stop();
   Status finish_teardown(bool& gone);
   Status write_status();
+  bool status_stands(const api::TrainingJobStatus& wanted) const;
   kube::Outcome clean_up_finished();
 
-  Intent decide_intent();
+  void decide();
   std::string failure();  // sets failed_*: permanent failures
   bool stop_is_over() const;
   std::uint64_t own_failures() const;
-  bool is_allocated(const std::string& pod_name) const;
-  bool is_member(const std::string& pod_uid) const;
+  bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
+  bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }
   bool was_lost(const kube::Pod& pod) const;
   const kube::Pod* find(const std::string& name) const;
   Status release(const std::string& reason);
@@ -54,8 +57,11 @@ class JobPass {
   std::int64_t leader_;
   kube::Key key_;
   std::vector<std::shared_ptr<const kube::Pod>> pods_;
+  std::map<std::string, const kube::Pod*> pods_by_name_;
+  std::map<std::string, const api::AllocatedPod*> allocated_;  // by name
   std::set<std::string> lost_;
   std::optional<coordinator::View> view_;
+  std::set<std::string> member_uids_;  // pods of the view's members
   Intent intent_ = Intent::kTrain;
   std::string stop_reason_;
   std::string queued_reason_, queued_message_;

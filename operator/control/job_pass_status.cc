@@ -2,6 +2,7 @@
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
+#include "operator/kube/errors.h"
 
 #include <algorithm>
 
@@ -10,6 +11,19 @@
 namespace rubato::control {
 
 using json::Value;
+
+namespace {
+coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
+  coordinator::GpuSeconds seconds;
+  seconds.useful = status.useful_gpu_seconds.value_or(0);
+  if (!status.lost_gpu_seconds) return seconds;
+  seconds.queue = status.lost_gpu_seconds->queue;
+  seconds.rescale = status.lost_gpu_seconds->rescale;
+  seconds.failure = status.lost_gpu_seconds->failure;
+  seconds.checkpoint = status.lost_gpu_seconds->checkpoint;
+  return seconds;
+}
+}  // namespace
 
 Status JobPass::write_status() {
   JobFacts facts;
@@ -21,9 +35,15 @@ Status JobPass::write_status() {
   facts.queued_reason = queued_reason_;
   facts.queued_message = queued_message_;
   facts.now = wall();
+  facts.finishes_a_stop = finishes_a_stop(job_, view_ ? &*view_ : nullptr);
   for (const auto& pod : pods_) {
+    if (!pod->is_finished()) facts.pods_left.push_back(pod->meta.name);
     if (pod->phase == kube::PodPhase::kRunning && is_allocated(pod->meta.name))
       ++facts.pods_running;
+  }
+  if (view_ && view_->since != MonoTime{}) {
+    facts.gpu_seconds = d_.memory.gpu_seconds(job_.meta.uid, gpu_seconds_of(job_.status),
+                                              view_->since, view_->gpu_seconds);
   }
   api::TrainingJobStatus wanted = status_of(facts);
   // Their writers are others; our copy may be old.
@@ -37,7 +57,8 @@ Status JobPass::write_status() {
   const bool only_progress =
       std::all_of(patch.members().begin(), patch.members().end(), [](const json::Member& member) {
         return member.first == "progress" || member.first == "performance" ||
-               member.first == "display";
+               member.first == "display" || member.first == "usefulGPUSeconds" ||
+               member.first == "lostGPUSeconds";
       });
   if (only_progress &&
       !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period)) {
@@ -48,17 +69,32 @@ Status JobPass::write_status() {
       d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
                       Value::object({{"status", patch}}), {.subresource = "status"});
   if (!written.ok() && written.error().code() != Code::kNotFound) {
-    return written.error().in("writing status");
+    // What was written although the answer was lost is told now: the next pass sees no change.
+    if (!kube::may_have_happened(written.error()) || !status_stands(wanted))
+      return written.error().in("writing status");
   }
   emit_transitions(wanted);
   return ok();
+}
+
+bool JobPass::status_stands(const api::TrainingJobStatus& wanted) const {
+  const auto live = d_.client.get(api::kTrainingJob, key_);
+  if (!live.ok() || kube::uid_of(*live) != job_.meta.uid) return false;
+  Value stands = (*live)["status"];
+  if (!stands.is_object()) return false;
+  stands.erase("allocation");
+  stands.erase("membership");
+  return api::diff(stands, api::encode(wanted)).size() == 0;
 }
 
 void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
   for (const api::Condition& now : wanted.conditions) {
     const api::Condition* before = api::find_condition(job_.status.conditions, now.type);
     if (before != nullptr && before->status == now.status && before->reason == now.reason) continue;
-    if (now.status != api::ConditionStatus::kTrue) continue;
+    const bool is_true = now.status == api::ConditionStatus::kTrue;
+    if (!d_.memory.is_news(job_.meta.uid, now.type, (is_true ? "+" : "-") + now.reason)) continue;
+    const bool is_told = is_true || now.reason == api::reason::kSuspending;
+    if (!is_told) continue;
     const bool warning = now.type == api::condition::kFailed ||
                          now.type == api::condition::kRecovering ||
                          now.type == api::condition::kCheckpointNotShared;
@@ -66,7 +102,8 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
          now.message);
   }
   const std::int64_t counted = job_.status.rescales ? job_.status.rescales->count : 0;
-  if (wanted.rescales && wanted.rescales->count > counted && wanted.rescales->last) {
+  if (wanted.rescales && wanted.rescales->count > counted && wanted.rescales->last &&
+      d_.memory.is_news(job_.meta.uid, "rescales", std::to_string(wanted.rescales->count))) {
     const api::Rescale& last = *wanted.rescales->last;
     emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
          fmt::format("{} to {} workers, {}; stall {:.2f} s", last.from, last.to, last.reason,

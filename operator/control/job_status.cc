@@ -1,11 +1,13 @@
 #include "operator/control/job_status.h"
 
 #include "operator/api/resources.h"
+#include "operator/control/flops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace rubato::control {
 
@@ -29,7 +31,9 @@ class Builder {
 
   api::TrainingJobStatus run() {
     status_.observed_generation = job_.meta.generation;
+    fix_decay();
     progress();
+    gpu_time();
     rescales();
     conditions();
     status_.state = std::string(api::state_of(status_.conditions));
@@ -51,6 +55,10 @@ class Builder {
   void set(std::string_view type, bool value, std::string_view why, std::string message) {
     // A condition that was never true and is not now says nothing.
     if (!value && api::find_condition(status_.conditions, type) == nullptr) return;
+    put(type, value, why, std::move(message));
+  }
+
+  void put(std::string_view type, bool value, std::string_view why, std::string message) {
     api::Condition wanted;
     wanted.type = std::string(type);
     wanted.status = value ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;
@@ -79,22 +87,57 @@ class Builder {
                   : "holds no GPUs");
     running(over);
     changing(over);
-    set(condition::kCheckpointNotShared, !facts_.checkpoint_shared, reason::kNodeLocalVolume,
-        "spec.training.checkpoint.path is not on a volume that all nodes share; a checkpoint "
-        "written "
-        "on one node may be unreadable on another");
+    checkpoint_sharing();
   }
 
+  // Nobody had to read one yet: nothing new is known.
+  void checkpoint_sharing() {
+    if (!facts_.view || !facts_.view->checkpoint_shared) return;
+    const bool shared = *facts_.view->checkpoint_shared;
+    set(condition::kCheckpointNotShared, !shared,
+        shared ? reason::kSharedVolume : reason::kNodeLocalVolume,
+        shared ? "workers on other nodes than the writer's read it"
+               : facts_.view->checkpoint_unshared_by +
+                     "; put spec.training.checkpoint.path on a volume that all nodes share, or the "
+                     "loss of a node may cost the steps since the last one that can be read");
+  }
+
+  // True only when nothing of the job runs any more.
   void suspended() {
-    const bool suspended = job_.spec.suspend;
-    if (!suspended) return set(condition::kSuspended, false, reason::kResumed, "resumed");
-    if (held() > 0) {
-      return set(condition::kSuspended, true, reason::kSuspending,
+    if (!job_.spec.suspend) {
+      if (!facts_.finishes_a_stop)
+        return set(condition::kSuspended, false, reason::kResumed, "resumed");
+      return put(
+          condition::kSuspended, false, reason::kSuspending,
+          "resumed when its workers had stopped already: it gives its GPUs back, then queues "
+          "again");
+    }
+    const bool stops = facts_.view && !facts_.view->members.empty() &&
+                       facts_.view->end == Phase::kWaiting && held() > 0;
+    if (stops) {
+      return put(condition::kSuspended, false, reason::kSuspending,
                  "writes a checkpoint, then gives its GPUs back");
     }
-    set(condition::kSuspended, true, reason::kSuspended,
-        fmt::format("suspended at step {}; set spec.suspend to false to go on",
-                    status_.progress ? status_.progress->step : 0));
+    if (held() > 0 || !facts_.pods_left.empty()) {
+      return put(condition::kSuspended, false, reason::kSuspending,
+                 facts_.pods_left.empty() ? "gives its GPUs back"
+                                          : fmt::format("waits until its pods have ended: {}",
+                                                        fmt::join(facts_.pods_left, ", ")));
+    }
+    put(condition::kSuspended, true, reason::kSuspended, suspended_message());
+  }
+
+  std::string suspended_message() const {
+    const char* mend = "set spec.suspend to false to go on";
+    if (!status_.progress || status_.progress->step == 0)
+      return fmt::format("suspended before its first step; {}", mend);
+    const std::int64_t step = status_.progress->step;
+    const std::int64_t saved = status_.progress->checkpoint_step;
+    if (saved >= step) return fmt::format("suspended at step {}; {}", step, mend);
+    return fmt::format(
+        "suspended at step {}, but its newest checkpoint is of step {}, and it goes "
+        "on from there; {}",
+        step, saved, mend);
   }
 
   void queued(bool over) {
@@ -166,6 +209,13 @@ class Builder {
     return reason::kWorkerCrashed;
   }
 
+  // With the first status that is ever written, thus before anything is allocated.
+  void fix_decay() {
+    if (status_.decay_steps || !job_.spec.training) return;
+    status_.decay_steps =
+        job_.spec.training->optimizer.schedule.decay_steps.value_or(job_.spec.training->stop.steps);
+  }
+
   void progress() {
     if (!job_.spec.training) return;
     api::Progress progress = job_.status.progress.value_or(api::Progress{});
@@ -176,6 +226,7 @@ class Builder {
       progress.step = static_cast<std::int64_t>(view.step);
       progress.tokens = static_cast<std::int64_t>(view.tokens);
       if (view.step > 0 && view.loss != 0) progress.loss = view.loss;
+      if (view.validation_step > 0) progress.validation_loss = view.validation_loss;
       if (view.has_checkpoint)
         progress.checkpoint_step = static_cast<std::int64_t>(view.checkpoint_step);
       progress.recomputed_steps = static_cast<std::int64_t>(view.recomputed_steps);
@@ -194,11 +245,41 @@ class Builder {
     const double tokens_per_step = static_cast<double>(batch.global) * batch.sequence_length;
     api::Performance performance = job_.status.performance.value_or(api::Performance{});
     performance.tokens_per_second = tokens_per_step / view.step_seconds;
+    performance.mfu = utilisation(view, performance.tokens_per_second);
     remember_point(view, performance);
     status_.performance = performance;
     progress.estimated_remaining_seconds = static_cast<std::int64_t>(
         static_cast<double>(std::max<std::int64_t>(progress.steps - progress.step, 0)) *
         view.step_seconds);
+  }
+
+  std::optional<double> utilisation(const coordinator::View& view, double tokens_per_second) const {
+    double peak = 0;
+    for (const auto& member : view.members) {
+      const auto one = peak_flops(member.gpu_type, job_.spec.training->precision);
+      if (!one) return std::nullopt;
+      peak += *one;
+    }
+    const auto shape = api::model_shape(job_.spec.training->model);
+    if (peak <= 0 || !shape.ok()) return std::nullopt;
+    return tokens_per_second * flops_per_token(*shape, job_.spec.training->batch.sequence_length) /
+           peak;
+  }
+
+  void gpu_time() {
+    if (!facts_.gpu_seconds || facts_.gpu_seconds->held() <= 0) return;
+    const coordinator::GpuSeconds& spent = *facts_.gpu_seconds;
+    const auto tenths = [](double seconds) { return std::round(seconds * 10) / 10; };
+    status_.useful_gpu_seconds = tenths(spent.useful);
+    api::LostGpuSeconds lost;
+    lost.queue = tenths(spent.queue);
+    lost.rescale = tenths(spent.rescale);
+    lost.failure = tenths(spent.failure);
+    lost.checkpoint = tenths(spent.checkpoint);
+    status_.lost_gpu_seconds = lost;
+    api::Performance performance = status_.performance.value_or(api::Performance{});
+    performance.goodput = std::round(1000 * spent.useful / spent.held()) / 1000;
+    status_.performance = performance;
   }
 
   // One measured point per (type, count): the latest. Only while nothing changes.
@@ -219,27 +300,34 @@ class Builder {
     }
   }
 
+  // Starts and changes of settings are no rescales.
   void rescales() {
-    if (!facts_.view || facts_.view->changes.empty()) return;
-    const coordinator::Change& change = facts_.view->changes.back();
+    if (!facts_.view) return;
     api::Rescales rescales = job_.status.rescales.value_or(api::Rescales{});
-    if (change.kind == "start") return;
-    if (!rescales.last || rescales_seen(rescales) != change.generation) {
+    const std::uint64_t seen = rescales.last ? rescales_seen(rescales) : 0;
+    const std::int64_t before = rescales.count;
+    for (const coordinator::Change& change : facts_.view->changes) {
+      if (change.generation <= seen || change.kind == "start" || change.kind == "settings")
+        continue;
       ++rescales.count;
-      api::Rescale last;
-      const std::uint32_t micro_batches = change.salvaged + change.recomputed;
-      last.reason = fmt::format("{}: {}{} (generation {})", change.kind, change.reason,
-                                micro_batches == 0 ? ""
-                                                   : fmt::format("; {} of {} micro-batches kept",
-                                                                 change.salvaged, micro_batches),
-                                change.generation);
-      last.from = static_cast<std::int32_t>(change.from);
-      last.to = static_cast<std::int32_t>(change.to);
-      last.stall_seconds = change.stall_seconds;
-      last.time = facts_.now;
-      rescales.last = std::move(last);
-      status_.rescales = std::move(rescales);
+      rescales.last = rescale_of(change);
     }
+    if (rescales.count > before) status_.rescales = std::move(rescales);
+  }
+
+  api::Rescale rescale_of(const coordinator::Change& change) const {
+    const std::uint32_t micro_batches = change.salvaged + change.recomputed;
+    api::Rescale rescale;
+    rescale.reason = fmt::format("{}: {}{} (generation {})", change.kind, change.reason,
+                                 micro_batches == 0 ? ""
+                                                    : fmt::format("; {} of {} micro-batches kept",
+                                                                  change.salvaged, micro_batches),
+                                 change.generation);
+    rescale.from = static_cast<std::int32_t>(change.from);
+    rescale.to = static_cast<std::int32_t>(change.to);
+    rescale.stall_seconds = change.stall_seconds;
+    rescale.time = facts_.now;
+    return rescale;
   }
 
   // The generation that the last counted rescale led to stands at the end of its reason, so that a
@@ -265,6 +353,8 @@ class Builder {
       display.progress = fmt::format("{}%", status_.progress->percentage);
       if (status_.progress->loss) display.loss = fmt::format("{:.3f}", *status_.progress->loss);
     }
+    if (status_.performance && status_.performance->goodput)
+      display.goodput = fmt::format("{:.2f}", *status_.performance->goodput);
     display.tokens_per_second =
         is_stepping() && status_.performance ? rounded(status_.performance->tokens_per_second) : "";
     status_.display = std::move(display);
@@ -275,7 +365,10 @@ class Builder {
          {condition::kFailed, condition::kComplete, condition::kSuspended, condition::kRecovering,
           condition::kRescaling, condition::kRunning, condition::kQueued}) {
       const api::Condition* found = api::find_condition(status_.conditions, type);
-      if (found != nullptr && found->status == api::ConditionStatus::kTrue) return found->reason;
+      if (found == nullptr) continue;
+      if (found->status == api::ConditionStatus::kTrue) return found->reason;
+      if (type == condition::kSuspended && found->reason == reason::kSuspending)
+        return found->reason;
     }
     return status_.reason;
   }

@@ -7,6 +7,8 @@
 #include "scheduler/plan.h"
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace rubato::control {
 
@@ -14,9 +16,11 @@ struct JobFacts {
   const api::TrainingJob* job = nullptr;  // status as last written
   std::optional<coordinator::View> view;
   std::optional<sched::Verdict> verdict;
-  std::int32_t pods_running = 0;  // of the allocation
-  bool checkpoint_shared = true;
-  std::string failed_reason;  // not empty: the job failed for good
+  std::int32_t pods_running = 0;                       // of the allocation
+  std::vector<std::string> pods_left;                  // all that have not ended
+  bool finishes_a_stop = false;                        // of a suspend that was taken back too late
+  std::optional<coordinator::GpuSeconds> gpu_seconds;  // of the job's whole life
+  std::string failed_reason;                           // not empty: the job failed for good
   std::string failed_message;
   std::string queued_reason;  // overrides the verdict: Requeued, GangTimeout, Preempted
   std::string queued_message;

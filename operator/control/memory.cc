@@ -1,6 +1,7 @@
 #include "operator/control/memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato::control {
 
@@ -51,6 +52,19 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
   held_back_[job_uid] = now + std::min<Duration>(wait, kEarlyEndMost);
 }
 
+void Memory::note_grown(const std::string& job_uid, WallTime now) {
+  std::lock_guard lock(mutex_);
+  grown_[job_uid] = now;
+}
+
+std::set<std::string> Memory::grown_since(WallTime since) const {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> jobs;
+  for (const auto& [job, when] : grown_)
+    if (when > since) jobs.insert(job);
+  return jobs;
+}
+
 void Memory::hold_back(const std::string& job_uid, WallTime until) {
   std::lock_guard lock(mutex_);
   held_back_[job_uid] = until;
@@ -69,12 +83,47 @@ bool Memory::may_write_progress(const std::string& job_uid, MonoTime now, Durati
   return true;
 }
 
+coordinator::GpuSeconds Memory::gpu_seconds(const std::string& job_uid,
+                                            const coordinator::GpuSeconds& in_status,
+                                            MonoTime since,
+                                            const coordinator::GpuSeconds& counted) {
+  std::lock_guard lock(mutex_);
+  const auto [found, is_new] = accounts_.try_emplace(job_uid);
+  Account& account = found->second;
+  if (is_new) {
+    account.before = in_status;
+  } else if (account.since != since) {
+    account.before += account.counted;
+  }
+  account.since = since;
+  account.counted = counted;
+  coordinator::GpuSeconds all = account.before;
+  all += counted;
+  return all;
+}
+
+bool Memory::say_once(const std::string& job_uid, const std::string& what) {
+  std::lock_guard lock(mutex_);
+  return said_[job_uid].insert(what).second;
+}
+
+bool Memory::is_news(const std::string& job_uid, const std::string& subject,
+                     const std::string& said) {
+  std::lock_guard lock(mutex_);
+  std::string& last = told_[job_uid][subject];
+  return std::exchange(last, said) != said;
+}
+
 void Memory::forget_job(const std::string& job_uid) {
   std::lock_guard lock(mutex_);
   verdicts_.erase(job_uid);
   lost_.erase(job_uid);
   held_back_.erase(job_uid);
+  grown_.erase(job_uid);
   progress_written_.erase(job_uid);
+  accounts_.erase(job_uid);
+  said_.erase(job_uid);
+  told_.erase(job_uid);
   early_.erase(job_uid);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/clock.h"
+#include "operator/coordinator/gpu_time.h"
 #include "scheduler/plan.h"
 
 #include <map>
@@ -34,11 +35,26 @@ class Memory {
   // waits before it gets another. A uid counts once.
   void note_ended_early(const std::string& job_uid, const std::string& pod_uid, WallTime now);
 
+  // A running job was given more GPUs; kept until the job is forgotten.
+  void note_grown(const std::string& job_uid, WallTime now);
+  std::set<std::string> grown_since(WallTime since) const;
+
   void hold_back(const std::string& job_uid, WallTime until);
   std::map<std::string, WallTime> held_back() const;
 
   // At most one write of mere progress per job and period.
   bool may_write_progress(const std::string& job_uid, MonoTime now, Duration period);
+
+  // All GPU time of the job: what its status said when this leader first saw it, and what the
+  // coordinator counted since. `since` tells one count of the coordinator from the next.
+  coordinator::GpuSeconds gpu_seconds(const std::string& job_uid,
+                                      const coordinator::GpuSeconds& in_status, MonoTime since,
+                                      const coordinator::GpuSeconds& counted);
+  // True the first time: for what a job's events should say once, not at each reconcile.
+  bool say_once(const std::string& job_uid, const std::string& what);
+  // False when the events about the job said the same of `subject` (a condition, "rescales") last:
+  // a cache that is behind our own writes shows each change again, at every pass.
+  bool is_news(const std::string& job_uid, const std::string& subject, const std::string& said);
 
   void forget_job(const std::string& job_uid);
 
@@ -48,6 +64,7 @@ class Memory {
   std::map<std::string, std::set<std::string>> lost_;
   std::map<std::string, WallTime> suspects_;
   std::map<std::string, WallTime> held_back_;
+  std::map<std::string, WallTime> grown_;
   struct EarlyEnds {
     std::set<std::string> pods;
     int streak = 0;
@@ -55,6 +72,14 @@ class Memory {
   };
   std::map<std::string, EarlyEnds> early_;
   std::map<std::string, MonoTime> progress_written_;
+  struct Account {
+    coordinator::GpuSeconds before;  // of counts that have ended
+    MonoTime since{};
+    coordinator::GpuSeconds counted;
+  };
+  std::map<std::string, Account> accounts_;
+  std::map<std::string, std::set<std::string>> said_;               // bounded by the job's pods
+  std::map<std::string, std::map<std::string, std::string>> told_;  // bounded by the conditions
 };
 
 }  // namespace rubato::control

@@ -18,7 +18,15 @@ kube::ResourceType QueueObject::type() { return api::kTrainingQueue; }
 Result<QueueObject> QueueObject::decode(const json::Value& value) {
   TRY(kube::Object object, kube::Object::decode(value));
   TRY(api::TrainingQueue queue, api::decode_training_queue(value));
-  return QueueObject{std::move(object.meta), std::move(queue)};
+  return QueueObject{std::move(object.meta), std::move(queue), value["status"]};
+}
+
+kube::ResourceType PolicyObject::type() { return api::kSchedulingPolicy; }
+
+Result<PolicyObject> PolicyObject::decode(const json::Value& value) {
+  TRY(kube::Object object, kube::Object::decode(value));
+  TRY(api::SchedulingPolicy policy, api::decode_scheduling_policy(value));
+  return PolicyObject{std::move(object.meta), std::move(policy), value["status"]};
 }
 
 kube::ResourceType PriorityClassObject::type() { return kube::types::kPriorityClass; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/json.h"
+#include "operator/api/scheduling_policy.h"
 #include "operator/api/training_job.h"
 #include "operator/api/training_queue.h"
 #include "operator/kube/objects/meta.h"
@@ -20,9 +21,19 @@ struct JobObject {
 struct QueueObject {
   kube::Meta meta;
   api::TrainingQueue queue;
+  json::Value status;  // as it stands on the server
 
   static kube::ResourceType type();
   static Result<QueueObject> decode(const json::Value& value);
+};
+
+struct PolicyObject {
+  kube::Meta meta;
+  api::SchedulingPolicy policy;
+  json::Value status;  // as it stands on the server
+
+  static kube::ResourceType type();
+  static Result<PolicyObject> decode(const json::Value& value);
 };
 
 struct PriorityClassObject {

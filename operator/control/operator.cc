@@ -7,6 +7,7 @@
 #include "operator/control/scheduler_loop.h"
 #include "operator/kube/controller.h"
 #include "operator/kube/events.h"
+#include "operator/kube/fenced_client.h"
 
 #include <atomic>
 
@@ -19,6 +20,8 @@ constexpr auto kStartLimit = 120s;  // caches and trust root
 constexpr auto kStartRetry = 500ms;
 constexpr auto kDrainLimit = 10s;
 constexpr auto kLeaseTolerance = 20s;
+// The longest wait after failures of one job: how late it may be acted upon after an outage.
+constexpr auto kRetryMost = 8s;
 }  // namespace
 
 struct Operator::Impl {
@@ -27,10 +30,12 @@ struct Operator::Impl {
   net::Network& network;
   Metrics& metrics;
   OperatorSettings settings;
+  PolicyInForce policy;
   Memory memory;
   Caches caches;
   kube::EventRecorder events;
   kube::LeaderElector elector;
+  kube::FencedClient leading;  // for everything that only a leader may write
   std::atomic<bool> ready{false};
 
   // Made once the trust root is known, in this order.
@@ -46,6 +51,7 @@ struct Operator::Impl {
         network(n),
         metrics(m),
         settings(std::move(s)),
+        policy(policy_of(settings.config)),
         caches(c, e, m),
         events(c, e, m, {.instance = settings.identity, .seed = settings.seed}),
         elector(lease, e, m,
@@ -53,10 +59,15 @@ struct Operator::Impl {
                  .identity = settings.identity,
                  .address = settings.coordinator_advertised,
                  .timing = settings.lease,
-                 .seed = settings.seed}) {}
+                 .seed = settings.seed}),
+        leading(c, e, [this] { return elector.valid_until(); }, write_limit(settings)) {}
+
+  static Duration write_limit(const OperatorSettings& settings) {
+    return settings.write_limit > 0s ? settings.write_limit : settings.lease.lease / 3;
+  }
 
   // The trust root needs the API server, which may still be starting.
-  Result<TrustRoot> wait_for_trust_root(std::stop_token stop) {
+  Result<TrustRoot> wait_for_trust_root(const std::stop_token& stop) {
     const MonoTime deadline = executor.now() + kStartLimit;
     while (true) {
       auto root = ensure_trust_root(client, settings.ns, executor.clock().wall());
@@ -66,7 +77,7 @@ struct Operator::Impl {
     }
   }
 
-  Status assemble(std::stop_token stop) {
+  Status assemble(const std::stop_token& stop) {
     TRY(TrustRoot trust, wait_for_trust_root(stop));
     TRY(const net::KeyPair pair, operator_certificate(trust, executor.clock().wall()));
     net::TlsConfig tls;
@@ -75,7 +86,7 @@ struct Operator::Impl {
     coordinator = std::make_unique<coordinator::Coordinator>(
         coordinator::Dependencies{.executor = executor,
                                   .network = network,
-                                  .client = client,
+                                  .client = leading,
                                   .metrics = metrics,
                                   .master_key = trust.master_key,
                                   .tls = std::move(tls),
@@ -83,16 +94,18 @@ struct Operator::Impl {
                                   .leader_address = [this] { return elector.observed().address; },
                                   .timing = settings.timing});
     const auto enqueue = [this](const kube::Key& key) { controller->queue().add(key); };
-    loop = std::make_unique<SchedulerLoop>(SchedulerLoop::Dependencies{
-        executor, client, metrics, caches, memory, *coordinator, events, settings.config, enqueue});
-    jobs = std::make_unique<JobController>(
-        JobControllerDependencies{executor, client, caches, memory, *coordinator, events,
-                                  settings.config, std::move(trust), [this] { loop->wake(); }});
+    loop = std::make_unique<SchedulerLoop>(
+        SchedulerLoop::Dependencies{executor, leading, metrics, caches, memory, *coordinator,
+                                    events, settings.config, policy, enqueue});
+    jobs = std::make_unique<JobController>(JobControllerDependencies{
+        executor, leading, caches, memory, *coordinator, events, settings.config, policy,
+        std::move(trust), [this] { loop->wake(); }});
     controller = std::make_unique<kube::Controller>(
         executor, metrics,
-        kube::ControllerConfig{.name = "trainingjob", .workers = 4, .synced = {[this] {
-                                                                      return caches.has_synced();
-                                                                    }}},
+        kube::ControllerConfig{.name = "trainingjob",
+                               .workers = 4,
+                               .rate = {.most = kRetryMost},
+                               .synced = {[this] { return caches.has_synced(); }}},
         [this](const kube::Key& key, const kube::ReconcileContext&) {
           return jobs->reconcile(key);
         });
@@ -118,10 +131,11 @@ struct Operator::Impl {
     });
     caches.nodes.on_change([this](const kube::Change<kube::Node>&) { loop->wake(); });
     caches.queues.on_change([this](const kube::Change<QueueObject>&) { loop->wake(); });
+    caches.policies.on_change([this](const kube::Change<PolicyObject>&) { loop->wake(); });
   }
 
   // Until `stop` or the end of leadership.
-  Status lead(std::stop_token stop) {
+  Status lead(const std::stop_token& stop) {
     const std::int64_t epoch = elector.epoch();
     LOG_INFO("operator", "{} leads (epoch {})", settings.identity, epoch);
     coordinator->lead(static_cast<std::uint64_t>(epoch));
@@ -144,19 +158,20 @@ Operator::Operator(kube::Client& client, kube::Client& lease_client, Executor& e
                                    std::move(settings))) {}
 Operator::~Operator() = default;
 
-Status Operator::run(std::stop_token stop) {
+Status Operator::run(const std::stop_token& stop) {
   Impl& op = *impl_;
   TRY_OK(op.assemble(stop));
   op.caches.start();
   op.events.start();
-  op.elector.start([](const Error& error) { LOG_ERROR("operator", "{}", error.to_string()); });
   if (!op.caches.wait_for_sync(op.executor.now() + kStartLimit)) {
     return Error(Code::kTimeout,
                  "the caches did not fill; are the CRDs installed (kubectl apply -f crds/) and may "
                  "this account list them?");
   }
   op.ready = true;
+  op.elector.start([](const Error& error) { LOG_ERROR("operator", "{}", error.to_string()); });
   while (!stop.stop_requested()) {
+    if (op.elector.is_lost()) return Error(Code::kExpired, "the Lease was lost");
     if (op.elector.wait_until_leader(op.executor.now() + 1s, stop)) return op.lead(stop);
   }
   return ok();
@@ -169,5 +184,6 @@ void Operator::refresh_metrics() {
 }
 
 bool Operator::is_leader() const { return impl_->elector.is_leader(); }
+std::int64_t Operator::epoch() const { return impl_->elector.epoch(); }
 
 }  // namespace rubato::control

@@ -1,9 +1,9 @@
 // Operator: everything one replica runs, put together and started in the right order. The process
 // (operator/main) gives it a real client, network and executor; the simulation gives it others.
 //
-// Start: caches → coordinator's port (answers NOT_LEADER) → election. Leading: coordinator,
-// scheduler loop, job controller. Losing the Lease ends the replica: run() returns kExpired and the
-// process exits, so that no half-leader is ever left.
+// Start: coordinator's port (answers NOT_LEADER) → caches → election: who cannot see does not lead.
+// Leading: coordinator, scheduler loop, job controller. Losing the Lease ends the replica: run()
+// returns kExpired and the process exits, so that no half-leader is ever left.
 #pragma once
 
 #include "common/executor.h"
@@ -26,6 +26,9 @@ struct OperatorSettings {
   net::Endpoint coordinator_listen;    // where agents are answered
   std::string coordinator_advertised;  // "host:port" by which agents reach this replica
   kube::LeaseTiming lease;
+  // How long a write of `client` may take (kube::RequestLimits::write_timeout); none is begun when
+  // the Lease may end sooner. 0: a third of the Lease.
+  Duration write_limit = 0s;
   coordinator::Timing timing;
   std::uint64_t seed = 1;  // of jitter
 };
@@ -39,11 +42,12 @@ class Operator {
   ~Operator();
 
   // Blocks until `stop` (ok, everything drained, the Lease given back) or until leadership is lost.
-  Status run(std::stop_token stop);
+  Status run(const std::stop_token& stop);
 
   bool is_ready() const;    // caches synced
   bool is_healthy() const;  // the Lease is not overdue
   bool is_leader() const;
+  std::int64_t epoch() const;  // the fencing token, see LeaderElector; 0 before it led
   // Sets the gauges that grow with time; call before the metrics are read.
   void refresh_metrics();
 

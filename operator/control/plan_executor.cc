@@ -1,5 +1,6 @@
 #include "operator/control/plan_executor.h"
 
+#include "common/planted.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 
@@ -13,7 +14,7 @@ using json::Value;
 
 api::Allocation next_allocation(const api::TrainingJob& job, std::int64_t leader, WallTime now) {
   api::Allocation next = job.status.allocation.value_or(api::Allocation{});
-  ++next.epoch;
+  if (!planted(Bug::kSameEpoch)) ++next.epoch;
   next.leader_transition = leader;
   next.since = now;
   return next;
@@ -35,7 +36,8 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
   });
   for (const sched::Placement& placement : action.add) {
     api::AllocatedPod pod;
-    pod.ordinal = next.next_ordinal++;
+    pod.ordinal = planted(Bug::kReuseOrdinal) ? static_cast<std::int64_t>(next.pods.size())
+                                              : next.next_ordinal++;
     pod.name = api::pod_name(job.meta.name, pod.ordinal);
     pod.node = placement.node;
     pod.gpu_type = placement.gpu_type;
@@ -44,6 +46,16 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
   }
   next.gpus = 0;
   for (const auto& pod : next.pods) next.gpus += pod.gpus;
+  return next;
+}
+
+api::Allocation renewed(const api::TrainingJob& job, std::int64_t leader, WallTime now) {
+  api::Allocation next = next_allocation(job, leader, now);
+  if (job.status.allocation) {
+    next.since = job.status.allocation->since;
+  } else {
+    next.reason = "nothing is decided";
+  }
   return next;
 }
 
@@ -64,6 +76,12 @@ Result<json::Value> write_allocation(kube::Client& client, const api::TrainingJo
   } else {
     // The first decision: nothing to test in the status, so the whole object must be unchanged.
     patch.push_back(operation("test", "/metadata/resourceVersion", job.meta.resource_version));
+  }
+  if (const auto& membership = job.status.membership) {
+    // A new leader takes every membership over before it acts: what an old one still sends fails.
+    if (membership->leader > allocation.leader_transition)
+      return Error(Code::kConflict, "a newer leader has this job");
+    patch.push_back(operation("test", "/status/membership/leader", membership->leader));
   }
   patch.push_back(operation("add", "/status/allocation", api::encode(allocation)));
   return client.patch(api::kTrainingJob, {job.meta.ns, job.meta.name}, kube::PatchType::kJson,

@@ -13,11 +13,15 @@ namespace rubato::control {
 // The allocation after `action`; pods get new ordinals. Pure.
 api::Allocation allocation_after(const api::TrainingJob& job, const sched::Action& action,
                                  std::int64_t leader, WallTime now);
+// The same pods under the next epoch: makes every write that was decided on this one fail. Pure.
+api::Allocation renewed(const api::TrainingJob& job, std::int64_t leader, WallTime now);
 // The same pods given back: an allocation of none.
 api::Allocation released(const api::TrainingJob& job, const std::string& reason,
                          std::int64_t leader, WallTime now);
 
-// kConflict when somebody decided in between; the answer is the job as written.
+// kConflict when somebody decided in between, or a newer leader has taken the job's membership
+// over; the answer is the job as written. After any other failure the write may have been done, or
+// may still be on its way (kube::may_have_happened).
 Result<json::Value> write_allocation(kube::Client& client, const api::TrainingJob& job,
                                      const api::Allocation& allocation);
 

@@ -1,11 +1,13 @@
 // SchedulerLoop: capture → make_plan → apply, one round at a time on one task. A round starts when
-// something changed (wake) or `round_interval` passed. Before a round it waits until the caches
-// have seen every allocation that it wrote itself.
+// something changed (wake) or the policy's interval passed. It reads the SchedulingPolicy first,
+// and writes the status of queues and policies last. Before a round it waits until the caches have
+// seen every allocation that it wrote itself.
 #pragma once
 
 #include "operator/control/caches.h"
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
+#include "operator/control/policy.h"
 #include "operator/kube/events.h"
 #include "scheduler/plan.h"
 
@@ -28,6 +30,7 @@ class SchedulerLoop {
     coordinator::Coordinator& coordinator;
     kube::EventRecorder& events;
     const Config& config;
+    PolicyInForce& policy;  // set by each round
     // A job got an allocation or another verdict: reconcile it.
     std::function<void(const kube::Key&)> enqueue;
   };
@@ -40,19 +43,33 @@ class SchedulerLoop {
   void wake();
 
  private:
-  void run(std::stop_token stop);
+  struct Unsettled {
+    api::TrainingJob job;  // what it was decided on
+    api::Allocation tried;
+    sched::ActionKind kind;
+  };
+
+  void run(const std::stop_token& stop);
   void round();
+  void load_policy(const World& world);
   void apply(const sched::Action& action, const World& world);
   void tell_verdicts(const World& world, sched::Plan& plan);
   bool has_seen_own_writes() const;
+  bool settle();
+  bool settle(const kube::Key& key, const Unsettled& doubt);
+  void tell(const api::TrainingJob& job, const api::Allocation& next, sched::ActionKind kind);
 
   Dependencies d_;
   std::int64_t leader_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Condition> woken_;
   bool wake_ = false;
+  std::string refused_;  // why the SchedulingPolicy is not in force; the loop's task only
   std::map<kube::Key, std::int64_t> written_;  // newest epoch written per job; the loop's task only
-  std::map<sched::JobId, std::string> told_;   // last verdict told; the loop's task only
+  // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
+  // is decided, or a GPU might be given twice. The loop's task only.
+  std::map<kube::Key, Unsettled> unsettled_;
+  std::map<sched::JobId, std::string> told_;  // last verdict told; the loop's task only
   Task task_;
 };
 

@@ -1,6 +1,7 @@
 #include "operator/control/worker_pod.h"
 
 #include "operator/api/resources.h"
+#include "operator/control/pod_security.h"
 
 #include <fmt/core.h>
 
@@ -117,8 +118,9 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
                            {"secret", Value::object({{"secretName", job_secret_name(job)},
                                                      {"defaultMode", 0440}})}}));
   if (spec["containers"].size() > 0) {
-    Value& containers = spec.at("containers");
-    complete_container(containers.at(worker_container(spec)), job, config);
+    const std::size_t worker = worker_container(spec);
+    complete_container(spec.at("containers").at(worker), job, config);
+    apply_pod_security(spec, worker);
   }
   return Value::object({{"apiVersion", "v1"},
                         {"kind", "Pod"},

@@ -13,7 +13,7 @@ std::string job_secret_name(const api::TrainingJob& job);
 
 // A complete Pod manifest, unbound. The container named "worker" (else the first) runs the agent
 // unless it has a command of its own. Environment and volumes that the template sets under our
-// names are replaced.
+// names are replaced. Its security context is what pod_security.h says.
 json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& allocated,
                        const Config& config);
 

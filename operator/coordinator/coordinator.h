@@ -12,6 +12,7 @@
 #include "common/json.h"
 #include "common/metrics.h"
 #include "common/net/channel.h"
+#include "operator/coordinator/gpu_time.h"
 #include "operator/kube/client.h"
 
 #include <cstdint>
@@ -27,11 +28,13 @@ struct Timing {
   Duration heartbeat = 250ms;        // agents send this often
   Duration silence = 2500ms;         // no heartbeat for this long: dead
   Duration reconnect_grace = 250ms;  // a connection ended: dead unless it is back by then
-  Duration standing_deadline = 2s;   // answers to an Abort
-  Duration form_deadline = 10s;      // links of a new generation
+  Duration standing_deadline = 2s;   // answers to an Abort (floor)
+  Duration form_deadline = 10s;      // links of a new generation (floor)
   Duration follow_deadline = 10min;  // a newcomer's state transfer
-  Duration progress_floor = 20s;     // progress deadline: at least this, else
-  double progress_factor = 8;        // this many median steps
+  Duration progress_floor = 20s;     // no sign of work for this long, or for
+  double progress_factor = 8;        // this many median steps: stuck. What is called a floor
+                                     // above grows with the job in the same way
+  Duration first_step = 2min;        // instead, until a first step tells how long one takes
 };
 
 // What the job controller wants of a job. Equal input twice is a no-op.
@@ -40,6 +43,9 @@ struct Wish {
   std::string uid;
   std::string training;  // JSON of spec.training, defaults filled in
   std::uint32_t micro_batches = 1;
+  // training.stop.steps. Another one than the generation was formed with makes a planned change
+  // with the same workers, so that all take it up at one commit. 0: as `training` says.
+  std::uint64_t stop_steps = 0;
   std::uint32_t min_workers = 1;    // below: park
   std::uint32_t start_workers = 1;  // first generation waits for this many ready workers
   // Pods that exist and may be members, oldest first. A pod missing here is gone or going: it is
@@ -54,7 +60,9 @@ struct Wish {
     bool operator==(const Pod&) const = default;
   };
   std::vector<Pod> pods;
-  bool stop = false;  // checkpoint, stop, retire (suspend, delete, requeue)
+  // Checkpoint, stop, retire (suspend, delete, requeue). False again before it is done: the workers
+  // go on, in a new generation.
+  bool stop = false;
   std::string stop_reason;
   bool operator==(const Wish&) const = default;
 };
@@ -85,7 +93,7 @@ struct MemberView {
 // A change of membership that has ended, for status.rescales, events and metrics.
 struct Change {
   std::uint64_t generation = 0;  // the new one
-  std::string kind;              // "start", "recover", "join", "leave"
+  std::string kind;              // "start", "recover", "join", "leave", "settings": same workers
   std::string reason;            // "node n3 lost: agent connection closed", "allocation epoch 7" …
   std::uint32_t from = 0;        // workers before and after
   std::uint32_t to = 0;
@@ -116,14 +124,29 @@ struct View {
   std::uint64_t seq = 0;
   double loss = 0;  // mean per token at `step`; meaningful when step > 0
   std::uint64_t tokens = 0;
-  double step_seconds = 0;  // median
+  double step_seconds = 0;            // median
+  std::uint64_t validation_step = 0;  // of the last evaluation; 0: none yet
+  double validation_loss = 0;         // meaningful when validation_step > 0
   std::uint64_t checkpoint_step = 0;
   bool has_checkpoint = false;
+  // Could a worker on another node than the writer's read the checkpoint? Unset: nobody had to yet.
+  std::optional<bool> checkpoint_shared;
+  std::string checkpoint_unshared_by;  // where it could not be read, for people
   std::uint64_t recomputed_steps = 0;
   std::optional<MonoTime> parked_since;
+  // In kWaiting since; none while the record is not read yet or a new leader waits for workers.
+  std::optional<MonoTime> waiting_since;
+  // A stop was asked for, and not taken back: since when, and why. Stays when it is done.
+  std::optional<MonoTime> stop_since;
+  std::string stop_reason;
+  // kStopped, kFinished or kFailed as soon as that is decided, while workers may still be leaving;
+  // no wish changes it any more. kWaiting: not decided.
+  Phase end = Phase::kWaiting;
   std::vector<Change> changes;       // newest last; bounded by kChangesKept
   std::vector<PodFailure> failures;  // newest last; bounded by kFailuresKept
   std::uint64_t failure_count = 0;   // of all time, infrastructure's not counted
+  GpuSeconds gpu_seconds;            // since `since`: what the coordinator has seen itself
+  MonoTime since{};                  // another one: counted from nothing again
   std::string failure_reason;        // kFailed
   std::string failure_message;
 };

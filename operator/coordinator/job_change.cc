@@ -1,4 +1,4 @@
-// Planned changes: newcomers follow, leavers leave, all switch at one commit.
+// Planned changes: newcomers follow, leavers leave, settings change; all switch at one commit.
 #include "common/log.h"
 #include "operator/coordinator/job_machine.h"
 
@@ -60,9 +60,11 @@ bool JobMachine::begin_planned(MonoTime now) {
   std::vector<Member> stay;
   std::vector<Member> leave;
   for (const Member& m : record_.members) (is_leaving(m.key.pod_uid) ? leave : stay).push_back(m);
+  const bool has_new_settings =
+      wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps && !parked_;
   if (joiners.empty() && leave.empty()) {
     join_since_.reset();
-    return false;
+    if (!has_new_settings) return false;
   }
   if (more_soon && !joiners.empty() && leave.empty()) {
     if (!join_since_) join_since_ = now;
@@ -93,18 +95,27 @@ bool JobMachine::begin_planned(MonoTime now) {
   Operation op;
   op.kind = Kind::kPlanned;
   op.began = now;
-  op.change.kind = joiners.empty() ? "leave" : "join";
-  op.change.reason = joiners.empty() ? "pod " + leave.front().pod + " leaves"
-                                     : "pod " + as_member(joiners.front()).pod + " joins";
+  if (!joiners.empty()) {
+    op.change.kind = "join";
+    op.change.reason = "pod " + as_member(joiners.front()).pod + " joins";
+  } else if (!leave.empty()) {
+    op.change.kind = "leave";
+    op.change.reason = "pod " + leave.front().pod + " leaves";
+  } else {
+    op.change.kind = "settings";
+    op.change.reason = "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now";
+  }
   op.change.from = static_cast<std::uint32_t>(record_.members.size());
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kSwitching);
+  op.next.stop_steps = wish_.stop_steps;
   op.next.members = stay;
   for (const WorkerKey& key : joiners)
     if (op.next.members.size() < wish_.micro_batches) op.next.members.push_back(as_member(key));
   op.next.previous = record_.members;
   op.form.set_generation(op.next.generation);
   op.form.set_mode(wire::FORM_PLANNED);
+  op.form.set_stop_steps(op.next.stop_steps);
   for (const Member& m : op.next.members) {
     wire::Member& out = *op.form.add_members();
     *out.mutable_id() = member(m)->standing.id();

@@ -3,6 +3,7 @@
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato::coordinator {
 namespace {
@@ -81,6 +82,9 @@ void JobMachine::try_start(MonoTime now) {
     return from_checkpoint && !(s.has_checkpoint() && s.checkpoint_step() == newest);
   };
   const auto left = std::count_if(ready.begin(), ready.end(), cannot);
+  for (const WorkerKey& key : ready)
+    if (cannot(key)) note_unshared(agents_[key.pod_uid].name, agents_[key.pod_uid].node, newest);
+  if (left == 0 && from_checkpoint && ready.size() > 1) view_.checkpoint_shared = true;
   if (left > 0)
     LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
                 to_string(wish_.job), left, ready.size(), newest);
@@ -97,8 +101,14 @@ void JobMachine::try_start(MonoTime now) {
   op.change.from = static_cast<std::uint32_t>(record_.members.size());
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kForming);
+  op.next.stop_steps = wish_.stop_steps;
   const std::uint64_t base = from_checkpoint ? newest : 0;
-  if (view_.step > base) view_.recomputed_steps += view_.step - base;
+  if (view_.step > base) {
+    const auto again = static_cast<double>(view_.step - base);
+    view_.recomputed_steps += view_.step - base;
+    gpu_time_.move(GpuUse::kUseful, GpuUse::kFailure,
+                   again * view_.step_seconds * static_cast<double>(record_.members.size()));
+  }
   view_.step = record_.step = base;
   view_.seq = 0;
   op.form.set_generation(op.next.generation);
@@ -106,6 +116,7 @@ void JobMachine::try_start(MonoTime now) {
   op.form.set_from_checkpoint(from_checkpoint);
   op.form.set_checkpoint_step(newest);
   op.form.set_parked(op.parked);
+  op.form.set_stop_steps(op.next.stop_steps);
   for (const WorkerKey& key : ready) {
     op.next.members.push_back(as_member(key));
     wire::Member& m = *op.form.add_members();
@@ -131,7 +142,7 @@ void JobMachine::advance_start(MonoTime now) {
   if (!op_->swapped) return;
   if (!op_->told) {
     op_->told = true;
-    op_->deadline = now + timing_.form_deadline;
+    op_->deadline = now + patience(timing_.form_deadline);
   }
   await_formed(now);
 }
@@ -146,6 +157,9 @@ bool JobMachine::try_finish(MonoTime now) {
   if (members.empty() || !is_finished(member(members.front()))) return false;
   for (const Member& m : members)
     if (member(m) != nullptr && !is_finished(member(m))) return false;
+  // A recovery that was cut short by the end of its leader: rank 0 of the record does not know yet
+  // that the last checkpoint is its to write.
+  if (!op_ && member(members.front())->standing.generation() != record_.generation) return false;
   if (!finished_since_) finished_since_ = now;
   const auto& writer = member(members.front())->standing;
   const bool written = writer.has_checkpoint() && writer.checkpoint_step() >= writer.step();
@@ -180,8 +194,24 @@ void JobMachine::advance_stop(MonoTime now) {
   wake_at(*stop_since_ + kStopDeadline);
 }
 
+// The wish to stop is gone before all had stopped. Who was asked cannot be called back: it stops at
+// its next commit, and all with it. So those who were asked begin a new generation now, whose Form
+// ends the request; without it each generation would stop once more after one step.
+void JobMachine::take_back_stop(MonoTime now) {
+  if (ended_ != Phase::kWaiting) return;  // it is done; a new machine begins anew
+  stop_since_.reset();
+  bool was_asked = false;
+  for (auto& [uid, agent] : agents_)
+    for (auto& [slot, worker] : agent.workers)
+      was_asked = std::exchange(worker.asked_stop, false) || was_asked;
+  if (!was_asked || held_ || !view_.failure_reason.empty() || try_finish(now)) return;
+  // A start or a recovery that is under way sends Forms of its own.
+  if (!op_ || op_->kind == Kind::kPlanned) begin_recovery(now, "resumed before all had stopped");
+}
+
 void JobMachine::end(MonoTime now, Phase phase, const std::string& reason) {
   if (in_flight_) return;  // its answer first
+  if (phase == Phase::kStopped && !stop_since_) stop_since_ = now;
   LOG_INFO(kLog, "{}: {}: {}", to_string(wish_.job), name_of(phase), reason);
   op_.reset();
   parked_ = false;

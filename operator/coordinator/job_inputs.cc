@@ -20,7 +20,9 @@ std::uint64_t progress_of(const wire::WorkerStanding& s) {
 // ----------------------------------------------------------------------------------------
 
 void JobMachine::wish(MonoTime now, const Wish& wish) {
+  const bool is_taken_back = wish_.stop && !wish.stop;
   wish_ = wish;
+  if (is_taken_back && !conflict_) take_back_stop(now);
   pass(now);
 }
 
@@ -33,7 +35,7 @@ void JobMachine::connected(MonoTime now, const wire::Hello& hello) {
   agent.last_seen = now;
   // What was said over the old connection may be lost: it is said again where it is still needed.
   for (auto& [slot, worker] : agent.workers) {
-    worker.configured = worker.asked_stop = worker.retired = false;
+    worker.configured = worker.asked_stop = worker.retired = worker.restart_sent = false;
     worker.abort_below = worker.form_generation = worker.follow_generation = 0;
     worker.settled_below = 0;
     worker.exited = true;  // unless the hello names it
@@ -109,7 +111,9 @@ void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerSta
     worker.progress_at = now;
   }
   worker.exited = false;
+  const bool was_starting = worker.standing.phase() == wire::WORKER_STARTING;
   worker.standing = standing;
+  if (was_starting && standing.phase() == wire::WORKER_READY) note_sharing(agent, worker);
   // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
   worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
   highest_generation_ = std::max(highest_generation_, standing.fenced_below());
@@ -137,6 +141,7 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
       if (event.suspect().generation() < oldest_of_interest()) break;
       if (!suspect_since_) suspect_since_ = now;
       const wire::WorkerId& peer = event.suspect().peer();
+      note_broken_link(key, {peer.pod_uid(), peer.slot()});
       suspect_why_ = "link of pod " + agent.name + " failed: " + event.suspect().why();
       if (Agent* other = agent_of(peer.pod_uid())) {
         other->suspected = true;

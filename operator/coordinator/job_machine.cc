@@ -1,6 +1,7 @@
 #include "operator/coordinator/job_machine.h"
 
 #include "common/log.h"
+#include "common/planted.h"
 
 #include <algorithm>
 
@@ -8,10 +9,8 @@ namespace rubato::coordinator {
 namespace {
 
 constexpr const char* kLog = "coordinator";
-
-Duration seconds(double s) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
-}
+constexpr Duration kHoldMax = 30s;
+constexpr Duration kTickMin = 5ms;
 
 }  // namespace
 
@@ -20,11 +19,14 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
       wish_(std::move(wish)),
       record_(std::move(record)),
       hold_until_(now + timing.silence),
+      hold_limit_(hold_until_ + kHoldMax),
       highest_generation_(record_.generation),
       quiet_since_(now),
-      last_commit_(now) {
+      last_commit_(now),
+      gpu_time_(now) {
   held_ = !record_.members.empty() && record_.phase != name_of(Phase::kStopped);
   parked_ = record_.phase == name_of(Phase::kParked);
+  has_trained_ = record_.generation > 0 && record_.phase != name_of(Phase::kStopped);
   const auto training = json::parse(wish_.training);
   has_checkpoints_ = training.ok() && !(*training)["checkpoint"]["path"].string_view_or("").empty();
   for (const Phase over : {Phase::kFinished, Phase::kFailed})
@@ -111,13 +113,16 @@ void JobMachine::order(const WorkerKey& key, wire::WorkerCommand command) {
 
 void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
   Worker* worker = worker_of(key);
-  if (worker == nullptr) return;
+  if (worker == nullptr || worker->restart_sent) return;  // its end is on the way
+  const bool counted = worker->restart_ordered == worker->standing.id().incarnation();
+  worker->restart_sent = true;
   worker->restart_ordered = worker->standing.id().incarnation();
   LOG_WARNING(kLog, "{}: restarts worker {}: {}", to_string(wish_.job), to_string(key), reason);
   wire::CoordinatorMessage message;
   *message.mutable_restart_worker()->mutable_id() = worker->standing.id();
   message.mutable_restart_worker()->set_reason(reason);
   outputs_.sends.push_back({key.pod_uid, std::move(message)});
+  if (counted) return;
   add_failure({.pod = agents_[key.pod_uid].name,
                .pod_uid = key.pod_uid,
                .reason = "Stuck",
@@ -185,6 +190,7 @@ std::uint64_t JobMachine::oldest_of_interest() const {
 void JobMachine::pass(MonoTime now) {
   if (conflict_) return;
   next_tick_ = now + 500ms;
+  gpu_time_.advance(now);
   mark_dead(now);
   note_commits(now);
   if (ended_ != Phase::kWaiting) {
@@ -215,6 +221,9 @@ void JobMachine::pass(MonoTime now) {
     }
   }
   refresh_view(now);
+  book_gpu_time();
+  // A deadline that has passed while a write is under way is met when its answer comes.
+  next_tick_ = std::max(next_tick_, now + kTickMin);
 }
 
 void JobMachine::mark_dead(MonoTime now) {
@@ -255,6 +264,7 @@ void JobMachine::configure_new() {
     if (worker->configured || worker->standing.phase() != wire::WORKER_STARTING) continue;
     if (!agents_[key.pod_uid].connected) continue;
     worker->configured = true;
+    if (view_.has_checkpoint) worker->known_checkpoint = view_.checkpoint_step;
     wire::WorkerCommand command;
     command.mutable_configure()->set_job(to_string(wish_.job));
     command.mutable_configure()->set_training(wish_.training);
@@ -264,11 +274,15 @@ void JobMachine::configure_new() {
   }
 }
 
-// A new leader gives everybody one full silence deadline to come back.
+// A new leader gives everybody one full silence deadline to come back. While those who are back go
+// on committing steps, who is missing lives too, for a step needs all; it has only not found us
+// yet.
 bool JobMachine::holding(MonoTime now) {
-  if (!held_) return false;
+  if (!held_ || planted(Bug::kHastyLeader)) return false;
   const bool all_back = std::all_of(record_.members.begin(), record_.members.end(),
                                     [&](const Member& m) { return worker_of(m.key) != nullptr; });
+  if (seen_whole_)
+    hold_until_ = std::max(hold_until_, std::min(*seen_whole_ + timing_.silence, hold_limit_));
   held_ = !all_back && now < hold_until_;
   if (held_) wake_at(hold_until_);
   return held_;
@@ -303,7 +317,7 @@ void JobMachine::stable(MonoTime now) {
   }
   // 3. A link broke and nobody died of it.
   if (suspect_since_) {
-    if (now - *suspect_since_ >= kSuspectSettle) return begin_recovery(now, suspect_why_);
+    if (now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
     wake_at(*suspect_since_ + kSuspectSettle);
     return;
   }
@@ -313,36 +327,6 @@ void JobMachine::stable(MonoTime now) {
   if (op_) return;
   followers(now);
   begin_planned(now);
-}
-
-// Heartbeats come, steps do not: the worker that is not waiting for another is the one that hangs.
-void JobMachine::blame_the_stuck(MonoTime now) {
-  if (parked_) return;
-  double median = 0;
-  for (const Member& m : record_.members) {
-    const Worker* worker = member(m);
-    median = std::max(median, worker->standing.step_seconds());
-    quiet_since_ = std::max(quiet_since_, worker->progress_at);
-  }
-  const Duration limit =
-      std::max(timing_.progress_floor, seconds(timing_.progress_factor * median));
-  if (now - quiet_since_ < limit) return wake_at(quiet_since_ + limit);
-  quiet_since_ = now;
-  std::vector<WorkerKey> laggards;
-  for (const Member& m : record_.members) {
-    const std::string& at = member(m)->standing.phase_name();
-    if (at != "reduce" && at != "commit" && at != "form") laggards.push_back(m.key);
-  }
-  const bool some = !laggards.empty() && laggards.size() < record_.members.size();
-  if (some) {
-    for (const WorkerKey& key : laggards) restart(key, "no progress while the others wait for it");
-  } else if (!stuck_once_) {
-    stuck_once_ = true;
-    begin_recovery(now, "no progress in generation " + std::to_string(record_.generation));
-  } else {
-    stuck_once_ = false;
-    for (const Member& m : record_.members) restart(m.key, "no progress, twice");
-  }
 }
 
 }  // namespace rubato::coordinator

@@ -71,6 +71,8 @@ class JobMachine {
     bool asked_stop = false;
     bool retired = false;
     bool caught_up = false;
+    std::optional<std::uint64_t> known_checkpoint;  // the newest one when it was configured
+    bool restart_sent = false;                      // over this connection
     std::uint64_t restart_ordered = 0;    // highest incarnation that we had killed ourselves
     std::uint64_t abort_below = 0;        // highest sent over this connection
     std::uint64_t settled_below = 0;      // highest Abort that it has answered: it stands still
@@ -119,7 +121,13 @@ class JobMachine {
                  const wire::Exited& exited);
   void configure_new();
   bool holding(MonoTime now);
+  // job_blame.cc
+  Duration patience(Duration floor) const;
   void blame_the_stuck(MonoTime now);
+  void note_broken_link(const WorkerKey& a, const WorkerKey& b);
+  std::optional<WorkerKey> worst_linked();
+  std::vector<WorkerKey> expendable();
+  void recover_links(MonoTime now);
   // Who
   const Wish::Pod* wished(const std::string& pod_uid) const;
   Agent* agent_of(const std::string& pod_uid);
@@ -158,17 +166,25 @@ class JobMachine {
   void advance_start(MonoTime now);
   bool try_finish(MonoTime now);
   void advance_stop(MonoTime now);
+  void take_back_stop(MonoTime now);
   void end(MonoTime now, Phase phase, const std::string& reason);
   void retire_all(MonoTime now, const std::string& reason);
   void pin_fingerprint();
   // job_view.cc
   void refresh_view(MonoTime now);
   void note_commits(MonoTime now);
+  void note_sharing(const Agent& agent, const Worker& worker);
+  void note_unshared(const std::string& pod, const std::string& node, std::uint64_t step);
+  GpuUse gpu_use();
+  GpuUse cost_of(const Change& change) const;
+  void book_gpu_time();
 
   Timing timing_;
   Wish wish_;
   Record record_;
   MonoTime hold_until_;
+  MonoTime hold_limit_;
+  std::optional<MonoTime> seen_whole_;  // a step of the recorded generation was seen committed
   bool held_ = true;
   bool conflict_ = false;
   std::map<std::string, Agent> agents_;
@@ -178,6 +194,7 @@ class JobMachine {
   std::uint64_t formed_generation_ = 0;  // the one that trains; news of older ones is old
   std::optional<MonoTime> suspect_since_;
   std::string suspect_why_;
+  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;
   MonoTime start_not_before_{};  // backs off when a start fails
@@ -193,7 +210,10 @@ class JobMachine {
   std::optional<MonoTime> finished_since_;
   Phase ended_ = Phase::kWaiting;     // kStopped, kFinished, kFailed: over
   std::optional<Change> unfinished_;  // waits for the first commit after it
-  MonoTime unfinished_since_{};
+  MonoTime unfinished_since_{};       // the last commit before it
+  MonoTime formed_at_{};
+  bool has_trained_ = false;  // a commit was seen, or the record says that there were some
+  GpuTime gpu_time_;
   std::set<std::string> retired_pods_;
   Outputs outputs_;
   View view_;

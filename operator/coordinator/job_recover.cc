@@ -1,5 +1,6 @@
 // Recovery: abort, swap the record, level, form.
 #include "common/log.h"
+#include "common/planted.h"
 #include "operator/coordinator/job_machine.h"
 #include "operator/coordinator/recovery_plan.h"
 
@@ -27,7 +28,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
   Operation op;
   op.kind = Kind::kRecover;
   op.began = now;
-  op.deadline = now + timing_.standing_deadline;
+  op.deadline = now + patience(timing_.standing_deadline);
   // A recovery that starts again inherits the story of the first.
   if (op_ && op_->kind == Kind::kRecover) {
     op.began = op_->began;
@@ -42,6 +43,10 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
       if (const Agent* agent = agent_of(m.key.pod_uid)) sign = std::max(sign, agent->last_seen);
     }
     op.change.detect_seconds = std::max(0.0, seconds_between(sign, now));
+    // The open step, as far as it had come, and the time until this was seen.
+    gpu_time_.move(
+        GpuUse::kUseful, GpuUse::kFailure,
+        seconds_between(last_commit_, now) * static_cast<double>(record_.members.size()));
   }
   // Who is asked: those of the record, then, while it was changing, those before it.
   std::vector<WorkerKey> asked;
@@ -86,6 +91,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
   }
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kRecovering);
+  op.next.stop_steps = wish_.stop_steps;
   for (const WorkerKey& key : asked) op.next.members.push_back(as_member(key));
   LOG_INFO(kLog, "{}: generation {} with {} of {} workers: {}", to_string(wish_.job),
            op.next.generation, asked.size(), record_.members.size(), reason);
@@ -108,14 +114,14 @@ void JobMachine::advance_recovery(MonoTime now) {
   ask_swap();  // when a write of before was still under way
   for (const Member& m : op_->next.members) abort(m.key, op_->next.generation);  // reconnected ones
   if (!all_answered(now)) return;
-  if (op_->swapped) form_recovery(now);
+  if (op_->swapped || planted(Bug::kFormUnwritten)) form_recovery(now);
 }
 
 bool JobMachine::all_answered(MonoTime now) {
   std::vector<WorkerKey> silent;
   for (const Member& m : op_->next.members)
     if (member(m)->settled_below < op_->next.generation) silent.push_back(m.key);
-  if (silent.empty()) return true;
+  if (silent.empty() || planted(Bug::kSkipFence)) return true;
   if (now < op_->deadline) {
     wake_at(op_->deadline);
     return false;
@@ -152,6 +158,7 @@ void JobMachine::form_recovery(MonoTime now) {
   op_->form = form_of(op_->next.generation, wire::FORM_RECOVER);
   op_->form.set_base_seq(plan.base_seq);
   op_->form.set_parked(op_->parked);
+  op_->form.set_stop_steps(op_->next.stop_steps);
   if (plan.decision) *op_->form.mutable_decision() = *plan.decision;
   for (std::size_t i = 0; i < op_->next.members.size(); ++i) {
     wire::Member& m = *op_->form.add_members();
@@ -167,7 +174,7 @@ void JobMachine::form_recovery(MonoTime now) {
   op_->change.salvaged += plan.salvaged;
   op_->change.recomputed = plan.recomputed;
   op_->told = true;
-  op_->deadline = now + timing_.form_deadline;
+  op_->deadline = now + patience(timing_.form_deadline);
   await_formed(now);
 }
 
@@ -184,13 +191,13 @@ void JobMachine::await_formed(MonoTime now) {
     missing.push_back(m.key);
     if (worker->form_generation >= generation || !agents_[m.key.pod_uid].connected) continue;
     worker->form_generation = generation;
+    worker->asked_stop = false;  // a Form ends what was asked before it
     wire::WorkerCommand command;
     *command.mutable_form() = op_->form;
     order(m.key, std::move(command));
   }
   if (missing.empty()) return complete_operation(now);
-  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle)
-    return begin_recovery(now, suspect_why_);
+  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
   if (now < op_->deadline)
     return wake_at(suspect_since_ ? *suspect_since_ + kSuspectSettle : op_->deadline);
   for (const WorkerKey& key : missing) {
@@ -211,6 +218,7 @@ void JobMachine::complete_operation(MonoTime now) {
            change.to, change.reason, parked_ ? ", parked" : "");
   unfinished_ = std::move(change);
   unfinished_since_ = last_commit_;
+  formed_at_ = now;
   quiet_since_ = now;
   formed_generation_ = op_->next.generation;
   for (auto& [uid, agent] : agents_) agent.suspected = false;

@@ -19,6 +19,11 @@ void JobMachine::note_commits(MonoTime now) {
         view_.checkpoint_step = s.checkpoint_step();
         outputs_.changed = true;
       }
+      if (s.validation_step() > view_.validation_step) {
+        view_.validation_step = s.validation_step();
+        view_.validation_loss = s.validation_loss();
+        outputs_.changed = true;
+      }
       if (ahead == nullptr || s.seq() > ahead->seq()) ahead = &s;
     }
   };
@@ -27,6 +32,10 @@ void JobMachine::note_commits(MonoTime now) {
   if (ahead == nullptr || (op_ && op_->kind == Kind::kStart)) return;
   if (ahead->seq() == view_.seq && ahead->step() == view_.step) return;
   const bool forward = ahead->seq() > view_.seq;
+  if (forward && view_.seq != 0 && record_.previous.empty() &&
+      ahead->generation() == record_.generation) {
+    seen_whole_ = now;
+  }
   view_.seq = ahead->seq();
   view_.step = ahead->step();
   view_.loss = ahead->loss();
@@ -37,13 +46,75 @@ void JobMachine::note_commits(MonoTime now) {
   if (unfinished_ && ahead->generation() >= unfinished_->generation) {
     const double gap = std::chrono::duration<double>(now - unfinished_since_).count();
     unfinished_->stall_seconds = std::max(0.0, gap - view_.step_seconds);
+    // What was booked as its cost since it stood has a step in it.
+    const double since = std::chrono::duration<double>(now - formed_at_).count();
+    gpu_time_.move(cost_of(*unfinished_), GpuUse::kUseful,
+                   std::min(view_.step_seconds, since) * unfinished_->to);
     view_.changes.push_back(std::move(*unfinished_));
     unfinished_.reset();
     if (view_.changes.size() > kChangesKept) view_.changes.erase(view_.changes.begin());
   }
   last_commit_ = now;
+  has_trained_ = true;
   attempts_ = 0;
+  broken_links_.clear();
   stuck_once_ = false;
+}
+
+// A newcomer on another node than rank 0's, which writes: it has looked for checkpoints before it
+// was ready, and there was one.
+void JobMachine::note_sharing(const Agent& agent, const Worker& worker) {
+  if (!worker.known_checkpoint || record_.members.empty()) return;
+  if (record_.members.front().node == agent.node) return;
+  const auto& s = worker.standing;
+  if (s.has_checkpoint() && s.checkpoint_step() >= *worker.known_checkpoint) {
+    if (!view_.checkpoint_shared) view_.checkpoint_shared = true;
+    return;
+  }
+  note_unshared(agent.name, agent.node, *worker.known_checkpoint);
+}
+
+void JobMachine::note_unshared(const std::string& pod, const std::string& node,
+                               std::uint64_t step) {
+  view_.checkpoint_shared = false;
+  view_.checkpoint_unshared_by = "pod " + pod + (node.empty() ? "" : " on node " + node) +
+                                 " cannot read the checkpoint of step " + std::to_string(step);
+  outputs_.changed = true;
+}
+
+// ---- GPU time
+// ------------------------------------------------------------------------------------
+
+GpuUse JobMachine::cost_of(const Change& change) const {
+  if (change.kind == "start") return has_trained_ ? GpuUse::kFailure : GpuUse::kQueue;
+  if (change.kind == "recover") return GpuUse::kFailure;
+  if (change.kind == "settings") return GpuUse::kUseful;
+  return GpuUse::kRescale;
+}
+
+GpuUse JobMachine::gpu_use() {
+  if (ended_ == Phase::kFailed) return GpuUse::kFailure;
+  if (ended_ != Phase::kWaiting || stop_since_ || finished_since_) return GpuUse::kCheckpoint;
+  if (held_) return GpuUse::kUseful;  // a new leader waits; the workers do not
+  if (op_ && op_->kind != Kind::kPlanned) return cost_of(op_->change);
+  if (parked_) return GpuUse::kFailure;
+  if (unfinished_) return cost_of(*unfinished_);
+  const bool somebody = std::any_of(record_.members.begin(), record_.members.end(),
+                                    [&](const Member& m) { return member(m) != nullptr; });
+  if (somebody) return GpuUse::kUseful;
+  return has_trained_ ? GpuUse::kFailure : GpuUse::kQueue;
+}
+
+void JobMachine::book_gpu_time() {
+  std::uint32_t held = 0;
+  std::uint32_t lost = 0;
+  for (const Wish::Pod& pod : wish_.pods) {
+    held += pod.slots;
+    if (const Agent* agent = agent_of(pod.uid); agent != nullptr && agent->dead) lost += pod.slots;
+  }
+  gpu_time_.set(held, static_cast<std::uint32_t>(record_.members.size()), lost, gpu_use());
+  view_.gpu_seconds = gpu_time_.total();
+  view_.since = gpu_time_.since();
 }
 
 void JobMachine::refresh_view(MonoTime now) {
@@ -75,7 +146,7 @@ void JobMachine::refresh_view(MonoTime now) {
     set(Phase::kRecovering, op_->change.reason);
   } else if (wish_.stop && stop_since_) {
     set(Phase::kStopping, wish_.stop_reason);
-  } else if (op_) {
+  } else if (op_ && op_->change.kind != "settings") {
     set(Phase::kSwitching, op_->change.reason);
   } else if (record_.members.empty() || std::none_of(record_.members.begin(), record_.members.end(),
                                                      [&](const Member& m) { return member(m); })) {
@@ -87,7 +158,13 @@ void JobMachine::refresh_view(MonoTime now) {
   }
   if (view_.phase == Phase::kParked && !view_.parked_since) view_.parked_since = now;
   if (view_.phase != Phase::kParked) view_.parked_since.reset();
+  if (view_.phase == Phase::kWaiting && !view_.waiting_since) view_.waiting_since = now;
+  if (view_.phase != Phase::kWaiting) view_.waiting_since.reset();
 
+  view_.stop_since = stop_since_;
+  view_.stop_reason = stop_since_ ? wish_.stop_reason : "";
+  if (view_.end != ended_ || view_.stop_since != before.stop_since) outputs_.changed = true;
+  view_.end = ended_;
   view_.generation = record_.generation;
   view_.members.clear();
   for (const Member& m : record_.members)

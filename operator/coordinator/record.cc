@@ -44,6 +44,7 @@ json::Value to_json(const Record& record) {
                                          {"step", record.step}});
   if (!record.previous.empty()) out.set("previous", to_json(record.previous));
   if (!record.fingerprint.empty()) out.set("fingerprint", record.fingerprint);
+  if (record.stop_steps != 0) out.set("stopSteps", record.stop_steps);
   return out;
 }
 
@@ -60,6 +61,7 @@ Record record_from(const json::Value& membership) {
   record.seq = number("seq");
   record.step = number("step");
   record.fingerprint = membership["fingerprint"].string_or("");
+  record.stop_steps = number("stopSteps");
   return record;
 }
 

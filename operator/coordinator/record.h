@@ -37,6 +37,7 @@ struct Record {
   std::uint64_t seq = 0;         // writes within the generation
   std::uint64_t step = 0;        // last committed step known when written
   std::string fingerprint;
+  std::uint64_t stop_steps = 0;  // that the generation's workers have; 0: as they were configured
   bool operator==(const Record&) const = default;
 };
 

@@ -13,6 +13,7 @@
 namespace rubato::coordinator {
 
 constexpr auto kSwapLimit = 20s;  // of retries, when the server does not answer
+constexpr int kOpenTries = 8;     // while others write the status of the same object
 
 class RecordStore {
  public:
@@ -20,7 +21,7 @@ class RecordStore {
       : executor_(executor), client_(client), job_(std::move(job)), uid_(std::move(uid)) {}
 
   // The record with `epoch` as its leader, written before it is returned. kConflict: a newer leader
-  // owns it, or it changed just now; kNotFound: the job is gone.
+  // owns it, or the object changed under each of kOpenTries; kNotFound: the job is gone.
   Result<Record> open(std::uint64_t epoch);
 
   // Replaces `from` by `to`. kConflict: somebody else wrote. A write whose answer was lost is
@@ -29,12 +30,14 @@ class RecordStore {
 
  private:
   Result<json::Value> read();
+  Result<Record> try_open(std::uint64_t epoch);
   Status write(const Record& from, const Record& to);
 
   Executor& executor_;
   kube::Client& client_;
   kube::Key job_;
   std::string uid_;
+  bool newer_leader_ = false;
 };
 
 }  // namespace rubato::coordinator

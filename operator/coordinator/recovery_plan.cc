@@ -1,6 +1,7 @@
 #include "operator/coordinator/recovery_plan.h"
 
 #include "common/check.h"
+#include "common/planted.h"
 
 #include <algorithm>
 #include <numeric>
@@ -36,7 +37,8 @@ RecoveryPlan plan_recovery(const std::vector<wire::WorkerStanding>& standings,
   RecoveryPlan plan;
   const wire::WorkerStanding* ahead = nullptr;
   for (const auto& standing : standings)
-    if (standing.has_state() && (ahead == nullptr || standing.seq() > ahead->seq()))
+    if (standing.has_state() &&
+        (ahead == nullptr || (standing.seq() > ahead->seq() && !planted(Bug::kDropRound))))
       ahead = &standing;
   CHECK(ahead != nullptr);
   plan.base_seq = ahead->seq();
@@ -61,7 +63,7 @@ RecoveryPlan plan_recovery(const std::vector<wire::WorkerStanding>& standings,
     const auto& standing = standings[rank[r]];
     if (standing.seq() != plan.base_seq) continue;  // of another round
     const auto ranges = held_of(standing, micro_batches);
-    if (overlaps(taken, ranges)) continue;
+    if (overlaps(taken, ranges) && !planted(Bug::kSampleTwice)) continue;
     for (const MicroRange& range : ranges) {
       std::fill(taken.begin() + range.begin, taken.begin() + range.end, true);
       plan.salvaged += range.size();

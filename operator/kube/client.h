@@ -63,7 +63,7 @@ struct WatchOptions {
   std::string field_selector;
   std::string resource_version;  // start after this version
   bool allow_bookmarks = true;
-  std::chrono::seconds timeout{0};  // 0: the client picks 5 to 10 minutes at random
+  std::chrono::seconds timeout{0};  // 0: the client picks it, at random
 };
 
 enum class EventType { kAdded, kModified, kDeleted, kBookmark };
@@ -107,6 +107,9 @@ struct DeleteOptions {
 
 struct RequestLimits {
   std::chrono::seconds timeout{15};
+  // Of requests that change something; 0: `timeout`. A leader gives it less than its Lease, so that
+  // no write of its can be under way when another leads.
+  Duration write_timeout{0};
 };
 
 class Client {

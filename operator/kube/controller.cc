@@ -1,6 +1,7 @@
 #include "operator/kube/controller.h"
 
 #include "common/log.h"
+#include "operator/kube/errors.h"
 
 #include <algorithm>
 
@@ -63,7 +64,7 @@ Outcome::Outcome(const Error& failure) : kind(Kind::kError), error(failure) {
       kind = Kind::kTerminal;
       break;
     case Code::kDenied:
-      after = kDeniedRetry;
+      if (!is_unauthorized(failure)) after = kDeniedRetry;
       break;
     case Code::kExhausted:
     case Code::kUnavailable:

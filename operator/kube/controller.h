@@ -22,7 +22,7 @@
 namespace rubato::kube {
 
 constexpr auto kCacheSyncLimit = 120s;
-// Refused by RBAC or quota: only a human can change that, so ask seldom.
+// Refused by RBAC or quota (403): only a human can change that, so ask seldom. A 401 passes.
 constexpr auto kDeniedRetry = 120s;
 
 struct Outcome {

@@ -10,6 +10,10 @@ namespace {
 constexpr std::string_view kPatchRefused =
     "the server rejected our request due to an error in our request";
 
+// What the API server itself says, without a Status, of a path it does not serve: a CRD that is not
+// installed.
+constexpr std::string_view kUnknownPath = "404 page not found";
+
 bool has_cause(const json::Value& status, std::string_view reason) {
   for (const auto& cause : status["details"]["causes"].items()) {
     if (cause["reason"].string_view_or("") == reason) return true;
@@ -69,6 +73,7 @@ Error error_from_status(int http_code, const json::Value& status, std::string_vi
   } else if (code == 403 && message.find("exceeded quota") != std::string::npos) {
     reason = "ExceededQuota";
   }
+  if (code == 401) reason = "Unauthorized";  // some authenticators say nothing
   Error error(kind, std::move(message), where);
   error.set_reason(std::move(reason)).set_retry_after(wait_asked(status, retry_after));
   return error;
@@ -84,7 +89,36 @@ Error error_from_body(int http_code, std::string_view body, std::string_view ret
   json::Value status;
   status.set("message", "HTTP " + std::to_string(http_code) +
                             (body.empty() ? "" : ": " + std::string(body.substr(0, kShown))));
-  return error_from_status(http_code, status, retry_after, where);
+  const Error error = error_from_status(http_code, status, retry_after, where);
+  // Something between us and the API server spoke. Its "404" does not mean that an object is gone,
+  // and its "400" not that ours is wrong: neither may end a job.
+  const bool is_verdict = error.code() == Code::kInvalid || error.code() == Code::kNotFound;
+  if (!is_verdict || body.starts_with(kUnknownPath)) return error;
+  return Error(Code::kUnavailable, error.what() + " (not an answer of an API server)", where)
+      .set_retry_after(error.retry_after());
+}
+
+bool is_unauthorized(const Error& error) {
+  return error.code() == Code::kDenied && error.reason() == "Unauthorized";
+}
+
+bool may_have_happened(const Error& error) {
+  switch (error.code()) {
+    case Code::kInternal:
+    case Code::kTimeout:
+    case Code::kUnavailable:
+    case Code::kCancelled:
+      return error.reason() != kNotLeading;
+    case Code::kInvalid:
+    case Code::kNotFound:
+    case Code::kAlreadyExists:
+    case Code::kConflict:
+    case Code::kExpired:
+    case Code::kDenied:
+    case Code::kExhausted:
+      return false;
+  }
+  return true;
 }
 
 json::Value make_status(int http_code, const std::string& reason, const std::string& message) {

@@ -3,7 +3,8 @@
 // retried:
 //
 //   400 405 406 413 415 422 …      kInvalid      wrong and stays wrong; wait for a spec change
-//   401                            kDenied       the client has already retried with a new token
+//   401                            kDenied       the client has already retried with a new token;
+//                                                reason "Unauthorized": not for ever, see below
 //   403                            kDenied       reasons "NamespaceTerminating" and "ExceededQuota"
 //                                                are told apart from plain "Forbidden"
 //   404                            kNotFound
@@ -17,6 +18,7 @@
 //   503                            kUnavailable
 //   504 ResourceVersionTooLarge    kExpired      list again with an empty resourceVersion
 //   504                            kTimeout
+//   400, 404 … without a Status    kUnavailable  a load balancer's page, no verdict on the object
 #pragma once
 
 #include "common/json.h"
@@ -39,6 +41,17 @@ Error error_from_status(int http_code, const json::Value& status, std::string_vi
 // The same from the bytes of a body, of any content.
 Error error_from_body(int http_code, std::string_view body, std::string_view retry_after = {},
                       std::source_location where = std::source_location::current());
+
+// True when the server does not know us, for now: a token that is being rotated, a server that
+// cannot reach its authenticator. Unlike a 403 it passes without a human.
+bool is_unauthorized(const Error& error);
+
+// reason() of the kUnavailable that a FencedClient gives to writes outside the Lease: never sent.
+inline constexpr std::string_view kNotLeading = "NotLeading";
+
+// True when a write that failed so may have been done all the same: the answer was lost, or came
+// from somewhere behind the effect. Read before deciding that it was not.
+bool may_have_happened(const Error& error);
 
 // A `kind: Status` failure, as an API server writes it.
 json::Value make_status(int http_code, const std::string& reason, const std::string& message);

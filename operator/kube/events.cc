@@ -1,6 +1,7 @@
 #include "operator/kube/events.h"
 
 #include "common/log.h"
+#include "operator/kube/errors.h"
 
 #include <algorithm>
 
@@ -190,15 +191,17 @@ void EventRecorder::tend_series(std::stop_token stop) {
 
 template <class Attempt>
 Status EventRecorder::with_retries(Attempt attempt, std::stop_token stop) {
+  Duration next = kEventRetry;
   for (int tries = 1;; ++tries) {
     const Status status = attempt();
     if (status.ok() || status.error().code() == Code::kAlreadyExists) return ok();
-    const Retry retry = retry_class(status.error().code());
-    if (retry == Retry::kNever || tries >= kEventTries) return status;
+    const bool hopeless =
+        retry_class(status.error().code()) == Retry::kNever && !is_unauthorized(status.error());
+    if (hopeless || tries >= kEventTries) return status;
     const double stretch = 0.75 + 0.5 * rng_.unit();
-    const auto wait = static_cast<Duration::rep>(
-        static_cast<double>(std::chrono::nanoseconds(kEventRetry).count()) * stretch);
+    const auto wait = static_cast<Duration::rep>(static_cast<double>(next.count()) * stretch);
     if (!executor_.sleep_for(Duration(wait), stop)) return status;
+    next = std::min<Duration>(next * 2, kEventRetryMost);
   }
 }
 

@@ -24,8 +24,9 @@ namespace rubato::kube {
 constexpr std::size_t kEventQueue = 1000;
 constexpr std::size_t kEventNoteBytesMax = 1024;  // the API server's bound
 constexpr std::size_t kEventSeriesMax = 4096;     // remembered at once; beyond, one is forgotten
-constexpr int kEventTries = 12;
-constexpr auto kEventRetry = 10s;  // ± 25 %
+constexpr int kEventTries = 16;
+constexpr auto kEventRetry = 500ms;  // doubles, ± 25 %
+constexpr auto kEventRetryMost = 10s;
 constexpr auto kSeriesRefresh = std::chrono::minutes(30);
 constexpr auto kSeriesSilence = std::chrono::minutes(6);
 constexpr double kSpamBurst = 25;

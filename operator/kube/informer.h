@@ -50,7 +50,7 @@ class Informer : private ReflectorSink {
  public:
   using Handler = std::function<void(const Change<T>&)>;
 
-  Informer(Client& client, Executor& executor, Metrics& metrics, InformerConfig config = {})
+  Informer(Client& client, Executor& executor, Metrics& metrics, const InformerConfig& config = {})
       : executor_(executor),
         metrics_(metrics),
         resource_(resolve(config).plural),
@@ -73,8 +73,8 @@ class Informer : private ReflectorSink {
   void start() {
     CHECK(!started_);
     started_ = true;
-    task_ =
-        executor_.spawn("inf-" + resource_, [this](std::stop_token stop) { reflector_.run(stop); });
+    task_ = executor_.spawn("inf-" + resource_,
+                            [this](std::stop_token stop) { reflector_.run(std::move(stop)); });
   }
   void stop() { task_ = Task(); }
 

@@ -216,6 +216,11 @@ MonoTime LeaderElector::valid_until() const {
 
 bool LeaderElector::is_leader() const { return executor_.now() < valid_until(); }
 
+bool LeaderElector::is_lost() const {
+  std::lock_guard lock(mutex_);
+  return lost_;
+}
+
 std::int64_t LeaderElector::epoch() const {
   std::lock_guard lock(mutex_);
   return epoch_;

@@ -62,6 +62,8 @@ class LeaderElector {
   // True once this replica leads; false at the deadline, on `stop`, or when it was lost again.
   bool wait_until_leader(MonoTime deadline, std::stop_token stop = {});
   bool is_leader() const;
+  // We led, and never will again in this life.
+  bool is_lost() const;
   // No other replica leads before this time. In the past when we do not lead.
   MonoTime valid_until() const;
   // The fencing token: leaseTransitions of the Lease, at least 1 and higher for each new leader;

@@ -1,6 +1,9 @@
 #include "operator/kube/reflector.h"
 
 #include "common/log.h"
+#include "common/planted.h"
+
+#include <algorithm>
 
 namespace rubato::kube {
 namespace {
@@ -28,7 +31,7 @@ Reflector::Reflector(Client& client, Executor& executor, Metrics& metrics, Refle
       metrics_(metrics),
       sink_(sink),
       config_(std::move(config)),
-      backoff_(config_.seed) {}
+      backoff_(config_.seed, kReflectorBackoff) {}
 
 void Reflector::run(std::stop_token stop) {
   last_resync_ = executor_.now();
@@ -40,13 +43,14 @@ void Reflector::run(std::stop_token stop) {
     note_failure(status.error());
     // An expired version is no fault of the server's: the quorum list may follow at once, unless
     // expiry keeps coming back.
-    executor_.sleep_for(backoff_.next(executor_.now()), stop);
+    const Duration asked = status.error().retry_after();
+    executor_.sleep_for(std::max(asked, backoff_.next(executor_.now())), stop);
   }
 }
 
 void Reflector::note_failure(const Error& error) {
   LOG_WARNING("informer", "{}: {}; trying again", config_.type.plural, error.to_string());
-  if (error.code() == Code::kExpired) {
+  if (error.code() == Code::kExpired && !planted(Bug::kIgnoreExpired)) {
     listed_ = false;
     version_.clear();
     reason_ = "expired";

@@ -17,6 +17,9 @@ constexpr std::int64_t kListPage = 500;
 constexpr auto kWatchIdleLimit = 150s;
 // A watch that ends sooner without one event counts as a failure.
 constexpr auto kShortWatch = 1s;
+// Waits after failures. Shorter than a kubelet's: a cluster has thousands of those and two of us,
+// and until the cache is fresh again nobody schedules.
+constexpr BackoffLimits kReflectorBackoff{.first = 200ms, .most = 4s, .quiet = 20s};
 // Everything is delivered once more after this time: a net for lost updates.
 constexpr auto kResyncPeriod = std::chrono::hours(10);
 

@@ -18,6 +18,14 @@ json::Limits body_limits() {
   return limits;
 }
 
+// An answer that is no JSON is not the API server's (a proxy, a cut that went unseen): no fault of
+// what was asked, so not kInvalid, which nobody would try again.
+Result<json::Value> parse_answer(const std::string& body, const std::string& request) {
+  auto value = json::parse(body, body_limits());
+  if (value.ok()) return value;
+  return Error(Code::kInternal, request + ": the answer is not JSON: " + value.error().what());
+}
+
 HttpRequest with_body(const char* method, std::string path, const json::Value& body,
                       const char* content_type = "application/json") {
   HttpRequest request;
@@ -89,7 +97,10 @@ Result<HttpResponse> RestClient::attempt(const HttpRequest& request, MonoTime de
 }
 
 Result<std::string> RestClient::send(HttpRequest request) {
-  const MonoTime deadline = executor_.now() + options_.limits.timeout;
+  const bool writes = request.method != "GET" && options_.limits.write_timeout.count() > 0;
+  Duration limit = writes ? options_.limits.write_timeout : Duration(options_.limits.timeout);
+  if (request.is_small) limit = std::min<Duration>(limit, kObjectReadLimit);
+  const MonoTime deadline = executor_.now() + limit;
   bool fresh_credential = false;
   bool reconnected = false;
   for (int tries = 1;; ++tries) {
@@ -134,8 +145,9 @@ void RestClient::note_warning(const std::string& warning) {
 }
 
 Result<json::Value> RestClient::send_json(HttpRequest request) {
+  const std::string what = request.method + " " + request.path;
   TRY(const std::string body, send(std::move(request)));
-  return json::parse(body, body_limits());
+  return parse_answer(body, what);
 }
 
 Result<std::string> RestClient::get_raw(const std::string& path, const std::string& accept) {
@@ -156,14 +168,17 @@ Result<std::unique_ptr<LineStream>> RestClient::stream(const std::string& path,
 
 Result<json::Value> RestClient::get(const ResourceType& type, const Key& key,
                                     const std::string& subresource) {
-  return send_json(read(object_path(type, key, subresource)));
+  HttpRequest request = read(object_path(type, key, subresource));
+  request.is_small = true;
+  return send_json(std::move(request));
 }
 
 Result<ObjectList> RestClient::list(const ResourceType& type, const std::string& ns,
                                     const ListOptions& options) {
-  TRY(std::string body, send(read(collection_path(type, ns) + encode_query(list_query(options)))));
+  const std::string path = collection_path(type, ns) + encode_query(list_query(options));
+  TRY(std::string body, send(read(path)));
   if (options.raw) return split_list(std::move(body));
-  TRY(const json::Value value, json::parse(body, body_limits()));
+  TRY(const json::Value value, parse_answer(body, "GET " + path));
   ObjectList list;
   list.items = value["items"].items();
   list.resource_version = resource_version_of(value);
@@ -179,17 +194,21 @@ Result<std::unique_ptr<Watch>> RestClient::watch(const ResourceType& type, const
                                                  const WatchOptions& options) {
   std::chrono::seconds timeout = options.timeout;
   if (timeout.count() == 0) {
-    const auto span = static_cast<std::uint64_t>((kWatchTimeoutMax - kWatchTimeoutMin).count());
+    const auto third = options_.watch_length.count() / 3;
     std::lock_guard lock(mutex_);
-    timeout = kWatchTimeoutMin + std::chrono::seconds(rng_.below(span + 1));
+    const auto extra = rng_.below(static_cast<std::uint64_t>(2 * third) + 1);
+    timeout = std::max(1s, std::chrono::seconds(2 * third) + std::chrono::seconds(extra));
   }
   HttpRequest request =
       read(collection_path(type, ns) + encode_query(watch_query(options, timeout)));
-  const MonoTime deadline = executor_.now() + options_.limits.timeout;
+  const MonoTime deadline =
+      executor_.now() + std::min<Duration>(options_.limits.timeout, kWatchOpenLimit);
+  const StreamBounds bounds{kWatchSilenceMax, timeout + options_.watch_overdue,
+                            options_.watch_line_limit};
   for (bool again = true;; again = false) {
     TRY(const Credential credential, target_->credentials->get());
     request.authorization = credential.authorization;
-    auto watch = open_asio_watch(*target_, request, executor_.clock(), deadline);
+    auto watch = open_asio_watch(*target_, request, executor_.clock(), deadline, bounds);
     if (watch.ok() || !again || watch.error().reason() != "Unauthorized") return watch;
     target_->credentials->drop();
   }

@@ -22,11 +22,17 @@
 namespace rubato::kube {
 
 constexpr int kRequestTriesMax = 10;
-constexpr auto kWatchTimeoutMin = std::chrono::seconds(300);
-constexpr auto kWatchTimeoutMax = std::chrono::seconds(600);
 
 struct RestOptions {
   RequestLimits limits;
+  // About how long each watch lasts (two thirds to four thirds of it); then the next goes on from
+  // where it ended, which costs the server one request. It bounds how long a connection that
+  // something on the way swallows in silence can pass for a quiet one.
+  std::chrono::seconds watch_length{30};
+  // A watch that has not ended so long after the time it asked for is dead: the only sign of it
+  // there is when nothing changes.
+  Duration watch_overdue = 5s;
+  Duration watch_line_limit = 60s;  // for one event, once its first byte has come
   // Not to begin with "curl", "Wget" or "Mozilla/5.0": the API server indents answers to those.
   std::string user_agent = "rubato (linux/amd64)";
 };

@@ -24,8 +24,19 @@ constexpr std::size_t kErrorBodyMax = 1u << 20;
 constexpr std::size_t kWatchReadBytes = 256u << 10;
 constexpr std::size_t kWatchLineMax = 4u << 20;  // etcd bounds an object near 1.5 MiB
 constexpr auto kWatchSilenceMax = 150s;          // bookmarks come about each minute
-constexpr auto kStreamSilenceMax = 24h;          // a quiet container may say nothing for long
+constexpr auto kWatchOpenLimit = 8s;  // until the head of the answer; the server sends it at once
+constexpr auto kStreamSilenceMax = 24h;  // a quiet container may say nothing for long
+constexpr auto kStreamLengthMax = 24h * 365;
+constexpr auto kConnectLimit =
+    5s;  // TCP and TLS of a watch: a server that accepts and says nothing
+// Of reading one object. Lists may take RequestLimits::timeout; who waits for one object is mostly
+// a step of a recovery, and a connection that swallows requests should not hold it up for long.
+constexpr auto kObjectReadLimit = 5s;
 constexpr auto kTcpUserTimeout = 30s;
+// A quiet connection is probed, so that a server that lost its power is missed within 30 s.
+constexpr auto kTcpProbeAfter = 15s;
+constexpr auto kTcpProbeEach = 5s;
+constexpr int kTcpProbes = 3;
 
 // Everything about the server that does not change between requests.
 struct RestTarget {
@@ -43,6 +54,7 @@ struct HttpRequest {
   std::string content_type;
   std::string authorization;
   std::string accept = "application/json";
+  bool is_small = false;  // one object: kObjectReadLimit is enough
 };
 struct HttpResponse {
   int code = 0;
@@ -50,6 +62,13 @@ struct HttpResponse {
   std::string retry_after;
   std::string flow_schema;  // which API priority level judged us; for logs of 429
   std::string warning;
+};
+
+// How long a stream may be quiet, last as a whole, and take for one line.
+struct StreamBounds {
+  Duration silence;
+  Duration length;
+  Duration line;
 };
 
 class UnaryTransport {
@@ -62,7 +81,8 @@ std::unique_ptr<UnaryTransport> make_cpprest_transport(RestTarget target, Execut
 
 // Connects, asks, and reads the head of the answer; an answer other than 200 is its Error.
 Result<std::unique_ptr<Watch>> open_asio_watch(const RestTarget& target, const HttpRequest& request,
-                                               const Clock& clock, MonoTime deadline);
+                                               const Clock& clock, MonoTime deadline,
+                                               const StreamBounds& bounds);
 Result<std::unique_ptr<LineStream>> open_asio_lines(const RestTarget& target,
                                                     const HttpRequest& request, const Clock& clock,
                                                     MonoTime deadline);

@@ -44,9 +44,9 @@ struct Flight {
   }
 };
 
-Error to_error(const web::http::http_exception& failure) {
+Error to_error(const web::http::http_exception& failure, TlsRefusal& refusal) {
   const bool timeout = failure.error_code() == std::errc::timed_out;
-  return Error(timeout ? Code::kTimeout : Code::kUnavailable, failure.what());
+  return Error(timeout ? Code::kTimeout : Code::kUnavailable, failure.what() + refusal.take());
 }
 
 std::string header(const web::http::http_headers& headers, const char* name) {
@@ -57,7 +57,10 @@ std::string header(const web::http::http_headers& headers, const char* name) {
 class CppRestTransport : public UnaryTransport {
  public:
   CppRestTransport(RestTarget target, Executor& executor)
-      : target_(std::move(target)), executor_(executor), client_(uri(), config()) {}
+      : target_(std::move(target)),
+        executor_(executor),
+        refusal_(std::make_shared<TlsRefusal>()),
+        client_(uri(), config()) {}
 
   Result<HttpResponse> send(const HttpRequest& request, MonoTime deadline) override {
     auto flight = std::make_shared<Flight>(executor_);
@@ -90,11 +93,16 @@ class CppRestTransport : public UnaryTransport {
     config.set_validate_certificates(target_.verify);
     config.set_tlsext_sni_enabled(!is_ip_address(target_.server_name));
     const RestTarget target = target_;
-    config.set_ssl_context_callback([target](boost::asio::ssl::context& context) {
+    const auto refusal = refusal_;
+    config.set_ssl_context_callback([target, refusal](boost::asio::ssl::context& context) {
       const auto credential = target.credentials->get();
       Status status = credential.ok() ? configure_tls(context.native_handle(), credential.value(),
                                                       target.verify)
                                       : Status(credential.error());
+      // cpprestsdk looks for the name too, but cannot say what is wrong with it.
+      if (status.ok() && target.verify)
+        status = expect_server(context.native_handle(), target.server_name);
+      note_refusals(context.native_handle(), refusal);
       if (status.ok()) return;
       LOG_ERROR("rest", "TLS: {}", status.error().to_string());
       SSL_CTX_set_cert_store(context.native_handle(), X509_STORE_new());  // trusts nobody: fails
@@ -122,12 +130,12 @@ class CppRestTransport : public UnaryTransport {
           flight->response.flow_schema = header(answer.headers(), "X-Kubernetes-PF-FlowSchema-UID");
           return answer.extract_utf8string(true);
         })
-        .then([flight](const pplx::task<std::string>& body) {
+        .then([flight, refusal = refusal_](const pplx::task<std::string>& body) {
           try {
             flight->response.body = body.get();
             flight->finish(std::nullopt);
           } catch (const web::http::http_exception& failure) {
-            flight->finish(to_error(failure));
+            flight->finish(to_error(failure, *refusal));
           } catch (const std::exception& failure) {
             flight->finish(Error(Code::kUnavailable, failure.what()));
           }
@@ -136,6 +144,7 @@ class CppRestTransport : public UnaryTransport {
 
   RestTarget target_;
   Executor& executor_;
+  std::shared_ptr<TlsRefusal> refusal_;
   http_client client_;
 };
 

@@ -23,9 +23,9 @@ using boost::system::error_code;
 // One request whose answer is read line by line.
 class AsioLines {
  public:
-  AsioLines(const Clock& clock, RestTarget target, Duration silence_max)
+  AsioLines(const Clock& clock, RestTarget target, const StreamBounds& bounds)
       : clock_(clock),
-        silence_max_(silence_max),
+        bounds_(bounds),
         target_(std::move(target)),
         context_(asio::ssl::context::tls_client),
         socket_(io_),
@@ -41,10 +41,12 @@ class AsioLines {
   }
 
   Status open(const HttpRequest& request, MonoTime deadline) {
-    TRY_OK(connect(deadline));
-    if (target_.url.tls) TRY_OK(handshake(deadline));
+    const MonoTime connected = std::min(deadline, clock_.now() + kConnectLimit);
+    TRY_OK(connect(connected));
+    if (target_.url.tls) TRY_OK(handshake(connected));
     TRY_OK(write(request_text(request), deadline));
     while (!http_.has_head()) TRY_OK(read_some(deadline));
+    ends_ = clock_.now() + bounds_.length;
     if (http_.status() == 200) return ok();
     while (!http_.is_complete() && body_.size() < kErrorBodyMax) {
       if (!read_some(deadline).ok()) break;
@@ -59,6 +61,7 @@ class AsioLines {
       if (const auto newline = body_.find('\n', scanned_); newline != std::string::npos) {
         const std::string_view line = std::string_view(body_).substr(start_, newline - start_);
         start_ = scanned_ = newline + 1;
+        line_began_ = clock_.now();  // of the next, if a part of it is here
         return line;
       }
       if (http_.is_complete() && start_ < body_.size()) {
@@ -70,10 +73,10 @@ class AsioLines {
       if (http_.is_complete())
         return Error(Code::kUnavailable, "the server ended the stream")
             .set_reason(std::string(kStreamEnd));
-      const MonoTime silent = heard_ + silence_max_;
-      const Status read = read_some(std::min(deadline, silent));
+      const MonoTime limit = limit_of_silence();
+      const Status read = read_some(std::min(deadline, limit));
       if (read.ok()) continue;
-      if (read.error().code() == Code::kTimeout && clock_.now() >= silent)
+      if (read.error().code() == Code::kTimeout && clock_.now() >= limit)
         return Error(Code::kUnavailable, "the server has been silent for too long");
       return read.error();
     }
@@ -85,6 +88,11 @@ class AsioLines {
   }
 
  private:
+  MonoTime limit_of_silence() const {
+    const MonoTime limit = std::min(heard_ + bounds_.silence, ends_);
+    return body_.empty() ? limit : std::min(limit, line_began_ + bounds_.line);
+  }
+
   // Runs `io_` until `done`. An operation that is still under way at the deadline goes on.
   Status run_until(MonoTime deadline, const bool& done) {
     io_.restart();
@@ -100,8 +108,8 @@ class AsioLines {
 
   Status check(const char* what) const {
     if (!failure_) return ok();
-    return Error(Code::kUnavailable,
-                 std::string(what) + " " + authority_of(target_.url) + ": " + failure_.message());
+    return Error(Code::kUnavailable, std::string(what) + " " + authority_of(target_.url) + ": " +
+                                         failure_.message() + refusal_->take());
   }
 
   Status connect(MonoTime deadline) {
@@ -122,13 +130,21 @@ class AsioLines {
     socket_.set_option(asio::socket_base::keep_alive(true), ignored);
     const int limit_ms = static_cast<int>(
         std::chrono::duration_cast<std::chrono::milliseconds>(kTcpUserTimeout).count());
-    setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+    set_tcp(TCP_USER_TIMEOUT, limit_ms);
+    set_tcp(TCP_KEEPIDLE, static_cast<int>(std::chrono::seconds(kTcpProbeAfter).count()));
+    set_tcp(TCP_KEEPINTVL, static_cast<int>(std::chrono::seconds(kTcpProbeEach).count()));
+    set_tcp(TCP_KEEPCNT, kTcpProbes);
     return ok();
+  }
+
+  void set_tcp(int option, int value) {
+    setsockopt(socket_.native_handle(), IPPROTO_TCP, option, &value, sizeof value);
   }
 
   Status handshake(MonoTime deadline) {
     TRY(const Credential credential, target_.credentials->get());
     TRY_OK(configure_tls(context_.native_handle(), credential, target_.verify));
+    note_refusals(context_.native_handle(), refusal_);
     tls_ = std::make_unique<asio::ssl::stream<tcp::socket&>>(socket_, context_);
     if (target_.verify) TRY_OK(expect_server(tls_->native_handle(), target_.server_name));
     done_ = false;
@@ -170,6 +186,7 @@ class AsioLines {
     reading_ = false;
     if (received_ > 0) {
       heard_ = clock_.now();
+      if (body_.empty()) line_began_ = heard_;  // also of what comes together with the head
       TRY_OK(http_.feed(std::string_view(buffer_.data(), received_), body_));
       received_ = 0;
     }
@@ -206,8 +223,9 @@ class AsioLines {
   }
 
   const Clock& clock_;
-  Duration silence_max_;
+  StreamBounds bounds_;
   RestTarget target_;
+  std::shared_ptr<TlsRefusal> refusal_ = std::make_shared<TlsRefusal>();
   asio::io_context io_{1};
   asio::ssl::context context_;
   tcp::socket socket_;
@@ -224,13 +242,15 @@ class AsioLines {
   std::size_t received_ = 0;
   error_code failure_;
   MonoTime heard_{};
+  MonoTime ends_{};
+  MonoTime line_began_{};
   std::atomic<bool> stopped_{false};
 };
 
 class AsioWatch : public Watch {
  public:
-  AsioWatch(const Clock& clock, const RestTarget& target)
-      : lines_(clock, target, kWatchSilenceMax) {}
+  AsioWatch(const Clock& clock, const RestTarget& target, const StreamBounds& bounds)
+      : lines_(clock, target, bounds) {}
   Status open(const HttpRequest& request, MonoTime deadline) {
     return lines_.open(request, deadline);
   }
@@ -249,7 +269,7 @@ class AsioWatch : public Watch {
 class AsioLineStream : public LineStream {
  public:
   AsioLineStream(const Clock& clock, const RestTarget& target)
-      : lines_(clock, target, kStreamSilenceMax) {}
+      : lines_(clock, target, {kStreamSilenceMax, kStreamLengthMax, kStreamSilenceMax}) {}
   Status open(const HttpRequest& request, MonoTime deadline) {
     return lines_.open(request, deadline);
   }
@@ -266,8 +286,9 @@ class AsioLineStream : public LineStream {
 }  // namespace
 
 Result<std::unique_ptr<Watch>> open_asio_watch(const RestTarget& target, const HttpRequest& request,
-                                               const Clock& clock, MonoTime deadline) {
-  auto watch = std::make_unique<AsioWatch>(clock, target);
+                                               const Clock& clock, MonoTime deadline,
+                                               const StreamBounds& bounds) {
+  auto watch = std::make_unique<AsioWatch>(clock, target, bounds);
   if (const Status opened = watch->open(request, deadline); !opened.ok())
     return opened.error().in("watch " + request.path);
   return std::unique_ptr<Watch>(std::move(watch));

@@ -116,7 +116,7 @@ class Store {
 
  private:
   struct ByKey {
-    using is_transparent = void;
+    using is_transparent = void;  // NOLINT(readability-identifier-naming): the library's word
     static auto tied(const Key& key) { return std::tie(key.ns, key.name); }
     static auto tied(const Pointer& object) { return std::tie(object->meta.ns, object->meta.name); }
     template <class A, class B>

@@ -1,8 +1,10 @@
 #include "operator/kube/tls_client.h"
 
+#include "common/free_with.h"
 #include "operator/kube/rest_url.h"
 
 #include <memory>
+#include <utility>
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -11,17 +13,10 @@
 namespace rubato::kube {
 namespace {
 
-template <auto Free>
-struct Freer {
-  template <class T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using TrustStore = std::unique_ptr<X509_STORE, Freer<X509_STORE_free>>;
+using Bio = std::unique_ptr<BIO, FreeWith<BIO_free_all>>;
+using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using TrustStore = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
 
 Error failed(const char* what) {
   char text[256] = "no reason given";
@@ -60,7 +55,7 @@ Status present(SSL_CTX* context, const Credential& credential) {
     if (!next) break;
     if (SSL_CTX_add_extra_chain_cert(context, next.get()) != 1)
       return failed("client certificate chain");
-    (void)next.release();  // the context owns it now
+    (void)next.release();  // NOLINT(bugprone-unused-return-value): the context owns it now
   }
   ERR_clear_error();
   const Bio key_bio = reader(credential.private_key);
@@ -71,7 +66,51 @@ Status present(SSL_CTX* context, const Credential& credential) {
   return ok();
 }
 
+// What OpenSSL says of the server's certificate, as far as it has come.
+std::string refusal_of(const SSL* ssl) {
+  const long verdict = SSL_get_verify_result(ssl);
+  if (verdict == X509_V_OK) return "";
+  return X509_verify_cert_error_string(verdict);
+}
+
+using RefusalPointer = std::shared_ptr<TlsRefusal>;
+
+int refusal_index() {
+  static const int kIndex = SSL_CTX_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* kept, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<RefusalPointer*>(kept);  // NOLINT: OpenSSL owns raw pointers
+      });
+  return kIndex;
+}
+
+// Called with each alert that goes out: what we tell a server that we do not trust.
+void on_alert(const SSL* ssl, int where, int alert) {
+  if ((where & SSL_CB_WRITE_ALERT) != SSL_CB_WRITE_ALERT || (alert >> 8) != SSL3_AL_FATAL) return;
+  auto* refusal =
+      static_cast<RefusalPointer*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), refusal_index()));
+  if (refusal == nullptr) return;
+  if (std::string why = refusal_of(ssl); !why.empty()) (*refusal)->note(std::move(why));
+}
+
 }  // namespace
+
+void TlsRefusal::note(std::string why) {
+  std::lock_guard lock(mutex_);
+  why_ = std::move(why);
+}
+
+std::string TlsRefusal::take() {
+  std::lock_guard lock(mutex_);
+  if (why_.empty()) return "";
+  return ": the server's certificate is refused: " + std::exchange(why_, "");
+}
+
+void note_refusals(SSL_CTX* context, std::shared_ptr<TlsRefusal> refusal) {
+  auto kept = std::make_unique<RefusalPointer>(std::move(refusal));
+  if (SSL_CTX_set_ex_data(context, refusal_index(), kept.get()) != 1) return;
+  (void)kept.release();  // NOLINT(bugprone-unused-return-value): freed with the context
+  SSL_CTX_set_info_callback(context, on_alert);
+}
 
 Status configure_tls(SSL_CTX* context, const Credential& credential, bool verify) {
   ERR_clear_error();
@@ -95,6 +134,16 @@ Status expect_server(SSL* ssl, const std::string& name) {
   SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   if (SSL_set1_host(ssl, name.c_str()) != 1 || SSL_set_tlsext_host_name(ssl, name.c_str()) != 1)
     return failed("server name");
+  return ok();
+}
+
+Status expect_server(SSL_CTX* context, const std::string& name) {
+  X509_VERIFY_PARAM* expected = SSL_CTX_get0_param(context);
+  X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  const int set = is_ip_address(name)
+                      ? X509_VERIFY_PARAM_set1_ip_asc(expected, name.c_str())
+                      : X509_VERIFY_PARAM_set1_host(expected, name.c_str(), name.size());
+  if (set != 1) return failed("server name");
   return ok();
 }
 

@@ -9,10 +9,10 @@
 #include "operator/control/operator.h"
 #include "operator/kube/rest_client.h"
 
+#include <csignal>
 #include <cstdio>
 
 #include <CLI/CLI.hpp>
-#include <signal.h>
 #include <unistd.h>
 
 namespace rubato {
@@ -29,7 +29,9 @@ struct Options {
   std::string gpu_resource = "nvidia.com/gpu";
   double lease_seconds = 15;
   double node_lease_seconds = 0;
+  int watch_seconds = 30;
   double gang_seconds = 300;
+  double stall_seconds = 20;
   double min_gain = 0.01;
   bool json_log = false;
   bool verbose = false;
@@ -57,6 +59,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   settings.config.min_gain = options.min_gain;
   settings.config.node_lease_limit = seconds(options.node_lease_seconds);
   settings.config.gang_start = seconds(options.gang_seconds);
+  settings.timing.progress_floor = seconds(options.stall_seconds);
   settings.lease.lease = seconds(options.lease_seconds);
   settings.lease.renew = seconds(options.lease_seconds * 2 / 3);
   settings.lease.retry = seconds(options.lease_seconds * 2 / 15);
@@ -96,9 +99,12 @@ Status run(const Options& options) {
   Metrics metrics;
   TRY(control::OperatorSettings settings, settings_of(options));
   TRY(const kube::RestConfig config, kube::default_config({.path = options.kubeconfig}));
-  TRY(const auto client, kube::RestClient::make(config, executor, metrics,
-                                                {.user_agent = "rubato-operator (linux/amd64)"}));
-  kube::RestOptions lease_options{.user_agent = "rubato-operator (linux/amd64)"};
+  settings.write_limit = settings.lease.lease / 3;
+  kube::RestOptions rest{.watch_length = std::chrono::seconds(options.watch_seconds),
+                         .user_agent = "rubato-operator (linux/amd64)"};
+  kube::RestOptions lease_options = rest;
+  rest.limits.write_timeout = settings.write_limit;
+  TRY(const auto client, kube::RestClient::make(config, executor, metrics, rest));
   lease_options.limits.timeout =
       std::max(1s, std::chrono::duration_cast<std::chrono::seconds>(settings.lease.renew / 2));
   TRY(const auto lease_client, kube::RestClient::make(config, executor, metrics, lease_options));
@@ -107,7 +113,7 @@ Status run(const Options& options) {
                             std::move(settings));
   TRY(const auto probes, serve_probes(executor, metrics, replica, options.probes));
   Status ended = ok();
-  Task task = executor.spawn("operator", [&](std::stop_token stop) {
+  Task task = executor.spawn("operator", [&](const std::stop_token& stop) {
     ended = replica.run(stop);
     ::kill(::getpid(), SIGTERM);  // wakes the wait below
   });
@@ -154,10 +160,19 @@ int main(int argc, char** argv) {
                  "How long a silent leader keeps the Lease; a fail-over takes this long")
       ->check(CLI::Range(1.5, 60.0))
       ->capture_default_str();
+  app.add_option("--watch-seconds", options.watch_seconds,
+                 "How long a watch lasts; one that fell silent on the way is missed no later")
+      ->check(CLI::Range(3, 600))
+      ->capture_default_str();
   app.add_option("--node-lease-seconds", options.node_lease_seconds,
                  "A node whose Lease is older gets no new pod (default: the Lease's own duration)");
   app.add_option("--gang-seconds", options.gang_seconds,
                  "All pods of a first generation must be ready within")
+      ->capture_default_str();
+  app.add_option(
+         "--stall-seconds", options.stall_seconds,
+         "A worker that holds the others up for so long, and for 8 median steps, is restarted")
+      ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
   app.add_option("--probes", options.probes,
                  "Where /metrics, /healthz and /readyz are served, ip:port (default: nowhere)");

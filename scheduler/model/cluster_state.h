@@ -77,15 +77,25 @@ struct Job {
   std::vector<Held> held;
   bool started = false;  // has an allocation (even if it shrank below min)
   bool settled = true;   // false while a rescale of it is under way: neither grown nor shrunk
+  bool cooling = false;  // grown a short while ago: not grown again yet
   std::vector<ThroughputPoint> measured;
   std::string refused;  // not to be scheduled; the reason (suspended jobs are simply absent)
 };
 
+struct Quota {
+  Gpus guaranteed = 0;        // its jobs can always get these
+  std::optional<Gpus> limit;  // and never hold more than these
+};
+
 struct Queue {
   std::string name;
-  double weight = 1.0;
-  std::optional<Gpus> limit;  // GPUs all its jobs may hold together
+  double weight = 1.0;                  // not used by any policy yet
+  std::map<std::string, Quota> quotas;  // by GPU type; "*": all types together
+  bool borrowing = true;                // may hold more than it is guaranteed
   bool closed = false;
+  // Held by jobs that are not among ClusterState::jobs any more: finished, suspended or being
+  // deleted, and their pods are still there.
+  std::map<std::string, Gpus> held_by_leavers;  // by GPU type
 };
 
 struct ClusterState {

@@ -91,15 +91,28 @@ std::vector<std::optional<std::string>> types_to_try(const Job& job, const FreeM
   return types;
 }
 
+// Takes from the last what the queue may not have of a type.
+void keep_within(std::vector<Candidate>& nodes, const Job& job, const TypeRoom& room) {
+  std::map<std::string, std::int64_t> left;
+  for (Candidate& c : nodes) {
+    const auto [of_type, is_new] = left.try_emplace(c.node->gpu_type, 0);
+    if (is_new) of_type->second = room(c.node->gpu_type) / job.per_pod.gpus;
+    c.fits = std::min(c.fits, of_type->second);
+    of_type->second -= c.fits;
+  }
+}
+
 }  // namespace
 
 std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, FreeMap& free,
-                                            const std::string& bound_to) {
+                                            const TypeRoom& room, const std::string& bound_to) {
+  if (room("*") / job.per_pod.gpus < pods) return std::nullopt;
   for (const auto& type : types_to_try(job, free, bound_to)) {
     std::vector<Candidate> nodes = candidates(job, free, type ? &*type : nullptr);
-    std::int64_t room = 0;
-    for (const Candidate& c : nodes) room += c.fits;
-    if (room < pods) continue;
+    keep_within(nodes, job, room);
+    std::int64_t fits = 0;
+    for (const Candidate& c : nodes) fits += c.fits;
+    if (fits < pods) continue;
     // A node that holds the whole gang beats two that share it.
     const auto whole = std::find_if(nodes.begin(), nodes.end(),
                                     [&](const Candidate& c) { return c.fits >= pods; });

@@ -21,7 +21,8 @@ COMPILE_LIMIT_S = 300
 
 
 def rates(command, limit=None):
-    """(tokens/s by wall clock, tokens per CPU second), or None when it did not end well."""
+    """(tokens/s by wall clock, tokens per CPU second, what exact reduction adds to a micro-batch in % or None), or
+    None when it did not end well."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -31,7 +32,9 @@ def rates(command, limit=None):
     if done.returncode != 0 or not wall or not cpu:
         print(done.stdout[-500:], done.stderr[-500:], file=sys.stderr)
         return None
-    return float(wall[1]), float(cpu[1])
+    exact = re.search(r"micro-batch ([\d.]+) ms, quantise ([\d.]+) ms .* plain f32 sum ([\d.]+) ms", done.stdout)
+    cost = 100 * (float(exact[2]) - float(exact[3])) / float(exact[1]) if exact else None
+    return float(wall[1]), float(cpu[1]), cost
 
 
 def main():
@@ -41,7 +44,7 @@ def main():
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     args = parser.parse_args()
     torch = [sys.executable, "-B", str(ROOT / "tests/bench/pytorch_baseline.py")]
-    rows = []
+    rows, costs = [], []
     for shape in args.shapes:
         words = SHAPES[shape]
         variants = {"ours": [str(ROOT / "build/bench/bin/tokens_per_second"), *words],
@@ -55,15 +58,18 @@ def main():
                 if got:
                     seen[name].append(got)
                 print(f"{shape} run {run + 1}/{args.runs} {name}: {got}", file=sys.stderr)
-        ours = spread([wall for wall, _ in seen["ours"]])
+        ours = spread([wall for wall, _, _ in seen["ours"]])
+        costs.append([shape, spread([cost for _, _, cost in seen["ours"]]).text("{:.2f}")])
         for name, values in seen.items():
             if not values:
                 rows.append([shape, name, "did not end", "", ""])
                 continue
-            wall, cpu = spread([w for w, _ in values]), spread([c for _, c in values])
+            wall, cpu = spread([w for w, _, _ in values]), spread([c for _, c, _ in values])
             rows.append([shape, name, wall.text("{:.0f}"), cpu.text("{:.0f}"),
                          f"{ours.median / wall.median:.2f}"])
     print(markdown(["model", "program", "tokens/s: median (min–max)", "tokens per CPU second", "ours / this"], rows))
+    print("\nBoth reductions send 4 bytes an element; exact costs what quantising takes beyond a plain f32 sum:\n")
+    print(markdown(["model", "exact over plain, % of a micro-batch's time"], costs))
 
 
 if __name__ == "__main__":

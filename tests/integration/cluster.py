@@ -92,12 +92,15 @@ def free_port_at(address):
 
 
 class Cluster:
-    def __init__(self, plane, build, operators=2, operator_flags=()):
+    def __init__(self, plane, build, operators=2, operator_flags=(), operator_kubeconfig=None):
+        """operator_kubeconfig(plane): makes whom the operators run as, once their namespace is there, or a
+        list with one for each of them; the administrator otherwise."""
         self.plane, self.bin = plane, pathlib.Path(build) / "bin"
         self.folder = plane.folder
         self.claims = self.folder / "claims"
         self.network = random.randrange(64, 127)  # of 127.x.y.1; others may run the same tests
         self.operator_count, self.operator_flags = operators, list(operator_flags)
+        self.operator_kubeconfig = operator_kubeconfig or (lambda plane: plane.kubeconfig)
         self.operators, self.nodes, self.jobs = {}, {}, {}
         self.node_number = 0
         self.slot_rule = SlotRule(RESOURCE)
@@ -123,12 +126,15 @@ class Cluster:
         wait_until(lambda: self.plane.kubectl("get", "namespace", "kube-node-lease",
                                               check=False).returncode == 0, READY_LIMIT_S,
                    "namespace kube-node-lease")
+        kubeconfigs = self.operator_kubeconfig(self.plane)
+        if not isinstance(kubeconfigs, list):
+            kubeconfigs = [kubeconfigs] * self.operator_count
         ports = [free_port() for _ in range(self.operator_count)]
         coordinators = ",".join(f"127.0.0.1:{port}" for port in ports)
         for number, port in enumerate(ports):
             name = f"operator-{number}"
             self.operators[name] = Process(name, [
-                self.bin / "rubato-operator", "--kubeconfig", self.plane.kubeconfig, "--identity", name,
+                self.bin / "rubato-operator", "--kubeconfig", kubeconfigs[number], "--identity", name,
                 "--listen", f"127.0.0.1:{port}", "--coordinators", coordinators,
                 "--gpu-resource", RESOURCE, "--lease-seconds", LEASE_S,
                 "--min-gain", "-1",  # nodes share two cores: a slot more may bring nothing here

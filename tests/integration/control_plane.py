@@ -140,8 +140,17 @@ class Authority:
                       "-keyout", self.folder / "ca.key", "-out", self.certificate, "-days", "30",
                       "-subj", "/CN=rubato-test-ca")
 
-    def issue(self, name, user, groups=(), addresses=()):
-        """(certificate, key) for a client, or for a server when addresses are given (IP:…, DNS:…)."""
+    @classmethod
+    def of(cls, folder):
+        """The authority that was made in that folder before."""
+        made = cls.__new__(cls)
+        made.folder = pathlib.Path(folder)
+        made.certificate = made.folder / "ca.crt"
+        return made
+
+    def issue(self, name, user, groups=(), addresses=(), days=30):
+        """(certificate, key) for a client, or for a server when addresses are given (IP:…, DNS:…). Fewer days
+        than none: it has expired."""
         certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         request, extensions = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
@@ -151,7 +160,7 @@ class Authority:
         self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                       "-keyout", key, "-out", request, "-subj", subject)
         self._openssl("x509", "-req", "-in", request, "-CA", self.certificate,
-                      "-CAkey", self.folder / "ca.key", "-CAcreateserial", "-days", "30",
+                      "-CAkey", self.folder / "ca.key", "-CAcreateserial", "-days", days,
                       "-extfile", extensions, "-out", certificate)
         return certificate, key
 
@@ -167,6 +176,21 @@ class Authority:
         done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
         if done.returncode != 0:
             raise ControlPlaneError(f"openssl {words[0]}: {done.stderr.strip()}")
+
+
+def is_api_ready(url, authority, admin):
+    """Does the API server answer /readyz? `admin`: paths of a client's certificate and key."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(*map(str, admin))
+    host, port = url.removeprefix("https://").split(":")
+    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 class ControlPlane:
@@ -250,6 +274,14 @@ class ControlPlane:
         certificate, key = self.authority.issue(name, user, groups)
         return self._write_kubeconfig(name, certificate, key)
 
+    def kubeconfig_with_token(self, name, token):
+        """Writes a kubeconfig for a service account's token; returns its path."""
+        path = self._write_kubeconfig(name, *self.admin)
+        config = json.loads(path.read_text())
+        config["users"][0]["user"] = {"token": token}
+        path.write_text(json.dumps(config, indent=1))
+        return path
+
     # ---- inside ----
 
     def _issue_certificates(self):
@@ -329,20 +361,9 @@ class ControlPlane:
         return False
 
     def _wait_ready(self):
-        context = ssl.create_default_context(cafile=str(self.client_ca))
-        context.load_cert_chain(*map(str, self.admin))
-        host, port = self.url.removeprefix("https://").split(":")
-
         def is_ready():
             self._check_alive()
-            connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=5)
-            try:
-                connection.request("GET", "/readyz")
-                return connection.getresponse().status == 200
-            except (OSError, http.client.HTTPException):
-                return False
-            finally:
-                connection.close()
+            return is_api_ready(self.url, self.client_ca, self.admin)
 
         wait_until(is_ready, READY_LIMIT_S, f"kube-apiserver ready (logs in {self.folder})")
 

@@ -197,7 +197,9 @@ TEST_F(KubeClient, InformerOfPods) {
 TEST_F(KubeClient, WatchesEnd) {
   WatchOptions options;
   options.timeout = std::chrono::seconds(1);
-  options.resource_version = client->list(types::kConfigMap, "default", {})->resource_version;
+  const auto now = client->list(types::kConfigMap, "default", {});
+  EXPECT_TRUE(now.ok()) << now.error().to_string();
+  if (now.ok()) options.resource_version = now->resource_version;
   auto watch = client->watch(types::kConfigMap, "default", options);
   ASSERT_TRUE(watch.ok()) << watch.error().to_string();
   Code end = Code::kTimeout;

@@ -269,8 +269,9 @@ def test_suspend_and_resume(cluster, reference):
     job = start(cluster, "suspended", 2, steps=600)
     job.wait_step(30)
     job.patch({"suspend": True})
-    job.wait_condition("Suspended", limit_s=CHANGE_S, reason="Suspended")
-    wait_until(lambda: not job.workers() and not job.living_pods(), CHANGE_S, "the pods to go")
+    job.wait_condition("Suspended", limit_s=CHANGE_S)
+    assert not job.workers()  # the condition is true only when nothing runs any more
+    wait_until(lambda: not job.living_pods(), CHANGE_S, "the watch to have seen it too")
     step = job.status()["progress"]["step"]
     assert step == job.steps_done() and 30 <= step < job.steps
     assert job.status()["progress"]["checkpointStep"] == step
@@ -279,6 +280,41 @@ def test_suspend_and_resume(cluster, reference):
     counted = same_as(reference, job)
     assert counted["forwards"] == once(job, counted)  # nothing was done twice
     assert job.status()["progress"].get("recomputedSteps", 0) == 0
+
+
+def test_stop_steps_change_while_it_runs(cluster, reference):
+    job = start(cluster, "longer", 2, steps=300)
+    before = processes_of(job)
+    job.steps = 900
+    job.patch({"training": {"stop": {"steps": 900}}})
+    job.wait_step(400)
+    survived(before, job, before)
+    job.steps = 600
+    job.patch({"training": {"stop": {"steps": 600}}})
+    job.wait_state("Complete", FINISH_S)
+    counted = same_as(reference, job)
+    assert counted["forwards"] == once(job, counted)
+    assert job.status()["membership"]["stopSteps"] == 600
+    assert job.status()["decaySteps"] == 300
+    assert job.status().get("rescales", {}).get("count", 0) == 0
+    assert not job.was("Recovering")
+
+
+def test_resume_while_the_suspend_is_under_way(cluster, reference):
+    job = start(cluster, "undecided", 2, steps=600)
+    for ahead in (0, 1, 2):  # with luck before, while and after the workers stop
+        job.wait_step(job.steps_done() + 10)
+        rescales = job.status().get("rescales", {}).get("count", 0)
+        job.patch({"suspend": True})
+        job.wait_state("Suspending", CHANGE_S)
+        time.sleep(0.05 * ahead)
+        job.patch({"suspend": False})
+        job.wait(lambda o: o["status"]["state"] == "Running"
+                 and o["status"]["membership"]["phase"] == "Training", CHANGE_S, "to run again")
+        job.wait_step(job.steps_done() + 10)
+        assert job.status().get("rescales", {}).get("count", 0) <= rescales + 2
+    job.wait_state("Complete", FINISH_S)
+    same_as(reference, job)
 
 
 def test_deleted_job_leaves_nothing(cluster, reference):

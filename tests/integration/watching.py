@@ -11,6 +11,7 @@ from control_plane import ControlPlaneError
 
 READ_LIMIT_S = 2  # a quiet watch looks this often whether it should end
 LIST_LIMIT_S = 30
+PASSING = (429, 500, 503, 504)  # a server that is starting, or has lost its etcd
 KEPT_MAX = 20000  # events of one watch; a test that makes more is a defect
 
 Event = collections.namedtuple("Event", "time kind object")  # wall seconds; ADDED, MODIFIED, DELETED
@@ -25,8 +26,8 @@ class Watch:
         self.events, self.latest, self.error = [], {}, None
         self.changed = threading.Condition()
         self.ending = threading.Event()
-        version = self._list()
-        self.thread = threading.Thread(target=self._run, args=(version,), daemon=True)
+        self.version = self._list()  # of the last event: a broken watch goes on from there, and repeats nothing
+        self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def stop(self):
@@ -79,7 +80,7 @@ class Watch:
             connection.close()
             if answer.status == 200:
                 break
-            if answer.status != 429 or time.monotonic() > deadline:
+            if answer.status not in PASSING or time.monotonic() > deadline:
                 raise ControlPlaneError(f"listing {self.path}: {found}")
             self.ending.wait(0.2)  # the storage of a new CRD is still being made
         present = {_key(item): item for item in found["items"]}
@@ -91,14 +92,20 @@ class Watch:
                 self._take("ADDED", item)
         return found["metadata"]["resourceVersion"]
 
-    def _run(self, version):
+    def _run(self):
         while not self.ending.is_set():
             try:
                 connection = self._connect()
                 separator = "&" if "?" in self.path else "?"
                 connection.request("GET", f"{self.path}{separator}watch=true&allowWatchBookmarks=true"
-                                          f"&resourceVersion={version}")
-                version = self._read(connection.getresponse(), version)
+                                          f"&resourceVersion={self.version}")
+                answer = connection.getresponse()
+                if answer.status == 410:
+                    self.version = self._list()
+                elif answer.status in PASSING:
+                    self.ending.wait(0.2)
+                else:
+                    self._read(answer)
             except (OSError, http.client.HTTPException):
                 self.ending.wait(0.2)  # the server is away: again from where we were
             except Exception as error:  # of on_event
@@ -109,22 +116,24 @@ class Watch:
             finally:
                 connection.close()
 
-    def _read(self, answer, version):
+    def _read(self, answer):
         # The socket has a limit for connecting and for headers; a watch may be quiet for longer, and
         # http.client cannot go on after a time-out, so the end of the test is seen by the bookmarks.
         while not self.ending.is_set():
             line = answer.readline()
             if not line:
-                return version
+                return
             event = json.loads(line)
             if event["type"] == "ERROR":
                 if event["object"].get("code") == 410:  # quiet for longer than the server remembers
-                    return self._list()
+                    self.version = self._list()
+                    return
+                if event["object"].get("code") in PASSING:
+                    return
                 raise ControlPlaneError(f"watch of {self.path}: {event['object']}")
-            version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
                 self._take(event["type"], event["object"])
-        return version
+            self.version = event["object"]["metadata"]["resourceVersion"]
 
     def _take(self, kind, item):
         event = Event(time.time(), kind, item)

@@ -1,20 +1,18 @@
 #include "tests/sim/model_host.h"
 
+#include <algorithm>
+
 namespace rubato::sim {
-namespace {
-constexpr auto kTick = 2ms;
-}
 
 using worker::HostEvent;
 
-ModelHost::ModelHost(Executor& executor, World& world, std::string pod_uid, std::string host,
-                     std::uint64_t stop_steps)
+ModelHost::ModelHost(Executor& executor, World& world, std::string pod_uid, std::string host)
     : executor_(executor),
       world_(world),
       pod_uid_(std::move(pod_uid)),
       host_(std::move(host)),
-      stop_steps_(stop_steps),
-      changed_(executor.make_condition()) {
+      changed_(executor.make_condition()),
+      poked_(executor.make_condition()) {
   driver_ = executor_.spawn("workers-" + pod_uid_, [this](std::stop_token stop) { drive(stop); });
 }
 
@@ -29,15 +27,15 @@ Status ModelHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   Life& life = lives_[slot];
   life.incarnation = incarnation;
   // Events are put while the driver holds the mutex: the constructor's own too.
-  life.worker =
-      std::make_unique<ModelWorker>(world_, id, host_, WorkerTimes{}, stop_steps_,
-                                    [this, slot, incarnation](const wire::WorkerEvent& event) {
-                                      HostEvent out;
-                                      out.slot = slot;
-                                      out.incarnation = incarnation;
-                                      out.message = event.SerializeAsString();
-                                      put(std::move(out));
-                                    });
+  life.worker = std::make_unique<ModelWorker>(
+      world_, id, host_, WorkerTimes{}, [this, slot, incarnation](const wire::WorkerEvent& event) {
+        HostEvent out;
+        out.slot = slot;
+        out.incarnation = incarnation;
+        out.message = event.SerializeAsString();
+        put(std::move(out));
+      });
+  poke();
   return ok();
 }
 
@@ -48,6 +46,7 @@ Status ModelHost::send(std::uint32_t slot, const std::string& command) {
   wire::WorkerCommand parsed;
   CHECK(parsed.ParseFromString(command));
   found->second.worker->command(parsed);
+  poke();
   return ok();
 }
 
@@ -84,9 +83,31 @@ Result<HostEvent> ModelHost::next(MonoTime deadline) {
   return event;
 }
 
+void ModelHost::poke() {
+  poke_ = true;
+  poked_->notify_all();
+}
+
+void ModelHost::hang(std::uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  const auto found = lives_.find(slot);
+  if (found != lives_.end() && found->second.worker) found->second.worker->hang();
+}
+
+MonoTime ModelHost::next_wake() {
+  const MonoTime now = world_.now();
+  MonoTime wake = now + 1s;
+  for (const auto& [slot, life] : lives_)
+    if (life.worker) wake = std::min(wake, life.worker->next_wake(now));
+  return executor_.now() + (wake - now);
+}
+
 void ModelHost::drive(const std::stop_token& stop) {
-  while (executor_.sleep_for(kTick, stop)) {
-    const std::lock_guard lock(mutex_);
+  const std::stop_callback on_stop(stop, [this] { poked_->notify_all(); });
+  while (!stop.stop_requested()) {
+    std::unique_lock lock(mutex_);
+    poked_->wait_until(lock, next_wake(), [&] { return poke_ || stop.stop_requested(); });
+    poke_ = false;
     for (auto& [slot, life] : lives_)
       if (life.worker && !life.worker->step(world_.now())) end(slot, 0, 0);
   }

@@ -12,14 +12,15 @@ namespace rubato::sim {
 
 class ModelHost : public worker::WorkerHost {
  public:
-  ModelHost(Executor& executor, World& world, std::string pod_uid, std::string host,
-            std::uint64_t stop_steps);
+  ModelHost(Executor& executor, World& world, std::string pod_uid, std::string host);
   ~ModelHost() override;
 
   Status spawn(std::uint32_t slot, std::uint64_t incarnation) override;
   Status send(std::uint32_t slot, const std::string& command) override;
   void kill(std::uint32_t slot) override;
   Result<worker::HostEvent> next(MonoTime deadline) override;
+  // The slot's present worker hangs until it is killed.
+  void hang(std::uint32_t slot);
 
  private:
   struct Life {
@@ -27,6 +28,8 @@ class ModelHost : public worker::WorkerHost {
     std::unique_ptr<ModelWorker> worker;
   };
   void drive(const std::stop_token& stop);
+  MonoTime next_wake();                                     // with the mutex held
+  void poke();                                              // with the mutex held
   void end(std::uint32_t slot, int exit_code, int signal);  // with the mutex held
   void put(worker::HostEvent event);                        // with the mutex held
 
@@ -34,9 +37,10 @@ class ModelHost : public worker::WorkerHost {
   World& world_;
   const std::string pod_uid_;
   const std::string host_;
-  const std::uint64_t stop_steps_;
   std::mutex mutex_;
-  std::unique_ptr<Condition> changed_;
+  std::unique_ptr<Condition> changed_;  // an event, for next()
+  std::unique_ptr<Condition> poked_;    // something to do, for the driver
+  bool poke_ = false;
   std::map<std::uint32_t, Life> lives_;
   std::deque<worker::HostEvent> events_;
   Task driver_;

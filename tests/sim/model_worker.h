@@ -1,7 +1,7 @@
 // ModelWorker: a worker as docs/protocol.md describes it, at the level of messages: commands in,
 // events out, rounds over the World's board, compute and transfers as virtual time. It follows the
 // document, not the code of worker/step, so that the two can disagree.
-// Driven by step() every few milliseconds of virtual time, from a fiber of its pod.
+// Driven by step() from a fiber of its pod, when next_wake() says and after each command.
 #pragma once
 
 #include "tests/sim/world.h"
@@ -14,22 +14,25 @@ namespace rubato::sim {
 
 struct WorkerTimes {
   Duration start = 300ms;  // process start and configuration
-  Duration micro = 6ms;    // one micro-batch
-  Duration form = 5ms;     // links of a generation
-  Duration pull = 150ms;   // a snapshot
-  Duration apply = 1ms;
-  Duration checkpoint = 40ms;
+  Duration micro = 25ms;   // one micro-batch
+  Duration form = 10ms;    // links of a generation
+  Duration pull = 300ms;   // a snapshot
+  Duration checkpoint = 80ms;
 };
 
 class ModelWorker {
  public:
   ModelWorker(World& world, wire::WorkerId id, std::string host, WorkerTimes times,
-              std::uint64_t stop_steps, std::function<void(const wire::WorkerEvent&)> emit);
+              std::function<void(const wire::WorkerEvent&)> emit);
 
   void command(const wire::WorkerCommand& command) { commands_.push_back(command); }
   // What is due at `now`. Returns false when the worker exits with status 0.
   bool step(MonoTime now);
+  // When step() has something to do or to look at.
+  MonoTime next_wake(MonoTime now) const;
   void die();  // its links end
+  // From now on it answers nobody and does nothing; its process and its links stay.
+  void hang() { hangs_ = true; }
 
  private:
   enum class At { kIdle, kForm, kCompute, kReduce, kCommit };
@@ -46,6 +49,8 @@ class ModelWorker {
   void follow(const wire::Follow& follow, MonoTime now);
   void follow_on(MonoTime now);
   void work(MonoTime now);
+  void prepare();
+  void compute(MonoTime now);
   void enter(Generation generation, MonoTime now);
   void next_round(MonoTime now);
   void begin_round(std::vector<std::uint32_t> share, MonoTime now);
@@ -67,13 +72,14 @@ class ModelWorker {
   const WorkerTuple self_;
   const std::string host_;
   const WorkerTimes times_;
-  const std::uint64_t stop_steps_;
   const std::function<void(const wire::WorkerEvent&)> emit_;
   std::deque<wire::WorkerCommand> commands_;
   wire::WorkerStanding standing_;
   TrainState state_;
   At at_ = At::kIdle;
   MonoTime due_{};
+  MonoTime last_commit_{};
+  bool hangs_ = false;
   Generation generation_;
   std::optional<Generation> planned_;
   bool prepared_ = false;

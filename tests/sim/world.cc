@@ -24,20 +24,9 @@ Peer* World::find_peer(const WorkerTuple& id) {
   return found == peers_.end() ? nullptr : &found->second;
 }
 
-void World::host_is_gone(const std::string& pod_uid) {
+void World::pod_is_gone(const std::string& pod_uid) {
   for (auto& [id, peer] : peers_)
     if (std::get<0>(id) == pod_uid) peer.alive = false;
-}
-
-void World::set_cut(const std::string& host, bool is_cut) {
-  if (is_cut)
-    cut_.insert(host);
-  else
-    cut_.erase(host);
-}
-
-bool World::reaches(const std::string& a, const std::string& b) const {
-  return a == b || (!cut_.contains(a) && !cut_.contains(b));
 }
 
 void World::contribute(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who,
@@ -68,12 +57,6 @@ const Post* World::ballot(std::uint64_t generation, std::uint64_t seq,
 // ---- Witness
 // -----------------------------------------------------------------------------------------
 
-void World::broken(const std::string& what) {
-  if (!violation_)
-    violation_ = fmt::format("at {:.3f} s: {}",
-                             std::chrono::duration<double>(now().time_since_epoch()).count(), what);
-}
-
 void World::record_written(std::uint64_t generation, std::uint64_t leader,
                            const std::set<WorkerTuple>& members) {
   if (generation < record_generation_) broken("the record's generation went back");
@@ -88,11 +71,11 @@ void World::record_written(std::uint64_t generation, std::uint64_t leader,
 void World::decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
                     std::uint64_t sum, const wire::CommitRecord& record) {
   ++decisions_;
-  if (record.micro_batches() != micro_batches_)
+  if (record.micro_batches() != micro_batches())
     broken(fmt::format("round {} was decided with {} micro-batches", before.seq,
                        record.micro_batches()));
   std::uint64_t right = 0;
-  for (std::uint32_t m = 0; m < micro_batches_; ++m) right += gradient(before, m);
+  for (std::uint32_t m = 0; m < micro_batches(); ++m) right += gradient(before, m);
   if (sum != right)
     broken(fmt::format("round {} of generation {} has not each micro-batch once, says {}",
                        before.seq, generation, text(who)));
@@ -114,6 +97,16 @@ void World::applied_by(const WorkerTuple& who, const TrainState& after) {
   if (!is_new) return;
   highest_step_ = std::max(highest_step_, after.step);
   last_progress_ = now();
+}
+
+TrainState World::undisturbed(std::uint64_t step) const {
+  TrainState state;
+  while (state.step < step) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t m = 0; m < micro_batches(); ++m) sum += gradient(state, m);
+    state = applied(state, sum, overflows(state.seq) ? wire::OUTCOME_REDO : wire::OUTCOME_APPLY);
+  }
+  return state;
 }
 
 }  // namespace rubato::sim

@@ -1,12 +1,13 @@
-// World: what lies between simulated workers, and the witness of what they do. Links are a board:
-// what a worker posts for (generation, round) can be read by peers that can reach its host. The
-// witness hears of every decision, every application of one and every write of the membership
-// record, and keeps the first thing that should not have happened.
+// World: what lies between the workers of one job, and the witness of what they do. Links are a
+// board: what a worker posts for (generation, round) can be read by peers that can reach its host.
+// The witness hears of every decision, every application of one and every write of the membership
+// record, and tells the Story of the first thing that should not have happened.
 // One thread; outside of any simulated process.
 #pragma once
 
 #include "common/rng.h"
-#include "common/testing/sim_executor.h"
+#include "tests/sim/links.h"
+#include "tests/sim/story.h"
 #include "worker/protocol/wire.pb.h"
 
 #include <map>
@@ -51,21 +52,32 @@ struct Post {
   wire::CommitVote vote;
 };
 
+// The numbers of a job that its workers and its witness share.
+struct JobShape {
+  std::string name;
+  std::uint32_t micro_batches = 24;
+  std::uint64_t steps = 100;
+  std::uint64_t checkpoint_every = 20;
+  std::uint64_t redo_every = 41;  // 0: no round overflows
+};
+
 class World {
  public:
-  World(testing::SimExecutor& executor, std::uint32_t micro_batches, std::uint64_t redo_every)
-      : executor_(executor), micro_batches_(micro_batches), redo_every_(redo_every) {}
+  World(Story& story, const Links& links, JobShape shape)
+      : story_(story), links_(links), shape_(std::move(shape)) {}
 
-  std::uint32_t micro_batches() const { return micro_batches_; }
+  const JobShape& shape() const { return shape_; }
+  std::uint32_t micro_batches() const { return shape_.micro_batches; }
   // Rounds that overflow: a property of the data, so equal for all.
-  bool overflows(std::uint64_t seq) const { return redo_every_ != 0 && seq % redo_every_ == 3; }
-  MonoTime now() const { return executor_.now(); }
+  bool overflows(std::uint64_t seq) const {
+    return shape_.redo_every != 0 && seq % shape_.redo_every == 3;
+  }
+  MonoTime now() const { return story_.now(); }
 
   Peer& peer(const WorkerTuple& id) { return peers_[id]; }
   Peer* find_peer(const WorkerTuple& id);
-  void host_is_gone(const std::string& pod_uid);  // power cut: peers see resets
-  void set_cut(const std::string& host, bool is_cut);
-  bool reaches(const std::string& a, const std::string& b) const;
+  void pod_is_gone(const std::string& pod_uid);
+  bool reaches(const std::string& a, const std::string& b) const { return links_.reaches(a, b); }
 
   void contribute(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who,
                   std::uint64_t sum);
@@ -84,10 +96,13 @@ class World {
   void decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
                std::uint64_t sum, const wire::CommitRecord& record);
   void applied_by(const WorkerTuple& who, const TrainState& after);
-  void broken(const std::string& what);
-  const std::optional<std::string>& violation() const { return violation_; }
+  // `who` begins anew, from a checkpoint or the seed: nobody may hold the job's state any more who
+  // could have been asked.
+  void started(const WorkerTuple& who, std::uint64_t generation);
+  void broken(const std::string& what) { story_.broken(shape_.name + ": " + what); }
+  // The state after `step` steps of an undisturbed run.
+  TrainState undisturbed(std::uint64_t step) const;
 
-  std::uint64_t highest_seq() const { return states_.empty() ? 0 : states_.rbegin()->first; }
   std::uint64_t highest_step() const { return highest_step_; }
   MonoTime last_progress() const { return last_progress_; }
   std::uint64_t generations() const { return record_generation_; }
@@ -95,11 +110,10 @@ class World {
 
  private:
   using Key = std::tuple<std::uint64_t, std::uint64_t, WorkerTuple>;
-  testing::SimExecutor& executor_;
-  const std::uint32_t micro_batches_;
-  const std::uint64_t redo_every_;
+  Story& story_;
+  const Links& links_;
+  const JobShape shape_;
   std::map<WorkerTuple, Peer> peers_;
-  std::set<std::string> cut_;
   std::map<Key, Post> contributions_;
   std::map<Key, Post> votes_;
   std::map<std::uint64_t, std::uint64_t> states_;  // hash after each round, the first one seen
@@ -110,7 +124,6 @@ class World {
   std::uint64_t highest_step_ = 0;
   std::uint64_t decisions_ = 0;
   MonoTime last_progress_{};
-  std::optional<std::string> violation_;
 };
 
 }  // namespace rubato::sim

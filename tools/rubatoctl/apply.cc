@@ -24,7 +24,10 @@ Result<std::string> read_file(const std::string& file) {
     return text.str();
   }
   std::ifstream in(file, std::ios::binary);
-  if (!in) return Error(Code::kNotFound, "cannot read " + file);
+  if (!in)
+    return Error(Code::kNotFound, "cannot read " + file +
+                                      "\n  What to do: check the path; `-f -` reads standard "
+                                      "input");
   text << in.rdbuf();
   return text.str();
 }

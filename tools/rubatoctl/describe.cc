@@ -38,6 +38,18 @@ void print_indented(const std::string& title, const TextTable& table) {
   for (const auto& row : table.rows) fmt::print("  {}\n", row_text(row, widths));
 }
 
+void print_gpu_time(const api::TrainingJobStatus& status) {
+  if (!status.useful_gpu_seconds || !status.lost_gpu_seconds) return;
+  const api::LostGpuSeconds& lost = *status.lost_gpu_seconds;
+  const double all =
+      *status.useful_gpu_seconds + lost.queue + lost.rescale + lost.failure + lost.checkpoint;
+  if (all <= 0) return;
+  line("Goodput", fmt::format("{:.2f}: {:.0f} of {:.0f} GPU seconds trained; lost to queue {:.0f}, "
+                              "rescale {:.0f}, failure {:.0f}, checkpoint {:.0f}",
+                              *status.useful_gpu_seconds / all, *status.useful_gpu_seconds, all,
+                              lost.queue, lost.rescale, lost.failure, lost.checkpoint));
+}
+
 void print_summary(const api::TrainingJob& job, const Value& object, WallTime now) {
   const auto& status = job.status;
   line("Name", job.meta.ns + "/" + job.meta.name);
@@ -57,8 +69,13 @@ void print_summary(const api::TrainingJob& job, const Value& object, WallTime no
                p.validation_loss ? fmt::format("  validation {:.4f}", *p.validation_loss) : ""));
     if (p.recomputed_steps > 0) line("Recomputed", fmt::format("{} steps", p.recomputed_steps));
   }
-  if (status.performance)
-    line("Speed", short_number(status.performance->tokens_per_second) + " tokens/s");
+  if (status.performance) {
+    line(
+        "Speed",
+        short_number(status.performance->tokens_per_second) + " tokens/s" +
+            (status.performance->mfu ? fmt::format(", MFU {:.2f}", *status.performance->mfu) : ""));
+  }
+  print_gpu_time(status);
   if (status.rescales && status.rescales->last) {
     const auto& last = *status.rescales->last;
     line("Rescales", fmt::format("{}; last: {} to {} GPUs, {}, stall {:.2f} s, {} ago",

@@ -164,6 +164,7 @@ class Program {
                 "--temperature T (all of rubato-generate's options)",
                 [this] { return generate(program_folder(), generate_words_); });
     generate_command->prefix_command();
+    generate_command->fallthrough(false);  // its words are not ours
     generate_command->callback([this, generate_command] {
       generate_words_ = generate_command->remaining();
       action_ = [this] { return generate(program_folder(), generate_words_); };

@@ -90,8 +90,12 @@ Error advised(const Error& error) {
           "up`, or name another with --kubeconfig FILE");
     case Code::kDenied:
       return with("look at the user of your kubeconfig and at its roles");
-    case Code::kInvalid:
     case Code::kNotFound:
+      return Error(error.code(), without_request(error.what()) +
+                                     "\n  What to do: see what is there with `rubatoctl get`, or "
+                                     "name another namespace with -n")
+          .set_reason(error.reason());
+    case Code::kInvalid:
     case Code::kAlreadyExists:
     case Code::kConflict:
     case Code::kExpired:

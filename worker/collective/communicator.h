@@ -55,6 +55,8 @@ class Communicator {
   virtual std::optional<LinkFault> fault() const = 0;
 };
 constexpr std::size_t kGatherBytes = 64u << 10;
+constexpr const char* kNextUnreachable = "NextUnreachable";
+constexpr auto kReachLimit = 10s;
 
 // Makes communicators; one per worker process. Thread-safe.
 class CommunicatorFactory {
@@ -62,7 +64,9 @@ class CommunicatorFactory {
   virtual ~CommunicatorFactory() = default;
   // Connects this member with its neighbours in `membership`, beside any communicator in use.
   // Blocks until this member's links are up. kExpired: the generation is fenced here or at a peer;
-  // kTimeout at `deadline`; kUnavailable: a peer cannot be reached.
+  // kTimeout at `deadline`; kUnavailable or kTimeout with the reason kNextUnreachable: the next
+  // member did not answer for kReachLimit. (A member that is slow to begin answers at once, and is
+  // waited for until `deadline`.)
   virtual Result<std::unique_ptr<Communicator>> create(const Membership& membership,
                                                        MonoTime deadline) = 0;
   // Refuses anything of a generation below `below` from now on: pending create() calls end with

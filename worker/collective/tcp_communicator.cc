@@ -341,7 +341,8 @@ Result<std::unique_ptr<Communicator>> TcpCommunicatorFactory::create(const Membe
       const std::lock_guard lock(mutex_);
       pending_.insert(pending);
     }
-    auto dialled = hub_.dial(to, membership.generation, "ring", deadline, cancel);
+    auto dialled = hub_.dial(to, membership.generation, "ring",
+                             std::min<MonoTime>(deadline, now() + kReachLimit), cancel);
     {
       const std::lock_guard lock(mutex_);
       pending_.erase(pending);
@@ -350,7 +351,10 @@ Result<std::unique_ptr<Communicator>> TcpCommunicatorFactory::create(const Membe
       if (membership.generation < hub_.fenced_below()) {
         return Error(Code::kExpired, "generation is fenced");
       }
-      return dialled.error();
+      Error error = dialled.error();
+      const Code code = error.code();
+      if (code == Code::kTimeout || code == Code::kUnavailable) error.set_reason(kNextUnreachable);
+      return error;
     }
     next = std::move(dialled).value();
     TRY(previous, hub_.await(from.name, membership.generation, "ring", deadline));

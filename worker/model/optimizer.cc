@@ -15,8 +15,8 @@ Status OptimizerConfig::validate() const {
   if (!(min_learning_rate >= 0 && min_learning_rate <= learning_rate))
     return bad("minLearningRate", "must lie in [0, learningRate]");
   if (warmup_steps < 0) return bad("warmupSteps", "must not be negative");
-  if (decay_steps != 0 && decay_steps <= warmup_steps)
-    return bad("decaySteps", "must be 0 or above warmupSteps");
+  if (decay_steps != 0 && decay_steps < warmup_steps)
+    return bad("decaySteps", "must be 0 or at least warmupSteps");
   if (!(beta1 >= 0 && beta1 < 1)) return bad("beta1", "must lie in [0, 1)");
   if (!(beta2 >= 0 && beta2 < 1)) return bad("beta2", "must lie in [0, 1)");
   if (!(epsilon > 0)) return bad("epsilon", "must be above 0");

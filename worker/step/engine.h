@@ -37,6 +37,7 @@ enum class Mode { kIdle, kWorking, kCommitting };
 struct Prepared {
   Membership membership;
   bool is_member = false;
+  std::uint64_t stop_steps = 0;  // from then on; 0: as it is
   std::shared_ptr<Communicator> communicator;
   bool is_ready = false;
 };
@@ -50,6 +51,7 @@ struct StepEngine::Impl {
   void abort(std::uint64_t below);
   void plan(const wire::Form& form);
   void request(const wire::Request& request);
+  void end_requests(const wire::Form& form);
   void leave(const std::string& reason);
   void beat();
   bool wait_settled(std::unique_lock<std::mutex>& lock);
@@ -57,6 +59,7 @@ struct StepEngine::Impl {
   // ---- Any thread ----
   void emit(wire::WorkerEvent event);  // adds the standing
   void fail(const std::string& reason, const std::string& message, bool permanent);
+  void suspect(std::uint64_t generation, const WorkerName& peer, const std::string& why);
   wire::WorkerStanding standing_now() const;  // with the mutex held
 
   // ---- Step thread: orders (engine_form.cc) ----
@@ -86,11 +89,13 @@ struct StepEngine::Impl {
   bool begin_commit();  // false: the standing was given away already
   void end_commit();
   void set_phase_name(const char* name);
-  void reach(const char* point);
+  void reach(const char* point);        // the step thread's work has a new name
+  void reach_aside(const char* point);  // any thread; the name of the phase stays
 
   // ---- Step thread: what follows a decision (engine_publish.cc) ----
   void publish(const wire::CommitRecord& record, double seconds);
   void print_step(const StepRecord& record, double seconds);
+  void print_validation(std::uint64_t step, std::int64_t loss_q, std::uint32_t batches);
   void print_replayed(const StepRecord& record);
   void print_history();
   void export_history();

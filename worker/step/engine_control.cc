@@ -126,6 +126,7 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
         plan(command.form());
         return;
       }
+      end_requests(command.form());
       break;
     case wire::WorkerCommand::kConfigure:
     case wire::WorkerCommand::kFollow:
@@ -140,6 +141,7 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
 }
 
 void StepEngine::Impl::abort(std::uint64_t below) {
+  reach_aside("abort");
   {
     const std::lock_guard lock(mutex);
     if (below > standing.fenced_below()) standing.set_fenced_below(below);
@@ -159,6 +161,7 @@ void StepEngine::Impl::abort(std::uint64_t below) {
   }
   parts.hub.fence(below);
   server->fence(below);
+  reach_aside("fence");
   std::unique_lock lock(mutex);
   if (!wait_settled(lock)) {
     LOG_WARNING("step", "an update outlasts the abort below {}: no answer until it is done", below);
@@ -206,6 +209,16 @@ void StepEngine::Impl::request(const wire::Request& request) {
     if (follow_connection != nullptr) follow_connection->cut();
   }
   changed.notify_all();
+}
+
+// A Form that begins or goes on with training ends a stop that was asked for before it: who still
+// wants one asks again. Judged here and not by the step thread, so that a request that comes right
+// behind the Form stands.
+void StepEngine::Impl::end_requests(const wire::Form& form) {
+  const std::lock_guard lock(mutex);
+  if (form.generation() < standing.fenced_below() || form.generation() <= standing.generation())
+    return;
+  if (std::exchange(wants_stop, false)) wants_checkpoint = false;
 }
 
 void StepEngine::Impl::leave(const std::string& reason) {

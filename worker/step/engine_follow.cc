@@ -11,8 +11,8 @@ namespace rubato::worker {
 namespace {
 constexpr auto kDonorSilence = 60s;  // alive frames come twice a second
 
-// Reads into a buffer of the device, in the pieces the digest was made of.
-Status read_section(Link& link, Device& device, Stream& stream, Buffer to, Digest& digest) {
+// Reads into a buffer of the device, in the pieces that a digest is made of.
+Status read_section(Link& link, Device& device, Stream& stream, Buffer to, Digest* digest) {
   std::vector<std::byte> staging(kStatePieceBytes);
   auto* host = static_cast<std::byte*>(device.host_view(to));
   const auto element = static_cast<std::int64_t>(size_of(to.type()));
@@ -20,7 +20,7 @@ Status read_section(Link& link, Device& device, Stream& stream, Buffer to, Diges
     const std::size_t bytes = std::min(kStatePieceBytes, to.bytes() - first);
     std::byte* at = host != nullptr ? host + first : staging.data();
     TRY_OK(link.read_all(at, bytes, mono_now() + kDonorSilence));
-    digest.add(at, bytes);
+    if (digest != nullptr) digest->add(at, bytes);
     if (host != nullptr) continue;
     const Buffer piece = to.slice(static_cast<std::int64_t>(first) / element,
                                   static_cast<std::int64_t>(bytes) / element);
@@ -149,7 +149,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
     if (sections[i].bytes() != head.section_bytes(static_cast<int>(i))) {
       return Error(Code::kInternal, "the donor's state has other sizes");
     }
-    TRY_OK(read_section(link, replica->device(), replica->stream(), sections[i], digest));
+    TRY_OK(read_section(link, replica->device(), replica->stream(), sections[i], &digest));
     follow_bytes += sections[i].bytes();
   }
   std::vector<StepRecord> records(head.records());
@@ -198,10 +198,10 @@ Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
     if (head.reduced_bytes() != reduced.bytes()) {
       return Error(Code::kInternal, "the donor's gradient has another size");
     }
-    Digest ignored;
-    TRY_OK(read_section(link, replica->device(), replica->stream(), reduced, ignored));
+    TRY_OK(read_section(link, replica->device(), replica->stream(), reduced, nullptr));
     follow_bytes += reduced.bytes();
   }
+  reach_aside("follow");
   if (!begin_commit()) return Error(Code::kCancelled, "aborted");
   Status done = decide(head.record());
   end_commit();

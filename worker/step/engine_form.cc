@@ -131,6 +131,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
     standing.set_generation(order.generation());
     standing.set_phase(wire::WORKER_TRAINING);
   }
+  if (order.stop_steps() != 0) job.stop_steps = order.stop_steps();
   set_phase_name("form");
   parts.faults.reach("form", replica->step());
   const Status state = order.mode() == wire::FORM_START ? start(order) : level(order);
@@ -154,9 +155,14 @@ void StepEngine::Impl::form(const wire::Form& order) {
     return emit({});
   }
   emit({});
+  reach_aside("connect");
   auto made = factory->create(next, mono_now() + kFormLimit);
   if (!made.ok()) {
     if (made.error().code() == Code::kExpired || made.error().code() == Code::kCancelled) return;
+    if (made.error().reason() == kNextUnreachable) {
+      const Peer& to = next.members[(next.rank + 1) % next.size()];
+      return suspect(next.generation, to.name, made.error().what());
+    }
     return fail("FormFailed", made.error().what(), false);
   }
   std::vector<wire::MicroRange> ranges{
@@ -212,6 +218,7 @@ Status StepEngine::Impl::level(const wire::Form& order) {
   if (seq + 1 != order.base_seq() || !is_reduced || order.decision().seq() != seq) {
     return Error(Code::kExpired, fmt::format("at round {}, asked for {}", seq, order.base_seq()));
   }
+  reach_aside("level");
   if (!begin_commit()) return Error(Code::kExpired, "aborted again");
   Status done = decide(order.decision());
   end_commit();
@@ -257,8 +264,10 @@ void StepEngine::Impl::forming_loop() {
     Prepared next;
     next.membership = to_membership(order, parts.self);
     next.is_member = next.membership.rank < next.membership.size();
+    next.stop_steps = order.stop_steps();
     if (next.is_member) {
       lock.unlock();
+      reach_aside("prepare");
       auto made = factory->create(next.membership, mono_now() + kFormLimit);
       if (!made.ok() && made.error().code() != Code::kExpired) {
         fail("FormFailed", made.error().what(), false);
@@ -276,6 +285,7 @@ void StepEngine::Impl::forming_loop() {
     prepared = std::move(next);
     changed.notify_all();
     lock.unlock();
+    reach_aside("prepared");
     wire::WorkerEvent event;
     event.mutable_prepared()->set_generation(order.generation());
     emit(std::move(event));
@@ -294,6 +304,7 @@ std::shared_ptr<Communicator> StepEngine::Impl::take_prepared(std::uint64_t gene
   if (!is_there()) return nullptr;
   next = prepared->membership;
   is_member = prepared->is_member;
+  if (prepared->stop_steps != 0) job.stop_steps = prepared->stop_steps;
   auto links = prepared->communicator;
   prepared.reset();
   return links;

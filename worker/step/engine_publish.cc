@@ -41,11 +41,8 @@ void StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds)
     LOG_INFO("step", "round {} of step {}: {}", record.seq(), record.step() + 1,
              name_of(record.outcome()));
   }
-  if (record.validation_batches() > 0) {
-    const double loss = replica->mean_loss(record.validation_q(), record.validation_batches());
-    parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", record.step(), loss,
-                            record.validation_q()));
-  }
+  if (record.validation_batches() > 0)
+    print_validation(record.step(), record.validation_q(), record.validation_batches());
   wire::WorkerEvent event;
   wire::Committed& committed = *event.mutable_committed();
   committed.set_generation(membership.generation);
@@ -135,6 +132,7 @@ void StepEngine::Impl::serve_snapshots() {
   head.set_non_finite_count(non_finite_count);
   for (const auto& section : image->snapshot->sections()) head.add_section_bytes(section.size());
   head.set_records(history.size());
+  reach_aside("donate");
   server->give(std::move(image));
 }
 
@@ -200,6 +198,7 @@ bool StepEngine::Impl::wait_for_writer() {
 
 // Rank 0 says FINISHED once the final checkpoint is on disk, the others at once.
 void StepEngine::Impl::finish() {
+  reach_aside("finish");
   if (membership.rank == 0) {
     emit({});
     validate_final();
@@ -232,8 +231,16 @@ void StepEngine::Impl::validate_final() {
     if (!part.ok()) return fail("StepFailed", part.error().what(), false);
     sum += part.value();
   }
-  parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", replica->step(),
-                          replica->mean_loss(sum, all), sum));
+  print_validation(replica->step(), sum, all);
+}
+
+void StepEngine::Impl::print_validation(std::uint64_t step, std::int64_t loss_q,
+                                        std::uint32_t batches) {
+  const double loss = replica->mean_loss(loss_q, batches);
+  parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", step, loss, loss_q));
+  const std::lock_guard lock(mutex);
+  standing.set_validation_step(step);
+  standing.set_validation_loss(loss);
 }
 
 // As asked, or before a generation was ever joined. Rank 0 says STOPPED once its checkpoint, if

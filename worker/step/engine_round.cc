@@ -34,6 +34,15 @@ void StepEngine::Impl::reach(const char* point) {
   parts.faults.reach(point, replica->step());
 }
 
+void StepEngine::Impl::reach_aside(const char* point) {
+  std::uint64_t step = 0;
+  {
+    const std::lock_guard lock(mutex);
+    step = standing.step();
+  }
+  parts.faults.reach(point, step);
+}
+
 void StepEngine::Impl::train() {
   for (;;) {
     if (is_interrupted()) return;
@@ -43,15 +52,7 @@ void StepEngine::Impl::train() {
     if (!done.ok()) {
       if (done.error().code() == Code::kCancelled) return;
       if (const auto fault = communicator->fault()) {
-        wire::WorkerEvent event;
-        wire::Suspect& suspect = *event.mutable_suspect();
-        suspect.set_generation(membership.generation);
-        suspect.mutable_peer()->set_pod_uid(fault->peer.pod_uid);
-        suspect.mutable_peer()->set_slot(fault->peer.slot);
-        suspect.mutable_peer()->set_incarnation(fault->peer.incarnation);
-        suspect.set_why(fault->why);
-        LOG_WARNING("step", "suspects {}: {}", to_string(fault->peer), fault->why);
-        return emit(std::move(event));  // and waits for the coordinator's word
+        return suspect(membership.generation, fault->peer, fault->why);
       }
       const bool permanent =
           done.error().reason() == "NonFinite" || done.error().reason() == "LedgerMismatch";
@@ -61,6 +62,20 @@ void StepEngine::Impl::train() {
     const std::lock_guard lock(mutex);
     if (standing.phase() != wire::WORKER_TRAINING) return;  // left, or stopped as asked
   }
+}
+
+// Whoever suspects waits for the coordinator's word.
+void StepEngine::Impl::suspect(std::uint64_t generation, const WorkerName& peer,
+                               const std::string& why) {
+  wire::WorkerEvent event;
+  wire::Suspect& news = *event.mutable_suspect();
+  news.set_generation(generation);
+  news.mutable_peer()->set_pod_uid(peer.pod_uid);
+  news.mutable_peer()->set_slot(peer.slot);
+  news.mutable_peer()->set_incarnation(peer.incarnation);
+  news.set_why(why);
+  LOG_WARNING("step", "suspects {}: {}", to_string(peer), why);
+  emit(std::move(event));
 }
 
 Status StepEngine::Impl::round() {
@@ -75,6 +90,7 @@ Status StepEngine::Impl::round() {
   Status done = decide(record);
   end_commit();
   if (!done.ok()) return done;
+  reach_aside("publish");
   publish(record, std::chrono::duration<double>(mono_now() - begun).count());
   return ok();
 }

@@ -26,7 +26,8 @@ OptimizerConfig optimizer_of(const json::Value& spec, std::int64_t steps) {
   config.learning_rate = spec["learningRate"].double_or(3e-4);
   config.min_learning_rate = schedule["minLearningRate"].double_or(0);
   config.warmup_steps = schedule["warmupSteps"].int_or(0);
-  config.decay_steps = schedule["decay"].string_or("cosine") == "cosine" ? steps : 0;
+  config.decay_steps =
+      schedule["decay"].string_or("cosine") == "cosine" ? schedule["decaySteps"].int_or(steps) : 0;
   config.beta1 = spec["betas"][std::size_t{0}].double_or(0.9);
   config.beta2 = spec["betas"][std::size_t{1}].double_or(0.95);
   config.epsilon = spec["epsilon"].double_or(1e-8);

@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::uint64_t kWatchSecondsMin = 300;
 constexpr std::uint64_t kWatchSecondsSpan = 300;
+constexpr auto kBookmarkLeast = 1ms;  // a wait for a bookmark always moves time
 
 Error unreachable() { return Error(Code::kUnavailable, "the API server cannot be reached"); }
 
@@ -45,9 +46,10 @@ struct MemoryClient::Link {
 
 class MemoryClient::MemoryWatch : public Watch {
  public:
-  MemoryWatch(std::unique_ptr<Watcher> watcher, Executor& executor, FaultHook* faults,
-              Operation operation, std::shared_ptr<Link> link, MonoTime end)
-      : watcher_(std::move(watcher)),
+  MemoryWatch(MemoryServer& server, std::unique_ptr<Watcher> watcher, Executor& executor,
+              FaultHook* faults, Operation operation, std::shared_ptr<Link> link, MonoTime end)
+      : server_(server),
+        watcher_(std::move(watcher)),
         faults_(faults),
         operation_(std::move(operation)),
         link_(std::move(link)),
@@ -82,7 +84,9 @@ class MemoryClient::MemoryWatch : public Watch {
         return Error(Code::kUnavailable, "the watch ended");
       }
       if (now >= deadline) return Error(Code::kTimeout, "no event");
-      wait(std::min({deadline, end_, watcher_->bookmark_due()}));
+      // The server's clock is another process's: only a difference means anything here.
+      const MonoTime bookmark = now + (watcher_->bookmark_due() - server_.clock().now());
+      wait(std::min({deadline, end_, std::max(bookmark, now + kBookmarkLeast)}));
     }
   }
 
@@ -131,6 +135,7 @@ class MemoryClient::MemoryWatch : public Watch {
     condition_->wait_until(lock, until, [&] { return signalled_ || stopped_ || cut_; });
   }
 
+  MemoryServer& server_;
   std::unique_ptr<Watcher> watcher_;
   FaultHook* faults_;
   Operation operation_;
@@ -204,8 +209,9 @@ Result<std::unique_ptr<Watch>> MemoryClient::watch(const ResourceType& type, con
       const std::lock_guard lock(link_->mutex);
       length = std::chrono::seconds(kWatchSecondsMin + link_->rng.below(kWatchSecondsSpan));
     }
-    std::unique_ptr<Watch> watch = std::make_unique<MemoryWatch>(
-        std::move(opened).value(), executor_, faults_, operation, link_, executor_.now() + length);
+    std::unique_ptr<Watch> watch =
+        std::make_unique<MemoryWatch>(server_, std::move(opened).value(), executor_, faults_,
+                                      operation, link_, executor_.now() + length);
     return watch;
   });
 }

@@ -38,11 +38,12 @@ void write_tokens(const fs::path& path) {
 
 }  // namespace
 
-JobProcesses::JobProcesses(std::uint64_t steps)
-    : network_(executor_),
+JobProcesses::JobProcesses(const JobOptions& options)
+    : options_(options),
+      network_(executor_),
       server_(executor_.clock()),
       client_(server_, executor_),
-      port_{"127.0.0.1", 0} {
+      port_{options.nodes != nullptr ? options.nodes->hub() : "127.0.0.1", 0} {
   std::string pattern = (fs::temp_directory_path() / "rubato-whole-XXXXXX").string();
   folder_ = ::mkdtemp(pattern.data());
   for (const api::Kind& kind : api::kinds())
@@ -78,12 +79,15 @@ JobProcesses::JobProcesses(std::uint64_t steps)
   write(folder_ / "secret/tls.key", worker->private_key);
   write_tokens(folder_ / "tokens.bin");
   training_ = fmt::format(
-      R"({{"model":{{"family":"gpt2","layers":2,"hidden":64,"heads":2,"vocab":256}},)"
-      R"("data":{{"path":"{0}/tokens.bin"}},"batch":{{"global":16,"micro":2,"sequenceLength":64}},)"
+      R"({{"model":{{"family":"gpt2","layers":{},"hidden":{},"heads":2,"vocab":256}},)"
+      R"("data":{{"path":"{}/tokens.bin","validationFraction":{}}},)"
+      R"("batch":{{"global":{},"micro":{},"sequenceLength":{}}},)"
       R"("optimizer":{{"name":"adamw","learningRate":0.003,"schedule":{{"warmupSteps":5}}}},)"
-      R"("stop":{{"steps":{1}}},"seed":42,"reduce":"exact",)"
-      R"("checkpoint":{{"every":50,"path":"{0}/ckpt","keep":3}}}})",
-      folder_.string(), steps);
+      R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":{},"reduce":"exact",)"
+      R"("checkpoint":{{"every":{},"path":"{}/ckpt","keep":3}}}})",
+      options.layers, options.hidden, folder_.string(), options.validation,
+      kJobMicroBatches * static_cast<std::uint32_t>(options.micro), options.micro, options.length,
+      options.steps, options.evaluate_every, options.checkpoint_every, folder_.string());
   fs::create_directories(folder_ / "ckpt");
 }
 
@@ -92,7 +96,7 @@ JobProcesses::~JobProcesses() {
     if (pod->pid > 0) kill_pod(*pod);
   coordinator_.reset();
   std::error_code ignored;
-  fs::remove_all(folder_, ignored);
+  if (!keeps_files_) fs::remove_all(folder_, ignored);
 }
 
 void JobProcesses::lead(std::uint64_t epoch) {
@@ -106,7 +110,7 @@ void JobProcesses::lead(std::uint64_t epoch) {
                                                               .tls = tls_,
                                                               .listen = port_,
                                                               .leader_address = [] { return ""; },
-                                                              .timing = {}});
+                                                              .timing = options_.timing});
     return coordinator_->start().ok();
   });
   CHECK(started);
@@ -117,21 +121,32 @@ void JobProcesses::lead(std::uint64_t epoch) {
 
 void JobProcesses::stop_leading() { coordinator_.reset(); }
 
-JobProcesses::Pod& JobProcesses::start_pod() {
+JobProcesses::Pod& JobProcesses::start_pod() { return start_pod(""); }
+
+JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
   auto pod = std::make_unique<Pod>();
   const auto number = pods.size();
+  pod->number = static_cast<int>(number);
   pod->name = fmt::format("gpt-{}", number);
   pod->uid = fmt::format("00000000-0000-0000-0000-{:012}", number);
   pod->log = (folder_ / (pod->name + ".log")).string();
+  pod->fault_file = (folder_ / ("fault-" + std::to_string(number))).string();
+  if (!fault.empty()) plan_fault(*pod, fault);
+  const std::string faults = pod->fault_file + ":" + (folder_ / "pace").string();
+  const int node = options_.nodes != nullptr ? pod->number % options_.nodes->size() : 0;
+  const std::string address =
+      options_.nodes != nullptr ? options_.nodes->address(node) : "127.0.0.1";
   const std::vector<std::string> variables{"RUBATO_JOB=default/gpt",
                                            "RUBATO_JOB_UID=" + job_uid_,
                                            "RUBATO_POD_NAME=" + pod->name,
                                            "RUBATO_POD_UID=" + pod->uid,
                                            "RUBATO_NODE=n" + std::to_string(number),
-                                           "RUBATO_POD_IP=127.0.0.1",
+                                           "RUBATO_POD_IP=" + address,
                                            "RUBATO_SLOTS=1",
                                            "RUBATO_COORDINATORS=" + net::to_string(port_),
                                            "RUBATO_SECRET_DIR=" + (folder_ / "secret").string(),
+                                           "RUBATO_FAULT_FILE=" + faults,
+                                           options_.ledger ? "RUBATO_LEDGER=1" : "RUBATO_LEDGER=",
                                            "PATH=/usr/bin:/bin"};
   std::vector<char*> environment;
   for (const std::string& v : variables) environment.push_back(const_cast<char*>(v.c_str()));
@@ -144,9 +159,16 @@ JobProcesses::Pod& JobProcesses::start_pod() {
                                    0644);
   posix_spawn_file_actions_addopen(&actions, 2, (pod->log + ".err").c_str(),
                                    O_WRONLY | O_CREAT | O_APPEND, 0644);
-  CHECK_EQ(
-      ::posix_spawn(&pod->pid, program.c_str(), &actions, nullptr, arguments, environment.data()),
-      0);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  // A child begins in the network of the thread that starts it.
+  if (options_.nodes != nullptr) options_.nodes->enter(node);
+  const int failed = ::posix_spawn(&pod->pid, program.c_str(), &actions, &attributes, arguments,
+                                   environment.data());
+  if (options_.nodes != nullptr) options_.nodes->enter_hub();
+  CHECK_EQ(failed, 0);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   pods.push_back(std::move(pod));
   wish(stop_);
@@ -160,7 +182,7 @@ void JobProcesses::wish(bool stop) {
   wish.job = kJob;
   wish.uid = job_uid_;
   wish.training = training_;
-  wish.micro_batches = 8;
+  wish.micro_batches = kJobMicroBatches;
   wish.min_workers = min_workers;
   wish.start_workers = start_workers;
   wish.stop = stop;
@@ -196,11 +218,29 @@ std::vector<pid_t> JobProcesses::workers(const Pod& pod) const {
   return all;
 }
 
+void JobProcesses::signal_pod(const Pod& pod, int signal) const {
+  if (pod.pid > 0) ::kill(-pod.pid, signal);  // its group: started by us, and not yet waited for
+}
+
 void JobProcesses::kill_pod(Pod& pod) {
-  const auto children = workers(pod);
-  ::kill(pod.pid, SIGKILL);
-  for (const pid_t pid : children) ::kill(pid, SIGKILL);
+  signal_pod(pod, SIGKILL);
   (void)wait_exit(pod);
+}
+
+// Written aside and moved, so that nobody reads half a plan.
+void JobProcesses::plan_fault(const Pod& pod, const std::string& fault) const {
+  write(pod.fault_file + ".new", fault + "\n");
+  fs::rename(pod.fault_file + ".new", pod.fault_file);
+}
+
+void JobProcesses::pace(std::chrono::milliseconds time) const {
+  const fs::path file = folder_ / "pace";
+  if (time.count() == 0) {
+    fs::remove(file);
+    return;
+  }
+  write(folder_ / "pace.new", fmt::format("compute:*:slow-{}\n", time.count()));
+  fs::rename(folder_ / "pace.new", file);
 }
 
 int JobProcesses::wait_exit(Pod& pod, Duration limit) {

@@ -1,6 +1,6 @@
 // JobProcesses: one job on this machine: the in-memory API server and the coordinator in this
-// process, pods as rubato-agent processes with their workers, over loopback TLS. Kills only what it
-// started, by pid.
+// process, pods as rubato-agent processes with their workers, over TLS on loopback or between
+// network namespaces. Each pod is a process group. Kills only what it started, by pid.
 #pragma once
 
 #include "common/executor.h"
@@ -8,6 +8,7 @@
 #include "common/net/tls_network.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/memory/memory_client.h"
+#include "tests/integration/coordinator/node_networks.h"
 
 #include <filesystem>
 #include <functional>
@@ -20,38 +21,66 @@
 
 namespace rubato::coordinator {
 
+// Its defaults are a job whose steps take some milliseconds.
+struct JobOptions {
+  std::uint64_t steps = 400;
+  int layers = 2;
+  int hidden = 64;
+  int micro = 2;  // samples of a micro-batch; a step has kJobMicroBatches of them
+  int length = 64;
+  int checkpoint_every = 50;
+  int evaluate_every = 0;
+  double validation = 0;
+  bool ledger = false;
+  Timing timing;
+  NodeNetworks* nodes = nullptr;  // pod n runs in network n, modulo their number; null: on loopback
+};
+constexpr std::uint32_t kJobMicroBatches = 8;
+
 class JobProcesses {
  public:
   struct Pod {
+    int number = 0;
     std::string name;
     std::string uid;
     pid_t pid = -1;
     bool leaving = false;
     bool wanted = true;
     std::string log;
+    std::string fault_file;  // RUBATO_FAULT_FILE, beside the pace
   };
-  explicit JobProcesses(std::uint64_t steps);
+  explicit JobProcesses(std::uint64_t steps) : JobProcesses(JobOptions{.steps = steps}) {}
+  explicit JobProcesses(const JobOptions& options);
   ~JobProcesses();
 
   void lead(std::uint64_t epoch);  // a new Coordinator object on the same port
   void stop_leading();             // and it is gone: connections end
   Pod& start_pod();
+  Pod& start_pod(const std::string& fault);  // with a plan (worker/step/fault_points.h)
+  void plan_fault(const Pod& pod, const std::string& fault) const;
+  // Every step takes at least this long, from now on; zero: as long as it takes.
+  void pace(std::chrono::milliseconds time) const;
   void wish(bool stop = false);
   View view() const;
   std::uint64_t generation() const { return view().generation; }
   // Polls until `done`; false after `limit` (real time).
   bool wait(const std::function<bool()>& done, Duration limit = 60s);
   void kill_pod(Pod& pod);  // agent and workers, SIGKILL
+  void signal_pod(const Pod& pod, int signal) const;
   std::vector<pid_t> workers(const Pod& pod) const;
   int wait_exit(Pod& pod, Duration limit = 20s);  // exit status, or -1
   // "step bits" of every committed step in any worker's log; fails on two answers for one step.
   std::map<std::uint64_t, std::string> losses() const;
   std::string job_uid() const { return job_uid_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  void keep_files() { keeps_files_ = true; }
   std::vector<std::unique_ptr<Pod>> pods;
   std::uint32_t min_workers = 1;
   std::uint32_t start_workers = 1;
 
  private:
+  const JobOptions options_;
+  bool keeps_files_ = false;
   std::filesystem::path folder_;
   ThreadExecutor executor_;
   Metrics metrics_;

@@ -122,6 +122,14 @@ TEST(Codec, AStatusUpdateTouchesOnlyWhatChanged) {
   EXPECT_EQ(diff(encode(wanted), encode(wanted)).size(), 0u);
 }
 
+TEST(Codec, AServerMayWriteANumberInAnotherForm) {
+  EXPECT_EQ(diff(parsed(R"({"a": 3, "b": [{"c": 0}]})"), parsed(R"({"a": 3.0, "b": [{"c": 0.0}]})"))
+                .size(),
+            0u);
+  EXPECT_EQ(diff(parsed(R"({"a": 9007199254740993})"), parsed(R"({"a": 9007199254740992})")).size(),
+            1u);
+}
+
 TEST(Codec, ClusterKinds) {
   const auto queue = decode_training_queue(
       parsed(R"({"metadata": {"name": "q"}, "spec": {"quotas": [{"gpuType": "*", "limit": 8}]}})"));

@@ -68,6 +68,18 @@ TEST(StateOf, OneWordInOrderOfWeight) {
   EXPECT_EQ(state_with({kSuspended, kFailed}), "Failed");
 }
 
+TEST(StateOf, SuspendingUntilNothingRuns) {
+  std::vector<Condition> held;
+  set_condition(held, running(ConditionStatus::kTrue, "Training"), kNoon);
+  Condition suspended = running(ConditionStatus::kFalse, std::string(reason::kSuspending));
+  suspended.type = condition::kSuspended;
+  set_condition(held, suspended, kNoon);
+  EXPECT_EQ(state_of(held), "Suspending");
+  suspended.reason = reason::kResumed;
+  set_condition(held, suspended, kNoon);
+  EXPECT_EQ(state_of(held), "Running");
+}
+
 TEST(StateOf, ParkedWhenNotRunningForThatReason) {
   std::vector<Condition> held;
   Condition recovering = running(ConditionStatus::kTrue, "NodeLost");

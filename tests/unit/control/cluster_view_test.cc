@@ -47,6 +47,20 @@ TEST(Capture, APromiseWithoutAPodTakesItsPlace) {
   EXPECT_EQ(state.jobs[0].per_pod, (sched::Resources{1, 500, 0}));
 }
 
+TEST(Capture, ASuspendedJobHoldsItsShareOfTheQueueUntilItsPodsAreGivenBack) {
+  World w = world();
+  auto suspended = std::make_shared<JobObject>(*job(2, 4, kTwoPods));
+  suspended->job.spec.suspend = true;
+  w.jobs = {suspended};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w1", "n2", "Succeeded", "job-uid-1")};
+  const auto state = capture(w, config());
+  EXPECT_TRUE(state.jobs.empty());
+  EXPECT_EQ(state.queues.at("default").held_by_leavers.at("A"), 1);
+  w.pods.pop_back();  // job-w1 is promised and not made yet
+  EXPECT_EQ(of(capture(w, config()), "n2").free.gpus, 1);
+}
+
 TEST(Capture, ADeletedPodIsLostAndAPodOutsideTheAllocationIsLeaving) {
   World w = world();
   w.jobs = {job(2, 4, kTwoPods)};
@@ -101,6 +115,19 @@ TEST(Capture, SuspendedFinishedAndDeletedJobsAreAbsent) {
       job(1, 2, "", R"("suspend":true)"),
       job(1, 2, R"("conditions":[{"type":"Complete","status":"True","reason":"x","message":""}])")};
   EXPECT_TRUE(capture(w, config()).jobs.empty());
+}
+
+// Resumed, but the job controller has not said so yet: its old GPUs are still being given back.
+TEST(Capture, AJobThatGetsSuspendedIsAbsent) {
+  World w = world();
+  w.jobs = {job(
+      1, 2,
+      R"("conditions":[{"type":"Suspended","status":"False","reason":"Suspending","message":""}])")};
+  EXPECT_TRUE(capture(w, config()).jobs.empty());
+  w.jobs = {job(
+      1, 2,
+      R"("conditions":[{"type":"Suspended","status":"False","reason":"Resumed","message":""}])")};
+  EXPECT_EQ(capture(w, config()).jobs.size(), 1u);
 }
 
 }  // namespace

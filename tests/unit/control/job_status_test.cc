@@ -64,6 +64,47 @@ TEST(JobStatus, RecoveringAndDegradedAreSaid) {
   EXPECT_TRUE(api::is_true(s.conditions, "Degraded"));
 }
 
+api::TrainingJobStatus suspended(const JobObject& object, std::optional<coordinator::View> v,
+                                 std::vector<std::string> pods_left) {
+  JobFacts facts;
+  facts.job = &object.job;
+  facts.view = std::move(v);
+  facts.pods_left = std::move(pods_left);
+  facts.now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  return status_of(facts);
+}
+
+TEST(JobStatus, SuspendedIsSaidOnlyWhenNothingOfTheJobRuns) {
+  const char* kSuspend = R"("suspend":true)";
+  const char* kReleased =
+      R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"x","pods":[]},
+         "progress":{"step":41,"checkpointStep":41})";
+  const auto writes =
+      suspended(*job(2, 4, kAllocated, kSuspend), view(Phase::kStopping, 2), {"job-w0", "job-w1"});
+  EXPECT_EQ(writes.state, "Suspending");
+  EXPECT_EQ(writes.reason, "Suspending");
+  const auto* condition = api::find_condition(writes.conditions, "Suspended");
+  EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);
+  EXPECT_NE(condition->message.find("checkpoint"), std::string::npos);
+  const auto ends = suspended(*job(2, 4, kReleased, kSuspend), {}, {"job-w1"});
+  EXPECT_EQ(ends.state, "Suspending");
+  EXPECT_NE(api::find_condition(ends.conditions, "Suspended")->message.find("job-w1"),
+            std::string::npos);
+  const auto done = suspended(*job(2, 4, kReleased, kSuspend), {}, {});
+  EXPECT_EQ(done.state, "Suspended");
+  EXPECT_EQ(api::find_condition(done.conditions, "Suspended")->message,
+            "suspended at step 41; set spec.suspend to false to go on");
+}
+
+TEST(JobStatus, ASuspendThatSavedLessThanAllSaysSo) {
+  const char* kReleased =
+      R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"x","pods":[]},
+         "progress":{"step":41,"checkpointStep":30})";
+  const auto s = suspended(*job(2, 4, kReleased, R"("suspend":true)"), {}, {});
+  EXPECT_NE(api::find_condition(s.conditions, "Suspended")->message.find("of step 30"),
+            std::string::npos);
+}
+
 TEST(JobStatus, CompleteStays) {
   const auto s = status(*job(2, 4, kAllocated), view(Phase::kFinished, 2));
   EXPECT_EQ(s.state, "Complete");
@@ -85,6 +126,61 @@ TEST(JobStatus, ARescaleIsCountedOnceEvenByANewLeader) {
   JobObject again = *job(2, 4, kAllocated);
   again.job.status.rescales = first.rescales;
   EXPECT_EQ(status(again, v).rescales->count, 1);
+}
+
+TEST(JobStatus, GoodputIsTheUsefulPartOfWhatWasHeld) {
+  JobFacts facts;
+  const auto object = job(2, 4, kAllocated);
+  facts.job = &object->job;
+  facts.view = view(Phase::kTraining, 2);
+  facts.view->validation_step = 40;
+  facts.view->validation_loss = 3.5;
+  facts.gpu_seconds = coordinator::GpuSeconds{.useful = 93, .queue = 4, .failure = 3};
+  const auto s = status_of(facts);
+  EXPECT_EQ(s.display->goodput, "0.93");
+  EXPECT_EQ(*s.performance->goodput, 0.93);
+  EXPECT_EQ(*s.useful_gpu_seconds, 93);
+  EXPECT_EQ(s.lost_gpu_seconds->queue, 4);
+  EXPECT_FALSE(s.lost_gpu_seconds->straggler.has_value());  // not measured
+  EXPECT_EQ(*s.progress->validation_loss, 3.5);
+  EXPECT_FALSE(s.performance->mfu.has_value());  // nobody knows the peak of an "A"
+}
+
+TEST(JobStatus, MfuWhereThePeakIsKnown) {
+  auto v = view(Phase::kTraining, 2);
+  for (auto& member : v.members) member.gpu_type = "NVIDIA-H100-80GB-HBM3";
+  const auto s = status(*job(2, 4, kAllocated), v);
+  // 6 · (12·1·8² + 257·8) + 12·1·8·16 = 18480 FLOP a token, 256 tokens/s, two of 67 TFLOP/s.
+  ASSERT_TRUE(s.performance->mfu.has_value());
+  EXPECT_NEAR(*s.performance->mfu, 18480.0 * 256 / (2 * 67e12), 1e-18);
+}
+
+TEST(JobStatus, CheckpointsThatAreNotSharedAreSaid) {
+  auto v = view(Phase::kTraining, 2);
+  EXPECT_EQ(
+      api::find_condition(status(*job(2, 4, kAllocated), v).conditions, "CheckpointNotShared"),
+      nullptr);
+  v.checkpoint_shared = false;
+  v.checkpoint_unshared_by = "pod job-w1 on node n2 cannot read the checkpoint of step 40";
+  const auto s = status(*job(2, 4, kAllocated), v);
+  EXPECT_TRUE(api::is_true(s.conditions, "CheckpointNotShared"));
+  EXPECT_NE(api::find_condition(s.conditions, "CheckpointNotShared")->message.find("n2"),
+            std::string::npos);
+}
+
+TEST(JobStatus, AChangeOfSettingsIsNoRescale) {
+  auto v = view(Phase::kTraining, 2);
+  v.changes = {{.generation = 5, .kind = "join", .reason = "x", .from = 1, .to = 2},
+               {.generation = 6, .kind = "leave", .reason = "y", .from = 2, .to = 1},
+               {.generation = 7, .kind = "settings", .reason = "z", .from = 1, .to = 1}};
+  const auto s = status(*job(1, 4, kAllocated), v);
+  EXPECT_EQ(s.rescales->count, 2);
+  EXPECT_EQ(s.rescales->last->to, 1);
+}
+
+TEST(JobStatus, TheEndOfTheDecayIsFixedAtFirstSight) {
+  EXPECT_EQ(status(*job(1, 4)).decay_steps, 100);
+  EXPECT_EQ(status(*job(1, 4, R"("decaySteps":60)")).decay_steps, 60);
 }
 
 TEST(Allocation, OrdinalsAreNeverReused) {

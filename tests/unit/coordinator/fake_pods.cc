@@ -21,6 +21,7 @@ Wish FakePods::make_wish(int pods, std::uint32_t start_workers) {
 FakePods::FakePods(int pods, Record record, std::uint32_t start_workers)
     : wish(make_wish(pods, start_workers)),
       connected(static_cast<std::size_t>(pods), false),
+      wants_stop(static_cast<std::size_t>(pods), false),
       machine(Timing{}, wish, std::move(record), now) {
   for (int i = 0; i < pods; ++i) {
     wire::WorkerStanding s;
@@ -47,6 +48,7 @@ void FakePods::connect(int pod) {
   wire::Hello hello;
   hello.set_pod_uid(uid(pod));
   hello.set_pod_name("gpt-" + std::to_string(pod));
+  hello.set_node("n" + std::to_string(pod));
   *hello.add_workers() = standing(pod);
   connected[static_cast<std::size_t>(pod)] = true;
   machine.connected(now, hello);
@@ -144,6 +146,7 @@ void FakePods::obey_forms() {
     if (command == nullptr || !connected[static_cast<std::size_t>(i)]) continue;
     const wire::Form form = command->form();
     if (form.generation() <= standing(i).generation()) continue;
+    if (form.mode() != wire::FORM_PLANNED) wants_stop[static_cast<std::size_t>(i)] = false;
     bool is_member = false;
     for (const auto& member : form.members())
       is_member = is_member || member.id().pod_uid() == uid(i);
@@ -164,6 +167,14 @@ void FakePods::obey_forms() {
   }
 }
 
+void FakePods::obey_requests() {
+  for (int i = 0; i < static_cast<int>(standings.size()); ++i) {
+    const auto* command = last(i, kRequest);
+    if (command != nullptr && command->request().stop())
+      wants_stop[static_cast<std::size_t>(i)] = true;
+  }
+}
+
 void FakePods::settle() {
   for (int i = 0; i < 20; ++i) {
     obey_aborts();
@@ -172,16 +183,30 @@ void FakePods::settle() {
   }
 }
 
-void FakePods::commit_all() {
+void FakePods::commit_all(double step_seconds) {
+  bool all_stop = false;
+  std::vector<int> committed;
   for (int i = 0; i < static_cast<int>(standings.size()); ++i) {
     if (standing(i).phase() != wire::WORKER_TRAINING) continue;
     if (!connected[static_cast<std::size_t>(i)]) continue;
     standing(i).mutable_last()->set_seq(standing(i).seq());
     standing(i).set_seq(standing(i).seq() + 1);
     standing(i).set_step(standing(i).step() + 1);
-    standing(i).set_step_seconds(0.1);
+    standing(i).set_step_seconds(step_seconds);
+    all_stop = all_stop || wants_stop[static_cast<std::size_t>(i)];
+    committed.push_back(i);
+  }
+  for (const int i : committed) {
+    if (all_stop) standing(i).set_phase(wire::WORKER_STOPPED);
     say(i);
   }
+}
+
+void FakePods::start_first(int count) {
+  for (int i = 0; i < count; ++i) connect(i);
+  for (int i = 0; i < count; ++i) make_ready(i);
+  after(400ms);
+  settle();
 }
 
 void FakePods::start_training() {

@@ -4,11 +4,19 @@
 
 #include "operator/coordinator/job_machine.h"
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace rubato::coordinator {
+
+inline constexpr auto kConfigure = wire::WorkerCommand::kConfigure;
+inline constexpr auto kAbort = wire::WorkerCommand::kAbort;
+inline constexpr auto kForm = wire::WorkerCommand::kForm;
+inline constexpr auto kFollow = wire::WorkerCommand::kFollow;
+inline constexpr auto kRequest = wire::WorkerCommand::kRequest;
+inline constexpr auto kRetire = wire::WorkerCommand::kRetire;
 
 class FakePods {
  public:
@@ -28,10 +36,13 @@ class FakePods {
   void make_ready(int pod);
   void obey_forms();   // who was sent a Form trains in it
   void obey_aborts();  // who was sent an Abort stands still
+  // Who was asked to stop does so with the next commit of anybody who was: commit_all().
+  void obey_requests();
   // Until nothing is left to obey and nothing to write.
   void settle();
-  void commit_all();      // one round, by all members
-  void start_training();  // connect, configure, form
+  void commit_all(double step_seconds = 0.1);  // one round, by all members
+  void start_training();                       // connect, configure, form
+  void start_first(int count);  // of more pods than that; the start waits no longer for the others
 
   void change_wish(const std::function<void(Wish&)>& change);
   const View& view() const { return machine.view(); }
@@ -46,6 +57,7 @@ class FakePods {
   MonoTime now{std::chrono::hours(1)};
   std::vector<wire::WorkerStanding> standings;
   std::vector<bool> connected;
+  std::vector<bool> wants_stop;
   std::vector<Send> sent;
   std::optional<Record> to_write;
   std::vector<Record> written;

@@ -4,6 +4,8 @@
 #include "operator/api/resources.h"
 #include "operator/kube/memory/memory_client.h"
 
+#include <functional>
+
 #include <gtest/gtest.h>
 
 namespace rubato::coordinator {
@@ -15,8 +17,10 @@ const kube::Key kJob{"default", "gpt"};
 class OneFault : public kube::FaultHook {
  public:
   std::optional<Error> before(const kube::Operation& operation) override {
-    if (operation.verb != kube::Verb::kPatch || --before_ != 0) return std::nullopt;
-    return Error(Code::kUnavailable, "not sent");
+    if (operation.verb != kube::Verb::kPatch) return std::nullopt;
+    if (meanwhile_ && races_-- > 0) meanwhile_();
+    if (--before_ != 0) return std::nullopt;
+    return error_;
   }
   std::optional<Error> after(const kube::Operation& operation) override {
     if (operation.verb != kube::Verb::kPatch || --after_ != 0) return std::nullopt;
@@ -24,6 +28,9 @@ class OneFault : public kube::FaultHook {
   }
   int before_ = 0;
   int after_ = 0;
+  int races_ = 0;
+  std::function<void()> meanwhile_;  // what another writes just before the next `races_` patches
+  Error error_{Code::kUnavailable, "not sent"};
 };
 
 class RecordStoreTest : public ::testing::Test {
@@ -68,6 +75,21 @@ TEST_F(RecordStoreTest, TheFirstRecordIsWrittenAndEverythingComesBack) {
   EXPECT_EQ(stored(), next);
 }
 
+TEST_F(RecordStoreTest, TheFirstWriteMayRaceWithOthers) {
+  int writes = 0;
+  fault_.races_ = 3;
+  fault_.meanwhile_ = [&] {
+    const json::Value patch = json::Value::object(
+        {{"status", json::Value::object({{"reason", "r" + std::to_string(++writes)}})}});
+    EXPECT_TRUE(server_
+                    .patch(api::kTrainingJob, kJob, kube::PatchType::kMerge, patch,
+                           {.subresource = "status"})
+                    .ok());
+  };
+  EXPECT_TRUE(store().open(3).ok());
+  EXPECT_EQ(writes, 3);
+}
+
 TEST_F(RecordStoreTest, ANewLeaderFencesTheOldOne) {
   const auto old = store().open(3);
   const auto fresh = store().open(4);
@@ -81,6 +103,15 @@ TEST_F(RecordStoreTest, ANewLeaderFencesTheOldOne) {
 TEST_F(RecordStoreTest, ALostAnswerIsNoConflict) {
   const auto first = store().open(3);
   fault_.after_ = 1;
+  EXPECT_TRUE(store().swap(*first, after(*first, 1), {}).ok());
+  EXPECT_EQ(stored().generation, 1u);
+}
+
+TEST_F(RecordStoreTest, A401PassesAndIsTriedAgain) {
+  const auto first = store().open(3);
+  fault_.before_ = 1;
+  fault_.error_ = Error(Code::kDenied, "Unauthorized");
+  fault_.error_.set_reason("Unauthorized");
   EXPECT_TRUE(store().swap(*first, after(*first, 1), {}).ok());
   EXPECT_EQ(stored().generation, 1u);
 }

@@ -62,6 +62,14 @@ TEST(Controller, ErrorsThatTellWhen) {
   EXPECT_EQ(run.times[2], 7s + Duration(kDeniedRetry));
 }
 
+TEST(Controller, WhoIsNotKnownNowMayBeSoon) {
+  Error unknown(Code::kDenied, "Unauthorized");
+  unknown.set_reason("Unauthorized");
+  const Observed run = run_with({unknown});
+  ASSERT_EQ(run.times.size(), 2u);
+  EXPECT_EQ(run.times[1], 5ms);
+}
+
 TEST(Controller, WaitsForItsCaches) {
   SimWorld world(1);
   bool synced = false;

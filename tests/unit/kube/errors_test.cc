@@ -62,6 +62,30 @@ TEST(Errors, BodiesOfProxies) {
   EXPECT_EQ(error.code(), Code::kUnavailable);
   EXPECT_NE(error.what().find("upstream"), std::string::npos);
   EXPECT_EQ(error_from_body(404, json::dump(make_status(404, "NotFound", "no x"))).what(), "no x");
+  // Not the API server's words: no object is gone, and none is wrong.
+  for (const int code : {400, 404, 405, 413}) {
+    EXPECT_EQ(error_from_body(code, "<html>no such page</html>").code(), Code::kUnavailable)
+        << code;
+    EXPECT_EQ(error_from_body(code, "").code(), Code::kUnavailable) << code;
+  }
+  EXPECT_EQ(error_from_body(404, "404 page not found\n").code(), Code::kNotFound) << "no such CRD";
+}
+
+TEST(Errors, A401Passes) {
+  EXPECT_TRUE(is_unauthorized(error_from_body(401, "")));
+  EXPECT_TRUE(is_unauthorized(
+      error_from_body(401, json::dump(make_status(401, "Unauthorized", "who are you?")))));
+  EXPECT_FALSE(
+      is_unauthorized(error_from_body(403, json::dump(make_status(403, "Forbidden", "not you")))));
+}
+
+TEST(Errors, WhatMayHaveHappened) {
+  for (const int code : {500, 502, 503, 504})
+    EXPECT_TRUE(may_have_happened(error_from_body(code, ""))) << code;
+  for (const int code : {401, 403, 409, 410, 422, 429}) {
+    const Error refused = error_from_body(code, json::dump(make_status(code, "X", "no")));
+    EXPECT_FALSE(may_have_happened(refused)) << code;
+  }
 }
 
 }  // namespace

@@ -89,6 +89,20 @@ TEST(LeaderElection, CrashIsFollowedAfterTheLease) {
 }
 
 // Somebody deletes the Lease: the leader writes it again, in the same epoch.
+TEST(LeaderElection, ALostLeaseIsLostForGood) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  EXPECT_FALSE(a.elector.is_lost());
+  a.client.disconnect();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.lost == 1; }, 60s));
+  a.client.reconnect();
+  world.sim.run_for(120s);
+  EXPECT_TRUE(a.elector.is_lost());
+  EXPECT_FALSE(a.elector.is_leader());
+}
+
 TEST(LeaderElection, SurvivesTheDeletionOfItsLease) {
   SimWorld world(1);
   Replica a(world, "a", 1);

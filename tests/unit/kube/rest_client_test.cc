@@ -268,6 +268,67 @@ TEST_F(Rest, WatchErrors) {
   EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kCancelled);
 }
 
+// Something on the way keeps the connection open and swallows everything.
+TEST_F(Rest, AWatchThatOutlivesItsTimeIsDead) {
+  ScriptedServer server([](Connection& connection) {
+    EXPECT_NE(connection.read_request().find("timeoutSeconds=1"), std::string::npos);
+    connection.write(chunked_head() + chunk(event("ADDED", pod("p", 1))));
+    connection.wait_for_close();
+  });
+  options.watch_overdue = 50ms;
+  const auto client = connect(plain(server));
+  WatchOptions watch_options;
+  watch_options.timeout = std::chrono::seconds(1);
+  auto watch = client->watch(types::kPod, "", watch_options);
+  ASSERT_TRUE(watch.ok());
+  ASSERT_TRUE((*watch)->next(executor.now() + 10s).ok());
+  const MonoTime began = executor.now();
+  const auto end = (*watch)->next(executor.now() + 10s);
+  EXPECT_EQ(end.error().code(), Code::kUnavailable) << end.error().to_string();
+  EXPECT_LT(executor.now() - began, 5s);
+}
+
+// Bytes keep coming, the event does not: that is no life.
+TEST_F(Rest, AnEventThatCreepsIsGivenUp) {
+  ScriptedServer server([](Connection& connection) {
+    (void)connection.read_request();
+    connection.write(chunked_head() + chunk(event("ADDED", pod("p", 1)) + R"({"type":"ADD)"));
+    while (connection.write(chunk("E"))) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  options.watch_line_limit = 100ms;
+  const auto client = connect(plain(server));
+  auto watch = client->watch(types::kPod, "", {});
+  ASSERT_TRUE(watch.ok());
+  ASSERT_TRUE((*watch)->next(executor.now() + 10s).ok());
+  EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kUnavailable);
+}
+
+TEST_F(Rest, WritesHaveADeadlineOfTheirOwn) {
+  ScriptedServer server([](Connection& connection) {
+    (void)connection.read_request();
+    connection.wait_for_close();
+  });
+  options.limits.write_timeout = 50ms;
+  const auto client = connect(plain(server));
+  const MonoTime began = executor.now();
+  const auto made = client->create(types::kPod, "a", json::parse(pod("p", 1)).value(), {});
+  EXPECT_EQ(made.error().code(), Code::kTimeout);
+  EXPECT_TRUE(may_have_happened(made.error()));
+  EXPECT_LT(executor.now() - began, 5s);
+}
+
+// A page of a captive portal, or half an object that looked whole: no fault of the request.
+TEST_F(Rest, AnswersThatAreNotJsonMayBeAskedForAgain) {
+  ScriptedServer server(answering(
+      [](const std::string&) { return http_answer(200, R"({"kind":"Pod","metadata":{"na)"); }));
+  const auto client = connect(plain(server));
+  EXPECT_EQ(client->get(types::kPod, {"a", "p"}, "").error().code(), Code::kInternal);
+  EXPECT_EQ(client->list(types::kPod, "a", {}).error().code(), Code::kInternal);
+  ListOptions raw;
+  raw.raw = true;
+  EXPECT_EQ(client->list(types::kPod, "a", raw).error().code(), Code::kInternal);
+}
+
 // The server writes as long as the kernel takes it; the reader takes nothing. What was taken must
 // be bounded by socket buffers, and everything must still arrive in order afterwards.
 TEST_F(Rest, ASlowReaderStopsTheServer) {
@@ -366,6 +427,33 @@ TEST_F(RestTls, ServersAreVerified) {
   ScriptedServer named(script, by_name);
   EXPECT_EQ(ask(named, [](RestConfig&) {}), Code::kUnavailable);  // an IP that it does not carry
   EXPECT_EQ(ask(named, [](RestConfig& config) { config.tls_server_name = "api.test"; }), kFine);
+}
+
+TEST_F(RestTls, ARefusedCertificateSaysWhy) {
+  net::CertificateRequest past;
+  past.common_name = "api";
+  past.ip_addresses = {"127.0.0.1"};
+  past.not_before = SystemClock().wall() - 2h;
+  past.not_after = SystemClock().wall() - 1h;
+  ScriptedServer expired(script, net::issue_certificate(authority, past).value());
+  ScriptedServer named(script, by_name);
+  ScriptedServer right(script, by_address);
+  const auto says = [&](const ScriptedServer& server, const net::KeyPair& trusted,
+                        const std::string& words) {
+    RestConfig config;
+    config.server = secure(server);
+    config.credentials.authority.text = trusted.certificate;
+    const auto client = connect(config);
+    const auto unary = client->get(types::kPod, {"a", "p"}, "");
+    const auto watch = client->watch(types::kPod, "", {});
+    for (const std::string& text : {unary.error().what(), watch.error().what()}) {
+      EXPECT_NE(text.find("the server's certificate is refused: "), std::string::npos) << text;
+      EXPECT_NE(text.find(words), std::string::npos) << text;
+    }
+  };
+  says(expired, authority, "certificate has expired");
+  says(named, authority, "IP address mismatch");
+  says(right, stranger, "unable to get local issuer certificate");
 }
 
 TEST_F(RestTls, ClientCertificates) {

@@ -138,10 +138,178 @@ TEST(Plan, LoweredMaximumShrinks) {
 
 TEST(Plan, QueueLimitHolds) {
   auto state = cluster({node("n1", 8, 8)}, {job("a", 2, 8)});
-  state.queues["default"].limit = 3;
+  state.queues["default"].quotas["*"].limit = 3;
   const Plan plan = make_plan(state, {});
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].add.size(), 3u);
+}
+
+TEST(Plan, WhatLeaversHoldCountsAgainstTheirQueue) {
+  auto state = cluster({node("n1", 8, 8)}, {job("a", 2, 8)});
+  state.queues["default"].quotas["*"].limit = 3;
+  state.queues["default"].held_by_leavers["A"] = 2;
+  const Plan plan = make_plan(state, {});
+  EXPECT_TRUE(plan.actions.empty());
+  EXPECT_EQ(plan.verdicts.at("a").reason, "QueueLimit");
+}
+
+Job in(const std::string& queue, Job j) {
+  j.queue = queue;
+  return j;
+}
+
+TEST(PlanQuota, LimitsHoldPerTypeAndTogether) {
+  auto state = cluster({node("n1", 4, 4, "A"), node("n2", 4, 4, "B")}, {job("a", 2, 8)});
+  state.queues["default"].quotas["A"].limit = 1;  // more of A are free, but it may not have them
+  Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].add.size(), 4u);
+  for (const Placement& placement : plan.actions[0].add) EXPECT_EQ(placement.gpu_type, "B");
+  state.queues["default"].quotas["*"].limit = 1;
+  plan = make_plan(state, {});
+  EXPECT_TRUE(plan.actions.empty());
+  EXPECT_EQ(plan.verdicts.at("a").reason, "QueueLimit");
+}
+
+TEST(PlanQuota, WithoutBorrowingTheGuaranteeIsTheLimit) {
+  auto state = cluster({node("n1", 4, 4)}, {job("a", 2, 4)});
+  state.queues["default"].quotas["A"].guaranteed = 3;
+  EXPECT_EQ(make_plan(state, {}).actions.at(0).add.size(), 4u);
+  state.queues["default"].borrowing = false;
+  EXPECT_EQ(make_plan(state, {}).actions.at(0).add.size(), 3u);
+}
+
+TEST(PlanQuota, TheGuaranteedComeFirstWhateverTheirPriority) {
+  Job important = job("important", 2, 2);
+  important.priority = 100;
+  auto state = cluster({node("n1", 2, 2)}, {important, in("team", job("ours", 2, 2))});
+  state.queues["team"].quotas["A"].guaranteed = 2;
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].job, "ours");
+}
+
+TEST(PlanQuota, WhatIsBorrowedIsTakenBack) {
+  auto state = cluster({node("n1", 2, 0)},
+                       {running("guest", 2, 2, {"n1", "n1"}), in("team", job("ours", 2, 2))});
+  EXPECT_TRUE(make_plan(state, {}).actions.empty());  // equal priority
+  state.queues["team"].quotas["*"].guaranteed = 2;
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
+  EXPECT_EQ(plan.actions[0].job, "guest");
+  EXPECT_NE(plan.actions[0].reason.find("guaranteed"), std::string::npos);
+}
+
+TEST(PlanQuota, NobodyTakesWhatIsGuaranteed) {
+  Job important = job("important", 2, 2);
+  important.priority = 100;
+  auto state =
+      cluster({node("n1", 2, 0)}, {in("team", running("ours", 1, 2, {"n1", "n1"})), important});
+  EXPECT_EQ(make_plan(state, {}).actions.size(), 1u);
+  state.queues["team"].quotas["A"].guaranteed = 2;
+  EXPECT_TRUE(make_plan(state, {}).actions.empty());
+}
+
+// What a queue holds beyond its guarantee may be taken, and not a GPU more.
+TEST(PlanQuota, TakingBackEndsAtTheGuaranteeOfTheOther) {
+  auto state = cluster(
+      {node("n1", 4, 0)},
+      {in("guest", running("first", 1, 1, {"n1"})), in("guest", running("second", 1, 1, {"n1"})),
+       in("guest", running("third", 1, 2, {"n1", "n1"})), in("team", job("ours", 3, 3))});
+  state.queues["guest"].quotas["A"].guaranteed = 2;
+  state.queues["team"].quotas["A"].guaranteed = 3;
+  EXPECT_TRUE(make_plan(state, {}).actions.empty());  // two may be taken, three are needed
+  state.jobs[3].min = state.jobs[3].max = 2;
+  Gpus taken = 0;
+  for (const Action& action : make_plan(state, {}).actions)
+    taken += static_cast<Gpus>(action.remove.size());
+  EXPECT_EQ(taken, 2);
+}
+
+TEST(PlanBudget, AJobThatWasGrownAMomentAgoIsLeftAlone) {
+  Job warm = running("warm", 1, 4, {"n1"});
+  warm.cooling = true;
+  const auto state = cluster({node("n1", 4, 2)}, {warm, running("cold", 1, 4, {"n1"})});
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].job, "cold");
+}
+
+TEST(PlanBudget, ARoundGrowsNoMoreThanItMay) {
+  const auto state =
+      cluster({node("n1", 8, 4)},
+              {running("a", 1, 2, {"n1"}), running("b", 1, 2, {"n1"}), running("c", 1, 2, {"n1"})});
+  EXPECT_EQ(make_plan(state, {}).actions.size(), 3u);
+  EXPECT_EQ(make_plan(state, {.grown_per_round = 2}).actions.size(), 2u);
+}
+
+Gpus released(const ClusterState& state, const Plan& plan) {
+  Gpus sum = 0;
+  for (const Action& action : plan.actions) {
+    const auto job = std::find_if(state.jobs.begin(), state.jobs.end(),
+                                  [&](const Job& j) { return j.id == action.job; });
+    for (const Held& h : job->held) {
+      const bool removed =
+          std::find(action.remove.begin(), action.remove.end(), h.ordinal) != action.remove.end();
+      if (removed && !h.lost && !h.leaving) sum += h.gpus;
+    }
+  }
+  return sum;
+}
+
+// Whoever takes more stays within what the queue may hold; who held too much before may go on.
+void expect_limits(const ClusterState& state, const Plan& plan) {
+  std::map<std::string, Gpus> held, added;
+  for (const Job& j : state.jobs) {
+    for (const Held& h : j.held) {
+      if (h.lost || h.leaving) continue;
+      held[h.gpu_type] += h.gpus;
+      held["*"] += h.gpus;
+    }
+  }
+  for (const Action& action : plan.actions) {
+    for (const Placement& p : action.add) {
+      added[p.gpu_type] += p.gpus;
+      added["*"] += p.gpus;
+    }
+  }
+  for (const auto& [type, quota] : state.queues.at("default").quotas) {
+    if (quota.limit) {
+      EXPECT_LE(added[type], std::max<Gpus>(0, *quota.limit - held[type]) + released(state, plan))
+          << type;
+    }
+  }
+}
+
+ClusterState random_cluster(Rng& rng) {
+  std::vector<Node> nodes;
+  for (std::uint64_t i = 0; i < 1 + rng.below(6); ++i) {
+    nodes.push_back(node("n" + std::to_string(i), 4, static_cast<Gpus>(rng.below(5)),
+                         rng.chance(0.3) ? "B" : "A"));
+    nodes.back().schedulable = !rng.chance(0.1);
+  }
+  std::vector<Job> jobs;
+  for (std::uint64_t i = 0; i < rng.below(8); ++i) {
+    const Gpus min = 1 + static_cast<Gpus>(rng.below(4));
+    Job j = job("j" + std::to_string(i), min, min + static_cast<Gpus>(rng.below(5)));
+    j.priority = static_cast<std::int64_t>(rng.below(3));
+    j.queued_at = static_cast<double>(rng.below(10));
+    if (rng.chance(0.5)) {
+      j.started = true;
+      const Node& where = nodes[rng.below(nodes.size())];
+      for (Gpus g = 0; g < min; ++g) {
+        j.held.push_back({g, where.id, where.gpu_type, 1, rng.chance(0.1), rng.chance(0.1)});
+      }
+    }
+    jobs.push_back(std::move(j));
+  }
+  ClusterState state = cluster(nodes, jobs);
+  if (rng.chance(0.5)) {
+    state.queues["default"].quotas["*"].limit = static_cast<Gpus>(rng.below(12));
+    state.queues["default"].quotas["A"].limit = static_cast<Gpus>(rng.below(6));
+  }
+  return state;
 }
 
 // Random clusters: no node gets more than it has free, gangs are whole, limits and sizes hold,
@@ -150,33 +318,13 @@ TEST(PlanProperty, InvariantsOnRandomClusters) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
-    std::vector<Node> nodes;
-    for (std::uint64_t i = 0; i < 1 + rng.below(6); ++i) {
-      nodes.push_back(node("n" + std::to_string(i), 4, static_cast<Gpus>(rng.below(5)),
-                           rng.chance(0.3) ? "B" : "A"));
-      nodes.back().schedulable = !rng.chance(0.1);
-    }
-    std::vector<Job> jobs;
-    for (std::uint64_t i = 0; i < rng.below(8); ++i) {
-      const Gpus min = 1 + static_cast<Gpus>(rng.below(4));
-      Job j = job("j" + std::to_string(i), min, min + static_cast<Gpus>(rng.below(5)));
-      j.priority = static_cast<std::int64_t>(rng.below(3));
-      j.queued_at = static_cast<double>(rng.below(10));
-      if (rng.chance(0.5)) {
-        j.started = true;
-        const Node& where = nodes[rng.below(nodes.size())];
-        for (Gpus g = 0; g < min; ++g) {
-          j.held.push_back({g, where.id, where.gpu_type, 1, rng.chance(0.1), rng.chance(0.1)});
-        }
-      }
-      jobs.push_back(std::move(j));
-    }
-    const ClusterState state = cluster(nodes, jobs);
+    const ClusterState state = random_cluster(rng);
     const Plan plan = make_plan(state, {});
+    expect_limits(state, plan);
     std::map<NodeId, Gpus> taken;
     for (const Action& action : plan.actions) {
-      const auto it =
-          std::find_if(jobs.begin(), jobs.end(), [&](const Job& j) { return j.id == action.job; });
+      const auto it = std::find_if(state.jobs.begin(), state.jobs.end(),
+                                   [&](const Job& j) { return j.id == action.job; });
       Gpus after = effective_gpus(*it);
       std::set<std::string> types;
       for (const Placement& p : action.add) {
@@ -190,13 +338,13 @@ TEST(PlanProperty, InvariantsOnRandomClusters) {
         EXPECT_GE(after, it->min);
       }
     }
-    for (const Node& n : nodes) {
+    for (const Node& n : state.nodes) {
       EXPECT_LE(taken[n.id], n.free.gpus);
       if (!n.schedulable) {
         EXPECT_EQ(taken[n.id], 0);
       }
     }
-    EXPECT_EQ(plan.verdicts.size(), jobs.size());
+    EXPECT_EQ(plan.verdicts.size(), state.jobs.size());
     EXPECT_EQ(make_plan(state, {}).actions, plan.actions);
   }
 }

@@ -20,7 +20,7 @@ std::string upper(std::string text) {
 }
 
 std::string cell_text(const json::Value& cell) {
-  if (cell.is_null()) return "<none>";
+  if (cell.is_null()) return "";  // as kubectl prints it
   if (cell.is_string()) return cell.string_or("");
   return json::dump(cell);
 }

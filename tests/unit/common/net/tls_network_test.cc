@@ -106,6 +106,16 @@ TEST_F(TlsNetworkTest, Echo) {
             Code::kInvalid);
 }
 
+TEST_F(TlsNetworkTest, APortCanBeTakenAgainAtOnce) {
+  Endpoint at{"127.0.0.1", 0};
+  for (int i = 0; i < 100; ++i) {
+    auto listener = network_->listen(at, server_tls());
+    ASSERT_TRUE(listener.ok()) << listener.error().to_string();
+    at = (*listener)->local();
+    if (i % 10 == 0) connect(**listener);
+  }
+}
+
 TEST_F(TlsNetworkTest, ManySmallFramesFromManySenders) {
   const auto listener = listen();
   const Pair pair = connect(*listener);

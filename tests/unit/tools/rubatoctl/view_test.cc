@@ -23,14 +23,14 @@ TEST(TextTable, LooksLikeKubectl) {
   EXPECT_EQ(render(from_server(parsed(kTable), false)),
             "NAME     GPUS\n"
             "a        2/2-4\n"
-            "longer   <none>\n");
+            "longer\n");
 }
 
 TEST(TextTable, WideAndNamespaces) {
   EXPECT_EQ(render(from_server(parsed(kTable), true, true)),
-            "NAMESPACE   NAME     GPUS     QUEUE\n"
-            "x           a        2/2-4    default\n"
-            "y           longer   <none>   7\n");
+            "NAMESPACE   NAME     GPUS    QUEUE\n"
+            "x           a        2/2-4   default\n"
+            "y           longer           7\n");
 }
 
 TEST(TextTable, CountsCharactersNotBytes) {

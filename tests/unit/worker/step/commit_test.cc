@@ -87,6 +87,8 @@ TEST(FaultPlan, Reads) {
   EXPECT_FALSE(parse_fault_plan("").ok());
   EXPECT_FALSE(parse_fault_plan("apply:x").ok());
   EXPECT_FALSE(parse_fault_plan("apply:1:dance").ok());
+  EXPECT_EQ(parse_fault_plan("compute:*:slow-20").value().slow, 20ms);
+  EXPECT_FALSE(parse_fault_plan("compute:*:slow-99999999").ok());
 }
 
 }  // namespace

@@ -174,6 +174,8 @@ TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
   }
   EXPECT_EQ(at(0).lines("validation step=").size(), 4u);  // 5, 10, 15 and the end
   EXPECT_EQ(at(1).lines("validation step=5 "), at(0).lines("validation step=5 "));
+  EXPECT_EQ(at(0).standing().validation_step(), 20u);
+  EXPECT_EQ(at(1).standing().validation_step(), 15u);  // rank 0 alone does the last one
 }
 
 TEST_F(EngineTest, AnOverflowIsRedoneTheSameWayByAll) {
@@ -307,6 +309,46 @@ TEST_F(EngineTest, StopsAtOneCommitForAll) {
   EXPECT_TRUE(at(0).until_phase(wire::WORKER_STOPPED));
   EXPECT_TRUE(at(1).until_phase(wire::WORKER_STOPPED));
   EXPECT_EQ(at(0).standing().step(), at(1).standing().step());
+}
+
+TEST_F(EngineTest, AFormSaysWhereTrainingStops) {
+  const std::string expected = reference(30);
+  make(2, 1000000);
+  wire::WorkerCommand start = form(1, wire::FORM_START, {0, 1});
+  start.mutable_form()->set_stop_steps(30);
+  tell({0, 1}, start);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
+TEST_F(EngineTest, APlannedFormMovesTheEndForAllAtOneCommit) {
+  make(2, 1000000);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() > 3; }));
+  wire::WorkerCommand earlier = form(2, wire::FORM_PLANNED, {0, 1});
+  earlier.mutable_form()->set_stop_steps(2);  // past already: it ends where it is taken up
+  tell({0, 1}, earlier);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).standing().step(), at(1).standing().step());
+}
+
+TEST_F(EngineTest, AFormEndsARequestToStop) {
+  const std::string expected = reference(2000);
+  make(2, 2000);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() > 3; }));
+  wire::WorkerCommand request;
+  request.mutable_request()->set_stop(true);
+  request.mutable_request()->set_checkpoint(true);
+  tell({0, 1}, request);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_STOPPED));
+  EXPECT_TRUE(at(1).until_phase(wire::WORKER_STOPPED));
+  abort({0, 1}, 2);
+  wire::WorkerCommand again = form(2, wire::FORM_RECOVER, {0, 1});
+  again.mutable_form()->set_base_seq(at(0).standing().seq());
+  tell({0, 1}, again);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));  // not stopped once more
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
 }
 
 }  // namespace

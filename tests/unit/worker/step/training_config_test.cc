@@ -22,7 +22,7 @@ TEST(TrainingConfig, ReadsTheSpec) {
   EXPECT_EQ(config.value().sampler.global_batch, 16);
   EXPECT_EQ(config.value().sampler.seed, 7u);
   EXPECT_EQ(config.value().optimizer.beta1, 0.8);
-  EXPECT_EQ(config.value().optimizer.decay_steps, 50);
+  EXPECT_EQ(config.value().optimizer.decay_steps, 50);  // unset: where training stops
   EXPECT_EQ(config.value().checkpoint_keep, 2);
 }
 

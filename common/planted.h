@@ -1,0 +1,33 @@
+// Bugs that a test plants to see whether the simulation finds them (tests/sim/planted_main.cc).
+// Only a test's own copy of the code is compiled with RUBATO_PLANTED_BUGS; everywhere else
+// planted() is the constant false, and nothing of it is left in a program.
+#pragma once
+
+namespace rubato {
+
+enum class Bug {
+  kNone,
+  kSkipFence,        // recovery does not wait until the workers stand still
+  kBlindMembership,  // membership is written without its test of generation and leader
+  kIgnoreExpired,    // a watch that got 410 does not list again
+  kGiveOnEarly,      // a GPU is free while its old pod is still ending
+  kKeepOldLeader,    // a new leader does not put its epoch into membership
+  kHastyLeader,      // a new leader calls workers lost before a full heartbeat deadline
+  kSameEpoch,        // an allocation is written under the epoch before it
+  kDropRound,        // recovery goes back to an older round than the newest that was decided
+  kFormUnwritten,    // a generation is formed before its record stands
+  kForgetPromise,    // capture does not count GPUs that are promised to pods not yet bound
+  kForgetOwnWrites,  // the scheduler decides on caches that have not seen its last decisions
+  kSampleTwice,      // two survivors keep the same micro-batch
+  kReuseOrdinal,     // a new pod gets the name of an older one
+  kOverLimit,        // a job grows beyond its queue's limit
+  kUnexplained,      // verdicts are not told
+};
+
+#ifdef RUBATO_PLANTED_BUGS
+bool planted(Bug bug);
+#else
+constexpr bool planted(Bug) { return false; }
+#endif
+
+}  // namespace rubato

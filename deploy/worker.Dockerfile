@@ -1,0 +1,54 @@
+# The worker's image: agent, worker and tokenizer, and the shared libraries that they load. No
+# shell, no package manager, no root.
+#
+#   docker build -f deploy/worker.Dockerfile -t registry.example/rubato-worker:0.1.0 .
+#
+#   BASE      a Debian 12, to compile in and to take libraries from
+#   PROGRAMS  compiled: from source | prebuilt: from the folder BIN of the build context
+#   RUNTIME   what the image starts from. `scratch` for CPUs; for GPUs an image of Debian 12 that
+#             holds CUDA's libraries
+#   PROVIDED  libraries that RUNTIME brings, as an extended regular expression over their names:
+#             they are not copied (for CUDA: ^lib(cuda|cudart|cublas|cublasLt|nccl|cudnn))
+ARG BASE=docker.io/library/debian:bookworm-slim
+ARG PROGRAMS=compiled
+ARG RUNTIME=scratch
+
+FROM ${BASE} AS compiled
+WORKDIR /src
+COPY scripts/ scripts/
+RUN scripts/setup build && rm -rf /var/lib/apt/lists
+COPY . .
+RUN cmake --preset release && cmake --build build/release --target \
+      rubato-operator rubato-agent rubato-worker rubato-tokenize \
+ && mkdir /programs && cp build/release/bin/rubato-* /programs/
+ARG PROVIDED=
+RUN deploy/rootfs --provided "${PROVIDED}" /rootfs \
+      /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
+
+FROM ${BASE} AS prebuilt
+RUN apt-get update && apt-get install -y --no-install-recommends \
+      libdnnl2 libfmt9 libgomp1 libprotobuf32 libssl3 ocl-icd-libopencl1 zlib1g \
+ && rm -rf /var/lib/apt/lists
+ARG BIN=bin
+ARG PROVIDED=
+COPY deploy/rootfs deploy/
+COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-tokenize /programs/
+RUN deploy/rootfs --provided "${PROVIDED}" /rootfs \
+      /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
+
+FROM ${PROGRAMS} AS rootfs
+
+FROM ${RUNTIME}
+COPY --from=rootfs /rootfs/ /
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="rubato-worker" \
+      org.opencontainers.image.description="Elastic training worker of Rubato, with its agent" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+ENV PATH=/usr/bin
+USER 65532:65532
+ENTRYPOINT ["/usr/bin/rubato-agent"]

@@ -1,0 +1,19 @@
+// Writes the status of TrainingQueues and SchedulingPolicies, after a round. What differs from the
+// caches is patched; a write that fails is made again in the next round. Lives on the scheduler's
+// task.
+#pragma once
+
+#include "operator/control/policy.h"
+#include "operator/control/queue_status.h"
+#include "operator/kube/client.h"
+
+#include <string>
+
+namespace rubato::control {
+
+void write_queues(kube::Client& client, const World& world);
+// `refused`: why the object named "default" was not loaded; empty when it was.
+void write_policies(kube::Client& client, const World& world, const Policy& in_force,
+                    const std::string& refused);
+
+}  // namespace rubato::control

@@ -1,0 +1,92 @@
+#include "operator/control/policy.h"
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+namespace {
+
+namespace condition = api::condition;
+namespace reason = api::reason;
+constexpr const char* kMinRelativeGain = "minRelativeGain";
+constexpr const char* kPreempt = "preempt";
+
+double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+Policy policy_of(const Config& flags) {
+  Policy policy;
+  policy.plan.min_relative_gain = flags.min_gain;
+  policy.round_interval = flags.round_interval;
+  policy.gang_start = flags.gang_start;
+  return policy;
+}
+
+Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& spec) {
+  Policy policy = policy_of(flags);
+  policy.name = api::name_of(spec.policy);
+  policy.round_interval = std::chrono::seconds(spec.round_seconds);
+  policy.gang_start = std::chrono::seconds(spec.gang_start_seconds);
+  policy.growth_pause = std::chrono::seconds(spec.rescale_budget.per_job_seconds);
+  policy.plan.grown_per_round = spec.rescale_budget.jobs_per_round;
+  for (const auto& [name, value] : spec.parameters) {
+    const auto out_of_range = [&](const char* range) {
+      return Error(
+          Code::kInvalid,
+          fmt::format("spec.parameters.{} is {}, but must be {}; change it", name, value, range));
+    };
+    if (name == kMinRelativeGain) {
+      if (value < -1 || value > 1) return out_of_range("between -1 and 1");
+      policy.plan.min_relative_gain = value;
+    } else if (name == kPreempt) {
+      if (value != 0 && value != 1) return out_of_range("0 or 1");
+      policy.plan.preempt = value == 1;
+    } else {
+      return Error(Code::kInvalid,
+                   fmt::format("spec.parameters.{} is not known to {}; remove it, or use {} or {}",
+                               name, policy.name, kMinRelativeGain, kPreempt));
+    }
+  }
+  return policy;
+}
+
+std::string to_text(const Policy& policy) {
+  return fmt::format(
+      "{}: a round at least every {:g} s, gang start {:g} s, {} {:g}, {} {}, growth of one job at "
+      "most every {:g} s, of at most {} running jobs a round",
+      policy.name, in_seconds(policy.round_interval), in_seconds(policy.gang_start),
+      kMinRelativeGain, policy.plan.min_relative_gain, kPreempt, policy.plan.preempt ? 1 : 0,
+      in_seconds(policy.growth_pause), policy.plan.grown_per_round);
+}
+
+api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,
+                                          const Policy& in_force, const std::string& refused,
+                                          WallTime now) {
+  api::SchedulingPolicyStatus status = object.status;
+  status.observed_generation = object.meta.generation;
+  api::Condition active;
+  active.type = condition::kActive;
+  active.observed_generation = object.meta.generation;
+  if (object.meta.name != kPolicyInForce) {
+    status.active.clear();
+    active.status = api::ConditionStatus::kFalse;
+    active.reason = reason::kNotDefault;
+    active.message = fmt::format(
+        "only the SchedulingPolicy named \"{}\" is in force; rename this one", kPolicyInForce);
+  } else if (!refused.empty()) {
+    status.active = in_force.name;
+    active.status = api::ConditionStatus::kFalse;
+    active.reason = reason::kRefused;
+    active.message = refused + ". In force stays " + to_text(in_force);
+  } else {
+    status.active = in_force.name;
+    active.status = api::ConditionStatus::kTrue;
+    active.reason = reason::kLoaded;
+    active.message = to_text(in_force);
+  }
+  api::set_condition(status.conditions, std::move(active), now);
+  return status;
+}
+
+}  // namespace rubato::control

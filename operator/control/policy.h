@@ -1,0 +1,57 @@
+// What a SchedulingPolicy puts in force. The object named "default" is read anew in every round; it
+// is taken whole or refused whole, and what was in force before then stays. Without one, the
+// operator's flags hold.
+#pragma once
+
+#include "common/clock.h"
+#include "operator/api/scheduling_policy.h"
+#include "operator/control/config.h"
+#include "scheduler/plan.h"
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace rubato::control {
+
+inline constexpr std::string_view kPolicyInForce = "default";
+
+struct Policy {
+  std::string name = "marginalThroughput";
+  sched::PolicyConfig plan;
+  Duration round_interval{};
+  Duration gang_start{};
+  Duration growth_pause{};  // between two growths of one job; 0: none
+  bool operator==(const Policy&) const = default;
+};
+
+Policy policy_of(const Config& flags);
+// kInvalid, with the name of the field and the mend, when something in it is not known.
+Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& spec);
+std::string to_text(const Policy& policy);
+
+// What the object's status should say. `refused`: why it was not loaded, else empty.
+api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,
+                                          const Policy& in_force, const std::string& refused,
+                                          WallTime now);
+
+// The policy in force, between the scheduler's task, which sets it, and the others. Thread-safe.
+class PolicyInForce {
+ public:
+  explicit PolicyInForce(Policy first)
+      : policy_(std::make_shared<const Policy>(std::move(first))) {}
+  std::shared_ptr<const Policy> get() const {
+    const std::lock_guard lock(mutex_);
+    return policy_;
+  }
+  void set(Policy policy) {
+    const std::lock_guard lock(mutex_);
+    policy_ = std::make_shared<const Policy>(std::move(policy));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Policy> policy_;
+};
+
+}  // namespace rubato::control

@@ -1,0 +1,69 @@
+// What a job may take: its queue's room, the types it can use, all that the cluster has for it.
+#include "scheduler/policy/round.h"
+#include "scheduler/policy/sizes.h"
+
+#include <algorithm>
+
+namespace rubato::sched {
+
+TypeRoom Round::room_of(const Job& job) const {
+  return [this, &job](const std::string& type) {
+    return type == QuotaBook::kAllTypes ? quota_.room(job.queue) : quota_.room(job.queue, type);
+  };
+}
+
+// What its queue lets the job take: of the type it is bound to, else of the best one.
+Gpus Round::room_for(const Job& job) const {
+  if (job.mix) return quota_.room(job.queue);
+  Gpus best = 0;
+  for (const std::string& type : types_for(job))
+    best = std::max(best, quota_.room(job.queue, type));
+  return best;
+}
+
+std::set<std::string> Round::types_for(const Job& job) const {
+  std::set<std::string> types;
+  for (const Held& held : job.held)
+    if (!held.lost && !held.gpu_type.empty()) types.insert(held.gpu_type);
+  if (!types.empty()) return types;
+  for (const Node& node : state_.nodes) {
+    Node open = node;
+    open.schedulable = true;
+    if (admits(job, open)) types.insert(node.gpu_type);
+  }
+  return types;
+}
+
+bool Round::is_inside_guarantee(const Entry& entry) const {
+  const auto wanted = size_at_least(*entry.job, entry.now);
+  const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
+  const std::set<std::string> types = types_for(*entry.job);
+  return std::any_of(types.begin(), types.end(), [&](const std::string& type) {
+    return quota_.is_guaranteed(entry.job->queue, type, more);
+  });
+}
+
+// All GPUs of the nodes the job may use, of its best single type unless it may mix.
+Gpus Round::capacity_for(const Job& job) const {
+  std::map<std::string, Gpus> by_type;
+  for (const Node& node : state_.nodes) {
+    Node open = node;
+    open.schedulable = true;  // a cordoned or silent node may come back
+    if (admits(job, open)) {
+      by_type[job.mix ? "" : node.gpu_type] +=
+          node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
+    }
+  }
+  Gpus best = 0;
+  for (const auto& [type, gpus] : by_type) best = std::max(best, gpus);
+  return best;
+}
+
+std::string Round::type_of(const Entry& entry) {
+  for (const Held& held : entry.job->held) {
+    if (!held.lost) return held.gpu_type;
+  }
+  return entry.add.empty() ? "" : entry.add.front().gpu_type;
+}
+
+}  // namespace rubato::sched

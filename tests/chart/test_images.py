@@ -1,0 +1,192 @@
+"""The images: what is in them, what is said of them, and that their programs run as a restricted pod runs them."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+from charts import ROOT, Helm, objects
+from control_plane import ControlPlane, free_port, wait_until
+from sandbox import USER, Image
+
+BUILD = pathlib.Path(os.environ.get("RUBATO_BUILD", ROOT / "build" / "release"))
+LIMIT_S = 60
+NAMES = ["operator", "worker"]
+SIZE_MAX = {"operator": 50e6, "worker": 90e6}  # bytes; 25 and 57 MB when this was written
+PROGRAMS = {"operator": {"rubato-operator"}, "worker": {"rubato-agent", "rubato-worker", "rubato-tokenize"}}
+
+
+@pytest.fixture(scope="session")
+def archives():
+    if os.geteuid() != 0:
+        pytest.skip("images are built as root")
+    subprocess.run([ROOT / "deploy" / "build", "--from", BUILD], check=True, timeout=580)
+    named = subprocess.run([ROOT / "deploy" / "build", "--from", BUILD, "--print"], check=True, text=True,
+                           capture_output=True).stdout.split()
+    return dict(zip(NAMES, map(pathlib.Path, named), strict=True))
+
+
+@pytest.fixture(scope="session")
+def images(archives, tmp_path_factory):
+    return {name: Image(archive, tmp_path_factory.mktemp(name)) for name, archive in archives.items()}
+
+
+def paths(archive):
+    with tarfile.open(archive) as tar:
+        for layer in json.load(tar.extractfile("manifest.json"))[0]["Layers"]:
+            with tarfile.open(fileobj=tar.extractfile(layer)) as inside:
+                yield from inside.getmembers()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_holds_programs_and_their_libraries_only(archives, name):
+    assert archives[name].stat().st_size < SIZE_MAX[name]
+    members = list(paths(archives[name]))
+    files = {member.name: member for member in members if member.isfile()}
+    programs = {path.rsplit("/", 1)[-1] for path, member in files.items()
+                if member.mode & 0o111 and ".so" not in path}
+    assert programs == PROGRAMS[name]  # no shell among them
+    assert not [member.name for member in members if member.mode & 0o6000], "set-uid or set-gid"
+    writable = [member.name for member in members if member.mode & 0o002 and not member.issym()]
+    assert [path.strip("./") for path in writable] == ["tmp"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_what_it_is(images, name):
+    config = images[name].config
+    assert config["User"] == "65532:65532"  # a number: the kubelet cannot look names up
+    labels = config["Labels"]
+    assert labels["org.opencontainers.image.title"] == f"rubato-{name}"
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", labels["org.opencontainers.image.version"])
+    assert re.fullmatch(r"[0-9a-f]{40}|unknown", labels["org.opencontainers.image.revision"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sbom_names_what_is_inside(archives, name):
+    sbom = json.loads(archives[name].with_name(f"rubato-{name}.spdx.json").read_text())
+    assert sbom["spdxVersion"] == "SPDX-2.3"
+    names = {package["name"] for package in sbom["packages"]}
+    assert {"libc6", "libssl3", "libprotobuf32", f"rubato-{name}"} <= names
+    assert not names & {"apt", "dpkg", "bash", "coreutils", "perl-base"}
+    assert {file["fileName"] for file in sbom["files"]} == {f"./usr/bin/{program}" for program in PROGRAMS[name]}
+    ids = [item["SPDXID"] for item in [*sbom["packages"], *sbom["files"]]]
+    assert len(ids) == len(set(ids))
+    assert {link["relatedSpdxElement"] for link in sbom["relationships"]} == set(ids)
+
+
+def test_building_again_gives_the_same_bytes(archives, tmp_path):
+    archive = archives["operator"]
+    first = archive.read_bytes()
+    kept = tmp_path / "kept.tar"
+    shutil.copy(archive, kept)
+    archive.with_name(archive.name + ".stamp").unlink()
+    subprocess.run([ROOT / "deploy" / "build", "--from", BUILD, "operator"], check=True, timeout=300)
+    assert archive.read_bytes() == first
+
+
+def test_programs_start_and_say_what_they_want(images):
+    for name, programs in PROGRAMS.items():
+        for program in programs:
+            status, said = images[name].run([f"/usr/bin/{program}", "--help"])
+            wanted = 2 if program == "rubato-worker" else 0  # only an agent starts it
+            assert status == wanted and program in said, said
+
+
+def test_agent_runs_as_pid_one_without_rights(images, tmp_path):
+    """It starts its worker, dials its coordinator (there is none), and leaves in order when told to."""
+    secrets = tmp_path / "job"
+    secrets.mkdir()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-subj", "/CN=ca", "-keyout", secrets / "tls.key", "-out", secrets / "tls.crt"],
+                   check=True, capture_output=True)
+    shutil.copy(secrets / "tls.crt", secrets / "ca.crt")
+    (secrets / "token").write_text("0" * 64)
+    for path in secrets.iterdir():  # what a volume with fsGroup looks like
+        os.chown(path, 0, USER)
+        path.chmod(0o440)
+    process = images["worker"].start(None, {
+        "RUBATO_JOB": "default/alone", "RUBATO_JOB_UID": "u", "RUBATO_POD_NAME": "alone-w0", "RUBATO_POD_UID": "p",
+        "RUBATO_POD_IP": "127.0.0.1", "RUBATO_SECRET_DIR": "/var/run/rubato/job",
+        "RUBATO_COORDINATORS": f"127.0.0.1:{free_port()}", "RUBATO_GRACE_SECONDS": "1"},
+        mounts={"/var/run/rubato/job": str(secrets)})
+    try:
+        wait_until(lambda: children(process.pid, "rubato-worker") or ended(process), LIMIT_S, "a worker of the agent")
+        [agent] = children(process.pid, "rubato-agent")
+        [worker] = children(process.pid, "rubato-worker")
+        for pid in (agent, worker):
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            assert re.search(rf"^Uid:\s+{USER}\s+{USER}\s+{USER}", status, re.MULTILINE)
+            assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+            assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
+        assert re.search(r"^NSpid:.*\s1$", pathlib.Path(f"/proc/{agent}/status").read_text(), re.MULTILINE)
+        os.kill(agent, 15)
+        assert process.wait(LIMIT_S) in (0, 143)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ended(process):
+    if process.poll() is not None:
+        pytest.fail(f"ended with {process.returncode}: {process.stdout.read()}")
+    return False
+
+
+def children(pid, name):
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = path.read_text().rsplit(")", 1)[1].split()
+            program = os.path.basename((path.parent / "cmdline").read_bytes().split(b"\0")[0].decode())
+        except OSError:
+            continue
+        found.append((int(path.parent.name), int(words[1]), program))
+    below, mine = {pid}, []
+    for _ in range(4):  # unshare, python, agent, worker
+        below |= {child for child, parent, _ in found if parent in below}
+    mine = [child for child, _, program in found if child in below and program == name]
+    return mine
+
+
+def test_operator_leads_from_its_image(images, tmp_path):
+    """In-cluster configuration: the account's token from a volume, the API server's address from the environment."""
+    with ControlPlane(controller_manager=True) as plane:
+        plane.kubectl("apply", "--server-side", "-f", ROOT / "crds")
+        plane.kubectl("create", "namespace", "rubato-system")
+        rights = [found for found in objects(Helm(tmp_path).template()) if found["kind"] in
+                  ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")]
+        wait_until(lambda: plane.kubectl("get", "namespace", "kube-node-lease", check=False).returncode == 0, LIMIT_S,
+                   "namespace kube-node-lease")
+        plane.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": rights}))
+        account = tmp_path / "account"
+        account.mkdir()
+        token = plane.kubectl("create", "token", "-n", "rubato-system", "rubato-operator").stdout.strip()
+        (account / "token").write_text(token)
+        shutil.copy(plane.client_ca, account / "ca.crt")
+        (account / "namespace").write_text("rubato-system")
+        for path in [account, *account.iterdir()]:
+            path.chmod(0o755)
+        tmp_path.chmod(0o755)
+        host, port = plane.url.removeprefix("https://").split(":")
+        process = images["operator"].start(
+            [*images["operator"].config["Entrypoint"], f"--listen=127.0.0.1:{free_port()}", "--identity=image"],
+            {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
+            mounts={"/var/run/secrets/kubernetes.io/serviceaccount": str(account)})
+        try:
+            def leads():
+                found = plane.kubectl("-n", "rubato-system", "get", "lease", "rubato-operator", "-o", "json",
+                                      check=False)
+                return found.returncode == 0 and json.loads(found.stdout)["spec"]["holderIdentity"].startswith(
+                    "image_")
+            wait_until(lambda: leads() or ended(process), LIMIT_S, "the operator to lead")
+            [operator] = children(process.pid, "rubato-operator")
+            os.kill(operator, 15)
+            assert process.wait(LIMIT_S) == 0
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,212 @@
+"""Rubato on a real cluster, seen through what tests/integration has for jobs: its Job and its watches work on
+real pods too."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import processes  # tests/integration
+from jobs import Job, sample_text
+from realcluster import rubato
+from realcluster.cluster import RESOURCE, Cluster
+from realcluster.errors import ClusterError, wait_for
+from watching import SlotRule, Watch
+
+IMAGE = "localhost/rubato-worker:dev"
+COMMIT_POLL_S = 0.004
+
+
+class PlaneView:
+    """The API server as tests/integration's ControlPlane offers it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.client_ca, self.admin = cluster.plane.client_ca, cluster.plane.admin
+        self.url = f"https://127.0.0.1:{cluster.record.door_port}"
+        self.folder = cluster.folder
+
+    def kubectl(self, *words: Any, input: str | None = None, **settings: Any) -> Any:
+        return self.cluster.kubectl(*words, data=input, **settings)
+
+    def get(self, *words: Any) -> Any:
+        return self.cluster.get(*words)
+
+
+class Stage:
+    """One cluster with Rubato, its nodes with one slot each, and watches from the beginning."""
+
+    def __init__(self, cluster: Cluster, build: pathlib.Path) -> None:
+        self.cluster, self.build, self.bin = cluster, build, build / "bin"
+        self.plane, self.folder = PlaneView(cluster), cluster.folder
+        self.claims = cluster.state.shared
+        self.slot_rule = SlotRule(RESOURCE)
+        for name, node in cluster.record.nodes.items():
+            self.slot_rule.add_node(name, node["slots"])
+        self.pods = Watch(self.plane, "/api/v1/namespaces/default/pods", self.slot_rule)
+        self.trainings = Watch(self.plane, "/apis/rubato.dev/v1alpha1/trainingjobs")
+
+    def close(self) -> None:
+        for watch in (self.pods, self.trainings):
+            watch.ending.set()
+
+    def check(self) -> None:
+        for watch in (self.pods, self.trainings):
+            watch.check()
+
+    def explain(self) -> str:
+        """For the message of a failed test."""
+        said = [self.cluster.kubectl(*words.split(), check=False).stdout for words in (
+            "get nodes,pods -A -o wide", "get tj -A -o wide", "get events -n default --sort-by=.lastTimestamp")]
+        said.append(self.cluster.kubectl("logs", "-n", rubato.NAMESPACE, "--prefix", "--tail=15", "-l",
+                                         "app.kubernetes.io/name=rubato-operator", check=False).stdout)
+        return "\n".join("\n".join(text.splitlines()[-30:]) for text in said)
+
+    # ---- nodes ----
+
+    def add_node(self) -> str:
+        self.slot_rule.add_node(f"n{self.cluster.record.next_number}", 1)
+        return self.cluster.add_node(slots=1).name
+
+    def node_of(self, pod: str) -> str:
+        return self.pods.get(pod)["spec"]["nodeName"]
+
+    def workers(self) -> dict[str, list[int]]:
+        """{pod: process ids of its workers}, as this host counts, over all nodes that have power."""
+        return self._processes("rubato-worker", "RUBATO_POD_NAME")
+
+    def operators(self) -> dict[str, list[int]]:
+        return self._processes("rubato-operator", "POD_NAME")
+
+    def _processes(self, program: str, variable: str) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for node in self.cluster.nodes():
+            if node.machine.is_on():
+                for pid in sorted(node.machine.group.processes()):
+                    if processes.name_of(pid) == program:
+                        found.setdefault(processes.environment_of(pid).get(variable, "?"), []).append(pid)
+        return found
+
+    # ---- operators ----
+
+    def holder(self) -> str | None:
+        """Who holds the Lease: the pod of the operator that leads, and which life of it."""
+        found = self.cluster.kubectl("-n", rubato.NAMESPACE, "get", "lease", "rubato-operator", "-o", "json",
+                                     check=False)
+        if found.returncode != 0:
+            return None
+        return json.loads(found.stdout)["spec"].get("holderIdentity") or None
+
+    def leader(self) -> str | None:
+        """The pod of the operator that leads."""
+        holder = self.holder()
+        return holder.rsplit("_", 1)[0] if holder else None
+
+    def node_of_leader(self) -> str:
+        leader = wait_for(self.leader, 30, "an operator that leads")
+        return self.cluster.get("pod", leader, "-n", rubato.NAMESPACE)["spec"]["nodeName"]
+
+    def scale_operators(self, replicas: int) -> None:
+        self.cluster.kubectl("-n", rubato.NAMESPACE, "scale", "deployment", "rubato-operator",
+                             f"--replicas={replicas}")
+
+    # ---- jobs ----
+
+    def apply(self, job: PodJob) -> PodJob:
+        job.cluster = self
+        for claim in ("tokens", job.claim):
+            self.cluster.volume(claim)
+        tokens = self.claims / "default" / "tokens" / "tokens.bin"
+        if not tokens.exists():
+            rubato.tokenize(self.build, sample_text().encode(), tokens)
+        self.cluster.kubectl("apply", "-f", "-", data=job.manifests())
+        return job
+
+
+class PodJob(Job):
+    """A small job whose workers are real pods. `cpu` keeps a step long enough for things to happen in it."""
+
+    def __init__(self, name: str, cpu: str | None = None, image: str = IMAGE, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.cpu, self.image = cpu, image
+
+    def manifest(self) -> dict:
+        made = super().manifest()
+        pod = made["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        container |= {"image": self.image, "imagePullPolicy": "Never",
+                      "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}}}
+        if self.cpu:
+            container["resources"]["limits"] = {"cpu": self.cpu}
+        for volume in pod["volumes"]:
+            if volume["name"] == "fault":
+                volume["emptyDir"] = {"sizeLimit": "4Mi"}
+        return made
+
+    def workers(self) -> dict[str, list[int]]:
+        mine = self.pods()
+        return {pod: pids for pod, pids in self.cluster.workers().items() if pod in mine}
+
+    def members(self) -> list[str]:
+        return [member["pod"] for member in self.status().get("membership", {}).get("members", [])]
+
+    def identities(self) -> dict[str, list[tuple[int, int | None]]]:
+        """{pod: [(process id, start time)]}: a worker that was restarted is seen."""
+        return {pod: [(pid, processes.start_time(pid)) for pid in pids] for pod, pids in self.workers().items()}
+
+    def member_away_from(self, node: str) -> str:
+        """A member whose pod is on another node; the last of the ring."""
+        return next(pod for pod in reversed(self.members()) if self.cluster.node_of(pod) != node)
+
+    def differs_from(self, reference: Job) -> str:
+        """Where the records so far differ from the undisturbed run; empty when they do not."""
+        for ours, theirs in zip(self.records(), reference.records()):
+            if ours != theirs:
+                return f"{self.name}: step {ours[0] + 1} differs from the undisturbed run: {ours} {theirs}"
+        return ""
+
+
+class CommitClock:
+    """When steps were committed: watches steps.bin on a thread of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.seen = job, [(time.monotonic(), job.steps_done())]
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> CommitClock:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._ending.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        path = self.job.checkpoints / "steps.bin"
+        while not self._ending.wait(COMMIT_POLL_S):
+            steps = os.stat(path).st_size // 32 if path.exists() else 0
+            if steps != self.seen[-1][1]:
+                self.seen.append((time.monotonic(), steps))
+
+    def gaps(self, since: float) -> Iterator[tuple[float, float]]:
+        """(length, end) of each pause between commits that ended after `since`."""
+        for (before, _), (after, _) in zip(self.seen, self.seen[1:]):
+            if after > since:
+                yield after - before, after
+
+    def recovered_after(self, since: float) -> float:
+        """From `since` to the end of the longest pause after it: the first step that was committed again."""
+        gaps = list(self.gaps(since))
+        if not gaps:
+            raise ClusterError("no step was committed")
+        return max(gaps)[1] - since
+
+    def usual_step(self, since: float, until: float) -> float:
+        within = sorted(length for length, end in self.gaps(since) if end < until)
+        return within[len(within) // 2] if within else float("nan")

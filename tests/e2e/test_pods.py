@@ -1,0 +1,324 @@
+"""Rubato on real pods: one job trains on through everything that happens to a cluster, one disaster after
+the other. After each: the losses so far are, bit for bit, those of one undisturbed worker; who survived was
+not restarted; no slot was ever given twice. At the end every sample has counted once.
+
+The tests of this file are one story and run in its order. Figures are printed as lines that begin with
+FIGURE.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+import yaml
+from realcluster import ROOT, rubato
+from realcluster.cluster import Cluster, leftovers
+from realcluster.errors import wait_for
+from stage import IMAGE, CommitClock, PodJob, Stage
+
+REFERENCE_STEPS = 4000
+LONG_CPU = "120m"  # of a worker: a step takes a tenth of a second, and the kubelets have room
+NODES = 3
+CHANGE_S = 60
+LEASE_S = 5
+SILENCE_GOAL_S, SOCKET_GOAL_S = 4.0, 1.0
+SILENCE_LIMIT_S = 20.0  # the goals are for a machine of one's own
+AWAY_S = 15.0  # how long the API server or the operators stay away
+EXAMPLE_STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def stage(request):
+    build = pathlib.Path(os.environ["RUBATO_BUILD"])
+    cluster = Cluster(f"e2e-{os.getpid()}", lambda text: print(text, flush=True))
+    made = None
+    try:
+        cluster.up(NODES, slots=1, owner=os.getpid())
+        group, began = cluster.record.id, time.monotonic()
+        rubato.install(cluster, build)
+        figure("helm-install-to-ready", time.monotonic() - began)
+        made = Stage(cluster, build)
+        yield made
+    finally:
+        if made:
+            made.close()
+        if request.session.testsfailed and cluster.state.exists():
+            print("logs kept in", cluster.save_logs(cluster.folder.with_name(f"{cluster.name}.failed-logs")))
+            print(made.explain() if made else "")
+        cluster.down()
+    assert leftovers(group) == []
+
+
+@pytest.fixture(scope="module")
+def reference(stage):
+    """One worker, never disturbed: what the other job is held to."""
+    job = stage.apply(PodJob("reference", steps=REFERENCE_STEPS, gpus=(1, 1)))
+    job.wait_state("Complete", 300)
+    assert job.steps_done() == REFERENCE_STEPS
+    job.check_ledger()
+    assert len(job.events()) > 0
+    return job
+
+
+@pytest.fixture(scope="module")
+def long(stage, reference):
+    """The job of the story, on all nodes."""
+    began = time.monotonic()
+    job = stage.apply(PodJob("long", steps=REFERENCE_STEPS, gpus=(1, NODES), cpu=LONG_CPU, every=200))
+    job.wait_members(NODES, CHANGE_S)
+    job.wait_step(5)
+    figure("apply-to-fifth-step", time.monotonic() - began)
+    return job
+
+
+@pytest.fixture
+def quiet(long, stage, reference):
+    """Before each disaster all members train; after it, the three questions."""
+    long.wait_members(NODES, CHANGE_S)
+    yield long
+    assert long.differs_from(reference) == ""
+    stage.check()
+
+
+def figure(name: str, seconds: float, note: str = "") -> None:
+    print(f"FIGURE {name} {seconds:.2f} s {note}", flush=True)
+
+
+def survived(before: dict, job: PodJob, lost: set[str] = frozenset()) -> None:
+    """Every worker that was there before, but those on the lost pods, is the same process."""
+    after = job.identities()
+    for pod in set(before) - set(lost):
+        assert after.get(pod) == before[pod], f"the worker of {pod} was restarted: {before} {after}"
+
+
+def trains_on(job: PodJob, steps: int = 10, limit_s: float = SILENCE_LIMIT_S) -> None:
+    job.wait_step(job.steps_done() + steps, limit_s)
+
+
+def test_example(stage):
+    """What the README says first: apply the example, watch it train. Fewer steps; the built image."""
+    cluster = stage.cluster
+    rubato.provide_example(cluster, stage.build)
+    manifests = list(yaml.safe_load_all((ROOT / "examples" / "gpt-kjv.yaml").read_text()))
+    job = next(m for m in manifests if m["kind"] == "TrainingJob")
+    job["spec"]["gpus"]["min"] = 1
+    job["spec"]["training"]["stop"]["steps"] = EXAMPLE_STEPS
+    job["spec"]["training"]["optimizer"]["schedule"]["warmupSteps"] = 2
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    container |= {"image": IMAGE, "imagePullPolicy": "Never"}
+    container["resources"]["requests"] |= {"cpu": "100m", "memory": "128Mi"}
+    began = time.monotonic()
+    cluster.kubectl("apply", "-f", "-", data={"apiVersion": "v1", "kind": "List", "items": manifests})
+
+    def first_loss() -> str:
+        said = cluster.kubectl("logs", "-l", "rubato.dev/job-name=gpt-kjv", "--tail=-1", check=False).stdout
+        found = re.search(r"step=1 .*loss=([0-9.]+)", said)
+        return found[1] if found else ""
+
+    loss = wait_for(first_loss, 120, "the first loss in kubectl logs", poll_s=0.3)
+    figure("apply-to-first-loss-line", time.monotonic() - began, f"loss {loss}")
+    stage.trainings.wait(lambda latest: latest[("default", "gpt-kjv")].get("status", {}).get("state") == "Complete",
+                         180, "gpt-kjv Complete")
+    assert re.search(r"gpt-kjv +Complete .*100%", cluster.kubectl("get", "tj", "gpt-kjv").stdout)
+    cluster.kubectl("delete", "tj", "gpt-kjv")
+
+
+def test_trains(quiet, stage):
+    said = stage.cluster.kubectl("logs", quiet.members()[0], "--tail=20").stdout
+    assert re.search(r"step=\d+ .*loss=[0-9.]+", said), said
+    assert re.search(rf"long +Running +{NODES}/1-{NODES}", stage.cluster.kubectl("get", "tj", "long").stdout)
+    pods = stage.cluster.get("pods", "-l", "rubato.dev/job-name=long")["items"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2", "n3"}
+
+
+def test_cable_cut(quiet, stage):
+    victim = quiet.member_away_from(stage.node_of_leader())
+    node, before = stage.node_of(victim), quiet.identities()
+    with CommitClock(quiet) as clock:
+        trains_on(quiet)
+        began = time.monotonic()
+        stage.cluster.cut(node)
+        wait_for(lambda: victim not in quiet.members(), SILENCE_LIMIT_S, f"{victim} to leave")
+        trains_on(quiet)
+    figure("cable-cut-to-next-step", clock.recovered_after(began), f"(usual step {clock.usual_step(0, began):.2f} s)")
+    survived(before, quiet, {victim})
+    assert quiet.was("Recovering", "NodeLost")
+    stage.cluster.restore(node)
+    stage.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the zombie's pod to go")
+    quiet.wait_members(NODES, CHANGE_S)  # the node is trusted again once its Lease is renewed
+    survived(before, quiet, {victim})
+
+
+def test_power_cut(quiet, stage):
+    victim = quiet.member_away_from(stage.node_of_leader())
+    node, before = stage.node_of(victim), quiet.identities()
+    with CommitClock(quiet) as clock:
+        trains_on(quiet)
+        began = time.monotonic()
+        stage.cluster.power_cut(node)
+        wait_for(lambda: victim not in quiet.members(), SILENCE_LIMIT_S, f"{victim} to leave")
+        trains_on(quiet)
+    figure("power-cut-to-next-step", clock.recovered_after(began))
+    survived(before, quiet, {victim})
+    assert ("default", victim) in stage.pods.latest  # its slot is not free: nobody has confirmed its end
+    stage.cluster.remove_node(node)  # with its disk; the data of the job are not there
+    stage.add_node()
+    quiet.wait_members(NODES, CHANGE_S)
+    survived(before, quiet, {victim})
+
+
+def test_worker_killed(quiet, stage):
+    """Its sockets close: no silence to wait for."""
+    victim = quiet.members()[-1]
+    before = quiet.identities()
+    with CommitClock(quiet) as clock:
+        trains_on(quiet)
+        began = time.monotonic()
+        os.kill(before[victim][0][0], signal.SIGKILL)
+        trains_on(quiet, 20)
+    figure("worker-killed-to-next-step", clock.recovered_after(began))
+    survived(before, quiet, {victim})
+
+
+def test_leader_killed(quiet, stage):
+    holder, before = stage.holder(), quiet.identities()
+    pid = stage.operators()[stage.leader()][0]
+    with CommitClock(quiet) as clock:
+        trains_on(quiet)
+        began = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: stage.holder() not in (None, holder), CHANGE_S, "another operator to lead")
+        figure("leader-killed-to-new-leader", time.monotonic() - began)
+        trains_on(quiet, 20)
+        pause = max(clock.gaps(began))[0]
+    figure("longest-step-while-nobody-led", pause)
+    survived(before, quiet)
+    assert pause < LEASE_S
+
+
+def test_api_server_away(quiet, stage):
+    before = quiet.identities()
+    stage.cluster.stop_service("kube-apiserver")
+    began = time.monotonic()
+    with CommitClock(quiet) as clock:
+        wait_for(lambda: time.monotonic() - began > AWAY_S, AWAY_S + 5, "a while without API server")
+    pause = max(clock.gaps(began))[0]
+    stage.cluster.start_service("kube-apiserver")
+    figure("longest-step-without-api-server", pause)
+    assert pause < 3
+    trains_on(quiet)
+    survived(before, quiet)
+
+
+def test_etcd_killed(quiet, stage):
+    before = quiet.identities()
+    stage.cluster.stop_service("etcd", kill=True)
+    trains_on(quiet)
+    stage.cluster.start_service("etcd")
+    trains_on(quiet)
+    survived(before, quiet)
+
+
+def test_decides_after_all_that(quiet, stage):
+    """Operators whose API server went away under them still act: a pod deleted by hand is replaced."""
+    wait_for(stage.leader, CHANGE_S, "a leader")
+    victim, before = quiet.members()[-1], quiet.identities()
+    stage.cluster.kubectl("delete", "pod", victim, "--wait=false")
+    stage.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the pod to go")
+    quiet.wait_members(NODES, CHANGE_S)
+    assert victim not in quiet.members()
+    survived(before, quiet, {victim})
+
+
+def test_frozen_node(quiet, stage):
+    victim = quiet.member_away_from(stage.node_of_leader())
+    node, before = stage.node_of(victim), quiet.identities()
+    with CommitClock(quiet) as clock:
+        began = time.monotonic()
+        stage.cluster.freeze(node)
+        wait_for(lambda: victim not in quiet.members(), SILENCE_LIMIT_S, f"{victim} to leave")
+        trains_on(quiet)
+    figure("node-frozen-to-next-step", clock.recovered_after(began))
+    stage.cluster.thaw(node)
+    stage.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the zombie's pod to go")
+    quiet.wait_members(NODES, CHANGE_S)
+    survived(before, quiet, {victim})
+
+
+def test_drain(quiet, stage):
+    victim = quiet.member_away_from(stage.node_of_leader())
+    node, before = stage.node_of(victim), quiet.identities()
+    stage.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s",
+                          limit_s=90)
+    wait_for(lambda: victim not in quiet.members(), CHANGE_S, f"{victim} to leave")
+    trains_on(quiet)
+    survived(before, quiet, {victim})
+    stage.cluster.kubectl("uncordon", node)
+    quiet.wait_members(NODES, CHANGE_S)
+    survived(before, quiet, {victim})
+
+
+def test_evicted_by_kubelet(quiet, stage):
+    """A pod that writes more than its volume may hold is evicted by its node."""
+    victim = quiet.members()[-1]
+    pod, before = stage.pods.get(victim), quiet.identities()
+    machine = stage.cluster.node(pod["spec"]["nodeName"]).machine
+    volume = machine.disk / "lib" / "kubelet" / "pods" / pod["metadata"]["uid"] / \
+        "volumes" / "kubernetes.io~empty-dir" / "fault"
+    (volume / "too-much").write_bytes(bytes(8 << 20))
+    wait_for(lambda: victim not in quiet.members(), 90, f"{victim} to be evicted")
+    trains_on(quiet)
+    survived(before, quiet, {victim})
+    quiet.wait_members(NODES, CHANGE_S)
+    survived(before, quiet, {victim})
+
+
+def test_both_operators_away(quiet, stage):
+    before = quiet.identities()
+    with CommitClock(quiet) as clock:
+        start = time.monotonic()
+        trains_on(quiet, 50)
+        began = time.monotonic()
+        stage.scale_operators(0)
+        wait_for(lambda: not stage.operators(), CHANGE_S, "the operators to end")
+        wait_for(lambda: time.monotonic() - began > AWAY_S, AWAY_S + 5, "a while without operators")
+        ended = time.monotonic()
+    ratio = clock.usual_step(began, ended) / clock.usual_step(start, began)
+    print(f"FIGURE step-time-without-operators {ratio:.2f} of the usual")
+    stage.scale_operators(2)
+    wait_for(lambda: len(stage.operators()) == 2 and stage.leader() in stage.operators(), CHANGE_S, "a leader again")
+    trains_on(quiet)
+    survived(before, quiet)
+
+
+def test_every_sample_once(long, stage, reference):
+    """The job is suspended where it is: a checkpoint is written, and all that was committed is looked at."""
+    done = long.steps_done()
+    assert done < long.steps, "the job was over before the story"
+    long.patch({"suspend": True})
+    long.wait_condition("Suspended", limit_s=CHANGE_S, reason="Suspended")
+    wait_for(lambda: not long.living_pods() and not long.workers(), CHANGE_S, "the pods to go")
+    long.steps = long.steps_done()
+    assert long.steps >= done
+    assert long.status()["progress"]["checkpointStep"] == long.steps
+    assert long.status()["progress"].get("recomputedSteps", 0) == 0  # never back to a checkpoint
+    assert long.differs_from(reference) == ""
+    counted = long.check_ledger(reference)
+    print(f"{long.steps} steps, all equal to the undisturbed run; ledger: {json.dumps(counted)}")
+    stage.check()
+    print(json.dumps(long.story(), indent=None))
+
+
+def test_deleted_job_leaves_nothing(long, stage):
+    long.delete()
+    long.wait_gone(CHANGE_S)
+    wait_for(lambda: not long.pods(), CHANGE_S, "the pods to go")
+    assert not long.workers()
+    wait_for(lambda: not [s for s in stage.cluster.get("secrets", "-n", "default")["items"]
+                          if s["metadata"]["name"].startswith("long-")], CHANGE_S, "the job's secret to go")

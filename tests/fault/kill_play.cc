@@ -1,0 +1,353 @@
+#include "tests/fault/kill_play.h"
+
+#include "common/clock.h"
+#include "tests/integration/coordinator/job_processes.h"
+#include "tests/integration/worker/ledger_checker.h"
+#include "worker/data/sampler.h"
+#include "worker/data/token_file.h"
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace rubato::fault {
+namespace {
+
+namespace fs = std::filesystem;
+using coordinator::JobProcesses;
+using coordinator::Phase;
+
+constexpr std::uint64_t kSteps = 120;
+constexpr auto kPace = 15ms;           // of a step while the story is told
+constexpr std::uint64_t kLatest = 90;  // from here on steps are slower still: the story needs them
+constexpr auto kSlowPace = 250ms;
+constexpr Duration kLongSilence = 2500ms;  // a silent node comes back even if nobody misses it
+constexpr Duration kLongSplit = 25s;       // nobody is silent: who is left out takes longer to say
+constexpr auto kGiveUp = 30s;              // for every wait
+constexpr auto kSettled =
+    200ms;  // SIGCONT until then: the signal that stopped may still be on its way
+
+constexpr int kMicro = 1;
+constexpr int kLength = 32;
+constexpr double kValidation = 0.1;
+
+coordinator::JobOptions options(NodeNetworks* networks) {
+  coordinator::JobOptions options;
+  options.steps = kSteps;
+  options.layers = 1;
+  options.hidden = 32;
+  options.micro = kMicro;
+  options.length = kLength;
+  options.checkpoint_every = 20;
+  options.evaluate_every = 40;
+  options.validation = kValidation;
+  options.ledger = true;
+  options.nodes = networks;
+  // As in production, but shorter: a case waits for these.
+  options.timing.heartbeat = 100ms;
+  options.timing.silence = 1s;
+  options.timing.standing_deadline = 1s;
+  options.timing.form_deadline = 4s;
+  options.timing.follow_deadline = 20s;
+  options.timing.progress_floor = 2s;
+  options.timing.first_step = 3s;
+  return options;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Outcome outcome_of(const fs::path& folder) {
+  const fs::path last = folder / "ckpt" / fmt::format("step-{:08}", kSteps);
+  return {read_file(folder / "ckpt/steps.bin"), read_file(last / "model.safetensors"),
+          read_file(last / "optimizer.safetensors"), folder / "ckpt/ledger", folder / "tokens.bin"};
+}
+
+std::string compare(const Outcome& outcome, const Outcome& reference) {
+  if (outcome.steps.size() != kSteps * 32) return "steps.bin is not complete";
+  if (outcome.steps != reference.steps) return "loss bytes differ";
+  if (outcome.weights.empty() || outcome.weights != reference.weights) return "weights differ";
+  if (outcome.moments != reference.moments) return "optimizer state differs";
+  worker::LedgerTerms terms;
+  terms.folder = outcome.ledger;
+  terms.reference = reference.ledger;
+  terms.tokens = outcome.tokens;
+  terms.micro_batches = coordinator::kJobMicroBatches;
+  terms.micro_batch = kMicro;
+  terms.sequence_length = kLength;
+  terms.steps = kSteps;
+  worker::SamplerConfig sampler;
+  sampler.global_batch = coordinator::kJobMicroBatches * kMicro;
+  sampler.micro_batch = kMicro;
+  sampler.sequence_length = kLength;
+  sampler.validation_fraction = kValidation;
+  const auto tokens = worker::TokenFile::open(outcome.tokens);
+  if (!tokens.ok()) return tokens.error().to_string();
+  terms.train_samples = static_cast<std::uint64_t>(
+      worker::Sampler::create(sampler, tokens->count()).value().train_samples());
+  const auto report = worker::check_ledger(terms);
+  if (!report.ok()) return report.error().to_string();
+  return report->faults.empty() ? "" : "ledger: " + report->faults.front();
+}
+
+const char* action_of(Fault fault) {
+  switch (fault) {
+    case Fault::kKill:
+      return "kill";
+    case Fault::kPod:
+      return "kill-group";
+    case Fault::kStop:
+    case Fault::kCut:  // held while the cable is pulled
+    case Fault::kDeaf:
+    case Fault::kSplit:
+      return "stop";
+    case Fault::kFreeze:
+      return "stop-group";
+  }
+  return "?";
+}
+
+// One case as it goes. Throws std::runtime_error where it goes no further.
+class Story {
+ public:
+  Story(const KillCase& one, JobProcesses& job, NodeNetworks* networks)
+      : case_(one), job_(job), networks_(networks) {
+    for (const Hit& hit : one.hits) struck_.push_back({&hit, one.pod_of(hit.role)});
+  }
+
+  void tell() {
+    job_.min_workers = case_.scene == Scene::kPark ? static_cast<std::uint32_t>(case_.world) : 1;
+    job_.start_workers = static_cast<std::uint32_t>(case_.world);
+    job_.lead(1);
+    const bool from_start = case_.scene == Scene::kStart;
+    job_.pace(kPace);
+    for (int i = 0; i < case_.world; ++i) job_.start_pod(from_start ? plans_of(i) : "");
+    if (!from_start) {
+      until("the first steps", [&] { return job_.view().step >= 3; });
+      // The first of two is what makes the second one's place come: it is planned last.
+      for (auto each = struck_.rbegin(); each != struck_.rend(); ++each)
+        if (each->pod < case_.world) job_.plan_fault(pod(each->pod), plans_of(each->pod));
+    }
+    if (case_.scene == Scene::kEnd) job_.pace(0ms);
+    if (case_.scene == Scene::kJoin) job_.start_pod(plans_of(case_.world));
+    if (case_.scene == Scene::kLeave) {
+      pod(case_.world - 1).leaving = true;
+      job_.wish();
+    }
+    if (case_.scene == Scene::kLeader && struck_.empty()) change_leader();
+    until("the faults and their mending", [&] {
+      for (Struck& each : struck_) attend(each);
+      if (job_.view().phase == Phase::kFinished) return true;
+      return std::ranges::all_of(struck_, [](const Struck& each) { return each.is_over; });
+    });
+    for (Struck& each : struck_) {
+      if (each.at == MonoTime{}) give_up("the job ended before all faults had struck");
+      if (!each.is_over) end(each);  // who was away at the end comes back to it
+    }
+    if (case_.scene != Scene::kEnd) until("everybody is back", [&] { return is_whole(); });
+    job_.pace(0ms);
+    until("the end", [&] { return job_.view().phase == Phase::kFinished; });
+    for (const auto& each : job_.pods) {
+      if (each->pid <= 0) continue;
+      const int status = job_.wait_exit(*each);
+      if (status != 0) give_up(fmt::format("the agent of {} ended with {}", each->name, status));
+    }
+  }
+
+ private:
+  struct Struck {
+    const Hit* hit;
+    int pod;
+    MonoTime at{};           // zero: not yet
+    std::uint64_t step = 0;  // committed by then
+    bool is_over = false;
+  };
+
+  [[noreturn]] void give_up(const std::string& why) const {
+    const coordinator::View view = job_.view();
+    std::string text = fmt::format("{}; {} at step {}, generation {}, {} members: {}", why,
+                                   coordinator::name_of(view.phase), view.step, view.generation,
+                                   view.members.size(), view.reason);
+    throw std::runtime_error(text);
+  }
+
+  void until(const char* what, const std::function<bool()>& done) {
+    bool is_slow = false;
+    const bool came = job_.wait(
+        [&] {
+          const coordinator::View view = job_.view();
+          if (view.phase == Phase::kFailed) give_up("the job failed: " + view.failure_message);
+          if (!is_slow && view.step >= kLatest && fs::exists(job_.folder() / "pace")) {
+            is_slow = true;
+            job_.pace(kSlowPace);
+          }
+          return done();
+        },
+        kGiveUp);
+    if (!came) give_up(fmt::format("waited in vain for: {}", what));
+  }
+
+  JobProcesses::Pod& pod(int number) { return *job_.pods.at(static_cast<std::size_t>(number)); }
+
+  std::string plans_of(int pod) const {
+    for (const Struck& each : struck_) {
+      if (each.pod != pod) continue;
+      // The checkpoint of the end is the one of the last step.
+      const bool is_last = case_.scene == Scene::kEnd && each.hit->phase == "checkpoint";
+      return fmt::format("{}:{}:{}", each.hit->phase, is_last ? std::to_string(kSteps) : "*",
+                         action_of(each.hit->fault));
+    }
+    return "";
+  }
+
+  bool is_member(int number) {
+    const coordinator::View view = job_.view();
+    return std::ranges::any_of(view.members, [&](const coordinator::MemberView& member) {
+      return member.pod_uid == pod(number).uid;
+    });
+  }
+
+  void change_leader() {
+    job_.stop_leading();
+    job_.lead(2);
+  }
+
+  // Looks whether the fault has struck, and does what the world does about it.
+  void attend(Struck& each) {
+    if (each.is_over) return;
+    JobProcesses::Pod& hit = pod(each.pod);
+    const MonoTime now = SystemClock().now();
+    if (each.at == MonoTime{}) {
+      if (::access(hit.fault_file.c_str(), F_OK) == 0) return;
+      each.at = now;
+      each.step = job_.view().step;
+      strike(each, hit);
+    }
+    const Duration since = now - each.at;
+    const bool is_split = each.hit->fault == Fault::kSplit;
+    const bool goes_on = is_split && job_.view().step > each.step + 3;  // without somebody
+    const bool is_given_up = since > (is_split ? kLongSplit : kLongSilence) || goes_on ||
+                             (since > 300ms && !is_member(each.pod));
+    if (is_of_network(each.hit->fault) && since < kSettled) job_.signal_pod(hit, SIGCONT);
+    const bool lasts = is_of_network(each.hit->fault) || each.hit->fault == Fault::kFreeze;
+    if (!lasts || is_given_up) end(each);
+  }
+
+  void end(Struck& each) {
+    each.is_over = true;
+    if (each.hit->fault == Fault::kFreeze) job_.signal_pod(pod(each.pod), SIGCONT);
+    if (is_of_network(each.hit->fault)) networks_->heal(each.pod % networks_->size());
+  }
+
+  void strike(const Struck& each, JobProcesses::Pod& hit) {
+    const int node = networks_ != nullptr ? each.pod % networks_->size() : 0;
+    if (each.hit->fault == Fault::kCut) networks_->cut(node);
+    if (each.hit->fault == Fault::kDeaf) networks_->cut_from_hub(node);
+    if (each.hit->fault == Fault::kSplit) networks_->cut_from_nodes(node);
+    if (each.hit->fault == Fault::kPod) {
+      if (job_.wait_exit(hit) < 0) give_up("a killed pod did not end");
+      hit.wanted = false;
+      job_.wish();
+    }
+    if (case_.scene == Scene::kLeader && job_.view().generation > 0) change_leader();
+    const bool nobody_else = std::ranges::none_of(
+        job_.pods, [](const auto& other) { return other->wanted && other->pid > 0; });
+    if (case_.replace || nobody_else || case_.scene == Scene::kPark) job_.start_pod();
+  }
+
+  // All that should be members are, or the job has ended meanwhile.
+  bool is_whole() {
+    const coordinator::View view = job_.view();
+    if (view.phase == Phase::kFinished) return true;
+    if (view.phase != Phase::kTraining) return false;
+    std::size_t expected = 0;
+    for (const auto& each : job_.pods) {
+      if (!each->wanted || each->leaving) continue;
+      ++expected;
+      if (!is_member(each->number)) return false;
+    }
+    return view.members.size() == expected;
+  }
+
+  const KillCase& case_;
+  JobProcesses& job_;
+  NodeNetworks* const networks_;
+  std::vector<Struck> struck_;
+};
+
+// What the coordinator says goes to a file beside the workers' logs, until the end of the scope.
+class Logs {
+ public:
+  Logs() : before_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) {}
+  ~Logs() {
+    ::dup2(before_, STDERR_FILENO);
+    ::close(before_);
+  }
+  Logs(const Logs&) = delete;
+  Logs& operator=(const Logs&) = delete;
+  void go_into(const fs::path& file) const {
+    const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    ::dup2(fd, STDERR_FILENO);
+    ::close(fd);
+  }
+
+ private:
+  const int before_;
+};
+
+}  // namespace
+
+Player::Player(NodeNetworks* networks) : networks_(networks) {
+  const Logs logs;
+  JobProcesses job(options(networks_));
+  job.keep_files();
+  folder_ = job.folder();
+  logs.go_into(folder_ / "coordinator.log");
+  const KillCase undisturbed{Scene::kStep, 1, {}, false};
+  Story(undisturbed, job, networks_).tell();
+  reference_ = outcome_of(folder_);
+  if (const std::string fault = compare(reference_, reference_); !fault.empty())
+    throw std::runtime_error("the undisturbed run: " + fault);
+}
+
+Player::~Player() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+Verdict Player::play(const KillCase& one) const {
+  Verdict verdict;
+  const SystemClock clock;
+  const MonoTime begun = clock.now();
+  {
+    const Logs logs;
+    JobProcesses job(options(networks_));
+    logs.go_into(job.folder() / "coordinator.log");
+    try {
+      Story(one, job, networks_).tell();
+      verdict.fault = compare(outcome_of(job.folder()), reference_);
+    } catch (const std::exception& error) {
+      verdict.fault = error.what();
+    }
+    if (!verdict.ok()) {
+      job.keep_files();
+      verdict.files = job.folder();
+    }
+    if (networks_ != nullptr)
+      for (const Hit& hit : one.hits)
+        if (is_of_network(hit.fault)) networks_->heal(one.pod_of(hit.role) % networks_->size());
+  }
+  verdict.seconds = std::chrono::duration<double>(clock.now() - begun).count();
+  return verdict;
+}
+
+}  // namespace rubato::fault

@@ -1,0 +1,122 @@
+"""Starts a fault proxy in front of a test's control plane, and switches its faults.
+
+    with FaultProxy(plane, "a", seed=7) as proxy:
+        subprocess.run([..., "--kubeconfig", proxy.kubeconfig])
+        with proxy.fault({"kind": "answer-after", "verbs": ["POST"], "code": 500}):
+            ...
+
+Use from the main thread, as control_plane.Process says.
+"""
+
+import contextlib
+import json
+import pathlib
+import socket
+import sys
+
+from control_plane import Authority, ControlPlaneError, Process, wait_until
+
+PROGRAM = pathlib.Path(__file__).with_name("fault_proxy.py")
+CONTROL_LIMIT_S = 10
+START_LIMIT_S = 20
+ADDRESSES = ["IP:127.0.0.1", "DNS:localhost"]
+
+
+class Certificates:
+    """What a proxy may show: the right one, one of another authority, an expired one, one of another name."""
+
+    def __init__(self, plane):
+        folder = plane.folder / "proxy-pki"
+        other = Authority(folder / "other")
+        ours = plane.authority
+        self.all = [
+            ("right", *ours.issue("proxy", "fault-proxy", addresses=ADDRESSES)),
+            ("wrong-ca", *other.issue("proxy", "fault-proxy", addresses=ADDRESSES)),
+            ("expired", *ours.issue("proxy-expired", "fault-proxy", addresses=ADDRESSES, days=-1)),
+            ("wrong-name", *ours.issue("proxy-name", "fault-proxy", addresses=["DNS:elsewhere.example"])),
+        ]
+
+
+class FaultProxy:
+    def __init__(self, plane, name, seed=1, certificates=None):
+        self.plane, self.name, self.seed = plane, name, seed
+        folder = plane.folder / "proxies"
+        folder.mkdir(exist_ok=True)
+        self.log, output = folder / f"{name}.jsonl", folder / f"{name}.out"
+        # The path of a Unix socket is short: 107 bytes.
+        self.socket = pathlib.Path(f"/tmp/{plane.folder.name[-24:]}-{name}.sock")
+        self.socket.unlink(missing_ok=True)
+        certificates = certificates or Certificates(plane)
+        shown = [word for entry in certificates.all for word in ("--server", *entry)]
+        self.process = Process(f"proxy {name}", [
+            sys.executable, PROGRAM, "--upstream", plane.url, "--authority", plane.client_ca,
+            "--client", *plane.admin, *shown, "--control", self.socket, "--log", self.log,
+            "--seed", seed], output)
+        wait_until(lambda: "listening" in output.read_text() or self._check(), START_LIMIT_S, f"proxy {name}")
+        self.port = int(output.read_text().split()[1])
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.kubeconfig = self._write_kubeconfig(plane.kubeconfig, folder / f"{name}.kubeconfig")
+
+    def _check(self):
+        if not self.process.is_running():
+            raise ControlPlaneError(f"proxy {self.name} ended:\n{self.process.tail()}")
+        return False
+
+    def _write_kubeconfig(self, like, path, token=None):
+        config = json.loads(pathlib.Path(like).read_text())
+        config["clusters"][0]["cluster"]["server"] = self.url
+        if token is not None:
+            config["users"][0]["user"] = token
+        path.write_text(json.dumps(config, indent=1))
+        return path
+
+    def kubeconfig_with(self, name, user):
+        """A kubeconfig of this proxy for another user entry, say {"tokenFile": …}."""
+        return self._write_kubeconfig(self.plane.kubeconfig, self.kubeconfig.with_name(f"{name}.kubeconfig"),
+                                      user)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.stop()
+
+    def stop(self):
+        self.process.stop()
+        self.socket.unlink(missing_ok=True)
+
+    def order(self, **order):
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(CONTROL_LIMIT_S)
+            control.connect(str(self.socket))
+            control.sendall(json.dumps(order).encode() + b"\n")
+            answer = json.loads(control.makefile().readline())
+        if "error" in answer:
+            raise ControlPlaneError(f"proxy {self.name}: {answer['error']}")
+        return answer
+
+    def set(self, *faults, drop=False):
+        return self.order(faults=list(faults), drop=drop)
+
+    def clear(self, drop=False):
+        return self.order(faults=[], drop=drop)
+
+    def state(self):
+        return self.order()
+
+    @contextlib.contextmanager
+    def fault(self, *faults, drop=False):
+        self.set(*faults, drop=drop)
+        try:
+            yield self
+        finally:
+            self.clear()
+
+    def lines(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def explain(self, count=30):
+        """What it did last, for the message of a failed test, and how to repeat it."""
+        done = [line for line in self.lines() if line["what"] != "request"]
+        tail = "\n".join(json.dumps(line) for line in done[-count:])
+        return f"---- proxy {self.name}, seed {self.seed} (FAULT_SEED repeats it), {self.log}\n{tail}"

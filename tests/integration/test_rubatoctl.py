@@ -1,0 +1,285 @@
+"""rubatoctl's commands on two clusters: one that it makes itself (`local up`), and a real kube-apiserver
+with operators and nodes. What a person types must work on both, and errors must say what to do.
+"""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cluster import Cluster
+from control_plane import ControlPlane, find_programs, wait_until
+from jobs import Job, sample_text
+
+BIN = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STEPS = 120
+FINISH_S = 180
+CHANGE_S = 60
+COMMAND_S = 120
+
+
+class World:
+    """A cluster with two nodes, and rubatoctl on it."""
+
+    def __init__(self, kubeconfig, claims, kubectl):
+        self.kubeconfig, self.claims, self.kubectl = kubeconfig, pathlib.Path(claims), kubectl
+        self.job = Job("sentence", steps=STEPS, gpus=(1, 2))
+
+    def ctl(self, *words, input=None, check=True, by_flag=False, limit_s=COMMAND_S):
+        """With KUBECONFIG in the environment, or, `by_flag`, with --kubeconfig alone."""
+        environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
+        flags = ["--kubeconfig", str(self.kubeconfig)] if by_flag else []
+        if not by_flag:
+            environment["KUBECONFIG"] = str(self.kubeconfig)
+        done = subprocess.run([BIN / "rubatoctl", *flags, *map(str, words)], input=input, text=True,
+                              capture_output=True, timeout=limit_s, env=environment)
+        assert not check or done.returncode == 0, f"rubatoctl {words}: {done.stdout}{done.stderr}"
+        return done
+
+    def refused(self, *words, **options):
+        """stderr of a command that must fail."""
+        done = self.ctl(*words, check=False, **options)
+        assert done.returncode == 1, f"rubatoctl {words} ended with {done.returncode}: {done.stdout}"
+        assert re.search("^rubatoctl: ", done.stderr, re.M), done.stderr
+        return done.stderr
+
+    def prepare(self):
+        tokens = self.claims / "default" / "tokens" / "tokens.bin"
+        tokens.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([BIN / "rubato-tokenize", "-o", tokens, "-"], input=sample_text().encode(),
+                       check=True, capture_output=True)
+
+    def yaml(self):
+        parts = [self.manifest_of(item) for item in self.job.manifests()["items"]]
+        return "---\n".join(parts)
+
+    @staticmethod
+    def manifest_of(item):
+        return json.dumps(item, indent=1) + "\n"  # JSON is YAML
+
+    @property
+    def checkpoints(self):
+        return self.claims / "default" / self.job.claim
+
+
+def local_world(folder):
+    state = folder / "local"
+    up = subprocess.run([BIN / "rubatoctl", "local", "up", "--nodes", "2", "--state", state],
+                        capture_output=True, text=True, timeout=COMMAND_S)
+    assert up.returncode == 0, up.stdout + up.stderr
+    kubeconfig = re.search(r"^export KUBECONFIG=(.+)$", up.stdout, re.M)[1]
+    return World(kubeconfig, state / "claims", kubectl_of(kubeconfig)), state
+
+
+def kubectl_of(kubeconfig):
+    program = find_programs()["kubectl"]
+
+    def run(*words):
+        return subprocess.run([program, "--kubeconfig", kubeconfig, *words], check=True, text=True,
+                              capture_output=True, timeout=COMMAND_S).stdout
+    return run
+
+
+@pytest.fixture(scope="module", params=["local", "real"])
+def world(request, tmp_path_factory):
+    if request.param == "local":
+        found, state = local_world(tmp_path_factory.mktemp("ctl"))
+        try:
+            found.prepare()
+            yield found
+        finally:
+            subprocess.run([BIN / "rubatoctl", "local", "down", "--purge", "--state", state], check=True,
+                           capture_output=True, timeout=COMMAND_S)
+        assert not state.exists()
+        return
+    with ControlPlane(controller_manager=True) as plane:
+        with Cluster(plane, os.environ["RUBATO_BUILD"]) as cluster:
+            cluster.add_nodes(2)
+            found = World(plane.kubeconfig, cluster.claims, kubectl_of(str(plane.kubeconfig)))
+            found.prepare()
+            yield found
+        assert cluster.left_behind() == []
+
+
+@pytest.fixture(scope="module")
+def trained(world):
+    """The job, followed by `logs -f` from its first to its last step: the lines it printed."""
+    applied = world.ctl("apply", "-f", "-", input=world.yaml())
+    assert "trainingjob.rubato.dev/sentence created" in applied.stdout
+    followed = world.ctl("logs", world.job.name, "-f", limit_s=FINISH_S)
+    world.ctl("wait", world.job.name, "--for", "Complete", "--timeout", FINISH_S, limit_s=FINISH_S)
+    return followed.stdout.splitlines()
+
+
+# ---- stories ---------------------------------------------------------------------------------------
+
+
+def test_logs_follow_shows_each_step_once(world, trained):
+    steps = [int(found[1]) for line in trained if (found := re.search(r"\bstep=(\d+) loss=", line))]
+    assert steps == sorted(set(steps)) == list(range(1, STEPS + 1))
+    again = world.ctl("logs", world.job.name).stdout
+    assert f"step={STEPS} loss=" in again
+
+
+def test_apply_again_changes_nothing(world, trained):
+    again = world.ctl("apply", "-f", "-", input=world.yaml())
+    assert "trainingjob.rubato.dev/sentence unchanged" in again.stdout
+    dry = world.ctl("apply", "--dry-run", "-f", "-", input=world.yaml())
+    assert "sentence" in dry.stdout
+
+
+def test_get_is_the_servers_own_table(world, trained):
+    def columns(text):  # without the age, and a row's empty cells
+        lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+        return [line[:-1] for line in lines]
+    ours = world.ctl("get", "tj").stdout
+    assert columns(ours) == columns(world.kubectl("get", "tj"))
+    header, _ = columns(ours)
+    assert header == ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S", "GOODPUT", "RESCALES"]
+    assert "Complete" in ours and re.search(r"\b[01]\.\d\d\b", ours), ours
+    assert world.ctl("get", "tj", "-o", "name").stdout.strip() == "trainingjob.rubato.dev/sentence"
+    assert '"kind": "TrainingJob"' in world.ctl("get", "tj/sentence", "-o", "json").stdout
+    assert "QUEUE" in world.ctl("get", "tj", "-o", "wide").stdout
+
+
+def test_describe_tells_the_whole_story(world, trained):
+    text = world.ctl("describe", "tj", world.job.name).stdout
+    for expected in (r"^State: +Complete \(StepsReached\)", rf"^Progress: +step {STEPS} of {STEPS}",
+                     r"^Goodput: +[01]\.\d\d: \d+ of \d+ GPU seconds trained", r"^Conditions:",
+                     r"^  Complete +True +StepsReached", r"^Events:"):
+        assert re.search(expected, text, re.M), f"{expected} is not in\n{text}"
+
+
+def test_loss_as_csv_has_each_step_once(world, trained):
+    rows = list(csv.DictReader(io.StringIO(world.ctl("loss", world.job.name, "-o", "csv").stdout)))
+    assert [int(row["step"]) for row in rows] == list(range(1, STEPS + 1))
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
+    assert "STEP" in world.ctl("loss", world.job.name).stdout
+    assert world.ctl("loss", world.job.name, "-o", "plot").stdout.count("\n") > 5
+
+
+def test_top_once(world, trained):
+    text = world.ctl("top", "--once").stdout
+    assert re.search(r"^sentence +Complete .*100%", text, re.M), text
+    assert world.ctl("top", by_flag=True).stdout  # not a terminal: once, too
+
+
+def test_generate_is_the_same_for_the_same_seed(world, trained):
+    words = ("generate", "--checkpoint", world.checkpoints, "--prompt", "time is", "--tokens", 40,
+             "--seed", 3)
+    first = world.ctl(*words).stdout
+    assert first.startswith("time is") and len(first) >= 40
+    assert world.ctl(*words).stdout == first
+
+
+def test_kubeconfig_by_flag(world, trained):
+    assert world.ctl("get", "tj", by_flag=True).stdout == world.ctl("get", "tj").stdout
+
+
+def test_suspend_wait_and_resume(world, trained):
+    world.job = Job("second", steps=100000, gpus=(1, 2), claim="second-checkpoints")
+    try:
+        world.ctl("apply", "-f", "-", input=world.yaml())
+        world.ctl("wait", "second", "--for", "Running", "--timeout", CHANGE_S)
+        world.ctl("suspend", "second")
+        world.ctl("wait", "second", "--for", "Suspended", "--timeout", CHANGE_S)
+        pods = world.ctl("get", "pods", "-l", "rubato.dev/job-name=second").stdout
+        assert "Running" not in pods, pods  # Suspended says that nothing of it runs any more
+        world.ctl("scale", "second", "--max", 1)
+        world.ctl("resume", "second")
+        world.ctl("wait", "second", "--for", "Running", "--timeout", CHANGE_S)
+        assert re.search(r"^second +Running +1/1 ", world.ctl("get", "tj", "second").stdout, re.M)
+    finally:
+        world.ctl("delete", "tj", "second")
+        world.job = Job("sentence", steps=STEPS, gpus=(1, 2))
+    assert "second" not in world.ctl("get", "tj").stdout
+
+
+def conditions(world, what):
+    found = json.loads(world.kubectl("get", what, "-o", "json")).get("status", {})
+    return {c["type"]: c for c in found.get("conditions", [])}, found
+
+
+def test_a_policy_and_a_queue_say_what_is_in_force(world, trained):
+    try:
+        world.ctl("apply", "-f", ROOT / "examples" / "scheduling.yaml")
+        wait_until(lambda: conditions(world, "sp/default")[0].get("Active", {}).get("status") == "True",
+                   CHANGE_S, "the policy to be in force")
+        assert "gang start 300 s" in conditions(world, "sp/default")[0]["Active"]["message"]
+        patch = {"spec": {"gangStartSeconds": 77, "parameters": {"fairness": 1}}}
+        world.kubectl("patch", "sp", "default", "--type=merge", "-p", json.dumps(patch))
+        wait_until(lambda: conditions(world, "sp/default")[0]["Active"]["reason"] == "Refused", CHANGE_S,
+                   "the policy to be refused")
+        refused, status = conditions(world, "sp/default")
+        assert "spec.parameters.fairness" in refused["Active"]["message"]
+        assert "gang start 300 s" in refused["Active"]["message"]  # what stays in force
+        assert status["active"] == "marginalThroughput"
+        world.kubectl("patch", "sp", "default", "--type=json", "-p",
+                      '[{"op": "remove", "path": "/spec/parameters/fairness"}]')
+        wait_until(lambda: "gang start 77 s" in conditions(world, "sp/default")[0]["Active"]["message"],
+                   CHANGE_S, "the mended policy to be in force")
+        world.kubectl("patch", "tq", "research", "--type=merge", "-p", '{"spec": {"parent": "default"}}')
+        wait_until(lambda: conditions(world, "tq/research")[0]["Enforced"]["status"] == "False", CHANGE_S,
+                   "the queue to say what nothing enforces")
+        assert "spec.parent" in conditions(world, "tq/research")[0]["Enforced"]["message"]
+    finally:
+        world.ctl("delete", "-f", ROOT / "examples" / "scheduling.yaml")
+
+
+def test_nodes_are_listed_and_drained(world, trained):
+    def nodes():
+        lines = world.ctl("node", "list").stdout.splitlines()[1:]
+        return {line.split()[0]: line for line in lines}
+    assert len(nodes()) == 2
+    world.job = Job("third", steps=100000, gpus=(1, 2), claim="third-checkpoints")
+    try:
+        world.ctl("apply", "-f", "-", input=world.yaml())
+        wait_until(lambda: "third        Running  2/1-2" in world.ctl("get", "tj", "third").stdout
+                   or re.search(r"^third +Running +2/1-2", world.ctl("get", "tj", "third").stdout, re.M),
+                   CHANGE_S, "two workers")
+        name = sorted(nodes())[-1]
+        world.ctl("node", "drain", name, "--timeout", CHANGE_S)
+        assert re.search(r"SchedulingDisabled|cordoned", nodes()[name]), nodes()[name]
+        wait_until(lambda: re.search(r"^third +Running +1/1-2",
+                                     world.ctl("get", "tj", "third").stdout, re.M), CHANGE_S,
+                   "the job to go on without the node")
+        world.ctl("node", "uncordon", name)
+        assert not re.search(r"SchedulingDisabled|cordoned", nodes()[name])
+    finally:
+        world.ctl("delete", "tj", "third")
+        world.job = Job("sentence", steps=STEPS, gpus=(1, 2))
+
+
+def test_completion_is_bash(world):
+    script = world.ctl("completion", "bash").stdout
+    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    shown = subprocess.run(["bash", "-c", script + """
+        COMP_WORDS=(rubatoctl node dr); COMP_CWORD=2; COMP_LINE='rubatoctl node dr'; COMP_POINT=17
+        $(complete -p rubatoctl | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo "${COMPREPLY[@]}" """],
+                           text=True, capture_output=True)
+    assert "drain" in shown.stdout, shown.stdout + shown.stderr
+
+
+def test_errors_say_what_to_do(world, tmp_path):
+    assert re.search(r"rubatoctl get tj|What to do", world.refused("describe", "tj", "nobody"))
+    assert re.search(r"What to do|rubatoctl", world.refused("get", "unheard"))
+    assert "No such file" in (text := world.refused("apply", "-f", tmp_path / "none.yaml")) or \
+        "What to do" in text
+    bad = world.yaml().replace('"min": 1', '"min": 9')
+    assert "lower gpus.min or raise gpus.max" in world.refused("apply", "-f", "-", input=bad)
+    nowhere = tmp_path / "nowhere"
+    nowhere.write_text(pathlib.Path(world.kubeconfig).read_text().replace("127.0.0.1:", "127.0.0.1:1"))
+    done = subprocess.run([BIN / "rubatoctl", "--kubeconfig", nowhere, "get", "tj"], text=True,
+                          capture_output=True, timeout=COMMAND_S)
+    assert done.returncode == 1 and "What to do" in done.stderr, done.stderr
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__, *sys.argv[1:]]))

@@ -1,0 +1,93 @@
+"""docs/runbook.md explains every condition, reason, event and metric that the code has, and none that it has
+not. Python's standard library only."""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ("common", "operator", "scheduler", "worker", "tools")
+
+
+def sources(folders=FOLDERS):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield path.read_text()
+
+
+def words_of(text, namespace):
+    """The string constants in `namespace NAME { … }`."""
+    body = re.search(rf"namespace {namespace} {{(.*?)}}  // namespace {namespace}", text, re.S)[1]
+    return set(re.findall(r'=\s*"(\w+)"', body))
+
+
+def in_code():
+    conditions = (ROOT / "operator/api/conditions.h").read_text()
+    everything = list(sources())
+    found = {
+        "conditions": words_of(conditions, "condition"),
+        "reasons of conditions": words_of(conditions, "reason"),
+        "events": set(), "metrics": set(), "refusals": set(),
+    }
+    for text in everything:
+        found["metrics"] |= set(re.findall(
+            r'\b(?:counter|gauge|histogram)\(\s*(?:metrics,\s*)?"([a-z0-9_]+)"', text))
+        # Reasons that the coordinator makes up itself, and those of workers that end a job.
+        found["reasons of conditions"] |= set(re.findall(r'failure_reason = "(\w+)"', text))
+        found["refusals"] |= set(re.findall(r'\brefuse\(channel, "(\w+)"', text))
+    for text in sources(["worker/step"]):
+        found["reasons of conditions"] |= set(re.findall(r'set_reason\("(\w+)"\)', text))
+        found["reasons of conditions"] |= set(re.findall(r'\bfail\("(\w+)",[^;]*, true\);', text))
+    for text in sources(["operator/control"]):
+        for call in re.findall(r"\bemit\((.*?)\);", text, re.S):
+            before_note = call.split("fmt::format")[0]
+            # "Reason", "Action": every second word of a call that names them; alternatives by ?:.
+            literals = re.findall(r'"([A-Z]\w+)"', before_note)
+            found["events"] |= set(literals[:-1])
+    found["events"] -= {"TrainingJob"}
+    return found
+
+
+def in_page(text):
+    titles = {"## Conditions": "conditions", "## Reasons of conditions": "reasons of conditions",
+              "## Events": "events", "## Metrics": "metrics"}
+    found = {name: set() for name in (*titles.values(), "refusals")}
+    now = None
+    for line in text.splitlines():
+        if line.startswith("## "):
+            now = titles.get(line)
+        elif line.startswith("Reasons of `rubato_coordinator_refused_total`"):
+            now = "refusals"
+        elif now and (row := re.match(r"\| `(\w+)` \|", line)):
+            found[now].add(row[1])
+    return found
+
+
+def differences(code, page):
+    for kind in code:
+        for name in sorted(code[kind] - page[kind]):
+            yield f"docs/runbook.md does not explain `{name}` ({kind})"
+        for name in sorted(page[kind] - code[kind]):
+            yield f"docs/runbook.md explains `{name}` ({kind}), which the code does not have"
+
+
+def self_test():
+    code = {"metrics": {"a", "b"}}
+    assert list(differences(code, {"metrics": {"a", "c"}})) == [
+        "docs/runbook.md does not explain `b` (metrics)",
+        "docs/runbook.md explains `c` (metrics), which the code does not have"]
+    assert in_page("## Metrics\n| `x_total` | y |\n## Other\n| `z` | |")["metrics"] == {"x_total"}
+
+
+def main():
+    self_test()
+    code = in_code()
+    assert all(code.values()), f"nothing found of {[kind for kind in code if not code[kind]]}"
+    wrong = list(differences(code, in_page((ROOT / "docs/runbook.md").read_text())))
+    print("\n".join(wrong) or f"runbook: {', '.join(f'{len(v)} {k}' for k, v in code.items())}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

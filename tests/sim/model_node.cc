@@ -1,0 +1,306 @@
+#include "tests/sim/model_node.h"
+
+#include "common/net/certificates.h"
+#include "common/testing/sanitizer_fibers.h"
+#include "operator/kube/objects/decode.h"
+#include "tests/sim/model_host.h"
+#include "worker/agent/agent.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace rubato::sim {
+namespace {
+
+using json::Value;
+
+std::string environment(const Value& pod, std::string_view name) {
+  for (const Value& entry : pod["spec"]["containers"][0]["env"].items())
+    if (entry["name"].string_view_or("") == name) return entry["value"].string_or("");
+  return "";
+}
+
+std::vector<net::Endpoint> endpoints(const std::string& list) {
+  std::vector<net::Endpoint> out;
+  std::stringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto colon = part.rfind(':');
+    out.push_back({part.substr(0, colon),
+                   static_cast<std::uint16_t>(std::atoi(part.substr(colon + 1).c_str()))});
+  }
+  return out;
+}
+
+std::string secret_of(const Value& pod) {
+  for (const Value& volume : pod["spec"]["volumes"].items())
+    if (volume["secret"].is_object()) return volume["secret"]["secretName"].string_or("");
+  return "";
+}
+
+}  // namespace
+
+ModelNode::ModelNode(const Ground& ground, NodePlan plan)
+    : ground_(ground), plan_(std::move(plan)) {}
+
+void ModelNode::register_node() {
+  const std::string gpus = std::to_string(plan_.gpus);
+  const Value amounts =
+      Value::object({{kGpuResource, gpus}, {"cpu", "64"}, {"memory", "256Gi"}, {"pods", "110"}});
+  const Value node = Value::object(
+      {{"apiVersion", "v1"},
+       {"kind", "Node"},
+       {"metadata",
+        Value::object({{"name", plan_.name},
+                       {"labels", Value::object({{"nvidia.com/gpu.product", plan_.gpu_type}})}})},
+       {"status",
+        Value::object({{"capacity", amounts},
+                       {"allocatable", amounts},
+                       {"conditions",
+                        Value::array({Value::object(
+                            {{"type", "Ready"}, {"status", "True"}, {"reason", "Ready"}})})}})}});
+  CHECK(ground_.server.create(kube::types::kNode, "", node).ok());
+  renew_lease();
+}
+
+void ModelNode::renew_lease() {
+  renewed_ = ground_.executor.now();
+  const std::string now = to_rfc3339_micro(ground_.server.clock().wall());
+  const kube::Key key{"kube-node-lease", plan_.name};
+  const Value spec = Value::object({{"holderIdentity", plan_.name},
+                                    {"leaseDurationSeconds", kNodeLeaseSeconds},
+                                    {"renewTime", now}});
+  const auto patched = ground_.server.patch(kube::types::kLease, key, kube::PatchType::kMerge,
+                                            Value::object({{"spec", spec}}));
+  if (patched.ok()) return;
+  const Value lease =
+      Value::object({{"apiVersion", "coordination.k8s.io/v1"},
+                     {"kind", "Lease"},
+                     {"metadata", Value::object({{"name", key.name}, {"namespace", key.ns}})},
+                     {"spec", spec}});
+  CHECK(ground_.server.create(kube::types::kLease, key.ns, lease).ok());
+}
+
+Container* ModelNode::find(const std::string& pod_uid) {
+  const auto found = containers_.find(pod_uid);
+  return found == containers_.end() ? nullptr : found->second.get();
+}
+
+int ModelNode::gpus_in_use() const {
+  int sum = 0;
+  for (const auto& [uid, container] : containers_)
+    if (!container->exit_status) sum += container->gpus;
+  return sum;
+}
+
+bool ModelNode::is_well(const std::string& pod_uid, MonoTime since) const {
+  const auto found = containers_.find(pod_uid);
+  if (found == containers_.end() || !up_ || frozen_ || ground_.links.is_cut(plan_.name))
+    return false;
+  const Container& container = *found->second;
+  return !container.exit_status && !container.terminating && container.process != nullptr &&
+         !container.process->frozen() && container.trouble <= since &&
+         ground_.executor.now() - container.trouble > kWellAfter;
+}
+
+void ModelNode::note_trouble() {
+  for (auto& [uid, container] : containers_) container->trouble = ground_.executor.now();
+}
+
+// ---- Power
+
+void ModelNode::power_off() {
+  if (!up_) return;
+  up_ = false;
+  ground_.links.cut(plan_.name);  // no reset reaches anybody
+  while (!containers_.empty()) forget(containers_.begin()->first);
+}
+
+void ModelNode::power_on() {
+  if (up_) return;
+  up_ = true;
+  frozen_ = false;
+  ground_.links.heal(plan_.name);
+}
+
+void ModelNode::freeze() {
+  if (!up_ || frozen_) return;
+  frozen_ = true;
+  note_trouble();
+  for (auto& [uid, container] : containers_)
+    if (!container->exit_status) container->process->freeze();
+}
+
+void ModelNode::thaw() {
+  if (!frozen_) return;
+  frozen_ = false;
+  note_trouble();
+  for (auto& [uid, container] : containers_)
+    if (!container->exit_status) container->process->thaw();
+}
+
+// ---- The kubelet
+
+void ModelNode::sync() {
+  if (!up_ || frozen_ || !ground_.links.reaches(plan_.name, kApiHost)) return;
+  if (!ground_.witness.nodes().contains(plan_.name)) return;  // no such node any more
+  if (ground_.executor.now() - renewed_ >= kNodeRenew) renew_lease();
+  std::vector<SeenPod> mine;
+  std::set<std::string> uids;
+  for (const auto& [key, pod] : ground_.witness.pods()) {
+    if (pod.node != plan_.name) continue;
+    mine.push_back(pod);
+    uids.insert(pod.uid);
+  }
+  for (const SeenPod& pod : mine) look_at(pod);
+  for (auto it = containers_.begin(); it != containers_.end();) {
+    Container& container = *it->second;
+    if (uids.contains(it->first)) {
+      ++it;
+      continue;
+    }
+    // Its object is gone: nothing of it may run on.
+    if (!container.exit_status)
+      ground_.story.say("{}: pod {} has no object any more and is killed", plan_.name,
+                        container.key);
+    forget((it++)->first);
+  }
+}
+
+// Ends what still runs. A process that is gone stays: fibers that never resume refer to its memory.
+void ModelNode::forget(std::string uid) {
+  const auto found = containers_.find(uid);
+  found->second->agent = nullptr;
+  found->second->workers = nullptr;
+  found->second->process->crash();
+  (void)found->second.release();
+  containers_.erase(found);
+}
+
+void ModelNode::look_at(const SeenPod& pod) {
+  Container* container = find(pod.uid);
+  if (container == nullptr) {
+    if (pod.deleting) return confirm_gone(pod);
+    if (pod.finished) return;
+    const std::string_view phase = pod.object["status"]["phase"].string_view_or("");
+    if (phase == "Running") return report(pod, "Failed", "NodeRebooted", 137);
+    if (gpus_in_use() + pod.gpus > plan_.gpus) {
+      ground_.story.broken(
+          fmt::format("{} is to start pod {} and its GPUs are in use", plan_.name, pod.name));
+      return report(pod, "Failed", std::string("OutOf") + kGpuResource, 0);
+    }
+    if (!ground_.witness.has_secret(pod.ns + "/" + secret_of(pod.object))) return;
+    return start(pod);
+  }
+  if (container->exit_status && !container->reported) {
+    container->reported = true;
+    const int status = *container->exit_status;
+    if (!pod.finished) report(pod, status == 0 ? "Succeeded" : "Failed", "", status);
+  }
+  if (!pod.deleting) return;
+  if (container->exit_status) {
+    confirm_gone(pod);
+    return forget(pod.uid);
+  }
+  terminate(*container, pod);
+}
+
+void ModelNode::terminate(Container& container, const SeenPod& pod) {
+  const MonoTime now = ground_.executor.now();
+  if (!container.terminating) {
+    container.terminating = true;
+    container.trouble = now;
+    container.kill_at =
+        now + std::chrono::seconds(pod.object["metadata"]["deletionGracePeriodSeconds"].int_or(30));
+    ground_.story.say("{}: pod {} is told to end", plan_.name, container.key);
+    if (container.agent != nullptr) container.agent->terminate();
+  }
+  if (now < container.kill_at) return;
+  ground_.story.say("{}: pod {} is killed", plan_.name, container.key);
+  container.agent = nullptr;
+  container.workers = nullptr;
+  container.process->thaw();
+  container.process->crash();
+}
+
+void ModelNode::confirm_gone(const SeenPod& pod) {
+  (void)ground_.server.remove(kube::types::kPod, {pod.ns, pod.name},
+                              {.uid = pod.uid, .grace_period_seconds = 0});
+}
+
+void ModelNode::report(const SeenPod& pod, const char* phase, const std::string& reason,
+                       int exit_code) {
+  Value status = Value::object({{"phase", phase}});
+  if (!reason.empty()) status.set("reason", reason);
+  Value state = Value::object();
+  if (std::string_view(phase) == "Running")
+    state.set("running", Value::object());
+  else
+    state.set("terminated", Value::object({{"exitCode", exit_code}, {"reason", "Exit"}}));
+  status.set("containerStatuses",
+             Value::array({Value::object({{"name", "worker"}, {"state", std::move(state)}})}));
+  if (std::string_view(phase) == "Running") {
+    status.set("podIP", "10.0.0.1");
+    status.set("conditions",
+               Value::array({Value::object({{"type", "Ready"}, {"status", "True"}})}));
+  }
+  ground_.story.say("{}: pod {} is {} {}", plan_.name, pod.name, phase, reason);
+  (void)ground_.server.patch(kube::types::kPod, {pod.ns, pod.name}, kube::PatchType::kMerge,
+                             Value::object({{"status", std::move(status)}}),
+                             {.subresource = "status"});
+}
+
+void ModelNode::start(const SeenPod& pod) {
+  auto owned = std::make_unique<Container>();
+  Container& container = *owned;
+  container.key = pod.ns + "/" + pod.name;
+  container.uid = pod.uid;
+  container.job_uid = pod.job_uid;
+  container.gpus = pod.gpus;
+  container.trouble = ground_.executor.now();
+  container.process = &ground_.executor.process(pod.name);
+  container.network = ground_.attach(*container.process, plan_.name);
+  containers_[pod.uid] = std::move(owned);
+  container.process->on_crash([this, &container] {
+    if (container.exit_status) return;
+    container.exit_status = 137;
+    if (World* world = ground_.world(container.job_uid)) world->pod_is_gone(container.uid);
+  });
+  worker::AgentConfig config;
+  config.job = environment(pod.object, "RUBATO_JOB");
+  config.job_uid = environment(pod.object, "RUBATO_JOB_UID");
+  config.pod_name = pod.name;
+  config.pod_uid = pod.uid;
+  config.node = plan_.name;
+  const auto secret = ground_.server.get(kube::types::kSecret, {pod.ns, secret_of(pod.object)});
+  config.token = net::base64_decode((*secret)["data"]["token"].string_or("")).value_or("");
+  config.slots = static_cast<std::uint32_t>(
+      std::max(1, std::atoi(environment(pod.object, "RUBATO_SLOTS").c_str())));
+  config.coordinators = endpoints(environment(pod.object, "RUBATO_COORDINATORS"));
+  config.tls.authority = "model";
+  config.tls.peer_name = "rubato-operator";
+  config.grace = 6s;
+  config.seed = mix64(ground_.seed ^ std::hash<std::string>()(pod.uid));
+  run_agent(container, std::move(config));
+  report(pod, "Running", "", 0);
+}
+
+void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
+  World* world = ground_.world(container.job_uid);
+  CHECK(world != nullptr);
+  auto body = [this, world, &container, config = std::move(config)](std::stop_token) {
+    ModelHost host(*container.process, *world, container.uid, plan_.name);
+    worker::Agent agent(*container.process, *container.network, host, config);
+    container.agent = &agent;
+    container.workers = &host;
+    const int status = agent.run();
+    container.agent = nullptr;
+    container.workers = nullptr;
+    container.exit_status = status;
+    world->pod_is_gone(container.uid);
+    ground_.story.say("{}: {} exits with status {}", plan_.name, container.key, status);
+  };
+  // Owned by the process: when it crashes, the task stays as a dead process's memory does.
+  testing::mark_abandoned(new Task(container.process->spawn("agent", std::move(body))));
+}
+
+}  // namespace rubato::sim

@@ -1,0 +1,106 @@
+// ModelNode: a machine with GPUs and its kubelet. Starts the agents of pods that are bound to it
+// (real agent, modelled workers), ends them gracefully when they are deleted, says how they ended,
+// renews its Lease. It can lose its power, be frozen, be cut off (Links). It acts on the true state
+// of the API, late by up to its sync period, and only while it reaches the API server.
+// One thread; outside of any simulated process, except the agents.
+#pragma once
+
+#include "operator/kube/memory/memory_server.h"
+#include "tests/sim/doubling.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/witness.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace rubato::worker {
+class Agent;
+struct AgentConfig;
+}  // namespace rubato::worker
+
+namespace rubato::sim {
+
+class ModelHost;
+
+// What every model stands on.
+struct Ground {
+  testing::SimExecutor& executor;
+  Links& links;
+  kube::MemoryServer& server;
+  Story& story;
+  Witness& witness;
+  std::function<World*(const std::string& job_uid)> world;
+  Doubling& doubling;
+  std::uint64_t seed = 1;
+
+  std::unique_ptr<net::Network> attach(testing::SimProcess& process,
+                                       const std::string& host) const {
+    return std::make_unique<DoublingNetwork>(links.network().attach(process, host), doubling);
+  }
+};
+
+constexpr auto kNodeLeaseSeconds = 6;
+constexpr Duration kNodeRenew = 2s;
+constexpr Duration kWellAfter = 10s;  // since the last trouble
+
+// A pod's processes on the machine.
+struct Container {
+  std::string key;  // of the pod, "ns/name"
+  std::string uid;
+  std::string job_uid;
+  int gpus = 0;
+  testing::SimProcess* process = nullptr;
+  std::unique_ptr<net::Network> network;
+  worker::Agent* agent = nullptr;
+  ModelHost* workers = nullptr;
+  std::optional<int> exit_status;  // set when it has ended
+  bool reported = false;
+  bool terminating = false;
+  MonoTime kill_at{};
+  MonoTime trouble{};  // the last time something was done to it, or its start
+};
+
+class ModelNode {
+ public:
+  ModelNode(const Ground& ground, NodePlan plan);
+
+  const std::string& name() const { return plan_.name; }
+  const NodePlan& plan() const { return plan_; }
+  void register_node();
+  void sync();  // one look of the kubelet
+
+  void power_off();
+  void power_on();
+  void freeze();
+  void thaw();
+  bool is_up() const { return up_; }
+  bool is_frozen() const { return frozen_; }
+  MonoTime last_renewed() const { return renewed_; }
+  std::map<std::string, std::unique_ptr<Container>>& containers() { return containers_; }  // by uid
+  Container* find(const std::string& pod_uid);
+  int gpus_in_use() const;
+  // Awake, reachable, and nothing was done to it lately, nor after `since`.
+  bool is_well(const std::string& pod_uid, MonoTime since) const;
+  void note_trouble();
+
+ private:
+  void look_at(const SeenPod& pod);
+  void start(const SeenPod& pod);
+  void run_agent(Container& container, worker::AgentConfig config);
+  void terminate(Container& container, const SeenPod& pod);
+  void report(const SeenPod& pod, const char* phase, const std::string& reason, int exit_code);
+  void confirm_gone(const SeenPod& pod);
+  void forget(std::string uid);
+  void renew_lease();
+
+  const Ground& ground_;
+  const NodePlan plan_;
+  bool up_ = true;
+  bool frozen_ = false;
+  MonoTime renewed_{};
+  std::map<std::string, std::unique_ptr<Container>> containers_;
+};
+
+}  // namespace rubato::sim

@@ -1,0 +1,115 @@
+// sim_planted: plants known bugs, one at a time, and shows that the simulation finds them.
+//   sim_planted                      all that are required, each within 1 000 seeds, stopping at
+//   the first find sim_planted --bug skip-fence     one; --seed N begins elsewhere, --seeds COUNT
+//   bounds it
+#include "common/planted.h"
+#include "tests/sim/runner.h"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace rubato {
+
+namespace {
+Bug present = Bug::kNone;
+}
+
+bool planted(Bug bug) { return bug == present; }
+
+namespace sim {
+namespace {
+
+struct Mutation {
+  Bug bug;
+  const char* name;
+  const char* what;
+  bool required = true;  // false: not seen to be found yet; run it with --bug
+};
+
+constexpr std::array kMutations = {
+    Mutation{Bug::kSkipFence, "skip-fence", "recovery does not wait until workers stand still"},
+    Mutation{Bug::kBlindMembership, "blind-membership", "membership without its test", false},
+    Mutation{Bug::kIgnoreExpired, "ignore-410", "a watch that got 410 does not list again", false},
+    Mutation{Bug::kGiveOnEarly, "give-on-early", "a GPU is free while its pod still ends"},
+    Mutation{Bug::kKeepOldLeader, "keep-old-leader", "a new leader does not bump the record"},
+    Mutation{Bug::kHastyLeader, "hasty-leader", "lost before a full heartbeat deadline"},
+    Mutation{Bug::kSameEpoch, "same-epoch", "an allocation under the epoch before it"},
+    Mutation{Bug::kDropRound, "drop-round", "recovery goes back behind a decided round", false},
+    Mutation{Bug::kFormUnwritten, "form-unwritten", "a generation formed before its record"},
+    Mutation{Bug::kForgetPromise, "forget-promise", "promised GPUs count as free"},
+    Mutation{Bug::kForgetOwnWrites, "forget-own-writes", "decides on caches behind its writes",
+             false},
+    Mutation{Bug::kSampleTwice, "sample-twice", "two keep the same micro-batch", false},
+    Mutation{Bug::kReuseOrdinal, "reuse-ordinal", "a new pod under an old name"},
+    Mutation{Bug::kOverLimit, "over-limit", "growth beyond the queue's limit"},
+    Mutation{Bug::kUnexplained, "unexplained", "verdicts are not told"},
+};
+
+struct Find {
+  bool found = false;
+  std::uint64_t seeds = 0;  // run until then
+  Outcome outcome;
+};
+
+Find look_for(const Mutation& mutation, std::uint64_t first, std::uint64_t seeds, int jobs) {
+  present = mutation.bug;
+  Find find;
+  std::uint64_t next = first;
+  run_all(
+      jobs,
+      [&]() -> std::optional<Trial> {
+        if (next >= first + seeds) return std::nullopt;
+        Trial trial;
+        trial.seed = next++;
+        return trial;
+      },
+      [&](const Outcome& outcome) {
+        ++find.seeds;
+        if (outcome.result.ok) return true;
+        find.found = true;
+        find.outcome = outcome;
+        return false;
+      });
+  present = Bug::kNone;
+  return find;
+}
+
+int run(const std::string& only, std::uint64_t first, std::uint64_t seeds) {
+  const int jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  int missed = 0;
+  for (const Mutation& mutation : kMutations) {
+    if (only.empty() ? !mutation.required : only != mutation.name) continue;
+    const auto began = std::chrono::steady_clock::now();
+    const Find find = look_for(mutation, first, seeds, jobs);
+    const double real =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    if (find.found)
+      fmt::print("{:18} found after {:4} seeds, {:5.1f} s, at seed {}: {}\n", mutation.name,
+                 find.seeds, real, find.outcome.trial.seed, find.outcome.result.what);
+    else
+      fmt::print("{:18} NOT FOUND in {} seeds, {:.1f} s: {}\n", mutation.name, find.seeds, real,
+                 mutation.what);
+    std::fflush(stdout);
+    if (!find.found) ++missed;
+  }
+  return missed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace sim
+}  // namespace rubato
+
+int main(int argc, char** argv) {
+  std::string only;
+  std::uint64_t first = 1;
+  std::uint64_t seeds = 1000;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string word = argv[i];
+    if (word == "--bug") only = argv[i + 1];
+    if (word == "--seed") first = std::strtoull(argv[i + 1], nullptr, 10);
+    if (word == "--seeds") seeds = std::strtoull(argv[i + 1], nullptr, 10);
+  }
+  return rubato::sim::run(only, first, seeds);
+}

@@ -1,0 +1,42 @@
+// Runner: many stories, each in a process of its own (a crash of the code under test ends one
+// story, and what crashed processes own goes with it), several at a time; and the search for the
+// fewest faults with which a story still fails.
+#pragma once
+
+#include "tests/sim/whole_cluster.h"
+
+#include <functional>
+#include <vector>
+
+namespace rubato::sim {
+
+constexpr Duration kStoryLimit = 120s;  // of real time; then it is killed and counts as failed
+
+struct Trial {
+  std::uint64_t seed = 1;
+  int faults = -1;        // how many are drawn; below zero: as the seed says
+  bool selected = false;  // only those in `keep`
+  std::vector<int> keep;  // numbers of the faults that happen
+  bool aloud = false;
+};
+
+struct Outcome {
+  Trial trial;
+  RunResult result;  // without its story
+  double real_seconds = 0;
+};
+
+Scenario scenario_of(const Trial& trial);
+RunResult run_here(const Trial& trial);
+
+// Runs what `next` gives until it gives nothing, at most `jobs` at a time; `done` hears of each end
+// and says whether to go on. In order of ending.
+void run_all(int jobs, const std::function<std::optional<Trial>()>& next,
+             const std::function<bool(const Outcome&)>& done);
+Outcome run_apart(const Trial& trial);
+
+// Drops faults, halves first, then one by one, as long as the story still fails; at most `tries`
+// runs. The numbers of those that are left.
+Trial shrink(Trial trial, int jobs, int tries);
+
+}  // namespace rubato::sim

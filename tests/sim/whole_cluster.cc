@@ -1,0 +1,364 @@
+#include "tests/sim/whole_cluster.h"
+
+#include "common/log.h"
+#include "common/net/certificates.h"
+#include "operator/api/crd.h"
+#include "operator/api/kinds.h"
+#include "operator/api/resources.h"
+#include "operator/api/rules.h"
+
+#include <algorithm>
+
+namespace rubato::sim {
+namespace {
+
+using json::Value;
+
+constexpr Duration kKubeletPeriod = 150ms;
+constexpr Duration kNodeMonitor = 1s;
+constexpr Duration kNodeGrace = 8s;   // a silent node is marked Unknown
+constexpr Duration kEviction = 15s;   // and its pods are deleted
+constexpr std::size_t kHistory = 48;  // changes of a kind that a watch may be behind
+const char* const kNamespace = "default";
+
+Value manifest(const JobPlan& job) {
+  const Value training = Value::object(
+      {{"model", Value::object({{"family", "gpt2"}, {"layers", 2}, {"hidden", 64}, {"heads", 2}})},
+       {"data", Value::object({{"path", "/data/tokens"}})},
+       {"batch",
+        Value::object({{"global", job.shape.micro_batches}, {"micro", 1}, {"sequenceLength", 64}})},
+       {"stop", Value::object({{"steps", job.shape.steps}})},
+       {"checkpoint", Value::object({{"every", job.shape.checkpoint_every}, {"path", "/ckpt"}})}});
+  const Value pod = Value::object(
+      {{"containers", Value::array({Value::object({{"name", "worker"}, {"image", "model"}})})}});
+  Value spec = Value::object(
+      {{"queue", job.queue},
+       {"gpus", Value::object({{"min", job.min}, {"max", job.max}, {"perPod", job.per_pod}})},
+       {"training", training},
+       {"faultTolerance", Value::object({{"maxRestarts", 1000}})},
+       {"parkSeconds", 15},
+       {"gracePeriodSeconds", 8},
+       {"template", Value::object({{"spec", pod}})}});
+  if (!job.priority_class.empty()) spec.set("priorityClassName", job.priority_class);
+  return Value::object(
+      {{"apiVersion", std::string(api::kApiVersion)},
+       {"kind", "TrainingJob"},
+       {"metadata", Value::object({{"name", job.shape.name}, {"namespace", kNamespace}})},
+       {"spec", std::move(spec)}});
+}
+
+// One authority for all stories: what it signs is never looked at, and keys take time to make.
+const net::KeyPair& authority() {
+  static const net::KeyPair pair =
+      net::make_authority("rubato", WallTime{}, WallTime{} + std::chrono::hours(24 * 36500))
+          .value();
+  return pair;
+}
+
+Value trust_secret() {
+  return Value::object(
+      {{"apiVersion", "v1"},
+       {"kind", "Secret"},
+       {"metadata",
+        Value::object({{"name", "rubato-operator-trust"}, {"namespace", "rubato-system"}})},
+       {"type", "Opaque"},
+       {"data", Value::object({{"ca.crt", net::base64_encode(authority().certificate)},
+                               {"ca.key", net::base64_encode(authority().private_key)},
+                               {"master-key", net::base64_encode("master")}})}});
+}
+
+void must(const kube::Answer<kube::Written>& written) {
+  if (!written.ok()) check_failed(__FILE__, __LINE__, written.error().message);
+}
+
+}  // namespace
+
+WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
+    : scenario_(std::move(scenario)),
+      options_(options),
+      executor_(scenario_.seed),
+      network_(executor_, scenario_.seed + 1),
+      links_(network_),
+      story_(executor_, options.listening, options.aloud),
+      server_process_(executor_.process("apiserver")),
+      server_(std::make_unique<kube::MemoryServer>(
+          server_process_.clock(),
+          kube::ServerOptions{.seed = scenario_.seed, .history_events = kHistory})),
+      witness_(story_, {.world = [this](const std::string& uid) { return world_of(uid); },
+                        .is_well =
+                            [this](const std::string& uid, MonoTime since) {
+                              const ModelNode* node = node_of_pod(uid);
+                              return node != nullptr && node->is_well(uid, since);
+                            },
+                        .writing_epoch = []() -> std::optional<std::uint64_t> {
+                          return serving() == nullptr ? std::nullopt : serving()->epoch();
+                        }}),
+      ground_{executor_, links_,        *server_,
+              story_,    witness_,      [this](const std::string& uid) { return world_of(uid); },
+              doubling_, scenario_.seed} {
+  serving() = nullptr;
+  doubling_.rng = Rng(scenario_.seed).fork(23);
+  network_.set_link({100us, scenario_.link_delay});
+  for (const JobPlan& plan : scenario_.jobs)
+    jobs_.push_back({.plan = plan, .uid = {}, .world = {}});
+}
+
+WholeCluster::~WholeCluster() {
+  over_ = true;
+  for (auto& node : nodes_) node->power_off();
+  for (auto& replica : replicas_) replica->crash();
+}
+
+// ---- Start
+
+void WholeCluster::install() {
+  server_->follow([this](const kube::StoreId& id, std::uint64_t, const Value* object) {
+    witness_.committed(id, object);
+  });
+  for (const api::Kind& kind : api::kinds()) {
+    must(server_->create(kube::types::kCustomResourceDefinition, "", api::crd(kind)));
+  }
+  for (const kube::InfoPtr& info : server_->resources()) {
+    if (!info->custom) continue;
+    server_->set_validator(info->storage_id,
+                           [kind = info->type.kind](const Value& before, const Value& now) {
+                             std::vector<kube::RuleFailure> out;
+                             for (const api::Violation& v : api::validate(kind, before, now))
+                               out.push_back({v.field, v.message});
+                             return out;
+                           });
+  }
+  const auto named = [](const char* version, const char* kind, const std::string& name) {
+    return Value::object(
+        {{"apiVersion", version}, {"kind", kind}, {"metadata", Value::object({{"name", name}})}});
+  };
+  must(server_->create(kube::types::kNamespace, "", named("v1", "Namespace", "rubato-system")));
+  must(server_->create(kube::types::kSecret, "rubato-system", trust_secret()));
+  Value high = named("scheduling.k8s.io/v1", "PriorityClass", "high");
+  high.set("value", 100);
+  must(server_->create(kube::types::kPriorityClass, "", high));
+  for (const QueuePlan& plan : scenario_.queues) {
+    Value queue = named("rubato.dev/v1alpha1", "TrainingQueue", plan.name);
+    Value spec = Value::object();
+    if (plan.limit > 0)
+      spec.set("quotas", Value::array({Value::object({{"gpuType", "*"}, {"limit", plan.limit}})}));
+    queue.set("spec", std::move(spec));
+    must(server_->create(api::kTrainingQueue, "", queue));
+  }
+}
+
+void WholeCluster::add_node(NodePlan plan) {
+  nodes_.push_back(std::make_unique<ModelNode>(ground_, std::move(plan)));
+  nodes_.back()->register_node();
+  sync_node(nodes_.size() - 1);
+}
+
+void WholeCluster::sync_node(std::size_t index) {
+  if (over_) return;
+  nodes_[index]->sync();
+  const std::uint64_t spread = mix64(scenario_.seed * 31 + index) % 50;
+  later(kKubeletPeriod + std::chrono::milliseconds(spread), [this, index] { sync_node(index); });
+}
+
+void WholeCluster::submit(Job& job) {
+  must(server_->create(api::kTrainingJob, kNamespace, manifest(job.plan)));
+  const auto made = server_->get(api::kTrainingJob, {kNamespace, job.plan.shape.name});
+  job.uid = kube::uid_of(*made);
+  job.world = std::make_unique<World>(story_, links_, job.plan.shape);
+  job.submitted = true;
+  story_.say("job {} is submitted: {} to {} GPUs, {} a pod, queue {}, {} steps",
+             job.plan.shape.name, job.plan.min, job.plan.max, job.plan.per_pod, job.plan.queue,
+             job.plan.shape.steps);
+}
+
+void WholeCluster::start() {
+  install();
+  for (const NodePlan& plan : scenario_.nodes) add_node(plan);
+  std::vector<std::string> addresses;
+  for (const char* host : {"op-a", "op-b"})
+    addresses.push_back(fmt::format("{}:{}", host, kCoordinatorPort));
+  Rng rng = Rng(scenario_.seed).fork(5);
+  for (const char* host : {"op-a", "op-b"}) {
+    ReplicaSettings settings;
+    settings.host = host;
+    settings.coordinators = addresses;
+    settings.api_delay = scenario_.api_delay;
+    settings.seed = scenario_.seed * 2 + replicas_.size();
+    if (scenario_.clocks_differ) {
+      settings.monotonic_skew = std::chrono::hours(rng.below(48));
+      settings.wall_skew = std::chrono::milliseconds(rng.below(3000)) - 1500ms;
+    }
+    replicas_.push_back(std::make_unique<Replica>(ground_, crashes_, std::move(settings)));
+  }
+  for (const Fault& fault : scenario_.faults) {
+    if (fault.kind == FaultKind::kCrashAtWrite)
+      crashes_.due[fault.more] = true;
+    else
+      later(fault.at, [this, fault] { inject(fault); });
+  }
+  for (auto& replica : replicas_) replica->start();
+  for (Job& job : jobs_) later(job.plan.submit_at, [this, &job] { submit(job); });
+  look_after_nodes();
+}
+
+// ---- What Kubernetes' own controllers do
+
+void WholeCluster::look_after_nodes() {
+  if (over_) return;
+  const MonoTime now = executor_.now();
+  for (auto& node : nodes_) {
+    const auto object = witness_.nodes().find(node->name());
+    if (object == witness_.nodes().end()) continue;
+    const bool silent = now - node->last_renewed() > kNodeGrace;
+    const std::string_view seen =
+        object->second["status"]["conditions"][0]["status"].string_view_or("");
+    const std::string_view wanted = silent ? "Unknown" : "True";
+    if (!silent) unready_.erase(node->name());
+    if (seen != wanted) {
+      story_.say("node {} is marked Ready={}", node->name(), wanted);
+      if (silent) unready_[node->name()] = now;
+      const Value condition = Value::object({{"type", "Ready"}, {"status", wanted}});
+      (void)server_->patch(
+          kube::types::kNode, {"", node->name()}, kube::PatchType::kMerge,
+          Value::object({{"status", Value::object({{"conditions", Value::array({condition})}})}}),
+          {.subresource = "status"});
+    }
+  }
+  std::vector<std::pair<kube::Key, bool>> doomed;
+  for (const auto& [key, pod] : witness_.pods()) {
+    if (pod.node.empty()) continue;
+    const bool orphan = !witness_.nodes().contains(pod.node);
+    const auto since = unready_.find(pod.node);
+    const bool evicted = since != unready_.end() && now - since->second > kEviction &&
+                         !pod.deleting && !pod.finished;
+    if (orphan || evicted) doomed.push_back({{pod.ns, pod.name}, orphan});
+  }
+  for (const auto& [key, force] : doomed)
+    (void)server_->remove(kube::types::kPod, key, {.grace_period_seconds = force ? 0 : -1});
+  later(kNodeMonitor, [this] { look_after_nodes(); });
+}
+
+// ---- Questions
+
+World* WholeCluster::world_of(const std::string& uid) const {
+  for (const Job& job : jobs_)
+    if (job.uid == uid) return job.world.get();
+  return nullptr;
+}
+
+ModelNode* WholeCluster::node_of_pod(const std::string& pod_uid) const {
+  for (const auto& node : nodes_)
+    if (node->find(pod_uid) != nullptr) return node.get();
+  return nullptr;
+}
+
+const Value* WholeCluster::status_of(const Job& job) const {
+  const auto found = witness_.jobs().find(fmt::format("{}/{}", kNamespace, job.plan.shape.name));
+  return found == witness_.jobs().end() ? nullptr : &found->second.object["status"];
+}
+
+bool WholeCluster::is_true(const Job& job, const char* condition) const {
+  const Value* status = status_of(job);
+  if (status == nullptr) return false;
+  for (const Value& c : (*status)["conditions"].items())
+    if (c["type"].string_view_or("") == condition) return c["status"].string_view_or("") == "True";
+  return false;
+}
+
+bool WholeCluster::all_finished() const {
+  return std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& job) {
+    if (!job.submitted) return false;
+    if (job.deleted) return status_of(job) == nullptr;
+    return !job.plan.can_finish || is_true(job, "Complete") || is_true(job, "Failed");
+  });
+}
+
+std::string WholeCluster::why_not_over() const {
+  std::string text;
+  for (const Job& job : jobs_) {
+    const Value* status = status_of(job);
+    if (job.deleted && status != nullptr)
+      text += fmt::format(" {} is deleted and still there;", job.plan.shape.name);
+    if (job.deleted || !job.plan.can_finish || is_true(job, "Complete")) continue;
+    text += fmt::format(" {} is {} ({}), step {} of {};", job.plan.shape.name,
+                        status == nullptr ? "gone" : (*status)["state"].string_or("?"),
+                        status == nullptr ? "" : (*status)["reason"].string_or(""),
+                        job.world ? job.world->highest_step() : 0, job.plan.shape.steps);
+  }
+  return text;
+}
+
+// What the end of a story must look like, beyond "all have finished"; "" when it does.
+std::string WholeCluster::unexplained() const {
+  for (const Job& job : jobs_) {
+    const std::string& name = job.plan.shape.name;
+    if (job.deleted) continue;
+    const Value* status = status_of(job);
+    if (is_true(job, "Failed"))
+      return fmt::format("{} failed: {}", name, (*status)["reason"].string_or(""));
+    if (is_true(job, "Complete")) {
+      const auto last = job.world->checkpoints.find(job.plan.shape.steps);
+      if (last == job.world->checkpoints.end()) return name + " left no last checkpoint";
+      if (last->second.hash != job.world->undisturbed(job.plan.shape.steps).hash)
+        return name + " ended with other weights than an undisturbed run";
+      continue;
+    }
+    bool explained = false;
+    for (const Value& c : (*status)["conditions"].items())
+      explained =
+          explained ||
+          (c["type"].string_view_or("") == "Queued" && c["status"].string_view_or("") == "True" &&
+           !c["reason"].string_view_or("").empty() && !c["message"].string_view_or("").empty() &&
+           c["reason"].string_view_or("") != "WaitingForGPUs");
+    if (!explained) return name + " cannot run, and no condition says why";
+  }
+  for (const auto& node : nodes_)
+    if (node->gpus_in_use() > 0) return "processes are left on " + node->name();
+  return "";
+}
+
+// ---- The story
+
+bool WholeCluster::run_until(const std::function<bool()>& done, Duration limit) {
+  return executor_.run_until([&] { return story_.violation().has_value() || done(); }, limit) &&
+         !story_.violation();
+}
+
+RunResult WholeCluster::run() {
+  configure_log(
+      {.level = options_.aloud || options_.listening ? LogLevel::kInfo : LogLevel::kError});
+  set_log_sink([this](LogLevel level, std::string_view component, std::string_view text) {
+    story_.say("  {}[{}] {}", level == LogLevel::kInfo ? "" : "! ", component, text);
+  });
+  const MonoTime begin = executor_.now();
+  start();
+  const auto all_submitted = [&] {
+    return std::all_of(jobs_.begin(), jobs_.end(), [](const Job& job) { return job.submitted; });
+  };
+  const auto quiet_end = [&] { return all_finished() && unexplained().empty(); };
+  RunResult result;
+  const Duration trouble = scenario_.faults.empty() ? 0s : scenario_.trouble + 8s;
+  run_until([&] { return executor_.now() - begin >= trouble && all_submitted(); },
+            scenario_.trouble + 60s);
+  if (!story_.violation()) calm();
+  if (!run_until(quiet_end, options_.quiet_limit) && !story_.violation()) {
+    const std::string left = unexplained();
+    story_.broken(all_finished() ? left : "all is quiet and not over:" + why_not_over());
+  }
+  result.ok = !story_.violation();
+  if (!result.ok) result.what = *story_.violation();
+  result.virtual_seconds = std::chrono::duration<double>(executor_.now() - begin).count();
+  for (const Job& job : jobs_) {
+    if (!job.world) continue;
+    result.decisions += job.world->decisions();
+    result.generations += job.world->generations();
+  }
+  for (const auto& replica : replicas_) result.lives += replica->lives();
+  result.writes = crashes_.writes;
+  result.digest = executor_.digest();
+  result.story.assign(story_.lines().begin(), story_.lines().end());
+  set_log_sink({});
+  return result;
+}
+
+}  // namespace rubato::sim

@@ -1,0 +1,125 @@
+// WholeCluster: a whole installation in virtual time. Real: two Operators (scheduler loop, job
+// controller, coordinator, informers, leader election), the in-memory API server, the agents of all
+// pods. Modelled: nodes with their kubelets (ModelNode), workers (ModelWorker), the node lifecycle
+// controller, and people who submit, suspend, scale and delete jobs. All that is random comes from
+// the seed; equal seeds give equal runs.
+#pragma once
+
+#include "tests/sim/replica.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rubato::sim {
+
+struct RunOptions {
+  bool aloud = false;           // tell the story while it happens
+  bool listening = false;       // keep it
+  Duration quiet_limit = 400s;  // after the last fault: every job that can finish must have
+};
+
+struct RunResult {
+  bool ok = false;
+  std::string what;  // when not ok
+  double virtual_seconds = 0;
+  std::uint64_t decisions = 0;  // of workers
+  std::uint64_t generations = 0;
+  std::uint64_t writes = 0;  // of operators
+  std::uint64_t lives = 0;   // of operators
+  std::uint64_t digest = 0;
+  std::vector<std::string> story;
+};
+
+class WholeCluster {
+ public:
+  explicit WholeCluster(Scenario scenario, RunOptions options = {});
+  ~WholeCluster();
+
+  // The whole story: start, trouble, a quiet end.
+  RunResult run();
+
+  // Pieces, for tests that tell a story of their own.
+  void start();
+  bool run_until(const std::function<bool()>& done, Duration limit);  // stops at a violation
+  bool all_finished() const;
+  void inject(const Fault& fault);
+
+ private:
+  struct Job {
+    JobPlan plan;
+    std::string uid;
+    bool submitted = false;
+    bool deleted = false;
+    std::unique_ptr<World> world;
+  };
+
+  void install();
+  void submit(Job& job);
+  void look_after_nodes();  // the node lifecycle controller, the pod collector
+  void sync_node(std::size_t index);
+  void calm();
+  std::string why_not_over() const;
+  std::string unexplained() const;
+  const json::Value* status_of(const Job& job) const;
+  bool is_true(const Job& job, const char* condition) const;
+  World* world_of(const std::string& uid) const;
+  ModelNode* node_of_pod(const std::string& pod_uid) const;
+  void later(Duration wait, std::function<void()> act) {
+    executor_.at(executor_.now() + wait, std::move(act));
+  }
+
+  // faults.cc
+  ModelNode* pick_node(const Fault& fault, bool up = true);
+  Container* pick_container(const Fault& fault);
+  Job* pick_job(const Fault& fault);
+  Replica* leader();
+  void trouble_everywhere();
+  void on_node(const Fault& fault, void (WholeCluster::*act)(const Fault&, ModelNode&));
+  void cut_power(const Fault& fault, ModelNode& node);
+  void lose_node(const Fault& fault, ModelNode& node);
+  void cut_node(const Fault& fault, ModelNode& node);
+  void cut_from_operator(const Fault& fault, ModelNode& node);
+  void part_nodes(const Fault& fault, ModelNode& node);
+  void cut_pair(const Fault& fault, const std::string& a, const std::string& b);
+  void freeze_node(const Fault& fault, ModelNode& node);
+  void cordon(const Fault& fault, ModelNode& node);
+  void reset(const Fault& fault, ModelNode& node);
+  void on_pod(const Fault& fault, void (WholeCluster::*act)(const Fault&, Container&));
+  void freeze_pod(const Fault& fault, Container& container);
+  void crash_pod(const Fault& fault, Container& container);
+  void kill_worker(const Fault& fault, Container& container);
+  void hang_worker(const Fault& fault, Container& container);
+  void delete_pod(const Fault& fault, Container& container);
+  void on_job(const Fault& fault, void (WholeCluster::*act)(const Fault&, Job&));
+  void suspend(const Fault& fault, Job& job);
+  void scale(const Fault& fault, Job& job);
+  void delete_job(const Fault& fault, Job& job);
+  void slow_network(const Fault& fault);
+  void double_messages(const Fault& fault);
+  void api_fault(const Fault& fault);
+  void operator_fault(const Fault& fault);
+  void patch_job(const Job& job, json::Value spec);
+  void add_node(NodePlan plan);
+
+  const Scenario scenario_;
+  const RunOptions options_;
+  testing::SimExecutor executor_;
+  testing::SimNetwork network_;
+  Links links_;
+  Story story_;
+  testing::SimProcess& server_process_;
+  std::unique_ptr<kube::MemoryServer> server_;
+  Witness witness_;
+  Doubling doubling_;
+  Ground ground_;
+  WriteCrashes crashes_;
+  std::vector<std::unique_ptr<ModelNode>> nodes_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::vector<Job> jobs_;
+  std::map<std::string, MonoTime> unready_;  // nodes, since when
+  bool over_ = false;
+};
+
+}  // namespace rubato::sim

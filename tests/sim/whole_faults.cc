@@ -1,0 +1,388 @@
+// What each fault does to a WholeCluster, and how it is mended.
+#include "operator/api/resources.h"
+#include "tests/sim/model_host.h"
+#include "tests/sim/whole_cluster.h"
+
+#include <algorithm>
+#include <array>
+
+namespace rubato::sim {
+
+using json::Value;
+
+namespace {
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+}  // namespace
+
+void WholeCluster::inject(const Fault& fault) {
+  if (over_) return;
+  using K = FaultKind;
+  switch (fault.kind) {
+    case K::kPowerCut:
+      return on_node(fault, &WholeCluster::cut_power);
+    case K::kNodeGone:
+      return on_node(fault, &WholeCluster::lose_node);
+    case K::kNodeCut:
+      return on_node(fault, &WholeCluster::cut_node);
+    case K::kNodeCutOperator:
+      return on_node(fault, &WholeCluster::cut_from_operator);
+    case K::kNodesApart:
+      return on_node(fault, &WholeCluster::part_nodes);
+    case K::kNodeFrozen:
+      return on_node(fault, &WholeCluster::freeze_node);
+    case K::kCordon:
+      return on_node(fault, &WholeCluster::cordon);
+    case K::kReset:
+      return on_node(fault, &WholeCluster::reset);
+    case K::kPodFrozen:
+      return on_pod(fault, &WholeCluster::freeze_pod);
+    case K::kPodCrash:
+      return on_pod(fault, &WholeCluster::crash_pod);
+    case K::kWorkerKilled:
+      return on_pod(fault, &WholeCluster::kill_worker);
+    case K::kWorkerHangs:
+      return on_pod(fault, &WholeCluster::hang_worker);
+    case K::kPodDeleted:
+      return on_pod(fault, &WholeCluster::delete_pod);
+    case K::kSuspend:
+      return on_job(fault, &WholeCluster::suspend);
+    case K::kScale:
+      return on_job(fault, &WholeCluster::scale);
+    case K::kJobDeleted:
+      return on_job(fault, &WholeCluster::delete_job);
+    case K::kSlowNetwork:
+      return slow_network(fault);
+    case K::kDuplicates:
+      return double_messages(fault);
+    case K::kApiAway:
+    case K::kApiFlaky:
+    case K::kApiExpired:
+    case K::kSlowWatch:
+      return api_fault(fault);
+    case K::kCrashAtWrite:
+      return;  // by count, from the start
+    case K::kOperatorCrash:
+    case K::kOperatorFrozen:
+    case K::kOperatorStop:
+    case K::kClock:
+      return operator_fault(fault);
+  }
+}
+
+// ---- Whom
+
+ModelNode* WholeCluster::pick_node(const Fault& fault, bool up) {
+  std::vector<ModelNode*> those;
+  for (auto& node : nodes_)
+    if (node->is_up() == up && !node->is_frozen() && witness_.nodes().contains(node->name()))
+      those.push_back(node.get());
+  return those.empty() ? nullptr : those[fault.pick % those.size()];
+}
+
+Container* WholeCluster::pick_container(const Fault& fault) {
+  std::vector<Container*> those;
+  for (auto& node : nodes_) {
+    if (!node->is_up() || node->is_frozen()) continue;
+    for (auto& [uid, container] : node->containers())
+      if (!container->exit_status && !container->process->frozen())
+        those.push_back(container.get());
+  }
+  return those.empty() ? nullptr : those[fault.pick % those.size()];
+}
+
+WholeCluster::Job* WholeCluster::pick_job(const Fault& fault) {
+  std::vector<Job*> those;
+  for (Job& job : jobs_)
+    if (job.submitted && !job.deleted && !is_true(job, "Complete")) those.push_back(&job);
+  return those.empty() ? nullptr : those[fault.pick % those.size()];
+}
+
+Replica* WholeCluster::leader() {
+  for (auto& replica : replicas_)
+    if (replica->is_alive() && !replica->is_frozen() && replica->is_leader()) return replica.get();
+  return nullptr;
+}
+
+void WholeCluster::trouble_everywhere() {
+  for (auto& node : nodes_) node->note_trouble();
+}
+
+// ---- Nodes
+
+// Peers of its pods see broken links; whose fault that is only the coordinator can find out.
+void WholeCluster::on_node(const Fault& fault,
+                           void (WholeCluster::*act)(const Fault&, ModelNode&)) {
+  ModelNode* node = pick_node(fault);
+  if (node == nullptr) return;
+  trouble_everywhere();
+  (this->*act)(fault, *node);
+}
+
+void WholeCluster::cut_power(const Fault& fault, ModelNode& node) {
+  story_.say("FAULT {} loses its power for {:.1f} s", node.name(), seconds(fault.spell));
+  node.power_off();
+  later(fault.spell, [this, &node] {
+    if (node.is_up() || !witness_.nodes().contains(node.name())) return;
+    story_.say("{} is powered on", node.name());
+    node.power_on();
+  });
+}
+
+void WholeCluster::lose_node(const Fault& fault, ModelNode& node) {
+  const std::string name = node.name();
+  story_.say("FAULT {} is gone for good", name);
+  node.power_off();
+  later(fault.spell, [this, name] {
+    story_.say("the object of node {} is deleted", name);
+    (void)server_->remove(kube::types::kNode, {"", name});
+    (void)server_->remove(kube::types::kLease, {"kube-node-lease", name});
+  });
+  NodePlan plan = node.plan();
+  plan.name = name + "x";
+  later(fault.spell + 2s, [this, plan] {
+    story_.say("node {} is added", plan.name);
+    add_node(plan);
+  });
+}
+
+void WholeCluster::cut_node(const Fault& fault, ModelNode& node) {
+  const std::string name = node.name();
+  story_.say("FAULT {} is cut off for {:.1f} s", name, seconds(fault.spell));
+  links_.cut(name);
+  later(fault.spell, [this, name] {
+    story_.say("{} is healed", name);
+    trouble_everywhere();
+    links_.heal(name);
+  });
+}
+
+void WholeCluster::cut_from_operator(const Fault& fault, ModelNode& node) {
+  const std::string host = replicas_[fault.more % replicas_.size()]->host();
+  story_.say("FAULT {} does not reach {} for {:.1f} s", node.name(), host, seconds(fault.spell));
+  cut_pair(fault, node.name(), host);
+}
+
+void WholeCluster::part_nodes(const Fault& fault, ModelNode& node) {
+  const std::string other = nodes_[fault.more % nodes_.size()]->name();
+  if (other == node.name()) return;
+  story_.say("FAULT {} and {} do not reach each other for {:.1f} s", node.name(), other,
+             seconds(fault.spell));
+  cut_pair(fault, node.name(), other);
+}
+
+void WholeCluster::cut_pair(const Fault& fault, const std::string& a, const std::string& b) {
+  links_.cut_pair(a, b);
+  later(fault.spell, [this, a, b] {
+    story_.say("{} and {} reach each other again", a, b);
+    trouble_everywhere();
+    links_.heal_pair(a, b);
+  });
+}
+
+void WholeCluster::freeze_node(const Fault& fault, ModelNode& node) {
+  story_.say("FAULT {} freezes for {:.1f} s", node.name(), seconds(fault.spell));
+  node.freeze();
+  later(fault.spell, [this, &node] {
+    if (!node.is_up()) return;
+    story_.say("{} thaws", node.name());
+    trouble_everywhere();
+    node.thaw();
+  });
+}
+
+void WholeCluster::cordon(const Fault& fault, ModelNode& node) {
+  const auto set = [this, name = node.name()](bool on) {
+    story_.say("{} {} is {}", on ? "FAULT" : "node", name, on ? "cordoned" : "uncordoned");
+    (void)server_->patch(kube::types::kNode, {"", name}, kube::PatchType::kMerge,
+                         Value::object({{"spec", Value::object({{"unschedulable", on}})}}));
+  };
+  set(true);
+  later(fault.spell, [set] { set(false); });
+}
+
+void WholeCluster::reset(const Fault&, ModelNode& node) {
+  story_.say("FAULT connections of {} are reset", node.name());
+  network_.reset_connections(node.name());
+}
+
+// ---- Pods
+
+void WholeCluster::on_pod(const Fault& fault, void (WholeCluster::*act)(const Fault&, Container&)) {
+  Container* container = pick_container(fault);
+  if (container == nullptr) return;
+  trouble_everywhere();
+  (this->*act)(fault, *container);
+}
+
+void WholeCluster::freeze_pod(const Fault& fault, Container& container) {
+  story_.say("FAULT pod {} freezes for {:.1f} s", container.key, seconds(fault.spell));
+  container.process->freeze();
+  later(fault.spell, [this, uid = container.uid] {
+    ModelNode* node = node_of_pod(uid);
+    if (node == nullptr || node->is_frozen() || node->find(uid)->exit_status) return;
+    story_.say("pod {} thaws", node->find(uid)->key);
+    trouble_everywhere();
+    node->find(uid)->process->thaw();
+  });
+}
+
+void WholeCluster::crash_pod(const Fault&, Container& container) {
+  story_.say("FAULT pod {} crashes", container.key);
+  container.agent = nullptr;
+  container.workers = nullptr;
+  container.process->crash();
+}
+
+void WholeCluster::kill_worker(const Fault&, Container& container) {
+  if (container.workers == nullptr) return;
+  story_.say("FAULT worker of pod {} is killed", container.key);
+  container.workers->kill(0);
+}
+
+void WholeCluster::hang_worker(const Fault&, Container& container) {
+  if (container.workers == nullptr) return;
+  story_.say("FAULT worker of pod {} hangs", container.key);
+  container.workers->hang(0);
+}
+
+void WholeCluster::delete_pod(const Fault&, Container& container) {
+  story_.say("FAULT pod {} is deleted by hand", container.key);
+  (void)server_->remove(kube::types::kPod, kube::parse_key(container.key), {.uid = container.uid});
+}
+
+// ---- Jobs
+
+void WholeCluster::on_job(const Fault& fault, void (WholeCluster::*act)(const Fault&, Job&)) {
+  if (Job* job = pick_job(fault)) (this->*act)(fault, *job);
+}
+
+void WholeCluster::patch_job(const Job& job, Value spec) {
+  if (job.deleted) return;
+  (void)server_->patch(api::kTrainingJob, {"default", job.plan.shape.name}, kube::PatchType::kMerge,
+                       Value::object({{"spec", std::move(spec)}}));
+}
+
+void WholeCluster::suspend(const Fault& fault, Job& job) {
+  story_.say("FAULT {} is suspended for {:.1f} s", job.plan.shape.name, seconds(fault.spell));
+  patch_job(job, Value::object({{"suspend", true}}));
+  later(fault.spell, [this, &job] {
+    story_.say("{} is resumed", job.plan.shape.name);
+    patch_job(job, Value::object({{"suspend", false}}));
+  });
+}
+
+void WholeCluster::scale(const Fault& fault, Job& job) {
+  const int steps = static_cast<int>(fault.more % 4);
+  const int most = std::min(job.plan.min + steps * job.plan.per_pod,
+                            static_cast<int>(job.plan.shape.micro_batches));
+  story_.say("FAULT {} is scaled to at most {} GPUs", job.plan.shape.name, most);
+  patch_job(job, Value::object({{"gpus", Value::object({{"max", most}})}}));
+}
+
+void WholeCluster::delete_job(const Fault&, Job& job) {
+  if (jobs_.size() < 2) return;
+  story_.say("FAULT {} is deleted", job.plan.shape.name);
+  job.deleted = true;
+  (void)server_->remove(api::kTrainingJob, {"default", job.plan.shape.name});
+}
+
+// ---- Network and API
+
+void WholeCluster::double_messages(const Fault& fault) {
+  trouble_everywhere();
+  story_.say("FAULT messages come twice at times, for {:.1f} s", seconds(fault.spell));
+  doubling_.chance = 0.3;
+  later(fault.spell, [this] { doubling_.chance = 0; });
+}
+
+void WholeCluster::slow_network(const Fault& fault) {
+  trouble_everywhere();
+  const Duration delay = 50ms + std::chrono::milliseconds(fault.more);
+  story_.say("FAULT messages take up to {:.2f} s for {:.1f} s", seconds(delay),
+             seconds(fault.spell));
+  network_.set_link({1ms, delay});
+  later(fault.spell, [this] {
+    story_.say("messages are fast again");
+    trouble_everywhere();
+    network_.set_link({100us, scenario_.link_delay});
+  });
+}
+
+void WholeCluster::api_fault(const Fault& fault) {
+  Replica* replica = replicas_[fault.pick % replicas_.size()].get();
+  if (fault.pick % 3 != 0 && leader() != nullptr) replica = leader();
+  const std::string host = replica->host();
+  const double span = seconds(fault.spell);
+  if (fault.kind == FaultKind::kApiAway) {
+    story_.say("FAULT {} does not reach the API for {:.1f} s", host, span);
+    links_.cut_pair(host, kApiHost);
+    return later(fault.spell, [this, host] {
+      story_.say("{} reaches the API again", host);
+      links_.heal_pair(host, kApiHost);
+    });
+  }
+  static constexpr std::array kKinds = {"pods", "trainingjobs", "nodes", "pods", "trainingjobs"};
+  if (fault.kind == FaultKind::kApiFlaky) {
+    story_.say("FAULT requests of {} fail at times, for {:.1f} s", host, span);
+    replica->trouble().flaky = 0.1 + static_cast<double>(fault.more % 30) / 100;
+  } else if (fault.kind == FaultKind::kApiExpired) {
+    story_.say("FAULT watches of {} get 410, for {:.1f} s", host, span);
+    replica->trouble().expired = 0.2;
+  } else {
+    replica->trouble().slow_kind = kKinds.at(fault.more % kKinds.size());
+    replica->trouble().slow_events = 100ms + std::chrono::milliseconds(2 * fault.more);
+    story_.say("FAULT events of {} reach {} {:.1f} s late, for {:.1f} s",
+               replica->trouble().slow_kind, host, seconds(replica->trouble().slow_events), span);
+  }
+  later(fault.spell, [this, replica] {
+    story_.say("the API is well again for {}", replica->host());
+    replica->trouble() = {};
+  });
+}
+
+// ---- Operators
+
+void WholeCluster::operator_fault(const Fault& fault) {
+  Replica* replica = replicas_[fault.pick % replicas_.size()].get();
+  if (fault.pick % 4 != 0 && leader() != nullptr) replica = leader();
+  if (!replica->is_alive() || replica->is_frozen()) return;
+  if (fault.kind == FaultKind::kOperatorCrash) {
+    story_.say("FAULT {} dies", replica->host());
+    return replica->crash();
+  }
+  if (fault.kind == FaultKind::kOperatorStop) {
+    story_.say("FAULT {} is told to end", replica->host());
+    return replica->stop();
+  }
+  if (fault.kind == FaultKind::kClock) {
+    const auto jump = std::chrono::milliseconds(fault.more * 10) - 5s;
+    story_.say("FAULT the wall clock of {} jumps by {:.1f} s", replica->host(), seconds(jump));
+    return replica->process()->skew(Duration(0), jump);
+  }
+  story_.say("FAULT {} freezes for {:.1f} s", replica->host(), seconds(fault.spell));
+  replica->freeze();
+  later(fault.spell, [this, replica, process = replica->process()] {
+    if (replica->process() != process) return;
+    story_.say("{} thaws", replica->host());
+    replica->thaw();
+  });
+}
+
+// All that is broken is mended: from here on everything must come to a good end.
+void WholeCluster::calm() {
+  story_.say("all is mended");
+  for (auto& node : nodes_) {
+    if (!witness_.nodes().contains(node->name())) continue;
+    if (node->is_frozen()) node->thaw();
+    if (!node->is_up()) node->power_on();
+    for (auto& [uid, container] : node->containers())
+      if (!container->exit_status && container->process->frozen()) container->process->thaw();
+  }
+  for (auto& replica : replicas_) {
+    if (replica->is_frozen()) replica->thaw();
+    replica->trouble() = {};
+  }
+  crashes_.due.clear();
+}
+
+}  // namespace rubato::sim

@@ -1,0 +1,95 @@
+#include "operator/control/job_intent.h"
+
+#include "tests/unit/control/fixtures.h"
+
+namespace rubato::control {
+namespace {
+
+using coordinator::Phase;
+
+constexpr const char* kTwoPods =
+    R"("allocation":{"epoch":1,"nextOrdinal":2,"gpus":2,"reason":"2 GPUs are free","pods":[
+       {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1},
+       {"name":"job-w1","ordinal":1,"node":"n2","gpuType":"A","gpus":1}]})";
+constexpr const char* kNoPods =
+    R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"the job is suspended","pods":[]})";
+constexpr const char* kSuspended = R"("suspend":true)";
+constexpr MonoTime kNow{std::chrono::hours(2)};
+
+coordinator::View view(Phase phase) {
+  coordinator::View v;
+  v.phase = phase;
+  v.members = {{"job-w0", "p0", "n1", "A", 0, 1}, {"job-w1", "p1", "n2", "A", 0, 1}};
+  return v;
+}
+
+// Of a suspend; `end` says whether all have stopped.
+coordinator::View stopping(Phase end) {
+  coordinator::View v = view(Phase::kStopping);
+  v.stop_since = kNow - 1s;
+  v.stop_reason = "the job is suspended";
+  v.end = end;
+  return v;
+}
+
+Decision decide(const std::shared_ptr<const JobObject>& object, const coordinator::View* seen,
+                bool pods_left = true, const std::string& failure = "") {
+  return decide_intent({&object->job, seen, failure, pods_left, kNow});
+}
+
+TEST(JobIntent, TrainsUnlessSomethingSaysOtherwise) {
+  const auto training = view(Phase::kTraining);
+  EXPECT_EQ(decide(job(2, 4, kTwoPods), &training).intent, Intent::kTrain);
+  EXPECT_EQ(decide(job(2, 4), nullptr, false).intent, Intent::kTrain);
+  EXPECT_EQ(decide(job(2, 4, kTwoPods, kSuspended), &training).intent, Intent::kStop);
+  EXPECT_EQ(decide(job(2, 4, kTwoPods), &training, true, "NonFinite").intent, Intent::kOver);
+}
+
+TEST(JobIntent, ASuspendIsCalledOffUntilAllHaveStopped) {
+  const auto under_way = stopping(Phase::kWaiting);
+  EXPECT_EQ(decide(job(2, 4, kTwoPods), &under_way).intent, Intent::kTrain);
+  EXPECT_FALSE(finishes_a_stop(job(2, 4, kTwoPods)->job, &under_way));
+}
+
+TEST(JobIntent, ASuspendThatIsDoneGivesItsGpusBackFirst) {
+  const auto done = stopping(Phase::kStopped);
+  const auto first = decide(job(2, 4, kTwoPods), &done);
+  EXPECT_EQ(first.intent, Intent::kStop);
+  EXPECT_EQ(first.queued_reason, "Requeued");
+  const auto then = decide(job(2, 4, kNoPods), &done);  // given back; the pods have not ended yet
+  EXPECT_EQ(then.intent, Intent::kStop);
+  EXPECT_EQ(then.queued_reason, "WaitingForRelease");
+  EXPECT_EQ(decide(job(2, 4, kNoPods), &done, false).intent, Intent::kTrain);
+}
+
+TEST(JobIntent, ANewAllocationIsNotTakenForTheStoppedOne) {
+  const auto done = stopping(Phase::kStopped);
+  const auto anew = job(2, 4,
+                        R"("allocation":{"epoch":3,"nextOrdinal":4,"gpus":1,"pods":[
+       {"name":"job-w2","ordinal":2,"node":"n1","gpuType":"A","gpus":1}]})");
+  EXPECT_EQ(decide(anew, &done).intent, Intent::kTrain);
+}
+
+TEST(JobIntent, ARequeueIsCarriedThroughOnceTheWorkersWereAsked) {
+  auto parked = view(Phase::kParked);
+  parked.parked_since = kNow - 700s;
+  const auto first = decide(job(2, 4, kTwoPods, R"("parkSeconds":600)"), &parked);
+  EXPECT_EQ(first.intent, Intent::kStop);
+  auto asked = view(Phase::kStopping);  // not parked any more, for it writes its checkpoint
+  asked.stop_since = kNow;
+  asked.stop_reason = first.stop_reason;
+  const auto second = decide(job(2, 4, kTwoPods, R"("parkSeconds":600)"), &asked);
+  EXPECT_EQ(second.intent, Intent::kStop);
+  EXPECT_EQ(second.stop_reason, first.stop_reason);
+  EXPECT_EQ(second.queued_reason, "Requeued");
+}
+
+TEST(JobIntent, ThePreemptedSayWhoTookTheirPlace) {
+  const auto object = job(
+      2, 4,
+      R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"preempted by b","pods":[]})");
+  EXPECT_EQ(decide(object, nullptr).queued_reason, "Preempted");
+}
+
+}  // namespace
+}  // namespace rubato::control

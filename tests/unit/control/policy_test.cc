@@ -1,0 +1,68 @@
+#include "operator/control/policy.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::control {
+namespace {
+
+const WallTime kNow = *parse_rfc3339("2026-11-21T08:00:00Z");
+
+TEST(Policy, WithoutAnObjectTheFlagsHold) {
+  Config flags;
+  flags.min_gain = -1;
+  flags.gang_start = 7s;
+  const Policy policy = policy_of(flags);
+  EXPECT_EQ(policy.plan.min_relative_gain, -1);
+  EXPECT_EQ(policy.gang_start, 7s);
+  EXPECT_EQ(policy.growth_pause, 0s);
+}
+
+TEST(Policy, TakesAllThatTheObjectSays) {
+  api::SchedulingPolicySpec spec;
+  spec.round_seconds = 3;
+  spec.gang_start_seconds = 40;
+  spec.rescale_budget = {30, 5};
+  spec.parameters = {{"minRelativeGain", 0.1}, {"preempt", 0}};
+  const auto policy = policy_of(Config{}, spec);
+  ASSERT_TRUE(policy.ok());
+  EXPECT_EQ(policy->round_interval, 3s);
+  EXPECT_EQ(policy->gang_start, 40s);
+  EXPECT_EQ(policy->growth_pause, 30s);
+  EXPECT_EQ(policy->plan.grown_per_round, 5);
+  EXPECT_EQ(policy->plan.min_relative_gain, 0.1);
+  EXPECT_FALSE(policy->plan.preempt);
+}
+
+TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
+  api::SchedulingPolicySpec spec;
+  spec.parameters = {{"fairness", 1}};
+  EXPECT_EQ(policy_of(Config{}, spec).error().what(),
+            "spec.parameters.fairness is not known to marginalThroughput; remove it, or use "
+            "minRelativeGain or preempt");
+  spec.parameters = {{"preempt", 2}};
+  EXPECT_EQ(policy_of(Config{}, spec).error().what(),
+            "spec.parameters.preempt is 2, but must be 0 or 1; change it");
+}
+
+TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
+  const Policy flags = policy_of(Config{});
+  api::SchedulingPolicy object;
+  object.meta.name = "default";
+  object.meta.generation = 4;
+  const auto loaded = policy_status(object, flags, "", kNow);
+  EXPECT_EQ(loaded.active, "marginalThroughput");
+  EXPECT_EQ(loaded.observed_generation, 4);
+  EXPECT_TRUE(api::is_true(loaded.conditions, "Active"));
+  const auto refused = policy_status(object, flags, "spec.parameters.x is not known", kNow);
+  const auto* condition = api::find_condition(refused.conditions, "Active");
+  EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);
+  EXPECT_EQ(condition->reason, "Refused");
+  EXPECT_NE(condition->message.find("In force stays marginalThroughput"), std::string::npos);
+  object.meta.name = "other";
+  EXPECT_EQ(
+      api::find_condition(policy_status(object, flags, "", kNow).conditions, "Active")->reason,
+      "NotDefault");
+}
+
+}  // namespace
+}  // namespace rubato::control

@@ -1,0 +1,102 @@
+#include "operator/coordinator/gpu_time.h"
+
+#include "tests/unit/coordinator/fake_pods.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::coordinator {
+namespace {
+
+constexpr MonoTime kStart{std::chrono::hours(1)};
+
+TEST(GpuTime, BooksTheTimeUntilTheNextPass) {
+  GpuTime time(kStart);
+  time.set(3, 0, 0, GpuUse::kQueue);
+  time.advance(kStart + 2s);
+  time.set(4, 2, 1, GpuUse::kUseful);
+  time.advance(kStart + 5s);
+  EXPECT_EQ(time.total(), (GpuSeconds{.useful = 6, .queue = 6, .rescale = 3, .failure = 3}));
+  time.move(GpuUse::kUseful, GpuUse::kFailure, 100);  // no more than there is
+  EXPECT_EQ(time.total(), (GpuSeconds{.queue = 6, .rescale = 3, .failure = 9}));
+  EXPECT_EQ(time.total().held(), 18);
+}
+
+// A step takes 0.1 s; `rounds` of them, in step with the clock.
+void train(FakePods& pods, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    pods.after(100ms);
+    pods.commit_all();
+    pods.settle();
+  }
+}
+
+TEST(GpuTimeOfAJob, StartsInTheQueueThenTrains) {
+  FakePods pods(2);
+  pods.connect_all();
+  pods.after(1s);
+  for (int i = 0; i < 2; ++i) pods.make_ready(i);
+  pods.settle();
+  train(pods, 50);
+  const GpuSeconds& spent = pods.view().gpu_seconds;
+  EXPECT_NEAR(spent.queue, 2.0, 0.05);
+  EXPECT_NEAR(spent.useful, 10.0, 0.05);
+  EXPECT_NEAR(spent.lost(), spent.queue, 1e-9);
+}
+
+TEST(GpuTimeOfAJob, ALossCostsFromTheLastCommitToTheFirstLessOneStep) {
+  FakePods pods(3);
+  pods.start_training();
+  train(pods, 10);
+  const GpuSeconds before = pods.view().gpu_seconds;
+  pods.connected[2] = false;  // silent
+  pods.after(2600ms);
+  pods.settle();
+  train(pods, 10);
+  const GpuSeconds after = pods.view().gpu_seconds;
+  // Three GPUs for 2.5 s; the third is still held by its pod, and joins nothing.
+  EXPECT_NEAR(after.failure - before.failure, 3 * 2.6 + 1.0, 0.5);
+  EXPECT_NEAR(after.useful - before.useful, 2 * 1.0, 0.3);
+  EXPECT_NEAR(after.held() - before.held(), 3 * 3.6, 0.01);
+}
+
+TEST(GpuTimeOfAJob, AStopIsForItsCheckpoint) {
+  FakePods pods(2);
+  pods.start_training();
+  train(pods, 5);
+  const GpuSeconds before = pods.view().gpu_seconds;
+  pods.change_wish([](Wish& wish) { wish.stop = true; });
+  pods.after(3s);
+  EXPECT_NEAR(pods.view().gpu_seconds.checkpoint, 6.0, 0.1);
+  EXPECT_NEAR(pods.view().gpu_seconds.useful, before.useful, 0.1);
+}
+
+TEST(Sharing, ANewcomerOnAnotherNodeTellsWhetherCheckpointsAreShared) {
+  for (const bool shared : {true, false}) {
+    FakePods pods(3, {}, 2);
+    pods.start_first(2);
+    pods.commit_all();
+    pods.standing(0).set_has_checkpoint(true);
+    pods.standing(0).set_checkpoint_step(1);
+    pods.say(0);
+    EXPECT_FALSE(pods.view().checkpoint_shared.has_value());
+    pods.connect(2);
+    pods.standing(2).set_has_checkpoint(shared);
+    pods.standing(2).set_checkpoint_step(shared ? 1 : 0);
+    pods.make_ready(2);
+    EXPECT_EQ(pods.view().checkpoint_shared, shared);
+    EXPECT_EQ(pods.view().checkpoint_unshared_by.find("gpt-2") != std::string::npos, !shared);
+  }
+}
+
+TEST(Validation, TheNewestLossIsShown) {
+  FakePods pods(2);
+  pods.start_training();
+  pods.standing(1).set_validation_step(20);
+  pods.standing(1).set_validation_loss(2.5);
+  pods.say(1);
+  EXPECT_EQ(pods.view().validation_step, 20u);
+  EXPECT_EQ(pods.view().validation_loss, 2.5);
+}
+
+}  // namespace
+}  // namespace rubato::coordinator

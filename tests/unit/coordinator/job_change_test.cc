@@ -1,0 +1,143 @@
+// JobMachine: planned changes.
+#include "tests/unit/coordinator/fake_pods.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::coordinator {
+namespace {
+
+void join(FakePods& pods, int pod) {
+  pods.make_ready(pod);
+  ASSERT_NE(pods.last(pod, kFollow), nullptr);
+  pods.standing(pod).set_phase(wire::WORKER_FOLLOWING);
+  pods.standing(pod).set_has_state(true);
+  pods.standing(pod).set_seq(pods.standing(0).seq());
+  pods.say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+}
+
+TEST(JobMachineChange, ANewcomerFollowsAndAllSwitch) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  join(pods, 2);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->phase, "Switching");
+  EXPECT_EQ(pods.to_write->members.size(), 3u);
+  EXPECT_EQ(pods.to_write->previous.size(), 2u);
+  pods.swap_done();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(pods.last(i, kForm)->form().mode(), wire::FORM_PLANNED) << i;
+  EXPECT_EQ(pods.view().phase, Phase::kSwitching);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_TRUE(pods.machine.record().previous.empty());
+}
+
+TEST(JobMachineChange, ANewcomerThatDoesNotCatchUpIsRestartedOnce) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  pods.make_ready(2);
+  ASSERT_NE(pods.last(2, kFollow), nullptr);
+  for (int i = 0; i < 42; ++i) {  // beyond follow_deadline
+    pods.commit_all();
+    pods.after(15s);
+  }
+  EXPECT_TRUE(pods.was_restarted(2));
+  EXPECT_EQ(pods.view().failure_count, 1u);  // however long its end is on the way
+}
+
+TEST(JobMachineChange, ANewcomerThatDiesBeforeTheSwitchIsLeftBehind) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.connect(2);
+  join(pods, 2);
+  pods.swap_done();
+  pods.clear();
+  pods.exit(2, -1, 9);
+  EXPECT_NE(pods.last(0, kAbort), nullptr);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+TEST(JobMachineChange, ALeaverIsRetiredAfterTheSwitch) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  pods.change_wish([](Wish& wish) { wish.pods[0].leaving = true; });
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+  EXPECT_EQ(pods.last(0, kRetire), nullptr);
+  pods.settle();
+  EXPECT_EQ(pods.count(0, kRetire), 1u);
+  pods.exit(0, 0, 0);
+  EXPECT_EQ(pods.view().retired_pods, std::vector<std::string>{"gpt-0"});
+  EXPECT_EQ(pods.view().failure_count, 0u);
+}
+
+TEST(JobMachineChange, APlannedChangeThatTakesTooLongIsGivenUp) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  pods.change_wish([](Wish& wish) { wish.pods[2].leaving = true; });
+  pods.swap_done();
+  pods.after(9s);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  pods.after(3s);
+  EXPECT_NE(pods.last(0, kAbort), nullptr);
+}
+
+TEST(JobMachineChange, NewStopStepsReachAllAtOneCommit) {
+  FakePods pods(2);
+  pods.wish.stop_steps = 100;
+  pods.machine = JobMachine(Timing{}, pods.wish, {}, pods.now);
+  pods.start_training();
+  EXPECT_EQ(pods.last(0, kForm)->form().stop_steps(), 100u);
+  EXPECT_EQ(pods.machine.record().stop_steps, 100u);
+  pods.clear();
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 200; });
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->stop_steps, 200u);
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);  // nobody comes or goes
+  pods.swap_done();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(pods.last(i, kForm)->form().mode(), wire::FORM_PLANNED);
+    EXPECT_EQ(pods.last(i, kForm)->form().stop_steps(), 200u);
+  }
+  pods.settle();
+  pods.commit_all();
+  EXPECT_EQ(pods.view().changes.back().kind, "settings");
+  pods.clear();
+  pods.after(3s);
+  EXPECT_EQ(pods.last(0, kForm), nullptr);  // once
+}
+
+TEST(JobMachineChange, NewStopStepsOfAParkedJobComeWithItsNextGeneration) {
+  FakePods pods(2);
+  pods.wish.stop_steps = 100;
+  pods.machine = JobMachine(Timing{}, pods.wish, {}, pods.now);
+  pods.start_training();
+  pods.exit(1, -1, 9);
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kParked);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 200; });
+  EXPECT_FALSE(pods.to_write.has_value());  // nothing happens for it alone
+  pods.standing(1).mutable_id()->set_incarnation(2);
+  pods.standing(1).set_phase(wire::WORKER_STARTING);
+  pods.standing(1).set_generation(0);
+  pods.standing(1).set_has_state(false);
+  pods.standing(1).set_fenced_below(0);
+  pods.clear();
+  pods.say(1);
+  join(pods, 1);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pods.last(i, kForm)->form().stop_steps(), 200u);
+}
+
+}  // namespace
+}  // namespace rubato::coordinator
