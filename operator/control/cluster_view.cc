@@ -111,12 +111,9 @@ class Capture {
 
   std::string refusal(const api::TrainingJob& job) const {
     if (std::string problem = template_problem(job); !problem.empty()) return problem;
-    const auto until = world_.held_back.find(job.meta.uid);
-    if (until != world_.held_back.end() && until->second > world_.now) {
-      return fmt::format("its pods ended early or did not all start in time; tried again at {}",
-                         to_rfc3339(until->second));
-    }
-    return "";
+    const auto held = world_.held_back.find(job.meta.uid);
+    const bool waits = held != world_.held_back.end() && held->second.until > world_.now;
+    return waits ? to_text(held->second) : "";
   }
 
   // What one pod takes, and which nodes its selectors, affinity and tolerations admit.

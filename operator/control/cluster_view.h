@@ -8,6 +8,7 @@
 #pragma once
 
 #include "operator/control/config.h"
+#include "operator/control/memory.h"
 #include "operator/control/objects.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/objects/node.h"
@@ -38,8 +39,7 @@ struct World {
   // Pods lost in a way the API does not show: the uids of those whose agent fell silent, and the
   // "namespace/name" of allocated pods that were deleted.
   std::set<std::string> lost_pods;
-  // Jobs that wait before they may be scheduled again, and until when.
-  std::map<std::string, WallTime> held_back;
+  std::map<std::string, HeldBack> held_back;  // by job uid; some may be over
   // Jobs that were grown so short a while ago that they are not grown again yet.
   std::set<std::string> grown_lately;
   WallTime now{};

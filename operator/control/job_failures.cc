@@ -1,9 +1,10 @@
-// What counts as a failure, and when it is for good.
+// What counts as a failure, and when it is for good; pods that do not start.
 #include "operator/control/job_pass.h"
+#include "operator/control/worker_pod.h"
 
 #include <algorithm>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace rubato::control {
 
@@ -34,6 +35,38 @@ std::uint64_t JobPass::own_failures() const {
     if (pod->phase == kube::PodPhase::kFailed && !is_infrastructure(*pod)) ++count;
   }
   return count;
+}
+
+// A generation that does not come together gives its GPUs back. How old the allocation is says
+// nothing: a job that has trained for hours waits for its workers when an operator is new.
+Status JobPass::check_gang() {
+  if (!view_ || !view_->waiting_since || !job_.status.allocation->since) return ok();
+  const Duration left = std::max<Duration>(*job_.status.allocation->since - wall(),
+                                           *view_->waiting_since - d_.executor.now()) +
+                        d_.policy.get()->gang_start;
+  if (left > 0s) {
+    again_ = std::min(again_, left);
+    return ok();
+  }
+  const std::string cause = start_problems();
+  queued_reason_ = std::string(api::reason::kGangTimeout);
+  queued_message_ =
+      "its pods did not all start in time: " + (cause.empty() ? view_->reason : cause);
+  d_.memory.hold_back(job_.meta.uid, {.until = wall() + d_.config.requeue_delay,
+                                      .reason = queued_reason_,
+                                      .why = queued_message_});
+  return release(queued_message_);
+}
+
+std::string JobPass::start_problems() const {
+  std::vector<std::string> problems;
+  for (const auto& pod : pods_) {
+    const std::string why = start_problem(*pod);
+    if (why.empty() || !is_allocated(pod->meta.name) || pod->meta.deleting) continue;
+    problems.push_back(
+        fmt::format("pod {} on node {} cannot start: {}", pod->meta.name, pod->node_name, why));
+  }
+  return fmt::format("{}", fmt::join(problems, "; "));
 }
 
 std::string JobPass::failure() {

@@ -166,21 +166,7 @@ Status JobPass::ensure_pods() {
       TRY_OK(bind_pod(*pod, allocated.node));
     }
   }
-  // A generation that does not come together gives its GPUs back. How old the allocation is says
-  // nothing: a job that has trained for hours waits for its workers when an operator is new.
-  if (view_ && view_->waiting_since && job_.status.allocation->since) {
-    const Duration left = std::max<Duration>(*job_.status.allocation->since - wall(),
-                                             *view_->waiting_since - d_.executor.now()) +
-                          d_.policy.get()->gang_start;
-    if (left <= 0s) {
-      d_.memory.hold_back(job_.meta.uid, wall() + d_.config.requeue_delay);
-      queued_reason_ = std::string(api::reason::kGangTimeout);
-      queued_message_ = "its pods did not all start in time: " + view_->reason;
-      return release(queued_message_);
-    }
-    again_ = std::min(again_, left);
-  }
-  return ok();
+  return check_gang();
 }
 
 Status JobPass::create_pod(const api::AllocatedPod& allocated) {

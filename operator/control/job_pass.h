@@ -25,6 +25,7 @@ class JobPass {
   // Steps, in order.
   Status ensure_finalizer(bool& written);
   Status ensure_pods();
+  Status check_gang();
   Status create_pod(const api::AllocatedPod& pod);
   Status adopt_pod(const api::AllocatedPod& pod);
   Status bind_pod(const kube::Pod& pod, const std::string& node);
@@ -41,12 +42,14 @@ class JobPass {
   std::string failure();  // sets failed_*: permanent failures
   bool stop_is_over() const;
   std::uint64_t own_failures() const;
+  std::string start_problems() const;  // of allocated pods that the kubelet cannot start
   bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
   bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }
   bool was_lost(const kube::Pod& pod) const;
   const kube::Pod* find(const std::string& name) const;
   Status release(const std::string& reason);
   void emit_transitions(const api::TrainingJobStatus& wanted);
+  void emit_start_problems();
   void emit(kube::EventLevel level, const std::string& reason, const std::string& action,
             const std::string& note);
   WallTime wall() const { return d_.executor.clock().wall(); }

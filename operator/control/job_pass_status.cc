@@ -2,6 +2,7 @@
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
+#include "operator/control/worker_pod.h"
 #include "operator/kube/errors.h"
 
 #include <algorithm>
@@ -34,6 +35,13 @@ Status JobPass::write_status() {
   facts.failed_message = failed_message_;
   facts.queued_reason = queued_reason_;
   facts.queued_message = queued_message_;
+  if (const auto held = d_.memory.held_back(job_.meta.uid, wall());
+      held && facts.queued_reason.empty()) {
+    facts.queued_reason = held->reason;
+    facts.queued_message = to_text(*held);
+  }
+  facts.start_problems = start_problems();
+  emit_start_problems();
   facts.now = wall();
   facts.finishes_a_stop = finishes_a_stop(job_, view_ ? &*view_ : nullptr);
   for (const auto& pod : pods_) {
@@ -108,6 +116,17 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
     emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
          fmt::format("{} to {} workers, {}; stall {:.2f} s", last.from, last.to, last.reason,
                      last.stall_seconds));
+  }
+}
+
+// Once for each pod: its reason goes to and fro while the kubelet tries again.
+void JobPass::emit_start_problems() {
+  for (const auto& pod : pods_) {
+    const std::string why = start_problem(*pod);
+    if (why.empty() || !d_.memory.say_once(job_.meta.uid, pod->meta.uid)) continue;
+    emit(kube::EventLevel::kWarning, "PodCannotStart", "Starting",
+         fmt::format("pod {} on node {}: {}; see kubectl describe pod {}", pod->meta.name,
+                     pod->node_name, why, pod->meta.name));
   }
 }
 

@@ -178,6 +178,9 @@ class Builder {
     if (is(Phase::kParked)) {
       return set(condition::kRunning, false, reason::kParked, facts_.view->reason);
     }
+    if (!facts_.start_problems.empty()) {  // said of a job that never ran, too
+      return put(condition::kRunning, false, reason::kPodsStarting, facts_.start_problems);
+    }
     set(condition::kRunning, false, reason::kPodsStarting,
         facts_.view && !facts_.view->reason.empty()
             ? facts_.view->reason
@@ -194,7 +197,8 @@ class Builder {
         recovering ? facts_.view->reason : "trains again");
     const bool degraded = !over && is_stepping() && members() < held();
     set(condition::kDegraded, degraded, degraded ? reason::kFewerThanAllocated : reason::kRecovered,
-        fmt::format("{} of {} allocated GPUs train", members(), held()));
+        fmt::format("{} of {} allocated GPUs train{}{}", members(), held(),
+                    facts_.start_problems.empty() ? "" : "; ", facts_.start_problems));
   }
 
   std::string_view rescale_reason() const {

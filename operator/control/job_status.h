@@ -17,6 +17,7 @@ struct JobFacts {
   std::optional<coordinator::View> view;
   std::optional<sched::Verdict> verdict;
   std::int32_t pods_running = 0;                       // of the allocation
+  std::string start_problems;                          // of pods that the kubelet cannot start
   std::vector<std::string> pods_left;                  // all that have not ended
   bool finishes_a_stop = false;                        // of a suspend that was taken back too late
   std::optional<coordinator::GpuSeconds> gpu_seconds;  // of the job's whole life

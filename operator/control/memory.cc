@@ -1,9 +1,17 @@
 #include "operator/control/memory.h"
 
+#include "operator/api/conditions.h"
+
 #include <algorithm>
 #include <utility>
 
+#include <fmt/core.h>
+
 namespace rubato::control {
+
+std::string to_text(const HeldBack& held) {
+  return fmt::format("{}; tried again at {}", held.why, to_rfc3339(held.until));
+}
 
 void Memory::set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts) {
   std::lock_guard lock(mutex_);
@@ -49,7 +57,8 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
   if (ends.streak < 2) return;
   Duration wait = kEarlyEndFirst;
   for (int i = 2; i < ends.streak && wait < kEarlyEndMost; ++i) wait *= 2;
-  held_back_[job_uid] = now + std::min<Duration>(wait, kEarlyEndMost);
+  held_back_[job_uid] = {now + std::min<Duration>(wait, kEarlyEndMost),
+                         std::string(api::reason::kWaitingForGpus), "its pods ended early"};
 }
 
 void Memory::note_grown(const std::string& job_uid, WallTime now) {
@@ -65,14 +74,21 @@ std::set<std::string> Memory::grown_since(WallTime since) const {
   return jobs;
 }
 
-void Memory::hold_back(const std::string& job_uid, WallTime until) {
+void Memory::hold_back(const std::string& job_uid, HeldBack held) {
   std::lock_guard lock(mutex_);
-  held_back_[job_uid] = until;
+  held_back_[job_uid] = std::move(held);
 }
 
-std::map<std::string, WallTime> Memory::held_back() const {
+std::map<std::string, HeldBack> Memory::held_back() const {
   std::lock_guard lock(mutex_);
   return held_back_;
+}
+
+std::optional<HeldBack> Memory::held_back(const std::string& job_uid, WallTime now) const {
+  std::lock_guard lock(mutex_);
+  const auto found = held_back_.find(job_uid);
+  if (found == held_back_.end() || found->second.until <= now) return std::nullopt;
+  return found->second;
 }
 
 bool Memory::may_write_progress(const std::string& job_uid, MonoTime now, Duration period) {

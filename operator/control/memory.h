@@ -19,6 +19,14 @@ constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after t
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
 
+// A job that waits before it may be scheduled again.
+struct HeldBack {
+  WallTime until{};
+  std::string reason;  // of its condition Queued
+  std::string why;
+};
+std::string to_text(const HeldBack& held);
+
 class Memory {
  public:
   void set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts);
@@ -39,8 +47,10 @@ class Memory {
   void note_grown(const std::string& job_uid, WallTime now);
   std::set<std::string> grown_since(WallTime since) const;
 
-  void hold_back(const std::string& job_uid, WallTime until);
-  std::map<std::string, WallTime> held_back() const;
+  void hold_back(const std::string& job_uid, HeldBack held);
+  std::map<std::string, HeldBack> held_back() const;
+  // What still holds the job back at `now`.
+  std::optional<HeldBack> held_back(const std::string& job_uid, WallTime now) const;
 
   // At most one write of mere progress per job and period.
   bool may_write_progress(const std::string& job_uid, MonoTime now, Duration period);
@@ -63,7 +73,7 @@ class Memory {
   std::map<sched::JobId, sched::Verdict> verdicts_;
   std::map<std::string, std::set<std::string>> lost_;
   std::map<std::string, WallTime> suspects_;
-  std::map<std::string, WallTime> held_back_;
+  std::map<std::string, HeldBack> held_back_;
   std::map<std::string, WallTime> grown_;
   struct EarlyEnds {
     std::set<std::string> pods;

@@ -147,4 +147,15 @@ std::string template_problem(const api::TrainingJob& job) {
   return "";
 }
 
+std::string start_problem(const kube::Pod& pod) {
+  if (pod.phase != kube::PodPhase::kPending) return "";
+  for (const auto& container : pod.containers) {
+    const bool as_usual = container.reason.empty() || container.reason == "ContainerCreating" ||
+                          container.reason == "PodInitializing";
+    if (container.state == kube::ContainerStatus::State::kWaiting && !as_usual)
+      return container.reason;
+  }
+  return "";
+}
+
 }  // namespace rubato::control

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "operator/api/training_job.h"
 #include "operator/control/config.h"
+#include "operator/kube/objects/pod.h"
 
 namespace rubato::control {
 
@@ -19,5 +20,9 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
 
 // Why this template can never work, in words that say the mend; empty when it can.
 std::string template_problem(const api::TrainingJob& job);
+
+// What keeps a container of a pod that has not run from starting, in the kubelet's own word
+// ("ImagePullBackOff", "ErrImageNeverPull" …); empty while it starts as usual.
+std::string start_problem(const kube::Pod& pod);
 
 }  // namespace rubato::control

@@ -12,14 +12,47 @@ from collections.abc import Iterator
 from typing import Any
 
 import processes  # tests/integration
+import pytest
 from jobs import Job, sample_text
 from realcluster import rubato
-from realcluster.cluster import RESOURCE, Cluster
+from realcluster.cluster import RESOURCE, Cluster, leftovers
 from realcluster.errors import ClusterError, wait_for
 from watching import SlotRule, Watch
 
 IMAGE = "localhost/rubato-worker:dev"
 COMMIT_POLL_S = 0.004
+
+
+def build_folder() -> pathlib.Path:
+    return pathlib.Path(os.environ["RUBATO_BUILD"])
+
+
+def figure(name: str, value: float, note: str = "", unit: str = "s") -> None:
+    print(f"FIGURE {name} {value:.2f} {unit} {note}".rstrip(), flush=True)
+
+
+def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[Stage]:
+    """The body of a fixture: a cluster with Rubato, which is gone without a trace afterwards; logs are kept when a
+    test failed."""
+    cluster = Cluster(f"{name}-{os.getpid()}", lambda text: print(text, flush=True))
+    made = None
+    try:
+        began = time.monotonic()
+        cluster.up(nodes, slots=1, owner=os.getpid())
+        figure("cluster-up-to-ready", time.monotonic() - began, f"({nodes} nodes)")
+        group, began = cluster.record.id, time.monotonic()
+        rubato.install(cluster, build_folder())
+        figure("helm-install-to-ready", time.monotonic() - began)
+        made = Stage(cluster, build_folder())
+        yield made
+    finally:
+        if made:
+            made.close()
+        if request.session.testsfailed and cluster.state.exists():
+            print("logs kept in", cluster.save_logs(cluster.folder.with_name(f"{cluster.name}.failed-logs")))
+            print(made.explain() if made else "")
+        cluster.down()
+    assert leftovers(group) == []
 
 
 class PlaneView:

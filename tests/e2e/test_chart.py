@@ -6,15 +6,13 @@ The tests of this file are one story and run in its order.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import time
 
 import pytest
 from realcluster import rubato
-from realcluster.cluster import Cluster, leftovers
 from realcluster.errors import wait_for
-from stage import CommitClock, PodJob, Stage
+from stage import CommitClock, PodJob, build_folder, figure, staged
 
 NODES = 2
 STEPS = 6000  # more than the story takes
@@ -25,26 +23,7 @@ PAUSE_LIMIT_S = 20.0  # the machine is shared; the figure is printed
 
 @pytest.fixture(scope="module")
 def stage(request):
-    cluster = Cluster(f"chart-{os.getpid()}", lambda text: print(text, flush=True))
-    made = None
-    try:
-        cluster.up(NODES, slots=1, owner=os.getpid())
-        group = cluster.record.id
-        rubato.install(cluster, build())
-        made = Stage(cluster, build())
-        yield made
-    finally:
-        if made:
-            made.close()
-        if request.session.testsfailed and cluster.state.exists():
-            print("logs kept in", cluster.save_logs(cluster.folder.with_name(f"{cluster.name}.failed-logs")))
-            print(made.explain() if made else "")
-        cluster.down()
-    assert leftovers(group) == []
-
-
-def build():
-    return pathlib.Path(os.environ["RUBATO_BUILD"])
+    yield from staged(request, "chart", NODES)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +50,7 @@ def undisturbed(job, reference):
         yield job
         job.wait_step(job.steps_done() + 10, PAUSE_LIMIT_S)
     pause, _ = max(clock.gaps(began))
-    print(f"FIGURE longest-pause {pause:.2f} s of a step", flush=True)
+    figure("longest-pause", pause, "of a step")
     assert job.identities() == before, "a worker was restarted"
     assert job.status()["membership"]["generation"] == generation
     assert pause < PAUSE_LIMIT_S
@@ -96,9 +75,9 @@ def test_pods_are_restricted(stage, job):
 def test_upgrade(undisturbed, stage):
     leader = stage.leader()
     began = time.monotonic()
-    rubato.install(stage.cluster, build(), {"log.verbose": "true"})
+    rubato.install(stage.cluster, build_folder(), {"log.verbose": "true"})
     new_leader(stage, leader)
-    print(f"FIGURE helm-upgrade {time.monotonic() - began:.1f} s", flush=True)
+    figure("helm-upgrade", time.monotonic() - began)
 
 
 def test_rollback(undisturbed, stage):
@@ -118,7 +97,7 @@ def test_uninstall_leaves_the_work(undisturbed, stage):
 
 
 def test_install_again_takes_over(undisturbed, stage):
-    rubato.install(stage.cluster, build())
+    rubato.install(stage.cluster, build_folder())
     new_leader(stage, None)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import re
 import signal
 import time
@@ -18,9 +17,8 @@ import time
 import pytest
 import yaml
 from realcluster import ROOT, rubato
-from realcluster.cluster import Cluster, leftovers
 from realcluster.errors import wait_for
-from stage import IMAGE, CommitClock, PodJob, Stage
+from stage import IMAGE, CommitClock, PodJob, figure, staged
 
 REFERENCE_STEPS = 4000
 LONG_CPU = "120m"  # of a worker: a step takes a tenth of a second, and the kubelets have room
@@ -35,24 +33,7 @@ EXAMPLE_STEPS = 6
 
 @pytest.fixture(scope="module")
 def stage(request):
-    build = pathlib.Path(os.environ["RUBATO_BUILD"])
-    cluster = Cluster(f"e2e-{os.getpid()}", lambda text: print(text, flush=True))
-    made = None
-    try:
-        cluster.up(NODES, slots=1, owner=os.getpid())
-        group, began = cluster.record.id, time.monotonic()
-        rubato.install(cluster, build)
-        figure("helm-install-to-ready", time.monotonic() - began)
-        made = Stage(cluster, build)
-        yield made
-    finally:
-        if made:
-            made.close()
-        if request.session.testsfailed and cluster.state.exists():
-            print("logs kept in", cluster.save_logs(cluster.folder.with_name(f"{cluster.name}.failed-logs")))
-            print(made.explain() if made else "")
-        cluster.down()
-    assert leftovers(group) == []
+    yield from staged(request, "e2e", NODES)
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +65,6 @@ def quiet(long, stage, reference):
     yield long
     assert long.differs_from(reference) == ""
     stage.check()
-
-
-def figure(name: str, seconds: float, note: str = "") -> None:
-    print(f"FIGURE {name} {seconds:.2f} s {note}", flush=True)
 
 
 def survived(before: dict, job: PodJob, lost: set[str] = frozenset()) -> None:
@@ -290,7 +267,7 @@ def test_both_operators_away(quiet, stage):
         wait_for(lambda: time.monotonic() - began > AWAY_S, AWAY_S + 5, "a while without operators")
         ended = time.monotonic()
     ratio = clock.usual_step(began, ended) / clock.usual_step(start, began)
-    print(f"FIGURE step-time-without-operators {ratio:.2f} of the usual")
+    figure("step-time-without-operators", ratio, unit="of the usual")
     stage.scale_operators(2)
     wait_for(lambda: len(stage.operators()) == 2 and stage.leader() in stage.operators(), CHANGE_S, "a leader again")
     trains_on(quiet)

@@ -178,6 +178,20 @@ TEST(JobStatus, AChangeOfSettingsIsNoRescale) {
   EXPECT_EQ(s.rescales->last->to, 1);
 }
 
+TEST(JobStatus, PodsThatCannotStartAreNamed) {
+  const auto object = job(1, 4, kAllocated);
+  JobFacts facts;
+  facts.job = &object->job;
+  facts.start_problems = "pod job-w1 on node n2 cannot start: ImagePullBackOff";
+  facts.view = view(Phase::kWaiting, 0);
+  facts.view->reason = "waiting for 1 ready workers";
+  EXPECT_EQ(api::find_condition(status_of(facts).conditions, "Running")->message,
+            facts.start_problems);
+  facts.view = view(Phase::kTraining, 1);
+  EXPECT_EQ(api::find_condition(status_of(facts).conditions, "Degraded")->message,
+            "1 of 2 allocated GPUs train; " + facts.start_problems);
+}
+
 TEST(JobStatus, TheEndOfTheDecayIsFixedAtFirstSight) {
   EXPECT_EQ(status(*job(1, 4)).decay_steps, 100);
   EXPECT_EQ(status(*job(1, 4, R"("decaySteps":60)")).decay_steps, 60);

@@ -31,5 +31,18 @@ TEST(Memory, TheSameAgainIsNoNews) {
   EXPECT_TRUE(memory.is_news("a", "Running", "+Training"));
 }
 
+TEST(Memory, AJobIsHeldBackUntilItsTimeAndSaysWhy) {
+  Memory memory;
+  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  memory.hold_back("a", {now + 30s, "GangTimeout", "no pod started"});
+  ASSERT_TRUE(memory.held_back("a", now + 29s));
+  EXPECT_EQ(to_text(*memory.held_back("a", now)),
+            "no pod started; tried again at 2026-11-21T08:00:30Z");
+  EXPECT_FALSE(memory.held_back("a", now + 30s));
+  EXPECT_FALSE(memory.held_back("b", now));
+  memory.forget_job("a");
+  EXPECT_FALSE(memory.held_back("a", now));
+}
+
 }  // namespace
 }  // namespace rubato::control

@@ -49,5 +49,20 @@ TEST(WorkerPod, TemplateProblemsSayTheMend) {
   EXPECT_NE(template_problem(bad.job).find("nodeSelector"), std::string::npos);
 }
 
+TEST(WorkerPod, WhatKeepsItFromStartingIsTheKubeletsWord) {
+  const auto problem = [](const std::string& phase, const std::string& state) {
+    const auto decoded = kube::Pod::decode(parse(
+        R"({"metadata":{"name":"p","namespace":"ns","uid":"u"},"spec":{},"status":{"phase":")" +
+        phase + R"(","containerStatuses":[{"name":"worker","state":{)" + state + "}}]}}"));
+    EXPECT_TRUE(decoded.ok());
+    return start_problem(*decoded);
+  };
+  const std::string no_image = R"("waiting":{"reason":"ImagePullBackOff","message":"x"})";
+  EXPECT_EQ(problem("Pending", no_image), "ImagePullBackOff");
+  EXPECT_EQ(problem("Pending", R"("waiting":{"reason":"ContainerCreating"})"), "");
+  EXPECT_EQ(problem("Running", R"("running":{})"), "");
+  EXPECT_EQ(problem("Failed", no_image), "");
+}
+
 }  // namespace
 }  // namespace rubato::control
