@@ -1,9 +1,25 @@
 #include "operator/control/caches.h"
 
+#include <algorithm>
+
 namespace rubato::control {
 
 namespace {
 constexpr const char* kByOwner = "owner";
+}  // namespace
+
+void add_unseen(const std::vector<std::shared_ptr<const kube::Pod>>& unseen,
+                std::vector<std::shared_ptr<const kube::Pod>>& pods) {
+  for (const auto& bound : unseen) {
+    const auto at = std::lower_bound(
+        pods.begin(), pods.end(), bound->meta.key(),
+        [](const auto& pod, const kube::Key& key) { return pod->meta.key() < key; });
+    if (at == pods.end() || (*at)->meta.key() != bound->meta.key()) {
+      pods.insert(at, bound);
+    } else if ((*at)->meta.uid == bound->meta.uid && (*at)->node_name.empty()) {
+      *at = bound;
+    }
+  }
 }
 
 Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
@@ -42,11 +58,13 @@ bool Caches::wait_for_sync(MonoTime deadline) {
          leases.wait_for_sync(deadline);
 }
 
-World Caches::snapshot(const Memory& memory, const coordinator::Coordinator& coordinator,
-                       WallTime now) const {
+World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
+                       const coordinator::Coordinator& coordinator, WallTime now) const {
   World world;
   world.jobs = jobs.store().list();
+  const auto unseen = gate.unseen();  // before the cache is read: it may show them meanwhile
   world.pods = pods.store().list();
+  add_unseen(unseen, world.pods);
   world.nodes = nodes.store().list();
   world.queues = queues.store().list();
   world.policies = policies.store().list();

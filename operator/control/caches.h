@@ -7,6 +7,7 @@
 #include "operator/control/cluster_view.h"
 #include "operator/control/memory.h"
 #include "operator/control/objects.h"
+#include "operator/control/placement_gate.h"
 #include "operator/kube/informer.h"
 
 #include <string>
@@ -21,8 +22,9 @@ class Caches {
   // False when the deadline passed first.
   bool wait_for_sync(MonoTime deadline);
 
-  World snapshot(const Memory& memory, const coordinator::Coordinator& coordinator,
-                 WallTime now) const;
+  // Pods as they are, or will be once the cache shows what was bound.
+  World snapshot(const Memory& memory, const PlacementGate& gate,
+                 const coordinator::Coordinator& coordinator, WallTime now) const;
   std::vector<std::shared_ptr<const kube::Pod>> pods_of(const std::string& job_uid) const;
 
   kube::Informer<JobObject> jobs;
@@ -33,5 +35,10 @@ class Caches {
   kube::Informer<PriorityClassObject> priorities;
   kube::Informer<NodeLease> leases;
 };
+
+// Puts pods that are bound though the cache does not show it into what it shows (in the order of
+// keys, as a store lists them).
+void add_unseen(const std::vector<std::shared_ptr<const kube::Pod>>& unseen,
+                std::vector<std::shared_ptr<const kube::Pod>>& pods);
 
 }  // namespace rubato::control

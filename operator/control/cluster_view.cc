@@ -160,7 +160,7 @@ class Capture {
     if (job.status.allocation) {
       for (const auto& pod : job.status.allocation->pods) {
         allocated.insert(pod.name);
-        const kube::Pod* object = find_pod(job.meta.ns, pod.name);
+        const kube::Pod* object = find_pod(job, pod.name);
         const bool lost = is_lost(job.meta.ns, pod, object, world_);
         seen.held.push_back({pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost});
         promised += pod.gpus;
@@ -224,7 +224,7 @@ class Capture {
     if (!job.status.allocation) return;
     const auto queue = queues_.find(job.spec.queue);
     for (const auto& pod : job.status.allocation->pods) {
-      const kube::Pod* object = find_pod(job.meta.ns, pod.name);
+      const kube::Pod* object = find_pod(job, pod.name);
       if (is_lost(job.meta.ns, pod, object, world_)) continue;
       if (queue != queues_.end()) queue->second.held_by_leavers[pod.gpu_type] += pod.gpus;
       const auto node = nodes_.find(pod.node);
@@ -238,9 +238,12 @@ class Capture {
     return found == priorities_.end() ? default_priority_ : found->second;
   }
 
-  const kube::Pod* find_pod(const std::string& ns, const std::string& name) const {
-    const auto found = pods_.find({ns, name});
-    return found == pods_.end() ? nullptr : found->second;
+  // The job's own: somebody else's under the name says nothing about the one that is to come.
+  const kube::Pod* find_pod(const api::TrainingJob& job, const std::string& name) const {
+    const auto found = pods_.find({job.meta.ns, name});
+    if (found == pods_.end()) return nullptr;
+    const auto& owner = found->second->meta.owner;
+    return owner && owner->uid == job.meta.uid ? found->second : nullptr;
   }
 
   const World& world_;

@@ -13,36 +13,43 @@ JobController::JobController(JobControllerDependencies dependencies)
 kube::Outcome JobController::reconcile(const kube::Key& key) {
   const auto object = d_.caches.jobs.store().get(key);
   if (!object) {
-    forget(key);
+    forget_gone(key);
     return kube::done();
   }
   {
     std::lock_guard lock(mutex_);
     std::string& uid = uids_[key];
     if (!uid.empty() && uid != object->job.meta.uid) {  // deleted and made again meanwhile
-      d_.coordinator.forget(uid);
-      d_.memory.forget_job(uid);
+      forget(uid);
     }
     uid = object->job.meta.uid;
   }
   return JobPass(d_, object, leader_).run();
 }
 
-void JobController::forget(const kube::Key& key) {
+void JobController::forget_gone(const kube::Key& key) {
   std::lock_guard lock(mutex_);
   const auto found = uids_.find(key);
   if (found == uids_.end()) return;
-  d_.coordinator.forget(found->second);
-  d_.memory.forget_job(found->second);
+  forget(found->second);
   uids_.erase(found);
 }
 
+void JobController::forget(const std::string& uid) {
+  d_.coordinator.forget(uid);
+  d_.memory.forget_job(uid);
+  d_.gate.forget_job(uid);
+}
+
 void JobController::on_pod_change(const kube::Change<kube::Pod>& change) {
-  if (change.after || !change.before) return;
+  d_.gate.saw(change);
+  const auto& owner = change.any().meta.owner;
+  if (!owner || owner->kind != "TrainingJob") return;
+  const auto job = d_.caches.jobs.store().get({change.any().meta.ns, owner->name});
+  if (!job || job->job.meta.uid != owner->uid) return;
+  d_.gate.note_made(owner->uid, change.any().meta.name);
+  if (change.after || !job->job.status.allocation) return;
   const kube::Pod& gone = *change.before;
-  if (!gone.meta.owner || gone.meta.owner->kind != "TrainingJob") return;
-  const auto job = d_.caches.jobs.store().get({gone.meta.ns, gone.meta.owner->name});
-  if (!job || job->job.meta.uid != gone.meta.owner->uid || !job->job.status.allocation) return;
   for (const auto& pod : job->job.status.allocation->pods) {
     if (pod.name == gone.meta.name) {
       d_.memory.note_lost(job->job.meta.uid, gone.meta.ns + "/" + gone.meta.name);

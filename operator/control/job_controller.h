@@ -10,6 +10,7 @@
 #include "operator/control/config.h"
 #include "operator/control/job_secret.h"
 #include "operator/control/memory.h"
+#include "operator/control/placement_gate.h"
 #include "operator/control/policy.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/controller.h"
@@ -28,12 +29,15 @@ struct JobControllerDependencies {
   kube::Client& client;
   Caches& caches;
   Memory& memory;
+  PlacementGate& gate;
   coordinator::Coordinator& coordinator;
   kube::EventRecorder& events;
   const Config& config;
   const PolicyInForce& policy;
   TrustRoot trust;
   std::function<void()> wake_scheduler;
+  // An allocation of the job that was written, or not: nobody decides on it until that is known.
+  std::function<void(const api::TrainingJob&, const api::Allocation&)> settle_later;
 };
 
 class JobController {
@@ -46,7 +50,8 @@ class JobController {
   void on_pod_change(const kube::Change<kube::Pod>& change);
 
  private:
-  void forget(const kube::Key& key);
+  void forget_gone(const kube::Key& key);
+  void forget(const std::string& uid);
 
   JobControllerDependencies d_;
   std::int64_t leader_ = 0;

@@ -4,7 +4,6 @@
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/plan_executor.h"
-#include "operator/control/worker_pod.h"
 #include "operator/kube/errors.h"
 
 #include <algorithm>
@@ -18,7 +17,6 @@ using coordinator::Phase;
 using json::Value;
 
 constexpr auto kWhileStopping = 1s;  // how soon to look again while a stop is under way
-constexpr auto kWhileBehind = 1s;    // and while the cache is known to be older than the server
 
 // What workers are configured with: the spec with the numbers of its model written out, so that
 // they need not know presets or defaults, and with the end of the decay as it was fixed, so that a
@@ -152,84 +150,6 @@ void JobPass::note_losses() {
   }
 }
 
-Status JobPass::ensure_pods() {
-  if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
-  const bool first =
-      std::all_of(job_.status.allocation->pods.begin(), job_.status.allocation->pods.end(),
-                  [&](const auto& pod) { return find(pod.name) == nullptr; });
-  if (first) TRY_OK(ensure_job_secret(d_.client, d_.trust, job_, wall()));
-  for (const auto& allocated : job_.status.allocation->pods) {
-    const kube::Pod* pod = find(allocated.name);
-    if (pod == nullptr && !lost_.contains(job_.meta.ns + "/" + allocated.name)) {
-      TRY_OK(create_pod(allocated));
-    } else if (pod != nullptr && pod->node_name.empty() && !pod->meta.deleting) {
-      TRY_OK(bind_pod(*pod, allocated.node));
-    }
-  }
-  return check_gang();
-}
-
-Status JobPass::create_pod(const api::AllocatedPod& allocated) {
-  auto created =
-      d_.client.create(kube::types::kPod, job_.meta.ns, worker_pod(job_, allocated, d_.config));
-  if (!created.ok()) {
-    const Error& error = created.error();
-    if (error.code() == Code::kAlreadyExists) return adopt_pod(allocated);
-    if (error.code() == Code::kInvalid) {
-      failed_reason_ = std::string(api::reason::kInvalidTemplate);
-      failed_message_ = "the pod made from spec.template is refused: " + error.what();
-      intent_ = Intent::kOver;
-      return ok();
-    }
-    if (error.code() == Code::kDenied &&
-        !kube::is_unauthorized(error)) {  // Pod Security, a quota: the job's owner can mend it
-      emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
-           fmt::format("pod {} is refused: {}", allocated.name, error.what()));
-    }
-    return error.in("creating pod " + allocated.name);
-  }
-  TRY(const kube::Pod pod, kube::Pod::decode(*created));
-  return bind_pod(pod, allocated.node);
-}
-
-// The name is taken: by an earlier try of ours whose answer was lost, by the last leader, or by
-// somebody else. The cache may not show it yet, so the pod itself is asked.
-Status JobPass::adopt_pod(const api::AllocatedPod& allocated) {
-  kube::ListOptions by_name;  // not a get: the operator's role has no need of that verb otherwise
-  by_name.field_selector = "metadata.name=" + allocated.name;
-  const auto live = d_.client.list(kube::types::kPod, job_.meta.ns, by_name);
-  if (!live.ok()) return live.error().in("reading pod " + allocated.name);
-  again_ = std::min<Duration>(again_, kWhileBehind);
-  if (live->items.empty()) return ok();  // gone again
-  TRY(const kube::Pod pod, kube::Pod::decode(live->items.front()));
-  if (!pod.meta.owner || pod.meta.owner->uid != job_.meta.uid) {
-    if (d_.memory.say_once(job_.meta.uid, allocated.name))
-      emit(kube::EventLevel::kWarning, "PodNameTaken", "Starting",
-           fmt::format("pod {} exists and belongs to another; delete it, or rename the job",
-                       allocated.name));
-    return ok();
-  }
-  return pod.node_name.empty() && !pod.meta.deleting ? bind_pod(pod, allocated.node) : ok();
-}
-
-Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
-  const Value binding = Value::object(
-      {{"apiVersion", "v1"},
-       {"kind", "Binding"},
-       {"metadata",
-        Value::object(
-            {{"name", pod.meta.name}, {"namespace", pod.meta.ns}, {"uid", pod.meta.uid}})},
-       {"target", Value::object({{"apiVersion", "v1"}, {"kind", "Node"}, {"name", node}})}});
-  const auto bound =
-      d_.client.create(kube::types::kPod, pod.meta.ns, binding, {.subresource = "binding"});
-  if (bound.ok()) return ok();
-  if (bound.error().code() == Code::kConflict) {  // bound already, as the cache will show soon
-    again_ = std::min<Duration>(again_, kWhileBehind);
-    return ok();
-  }
-  return bound.error().in("binding pod " + pod.meta.name + " to node " + node);
-}
-
 void JobPass::instruct_coordinator() {
   if (pods_.empty() && (!job_.status.allocation || job_.status.allocation->pods.empty())) {
     if (view_ && intent_ == Intent::kTrain) d_.coordinator.forget(job_.meta.uid);  // starts afresh
@@ -265,28 +185,6 @@ void JobPass::instruct_coordinator() {
   wish.stop = intent_ != Intent::kTrain;
   wish.stop_reason = stop_reason_;
   d_.coordinator.ensure(wish);
-}
-
-// Pods that are no longer in the allocation go once their workers have left, or at once when they
-// never trained. Deletion is graceful, never forced: only the kubelet says when GPUs are free.
-Status JobPass::remove_left_pods() {
-  std::set<std::string> retired_pods;
-  if (view_) retired_pods.insert(view_->retired_pods.begin(), view_->retired_pods.end());
-  for (const auto& pod : pods_) {
-    if (pod->meta.deleting || pod->is_finished()) continue;
-    if (intent_ == Intent::kTrain && is_allocated(pod->meta.name) && !was_lost(*pod)) continue;
-    const bool retired = retired_pods.contains(pod->meta.name);
-    const bool trains = is_member(pod->meta.uid) && !was_lost(*pod);
-    if (trains && !retired && !(intent_ != Intent::kTrain && stop_is_over())) continue;
-    const Status removed =
-        d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
-    if (!removed.ok()) again_ = std::min<Duration>(again_, kWhileBehind);
-    if (!removed.ok() && removed.error().code() != Code::kNotFound &&
-        removed.error().code() != Code::kConflict) {
-      return removed.error().in("deleting pod " + pod->meta.name);
-    }
-  }
-  return ok();
 }
 
 // The workers have stopped (or had their grace): the GPUs go back.
@@ -372,7 +270,19 @@ kube::Outcome JobPass::clean_up_finished() {
 }
 
 Status JobPass::release(const std::string& reason) {
-  const auto written = write_allocation(d_.client, job_, released(job_, reason, leader_, wall()));
+  if (!d_.gate.begin_decision(job_.meta.uid)) {
+    again_ = std::min<Duration>(again_, kWhileBehind);
+    return ok();
+  }
+  const api::Allocation none = released(job_, reason, leader_, wall());
+  const auto written = write_allocation(d_.client, job_, none);
+  if (!written.ok() && kube::may_have_happened(written.error())) {
+    d_.settle_later(job_, none);
+  } else if (written.ok()) {
+    d_.gate.end_decision(job_.meta.uid, none.epoch);
+  } else {
+    d_.gate.end_decision(job_.meta.uid);
+  }
   if (!written.ok() && written.error().code() != Code::kNotFound) {
     return written.error().in("giving GPUs back");
   }

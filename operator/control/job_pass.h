@@ -15,6 +15,9 @@
 
 namespace rubato::control {
 
+// How soon to look again while the cache is known to be older than the server.
+constexpr auto kWhileBehind = std::chrono::seconds(1);
+
 class JobPass {
  public:
   JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const JobObject> object,
@@ -26,6 +29,7 @@ class JobPass {
   Status ensure_finalizer(bool& written);
   Status ensure_pods();
   Status check_gang();
+  Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
   Status adopt_pod(const api::AllocatedPod& pod);
   Status bind_pod(const kube::Pod& pod, const std::string& node);
@@ -46,6 +50,9 @@ class JobPass {
   bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
   bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }
   bool was_lost(const kube::Pod& pod) const;
+  std::string lost_name(const api::AllocatedPod& pod) const {
+    return job_.meta.ns + "/" + pod.name;
+  }
   const kube::Pod* find(const std::string& name) const;
   Status release(const std::string& reason);
   void emit_transitions(const api::TrainingJobStatus& wanted);

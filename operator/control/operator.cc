@@ -32,6 +32,7 @@ struct Operator::Impl {
   OperatorSettings settings;
   PolicyInForce policy;
   Memory memory;
+  PlacementGate gate;
   Caches caches;
   kube::EventRecorder events;
   kube::LeaderElector elector;
@@ -95,11 +96,14 @@ struct Operator::Impl {
                                   .timing = settings.timing});
     const auto enqueue = [this](const kube::Key& key) { controller->queue().add(key); };
     loop = std::make_unique<SchedulerLoop>(
-        SchedulerLoop::Dependencies{executor, leading, metrics, caches, memory, *coordinator,
+        SchedulerLoop::Dependencies{executor, leading, metrics, caches, memory, gate, *coordinator,
                                     events, settings.config, policy, enqueue});
     jobs = std::make_unique<JobController>(JobControllerDependencies{
-        executor, leading, caches, memory, *coordinator, events, settings.config, policy,
-        std::move(trust), [this] { loop->wake(); }});
+        executor, leading, caches, memory, gate, *coordinator, events, settings.config, policy,
+        std::move(trust), [this] { loop->wake(); },
+        [this](const api::TrainingJob& job, const api::Allocation& tried) {
+          loop->settle_later(job, tried);
+        }});
     controller = std::make_unique<kube::Controller>(
         executor, metrics,
         kube::ControllerConfig{.name = "trainingjob",

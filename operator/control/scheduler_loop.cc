@@ -16,7 +16,11 @@ namespace rubato::control {
 
 namespace {
 const std::vector<double> kRoundBuckets{0.0001, 0.001, 0.01, 0.1, 1, 10};
-}
+// A binding that the cache has not shown after so long is asked about. No request is under way for
+// as long (kube::FencedClient).
+constexpr auto kUnseenLimit = 10s;
+constexpr std::int64_t kPodsPerPage = 500;
+}  // namespace
 
 SchedulerLoop::SchedulerLoop(Dependencies dependencies)
     : d_(std::move(dependencies)), woken_(d_.executor.make_condition()) {}
@@ -47,7 +51,8 @@ void SchedulerLoop::run(const std::stop_token& stop) {
       wake_ = false;
     }
     if (stop.stop_requested()) return;
-    if (settle() && has_seen_own_writes()) round();
+    look_after_bindings();
+    if (settle() && has_seen_own_writes() && take_stock()) round();
     d_.executor.sleep_for(d_.config.round_spacing, stop);
   }
 }
@@ -61,8 +66,64 @@ bool SchedulerLoop::has_seen_own_writes() const {
   });
 }
 
+void SchedulerLoop::settle_later(const api::TrainingJob& job, const api::Allocation& tried) {
+  std::lock_guard lock(mutex_);
+  handed_.insert_or_assign({job.meta.ns, job.meta.name}, Unsettled{job, tried, {}});
+  wake_ = true;
+  woken_->notify_all();
+}
+
+// What earlier leaders bound may be newer than our cache: it counts until the cache shows it.
+bool SchedulerLoop::take_stock() {
+  if (took_stock_) return true;
+  kube::ListOptions options;
+  options.label_selector = api::kLabelJob;
+  options.limit = kPodsPerPage;
+  do {
+    const auto page = d_.client.list(kube::types::kPod, "", options);
+    if (!page.ok()) return false;  // again in the next round
+    for (const auto& item : page->items) {
+      const auto pod = kube::Pod::decode(item);
+      if (!pod.ok() || pod->node_name.empty() || pod->is_finished()) continue;
+      const auto seen = d_.caches.pods.store().get(pod->meta.key());
+      if (!seen || seen->meta.uid != pod->meta.uid || seen->node_name.empty())
+        d_.gate.binds(*pod, pod->node_name, d_.executor.now());
+    }
+    options.continue_token = page->continue_token;
+  } while (!options.continue_token.empty());
+  took_stock_ = true;
+  return true;
+}
+
+// A pod that came and went unseen, or was never bound, is not waited for.
+void SchedulerLoop::look_after_bindings() {
+  for (const auto& pod : d_.gate.unseen_since_before(d_.executor.now() - kUnseenLimit)) {
+    const auto seen = d_.caches.pods.store().get(pod->meta.key());
+    bool over = seen && seen->meta.uid == pod->meta.uid && !seen->node_name.empty();
+    if (!over) {
+      kube::ListOptions by_name;
+      by_name.field_selector = "metadata.name=" + pod->meta.name;
+      const auto live = d_.client.list(kube::types::kPod, pod->meta.ns, by_name);
+      if (!live.ok()) return;
+      const auto now = live->items.empty() ? Result<kube::Pod>(Error(Code::kNotFound, "gone"))
+                                           : kube::Pod::decode(live->items.front());
+      over = !now.ok() || now->meta.uid != pod->meta.uid || now->node_name.empty();
+    }
+    if (over) {
+      d_.gate.not_bound(pod->meta.uid);
+    } else {
+      d_.gate.binds(*pod, pod->node_name, d_.executor.now());  // asked again after as long
+    }
+  }
+}
+
 // True when no decision is in doubt any more.
 bool SchedulerLoop::settle() {
+  {
+    std::lock_guard lock(mutex_);
+    unsettled_.merge(handed_);
+    handed_.clear();
+  }
   for (auto at = unsettled_.begin(); at != unsettled_.end();) {
     if (settle(at->first, at->second)) {
       at = unsettled_.erase(at);
@@ -75,16 +136,20 @@ bool SchedulerLoop::settle() {
 
 bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
   const auto live = d_.client.get(api::kTrainingJob, key);
-  if (!live.ok()) return live.error().code() == Code::kNotFound;
-  const auto now = api::decode_training_job(*live);
-  if (!now.ok() || now->meta.uid != doubt.job.meta.uid) return true;
+  if (!live.ok() && live.error().code() != Code::kNotFound) return false;
+  const auto now = live.ok() ? api::decode_training_job(*live) : live.error();
+  if (!now.ok() || now->meta.uid != doubt.job.meta.uid) {
+    d_.gate.end_decision(doubt.job.meta.uid);
+    return true;
+  }
   const auto& stands = now->status.allocation;
   if (stands && stands->epoch >= doubt.tried.epoch) {
     written_[key] = stands->epoch;
+    d_.gate.end_decision(now->meta.uid, stands->epoch);
     const bool ours = stands->epoch == doubt.tried.epoch &&
                       stands->leader_transition == doubt.tried.leader_transition &&
                       stands->pods == doubt.tried.pods;
-    if (ours) tell(doubt.job, doubt.tried, doubt.kind);
+    if (ours && doubt.kind) tell(doubt.job, doubt.tried, *doubt.kind);
     return true;
   }
   // Not done; but it may still be on its way. The next epoch, with what stands, shuts it out.
@@ -92,12 +157,13 @@ bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
   const auto written = write_allocation(d_.client, *now, next);
   if (!written.ok()) return false;  // looked at again in the next round
   written_[key] = next.epoch;
+  d_.gate.end_decision(now->meta.uid, next.epoch);
   return true;
 }
 
 void SchedulerLoop::round() {
   const MonoTime began = d_.executor.now();
-  World world = d_.caches.snapshot(d_.memory, d_.coordinator, d_.executor.clock().wall());
+  World world = d_.caches.snapshot(d_.memory, d_.gate, d_.coordinator, d_.executor.clock().wall());
   load_policy(world);
   const auto policy = d_.policy.get();
   if (policy->growth_pause > 0s)
@@ -131,6 +197,7 @@ void SchedulerLoop::apply(const sched::Action& action, const World& world) {
                                   [&](const auto& job) { return job->job.meta.uid == action.job; });
   if (found == world.jobs.end()) return;
   const api::TrainingJob& job = (*found)->job;
+  if (!d_.gate.begin_decision(job.meta.uid)) return;  // a pod is on its way; its change wakes us
   const api::Allocation next = allocation_after(job, action, leader_, d_.executor.clock().wall());
   const auto written = write_allocation(d_.client, job, next);
   d_.metrics
@@ -141,10 +208,14 @@ void SchedulerLoop::apply(const sched::Action& action, const World& world) {
     // Somebody wrote first, or the server is away: the next round decides anew.
     LOG_WARNING("scheduler", "{}/{}: allocation not written: {}", job.meta.ns, job.meta.name,
                 written.error().to_string());
-    if (kube::may_have_happened(written.error()))
+    if (kube::may_have_happened(written.error())) {
       unsettled_.insert_or_assign({job.meta.ns, job.meta.name}, Unsettled{job, next, action.kind});
+    } else {
+      d_.gate.end_decision(job.meta.uid);
+    }
     return;
   }
+  d_.gate.end_decision(job.meta.uid, next.epoch);
   tell(job, next, action.kind);
 }
 

@@ -7,6 +7,7 @@
 #include "operator/control/caches.h"
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
+#include "operator/control/placement_gate.h"
 #include "operator/control/policy.h"
 #include "operator/kube/events.h"
 #include "scheduler/plan.h"
@@ -15,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace rubato::control {
@@ -27,6 +29,7 @@ class SchedulerLoop {
     Metrics& metrics;
     Caches& caches;
     Memory& memory;
+    PlacementGate& gate;
     coordinator::Coordinator& coordinator;
     kube::EventRecorder& events;
     const Config& config;
@@ -41,12 +44,15 @@ class SchedulerLoop {
   void stop();
   // Something changed; thread-safe, cheap.
   void wake();
+  // An allocation that the job controller wrote, or did not: the answer was lost. The decision is
+  // open in the gate, and is ended here. Thread-safe.
+  void settle_later(const api::TrainingJob& job, const api::Allocation& tried);
 
  private:
   struct Unsettled {
     api::TrainingJob job;  // what it was decided on
     api::Allocation tried;
-    sched::ActionKind kind;
+    std::optional<sched::ActionKind> kind;  // none: not ours to tell of
   };
 
   void run(const std::stop_token& stop);
@@ -57,6 +63,8 @@ class SchedulerLoop {
   bool has_seen_own_writes() const;
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
+  bool take_stock();
+  void look_after_bindings();
   void tell(const api::TrainingJob& job, const api::Allocation& next, sched::ActionKind kind);
 
   Dependencies d_;
@@ -69,6 +77,8 @@ class SchedulerLoop {
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.
   std::map<kube::Key, Unsettled> unsettled_;
+  std::map<kube::Key, Unsettled> handed_;  // by the job controller, on the way there; mutex_
+  bool took_stock_ = false;
   std::map<sched::JobId, std::string> told_;  // last verdict told; the loop's task only
   Task task_;
 };

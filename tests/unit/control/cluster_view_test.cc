@@ -73,6 +73,16 @@ TEST(Capture, ADeletedPodIsLostAndAPodOutsideTheAllocationIsLeaving) {
   EXPECT_TRUE(state.jobs[0].held[2].leaving);
 }
 
+TEST(Capture, SomebodyElsesPodUnderTheNameSaysNothingAboutOurs) {
+  World w = world();
+  w.jobs = {job(2, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w1", "", "Pending", "", R"(,"deletionTimestamp":"2026-11-21T07:59:59Z")")};
+  const auto state = capture(w, config());
+  EXPECT_FALSE(state.jobs[0].held[1].lost);
+  EXPECT_EQ(of(state, "n2").free.gpus, 1);  // still promised
+}
+
 TEST(Capture, PodsOnAVanishedNodeAreLost) {
   World w = world();
   w.nodes.pop_back();

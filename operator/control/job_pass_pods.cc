@@ -1,0 +1,133 @@
+// Where a reconcile makes, binds and removes pods.
+#include "operator/control/job_pass.h"
+#include "operator/control/worker_pod.h"
+#include "operator/kube/errors.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+namespace rubato::control {
+
+using json::Value;
+
+Status JobPass::ensure_pods() {
+  if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
+  const bool first =
+      std::all_of(job_.status.allocation->pods.begin(), job_.status.allocation->pods.end(),
+                  [&](const auto& pod) { return find(pod.name) == nullptr; });
+  if (first) TRY_OK(ensure_job_secret(d_.client, d_.trust, job_, wall()));
+  for (const auto& allocated : job_.status.allocation->pods) {
+    const kube::Pod* pod = find(allocated.name);
+    const bool is_there = pod != nullptr && (!pod->node_name.empty() || pod->meta.deleting);
+    const bool is_lost = pod == nullptr && lost_.contains(lost_name(allocated));
+    if (!is_there && !is_lost) TRY_OK(place(allocated, pod));
+  }
+  return check_gang();
+}
+
+Status JobPass::place(const api::AllocatedPod& allocated, const kube::Pod* pod) {
+  const PlacementGate::Placing placing(d_.gate, job_.meta.uid, job_.status.allocation->epoch);
+  if (!placing) {
+    again_ = std::min<Duration>(again_, kWhileBehind);
+    return ok();
+  }
+  if (pod != nullptr) return bind_pod(*pod, allocated.node);
+  return d_.gate.was_made(job_.meta.uid, allocated.name) ? adopt_pod(allocated)
+                                                         : create_pod(allocated);
+}
+
+Status JobPass::create_pod(const api::AllocatedPod& allocated) {
+  auto created =
+      d_.client.create(kube::types::kPod, job_.meta.ns, worker_pod(job_, allocated, d_.config));
+  if (!created.ok()) {
+    const Error& error = created.error();
+    if (error.code() == Code::kAlreadyExists) return adopt_pod(allocated);
+    if (error.code() == Code::kInvalid) {
+      failed_reason_ = std::string(api::reason::kInvalidTemplate);
+      failed_message_ = "the pod made from spec.template is refused: " + error.what();
+      intent_ = Intent::kOver;
+      return ok();
+    }
+    if (error.code() == Code::kDenied &&
+        !kube::is_unauthorized(error)) {  // Pod Security, a quota: the job's owner can mend it
+      emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
+           fmt::format("pod {} is refused: {}", allocated.name, error.what()));
+    }
+    return error.in("creating pod " + allocated.name);
+  }
+  TRY(const kube::Pod pod, kube::Pod::decode(*created));
+  d_.gate.note_made(job_.meta.uid, allocated.name);
+  return bind_pod(pod, allocated.node);
+}
+
+// The name is taken: by an earlier try of ours whose answer was lost, by the last leader, or by
+// somebody else; or a pod of ours had it. The cache may not show it yet, so the pod itself is
+// asked.
+Status JobPass::adopt_pod(const api::AllocatedPod& allocated) {
+  kube::ListOptions by_name;  // not a get: the operator's role has no need of that verb otherwise
+  by_name.field_selector = "metadata.name=" + allocated.name;
+  const auto live = d_.client.list(kube::types::kPod, job_.meta.ns, by_name);
+  if (!live.ok()) return live.error().in("reading pod " + allocated.name);
+  again_ = std::min<Duration>(again_, kWhileBehind);
+  if (live->items.empty()) {  // gone again
+    if (d_.gate.was_made(job_.meta.uid, allocated.name)) {
+      d_.memory.note_lost(job_.meta.uid, lost_name(allocated));
+      d_.wake_scheduler();
+    }
+    return ok();
+  }
+  TRY(const kube::Pod pod, kube::Pod::decode(live->items.front()));
+  if (!pod.meta.owner || pod.meta.owner->uid != job_.meta.uid) {
+    if (d_.memory.say_once(job_.meta.uid, allocated.name))
+      emit(kube::EventLevel::kWarning, "PodNameTaken", "Starting",
+           fmt::format("pod {} exists and belongs to another; delete it, or rename the job",
+                       allocated.name));
+    return ok();
+  }
+  return pod.node_name.empty() && !pod.meta.deleting ? bind_pod(pod, allocated.node) : ok();
+}
+
+Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
+  const Value binding = Value::object(
+      {{"apiVersion", "v1"},
+       {"kind", "Binding"},
+       {"metadata",
+        Value::object(
+            {{"name", pod.meta.name}, {"namespace", pod.meta.ns}, {"uid", pod.meta.uid}})},
+       {"target", Value::object({{"apiVersion", "v1"}, {"kind", "Node"}, {"name", node}})}});
+  d_.gate.binds(pod, node, d_.executor.now());
+  const auto bound =
+      d_.client.create(kube::types::kPod, pod.meta.ns, binding, {.subresource = "binding"});
+  if (bound.ok()) return ok();
+  if (bound.error().code() == Code::kConflict) {  // bound already, as the cache will show soon
+    again_ = std::min<Duration>(again_, kWhileBehind);
+    return ok();
+  }
+  if (!kube::may_have_happened(bound.error())) d_.gate.not_bound(pod.meta.uid);
+  return bound.error().in("binding pod " + pod.meta.name + " to node " + node);
+}
+
+// Pods that are no longer in the allocation go once their workers have left, or at once when they
+// never trained. Deletion is graceful, never forced: only the kubelet says when GPUs are free.
+Status JobPass::remove_left_pods() {
+  std::set<std::string> retired_pods;
+  if (view_) retired_pods.insert(view_->retired_pods.begin(), view_->retired_pods.end());
+  for (const auto& pod : pods_) {
+    if (pod->meta.deleting || pod->is_finished()) continue;
+    if (intent_ == Intent::kTrain && is_allocated(pod->meta.name) && !was_lost(*pod)) continue;
+    const bool retired = retired_pods.contains(pod->meta.name);
+    const bool trains = is_member(pod->meta.uid) && !was_lost(*pod);
+    if (trains && !retired && !(intent_ != Intent::kTrain && stop_is_over())) continue;
+    const Status removed =
+        d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
+    if (!removed.ok()) again_ = std::min<Duration>(again_, kWhileBehind);
+    if (!removed.ok() && removed.error().code() != Code::kNotFound &&
+        removed.error().code() != Code::kConflict) {
+      return removed.error().in("deleting pod " + pod->meta.name);
+    }
+  }
+  return ok();
+}
+
+}  // namespace rubato::control
