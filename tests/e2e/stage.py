@@ -17,7 +17,7 @@ from jobs import Job, sample_text
 from realcluster import rubato
 from realcluster.cluster import RESOURCE, Cluster, leftovers
 from realcluster.errors import ClusterError, wait_for
-from watching import SlotRule, Watch
+from watching import SlotRule, Watch, conditions_of
 
 IMAGE = "localhost/rubato-worker:dev"
 COMMIT_POLL_S = 0.004
@@ -164,15 +164,16 @@ class Stage:
 class PodJob(Job):
     """A small job whose workers are real pods. `cpu` keeps a step long enough for things to happen in it."""
 
-    def __init__(self, name: str, cpu: str | None = None, image: str = IMAGE, **settings: Any) -> None:
+    def __init__(self, name: str, cpu: str | None = None, image: str = IMAGE, pull: str = "Never",
+                 **settings: Any) -> None:
         super().__init__(name, **settings)
-        self.cpu, self.image = cpu, image
+        self.cpu, self.image, self.pull = cpu, image, pull
 
     def manifest(self) -> dict:
         made = super().manifest()
         pod = made["spec"]["template"]["spec"]
         container = pod["containers"][0]
-        container |= {"image": self.image, "imagePullPolicy": "Never",
+        container |= {"image": self.image, "imagePullPolicy": self.pull,
                       "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}}}
         if self.cpu:
             container["resources"]["limits"] = {"cpu": self.cpu}
@@ -184,6 +185,9 @@ class PodJob(Job):
     def workers(self) -> dict[str, list[int]]:
         mine = self.pods()
         return {pod: pids for pod, pids in self.cluster.workers().items() if pod in mine}
+
+    def message(self, condition: str) -> str:
+        return conditions_of(self.object()).get(condition, {}).get("message", "")
 
     def members(self) -> list[str]:
         return [member["pod"] for member in self.status().get("membership", {}).get("members", [])]

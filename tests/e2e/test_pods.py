@@ -27,6 +27,8 @@ CHANGE_S = 60
 LEASE_S = 5
 SILENCE_GOAL_S, SOCKET_GOAL_S = 4.0, 1.0
 SILENCE_LIMIT_S = 20.0  # the goals are for a machine of one's own
+ABSENT_IMAGE = "localhost/rubato-worker:absent"
+GANG_S = 10
 AWAY_S = 15.0  # how long the API server or the operators stay away
 EXAMPLE_STEPS = 6
 
@@ -37,9 +39,14 @@ def stage(request):
 
 
 @pytest.fixture(scope="module")
-def reference(stage):
+def undisturbed(stage):
+    return stage.apply(PodJob("reference", steps=REFERENCE_STEPS, gpus=(1, 1)))
+
+
+@pytest.fixture(scope="module")
+def reference(undisturbed):
     """One worker, never disturbed: what the other job is held to."""
-    job = stage.apply(PodJob("reference", steps=REFERENCE_STEPS, gpus=(1, 1)))
+    job = undisturbed
     job.wait_state("Complete", 300)
     assert job.steps_done() == REFERENCE_STEPS
     job.check_ledger()
@@ -104,6 +111,30 @@ def test_example(stage):
                          180, "gpt-kjv Complete")
     assert re.search(r"gpt-kjv +Complete .*100%", cluster.kubectl("get", "tj", "gpt-kjv").stdout)
     cluster.kubectl("delete", "tj", "gpt-kjv")
+
+
+def test_image_missing(stage, undisturbed):
+    """A pod that cannot be pulled: the job says so, gives its GPU back, and trains once the image is there. Others
+    are not held up."""
+    policy = {"apiVersion": "rubato.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "default"},
+              "spec": {"gangStartSeconds": GANG_S, "parameters": {"minRelativeGain": -1}}}
+    stage.cluster.kubectl("apply", "-f", "-", data=policy)
+    job = stage.apply(PodJob("unpacked", steps=40, gpus=(1, 1), image=ABSENT_IMAGE, pull="IfNotPresent"))
+    job.wait_condition("Running", "False", CHANGE_S, reason="PodsStarting")
+    assert re.fullmatch(r"pod unpacked-w0 on node n\d cannot start: (ErrImagePull|ImagePullBackOff)",
+                        job.message("Running"))
+    job.wait_condition("Queued", limit_s=CHANGE_S, reason="GangTimeout")
+    assert "did not all start in time: pod unpacked-w0 on node" in job.message("Queued")
+    wait_for(lambda: not job.pods(), CHANGE_S, "its pod to go")
+    assert job.status()["allocation"]["gpus"] == 0
+    assert job.state() == "Queued" and job.status()["reason"] == "GangTimeout"
+    wait_for(lambda: {event["reason"] for event in job.events()} >= {"PodCannotStart", "GangTimeout"}, CHANGE_S,
+             "the events")
+    stage.cluster.tag(IMAGE, ABSENT_IMAGE)
+    job.wait_state("Complete", CHANGE_S)
+    job.check_ledger()
+    stage.cluster.kubectl("delete", "schedulingpolicy", "default")
+    job.delete()
 
 
 def test_trains(quiet, stage):

@@ -293,6 +293,11 @@ class Cluster:
             for done in [pool.submit(node.load, archive) for archive in stored for node in living]:
                 done.result()
 
+    def tag(self, image: str, name: str) -> None:
+        """Gives an image that the nodes have another name; those that come later do not know it."""
+        for node in self.nodes():
+            node.tag(image, name)
+
     def _store_image(self, archive: pathlib.Path) -> pathlib.Path:
         stored = self.state.images / archive.name
         hidden = stored.with_suffix(".new")

@@ -92,6 +92,9 @@ class Node:
             run(self._ctr("images", "import", "--local", "--snapshotter", self.snapshotter, "-"),
                 stdin=file, limit_s=IMPORT_LIMIT_S)
 
+    def tag(self, image: str, name: str) -> None:
+        run(self._ctr("images", "tag", image, name))
+
     def images(self) -> list[str]:
         return run(self._ctr("images", "ls", "-q")).stdout.split()
 
