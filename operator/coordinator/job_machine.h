@@ -176,6 +176,7 @@ class JobMachine {
   void note_sharing(const Agent& agent, const Worker& worker);
   void note_unshared(const std::string& pod, const std::string& node, std::uint64_t step);
   GpuUse gpu_use();
+  void end_change(MonoTime now, double usual);
   GpuUse cost_of(const Change& change) const;
   void book_gpu_time();
 

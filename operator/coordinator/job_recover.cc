@@ -216,6 +216,7 @@ void JobMachine::complete_operation(MonoTime now) {
   LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s: {} -> {} workers, {}{}",
            to_string(wish_.job), change.generation, seconds_between(op_->began, now), change.from,
            change.to, change.reason, parked_ ? ", parked" : "");
+  if (unfinished_) end_change(now, 0);  // another came before its first step
   unfinished_ = std::move(change);
   unfinished_since_ = last_commit_;
   formed_at_ = now;

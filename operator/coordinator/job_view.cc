@@ -44,21 +44,26 @@ void JobMachine::note_commits(MonoTime now) {
   outputs_.changed = true;
   if (!forward) return;
   if (unfinished_ && ahead->generation() >= unfinished_->generation) {
-    const double gap = std::chrono::duration<double>(now - unfinished_since_).count();
-    unfinished_->stall_seconds = std::max(0.0, gap - view_.step_seconds);
     // What was booked as its cost since it stood has a step in it.
     const double since = std::chrono::duration<double>(now - formed_at_).count();
     gpu_time_.move(cost_of(*unfinished_), GpuUse::kUseful,
                    std::min(view_.step_seconds, since) * unfinished_->to);
-    view_.changes.push_back(std::move(*unfinished_));
-    unfinished_.reset();
-    if (view_.changes.size() > kChangesKept) view_.changes.erase(view_.changes.begin());
+    end_change(now, view_.step_seconds);
   }
   last_commit_ = now;
   has_trained_ = true;
   attempts_ = 0;
   broken_links_.clear();
   stuck_once_ = false;
+}
+
+// `usual`: what of the time since the last commit before it would have passed without it.
+void JobMachine::end_change(MonoTime now, double usual) {
+  const double gap = std::chrono::duration<double>(now - unfinished_since_).count();
+  unfinished_->stall_seconds = std::max(0.0, gap - usual);
+  view_.changes.push_back(std::move(*unfinished_));
+  unfinished_.reset();
+  if (view_.changes.size() > kChangesKept) view_.changes.erase(view_.changes.begin());
 }
 
 // A newcomer on another node than rank 0's, which writes: it has looked for checkpoints before it

@@ -63,6 +63,23 @@ TEST(JobMachineChange, ANewcomerThatDiesBeforeTheSwitchIsLeftBehind) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
+TEST(JobMachineChange, AChangeThatAnotherFollowsBeforeItsFirstStepIsToldToo) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  join(pods, 2);
+  pods.swap_done();
+  pods.settle();
+  pods.exit(2, -1, 9);
+  pods.settle();
+  pods.commit_all();
+  const auto& changes = pods.view().changes;
+  ASSERT_GE(changes.size(), 2u);
+  EXPECT_EQ(changes[changes.size() - 2].kind, "join");
+  EXPECT_EQ(changes.back().kind, "recover");
+}
+
 TEST(JobMachineChange, ALeaverIsRetiredAfterTheSwitch) {
   FakePods pods(3);
   pods.start_training();
