@@ -11,6 +11,7 @@
 
 namespace rubato::control {
 
+using coordinator::Phase;
 using json::Value;
 
 namespace {
@@ -27,6 +28,8 @@ coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
 }  // namespace
 
 Status JobPass::write_status() {
+  if (view_ && (view_->phase == Phase::kTraining || view_->phase == Phase::kSwitching))
+    again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
   JobFacts facts;
   facts.job = &job_;
   facts.view = view_;
@@ -69,10 +72,8 @@ Status JobPass::write_status() {
                member.first == "lostGPUSeconds";
       });
   if (only_progress &&
-      !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period)) {
-    again_ = std::min(again_, d_.config.progress_period);
+      !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))
     return ok();
-  }
   const auto written =
       d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
                       Value::object({{"status", patch}}), {.subresource = "status"});

@@ -3,8 +3,8 @@
 // compare-and-swap. docs/protocol.md is its specification.
 //
 // The job controller says what it wants (`ensure`), and reads how things stand (`view`); it is told
-// by `on_change` when a job's view changed. Only the leader acts: `lead` starts, `stop_leading` (or
-// the end of the process) stops. Standbys answer agents with NOT_LEADER.
+// by `on_change` when a job's view changed in more than its steps. Only the leader acts: `lead`
+// starts, `stop_leading` (or the end of the process) stops. Standbys answer agents with NOT_LEADER.
 // Waits only through the Executor; runs unchanged in simulation. Thread-safe.
 #pragma once
 

@@ -41,7 +41,8 @@ void JobMachine::note_commits(MonoTime now) {
   view_.loss = ahead->loss();
   view_.tokens = ahead->tokens();
   view_.step_seconds = ahead->step_seconds();
-  outputs_.changed = true;
+  // A step like the last one is no news: who shows progress looks when it wants to.
+  if (!forward || !has_trained_) outputs_.changed = true;
   if (!forward) return;
   if (unfinished_ && ahead->generation() >= unfinished_->generation) {
     // What was booked as its cost since it stood has a step in it.
@@ -63,6 +64,7 @@ void JobMachine::end_change(MonoTime now, double usual) {
   unfinished_->stall_seconds = std::max(0.0, gap - usual);
   view_.changes.push_back(std::move(*unfinished_));
   unfinished_.reset();
+  outputs_.changed = true;
   if (view_.changes.size() > kChangesKept) view_.changes.erase(view_.changes.begin());
 }
 
