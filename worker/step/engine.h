@@ -40,6 +40,7 @@ struct Prepared {
   std::uint64_t stop_steps = 0;  // from then on; 0: as it is
   std::shared_ptr<Communicator> communicator;
   bool is_ready = false;
+  int refusals = 0;  // votes that waited for a follower
 };
 
 struct StepEngine::Impl {
@@ -61,6 +62,7 @@ struct StepEngine::Impl {
   void fail(const std::string& reason, const std::string& message, bool permanent);
   void suspect(std::uint64_t generation, const WorkerName& peer, const std::string& why);
   wire::WorkerStanding standing_now() const;  // with the mutex held
+  std::uint64_t prepared_vote();              // with the mutex held
 
   // ---- Step thread: orders (engine_form.cc) ----
   void run();
@@ -111,7 +113,9 @@ struct StepEngine::Impl {
 
   // ---- Step thread: joining (engine_follow.cc) ----
   void follow(const wire::Follow& order);
+  Status follow_donor(const wire::Follow& order);
   Status follow_link(Link& link, const wire::Follow& order);
+  void note_caught_up(std::uint64_t generation, std::uint64_t donor_seq);
   Status take_snapshot(Link& link, const wire::SnapshotHead& head);
   Status take_round(Link& link, const wire::RoundHead& head);
   bool begin_if_switched(const wire::CommitRecord& record);

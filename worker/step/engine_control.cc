@@ -90,6 +90,15 @@ wire::WorkerStanding StepEngine::Impl::standing_now() const {
   return now;
 }
 
+// What this worker is ready to switch to. A donor waits with it until its follower has every round
+// but the open one: what is left to fetch at a switch is a stall of all. Who has not after
+// kLevelRounds is slower than training, and is taken as it is.
+std::uint64_t StepEngine::Impl::prepared_vote() {
+  const std::uint64_t generation = standing_now().prepared_generation();
+  if (generation == 0 || server->is_level(prepared->membership.members)) return generation;
+  return ++prepared->refusals > kLevelRounds ? generation : 0;
+}
+
 void StepEngine::Impl::emit(wire::WorkerEvent event) {
   const std::lock_guard lock(mutex);  // held while it is handed on, so that standings stay in order
   *event.mutable_standing() = standing_now();

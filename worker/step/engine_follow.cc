@@ -57,27 +57,12 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
   follow_bytes = 0;
   set_phase_name("pull");
   emit({});
-  const Peer donor{to_name(order.donor()), order.donor_address().host(),
-                   static_cast<std::uint16_t>(order.donor_address().port())};
-  auto link =
-      parts.hub.dial(donor, order.generation(), "state", mono_now() + kFormLimit, *follow_cancel);
-  Status done = ok();
-  if (link.ok()) {
-    {
-      const std::lock_guard lock(mutex);
-      follow_connection = link.value().get();
-      if (follow_cancel->is_cancelled()) follow_connection->cut();
-    }
-    done = follow_link(*link.value(), order);
-  } else {
-    done = link.error();
-  }
+  const Status done = follow_donor(order);
   bool has_state = false;
   bool is_expected = false;
   {
     const std::lock_guard lock(mutex);
     is_expected = follow_cancel->is_cancelled();
-    follow_connection = nullptr;
     follow_cancel.reset();
     has_state = standing.has_state();
   }
@@ -94,44 +79,60 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
   suspect.set_generation(order.generation());
   *suspect.mutable_peer() = order.donor();
   suspect.set_why(done.error().what());
-  LOG_WARNING("state", "donor {}: {}", to_string(donor.name), done.error().to_string());
+  LOG_WARNING("state", "donor {}: {}", to_string(to_name(order.donor())), done.error().to_string());
   emit(std::move(event));
 }
 
-// Returns ok once a switch has made this worker a member.
+// Returns ok once a switch has made this worker a member. The link is closed by then: the donor
+// need send no more.
+Status StepEngine::Impl::follow_donor(const wire::Follow& order) {
+  const Peer donor{to_name(order.donor()), order.donor_address().host(),
+                   static_cast<std::uint16_t>(order.donor_address().port())};
+  TRY(const auto link,
+      parts.hub.dial(donor, order.generation(), "state", mono_now() + kFormLimit, *follow_cancel));
+  {
+    const std::lock_guard lock(mutex);
+    follow_connection = link.get();
+    if (follow_cancel->is_cancelled()) link->cut();
+  }
+  Status done = follow_link(*link, order);
+  const std::lock_guard lock(mutex);
+  follow_connection = nullptr;
+  return done;
+}
+
 Status StepEngine::Impl::follow_link(Link& link, const wire::Follow& order) {
-  std::uint64_t donor_seq = 0;
   for (;;) {
     TRY(const wire::StateFrame frame, read_frame(link));
     if (frame.has_snapshot()) {
       TRY_OK(take_snapshot(link, frame.snapshot()));
-      donor_seq = frame.snapshot().donor_seq();
     } else if (frame.has_round()) {
       TRY_OK(take_round(link, frame.round()));
-      donor_seq = frame.round().donor_seq();
       if (begin_if_switched(frame.round().record())) return ok();
     } else if (frame.body_case() == wire::StateFrame::kAlive) {
-      donor_seq = frame.alive();
+      note_caught_up(order.generation(), frame.alive());
     }
-    std::uint64_t seq = 0;
-    bool has_state = false;
-    {
-      const std::lock_guard lock(mutex);
-      seq = standing.seq();
-      has_state = standing.has_state();
-    }
-    if (caught_up || !has_state || donor_seq > seq + 1) continue;
-    caught_up = true;
-    wire::WorkerEvent event;
-    wire::CaughtUp& news = *event.mutable_caught_up();
-    news.set_generation(order.generation());
-    news.set_seq(seq);
-    news.set_seconds(std::chrono::duration<double>(mono_now() - follow_begun).count());
-    news.set_bytes(follow_bytes);
-    LOG_INFO("state", "caught up at round {}: {} bytes in {:.3f} s", seq, follow_bytes,
-             news.seconds());
-    emit(std::move(event));
   }
+}
+
+// Judged by alive frames alone: rounds may have been decided while the bytes of another were read.
+void StepEngine::Impl::note_caught_up(std::uint64_t generation, std::uint64_t donor_seq) {
+  std::uint64_t seq = 0;
+  {
+    const std::lock_guard lock(mutex);
+    seq = standing.seq();
+    if (caught_up || !standing.has_state() || donor_seq > seq + 1) return;
+  }
+  caught_up = true;
+  wire::WorkerEvent event;
+  wire::CaughtUp& news = *event.mutable_caught_up();
+  news.set_generation(generation);
+  news.set_seq(seq);
+  news.set_seconds(std::chrono::duration<double>(mono_now() - follow_begun).count());
+  news.set_bytes(follow_bytes);
+  LOG_INFO("state", "caught up at round {}: {} bytes in {:.3f} s", seq, follow_bytes,
+           news.seconds());
+  emit(std::move(event));
 }
 
 Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& head) {

@@ -96,7 +96,7 @@ void StepEngine::Impl::export_history() {
 
 void StepEngine::Impl::push_to_followers(const wire::CommitRecord& record) {
   if (!server->has_followers()) return;
-  auto round = std::make_shared<DecidedRound>();
+  const auto round = server->blank_round();
   round->record = record;
   if (record.outcome() != wire::OUTCOME_NON_FINITE) {
     const ConstBuffer reduced = replica->reduced();
@@ -106,8 +106,10 @@ void StepEngine::Impl::push_to_followers(const wire::CommitRecord& record) {
       LOG_ERROR("state", "{}", copied.error().to_string());
       return;
     }
+  } else {
+    round->reduced.clear();
   }
-  server->push(std::move(round));
+  server->push(round);
 }
 
 void StepEngine::Impl::serve_snapshots() {

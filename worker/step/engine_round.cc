@@ -192,7 +192,7 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
     const std::lock_guard lock(mutex);
     vote.set_checkpoint(wants_checkpoint);
     vote.set_stop(wants_stop);
-    vote.set_prepared_generation(standing_now().prepared_generation());
+    vote.set_prepared_generation(prepared_vote());
   }
   if (ledger) ledger->vote(membership.generation, share.seq(), replica->step(), share.micros());
   reach("commit");

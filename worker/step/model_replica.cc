@@ -177,7 +177,11 @@ Status ModelReplica::allocate() {
       device_->allocate(Arena::bytes_for(DType::kF32, flat) + Arena::bytes_for(DType::kI32, sums)));
   gradient_ = arena_.take(DType::kF32, flat);
   reduced_ = arena_.take(DType::kI32, sums);
-  return ok();
+  // Touched now: a newcomer would otherwise take its first pages in the step of its switch.
+  device_->memset(*stream_, gradient_, 0);
+  device_->memset(*stream_, reduced_, 0);
+  sum_.clear(*stream_);
+  return stream_->synchronize();
 }
 
 Result<std::string> ModelReplica::fingerprint() {

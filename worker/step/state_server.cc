@@ -82,6 +82,14 @@ bool StateServer::has_followers() const {
   return std::ranges::any_of(sessions_, [](const Session& s) { return !s.is_done && s.is_live; });
 }
 
+bool StateServer::is_level(const std::vector<Peer>& members) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::none_of(sessions_, [&](const Session& session) {
+    return !session.is_done && session.is_behind &&
+           std::ranges::find(members, session.from, &Peer::name) != members.end();
+  });
+}
+
 void StateServer::give(std::shared_ptr<const StateImage> image) {
   const std::lock_guard lock(mutex_);
   for (Session& session : sessions_) {
@@ -92,6 +100,14 @@ void StateServer::give(std::shared_ptr<const StateImage> image) {
     ++session.snapshots;
   }
   changed_.notify_all();
+}
+
+std::shared_ptr<DecidedRound> StateServer::blank_round() {
+  const std::lock_guard lock(mutex_);  // followers let go of theirs under it
+  const auto is_free = [](const auto& round) { return round.use_count() == 1; };
+  const auto spare = std::ranges::find_if(rounds_, is_free);
+  if (spare != rounds_.end()) return *spare;
+  return rounds_.emplace_back(std::make_shared<DecidedRound>());
 }
 
 void StateServer::push(std::shared_ptr<const DecidedRound> round) {
@@ -109,9 +125,11 @@ void StateServer::push(std::shared_ptr<const DecidedRound> round) {
       if (!session.wants_snapshot) session.link->cut();
       continue;
     }
+    session.is_behind = true;
     session.log.push_back(round);
     session.log_bytes += round->bytes();
   }
+  if (is_alone()) rounds_.clear();  // the last one ended meanwhile
   changed_.notify_all();
 }
 
@@ -134,16 +152,22 @@ void StateServer::serve(Session& session) {
   session.image.reset();
   session.log.clear();
   session.is_done = true;
+  const auto unused = is_alone() ? std::exchange(rounds_, {}) : decltype(rounds_){};
+  lock.unlock();  // `unused` is freed without it
 }
+
+bool StateServer::is_alone() const { return std::ranges::all_of(sessions_, &Session::is_done); }
 
 // One frame, without the lock while it is sent.
 Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lock) {
-  const bool has_news = changed_.wait_until(lock, SystemClock().now() + kStateBeat, [&] {
-    return stop_ || session.link->is_cut() || session.image || !session.log.empty();
-  });
+  const auto has_news = [&] { return session.image || !session.log.empty(); };
+  const bool is_told = !session.is_live || !session.is_behind;
+  changed_.wait_until(lock, SystemClock().now() + (is_told ? kStateBeat : 0ms),
+                      [&] { return stop_ || session.link->is_cut() || has_news(); });
   if (stop_ || session.link->is_cut()) return ok();
   Link& link = *session.link;
-  if (!has_news) {
+  if (!has_news()) {
+    if (session.is_live) session.is_behind = false;
     lock.unlock();
     wire::StateFrame frame;
     frame.set_alive(seq_.load());
@@ -170,7 +194,6 @@ Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lo
 Status StateServer::send_image(Link& link, const StateImage& image) const {
   wire::StateFrame frame;
   *frame.mutable_snapshot() = image.head;
-  frame.mutable_snapshot()->set_donor_seq(seq_.load());
   TRY_OK(link.send_frame(frame.SerializeAsString(), limit_for(0)));
   Digest digest;
   for (const auto& section : image.snapshot->sections()) TRY_OK(send_pieces(link, section, digest));
@@ -183,7 +206,6 @@ Status StateServer::send_round(Link& link, const DecidedRound& round) const {
   wire::StateFrame frame;
   *frame.mutable_round()->mutable_record() = round.record;
   frame.mutable_round()->set_reduced_bytes(round.bytes());
-  frame.mutable_round()->set_donor_seq(seq_.load());
   TRY_OK(link.send_frame(frame.SerializeAsString(), limit_for(0)));
   return link.write_all(round.reduced.data(), round.bytes(), limit_for(round.bytes()));
 }

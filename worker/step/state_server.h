@@ -1,7 +1,8 @@
 // StateServer: the donor's side of a planned join. A follower's link gets a snapshot that was
 // copied between two rounds, streamed while training goes on, and then each decided round as it
-// comes. What waits for a slow follower is bounded: beyond kFollowLogBytes it is forgotten and a
-// fresh snapshot is sent instead, at most kSnapshotsPerFollower times; then the link is closed.
+// comes; an alive frame says that all there was is sent. What waits for a slow follower is bounded:
+// beyond kFollowLogBytes it is forgotten and a fresh snapshot is sent instead, at most
+// kSnapshotsPerFollower times; then the link is closed.
 //
 // Threads: one per follower does all sending. Everything is thread-safe; the step thread calls
 // give() and push() between rounds and is delayed by the copies alone.
@@ -25,7 +26,7 @@ namespace rubato::worker {
 
 constexpr std::size_t kFollowersMax = 4;
 constexpr std::size_t kFollowLogBytes = std::size_t{1} << 30;  // or kFollowLogRounds, if larger
-constexpr std::size_t kFollowLogRounds = 2;
+constexpr std::size_t kFollowLogRounds = 4;  // a snapshot is three times as large as a round
 constexpr int kSnapshotsPerFollower = 5;
 constexpr std::size_t kStatePieceBytes = std::size_t{1} << 20;
 constexpr auto kStateBeat = 500ms;  // an alive frame when there is nothing else to send
@@ -51,7 +52,12 @@ class StateServer {
   void accept(std::unique_ptr<Link> link, const WorkerName& from, std::uint64_t generation);
   bool wants_snapshot() const;
   bool has_followers() const;  // somebody needs push()
+  // False while one of `members` follows and something is still to be sent to it.
+  bool is_level(const std::vector<Peer>& members) const;
   void give(std::shared_ptr<const StateImage> image);
+  // To be filled and pushed: one that nobody waits for any more, where there is one. Fresh memory
+  // would cost more than the copy.
+  std::shared_ptr<DecidedRound> blank_round();
   void push(std::shared_ptr<const DecidedRound> round);
   void set_seq(std::uint64_t seq) { seq_.store(seq); }
   // Cuts links of generations below.
@@ -63,7 +69,8 @@ class StateServer {
     WorkerName from;
     std::uint64_t generation = 0;
     bool wants_snapshot = true;
-    bool is_live = false;  // has or gets an image: rounds are logged for it
+    bool is_live = false;   // has or gets an image: rounds are logged for it
+    bool is_behind = true;  // has not been told since that all is sent
     int snapshots = 0;
     std::shared_ptr<const StateImage> image;  // to send next
     std::deque<std::shared_ptr<const DecidedRound>> log;
@@ -76,12 +83,14 @@ class StateServer {
   Status send_image(Link& link, const StateImage& image) const;
   Status send_round(Link& link, const DecidedRound& round) const;
   void reap();
+  bool is_alone() const;  // nobody follows; with the mutex held
 
   const std::function<void()> wake_;
   std::atomic<std::uint64_t> seq_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Session> sessions_;
+  std::vector<std::shared_ptr<DecidedRound>> rounds_;  // kept while somebody follows
   bool stop_ = false;
 };
 

@@ -31,6 +31,7 @@ namespace rubato::worker {
 constexpr auto kSettleLimit = 500ms;   // for the micro-batch in hand, before it is dropped
 constexpr auto kCommitLimit = 10s;     // for an update under way when an Abort comes
 constexpr auto kFormLimit = 60s;       // for the links of a generation; the coordinator is stricter
+constexpr int kLevelRounds = 3;        // that a donor waits for its follower before a switch
 constexpr auto kCheckpointWait = 30s;  // for the last checkpoint, before one is skipped
 constexpr auto kLastCheckpointWait = 10min;   // for the one before a stop or an exit
 constexpr std::uint32_t kValidationMax = 32;  // validation micro-batches per evaluation

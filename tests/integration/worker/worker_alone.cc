@@ -145,7 +145,9 @@ void joins(Stage& stage) {
   const int newcomer = crew.spawn();
   crew.start({a, b});
   crew.until_step(2);
-  crew.join(newcomer, a);
+  if (!crew.join(newcomer, a) || crew.recoveries() != 0) {
+    throw std::runtime_error("the newcomer did not join as planned");
+  }
   std::printf("    stall of the join: %.3f s; a step takes %.3f s\n", crew.stall_max(),
               crew.worker(a).standing.step_seconds());
   crew.finish();

@@ -1,5 +1,6 @@
 // Engines in one process with fake replicas: the protocol without the arithmetic. The whole worker
 // with the real model is tests/integration/worker/worker_alone.
+#include "tests/unit/worker/collective/fleet.h"
 #include "tests/unit/worker/step/fake_replica.h"
 #include "tests/unit/worker/support/job_secret.h"
 #include "worker/collective/tcp_communicator.h"
@@ -14,8 +15,6 @@
 
 namespace rubato::worker {
 namespace {
-
-constexpr auto kPatience = 20s;
 
 class TestWorker {
  public:
@@ -266,6 +265,42 @@ TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(0).lines("weights=").at(0), expected);
   EXPECT_FALSE(at(2).lines("gpus=3 generation=2").empty()) << "joined after the end";
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).standing().seq(), 400u) << "a round was redone";
+}
+
+TEST_F(EngineTest, ADonorWaitsForItsFollowerButNotForEver) {
+  FakeTroubles big;
+  big.size = std::size_t{4} << 20;  // more bytes than the sockets between hold
+  workers_.push_back(std::make_unique<TestWorker>(1, secret_.dir(), 1000000, big));
+  tell({0}, form(1, wire::FORM_START, {0}));
+  ASSERT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() > 0; }));
+  // A follower that asks for the state and never reads it, but connects the links of its
+  // generation.
+  HostDevice device;
+  Fleet others(1, secret_.dir(), device);
+  FleetMember& slow = others.members[0];
+  const wire::WorkerStanding donor = at(0).standing();
+  const Peer to{
+      {donor.id().pod_uid(), 0, 1}, "127.0.0.1", static_cast<std::uint16_t>(donor.listen().port())};
+  const Cancellation never;
+  const auto state = slow.hub->dial(to, 1, "state", soon(), never);
+  ASSERT_TRUE(state.ok()) << state.error().to_string();
+  ASSERT_TRUE(state.value()->receive_frame(soon()).ok());  // it is served
+  wire::WorkerCommand planned = form(2, wire::FORM_PLANNED, {0});
+  wire::Member& second = *planned.mutable_form()->add_members();
+  second.mutable_id()->set_pod_uid(slow.peer.name.pod_uid);
+  second.mutable_id()->set_incarnation(slow.peer.name.incarnation);
+  second.mutable_address()->set_host(slow.peer.host);
+  second.mutable_address()->set_port(slow.peer.port);
+  tell({0}, planned);
+  const auto links = slow.factory->create({2, {to, slow.peer}, 1}, soon());
+  ASSERT_TRUE(links.ok()) << links.error().to_string();
+  ASSERT_TRUE(at(0).until([](const wire::WorkerStanding& s) {
+    return s.prepared_generation() == 2 || s.generation() == 2;
+  }));
+  const std::uint64_t prepared_at = at(0).standing().seq();
+  ASSERT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.generation() == 2; }));
+  EXPECT_GE(at(0).standing().seq(), prepared_at + kLevelRounds);
 }
 
 TEST_F(EngineTest, AParkedWorkerGivesItsStateToANewcomer) {

@@ -22,6 +22,7 @@ struct FakeTroubles {
   std::uint64_t non_finite_step = ~std::uint64_t{0};
   std::uint32_t non_finite_times = 0;  // attempts of that step that are not finite
   std::function<void(std::uint64_t step, std::uint32_t micro)> on_compute = nullptr;
+  std::size_t size = kFakeSize;  // of the state, in numbers
 };
 
 class FakeSnapshot : public Snapshot {
@@ -45,7 +46,10 @@ class FakeSnapshot : public Snapshot {
 class FakeReplica : public Replica {
  public:
   explicit FakeReplica(FakeTroubles troubles = {})
-      : troubles_(std::move(troubles)), w_(kFakeSize), sums_(kFakeSize), reduced_(kFakeSize) {}
+      : troubles_(std::move(troubles)),
+        w_(troubles_.size),
+        sums_(troubles_.size),
+        reduced_(troubles_.size) {}
 
   Device& device() override { return device_; }
   Stream& stream() override { return stream_; }
@@ -58,7 +62,7 @@ class FakeReplica : public Replica {
   void set_step(std::uint64_t step) override { step_ = step; }
   std::vector<Buffer> sections() override { return {buffer(w_)}; }
   Status init_from_seed() override {
-    w_.assign(kFakeSize, 0);
+    w_.assign(w_.size(), 0);
     step_ = 0;
     return ok();
   }
@@ -79,13 +83,13 @@ class FakeReplica : public Replica {
     return digest;
   }
 
-  void clear() override { sums_.assign(kFakeSize, 0); }
+  void clear() override { sums_.assign(sums_.size(), 0); }
   Result<MicroPart> compute(const RoundKey&, std::uint32_t micro) override {
     if (troubles_.on_compute) troubles_.on_compute(step_, micro);
     Rng rng(mix64(step_ * 1000 + micro));
-    gradient_.resize(kFakeSize);
+    gradient_.resize(w_.size());
     MicroPart part;
-    for (std::size_t i = 0; i < kFakeSize; ++i) {
+    for (std::size_t i = 0; i < w_.size(); ++i) {
       gradient_[i] = static_cast<std::int32_t>(rng.below(4096)) - w_[i];
       part.loss_q += std::int64_t{gradient_[i]} * gradient_[i];
     }
@@ -95,7 +99,7 @@ class FakeReplica : public Replica {
     return part;
   }
   Status accumulate() override {
-    for (std::size_t i = 0; i < kFakeSize; ++i) sums_[i] += gradient_[i];
+    for (std::size_t i = 0; i < w_.size(); ++i) sums_[i] += gradient_[i];
     return ok();
   }
   Buffer accumulators() override { return buffer(sums_); }
@@ -107,7 +111,7 @@ class FakeReplica : public Replica {
     return verdict;
   }
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t digest) override {
-    for (std::size_t i = 0; i < kFakeSize; ++i) w_[i] += reduced_[i] / 16;
+    for (std::size_t i = 0; i < w_.size(); ++i) w_[i] += reduced_[i] / 16;
     const double loss = static_cast<double>(loss_q);
     return make_step_record(static_cast<std::int64_t>(step_++), loss, digest, 1.0);
   }

@@ -1,0 +1,121 @@
+// The donor's side of a join, with a follower that reads when the test says so.
+#include "worker/step/state_server.h"
+
+#include "tests/unit/worker/collective/fleet.h"
+
+#include <condition_variable>
+#include <mutex>
+
+namespace rubato::worker {
+namespace {
+
+constexpr std::size_t kBig = std::size_t{32} << 20;  // more than the sockets between hold
+
+class BigSnapshot : public Snapshot {
+ public:
+  std::uint64_t step() const override { return 7; }
+  std::vector<std::span<const std::byte>> sections() const override { return {state_}; }
+  Result<std::string> save(std::span<const StepRecord>) override { return std::string(); }
+
+ private:
+  std::vector<std::byte> state_ = std::vector<std::byte>(kBig);
+};
+
+std::shared_ptr<const StateImage> big_image() {
+  auto image = std::make_shared<StateImage>();
+  image->snapshot = std::make_shared<BigSnapshot>();
+  image->records = std::make_shared<const std::vector<StepRecord>>();
+  image->head.set_seq(7);
+  image->head.add_section_bytes(kBig);
+  return image;
+}
+
+std::shared_ptr<const DecidedRound> big_round(std::uint64_t seq) {
+  auto round = std::make_shared<DecidedRound>();
+  round->record.set_seq(seq);
+  round->reduced.resize(kBig / sizeof(std::int32_t));
+  return round;
+}
+
+class StateServerTest : public ::testing::Test {
+ protected:
+  StateServerTest() {
+    fleet_.members[0].hub->serve(
+        "state", [this](std::unique_ptr<Link> link, const WorkerName& from, std::uint64_t g) {
+          server_.accept(std::move(link), from, g);
+        });
+    link_ =
+        fleet_.members[1].hub->dial(fleet_.members[0].peer, 1, "state", soon(), cancel_).value();
+    wait([&] { return server_.wants_snapshot(); });
+  }
+  template <class Done>
+  void wait(Done done) {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, kPatience, done));
+  }
+  // The next frame that is no alive, with the bytes that belong to it.
+  wire::StateFrame read() {
+    wire::StateFrame frame;
+    do {
+      EXPECT_TRUE(frame.ParseFromString(link_->receive_frame(soon()).value()));
+    } while (frame.body_case() == wire::StateFrame::kAlive);
+    std::vector<std::byte> bytes;
+    if (frame.has_snapshot()) bytes.resize(frame.snapshot().section_bytes(0));
+    if (frame.has_round()) bytes.resize(frame.round().reduced_bytes());
+    EXPECT_TRUE(link_->read_all(bytes.data(), bytes.size(), soon()).ok());
+    return frame;
+  }
+  std::uint64_t read_alive() {
+    wire::StateFrame frame;
+    EXPECT_TRUE(frame.ParseFromString(link_->receive_frame(soon()).value()));
+    EXPECT_EQ(frame.body_case(), wire::StateFrame::kAlive);
+    return frame.alive();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  JobSecret secret_{"job-1"};
+  HostDevice device_;
+  Fleet fleet_{2, secret_.dir(), device_};
+  const std::vector<Peer> both_{fleet_.members[0].peer, fleet_.members[1].peer};
+  Cancellation cancel_;
+  StateServer server_{[this] {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }};
+  std::unique_ptr<Link> link_;
+};
+
+TEST_F(StateServerTest, IsLevelOnlyWhenAllIsSent) {
+  EXPECT_FALSE(server_.is_level(both_));
+  EXPECT_TRUE(server_.is_level({fleet_.members[0].peer}));  // nobody of these follows
+
+  server_.give(big_image());
+  server_.set_seq(8);
+  server_.push(big_round(7));
+  EXPECT_TRUE(read().has_snapshot());
+  EXPECT_TRUE(read().has_tail());
+  EXPECT_FALSE(server_.is_level(both_));  // a whole round is still to come
+  EXPECT_EQ(read().round().record().seq(), 7u);
+  EXPECT_EQ(read_alive(), 8u);  // at once: nothing is left
+  EXPECT_TRUE(server_.is_level(both_));
+
+  server_.set_seq(9);
+  server_.push(big_round(8));
+  EXPECT_FALSE(server_.is_level(both_));
+  EXPECT_EQ(read().round().record().seq(), 8u);
+  EXPECT_EQ(read_alive(), 9u);
+  EXPECT_TRUE(server_.is_level(both_));
+}
+
+TEST_F(StateServerTest, AFollowerThatHangsUpIsOwedNothing) {
+  server_.give(big_image());
+  link_.reset();
+  const MonoTime deadline = soon();
+  while (!server_.is_level(both_) && SystemClock().now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(server_.is_level(both_));
+  EXPECT_FALSE(server_.has_followers());
+}
+
+}  // namespace
+}  // namespace rubato::worker
