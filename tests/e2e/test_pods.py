@@ -29,7 +29,7 @@ SILENCE_GOAL_S, SOCKET_GOAL_S = 4.0, 1.0
 SILENCE_LIMIT_S = 20.0  # the goals are for a machine of one's own
 ABSENT_IMAGE = "localhost/rubato-worker:absent"
 GANG_S = 10
-AWAY_S = 15.0  # how long the API server or the operators stay away
+AWAY_S = 60.0  # how long the API server or the operators stay away
 EXAMPLE_STEPS = 6
 
 

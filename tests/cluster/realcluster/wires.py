@@ -47,6 +47,8 @@ class Switch:
         port, here, there = _port(machine), self.machine.pid, machine.pid
         if here is None or there is None:
             raise ClusterError(f"{machine.name}: cannot be plugged in, it is off")
+        # After a power cut the sockets that it left without a process keep the old network for minutes.
+        run(self.machine.inside("ip", "link", "delete", port, spaces="n"), check=False)
         run(["ip", "link", "add", port, "netns", here, "type", "veth", "peer", "name", "eth0", "netns", there])
         self._ip(f"link set {port} master br0", f"link set {port} up")
         lines = [f"addr add {address}/24 dev eth0", "link set eth0 up",
