@@ -63,8 +63,9 @@ Status RecordStore::write(const Record& from, const Record& to) {
   json::Value patch =
       json::Value::array({op("test", "/status/membership/generation", from.generation),
                           op("test", "/status/membership/leader", from.leader),
+                          op("test", "/status/membership/seq", from.seq),
                           op("replace", "/status/membership", to_json(to))});
-  if (planted(Bug::kBlindMembership)) patch = json::Value::array({patch[2]});
+  if (planted(Bug::kBlindMembership)) patch = json::Value::array({patch[3]});
   const auto written = client_.patch(api::kTrainingJob, job_, kube::PatchType::kJson, patch,
                                      {.subresource = "status"});
   if (!written.ok()) return written.error();
@@ -84,7 +85,7 @@ Status RecordStore::swap(const Record& from, const Record& to, const std::stop_t
     if (const auto job = read(); job.ok()) {
       const Record now = record_from((*job)["status"]["membership"]);
       if (now == to) return ok();
-      if (now.generation != from.generation || now.leader != from.leader)
+      if (now.generation != from.generation || now.leader != from.leader || now.seq != from.seq)
         return Error(Code::kConflict, "membership was written by another");
     }
     if (executor_.now() >= deadline || !executor_.sleep_for(wait, stop)) return written;

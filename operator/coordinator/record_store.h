@@ -1,6 +1,8 @@
 // RecordStore: reads and swaps one job's record in TrainingJob.status.membership. JSON Patch with
-// `test` on generation and leader; the first write, when there is nothing to test, is tied to the
-// object's resourceVersion. Blocks the calling task for at most a request, or kSwapLimit.
+// `test` on generation, leader and seq: a request that was given up may still take effect, and only
+// seq tells the writes within a generation apart. The first write, when there is nothing to test,
+// is tied to the object's resourceVersion. Blocks the calling task for at most a request, or
+// kSwapLimit.
 #pragma once
 
 #include "common/executor.h"

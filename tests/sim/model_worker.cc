@@ -204,6 +204,7 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
   } else if (state_.seq != form.base_seq() || !standing_.has_state()) {
     return world_.broken("a member is asked to level and cannot");
   }
+  world_.resumed(self_, form.generation(), state_.seq);
   standing_.set_generation(form.generation());
   set_phase(form.parked() ? wire::WORKER_PARKED : wire::WORKER_TRAINING);
   generation_ = next;

@@ -1,5 +1,8 @@
 #include "tests/sim/replica.h"
 
+#include <algorithm>
+#include <set>
+
 namespace rubato::sim {
 namespace {
 
@@ -48,6 +51,8 @@ class Replica::Faults : public kube::FaultHook {
       : replica_(replica), life_(life), limit_(limit) {}
   std::optional<Error> before(const kube::Operation& operation) override;
   std::optional<Error> after(const kube::Operation& operation) override;
+  bool keeps(const kube::Operation& operation, const json::Value& body,
+             std::function<void()> act) override;
 
  private:
   bool is_cut() const { return !replica_.ground_.links.reaches(replica_.settings_.host, kApiHost); }
@@ -60,6 +65,8 @@ class Replica::Faults : public kube::FaultHook {
   Life& life_;
   const Duration limit_;
   std::uint64_t number_ = 0;  // of the write that is being served
+  // Kinds whose watch got 410: their versions stay expired, until a list gives a newer one.
+  std::set<std::string> expired_;
 };
 
 struct Replica::Life {
@@ -133,6 +140,8 @@ std::optional<Error> Replica::Faults::before(const kube::Operation& operation) {
     crash_if_due(false, operation);
   }
   if (replica_.rng_.chance(replica_.trouble_.flaky)) return refused(operation);
+  if (operation.verb == kube::Verb::kWatch && expired_.contains(operation.type.plural))
+    return Error(Code::kExpired, "too old resource version");
   serving() = &replica_;
   return std::nullopt;
 }
@@ -140,6 +149,7 @@ std::optional<Error> Replica::Faults::before(const kube::Operation& operation) {
 std::optional<Error> Replica::Faults::after(const kube::Operation& operation) {
   if (operation.verb == kube::Verb::kNext) return event(operation);
   serving() = nullptr;
+  if (operation.verb == kube::Verb::kList) expired_.erase(operation.type.plural);
   if (is_write(operation.verb)) crash_if_due(true, operation);
   const MonoTime began = replica_.ground_.executor.now();
   travel();
@@ -150,13 +160,31 @@ std::optional<Error> Replica::Faults::after(const kube::Operation& operation) {
   return std::nullopt;
 }
 
+// Only what is fenced by the membership's leader may be late: a first allocation is not (roadmap).
+bool Replica::Faults::keeps(const kube::Operation&, const json::Value& body,
+                            std::function<void()> act) {
+  if (replica_.trouble_.late == 0) return false;
+  const bool fenced =
+      std::any_of(body.items().begin(), body.items().end(), [](const json::Value& operation) {
+        return operation["path"].string_view_or("").starts_with("/status/membership");
+      });
+  if (!fenced || !replica_.rng_.chance(replica_.trouble_.late)) return false;
+  const Duration delay = limit_ + std::chrono::milliseconds(replica_.rng_.below(kLateMillis));
+  replica_.ground_.executor.at(replica_.ground_.executor.now() + delay, std::move(act));
+  serving() = nullptr;
+  life_.process.sleep_for(limit_);
+  return true;
+}
+
 std::optional<Error> Replica::Faults::event(const kube::Operation& operation) {
   const ApiTrouble& trouble = replica_.trouble_;
   if (trouble.slow_events > Duration(0) && operation.type.plural == trouble.slow_kind)
     life_.process.sleep_for(trouble.slow_events);
   if (is_cut()) return Error(Code::kUnavailable, "the watch was cut");
-  if (replica_.rng_.chance(trouble.expired))
+  if (replica_.rng_.chance(trouble.expired)) {
+    expired_.insert(operation.type.plural);
     return Error(Code::kExpired, "too old resource version");
+  }
   return std::nullopt;
 }
 

@@ -19,6 +19,7 @@ namespace rubato::sim {
 constexpr std::uint16_t kCoordinatorPort = 7443;
 constexpr Duration kRequestLimit = 1300ms;       // of the operator's requests
 constexpr Duration kLeaseRequestLimit = 1300ms;  // of those for the Lease
+constexpr std::uint64_t kLateMillis = 8000;      // a late write's delay, at most
 
 // Where operators are to die: before (even) or after (odd) the write of this number / 2.
 struct WriteCrashes {
@@ -32,6 +33,7 @@ struct ApiTrouble {
   double expired = 0;      // chance that an event is a 410 instead
   Duration slow_events{};  // events of `slow_kind` come late
   std::string slow_kind;
+  double late = 0;  // chance that a fenced write takes effect after its client gave up
 };
 
 struct ReplicaSettings {

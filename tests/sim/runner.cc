@@ -99,7 +99,8 @@ Outcome end(const Child& child, int status) {
 }  // namespace
 
 Scenario scenario_of(const Trial& trial) {
-  Scenario scenario = draw_scenario(trial.seed, trial.faults);
+  Scenario scenario =
+      trial.sweep ? sweep_scenario(trial.crash) : draw_scenario(trial.seed, trial.faults);
   if (!trial.selected) return scenario;
   std::vector<Fault> kept;
   for (const int number : trial.keep)
@@ -160,7 +161,7 @@ Outcome run_apart(const Trial& trial) {
 
 Trial shrink(Trial trial, int jobs, int tries) {
   if (!trial.selected) {
-    trial.keep.resize(draw_scenario(trial.seed, trial.faults).faults.size());
+    trial.keep.resize(scenario_of(trial).faults.size());
     std::iota(trial.keep.begin(), trial.keep.end(), 0);
     trial.selected = true;
   }

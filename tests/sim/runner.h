@@ -18,6 +18,8 @@ struct Trial {
   bool selected = false;  // only those in `keep`
   std::vector<int> keep;  // numbers of the faults that happen
   bool aloud = false;
+  bool sweep = false;                       // the story of sweep_scenario(), whatever the seed …
+  std::optional<std::uint64_t> crash = {};  // … with this crash
 };
 
 struct Outcome {

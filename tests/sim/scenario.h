@@ -8,6 +8,7 @@
 #include "tests/sim/world.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,13 @@ struct QueuePlan {
   int limit = 0;  // 0: none
 };
 
+// A SchedulingPolicy; without one the operator's flags are in force.
+struct PolicyPlan {
+  int round_seconds = 10;
+  int growth_pause_seconds = 5;  // of one job
+  int grown_per_round = 1;       // jobs
+};
+
 enum class FaultKind {
   kPowerCut,         // a node loses its power, and comes back
   kNodeGone,         // … never comes back; its object goes, another node is added
@@ -58,6 +66,7 @@ enum class FaultKind {
   kApiFlaky,        // 409, 429, 500 before and after the effect
   kApiExpired,      // watches end with 410
   kSlowWatch,       // events of one kind come late
+  kLateWrites,      // fenced writes take effect when their client has given up
   kCrashAtWrite,    // the replica that makes the n-th write dies before or after it
   kOperatorCrash,   // the leader dies
   kOperatorFrozen,  // the leader stands still, and goes on later
@@ -80,6 +89,7 @@ struct Scenario {
   std::uint64_t seed = 1;
   std::vector<NodePlan> nodes;
   std::vector<QueuePlan> queues;
+  std::optional<PolicyPlan> policy = {};
   std::vector<JobPlan> jobs;
   std::vector<Fault> faults;  // by time
   Duration link_delay = 1ms;  // of messages, at most
@@ -90,5 +100,9 @@ struct Scenario {
 
 // `faults`: how many are drawn; below zero: as many as the seed says.
 Scenario draw_scenario(std::uint64_t seed, int faults = -1);
+
+// The same short story each time, with a bit of all: two jobs that start, grow, shrink, recover,
+// are suspended and finish. An operator dies before (even) or after (odd) the write `crash` / 2.
+Scenario sweep_scenario(std::optional<std::uint64_t> crash);
 
 }  // namespace rubato::sim

@@ -78,7 +78,7 @@ WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
       options_(options),
       executor_(scenario_.seed),
       network_(executor_, scenario_.seed + 1),
-      links_(network_),
+      links_(executor_, network_),
       story_(executor_, options.listening, options.aloud),
       server_process_(executor_.process("apiserver")),
       server_(std::make_unique<kube::MemoryServer>(
@@ -145,6 +145,15 @@ void WholeCluster::install() {
     queue.set("spec", std::move(spec));
     must(server_->create(api::kTrainingQueue, "", queue));
   }
+  if (!scenario_.policy) return;
+  Value policy = named("rubato.dev/v1alpha1", "SchedulingPolicy", "default");
+  policy.set("spec", Value::object(
+                         {{"roundSeconds", scenario_.policy->round_seconds},
+                          {"gangStartSeconds", 20},
+                          {"rescaleBudget",
+                           Value::object({{"perJobSeconds", scenario_.policy->growth_pause_seconds},
+                                          {"jobsPerRound", scenario_.policy->grown_per_round}})}}));
+  must(server_->create(api::kSchedulingPolicy, "", policy));
 }
 
 void WholeCluster::add_node(NodePlan plan) {
@@ -164,7 +173,8 @@ void WholeCluster::submit(Job& job) {
   must(server_->create(api::kTrainingJob, kNamespace, manifest(job.plan)));
   const auto made = server_->get(api::kTrainingJob, {kNamespace, job.plan.shape.name});
   job.uid = kube::uid_of(*made);
-  job.world = std::make_unique<World>(story_, links_, job.plan.shape);
+  job.world = std::make_unique<World>(story_, links_, job.plan.shape,
+                                      [this](const std::string& uid) { return is_heard(uid); });
   job.submitted = true;
   story_.say("job {} is submitted: {} to {} GPUs, {} a pod, queue {}, {} steps",
              job.plan.shape.name, job.plan.min, job.plan.max, job.plan.per_pod, job.plan.queue,
@@ -250,6 +260,27 @@ ModelNode* WholeCluster::node_of_pod(const std::string& pod_uid) const {
   for (const auto& node : nodes_)
     if (node->find(pod_uid) != nullptr) return node.get();
   return nullptr;
+}
+
+bool WholeCluster::is_allocated(const std::string& pod_uid) const {
+  for (const auto& [key, pod] : witness_.pods()) {
+    if (pod.uid != pod_uid) continue;
+    for (const auto& [job_key, job] : witness_.jobs())
+      if (job.uid == pod.job_uid)
+        return !pod.deleting && job.allocation &&
+               std::any_of(job.allocation->pods.begin(), job.allocation->pods.end(),
+                           [&](const auto& p) { return p.name == pod.name; });
+  }
+  return false;
+}
+
+bool WholeCluster::is_heard(const std::string& pod_uid) {
+  ModelNode* node = node_of_pod(pod_uid);
+  const Replica* leading = leader();
+  if (node == nullptr || leading == nullptr || !is_allocated(pod_uid)) return false;
+  const Container& container = *node->find(pod_uid);
+  return !container.exit_status && !container.terminating &&
+         links_.is_calm(node->name(), kWellAfter) && links_.is_calm(leading->host(), kWellAfter);
 }
 
 const Value* WholeCluster::status_of(const Job& job) const {

@@ -66,11 +66,13 @@ class WholeCluster {
   bool is_true(const Job& job, const char* condition) const;
   World* world_of(const std::string& uid) const;
   ModelNode* node_of_pod(const std::string& pod_uid) const;
+  bool is_allocated(const std::string& pod_uid) const;
+  bool is_heard(const std::string& pod_uid);
   void later(Duration wait, std::function<void()> act) {
     executor_.at(executor_.now() + wait, std::move(act));
   }
 
-  // faults.cc
+  // whole_faults.cc, whole_api_faults.cc
   ModelNode* pick_node(const Fault& fault, bool up = true);
   Container* pick_container(const Fault& fault);
   Job* pick_job(const Fault& fault);

@@ -1,10 +1,9 @@
-// What each fault does to a WholeCluster, and how it is mended.
+// What faults of nodes, pods and jobs do to a WholeCluster; the others: whole_api_faults.cc.
 #include "operator/api/resources.h"
 #include "tests/sim/model_host.h"
 #include "tests/sim/whole_cluster.h"
 
 #include <algorithm>
-#include <array>
 
 namespace rubato::sim {
 
@@ -58,6 +57,7 @@ void WholeCluster::inject(const Fault& fault) {
     case K::kApiFlaky:
     case K::kApiExpired:
     case K::kSlowWatch:
+    case K::kLateWrites:
       return api_fault(fault);
     case K::kCrashAtWrite:
       return;  // by count, from the start
@@ -181,8 +181,10 @@ void WholeCluster::cut_pair(const Fault& fault, const std::string& a, const std:
 
 void WholeCluster::freeze_node(const Fault& fault, ModelNode& node) {
   story_.say("FAULT {} freezes for {:.1f} s", node.name(), seconds(fault.spell));
+  links_.touch(node.name());
   node.freeze();
   later(fault.spell, [this, &node] {
+    links_.touch(node.name());
     if (!node.is_up()) return;
     story_.say("{} thaws", node.name());
     trouble_everywhere();
@@ -202,6 +204,7 @@ void WholeCluster::cordon(const Fault& fault, ModelNode& node) {
 
 void WholeCluster::reset(const Fault&, ModelNode& node) {
   story_.say("FAULT connections of {} are reset", node.name());
+  links_.touch(node.name());
   network_.reset_connections(node.name());
 }
 
@@ -216,9 +219,11 @@ void WholeCluster::on_pod(const Fault& fault, void (WholeCluster::*act)(const Fa
 
 void WholeCluster::freeze_pod(const Fault& fault, Container& container) {
   story_.say("FAULT pod {} freezes for {:.1f} s", container.key, seconds(fault.spell));
+  links_.touch(node_of_pod(container.uid)->name());
   container.process->freeze();
   later(fault.spell, [this, uid = container.uid] {
     ModelNode* node = node_of_pod(uid);
+    if (node != nullptr) links_.touch(node->name());
     if (node == nullptr || node->is_frozen() || node->find(uid)->exit_status) return;
     story_.say("pod {} thaws", node->find(uid)->key);
     trouble_everywhere();
@@ -284,105 +289,6 @@ void WholeCluster::delete_job(const Fault&, Job& job) {
   story_.say("FAULT {} is deleted", job.plan.shape.name);
   job.deleted = true;
   (void)server_->remove(api::kTrainingJob, {"default", job.plan.shape.name});
-}
-
-// ---- Network and API
-
-void WholeCluster::double_messages(const Fault& fault) {
-  trouble_everywhere();
-  story_.say("FAULT messages come twice at times, for {:.1f} s", seconds(fault.spell));
-  doubling_.chance = 0.3;
-  later(fault.spell, [this] { doubling_.chance = 0; });
-}
-
-void WholeCluster::slow_network(const Fault& fault) {
-  trouble_everywhere();
-  const Duration delay = 50ms + std::chrono::milliseconds(fault.more);
-  story_.say("FAULT messages take up to {:.2f} s for {:.1f} s", seconds(delay),
-             seconds(fault.spell));
-  network_.set_link({1ms, delay});
-  later(fault.spell, [this] {
-    story_.say("messages are fast again");
-    trouble_everywhere();
-    network_.set_link({100us, scenario_.link_delay});
-  });
-}
-
-void WholeCluster::api_fault(const Fault& fault) {
-  Replica* replica = replicas_[fault.pick % replicas_.size()].get();
-  if (fault.pick % 3 != 0 && leader() != nullptr) replica = leader();
-  const std::string host = replica->host();
-  const double span = seconds(fault.spell);
-  if (fault.kind == FaultKind::kApiAway) {
-    story_.say("FAULT {} does not reach the API for {:.1f} s", host, span);
-    links_.cut_pair(host, kApiHost);
-    return later(fault.spell, [this, host] {
-      story_.say("{} reaches the API again", host);
-      links_.heal_pair(host, kApiHost);
-    });
-  }
-  static constexpr std::array kKinds = {"pods", "trainingjobs", "nodes", "pods", "trainingjobs"};
-  if (fault.kind == FaultKind::kApiFlaky) {
-    story_.say("FAULT requests of {} fail at times, for {:.1f} s", host, span);
-    replica->trouble().flaky = 0.1 + static_cast<double>(fault.more % 30) / 100;
-  } else if (fault.kind == FaultKind::kApiExpired) {
-    story_.say("FAULT watches of {} get 410, for {:.1f} s", host, span);
-    replica->trouble().expired = 0.2;
-  } else {
-    replica->trouble().slow_kind = kKinds.at(fault.more % kKinds.size());
-    replica->trouble().slow_events = 100ms + std::chrono::milliseconds(2 * fault.more);
-    story_.say("FAULT events of {} reach {} {:.1f} s late, for {:.1f} s",
-               replica->trouble().slow_kind, host, seconds(replica->trouble().slow_events), span);
-  }
-  later(fault.spell, [this, replica] {
-    story_.say("the API is well again for {}", replica->host());
-    replica->trouble() = {};
-  });
-}
-
-// ---- Operators
-
-void WholeCluster::operator_fault(const Fault& fault) {
-  Replica* replica = replicas_[fault.pick % replicas_.size()].get();
-  if (fault.pick % 4 != 0 && leader() != nullptr) replica = leader();
-  if (!replica->is_alive() || replica->is_frozen()) return;
-  if (fault.kind == FaultKind::kOperatorCrash) {
-    story_.say("FAULT {} dies", replica->host());
-    return replica->crash();
-  }
-  if (fault.kind == FaultKind::kOperatorStop) {
-    story_.say("FAULT {} is told to end", replica->host());
-    return replica->stop();
-  }
-  if (fault.kind == FaultKind::kClock) {
-    const auto jump = std::chrono::milliseconds(fault.more * 10) - 5s;
-    story_.say("FAULT the wall clock of {} jumps by {:.1f} s", replica->host(), seconds(jump));
-    return replica->process()->skew(Duration(0), jump);
-  }
-  story_.say("FAULT {} freezes for {:.1f} s", replica->host(), seconds(fault.spell));
-  replica->freeze();
-  later(fault.spell, [this, replica, process = replica->process()] {
-    if (replica->process() != process) return;
-    story_.say("{} thaws", replica->host());
-    replica->thaw();
-  });
-}
-
-// All that is broken is mended: from here on everything must come to a good end.
-void WholeCluster::calm() {
-  story_.say("all is mended");
-  for (auto& node : nodes_) {
-    if (!witness_.nodes().contains(node->name())) continue;
-    if (node->is_frozen()) node->thaw();
-    if (!node->is_up()) node->power_on();
-    for (auto& [uid, container] : node->containers())
-      if (!container->exit_status && container->process->frozen()) container->process->thaw();
-  }
-  for (auto& replica : replicas_) {
-    if (replica->is_frozen()) replica->thaw();
-    replica->trouble() = {};
-  }
-  crashes_.due.clear();
 }
 
 }  // namespace rubato::sim

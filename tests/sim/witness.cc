@@ -197,6 +197,16 @@ void Witness::check_queue(const std::string& queue) {
     story_.broken(fmt::format("queue {} holds {} GPUs and may hold {}", queue, sum, limit->second));
 }
 
+// The pod may be well and its worker another one by now: restarted, with nothing of the job's
+// state.
+bool Witness::are_alive(const SeenJob& seen, const std::set<WorkerTuple>& workers) const {
+  World* world = ask_.world(seen.uid);
+  return std::all_of(workers.begin(), workers.end(), [&](const WorkerTuple& id) {
+    const Peer* peer = world == nullptr ? nullptr : world->find_peer(id);
+    return peer != nullptr && peer->alive;
+  });
+}
+
 void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
   const auto generation = static_cast<std::uint64_t>(record["generation"].int_or(0));
   const auto leader = static_cast<std::uint64_t>(record["leader"].int_or(0));
@@ -214,6 +224,11 @@ void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
   if (writer && *writer != leader)
     story_.broken(fmt::format("{}: the leader of epoch {} writes membership of leader {}", name,
                               *writer, leader));
+  const auto number = static_cast<std::uint64_t>(record["seq"].int_or(0));
+  if (number < seen.membership_writes)
+    story_.broken(fmt::format("{}: membership goes back from write {} to {}", name,
+                              seen.membership_writes, number));
+  seen.membership_writes = number;
   if (leader != seen.leader) {  // it has read what stands and knows no more than that
     seen.leader_since = story_.now();
     seen.known_until = seen.written;
@@ -228,7 +243,8 @@ void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
                std::any_of(seen.allocation->pods.begin(), seen.allocation->pods.end(),
                            [&](const auto& p) { return p.name == entry.second.name; });
       });
-      if (members.contains(pod_uid) || !allocated || !ask_.is_well(pod_uid, seen.known_until))
+      if (members.contains(pod_uid) || !allocated || !ask_.is_well(pod_uid, seen.known_until) ||
+          !are_alive(seen, workers))
         continue;
       story_.broken(
           fmt::format("{}: a leader of {:.1f} s drops a pod that is well", name,

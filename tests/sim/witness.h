@@ -1,7 +1,8 @@
 // Witness: hears of every change that the API server commits, keeps the true state of pods, nodes
 // and jobs, and holds each change against what must never happen:
 //   - a node's GPUs are promised or used at most once, until their pod is confirmed gone;
-//   - allocation epochs, pod ordinals, membership generations and leaders never go back;
+//   - allocation epochs, pod ordinals, membership generations and writes, and leaders never go
+//   back;
 //   - a queue never holds more than its limit;
 //   - membership is written under the epoch of the replica that writes it;
 //   - a new leader drops nobody who is well before one full heartbeat deadline.
@@ -45,6 +46,7 @@ struct SeenJob {
   std::optional<api::Allocation> allocation;
   std::uint64_t generation = 0;
   std::uint64_t leader = 0;
+  std::uint64_t membership_writes = 0;
   MonoTime leader_since{};
   MonoTime written{};      // membership, last
   MonoTime known_until{};  // the last write of the leader before this one
@@ -78,6 +80,7 @@ class Witness {
   void job_changed(const std::string& key, const json::Value* object);
   void look_at_allocation(const std::string& key, SeenJob& seen, const api::Allocation& now);
   void look_at_membership(SeenJob& seen, const json::Value& record);
+  bool are_alive(const SeenJob& seen, const std::set<WorkerTuple>& workers) const;
   void check_node(const std::string& node, const std::string& why);
   void check_queue(const std::string& queue);
   int promised(const std::string& node) const;

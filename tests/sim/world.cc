@@ -4,6 +4,8 @@
 
 namespace rubato::sim {
 namespace {
+constexpr Duration kLeaderSettled = 10s;
+
 std::string text(const WorkerTuple& id) {
   return fmt::format("{}/{}#{}", std::get<0>(id), std::get<1>(id), std::get<2>(id));
 }
@@ -61,6 +63,7 @@ void World::record_written(std::uint64_t generation, std::uint64_t leader,
                            const std::set<WorkerTuple>& members) {
   if (generation < record_generation_) broken("the record's generation went back");
   if (leader < record_leader_) broken("the record's leader went back");
+  if (leader > record_leader_) leader_since_ = now();
   record_generation_ = generation;
   record_leader_ = leader;
   const auto [known, is_new] = memberships_.try_emplace(generation, members);
@@ -87,6 +90,17 @@ void World::decided(const WorkerTuple& who, std::uint64_t generation, const Trai
   if (is_first && generation < deciding_generation_)
     broken(fmt::format("generation {} decides after {} has", generation, deciding_generation_));
   if (is_first) deciding_generation_ = generation;
+}
+
+void World::resumed(const WorkerTuple& who, std::uint64_t generation, std::uint64_t base) {
+  if (now() - leader_since_ < kLeaderSettled) return;
+  for (const auto& [id, peer] : peers_) {
+    const bool stands_still = peer.alive && peer.has_state && peer.fenced_below == generation;
+    if (id == who || !stands_still || peer.state.seq <= base || !is_heard_(std::get<0>(id)))
+      continue;
+    broken(fmt::format("generation {} goes back to round {}, and {} has decided it", generation,
+                       base, text(id)));
+  }
 }
 
 void World::applied_by(const WorkerTuple& who, const TrainState& after) {

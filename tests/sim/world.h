@@ -10,6 +10,7 @@
 #include "tests/sim/story.h"
 #include "worker/protocol/wire.pb.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -63,8 +64,11 @@ struct JobShape {
 
 class World {
  public:
-  World(Story& story, const Links& links, JobShape shape)
-      : story_(story), links_(links), shape_(std::move(shape)) {}
+  // `is_heard`: does the coordinator hear all that the agent of this pod says, and is the pod to
+  // stay?
+  using IsHeard = std::function<bool(const std::string& pod_uid)>;
+  World(Story& story, const Links& links, JobShape shape, IsHeard is_heard)
+      : story_(story), links_(links), shape_(std::move(shape)), is_heard_(std::move(is_heard)) {}
 
   const JobShape& shape() const { return shape_; }
   std::uint32_t micro_batches() const { return shape_.micro_batches; }
@@ -96,9 +100,9 @@ class World {
   void decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
                std::uint64_t sum, const wire::CommitRecord& record);
   void applied_by(const WorkerTuple& who, const TrainState& after);
-  // `who` begins anew, from a checkpoint or the seed: nobody may hold the job's state any more who
-  // could have been asked.
-  void started(const WorkerTuple& who, std::uint64_t generation);
+  // `who` goes on from round `base` in a generation that is no planned change. Nobody who stands
+  // still for it, and is heard, may have decided that round already.
+  void resumed(const WorkerTuple& who, std::uint64_t generation, std::uint64_t base);
   void broken(const std::string& what) { story_.broken(shape_.name + ": " + what); }
   // The state after `step` steps of an undisturbed run.
   TrainState undisturbed(std::uint64_t step) const;
@@ -113,6 +117,7 @@ class World {
   Story& story_;
   const Links& links_;
   const JobShape shape_;
+  const IsHeard is_heard_;
   std::map<WorkerTuple, Peer> peers_;
   std::map<Key, Post> contributions_;
   std::map<Key, Post> votes_;
@@ -120,6 +125,7 @@ class World {
   std::map<std::uint64_t, std::set<WorkerTuple>> memberships_;
   std::uint64_t record_generation_ = 0;
   std::uint64_t record_leader_ = 0;
+  MonoTime leader_since_{};
   std::uint64_t deciding_generation_ = 0;
   std::uint64_t highest_step_ = 0;
   std::uint64_t decisions_ = 0;

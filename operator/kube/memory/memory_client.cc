@@ -239,12 +239,19 @@ Result<json::Value> MemoryClient::update(const ResourceType& type, const json::V
 
 Result<json::Value> MemoryClient::patch(const ResourceType& type, const Key& key, PatchType kind,
                                         const json::Value& body, const WriteOptions& options) {
-  return run<json::Value>({Verb::kPatch, type, key, options.subresource},
-                          [&]() -> Result<json::Value> {
-                            auto written = server_.patch(type, key, kind, body, options);
-                            if (!written.ok()) return written.error().to_error();
-                            return std::move(written->object);
-                          });
+  const Operation operation{Verb::kPatch, type, key, options.subresource};
+  return run<json::Value>(operation, [&]() -> Result<json::Value> {
+    if (faults_ != nullptr) {
+      auto later = [&server = server_, type, key, kind, body, options] {
+        (void)server.patch(type, key, kind, body, options);
+      };
+      if (faults_->keeps(operation, body, std::move(later)))
+        return Error(Code::kTimeout, "no answer in time");
+    }
+    auto written = server_.patch(type, key, kind, body, options);
+    if (!written.ok()) return written.error().to_error();
+    return std::move(written->object);
+  });
 }
 
 Status MemoryClient::remove(const ResourceType& type, const Key& key,

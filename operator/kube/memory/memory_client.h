@@ -4,7 +4,8 @@
 // Faults (simulation): a FaultHook is asked before and after every operation. An error from
 // before() stands in for a request that never arrived; one from after() for an answer that was lost
 // although the effect happened. The hook may also wait (executor.sleep_for) to model latency: it is
-// called with no lock held.
+// called with no lock held. And it may keep a patch for later: a server does what waited in its
+// queue, whether or not somebody still waits for the answer.
 #pragma once
 
 #include "common/executor.h"
@@ -12,6 +13,7 @@
 #include "operator/kube/client.h"
 #include "operator/kube/memory/memory_server.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +36,13 @@ class FaultHook {
   virtual std::optional<Error> before(const Operation& operation) = 0;
   // kNext: before an event is handed out; kUnavailable ends the watch, kExpired is a 410.
   virtual std::optional<Error> after(const Operation& operation) = 0;
+  // True: the patch is the hook's now, and its client hears of a time-out. `act` does it; it may be
+  // called once, at any time while the server lives.
+  virtual bool keeps(const Operation& operation, const json::Value& body,
+                     std::function<void()> act) {
+    (void)operation, (void)body, (void)act;
+    return false;
+  }
 };
 
 class MemoryClient : public Client {
