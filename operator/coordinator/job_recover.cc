@@ -143,6 +143,9 @@ bool JobMachine::all_answered(MonoTime now) {
 void JobMachine::form_recovery(MonoTime now) {
   std::vector<wire::WorkerStanding> standings;
   for (const Member& m : op_->next.members) standings.push_back(member(m)->standing);
+  // Who was asked for its state may have been told to follow just before, and have dropped it.
+  if (std::none_of(standings.begin(), standings.end(), [](const auto& s) { return s.has_state(); }))
+    return begin_recovery(now, std::string(op_->change.reason));
   const RecoveryPlan plan = plan_recovery(standings, wish_.micro_batches);
   std::vector<Member> levelled;
   for (std::size_t i = 0; i < plan.levels.size(); ++i)

@@ -1,0 +1,179 @@
+// JobMachine: recoveries.
+#include "tests/unit/coordinator/fake_pods.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::coordinator {
+namespace {
+
+TEST(JobMachineRecovery, AbortAndWriteGoOutTogetherAndTheFormWaitsForBoth) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  const std::uint64_t before = pods.machine.record().generation;
+  pods.exit(2, -1, 11);
+  ASSERT_NE(pods.last(0, kAbort), nullptr);
+  EXPECT_EQ(pods.last(0, kAbort)->abort().below(), before + 1);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+  pods.swap_done();
+  EXPECT_EQ(pods.last(0, kForm), nullptr);
+  pods.obey_aborts();
+  ASSERT_NE(pods.last(0, kForm), nullptr);
+  EXPECT_EQ(pods.last(0, kForm)->form().mode(), wire::FORM_RECOVER);
+  EXPECT_EQ(pods.last(0, kForm)->form().base_seq(), 1u);
+  pods.settle();
+  pods.commit_all();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  ASSERT_FALSE(pods.view().changes.empty());
+  EXPECT_EQ(pods.view().changes.back().kind, "recover");
+  EXPECT_EQ(pods.view().failure_count, 1u);
+}
+
+TEST(JobMachineRecovery, AConnectionMayComeBackWithinTheGrace) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  pods.disconnect(1);
+  pods.after(200ms);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  pods.connect(1);
+  pods.after(1s);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  pods.disconnect(1);
+  pods.after(300ms);
+  EXPECT_NE(pods.last(0, kAbort), nullptr);
+}
+
+TEST(JobMachineRecovery, AClosedConnectionAndABrokenLinkTogetherAreDeath) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  pods.disconnect(1);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  pods.say(0, [&](wire::WorkerEvent& event) {
+    event.mutable_suspect()->set_generation(pods.machine.record().generation);
+    event.mutable_suspect()->mutable_peer()->set_pod_uid("uid-1");
+  });
+  EXPECT_NE(pods.last(0, kAbort), nullptr);
+}
+
+TEST(JobMachineRecovery, SilenceIsDeath) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  pods.connected[1] = false;  // frozen: no word, no end
+  pods.after(2400ms);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  pods.after(200ms);
+  ASSERT_NE(pods.last(0, kAbort), nullptr);
+  EXPECT_TRUE(pods.view().failures.back().infrastructure);
+}
+
+TEST(JobMachineRecovery, WhoDoesNotAnswerAnAbortIsLeftOut) {
+  FakePods pods(4);
+  pods.start_training();
+  pods.clear();
+  pods.exit(3, -1, 9);
+  pods.swap_done();
+  const std::uint64_t first = pods.machine.record().generation;
+  for (const int i : {0, 1}) {
+    pods.standing(i).set_fenced_below(first);
+    pods.standing(i).set_phase(wire::WORKER_ABORTED);
+    pods.say(i);
+  }
+  pods.after(1900ms);
+  EXPECT_FALSE(pods.was_restarted(2));
+  pods.after(200ms);
+  EXPECT_TRUE(pods.was_restarted(2));
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_GT(pods.to_write->generation, first);
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+}
+
+TEST(JobMachineRecovery, BelowTheMinimumStateIsHeldUntilOthersCome) {
+  FakePods pods(3);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 3; });
+  pods.start_training();
+  pods.clear();
+  pods.exit(2, -1, 9);
+  pods.settle();
+  EXPECT_TRUE(pods.last(0, kForm)->form().parked());
+  EXPECT_EQ(pods.view().phase, Phase::kParked);
+  EXPECT_TRUE(pods.view().parked_since.has_value());
+  // The worker comes back, follows, and all go on.
+  pods.standing(2).mutable_id()->set_incarnation(2);
+  pods.standing(2).set_phase(wire::WORKER_STARTING);
+  pods.standing(2).set_generation(0);
+  pods.standing(2).set_has_state(false);
+  pods.standing(2).set_fenced_below(0);
+  pods.clear();
+  pods.say(2);
+  pods.make_ready(2);
+  ASSERT_NE(pods.last(2, kFollow), nullptr);
+  pods.standing(2).set_phase(wire::WORKER_FOLLOWING);
+  pods.standing(2).set_has_state(true);
+  pods.standing(2).set_seq(pods.standing(0).seq());
+  pods.say(2, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.view().members.size(), 3u);
+}
+
+TEST(JobMachineRecovery, AWriteThatMeetsAnotherStopsEverything) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  pods.exit(2, -1, 9);
+  pods.swap_conflict();
+  EXPECT_TRUE(pods.machine.must_reload());
+  pods.obey_aborts();
+  EXPECT_EQ(pods.last(0, kForm), nullptr);
+}
+
+TEST(JobMachineRecovery, NewsOfAReplacedIncarnationChangeNothing) {
+  FakePods pods(3);
+  pods.start_training();
+  const wire::WorkerStanding old = pods.standing(2);
+  pods.exit(2, -1, 9);
+  pods.standing(2).mutable_id()->set_incarnation(2);
+  pods.standing(2).set_phase(wire::WORKER_STARTING);
+  pods.standing(2).set_generation(0);
+  pods.say(2);
+  const wire::WorkerStanding fresh = pods.standing(2);
+  pods.standing(2) = old;
+  pods.say(2);
+  pods.standing(2) = fresh;
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+}
+
+// Told to follow anew just before the recovery, it drops what it had when it was asked for it.
+TEST(JobMachineRecovery, WhoWasAskedMayHaveDroppedItsState) {
+  FakePods pods(2);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 1; });
+  pods.start_training();
+  pods.exit(1, -1, 9);
+  pods.settle();
+  pods.standing(1).mutable_id()->set_incarnation(2);
+  pods.standing(1).set_phase(wire::WORKER_FOLLOWING);
+  pods.standing(1).set_generation(0);
+  pods.say(1);
+  pods.clear();
+  pods.exit(0, -1, 9);
+  pods.standing(0).mutable_id()->set_incarnation(2);
+  pods.standing(0).set_phase(wire::WORKER_STARTING);
+  pods.standing(0).set_has_state(false);
+  ASSERT_NE(pods.last(1, kAbort), nullptr);
+  pods.standing(1).set_has_state(false);
+  pods.standing(1).set_phase(wire::WORKER_READY);
+  pods.settle();
+  pods.make_ready(0);
+  pods.after(1s);
+  pods.settle();
+  ASSERT_NE(pods.last(1, kForm), nullptr);
+  EXPECT_EQ(pods.last(1, kForm)->form().mode(), wire::FORM_START);
+}
+
+}  // namespace
+}  // namespace rubato::coordinator
