@@ -22,16 +22,17 @@ struct FakeTroubles {
   std::uint64_t non_finite_step = ~std::uint64_t{0};
   std::uint32_t non_finite_times = 0;  // attempts of that step that are not finite
   std::function<void(std::uint64_t step, std::uint32_t micro)> on_compute = nullptr;
-  std::size_t size = kFakeSize;  // of the state, in numbers
+  std::size_t ballast = 0;  // numbers of state that no step touches
 };
 
 class FakeSnapshot : public Snapshot {
  public:
-  FakeSnapshot(std::uint64_t step, std::vector<std::int32_t> state)
-      : step_(step), state_(std::move(state)) {}
+  FakeSnapshot(std::uint64_t step, std::vector<std::int32_t> state,
+               std::vector<std::int32_t> ballast)
+      : step_(step), state_(std::move(state)), ballast_(std::move(ballast)) {}
   std::uint64_t step() const override { return step_; }
   std::vector<std::span<const std::byte>> sections() const override {
-    return {std::as_bytes(std::span(state_))};
+    return {std::as_bytes(std::span(state_)), std::as_bytes(std::span(ballast_))};
   }
   Result<std::string> save(std::span<const StepRecord> records) override {
     if (records.size() != step_) return Error(Code::kInternal, "records do not end at the step");
@@ -40,16 +41,17 @@ class FakeSnapshot : public Snapshot {
 
  private:
   std::uint64_t step_;
-  std::vector<std::int32_t> state_;
+  std::vector<std::int32_t> state_, ballast_;
 };
 
 class FakeReplica : public Replica {
  public:
   explicit FakeReplica(FakeTroubles troubles = {})
       : troubles_(std::move(troubles)),
-        w_(troubles_.size),
-        sums_(troubles_.size),
-        reduced_(troubles_.size) {}
+        w_(kFakeSize),
+        sums_(kFakeSize),
+        reduced_(kFakeSize),
+        ballast_(troubles_.ballast) {}
 
   Device& device() override { return device_; }
   Stream& stream() override { return stream_; }
@@ -60,9 +62,9 @@ class FakeReplica : public Replica {
   Result<std::string> fingerprint() override { return std::string("fake"); }
   std::uint64_t step() const override { return step_; }
   void set_step(std::uint64_t step) override { step_ = step; }
-  std::vector<Buffer> sections() override { return {buffer(w_)}; }
+  std::vector<Buffer> sections() override { return {buffer(w_), buffer(ballast_)}; }
   Status init_from_seed() override {
-    w_.assign(w_.size(), 0);
+    w_.assign(kFakeSize, 0);
     step_ = 0;
     return ok();
   }
@@ -73,7 +75,7 @@ class FakeReplica : public Replica {
     return Error(Code::kNotFound, "none");
   }
   Result<std::shared_ptr<Snapshot>> snapshot() override {
-    return std::shared_ptr<Snapshot>(std::make_shared<FakeSnapshot>(step_, w_));
+    return std::shared_ptr<Snapshot>(std::make_shared<FakeSnapshot>(step_, w_, ballast_));
   }
   Result<std::uint64_t> weight_digest() override {
     std::uint64_t digest = 0;
@@ -83,13 +85,13 @@ class FakeReplica : public Replica {
     return digest;
   }
 
-  void clear() override { sums_.assign(sums_.size(), 0); }
+  void clear() override { sums_.assign(kFakeSize, 0); }
   Result<MicroPart> compute(const RoundKey&, std::uint32_t micro) override {
     if (troubles_.on_compute) troubles_.on_compute(step_, micro);
     Rng rng(mix64(step_ * 1000 + micro));
-    gradient_.resize(w_.size());
+    gradient_.resize(kFakeSize);
     MicroPart part;
-    for (std::size_t i = 0; i < w_.size(); ++i) {
+    for (std::size_t i = 0; i < kFakeSize; ++i) {
       gradient_[i] = static_cast<std::int32_t>(rng.below(4096)) - w_[i];
       part.loss_q += std::int64_t{gradient_[i]} * gradient_[i];
     }
@@ -99,7 +101,7 @@ class FakeReplica : public Replica {
     return part;
   }
   Status accumulate() override {
-    for (std::size_t i = 0; i < w_.size(); ++i) sums_[i] += gradient_[i];
+    for (std::size_t i = 0; i < kFakeSize; ++i) sums_[i] += gradient_[i];
     return ok();
   }
   Buffer accumulators() override { return buffer(sums_); }
@@ -111,7 +113,7 @@ class FakeReplica : public Replica {
     return verdict;
   }
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t digest) override {
-    for (std::size_t i = 0; i < w_.size(); ++i) w_[i] += reduced_[i] / 16;
+    for (std::size_t i = 0; i < kFakeSize; ++i) w_[i] += reduced_[i] / 16;
     const double loss = static_cast<double>(loss_q);
     return make_step_record(static_cast<std::int64_t>(step_++), loss, digest, 1.0);
   }
@@ -133,7 +135,7 @@ class FakeReplica : public Replica {
   HostDevice::HostStream stream_;
   std::uint64_t step_ = 0;
   std::uint32_t non_finite_done_ = 0;
-  std::vector<std::int32_t> w_, sums_, reduced_, gradient_;
+  std::vector<std::int32_t> w_, sums_, reduced_, gradient_, ballast_;
 };
 
 }  // namespace rubato::worker
