@@ -6,8 +6,10 @@ SIGKILL, a node that falls silent (SIGSTOP of everything on it), and a planned j
 
 Two nodes of one worker each train one long job. A loss is timed from the signal to the first step that the
 survivor commits in the next generation; no step is ever done twice. A join is timed by the survivor's own
-steps: the time between the last step of the old generation and the first of the new one, less a usual step
-of the new one; and the longest time between two steps while the newcomer started and pulled its state.
+rounds: the time between the last round of the old generation and the first of the new one, less a usual round
+of the new one; and the longest round while the newcomer started and pulled its state. A round is a step, or one
+that has to be redone because a gradient outgrew its exponents: that is training's doing and no join's, so it
+does not count for the round beside it.
 Prints a table, writes build/bench/recovery.json.
 """
 
@@ -29,20 +31,23 @@ from jobs import Job, wall_seconds  # noqa: E402
 from table import markdown, spread  # noqa: E402
 
 LINE = re.compile(r"^(\S+Z) step=(\d+) .* generation=(\d+)$")
+REDONE = re.compile(r"^(\S+Z) .* INFO step: round \d+ of step \d+: redo$")
+BEGUN = re.compile(r" INFO step: generation (\d+): ")
 EVENT_LIMIT_S = 60
 JOIN_LIMIT_S = 300
 PRESETS = {  # the demo's model and batch; and 1.5 GB of state
     "kjv": {"preset": "gpt2-demo", "length": 128, "batch": 16, "micro": 2, "settle": 25},
-    "gpt2-124m": {"preset": "gpt2-124m", "length": 64, "batch": 16, "micro": 1, "settle": 4},
+    "gpt2-124m": {"preset": "gpt2-124m", "length": 64, "batch": 16, "micro": 1, "settle": 3},
 }
 GOALS = {"worker crash": 0.5, "node loss, SIGKILL": 1.0, "node loss, silence": 4.0}
 
 
 class Steps:
-    """[(wall seconds, step, generation)] of one worker's log, read as it grows."""
+    """One worker's log, read as it grows: its steps as rows (wall seconds, step, generation), and its rounds,
+    which are the steps and what was redone, as (wall seconds, generation)."""
 
     def __init__(self, path):
-        self.path, self.offset, self.rows = path, 0, []
+        self.path, self.offset, self.rows, self.rounds, self.generation = path, 0, [], [], 0
 
     def read(self):
         with open(self.path, "rb") as file:
@@ -53,6 +58,11 @@ class Steps:
         for line in whole.decode(errors="replace").splitlines():
             if (found := LINE.match(line)) and "replay=1" not in line:
                 self.rows.append((wall_seconds(found[1]), int(found[2]), int(found[3])))
+                self.rounds.append((self.rows[-1][0], self.rows[-1][2]))
+            elif found := REDONE.match(line):
+                self.rounds.append((wall_seconds(found[1]), self.generation))
+            elif found := BEGUN.search(line):
+                self.generation = int(found[1])
         return self.rows
 
 
@@ -95,10 +105,11 @@ class Bench:
         self.job.wait_members(2, JOIN_LIMIT_S)
         steps = self.survivor()
         wait_quickly(lambda: steps.read()[-1][2] > generation, JOIN_LIMIT_S, "the join")
-        at = next(i for i, row in enumerate(steps.rows) if row[2] > generation)
-        wait_quickly(lambda: len(steps.read()) > at + self.settle, JOIN_LIMIT_S, "some steps after the join")
-        gaps = [b[0] - a[0] for a, b in zip(steps.rows, steps.rows[1:])]
-        alone = [g for g, row in zip(gaps, steps.rows[1:at]) if row[2] == generation and row[0] > began]
+        goal = steps.rows[-1][1] + self.settle
+        wait_quickly(lambda: steps.read()[-1][1] >= goal, JOIN_LIMIT_S, "some steps after the join")
+        at = next(i for i, (_, g) in enumerate(steps.rounds) if g > generation)
+        gaps = [b[0] - a[0] for a, b in zip(steps.rounds, steps.rounds[1:])]
+        alone = [gap for gap, (end, g) in zip(gaps, steps.rounds[1:at]) if g == generation and end > began]
         usual = statistics.median(gaps[at:])
         self.joins.append({"switch": gaps[at - 1], "step_before": statistics.median(alone), "step_after": usual,
                            "longest": max(alone + [gaps[at - 1]])})
@@ -178,8 +189,11 @@ def main():
             rows.append([event, "stall: the step of the switch, less a usual one after it",
                          spread(values).text("{:.3f}"), f"≤ a step ({step:.3f} s)", len(values)])
     if bench.joins:
-        rows.append(["planned join", "longest time between steps, from the node's start to the switch",
-                     spread([j["longest"] for j in bench.joins]).text("{:.3f}"), "", len(bench.joins)])
+        for what, key in {"a usual step of the two, after it": "step_after",
+                          "a usual step of the one, before it": "step_before",
+                          "longest round, from the node's start to the switch": "longest"}.items():
+            rows.append(["planned join", what, spread([j[key] for j in bench.joins]).text("{:.3f}"), "",
+                         len(bench.joins)])
     print(f"Model {args.preset}; a step takes {step * 1e3:.0f} ms (median over the run)\n")
     print(markdown(["event", "what is timed", "seconds: median (min–max)", "goal", "n"], rows))
 
