@@ -274,15 +274,21 @@ void JobMachine::configure_new() {
   }
 }
 
-// A new leader gives everybody one full silence deadline to come back. While those who are back go
-// on committing steps, who is missing lives too, for a step needs all; it has only not found us
-// yet.
+// A new leader gives everybody one full silence deadline to come back, from the first who does:
+// while nobody has, it is we who cannot be reached yet (after a time without operators their
+// address leads nowhere for seconds), and the workers train. While those who are back go on
+// committing steps, who is missing lives too, for a step needs all. Pods that are gone are not
+// waited for.
 bool JobMachine::holding(MonoTime now) {
   if (!held_ || planted(Bug::kHastyLeader)) return false;
   const bool all_back = std::all_of(record_.members.begin(), record_.members.end(),
                                     [&](const Member& m) { return worker_of(m.key) != nullptr; });
-  if (seen_whole_)
-    hold_until_ = std::max(hold_until_, std::min(*seen_whole_ + timing_.silence, hold_limit_));
+  const bool some_may_come =
+      std::any_of(record_.members.begin(), record_.members.end(),
+                  [&](const Member& m) { return wished(m.key.pod_uid) != nullptr; });
+  if (!first_back_ && (!agents_.empty() || !some_may_come)) first_back_ = now;
+  const MonoTime sign = std::max(first_back_.value_or(now), seen_whole_.value_or(MonoTime{}));
+  hold_until_ = std::max(hold_until_, std::min(sign + timing_.silence, hold_limit_));
   held_ = !all_back && now < hold_until_;
   if (held_) wake_at(hold_until_);
   return held_;

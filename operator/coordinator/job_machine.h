@@ -44,7 +44,7 @@ enum class SwapResult { kDone, kConflict };
 class JobMachine {
  public:
   // `record` is what stands now, with our epoch as leader. Nobody is called dead before one full
-  // silence deadline from `now`.
+  // silence deadline from `now`, and from the first agent that comes.
   JobMachine(Timing timing, Wish wish, Record record, MonoTime now);
 
   void wish(MonoTime now, const Wish& wish);
@@ -185,6 +185,7 @@ class JobMachine {
   Record record_;
   MonoTime hold_until_;
   MonoTime hold_limit_;
+  std::optional<MonoTime> first_back_;  // the first agent that found us
   std::optional<MonoTime> seen_whole_;  // a step of the recorded generation was seen committed
   bool held_ = true;
   bool conflict_ = false;

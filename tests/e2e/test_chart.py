@@ -90,15 +90,17 @@ def test_uninstall_leaves_the_work(undisturbed, stage):
     rubato.helm(stage.cluster, "uninstall", rubato.RELEASE)
     wait_for(lambda: not stage.operators(), CHANGE_S, "the operators to end")
     undisturbed.wait_step(undisturbed.steps_done() + 20, PAUSE_LIMIT_S)
-    kept = stage.cluster.kubectl("get", "crd,tj,tq,secret", "-A", "-o", "name").stdout
+    kept = stage.cluster.kubectl("get", "crd,tj,tq,secret,service", "-A", "-o", "name").stdout
     for name in ("trainingjobs.rubato.dev", "trainingjob.rubato.dev/steady", "trainingqueue.rubato.dev/default",
-                 "secret/rubato-operator-trust"):
+                 "secret/rubato-operator-trust", "service/rubato-coordinator"):
         assert name in kept, kept
 
 
 def test_install_again_takes_over(undisturbed, stage):
     rubato.install(stage.cluster, build_folder())
     new_leader(stage, None)
+    known = undisturbed.status()["progress"]["step"]
+    undisturbed.wait(lambda job: job["status"]["progress"]["step"] > known, CHANGE_S, "progress, as the workers tell it")
 
 
 def test_it_leads_again(stage, job, reference):

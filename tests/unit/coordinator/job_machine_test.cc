@@ -117,6 +117,43 @@ TEST(JobMachineLeader, CallsNobodyDeadBeforeAFullSilence) {
   EXPECT_NE(pods.last(0, kAbort), nullptr);
 }
 
+// After a time without operators the agents find the new one when its address leads to it.
+TEST(JobMachineLeader, WaitsUntilItIsFound) {
+  FakePods before(3);
+  before.start_training();
+  FakePods pods(3, record_of(before));
+  pods.standings = before.standings;
+  pods.after(20s);
+  pods.connect(0);
+  pods.after(2400ms);
+  pods.connect(1);
+  pods.connect(2);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pods.last(i, kAbort), nullptr);
+}
+
+TEST(JobMachineLeader, ThatNobodyFindsGivesUpWaiting) {
+  FakePods before(3);
+  before.start_training();
+  FakePods pods(3, record_of(before));
+  pods.after(32s);
+  EXPECT_EQ(pods.view().phase, Phase::kRecovering);
+  pods.after(1s);
+  EXPECT_EQ(pods.view().phase, Phase::kWaiting);
+}
+
+TEST(JobMachineLeader, DoesNotWaitForPodsThatAreGone) {
+  FakePods before(3);
+  before.start_training();
+  FakePods pods(3, record_of(before));
+  pods.change_wish([](Wish& wish) {
+    for (Wish::Pod& pod : wish.pods) pod.uid += "-next";
+  });
+  pods.after(3s);
+  EXPECT_EQ(pods.view().phase, Phase::kWaiting);
+}
+
 // A step needs every member: while steps are committed, who has not found the new leader yet lives.
 TEST(JobMachineLeader, WhoIsMissingLivesWhileStepsAreCommitted) {
   FakePods before(3);
