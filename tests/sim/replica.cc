@@ -161,16 +161,19 @@ std::optional<Error> Replica::Faults::after(const kube::Operation& operation) {
 }
 
 // Only what is fenced by the membership's leader may be late: a first allocation is not (roadmap).
-bool Replica::Faults::keeps(const kube::Operation&, const json::Value& body,
+bool Replica::Faults::keeps(const kube::Operation& operation, const json::Value& body,
                             std::function<void()> act) {
+  const MonoTime now = replica_.ground_.executor.now();
+  if (now > replica_.late_until_) replica_.ground_.witness.asked(operation.key, body);
   if (replica_.trouble_.late == 0) return false;
   const bool fenced =
-      std::any_of(body.items().begin(), body.items().end(), [](const json::Value& operation) {
-        return operation["path"].string_view_or("").starts_with("/status/membership");
+      std::any_of(body.items().begin(), body.items().end(), [](const json::Value& part) {
+        return part["path"].string_view_or("").starts_with("/status/membership");
       });
   if (!fenced || !replica_.rng_.chance(replica_.trouble_.late)) return false;
   const Duration delay = limit_ + std::chrono::milliseconds(replica_.rng_.below(kLateMillis));
-  replica_.ground_.executor.at(replica_.ground_.executor.now() + delay, std::move(act));
+  replica_.late_until_ = std::max(replica_.late_until_, now + delay);
+  replica_.ground_.executor.at(now + delay, std::move(act));
   serving() = nullptr;
   life_.process.sleep_for(limit_);
   return true;

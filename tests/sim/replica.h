@@ -74,6 +74,7 @@ class Replica {
   WriteCrashes& crashes_;
   const ReplicaSettings settings_;
   ApiTrouble trouble_;
+  MonoTime late_until_{};  // when the last late write takes effect
   Rng rng_;
   Life* life_ = nullptr;  // never destroyed: what a crashed process owned stays as it was
   std::uint64_t lives_ = 0;

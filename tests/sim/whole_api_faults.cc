@@ -39,7 +39,6 @@ void WholeCluster::api_fault(const Fault& fault) {
   if (fault.pick % 3 != 0 && leader() != nullptr) replica = leader();
   const std::string host = replica->host();
   const double span = seconds(fault.spell);
-  links_.touch(host);
   if (fault.kind == FaultKind::kApiAway) {
     story_.say("FAULT {} does not reach the API for {:.1f} s", host, span);
     links_.cut_pair(host, kApiHost);
@@ -67,7 +66,6 @@ void WholeCluster::api_fault(const Fault& fault) {
   }
   later(fault.spell, [this, replica] {
     story_.say("the API is well again for {}", replica->host());
-    links_.touch(replica->host());
     replica->trouble() = {};
   });
 }

@@ -18,6 +18,7 @@ constexpr Duration kKubeletPeriod = 150ms;
 constexpr Duration kNodeMonitor = 1s;
 constexpr Duration kNodeGrace = 8s;   // a silent node is marked Unknown
 constexpr Duration kEviction = 15s;   // and its pods are deleted
+constexpr Duration kCalmAfter = 5s;   // a host is heard again: silence, and a new connection
 constexpr std::size_t kHistory = 48;  // changes of a kind that a watch may be behind
 const char* const kNamespace = "default";
 
@@ -280,7 +281,7 @@ bool WholeCluster::is_heard(const std::string& pod_uid) {
   if (node == nullptr || leading == nullptr || !is_allocated(pod_uid)) return false;
   const Container& container = *node->find(pod_uid);
   return !container.exit_status && !container.terminating &&
-         links_.is_calm(node->name(), kWellAfter) && links_.is_calm(leading->host(), kWellAfter);
+         links_.is_calm(node->name(), kCalmAfter) && links_.is_calm(leading->host(), kCalmAfter);
 }
 
 const Value* WholeCluster::status_of(const Job& job) const {

@@ -177,6 +177,26 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
   if (more) check_queue(seen.queue);
 }
 
+// Two decisions on one state of the cluster may give a GPU twice: that the job's own epoch refuses
+// the second one helps no other job.
+void Witness::asked(const kube::Key& key, const json::Value& patch) {
+  std::int64_t tested = 0;
+  const json::Value* wanted = nullptr;
+  for (const json::Value& operation : patch.items()) {
+    const std::string_view path = operation["path"].string_view_or("");
+    if (path == "/status/allocation/epoch") tested = operation["value"].int_or(0);
+    if (path == "/status/allocation") wanted = &operation["value"];
+  }
+  const auto found = jobs_.find(key.ns + "/" + key.name);
+  if (wanted == nullptr || found == jobs_.end() || !found->second.allocation) return;
+  const api::Allocation& stands = *found->second.allocation;
+  if (stands.epoch <= tested || stands.pods.empty() || (*wanted)["pods"].size() == 0 ||
+      stands.leader_transition != (*wanted)["leaderTransition"].int_or(0))
+    return;
+  story_.broken(fmt::format("{}/{}: the leader that wrote allocation {} decides on number {}",
+                            key.ns, key.name, stands.epoch, tested));
+}
+
 // Counts what is well: what is lost may already be replaced.
 void Witness::check_queue(const std::string& queue) {
   const auto limit = limits_.find(queue);

@@ -3,6 +3,7 @@
 //   - a node's GPUs are promised or used at most once, until their pod is confirmed gone;
 //   - allocation epochs, pod ordinals, membership generations and writes, and leaders never go
 //   back;
+//   - a leader gives a job GPUs only on the last allocation that it wrote itself;
 //   - a queue never holds more than its limit;
 //   - membership is written under the epoch of the replica that writes it;
 //   - a new leader drops nobody who is well before one full heartbeat deadline.
@@ -68,6 +69,8 @@ class Witness {
   Witness(Story& story, Questions questions) : story_(story), ask_(std::move(questions)) {}
 
   void committed(const kube::StoreId& id, const json::Value* object);
+  // A patch of the job `key` (JSON Patch) has come from a leader whose answers are not in doubt.
+  void asked(const kube::Key& key, const json::Value& patch);
 
   const std::map<std::string, SeenPod>& pods() const { return pods_; }  // by "ns/name"
   const std::map<std::string, SeenJob>& jobs() const { return jobs_; }  // by "ns/name"

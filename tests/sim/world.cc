@@ -4,7 +4,7 @@
 
 namespace rubato::sim {
 namespace {
-constexpr Duration kLeaderSettled = 10s;
+constexpr Duration kLeaderSettled = 5s;
 
 std::string text(const WorkerTuple& id) {
   return fmt::format("{}/{}#{}", std::get<0>(id), std::get<1>(id), std::get<2>(id));
