@@ -18,6 +18,7 @@ enum class Bug {
   kFormUnwritten,    // a generation is formed before its record stands
   kForgetPromise,    // capture does not count GPUs that are promised to pods not yet bound
   kForgetOwnWrites,  // the scheduler decides on caches that have not seen its last decisions
+  kForgetBindings,   // a binding that the cache does not show yet does not count
   kSampleTwice,      // two survivors keep the same micro-batch
   kReuseOrdinal,     // a new pod gets the name of an older one
   kOverLimit,        // a job grows beyond its queue's limit

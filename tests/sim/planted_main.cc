@@ -44,6 +44,7 @@ constexpr std::array kMutations = {
     Mutation{Bug::kFormUnwritten, "form-unwritten", "a generation formed before its record"},
     Mutation{Bug::kForgetPromise, "forget-promise", "promised GPUs count as free"},
     Mutation{Bug::kForgetOwnWrites, "forget-own-writes", "decides on caches behind its writes"},
+    Mutation{Bug::kForgetBindings, "forget-bindings", "a binding counts once the cache shows it"},
     Mutation{Bug::kSampleTwice, "sample-twice", "two keep the same micro-batch", kTwiceIsUnseen},
     Mutation{Bug::kReuseOrdinal, "reuse-ordinal", "a new pod under an old name"},
     Mutation{Bug::kOverLimit, "over-limit", "growth beyond the queue's limit"},
