@@ -164,7 +164,9 @@ class Capture {
         const bool lost = is_lost(job.meta.ns, pod, object, world_);
         seen.held.push_back({pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost});
         promised += pod.gpus;
-        if (!lost && (object == nullptr || object->node_name.empty())) take_promise(pod, seen);
+        // A pod that was lost is replaced in this round, unless the job waits.
+        const bool open = object == nullptr || object->node_name.empty();
+        if (open && (!lost || !seen.refused.empty())) take_promise(pod, seen);
       }
       seen.started = !job.status.allocation->pods.empty();
     }
@@ -225,7 +227,7 @@ class Capture {
     const auto queue = queues_.find(job.spec.queue);
     for (const auto& pod : job.status.allocation->pods) {
       const kube::Pod* object = find_pod(job, pod.name);
-      if (is_lost(job.meta.ns, pod, object, world_)) continue;
+      if (object != nullptr && is_lost(job.meta.ns, pod, object, world_)) continue;
       if (queue != queues_.end()) queue->second.held_by_leavers[pod.gpu_type] += pod.gpus;
       const auto node = nodes_.find(pod.node);
       if (node == nodes_.end() || (object != nullptr && !object->node_name.empty())) continue;

@@ -6,9 +6,15 @@
 
 namespace rubato::control {
 
+void PlacementGate::open() {
+  std::lock_guard lock(mutex_);
+  open_ = true;
+}
+
 PlacementGate::Placing::Placing(PlacementGate& gate, const std::string& job_uid, std::int64_t epoch)
     : gate_(nullptr), job_uid_(job_uid) {
   std::lock_guard lock(gate.mutex_);
+  if (!gate.open_) return;
   Job& job = gate.jobs_[job_uid];
   if (job.deciding || job.epoch > epoch) return;
   ++job.placing;

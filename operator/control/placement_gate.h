@@ -5,6 +5,7 @@
 //
 //   - a pod is placed after the newest allocation only, and no allocation is written while a pod of
 //     the job is being placed, or while it is in doubt whether an earlier one was written;
+//   - no pod is placed before a new leader has seen what earlier ones decided (SchedulerLoop);
 //   - a pod counts as bound from before the request is sent until the cache shows it;
 //   - the name of a pod is used once: one that was made and is absent has gone.
 //
@@ -29,6 +30,9 @@ namespace rubato::control {
 
 class PlacementGate {
  public:
+  // Until then no pod is placed.
+  void open();
+
   // Held by the job controller around making and binding pods after the allocation of `epoch`.
   // False when another was decided on since, or is about to be: the cache will show it.
   class Placing {
@@ -79,6 +83,7 @@ class PlacementGate {
   };
 
   mutable std::mutex mutex_;
+  bool open_ = false;
   std::map<std::string, Job> jobs_;
   std::map<std::string, Binding> unseen_;  // by pod uid
 };

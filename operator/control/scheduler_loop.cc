@@ -19,7 +19,7 @@ const std::vector<double> kRoundBuckets{0.0001, 0.001, 0.01, 0.1, 1, 10};
 // A binding that the cache has not shown after so long is asked about. No request is under way for
 // as long (kube::FencedClient).
 constexpr auto kUnseenLimit = 10s;
-constexpr std::int64_t kPodsPerPage = 500;
+constexpr std::int64_t kObjectsPerPage = 500;
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Dependencies dependencies)
@@ -52,7 +52,7 @@ void SchedulerLoop::run(const std::stop_token& stop) {
     }
     if (stop.stop_requested()) return;
     look_after_bindings();
-    if (settle() && has_seen_own_writes() && take_stock()) round();
+    if (settle() && take_stock() && has_seen_own_writes()) round();
     d_.executor.sleep_for(d_.config.round_spacing, stop);
   }
 }
@@ -73,33 +73,55 @@ void SchedulerLoop::settle_later(const api::TrainingJob& job, const api::Allocat
   woken_->notify_all();
 }
 
-// What earlier leaders bound may be newer than our cache: it counts until the cache shows it.
+// What earlier leaders did may be newer than our caches. From the API server itself: the newest
+// allocations, for which a round waits, and what is bound, which counts until the cache shows it.
 bool SchedulerLoop::take_stock() {
   if (took_stock_) return true;
-  kube::ListOptions options;
-  options.label_selector = api::kLabelJob;
-  options.limit = kPodsPerPage;
-  do {
-    const auto page = d_.client.list(kube::types::kPod, "", options);
-    if (!page.ok()) return false;  // again in the next round
-    for (const auto& item : page->items) {
-      const auto pod = kube::Pod::decode(item);
-      if (!pod.ok() || pod->node_name.empty() || pod->is_finished()) continue;
-      const auto seen = d_.caches.pods.store().get(pod->meta.key());
-      if (!seen || seen->meta.uid != pod->meta.uid || seen->node_name.empty())
-        d_.gate.binds(*pod, pod->node_name, d_.executor.now());
-    }
-    options.continue_token = page->continue_token;
-  } while (!options.continue_token.empty());
+  const auto jobs = list_all(api::kTrainingJob, "");
+  if (!jobs.ok()) return false;  // again in the next round
+  const auto pods = list_all(kube::types::kPod, std::string(api::kLabelJob));
+  if (!pods.ok()) return false;
+  for (const auto& item : *pods) {
+    const auto pod = kube::Pod::decode(item);
+    if (pod.ok() && !pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
+      d_.gate.binds(*pod, pod->node_name, d_.executor.now());
+  }
+  std::map<kube::Key, std::int64_t> known;
+  for (const auto& item : *jobs) {
+    const auto job = api::decode_training_job(item);
+    if (job.ok() && job->status.allocation)
+      known[{job->meta.ns, job->meta.name}] = job->status.allocation->epoch;
+  }
+  written_ = known;
+  d_.gate.open();
+  for (const auto& [job, epoch] : known) d_.enqueue(job);  // their pods may be placed now
   took_stock_ = true;
   return true;
+}
+
+Result<std::vector<json::Value>> SchedulerLoop::list_all(const kube::ResourceType& type,
+                                                         const std::string& label_selector) {
+  std::vector<json::Value> all;
+  kube::ListOptions options;
+  options.label_selector = label_selector;
+  options.limit = kObjectsPerPage;
+  do {
+    TRY(kube::ObjectList page, d_.client.list(type, "", options));
+    for (auto& item : page.items) all.push_back(std::move(item));
+    options.continue_token = page.continue_token;
+  } while (!options.continue_token.empty());
+  return all;
+}
+
+bool SchedulerLoop::shows_bound(const kube::Pod& pod) const {
+  const auto seen = d_.caches.pods.store().get(pod.meta.key());
+  return seen && seen->meta.uid == pod.meta.uid && !seen->node_name.empty();
 }
 
 // A pod that came and went unseen, or was never bound, is not waited for.
 void SchedulerLoop::look_after_bindings() {
   for (const auto& pod : d_.gate.unseen_since_before(d_.executor.now() - kUnseenLimit)) {
-    const auto seen = d_.caches.pods.store().get(pod->meta.key());
-    bool over = seen && seen->meta.uid == pod->meta.uid && !seen->node_name.empty();
+    bool over = shows_bound(*pod);
     if (!over) {
       kube::ListOptions by_name;
       by_name.field_selector = "metadata.name=" + pod->meta.name;
@@ -168,13 +190,14 @@ void SchedulerLoop::round() {
   const auto policy = d_.policy.get();
   if (policy->growth_pause > 0s)
     world.grown_lately = d_.memory.grown_since(world.now - policy->growth_pause);
-  sched::Plan plan = sched::make_plan(capture(world, d_.config), policy->plan);
+  const sched::ClusterState state = capture(world, d_.config);
+  sched::Plan plan = sched::make_plan(state, policy->plan);
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)
       .observe(std::chrono::duration<double>(d_.executor.now() - began).count());
   written_.clear();
-  for (const sched::Action& action : plan.actions) apply(action, world);
+  apply_all(plan.actions, state, world);
   tell_verdicts(world, plan);
   write_policies(d_.client, world, *policy, refused_);
   write_queues(d_.client, world);
@@ -192,12 +215,30 @@ void SchedulerLoop::load_policy(const World& world) {
   d_.policy.set(std::move(wanted).value());
 }
 
-void SchedulerLoop::apply(const sched::Action& action, const World& world) {
+// What one job lets go another may get in the same plan: it must have been let go for sure.
+void SchedulerLoop::apply_all(std::vector<sched::Action>& actions, const sched::ClusterState& state,
+                              const World& world) {
+  std::stable_partition(actions.begin(), actions.end(),
+                        [](const sched::Action& action) { return !action.remove.empty(); });
+  std::set<sched::NodeId> unsure;
+  for (const sched::Action& action : actions) {
+    const bool waits = std::any_of(action.add.begin(), action.add.end(),
+                                   [&](const auto& add) { return unsure.contains(add.node); });
+    if (!waits && apply(action, world)) continue;
+    for (const sched::Job& job : state.jobs) {
+      if (job.id != action.job) continue;
+      for (const sched::Held& held : job.held) unsure.insert(held.node);
+    }
+  }
+}
+
+bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   const auto found = std::find_if(world.jobs.begin(), world.jobs.end(),
                                   [&](const auto& job) { return job->job.meta.uid == action.job; });
-  if (found == world.jobs.end()) return;
+  if (found == world.jobs.end()) return true;
   const api::TrainingJob& job = (*found)->job;
-  if (!d_.gate.begin_decision(job.meta.uid)) return;  // a pod is on its way; its change wakes us
+  if (!d_.gate.begin_decision(job.meta.uid))
+    return false;  // a pod is on its way; its change wakes us
   const api::Allocation next = allocation_after(job, action, leader_, d_.executor.clock().wall());
   const auto written = write_allocation(d_.client, job, next);
   d_.metrics
@@ -213,10 +254,11 @@ void SchedulerLoop::apply(const sched::Action& action, const World& world) {
     } else {
       d_.gate.end_decision(job.meta.uid);
     }
-    return;
+    return false;
   }
   d_.gate.end_decision(job.meta.uid, next.epoch);
   tell(job, next, action.kind);
+  return true;
 }
 
 void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& next,

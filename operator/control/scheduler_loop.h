@@ -58,12 +58,17 @@ class SchedulerLoop {
   void run(const std::stop_token& stop);
   void round();
   void load_policy(const World& world);
-  void apply(const sched::Action& action, const World& world);
+  void apply_all(std::vector<sched::Action>& actions, const sched::ClusterState& state,
+                 const World& world);
+  bool apply(const sched::Action& action, const World& world);  // false: not, for now
   void tell_verdicts(const World& world, sched::Plan& plan);
   bool has_seen_own_writes() const;
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
+  Result<std::vector<json::Value>> list_all(const kube::ResourceType& type,
+                                            const std::string& label_selector);
+  bool shows_bound(const kube::Pod& pod) const;  // the cache
   void look_after_bindings();
   void tell(const api::TrainingJob& job, const api::Allocation& next, sched::ActionKind kind);
 

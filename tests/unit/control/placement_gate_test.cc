@@ -11,6 +11,8 @@ const std::string kJob = "job-uid-1";
 
 TEST(PlacementGate, NothingIsDecidedWhileAPodIsPlaced) {
   PlacementGate gate;
+  EXPECT_FALSE(Placing(gate, kJob, 1)) << "what earlier leaders did is not known yet";
+  gate.open();
   {
     const Placing placing(gate, kJob, 1);
     ASSERT_TRUE(placing);
@@ -22,6 +24,7 @@ TEST(PlacementGate, NothingIsDecidedWhileAPodIsPlaced) {
 
 TEST(PlacementGate, NothingIsPlacedWhileADecisionIsOpenOrAfterAnOlderOne) {
   PlacementGate gate;
+  gate.open();
   ASSERT_TRUE(gate.begin_decision(kJob));
   EXPECT_FALSE(gate.begin_decision(kJob)) << "its outcome is in doubt";
   EXPECT_FALSE(Placing(gate, kJob, 1));
@@ -32,6 +35,7 @@ TEST(PlacementGate, NothingIsPlacedWhileADecisionIsOpenOrAfterAnOlderOne) {
 
 TEST(PlacementGate, ADecisionThatWasNotWrittenChangesNothing) {
   PlacementGate gate;
+  gate.open();
   ASSERT_TRUE(gate.begin_decision(kJob));
   gate.end_decision(kJob);
   EXPECT_TRUE(Placing(gate, kJob, 1));
