@@ -1,0 +1,105 @@
+// RestClient against a scripted server on loopback: who is trusted over TLS.
+#include "operator/kube/errors.h"
+#include "rest_fixture.h"
+
+namespace rubato::kube {
+namespace {
+
+struct RestTls : Rest {
+  RestTls() {
+    const WallTime now = SystemClock().wall();
+    authority = net::make_authority("test", now - 1h, now + 24h).value();
+    stranger = net::make_authority("stranger", now - 1h, now + 24h).value();
+    net::CertificateRequest request;
+    request.common_name = "server";
+    request.not_before = now - 1h;
+    request.not_after = now + 24h;
+    request.ip_addresses = {"127.0.0.1"};
+    by_address = net::issue_certificate(authority, request).value();
+    request.ip_addresses.clear();
+    request.dns_names = {"api.test"};
+    by_name = net::issue_certificate(authority, request).value();
+  }
+  // Whether a unary request and a watch get through; they must agree.
+  Code ask(const ScriptedServer& server, const std::function<void(RestConfig&)>& change) {
+    RestConfig config;
+    config.server = secure(server);
+    config.credentials.authority.text = authority.certificate;
+    change(config);
+    const auto client = connect(config);
+    const auto unary = client->get(types::kPod, {"a", "p"}, "");
+    const auto watch = client->watch(types::kPod, "", {});
+    EXPECT_EQ(unary.ok(), watch.ok()) << (unary.ok() ? watch.error() : unary.error()).to_string();
+    return unary.ok() ? Code::kCancelled : unary.error().code();  // kCancelled stands for "fine"
+  }
+  static constexpr Code kFine = Code::kCancelled;
+  net::KeyPair authority;
+  net::KeyPair stranger;
+  net::KeyPair by_address;
+  net::KeyPair by_name;
+  ScriptedServer::Script script = answering([](const std::string& request) {
+    return request.find("watch=1") == std::string::npos ? http_answer(200, pod("p", 1))
+                                                        : chunked_head();
+  });
+};
+
+TEST_F(RestTls, ServersAreVerified) {
+  ScriptedServer right(script, by_address);
+  EXPECT_EQ(ask(right, [](RestConfig&) {}), kFine);
+  EXPECT_EQ(
+      ask(right,
+          [&](RestConfig& config) { config.credentials.authority.text = stranger.certificate; }),
+      Code::kUnavailable);
+  EXPECT_EQ(ask(right,
+                [&](RestConfig& config) {
+                  config.credentials.authority.text = stranger.certificate;
+                  config.insecure_skip_tls_verify = true;
+                }),
+            kFine);
+  EXPECT_EQ(ask(right, [](RestConfig& config) { config.tls_server_name = "api.test"; }),
+            Code::kUnavailable);
+  ScriptedServer named(script, by_name);
+  EXPECT_EQ(ask(named, [](RestConfig&) {}), Code::kUnavailable);  // an IP that it does not carry
+  EXPECT_EQ(ask(named, [](RestConfig& config) { config.tls_server_name = "api.test"; }), kFine);
+}
+
+TEST_F(RestTls, ARefusedCertificateSaysWhy) {
+  net::CertificateRequest past;
+  past.common_name = "api";
+  past.ip_addresses = {"127.0.0.1"};
+  past.not_before = SystemClock().wall() - 2h;
+  past.not_after = SystemClock().wall() - 1h;
+  ScriptedServer expired(script, net::issue_certificate(authority, past).value());
+  ScriptedServer named(script, by_name);
+  ScriptedServer right(script, by_address);
+  const auto says = [&](const ScriptedServer& server, const net::KeyPair& trusted,
+                        const std::string& words) {
+    RestConfig config;
+    config.server = secure(server);
+    config.credentials.authority.text = trusted.certificate;
+    const auto client = connect(config);
+    const auto unary = client->get(types::kPod, {"a", "p"}, "");
+    const auto watch = client->watch(types::kPod, "", {});
+    for (const std::string& text : {unary.error().what(), watch.error().what()}) {
+      EXPECT_NE(text.find("the server's certificate is refused: "), std::string::npos) << text;
+      EXPECT_NE(text.find(words), std::string::npos) << text;
+    }
+  };
+  says(expired, authority, "certificate has expired");
+  says(named, authority, "IP address mismatch");
+  says(right, stranger, "unable to get local issuer certificate");
+}
+
+TEST_F(RestTls, ClientCertificates) {
+  ScriptedServer server(script, by_address, authority.certificate);
+  EXPECT_NE(ask(server, [](RestConfig&) {}), kFine);
+  EXPECT_EQ(ask(server,
+                [&](RestConfig& config) {
+                  config.credentials.certificate.text = by_name.certificate;
+                  config.credentials.private_key.text = by_name.private_key;
+                }),
+            kFine);
+}
+
+}  // namespace
+}  // namespace rubato::kube
