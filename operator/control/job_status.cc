@@ -52,6 +52,14 @@ class Builder {
   bool is(Phase phase) const { return facts_.view && facts_.view->phase == phase; }
   bool is_stepping() const { return is(Phase::kTraining) || is(Phase::kSwitching); }
 
+  // The leader is new, and does not know how the workers are: what was said of them stays.
+  bool is_taken_over() const {
+    if (facts_.view) return facts_.view->taking_over;
+    const std::string phase = job_.status.membership ? job_.status.membership->phase : "";
+    return held() > 0 &&
+           (phase == name_of(Phase::kTraining) || phase == name_of(Phase::kSwitching));
+  }
+
   void set(std::string_view type, bool value, std::string_view why, std::string message) {
     // A condition that was never true and is not now says nothing.
     if (!value && api::find_condition(status_.conditions, type) == nullptr) return;
@@ -85,8 +93,10 @@ class Builder {
     set(condition::kAllocated, allocated, allocated ? reason::kPlaced : reason::kReleased,
         allocated ? fmt::format("{} GPUs: {}", held(), job_.status.allocation->reason)
                   : "holds no GPUs");
-    running(over);
-    changing(over);
+    if (over || !is_taken_over()) {
+      running(over);
+      changing(over);
+    }
     checkpoint_sharing();
   }
 

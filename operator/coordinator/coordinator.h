@@ -115,7 +115,8 @@ struct PodFailure {  // something a restart policy may want to count
 
 struct View {
   Phase phase = Phase::kWaiting;
-  std::string reason;  // one sentence: why it is in this phase
+  std::string reason;        // one sentence: why it is in this phase
+  bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;
   std::vector<MemberView> members;
   std::vector<std::string> ready_pods;    // connected and configured

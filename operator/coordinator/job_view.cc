@@ -2,6 +2,7 @@
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato::coordinator {
 
@@ -168,6 +169,7 @@ void JobMachine::refresh_view(MonoTime now) {
   if (view_.phase == Phase::kWaiting && !view_.waiting_since) view_.waiting_since = now;
   if (view_.phase != Phase::kWaiting) view_.waiting_since.reset();
 
+  if (std::exchange(view_.taking_over, held_) != held_) outputs_.changed = true;
   view_.stop_since = stop_since_;
   view_.stop_reason = stop_since_ ? wish_.stop_reason : "";
   if (view_.end != ended_ || view_.stop_since != before.stop_since) outputs_.changed = true;

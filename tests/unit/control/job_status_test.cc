@@ -64,6 +64,18 @@ TEST(JobStatus, RecoveringAndDegradedAreSaid) {
   EXPECT_TRUE(api::is_true(s.conditions, "Degraded"));
 }
 
+TEST(JobStatus, ANewLeaderLeavesWhatWasSaidOfWorkersThatTrainOn) {
+  const auto object = job(2, 4, std::string(kAllocated) + R"(,
+      "membership":{"generation":1,"leader":1,"phase":"Training","members":[],"seq":1,"step":41},
+      "conditions":[{"type":"Running","status":"True","reason":"Training","message":"m",
+                     "lastTransitionTime":"2026-11-21T07:59:00Z"}])");
+  EXPECT_EQ(status(*object).state, "Running") << "before the coordinator has taken it";
+  auto taking = view(Phase::kRecovering, 2);
+  taking.taking_over = true;
+  EXPECT_EQ(status(*object, taking).state, "Running");
+  EXPECT_EQ(status(*object, view(Phase::kRecovering, 2)).state, "Recovering");
+}
+
 api::TrainingJobStatus suspended(const JobObject& object, std::optional<coordinator::View> v,
                                  std::vector<std::string> pods_left) {
   JobFacts facts;
