@@ -9,6 +9,7 @@
 #include "operator/kube/errors.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -143,8 +144,8 @@ void SchedulerLoop::look_after_bindings() {
 bool SchedulerLoop::settle() {
   {
     std::lock_guard lock(mutex_);
-    unsettled_.merge(handed_);
-    handed_.clear();
+    handed_.merge(unsettled_);
+    unsettled_ = std::exchange(handed_, {});
   }
   for (auto at = unsettled_.begin(); at != unsettled_.end();) {
     if (settle(at->first, at->second)) {

@@ -1,7 +1,8 @@
 // SchedulerLoop: capture → make_plan → apply, one round at a time on one task. A round starts when
 // something changed (wake) or the policy's interval passed. It reads the SchedulingPolicy first,
 // and writes the status of queues and policies last. Before a round it waits until the caches have
-// seen every allocation that it wrote itself.
+// seen every allocation that it wrote itself, before its first one those that earlier leaders
+// wrote.
 #pragma once
 
 #include "operator/control/caches.h"
@@ -82,8 +83,8 @@ class SchedulerLoop {
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.
   std::map<kube::Key, Unsettled> unsettled_;
-  std::map<kube::Key, Unsettled> handed_;  // by the job controller, on the way there; mutex_
-  bool took_stock_ = false;
+  std::map<kube::Key, Unsettled> handed_;     // by the job controller, on the way there; mutex_
+  bool took_stock_ = false;                   // the loop's task only
   std::map<sched::JobId, std::string> told_;  // last verdict told; the loop's task only
   Task task_;
 };
