@@ -8,6 +8,15 @@ namespace {
 constexpr const char* kByOwner = "owner";
 }  // namespace
 
+Result<std::optional<json::Value>> live_pod(kube::Client& client, const kube::Key& key) {
+  kube::ListOptions by_name;
+  by_name.field_selector = "metadata.name=" + key.name;
+  TRY(kube::ObjectList live, client.list(kube::types::kPod, key.ns, by_name));
+  std::optional<json::Value> pod;
+  if (!live.items.empty()) pod = std::move(live.items.front());
+  return pod;
+}
+
 void add_unseen(const std::vector<std::shared_ptr<const kube::Pod>>& unseen,
                 std::vector<std::shared_ptr<const kube::Pod>>& pods) {
   for (const auto& bound : unseen) {

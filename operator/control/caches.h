@@ -10,6 +10,7 @@
 #include "operator/control/placement_gate.h"
 #include "operator/kube/informer.h"
 
+#include <optional>
 #include <string>
 
 namespace rubato::control {
@@ -35,6 +36,10 @@ class Caches {
   kube::Informer<PriorityClassObject> priorities;
   kube::Informer<NodeLease> leases;
 };
+
+// The pod as the API server has it now, if it has it. A list: the operator's role has no need of
+// the verb get otherwise.
+Result<std::optional<json::Value>> live_pod(kube::Client& client, const kube::Key& key);
 
 // Puts pods that are bound though the cache does not show it into what it shows (in the order of
 // keys, as a store lists them).

@@ -65,19 +65,17 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
 // somebody else; or a pod of ours had it. The cache may not show it yet, so the pod itself is
 // asked.
 Status JobPass::adopt_pod(const api::AllocatedPod& allocated) {
-  kube::ListOptions by_name;  // not a get: the operator's role has no need of that verb otherwise
-  by_name.field_selector = "metadata.name=" + allocated.name;
-  const auto live = d_.client.list(kube::types::kPod, job_.meta.ns, by_name);
+  const auto live = live_pod(d_.client, {job_.meta.ns, allocated.name});
   if (!live.ok()) return live.error().in("reading pod " + allocated.name);
   again_ = std::min<Duration>(again_, kWhileBehind);
-  if (live->items.empty()) {  // gone again
+  if (!live->has_value()) {  // gone again
     if (d_.gate.was_made(job_.meta.uid, allocated.name)) {
       d_.memory.note_lost(job_.meta.uid, lost_name(allocated));
       d_.wake_scheduler();
     }
     return ok();
   }
-  TRY(const kube::Pod pod, kube::Pod::decode(live->items.front()));
+  TRY(const kube::Pod pod, kube::Pod::decode(**live));
   if (!pod.meta.owner || pod.meta.owner->uid != job_.meta.uid) {
     if (d_.memory.say_once(job_.meta.uid, allocated.name))
       emit(kube::EventLevel::kWarning, "PodNameTaken", "Starting",

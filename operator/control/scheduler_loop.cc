@@ -28,7 +28,7 @@ SchedulerLoop::SchedulerLoop(Dependencies dependencies)
 
 void SchedulerLoop::start(std::int64_t leader) {
   leader_ = leader;
-  task_ = d_.executor.spawn("scheduler", [this](std::stop_token stop) { run(stop); });
+  task_ = d_.executor.spawn("scheduler", [this](const std::stop_token& stop) { run(stop); });
 }
 
 void SchedulerLoop::stop() {
@@ -68,10 +68,11 @@ bool SchedulerLoop::has_seen_own_writes() const {
 }
 
 void SchedulerLoop::settle_later(const api::TrainingJob& job, const api::Allocation& tried) {
-  std::lock_guard lock(mutex_);
-  handed_.insert_or_assign({job.meta.ns, job.meta.name}, Unsettled{job, tried, {}});
-  wake_ = true;
-  woken_->notify_all();
+  {
+    std::lock_guard lock(mutex_);
+    handed_.insert_or_assign({job.meta.ns, job.meta.name}, Unsettled{job, tried, {}});
+  }
+  wake();
 }
 
 // What earlier leaders did may be newer than our caches. From the API server itself: the newest
@@ -124,12 +125,10 @@ void SchedulerLoop::look_after_bindings() {
   for (const auto& pod : d_.gate.unseen_since_before(d_.executor.now() - kUnseenLimit)) {
     bool over = shows_bound(*pod);
     if (!over) {
-      kube::ListOptions by_name;
-      by_name.field_selector = "metadata.name=" + pod->meta.name;
-      const auto live = d_.client.list(kube::types::kPod, pod->meta.ns, by_name);
+      const auto live = live_pod(d_.client, pod->meta.key());
       if (!live.ok()) return;
-      const auto now = live->items.empty() ? Result<kube::Pod>(Error(Code::kNotFound, "gone"))
-                                           : kube::Pod::decode(live->items.front());
+      const auto now = live->has_value() ? kube::Pod::decode(**live)
+                                         : Result<kube::Pod>(Error(Code::kNotFound, "gone"));
       over = !now.ok() || now->meta.uid != pod->meta.uid || now->node_name.empty();
     }
     if (over) {
@@ -217,20 +216,22 @@ void SchedulerLoop::load_policy(const World& world) {
 }
 
 // What one job lets go another may get in the same plan: it must have been let go for sure.
-void SchedulerLoop::apply_all(std::vector<sched::Action>& actions, const sched::ClusterState& state,
-                              const World& world) {
-  std::stable_partition(actions.begin(), actions.end(),
-                        [](const sched::Action& action) { return !action.remove.empty(); });
+void SchedulerLoop::apply_all(const std::vector<sched::Action>& actions,
+                              const sched::ClusterState& state, const World& world) {
   std::set<sched::NodeId> unsure;
-  for (const sched::Action& action : actions) {
+  const auto apply_one = [&](const sched::Action& action) {
     const bool waits = std::any_of(action.add.begin(), action.add.end(),
                                    [&](const auto& add) { return unsure.contains(add.node); });
-    if (!waits && apply(action, world)) continue;
+    if (!waits && apply(action, world)) return;
     for (const sched::Job& job : state.jobs) {
       if (job.id != action.job) continue;
       for (const sched::Held& held : job.held) unsure.insert(held.node);
     }
-  }
+  };
+  for (const sched::Action& action : actions)
+    if (!action.remove.empty()) apply_one(action);
+  for (const sched::Action& action : actions)
+    if (action.remove.empty()) apply_one(action);
 }
 
 bool SchedulerLoop::apply(const sched::Action& action, const World& world) {

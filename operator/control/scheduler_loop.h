@@ -59,7 +59,7 @@ class SchedulerLoop {
   void run(const std::stop_token& stop);
   void round();
   void load_policy(const World& world);
-  void apply_all(std::vector<sched::Action>& actions, const sched::ClusterState& state,
+  void apply_all(const std::vector<sched::Action>& actions, const sched::ClusterState& state,
                  const World& world);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   void tell_verdicts(const World& world, sched::Plan& plan);
