@@ -135,8 +135,9 @@ def story(cluster):
     short.wait_state("Complete", CHANGE_S)
     short.wait_gone(CHANGE_S)
     greedy = cluster.apply(Greedy("greedy", gpus=(1, 1)))
-    wait_until(lambda: any(e["reason"] == "FailedCreate" and "PodSecurity" in e["note"] for e in greedy.events()),
-               CHANGE_S, "an event that says why no pod is made")
+    # Said again, it becomes a series: the only patch of an event that is sure to happen.
+    wait_until(lambda: any(e["reason"] == "FailedCreate" and "PodSecurity" in e["note"] and e.get("series")
+                           for e in greedy.events()), CHANGE_S, "a series of events that say why no pod is made")
     greedy.delete()
     greedy.wait_gone(CHANGE_S)
 
