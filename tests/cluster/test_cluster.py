@@ -10,8 +10,9 @@ import time
 
 import pytest
 from pods import ip_of, phase, pod, wait_phase
-from realcluster.cluster import RESOURCE, Cluster, leftovers
+from realcluster.cluster import RESOURCE, Cluster
 from realcluster.errors import ClusterError, wait_for
+from realcluster.leftovers import leftovers
 from realcluster.wires import has_netem
 
 START_S = 60

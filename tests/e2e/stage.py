@@ -15,8 +15,9 @@ import processes  # tests/integration
 import pytest
 from jobs import Job, sample_text
 from realcluster import rubato
-from realcluster.cluster import RESOURCE, Cluster, leftovers
+from realcluster.cluster import RESOURCE, Cluster
 from realcluster.errors import ClusterError, wait_for
+from realcluster.leftovers import leftovers
 from watching import SlotRule, Watch, conditions_of
 
 IMAGE = "localhost/rubato-worker:dev"

@@ -14,7 +14,8 @@ import pathlib
 import socket
 import sys
 
-from control_plane import Authority, ControlPlaneError, Process, wait_until
+from authority import Authority
+from control_plane import ControlPlaneError, Process, wait_until
 
 PROGRAM = pathlib.Path(__file__).with_name("fault_proxy.py")
 CONTROL_LIMIT_S = 10

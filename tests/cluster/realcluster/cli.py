@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from realcluster import probe  # makes tests/integration importable
+from authority import AuthorityError
 from control_plane import ControlPlaneError
 from realcluster.cluster import Cluster
 from realcluster.errors import ClusterError
@@ -219,7 +220,7 @@ def main() -> int:
     options = parser().parse_args()
     try:
         return options.run(options)
-    except (ClusterError, ControlPlaneError) as error:
+    except (AuthorityError, ClusterError, ControlPlaneError) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from control_plane import Authority, is_api_ready  # tests/integration
+from authority import Authority  # tests/integration
+from control_plane import is_api_ready
 from realcluster import wires
 from realcluster.errors import ClusterError, wait_for
 from realcluster.machine import Machine
