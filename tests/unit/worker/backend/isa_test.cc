@@ -35,69 +35,69 @@ class Digests {
   Digest all;
 };
 
-// All kernels on shapes with and without tails.
-Digests run(const Ops& ops) {
-  const FloatMode mode;
-  Digests out;
-  for (const std::int64_t c : {3, 16, 47, 192}) {
-    constexpr std::int64_t kRows = 9;
-    const auto n = static_cast<std::size_t>(kRows * c), width = static_cast<std::size_t>(c);
-    const auto x = noise(n, 1, 4), other = noise(n, 2, 1), dy = noise(n, 3, 1);
-    const auto weight = noise(width, 4, 1), bias = noise(width, 5, 1);
-    std::vector<float> sum(n), y(n), mean(kRows), rstd(kRows), dx = noise(n, 6, 1), dw(width),
-                                                               db(width), columns(width);
-    ops.layernorm_forward(kRows, c, 1e-5f, x.data(), other.data(), weight.data(), bias.data(),
-                          sum.data(), y.data(), mean.data(), rstd.data());
-    out.add("layernorm_forward", y);
-    ops.layernorm_backward(kRows, c, sum.data(), weight.data(), mean.data(), rstd.data(), dy.data(),
-                           dx.data(), dw.data(), db.data());
-    out.add("layernorm_backward", dx);
-    out.add("layernorm_backward", dw);
-    out.add("layernorm_backward", db);
-    ops.column_sum(kRows, c, x.data(), columns.data());
-    out.add("column_sum", columns);
-    std::vector<float> gelu(n), slope = dy;
-    ops.gelu_forward(static_cast<std::int64_t>(n), x.data(), gelu.data());
-    ops.gelu_backward(static_cast<std::int64_t>(n), x.data(), slope.data());
-    out.add("gelu_forward", gelu);
-    out.add("gelu_backward", slope);
+// The kernels of a model, on rows of `c`.
+void run_model(const Ops& ops, std::int64_t c, Digests& out) {
+  constexpr std::int64_t kRows = 9;
+  const auto n = static_cast<std::size_t>(kRows * c), width = static_cast<std::size_t>(c);
+  const auto x = noise(n, 1, 4), other = noise(n, 2, 1), dy = noise(n, 3, 1);
+  const auto weight = noise(width, 4, 1), bias = noise(width, 5, 1);
+  std::vector<float> sum(n), y(n), mean(kRows), rstd(kRows), dx = noise(n, 6, 1), dw(width),
+                                                             db(width), columns(width);
+  ops.layernorm_forward(kRows, c, 1e-5f, x.data(), other.data(), weight.data(), bias.data(),
+                        sum.data(), y.data(), mean.data(), rstd.data());
+  out.add("layernorm_forward", y);
+  ops.layernorm_backward(kRows, c, sum.data(), weight.data(), mean.data(), rstd.data(), dy.data(),
+                         dx.data(), dw.data(), db.data());
+  out.add("layernorm_backward", dx);
+  out.add("layernorm_backward", dw);
+  out.add("layernorm_backward", db);
+  ops.column_sum(kRows, c, x.data(), columns.data());
+  out.add("column_sum", columns);
+  std::vector<float> gelu(n), slope = dy;
+  ops.gelu_forward(static_cast<std::int64_t>(n), x.data(), gelu.data());
+  ops.gelu_backward(static_cast<std::int64_t>(n), x.data(), slope.data());
+  out.add("gelu_forward", gelu);
+  out.add("gelu_backward", slope);
 
-    std::vector<std::int32_t> targets;
-    for (std::int64_t r = 0; r < kRows; ++r) targets.push_back(static_cast<std::int32_t>(r % c));
-    std::vector<float> logits = x, losses(kRows);
-    ops.softmax_cross_entropy(kRows, c, c, 0.125f, true, targets.data(), logits.data(),
-                              losses.data());
-    out.add("softmax_cross_entropy", logits);
-    out.add("softmax_cross_entropy", losses);
+  std::vector<std::int32_t> targets;
+  for (std::int64_t r = 0; r < kRows; ++r) targets.push_back(static_cast<std::int32_t>(r % c));
+  std::vector<float> logits = x, losses(kRows);
+  ops.softmax_cross_entropy(kRows, c, c, 0.125f, true, targets.data(), logits.data(),
+                            losses.data());
+  out.add("softmax_cross_entropy", logits);
+  out.add("softmax_cross_entropy", losses);
 
-    std::vector<float> scores = noise(static_cast<std::size_t>(kRows * 40), 7, 5);
-    ops.causal_softmax(kRows, 20, 11, 40, scores.data());
-    out.add("causal_softmax", scores);
-    std::vector<float> ds = noise(static_cast<std::size_t>(kRows * 40), 8, 1);
-    ops.causal_softmax_backward(kRows, 20, 11, 40, c, 0.3f, c, x.data(), dy.data(), scores.data(),
-                                ds.data());
-    out.add("causal_softmax_backward", ds);
+  std::vector<float> scores = noise(static_cast<std::size_t>(kRows * 40), 7, 5);
+  ops.causal_softmax(kRows, 20, 11, 40, scores.data());
+  out.add("causal_softmax", scores);
+  std::vector<float> ds = noise(static_cast<std::size_t>(kRows * 40), 8, 1);
+  ops.causal_softmax_backward(kRows, 20, 11, 40, c, 0.3f, c, x.data(), dy.data(), scores.data(),
+                              ds.data());
+  out.add("causal_softmax_backward", ds);
 
-    std::vector<float> p = x, m = other, v = dy;
-    for (float& value : v) value = value * value;
-    ops.adamw(static_cast<std::int64_t>(n), {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.2f, 0.7f},
-              dy.data(), p.data(), m.data(), v.data());
-    out.add("adamw", p);
-    out.add("adamw", m);
-    out.add("adamw", v);
+  std::vector<float> p = x, m = other, v = dy;
+  for (float& value : v) value = value * value;
+  ops.adamw(static_cast<std::int64_t>(n), {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.2f, 0.7f},
+            dy.data(), p.data(), m.data(), v.data());
+  out.add("adamw", p);
+  out.add("adamw", m);
+  out.add("adamw", v);
 
-    std::vector<float> embedded(n), dtable(static_cast<std::size_t>(11 * c)),
-        dpositions(static_cast<std::size_t>(5 * c));
-    const auto table = noise(static_cast<std::size_t>(11 * c), 9, 1);
-    std::vector<std::int32_t> ids, work(11 + 1 + kRows);
-    for (std::int64_t r = 0; r < kRows; ++r) ids.push_back(static_cast<std::int32_t>(r * r % 11));
-    ops.embed_forward(kRows, 5, c, ids.data(), table.data(), table.data(), embedded.data());
-    ops.embed_backward(kRows, 5, c, 11, ids.data(), dy.data(), work.data(), dtable.data(),
-                       dpositions.data());
-    out.add("embed_forward", embedded);
-    out.add("embed_backward", dtable);
-    out.add("embed_backward", dpositions);
-  }
+  std::vector<float> embedded(n), dtable(static_cast<std::size_t>(11 * c)),
+      dpositions(static_cast<std::size_t>(5 * c));
+  const auto table = noise(static_cast<std::size_t>(11 * c), 9, 1);
+  std::vector<std::int32_t> ids, work(11 + 1 + kRows);
+  for (std::int64_t r = 0; r < kRows; ++r) ids.push_back(static_cast<std::int32_t>(r * r % 11));
+  ops.embed_forward(kRows, 5, c, ids.data(), table.data(), table.data(), embedded.data());
+  ops.embed_backward(kRows, 5, c, 11, ids.data(), dy.data(), work.data(), dtable.data(),
+                     dpositions.data());
+  out.add("embed_forward", embedded);
+  out.add("embed_backward", dtable);
+  out.add("embed_backward", dpositions);
+}
+
+// The kernels of the exact sum.
+void run_sum(const Ops& ops, Digests& out) {
   constexpr std::size_t kFlat = 5 * 256;
   const auto g = noise(kFlat, 10, 0.3);
   std::vector<std::int32_t> exponents(5), sums(kFlat), guards(5);
@@ -114,6 +114,14 @@ Digests run(const Ops& ops) {
   std::vector<double> norms(2);
   ops.squared_norm_chunks(kFlat, 1024, g.data(), norms.data());
   out.add("squared_norm_chunks", norms);
+}
+
+// All kernels on shapes with and without tails.
+Digests run(const Ops& ops) {
+  const FloatMode mode;
+  Digests out;
+  for (const std::int64_t c : {3, 16, 47, 192}) run_model(ops, c, out);
+  run_sum(ops, out);
   return out;
 }
 
