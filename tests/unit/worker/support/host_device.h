@@ -35,16 +35,16 @@ class HostDevice : public Device {
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
   Kernels& kernels() override { check_failed(__FILE__, __LINE__, "HostDevice has no kernels"); }
   void copy_to_device(Stream&, Buffer to, const void* from) override {
-    std::memcpy(to.address(), from, to.bytes());
+    if (!to.is_empty()) std::memcpy(to.address(), from, to.bytes());
   }
   void copy_to_host(Stream&, void* to, ConstBuffer from) override {
-    std::memcpy(to, from.address(), from.bytes());
+    if (!from.is_empty()) std::memcpy(to, from.address(), from.bytes());
   }
   void copy(Stream&, Buffer to, ConstBuffer from) override {
-    std::memcpy(to.address(), from.address(), to.bytes());
+    if (!to.is_empty()) std::memcpy(to.address(), from.address(), to.bytes());
   }
   void memset(Stream&, Buffer to, std::uint8_t byte) override {
-    std::memset(to.address(), byte, to.bytes());
+    if (!to.is_empty()) std::memset(to.address(), byte, to.bytes());
   }
   void* host_view(Buffer buffer) override { return hides_ ? nullptr : buffer.address(); }
   const void* host_view(ConstBuffer buffer) override { return hides_ ? nullptr : buffer.address(); }
