@@ -125,18 +125,22 @@ class Model {
 
  private:
   struct Sink;
+  void forget_the_unreadable(State& s) const;
+  // model_worker.cc
   void worker_steps(const State& s, int i, Sink& out) const;
   void round_steps(const State& s, int i, Sink& out) const;
   void follow_steps(const State& s, int i, Sink& out) const;
   void planned_steps(const State& s, int i, Sink& out) const;
+  Byte vote_of(const State& s, int i) const;
   void decide(const State& s, int i, Sink& out) const;
   void apply(State& s, int i, Byte outcome, Byte switch_to, Sink& out) const;
   void take_abort(const State& s, int i, Sink& out) const;
   void take_form(const State& s, int i, int gen, Sink& out) const;
+  // model_leader.cc
   void leader_steps(const State& s, Sink& out) const;
+  void recovery_steps(const State& s, Sink& out) const;
+  void planned_change_steps(const State& s, Sink& out) const;
   void form_recovery(const State& s, Sink& out) const;
-  Byte vote_of(const State& s, int i) const;
-  void forget_the_unreadable(State& s) const;
 
   Options options_;
 };
