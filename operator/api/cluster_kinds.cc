@@ -133,7 +133,8 @@ const ObjectSchema& SchedulingPolicySpec::schema() {
         .at_least(1)
         .at_most(3600);
     s.field("gangStartSeconds", &SchedulingPolicySpec::gang_start_seconds,
-            "All pods of a new gang must run within; else it gives its GPUs back and queues again.")
+            "All pods of a new gang must run within, else it gives its GPUs back and queues again; "
+            "a pod that comes later, else it alone gives them back.")
         .defaulted()
         .at_least(1)
         .at_most(86400);

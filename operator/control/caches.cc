@@ -82,6 +82,8 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };
   world.suspects = memory.suspects();
   world.lost_pods = memory.lost_pods();
+  world.given_up = memory.given_up();
+  world.avoided = memory.avoided(now);
   world.held_back = memory.held_back();
   world.now = now;
   return world;

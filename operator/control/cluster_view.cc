@@ -99,6 +99,8 @@ class Capture {
     seen.mix = job.spec.accelerators.mix;
     seen.refused = refusal(job);
     describe_pod(job, seen);
+    if (const auto nodes = world_.avoided.find(job.meta.uid); nodes != world_.avoided.end())
+      seen.avoid = nodes->second;
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);
     if (job.status.performance) {
@@ -162,7 +164,9 @@ class Capture {
         allocated.insert(pod.name);
         const kube::Pod* object = find_pod(job, pod.name);
         const bool lost = is_lost(job.meta.ns, pod, object, world_);
-        seen.held.push_back({pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost});
+        const bool unstarted = object != nullptr && is_unstarted(*object, world_);
+        seen.held.push_back(
+            {pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost, unstarted});
         promised += pod.gpus;
         // A pod that was lost is replaced in this round, unless the job waits.
         const bool open = object == nullptr || object->node_name.empty();
@@ -291,7 +295,11 @@ bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const ku
   // Absent: not created yet, or deleted since.
   if (pod == nullptr) return world.lost_pods.contains(ns + "/" + allocated.name);
   return pod->is_finished() || pod->meta.deleting.has_value() ||
-         world.lost_pods.contains(pod->meta.uid);
+         world.lost_pods.contains(pod->meta.uid) || is_unstarted(*pod, world);
+}
+
+bool is_unstarted(const kube::Pod& pod, const World& world) {
+  return pod.phase == kube::PodPhase::kPending && world.given_up.contains(pod.meta.uid);
 }
 
 std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,

@@ -39,7 +39,10 @@ struct World {
   // Pods lost in a way the API does not show: the uids of those whose agent fell silent, and the
   // "namespace/name" of allocated pods that were deleted.
   std::set<std::string> lost_pods;
-  std::map<std::string, HeldBack> held_back;  // by job uid; some may be over
+  // Uids of pods that were not started in time. One that starts after all is kept.
+  std::set<std::string> given_up;
+  std::map<std::string, std::set<std::string>> avoided;  // nodes by job uid
+  std::map<std::string, HeldBack> held_back;             // by job uid; some may be over
   // Jobs that were grown so short a while ago that they are not grown again yet.
   std::set<std::string> grown_lately;
   WallTime now{};
@@ -51,9 +54,13 @@ sched::ClusterState capture(const World& world, const Config& config);
 // the job controller?
 bool is_schedulable(const JobObject& job);
 
-// A pod of the job's allocation is lost when it ended before the job, was deleted, or fell silent.
+// A pod of the job's allocation is lost when it ended before the job, was deleted, fell silent, or
+// was not started in time.
 bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
              const World& world);
+
+// Was it given up, and does it still wait to be started?
+bool is_unstarted(const kube::Pod& pod, const World& world);
 
 // "" when a pod may be bound to the node now, else why not.
 std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,

@@ -58,6 +58,39 @@ Status JobPass::check_gang() {
   return release(queued_message_);
 }
 
+// A pod that its node does not start while others train gives its GPUs up in the same time: the
+// scheduler takes it out of the allocation, and it is removed like any that has left it. If it
+// starts after all before that, it stays; if it joins before it is removed, it leaves by a planned
+// change.
+void JobPass::give_up_unstarted() {
+  if (!view_ || view_->waiting_since) return;  // the gang's time: check_gang
+  const Duration patience = d_.policy.get()->gang_start;
+  for (const auto& pod : pods_) {
+    if (pod->phase != kube::PodPhase::kPending || pod->node_name.empty() || pod->meta.deleting)
+      continue;
+    if (!is_allocated(pod->meta.name) || is_member(pod->meta.uid) || was_lost(*pod)) continue;
+    const auto& ready = view_->ready_pods;
+    if (std::find(ready.begin(), ready.end(), pod->meta.name) != ready.end()) continue;
+    const Duration left = d_.memory.waits_since(job_.meta.uid, pod->meta.uid, d_.executor.now()) +
+                          patience - d_.executor.now();
+    if (left > 0s) {
+      again_ = std::min(again_, left);
+      continue;
+    }
+    const WallTime until =
+        d_.memory.give_up(job_.meta.uid, pod->meta.uid, pod->node_name, wall(), patience);
+    d_.wake_scheduler();
+    if (!d_.memory.say_once(job_.meta.uid, pod->meta.uid + " given up")) continue;
+    const std::string why = start_problem(*pod);
+    emit(
+        kube::EventLevel::kWarning, "PodGivenUp", "Starting",
+        fmt::format("pod {} on node {} did not start within {:g} s{}: its GPUs are given back, and "
+                    "the job gets no other on this node before {}",
+                    pod->meta.name, pod->node_name, std::chrono::duration<double>(patience).count(),
+                    why.empty() ? "" : " (" + why + ")", to_rfc3339(until)));
+  }
+}
+
 std::string JobPass::start_problems() const {
   std::vector<std::string> problems;
   for (const auto& pod : pods_) {

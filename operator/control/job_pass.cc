@@ -79,7 +79,10 @@ kube::Outcome JobPass::run() {
   }
   note_losses();
   // 3. Make it so.
-  if (intent_ == Intent::kTrain) TRY_OK(ensure_pods());
+  if (intent_ == Intent::kTrain) {
+    TRY_OK(ensure_pods());
+    give_up_unstarted();
+  }
   instruct_coordinator();
   TRY_OK(remove_left_pods());
   if (intent_ != Intent::kTrain) {

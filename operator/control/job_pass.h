@@ -29,6 +29,7 @@ class JobPass {
   Status ensure_finalizer(bool& written);
   Status ensure_pods();
   Status check_gang();
+  void give_up_unstarted();
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
   Status adopt_pod(const api::AllocatedPod& pod);

@@ -61,6 +61,43 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
                          std::string(api::reason::kWaitingForGpus), "its pods ended early"};
 }
 
+MonoTime Memory::waits_since(const std::string& job_uid, const std::string& pod_uid, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  return unstarted_[job_uid].waiting.try_emplace(pod_uid, now).first->second;
+}
+
+WallTime Memory::give_up(const std::string& job_uid, const std::string& pod_uid,
+                         const std::string& node, WallTime now, Duration patience) {
+  std::lock_guard lock(mutex_);
+  Unstarted& job = unstarted_[job_uid];
+  Unstarted::Avoided& avoided = job.nodes[node];
+  if (!job.given_up.insert(pod_uid).second) return avoided.until;
+  // The next one had all of its patience too: a row is over when more time than that was quiet.
+  avoided.streak = now - avoided.until > 2 * patience ? 1 : avoided.streak + 1;
+  const Duration most = std::max<Duration>(patience, kAvoidMost);
+  Duration wait = patience;
+  for (int i = 1; i < avoided.streak && wait < most; ++i) wait *= 2;
+  avoided.until = now + std::min(wait, most);
+  return avoided.until;
+}
+
+std::set<std::string> Memory::given_up() const {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> all;
+  for (const auto& [job, unstarted] : unstarted_)
+    all.insert(unstarted.given_up.begin(), unstarted.given_up.end());
+  return all;
+}
+
+std::map<std::string, std::set<std::string>> Memory::avoided(WallTime now) const {
+  std::lock_guard lock(mutex_);
+  std::map<std::string, std::set<std::string>> nodes;
+  for (const auto& [job, unstarted] : unstarted_)
+    for (const auto& [node, avoided] : unstarted.nodes)
+      if (avoided.until > now) nodes[job].insert(node);
+  return nodes;
+}
+
 void Memory::note_grown(const std::string& job_uid, WallTime now) {
   std::lock_guard lock(mutex_);
   grown_[job_uid] = now;
@@ -141,6 +178,7 @@ void Memory::forget_job(const std::string& job_uid) {
   said_.erase(job_uid);
   told_.erase(job_uid);
   early_.erase(job_uid);
+  unstarted_.erase(job_uid);
 }
 
 }  // namespace rubato::control

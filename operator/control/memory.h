@@ -18,6 +18,7 @@ namespace rubato::control {
 constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
+constexpr auto kAvoidMost = std::chrono::minutes(30);     // of a node that did not start a pod
 
 // A job that waits before it may be scheduled again.
 struct HeldBack {
@@ -42,6 +43,15 @@ class Memory {
   // A pod of the allocation ended before the job did: the more of them in a row, the longer the job
   // waits before it gets another. A uid counts once.
   void note_ended_early(const std::string& job_uid, const std::string& pod_uid, WallTime now);
+
+  // When this leader first saw the pod wait to be started.
+  MonoTime waits_since(const std::string& job_uid, const std::string& pod_uid, MonoTime now);
+  // A pod that was not started within `patience` leaves the allocation, and the job gets no other
+  // on its node before the time returned: the more of them in a row, the later. A uid counts once.
+  WallTime give_up(const std::string& job_uid, const std::string& pod_uid, const std::string& node,
+                   WallTime now, Duration patience);
+  std::set<std::string> given_up() const;                                    // pod uids
+  std::map<std::string, std::set<std::string>> avoided(WallTime now) const;  // nodes by job uid
 
   // A running job was given more GPUs; kept until the job is forgotten.
   void note_grown(const std::string& job_uid, WallTime now);
@@ -81,6 +91,16 @@ class Memory {
     WallTime last{};
   };
   std::map<std::string, EarlyEnds> early_;
+  struct Unstarted {
+    std::map<std::string, MonoTime> waiting;  // pod uids
+    std::set<std::string> given_up;
+    struct Avoided {
+      int streak = 0;
+      WallTime until{};
+    };
+    std::map<std::string, Avoided> nodes;
+  };
+  std::map<std::string, Unstarted> unstarted_;  // bounded by the job's pods
   std::map<std::string, MonoTime> progress_written_;
   struct Account {
     coordinator::GpuSeconds before;  // of counts that have ended

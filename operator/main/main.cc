@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   app.add_option("--node-lease-seconds", options.node_lease_seconds,
                  "A node whose Lease is older gets no new pod (default: the Lease's own duration)");
   app.add_option("--gang-seconds", options.gang_seconds,
-                 "All pods of a first generation must be ready within")
+                 "All pods of a first generation must be ready within, and each that comes later")
       ->capture_default_str();
   app.add_option(
          "--stall-seconds", options.stall_seconds,

@@ -49,8 +49,9 @@ struct Held {
   NodeId node;
   std::string gpu_type;
   Gpus gpus = 0;
-  bool leaving = false;  // already told to leave: its GPUs come free soon
-  bool lost = false;     // its node or process is gone: it does not count as held
+  bool leaving = false;    // already told to leave: its GPUs come free soon
+  bool lost = false;       // its node or process is gone: it does not count as held
+  bool unstarted = false;  // lost because it did not start in time
 };
 
 // A measured point: tokens/s of this job on `gpus` GPUs of one type.
@@ -74,6 +75,7 @@ struct Job {
   std::vector<std::string> allow;            // GPU types; empty: any
   bool mix = false;                          // may span types
   std::optional<std::set<NodeId>> eligible;  // nodes its selectors and tolerations admit; none: all
+  std::set<NodeId> avoid;                    // nodes that it gets nothing new on for a while
   std::vector<Held> held;
   bool started = false;  // has an allocation (even if it shrank below min)
   bool settled = true;   // false while a rescale of it is under way: neither grown nor shrunk

@@ -22,13 +22,16 @@ void FreeMap::take(const NodeId& node, const Resources& what) {
 
 void FreeMap::give_back(const NodeId& node, const Resources& what) { free_.at(node) += what; }
 
-bool admits(const Job& job, const Node& node) {
-  if (!node.schedulable) return false;
+bool may_use(const Job& job, const Node& node) {
   if (!job.allow.empty() &&
       std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {
     return false;
   }
   return !job.eligible || job.eligible->contains(node.id);
+}
+
+bool admits(const Job& job, const Node& node) {
+  return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
 }
 
 namespace {

@@ -26,7 +26,9 @@ class FreeMap {
   std::map<NodeId, const Node*> nodes_;
 };
 
-// May `job` use `node` at all (type, selectors, schedulable)?
+// May `job` use `node` at all (type, selectors)? It may come to, even if not now.
+bool may_use(const Job& job, const Node& node);
+// … and now: it is schedulable, and the job does not avoid it.
 bool admits(const Job& job, const Node& node);
 
 // How many GPUs of a type the job's queue may still take; "*": of all types together.

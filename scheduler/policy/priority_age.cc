@@ -45,7 +45,8 @@ void Round::settle_losses(Entry& entry) {
     if (!held.lost || held.leaving) continue;
     entry.remove.push_back(held.ordinal);
     entry.repaired = true;
-    entry.reason = fmt::format("pod {} on node {} is lost", held.ordinal, held.node);
+    entry.reason = fmt::format("pod {} on node {} {}", held.ordinal, held.node,
+                               held.unstarted ? "did not start in time" : "is lost");
   }
   if (entry.now > job.max && job.settled) {
     shrink_to(entry, size_at_most(job, job.max).value_or(job.min), "gpus.max was lowered");

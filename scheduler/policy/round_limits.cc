@@ -26,11 +26,8 @@ std::set<std::string> Round::types_for(const Job& job) const {
   for (const Held& held : job.held)
     if (!held.lost && !held.gpu_type.empty()) types.insert(held.gpu_type);
   if (!types.empty()) return types;
-  for (const Node& node : state_.nodes) {
-    Node open = node;
-    open.schedulable = true;
-    if (admits(job, open)) types.insert(node.gpu_type);
-  }
+  for (const Node& node : state_.nodes)
+    if (may_use(job, node)) types.insert(node.gpu_type);
   return types;
 }
 
@@ -47,9 +44,7 @@ bool Round::is_inside_guarantee(const Entry& entry) const {
 Gpus Round::capacity_for(const Job& job) const {
   std::map<std::string, Gpus> by_type;
   for (const Node& node : state_.nodes) {
-    Node open = node;
-    open.schedulable = true;  // a cordoned or silent node may come back
-    if (admits(job, open)) {
+    if (may_use(job, node)) {  // a cordoned or silent node may come back
       by_type[job.mix ? "" : node.gpu_type] +=
           node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
     }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <ranges>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace rubato::sched {
 
@@ -18,8 +18,10 @@ void Round::place_or_make_room(Entry& entry, Gpus wanted) {
     return verdict(entry, Outcome::kPlaced, "Placed", "");
   }
   const Gpus fit = pods_that_fit(job, free_) * job.per_pod.gpus;
-  const std::string need =
-      fmt::format("needs {} more GPUs, {} are free for it", wanted - entry.now, fit);
+  std::string need = fmt::format("needs {} more GPUs, {} are free for it", wanted - entry.now, fit);
+  if (!job.avoid.empty())
+    need += fmt::format(" (for now none on {}, where a pod of it did not start)",
+                        fmt::join(job.avoid, ", "));
   if (auto from = make_room(entry, pods)) {
     return verdict(entry, Outcome::kNotNow, "WaitingForRelease", need + "; waits for " + *from);
   }

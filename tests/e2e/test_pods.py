@@ -115,24 +115,34 @@ def test_example(stage):
 
 
 def test_image_missing(stage, undisturbed):
-    """A pod that cannot be pulled: the job says so, gives its GPU back, and trains once the image is there. Others
-    are not held up."""
+    """Pods that cannot be pulled: the job says so, gives its GPUs back, and trains once an image is there; the GPU of
+    the pod that has none still is taken back. Others are not held up."""
     policy = {"apiVersion": "rubato.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "default"},
               "spec": {"gangStartSeconds": GANG_S, "parameters": {"minRelativeGain": -1}}}
     stage.cluster.kubectl("apply", "-f", "-", data=policy)
-    job = stage.apply(PodJob("unpacked", steps=40, gpus=(1, 1), image=ABSENT_IMAGE, pull="IfNotPresent"))
+    job = stage.apply(PodJob("unpacked", steps=250, gpus=(1, 2), cpu=LONG_CPU, image=ABSENT_IMAGE,
+                             pull="IfNotPresent"))
     job.wait_condition("Running", "False", CHANGE_S, reason="PodsStarting")
-    assert re.fullmatch(r"pod unpacked-w0 on node n\d cannot start: (ErrImagePull|ImagePullBackOff)",
-                        job.message("Running"))
+    wait_for(lambda: re.match(r"pod unpacked-w0 on node n\d cannot start: (ErrImagePull|ImagePullBackOff)",
+                              job.message("Running")), CHANGE_S, "the kubelet's word")
+    first, other = (pod["node"] for pod in job.status()["allocation"]["pods"])
     job.wait_condition("Queued", limit_s=CHANGE_S, reason="GangTimeout")
-    assert "did not all start in time: pod unpacked-w0 on node" in job.message("Queued")
-    wait_for(lambda: not job.pods(), CHANGE_S, "its pod to go")
+    assert "did not all start in time: pod unpacked-w" in job.message("Queued")
+    wait_for(lambda: not job.pods(), CHANGE_S, "its pods to go")
     assert job.status()["allocation"]["gpus"] == 0
     assert job.state() == "Queued" and job.status()["reason"] == "GangTimeout"
-    wait_for(lambda: {event["reason"] for event in job.events()} >= {"PodCannotStart", "GangTimeout"}, CHANGE_S,
-             "the events")
-    stage.cluster.tag(IMAGE, ABSENT_IMAGE)
-    job.wait_state("Complete", CHANGE_S)
+    nodes = {node.name: node for node in stage.cluster.nodes()}
+    nodes.pop(first).tag(IMAGE, ABSENT_IMAGE)
+    job.wait_members(1, CHANGE_S)
+    wait_for(lambda: "did not start in time" in job.message("Allocated"), CHANGE_S, "a GPU to be taken back")
+    assert [pod["node"] for pod in job.status()["allocation"]["pods"]] == [first]
+    wait_for(lambda: {stage.node_of(pod) for pod in job.living_pods()} == {first}, CHANGE_S,
+             f"the pod on {other} to go")
+    wait_for(lambda: {event["reason"] for event in job.events()} >= {"PodCannotStart", "GangTimeout", "PodGivenUp"},
+             CHANGE_S, "the events")
+    for node in nodes.values():
+        node.tag(IMAGE, ABSENT_IMAGE)
+    job.wait_state("Complete", 2 * CHANGE_S)
     job.check_ledger()
     stage.cluster.kubectl("delete", "schedulingpolicy", "default")
     job.delete()

@@ -189,7 +189,8 @@ void ModelNode::look_at(const SeenPod& pod) {
       return report(pod, "Failed", std::string("OutOf") + kGpuResource, 0);
     }
     if (!ground_.witness.has_secret(pod.ns + "/" + secret_of(pod.object))) return;
-    return start(pod);
+    if (!idle_) start(pod);
+    return;
   }
   if (container->exit_status && !container->reported) {
     container->reported = true;

@@ -75,6 +75,7 @@ class ModelNode {
   void power_on();
   void freeze();
   void thaw();
+  void set_idle(bool on) { idle_ = on; }  // pods that are bound to it stay Pending
   bool is_up() const { return up_; }
   bool is_frozen() const { return frozen_; }
   MonoTime last_renewed() const { return renewed_; }
@@ -99,6 +100,7 @@ class ModelNode {
   const NodePlan plan_;
   bool up_ = true;
   bool frozen_ = false;
+  bool idle_ = false;
   MonoTime renewed_{};
   std::map<std::string, std::unique_ptr<Container>> containers_;
 };

@@ -14,6 +14,7 @@ constexpr double kWithPolicy = 0.4;
 constexpr double kClustered = 0.35;  // of stories: their faults come in a few bursts
 constexpr int kBursts = 3;
 constexpr Duration kBurst = 1500ms;
+constexpr Duration kIdleLeast = 22s;        // longer than pods are waited for
 constexpr std::uint64_t kWritesSpan = 220;  // of a story; crashes are put before or after any
 
 Duration millis(std::uint64_t count) { return std::chrono::milliseconds(count); }
@@ -36,20 +37,18 @@ JobPlan draw_job(Rng& rng, int number, int capacity) {
 // Kinds of faults by how often they are drawn.
 FaultKind draw_kind(Rng& rng) {
   using K = FaultKind;
-  static constexpr std::array kKinds = {K::kPowerCut,       K::kPowerCut,      K::kNodeGone,
-                                        K::kNodeCut,        K::kNodeCut,       K::kNodeCutOperator,
-                                        K::kNodesApart,     K::kNodeFrozen,    K::kPodFrozen,
-                                        K::kPodFrozen,      K::kPodCrash,      K::kPodCrash,
-                                        K::kWorkerKilled,   K::kWorkerKilled,  K::kWorkerHangs,
-                                        K::kPodDeleted,     K::kPodDeleted,    K::kCordon,
-                                        K::kSuspend,        K::kSuspend,       K::kScale,
-                                        K::kJobDeleted,     K::kReset,         K::kSlowNetwork,
-                                        K::kDuplicates,     K::kApiAway,       K::kApiAway,
-                                        K::kApiFlaky,       K::kApiFlaky,      K::kApiExpired,
-                                        K::kSlowWatch,      K::kSlowWatch,     K::kSlowWatch,
-                                        K::kLateWrites,     K::kCrashAtWrite,  K::kCrashAtWrite,
-                                        K::kCrashAtWrite,   K::kOperatorCrash, K::kOperatorFrozen,
-                                        K::kOperatorFrozen, K::kOperatorStop,  K::kClock};
+  static constexpr std::array kKinds = {
+      K::kPowerCut,       K::kPowerCut,        K::kNodeGone,      K::kNodeCut,
+      K::kNodeCut,        K::kNodeCutOperator, K::kNodesApart,    K::kNodeFrozen,
+      K::kPodFrozen,      K::kPodFrozen,       K::kPodCrash,      K::kPodCrash,
+      K::kWorkerKilled,   K::kWorkerKilled,    K::kWorkerHangs,   K::kPodDeleted,
+      K::kPodDeleted,     K::kCordon,          K::kNodeIdle,      K::kSuspend,
+      K::kSuspend,        K::kScale,           K::kJobDeleted,    K::kReset,
+      K::kSlowNetwork,    K::kDuplicates,      K::kApiAway,       K::kApiAway,
+      K::kApiFlaky,       K::kApiFlaky,        K::kApiExpired,    K::kSlowWatch,
+      K::kSlowWatch,      K::kSlowWatch,       K::kLateWrites,    K::kCrashAtWrite,
+      K::kCrashAtWrite,   K::kCrashAtWrite,    K::kOperatorCrash, K::kOperatorFrozen,
+      K::kOperatorFrozen, K::kOperatorStop,    K::kClock};
   return kKinds.at(rng.below(kKinds.size()));
 }
 
@@ -66,6 +65,7 @@ Fault draw_fault(Rng& rng, Duration trouble, const std::vector<Duration>& bursts
   fault.spell = 200ms + millis(rng.below(rng.chance(0.3) ? 12'000 : 4'000));
   if (fault.kind == FaultKind::kLateWrites || fault.kind == FaultKind::kSlowWatch)
     fault.spell += 6s;
+  if (fault.kind == FaultKind::kNodeIdle) fault.spell += kIdleLeast;
   fault.pick = rng.below(1000);
   fault.more = rng.below(1000);
   if (fault.kind == FaultKind::kCrashAtWrite) {
@@ -79,13 +79,14 @@ Fault draw_fault(Rng& rng, Duration trouble, const std::vector<Duration>& bursts
 
 const char* name_of(FaultKind kind) {
   static constexpr std::array<const char*, kFaultKinds> kNames = {
-      "power cut",        "node gone",       "node cut off",   "node cut off from the operator",
-      "two nodes apart",  "node frozen",     "pod frozen",     "pod crashes",
-      "worker killed",    "worker hangs",    "pod deleted",    "node cordoned",
-      "job suspended",    "job scaled",      "job deleted",    "connections reset",
-      "slow network",     "duplicates",      "API away",       "API flaky",
-      "API says 410",     "slow watch",      "late writes",    "crash at a write",
-      "operator crashes", "operator frozen", "operator stops", "clock jumps"};
+      "power cut",          "node gone",        "node cut off",    "node cut off from the operator",
+      "two nodes apart",    "node frozen",      "pod frozen",      "pod crashes",
+      "worker killed",      "worker hangs",     "pod deleted",     "node cordoned",
+      "node starts no pod", "job suspended",    "job scaled",      "job deleted",
+      "connections reset",  "slow network",     "duplicates",      "API away",
+      "API flaky",          "API says 410",     "slow watch",      "late writes",
+      "crash at a write",   "operator crashes", "operator frozen", "operator stops",
+      "clock jumps"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 

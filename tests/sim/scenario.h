@@ -56,8 +56,9 @@ enum class FaultKind {
   kWorkerHangs,
   kPodDeleted,
   kCordon,
-  kSuspend,  // and resumed later
-  kScale,    // gpus.max is changed
+  kNodeIdle,  // a node starts no pod
+  kSuspend,   // and resumed later
+  kScale,     // gpus.max is changed
   kJobDeleted,
   kReset,           // all connections of a node
   kSlowNetwork,     // messages are late

@@ -107,6 +107,7 @@ void WholeCluster::calm() {
     if (!witness_.nodes().contains(node->name())) continue;
     if (node->is_frozen()) node->thaw();
     if (!node->is_up()) node->power_on();
+    node->set_idle(false);
     for (auto& [uid, container] : node->containers())
       if (!container->exit_status && container->process->frozen()) container->process->thaw();
   }

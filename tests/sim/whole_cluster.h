@@ -45,6 +45,7 @@ class WholeCluster {
   bool run_until(const std::function<bool()>& done, Duration limit);  // stops at a violation
   bool all_finished() const;
   void inject(const Fault& fault);
+  const Witness& witness() const { return witness_; }
 
  private:
   struct Job {
@@ -87,6 +88,7 @@ class WholeCluster {
   void cut_pair(const Fault& fault, const std::string& a, const std::string& b);
   void freeze_node(const Fault& fault, ModelNode& node);
   void cordon(const Fault& fault, ModelNode& node);
+  void idle_node(const Fault& fault, ModelNode& node);
   void reset(const Fault& fault, ModelNode& node);
   void on_pod(const Fault& fault, void (WholeCluster::*act)(const Fault&, Container&));
   void freeze_pod(const Fault& fault, Container& container);

@@ -31,6 +31,8 @@ void WholeCluster::inject(const Fault& fault) {
       return on_node(fault, &WholeCluster::freeze_node);
     case K::kCordon:
       return on_node(fault, &WholeCluster::cordon);
+    case K::kNodeIdle:
+      return on_node(fault, &WholeCluster::idle_node);
     case K::kReset:
       return on_node(fault, &WholeCluster::reset);
     case K::kPodFrozen:
@@ -200,6 +202,15 @@ void WholeCluster::cordon(const Fault& fault, ModelNode& node) {
   };
   set(true);
   later(fault.spell, [set] { set(false); });
+}
+
+void WholeCluster::idle_node(const Fault& fault, ModelNode& node) {
+  story_.say("FAULT {} starts no pod for {:.1f} s", node.name(), seconds(fault.spell));
+  node.set_idle(true);
+  later(fault.spell, [this, &node] {
+    story_.say("{} starts pods again", node.name());
+    node.set_idle(false);
+  });
 }
 
 void WholeCluster::reset(const Fault&, ModelNode& node) {

@@ -92,6 +92,22 @@ TEST(Capture, PodsOnAVanishedNodeAreLost) {
   EXPECT_TRUE(capture(w, config()).jobs[0].held[1].lost);
 }
 
+TEST(Capture, APodThatWasNotStartedInTimeIsLostAndItsNodeAvoided) {
+  World w = world();
+  w.jobs = {job(1, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w1", "n2", "Pending", "job-uid-1")};
+  w.given_up = {"p-job-w0", "p-job-w1"};
+  w.avoided["job-uid-1"] = {"n2"};
+  const auto state = capture(w, config());
+  EXPECT_FALSE(state.jobs[0].held[0].lost);  // it was started after all
+  EXPECT_TRUE(state.jobs[0].held[1].lost);
+  EXPECT_TRUE(state.jobs[0].held[1].unstarted);
+  EXPECT_EQ(of(state, "n2").free.gpus, 1);  // until its pod is gone
+  EXPECT_EQ(state.jobs[0].avoid, (std::set<std::string>{"n2"}));
+  EXPECT_TRUE(state.jobs[0].eligible->contains("n2"));  // it may come to use it again
+}
+
 TEST(Capture, TaintsAndSelectorsChooseNodes) {
   World w = world();
   w.nodes = {node("n1", 2),

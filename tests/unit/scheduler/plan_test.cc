@@ -129,6 +129,25 @@ TEST(Plan, LostPodsAreWrittenOffAndReplaced) {
   EXPECT_EQ(plan.actions[0].add.size(), 1u);
 }
 
+TEST(Plan, ANodeThatIsAvoidedGetsNothingNew) {
+  Job a = running("a", 1, 2, {"n1", "n2"});
+  a.held[1].lost = a.held[1].unstarted = true;
+  a.avoid = {"n2"};
+  Plan plan = make_plan(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kRepair);
+  EXPECT_EQ(plan.actions[0].reason, "pod 1 on node n2 did not start in time");
+  EXPECT_TRUE(plan.actions[0].add.empty());
+  // One below its minimum says so, and is not told that it can never run.
+  a.min = 2;
+  plan = make_plan(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), {});
+  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kNotNow);
+  EXPECT_NE(plan.verdicts.at("a").message.find("for now none on n2"), std::string::npos);
+  a.avoid.clear();
+  plan = make_plan(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), {});
+  EXPECT_EQ(plan.actions[0].add, (std::vector<Placement>{{"n2", "A", 1}}));
+}
+
 TEST(Plan, LoweredMaximumShrinks) {
   const Plan plan =
       make_plan(cluster({node("n1", 4, 0)}, {running("a", 1, 2, {"n1", "n1", "n1", "n1"})}), {});

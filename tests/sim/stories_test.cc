@@ -1,0 +1,58 @@
+// Stories that are told with care instead of drawn from a seed.
+#include "tests/sim/whole_cluster.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sim {
+namespace {
+
+constexpr Duration kSoon = 20s;   // more than any reaction takes
+constexpr Duration kGang = 20s;   // pods are waited for so long (replica.cc)
+constexpr Duration kJitter = 3s;  // rounds, kubelets, late messages
+
+JobPlan training(const std::string& name, int min, int max) {
+  JobPlan job;
+  job.shape.name = name;
+  job.shape.steps = 100'000;
+  job.min = min;
+  job.max = max;
+  return job;
+}
+
+// GPUs of the job that its allocation has on the node; -1: there is no such job.
+int held_on(const WholeCluster& cluster, const std::string& job, const std::string& node) {
+  const auto found = cluster.witness().jobs().find("default/" + job);
+  if (found == cluster.witness().jobs().end()) return -1;
+  if (!found->second.allocation) return 0;
+  const auto& pods = found->second.allocation->pods;
+  return static_cast<int>(
+      std::count_if(pods.begin(), pods.end(), [&](const auto& pod) { return pod.node == node; }));
+}
+
+// n1 is there and starts nothing: its GPU is taken back, and tried again later each time.
+TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 2}, {"n1", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("elastic", 2, 3)};
+  WholeCluster cluster(scenario, {.listening = true});
+  const auto tried = [&] { return held_on(cluster, "elastic", "n1") == 1; };
+  const auto given_back = [&] { return held_on(cluster, "elastic", "n1") == 0; };
+  cluster.start();
+  cluster.inject({FaultKind::kNodeIdle, 0s, 6 * kGang - kJitter, 1, 0});
+  ASSERT_TRUE(cluster.run_until(tried, kSoon));
+  EXPECT_FALSE(cluster.run_until(given_back, kGang - kJitter));
+  for (const Duration hold : {kGang, 2 * kGang}) {
+    ASSERT_TRUE(cluster.run_until(given_back, kGang + kJitter));
+    EXPECT_EQ(held_on(cluster, "elastic", "n0"), 2);
+    EXPECT_FALSE(cluster.run_until(tried, hold - kJitter));
+    ASSERT_TRUE(cluster.run_until(tried, 2 * kJitter + kSoon));
+  }
+  // The node works again before the third time is up.
+  EXPECT_FALSE(cluster.run_until(given_back, 3 * kGang)) << "its pod was started";
+}
+
+}  // namespace
+}  // namespace rubato::sim
