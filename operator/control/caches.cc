@@ -38,7 +38,7 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
       queues(client, executor, metrics),
       policies(client, executor, metrics),
       priorities(client, executor, metrics),
-      leases(client, executor, metrics, {.ns = "kube-node-lease"}) {
+      leases(client, executor, metrics, {.ns = std::string(kNodeLeases)}) {
   pods.store().add_index(kByOwner, [](const kube::Pod& pod) -> std::vector<std::string> {
     if (!pod.meta.owner || pod.meta.owner->kind != "TrainingJob") return {};
     return {pod.meta.owner->uid};

@@ -307,6 +307,12 @@ std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
                               const Config& config) {
   if (node.meta.deleting) return "being deleted";
   if (node.unschedulable) return "cordoned";
+  return why_silent(node, lease, suspects, now, config);
+}
+
+std::string why_silent(const kube::Node& node, const NodeLease* lease,
+                       const std::map<std::string, WallTime>& suspects, WallTime now,
+                       const Config& config) {
   if (node.ready != kube::Node::Ready::kTrue) return "not ready";
   if (lease != nullptr) {
     const Duration limit = config.node_lease_limit > 0s ? config.node_lease_limit : lease->duration;

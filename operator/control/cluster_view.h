@@ -62,6 +62,10 @@ bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const ku
 // Was it given up, and does it still wait to be started?
 bool is_unstarted(const kube::Pod& pod, const World& world);
 
+// "" while the node shows signs of life, else what is missing.
+std::string why_silent(const kube::Node& node, const NodeLease* lease,
+                       const std::map<std::string, WallTime>& suspects, WallTime now,
+                       const Config& config);
 // "" when a pod may be bound to the node now, else why not.
 std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
                               const std::map<std::string, WallTime>& suspects, WallTime now,

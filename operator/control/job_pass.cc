@@ -215,7 +215,7 @@ Status JobPass::finish_teardown(bool& gone) {
       wall() - *job_.meta.deletion_time >
       std::chrono::seconds(job_.spec.grace_period_seconds) + d_.config.teardown_extra;
   const bool pods_left = std::any_of(pods_.begin(), pods_.end(), [&](const auto& pod) {
-    return !pod->is_finished() && !was_lost(*pod);
+    return !pod->is_finished() && !was_lost(*pod) && !is_on_lost_node(*pod);
   });
   if (!stop_is_over() || (pods_left && !waited_enough)) return ok();
   if (job_.meta.has_finalizer(api::kFinalizer)) {
@@ -294,6 +294,16 @@ Status JobPass::release(const std::string& reason) {
 }
 
 bool JobPass::was_lost(const kube::Pod& pod) const { return lost_.contains(pod.meta.uid); }
+
+// Nobody there will confirm its end soon. A new leader sees no other sign of it: what earlier ones
+// had lost it does not know.
+bool JobPass::is_on_lost_node(const kube::Pod& pod) const {
+  if (pod.node_name.empty()) return false;
+  const auto node = d_.caches.nodes.store().get({"", pod.node_name});
+  if (!node) return true;
+  const auto lease = d_.caches.leases.store().get({std::string(kNodeLeases), pod.node_name});
+  return !why_silent(*node, lease.get(), d_.memory.suspects(), wall(), d_.config).empty();
+}
 
 const kube::Pod* JobPass::find(const std::string& name) const {
   const auto found = pods_by_name_.find(name);

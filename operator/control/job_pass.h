@@ -51,6 +51,7 @@ class JobPass {
   bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
   bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }
   bool was_lost(const kube::Pod& pod) const;
+  bool is_on_lost_node(const kube::Pod& pod) const;
   std::string lost_name(const api::AllocatedPod& pod) const {
     return job_.meta.ns + "/" + pod.name;
   }

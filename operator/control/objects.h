@@ -7,6 +7,8 @@
 #include "operator/api/training_queue.h"
 #include "operator/kube/objects/meta.h"
 
+#include <string_view>
+
 namespace rubato::control {
 
 struct JobObject {
@@ -45,7 +47,8 @@ struct PriorityClassObject {
   static Result<PriorityClassObject> decode(const json::Value& value);
 };
 
-// A node's Lease in kube-node-lease: the freshest sign of life that a kubelet gives.
+// A node's Lease: the freshest sign of life that a kubelet gives.
+inline constexpr std::string_view kNodeLeases = "kube-node-lease";  // their namespace
 struct NodeLease {
   kube::Meta meta;
   WallTime renewed{};

@@ -11,6 +11,7 @@ namespace {
 constexpr Duration kSoon = 20s;   // more than any reaction takes
 constexpr Duration kGang = 20s;   // pods are waited for so long (replica.cc)
 constexpr Duration kJitter = 3s;  // rounds, kubelets, late messages
+constexpr Duration kGrace = 8s;   // of jobs here (whole_cluster.cc)
 
 JobPlan training(const std::string& name, int min, int max) {
   JobPlan job;
@@ -52,6 +53,28 @@ TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
   }
   // The node works again before the third time is up.
   EXPECT_FALSE(cluster.run_until(given_back, 3 * kGang)) << "its pod was started";
+}
+
+// The node's end is known to the leader that died alone; the next one does not wait for its pod.
+TEST(Stories, ADeletedJobDoesNotWaitForAPodOnADeadNodeAfterAFailOver) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("doomed", 1, 2), training("too-large", 9, 9)};
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  const auto on_both = [&] {
+    return held_on(cluster, "doomed", "n0") == 1 && held_on(cluster, "doomed", "n1") == 1;
+  };
+  ASSERT_TRUE(cluster.run_until(on_both, kSoon));
+  cluster.run_until([] { return false; }, kSoon);  // it trains
+  cluster.inject({FaultKind::kPowerCut, 0s, 1h, 1, 0});
+  ASSERT_TRUE(cluster.run_until([&] { return held_on(cluster, "doomed", "n1") == 0; }, kSoon));
+  cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 0, 0});
+  cluster.run_until([] { return false; }, kSoon);  // another leads
+  cluster.inject({FaultKind::kJobDeleted, 0s, 0s, 0, 0});
+  EXPECT_TRUE(
+      cluster.run_until([&] { return held_on(cluster, "doomed", "n0") == -1; }, kGrace - kJitter));
 }
 
 }  // namespace

@@ -135,6 +135,17 @@ TEST(Capture, ASuspectNodeGetsNothingUntilItsLeaseRenews) {
   EXPECT_EQ(of(capture(w, config()), "n1").why_not, "its Lease is not renewed");
 }
 
+TEST(Capture, ACordonedNodeIsNotSilent) {
+  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  const auto cordoned = node("n1", 2, R"("unschedulable":true)");
+  NodeLease lease;
+  lease.duration = 40s;
+  lease.renewed = now - 41s;
+  EXPECT_EQ(why_silent(*cordoned, nullptr, {}, now, config()), "");
+  EXPECT_EQ(why_silent(*cordoned, &lease, {}, now, config()), "its Lease is not renewed");
+  EXPECT_EQ(why_unschedulable(*cordoned, &lease, {}, now, config()), "cordoned");
+}
+
 TEST(Capture, SuspendedFinishedAndDeletedJobsAreAbsent) {
   World w = world();
   w.jobs = {
