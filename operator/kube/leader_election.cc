@@ -120,8 +120,12 @@ Status LeaderElector::try_once() {
   }
   const Status read = look();
   if (!read.ok()) {
-    if (read.error().code() == Code::kNotFound) return create();
-    return read;
+    if (read.error().code() != Code::kNotFound) return read;
+    // Deleted: its holder leads until its time is over, and writes it again.
+    if (seen_ && is_held_by_other(executor_.now()))
+      return Error(Code::kAlreadyExists,
+                   "the lease is gone, and held by " + std::string(holder_of(seen_->object)));
+    return create();
   }
   if (is_held_by_other(executor_.now())) {
     return Error(Code::kAlreadyExists,

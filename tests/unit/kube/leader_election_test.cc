@@ -88,7 +88,6 @@ TEST(LeaderElection, CrashIsFollowedAfterTheLease) {
   EXPECT_EQ(b.elector.epoch(), 2);
 }
 
-// Somebody deletes the Lease: the leader writes it again, in the same epoch.
 TEST(LeaderElection, ALostLeaseIsLostForGood) {
   SimWorld world(1);
   Replica a(world, "a", 1);
@@ -103,16 +102,40 @@ TEST(LeaderElection, ALostLeaseIsLostForGood) {
   EXPECT_FALSE(a.elector.is_leader());
 }
 
+// Somebody deletes the Lease: the leader writes it again, in the same epoch. Who looks first finds
+// nothing, and does not lead beside it.
 TEST(LeaderElection, SurvivesTheDeletionOfItsLease) {
   SimWorld world(1);
   Replica a(world, "a", 1);
+  Replica b(world, "b", 2);
   a.start();
   ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  b.start();
+  world.sim.run_for(10s);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok());
+    world.sim.run_for(10s + i * 100ms);
+    EXPECT_TRUE(a.elector.is_leader()) << i;
+    EXPECT_FALSE(b.elector.is_leader()) << i;
+    EXPECT_EQ(a.elector.epoch(), 1) << i;
+    EXPECT_TRUE(world.server.get(types::kLease, kLeaseKey).ok()) << i;
+  }
+}
+
+TEST(LeaderElection, ADeletedLeaseOfADeadLeaderIsTakenWhenItsTimeIsOver) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  Replica b(world, "b", 2);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  b.start();
+  world.sim.run_for(10s);
+  const MonoTime crash = world.sim.now();
+  a.process.crash();
   ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok());
-  world.sim.run_for(60s);
-  EXPECT_TRUE(a.elector.is_leader());
-  EXPECT_EQ(a.elector.epoch(), 1);
-  EXPECT_TRUE(world.server.get(types::kLease, kLeaseKey).ok());
+  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 60s));
+  EXPECT_GE(world.sim.now() - crash, 13s);  // 15 s after its last renewal
+  EXPECT_EQ(b.elector.epoch(), 2);
 }
 
 // Cuts, freezes and faults at random: never two leaders at once, epochs only grow, and when all is
