@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests/integration"))
 from control_plane import ControlPlane  # noqa: E402
 from local_server import LocalServer  # noqa: E402
 
-SUITE_LIMIT_S = 300
+SUITE_LIMIT_S = 500
 
 
 def run_suite(kubeconfig, collects):

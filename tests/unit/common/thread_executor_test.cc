@@ -7,7 +7,7 @@
 namespace rubato {
 namespace {
 
-constexpr auto kLong = 30s;  // far beyond what any step here needs
+constexpr auto kLong = 60s;  // far beyond what any step here needs
 
 TEST(ThreadExecutor, ConditionWakesAWaiter) {
   ThreadExecutor executor;

@@ -9,6 +9,8 @@ namespace {
 
 using Connection = ScriptedServer::Connection;
 
+constexpr auto kLong = 60s;  // no step here needs a second
+
 TEST_F(Rest, RequestsAreWhatKubernetesExpects) {
   std::mutex mutex;
   std::vector<std::string> requests;
@@ -175,12 +177,12 @@ TEST_F(Rest, WatchThroughOddChunks) {
   for (const auto& [type, version] :
        {std::pair(EventType::kAdded, "1"), std::pair(EventType::kModified, "2"),
         std::pair(EventType::kDeleted, "3"), std::pair(EventType::kBookmark, "4")}) {
-    const auto next = (*watch)->next(executor.now() + 10s);
+    const auto next = (*watch)->next(executor.now() + kLong);
     ASSERT_TRUE(next.ok()) << next.error().to_string();
     EXPECT_EQ(next->type, type);
     EXPECT_EQ(resource_version_of(next->object().value()), version);
   }
-  EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kUnavailable);
+  EXPECT_EQ((*watch)->next(executor.now() + kLong).error().code(), Code::kUnavailable);
 }
 
 TEST_F(Rest, LinesOfALongAnswer) {
@@ -194,8 +196,8 @@ TEST_F(Rest, LinesOfALongAnswer) {
   auto stream = client->stream("/api/v1/x/log?follow=true", "text/plain");
   ASSERT_TRUE(stream.ok()) << stream.error().to_string();
   for (const char* line : {"one", "", "two", "last"})  // the last without its newline
-    EXPECT_EQ((*stream)->next(executor.now() + 10s).value(), line);
-  const auto end = (*stream)->next(executor.now() + 10s);
+    EXPECT_EQ((*stream)->next(executor.now() + kLong).value(), line);
+  const auto end = (*stream)->next(executor.now() + kLong);
   EXPECT_EQ(end.error().code(), Code::kUnavailable);
   EXPECT_EQ(end.error().reason(), kStreamEnd);
 }
@@ -215,11 +217,11 @@ TEST_F(Rest, WatchErrors) {
   const auto client = connect(plain(later));
   auto watch = client->watch(types::kPod, "", {});
   ASSERT_TRUE(watch.ok());
-  EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kExpired);
+  EXPECT_EQ((*watch)->next(executor.now() + kLong).error().code(), Code::kExpired);
   // Silence: the deadline passes and the watch goes on; stop() ends a wait.
   EXPECT_EQ((*watch)->next(executor.now() + 20ms).error().code(), Code::kTimeout);
   Task stopper = executor.spawn("stop", [&](std::stop_token) { (*watch)->stop(); });
-  EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kCancelled);
+  EXPECT_EQ((*watch)->next(executor.now() + kLong).error().code(), Code::kCancelled);
 }
 
 // Something on the way keeps the connection open and swallows everything.
@@ -235,11 +237,9 @@ TEST_F(Rest, AWatchThatOutlivesItsTimeIsDead) {
   watch_options.timeout = std::chrono::seconds(1);
   auto watch = client->watch(types::kPod, "", watch_options);
   ASSERT_TRUE(watch.ok());
-  ASSERT_TRUE((*watch)->next(executor.now() + 10s).ok());
-  const MonoTime began = executor.now();
-  const auto end = (*watch)->next(executor.now() + 10s);
+  ASSERT_TRUE((*watch)->next(executor.now() + kLong).ok());
+  const auto end = (*watch)->next(executor.now() + kLong);
   EXPECT_EQ(end.error().code(), Code::kUnavailable) << end.error().to_string();
-  EXPECT_LT(executor.now() - began, 5s);
 }
 
 // Bytes keep coming, the event does not: that is no life.
@@ -253,8 +253,8 @@ TEST_F(Rest, AnEventThatCreepsIsGivenUp) {
   const auto client = connect(plain(server));
   auto watch = client->watch(types::kPod, "", {});
   ASSERT_TRUE(watch.ok());
-  ASSERT_TRUE((*watch)->next(executor.now() + 10s).ok());
-  EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kUnavailable);
+  ASSERT_TRUE((*watch)->next(executor.now() + kLong).ok());
+  EXPECT_EQ((*watch)->next(executor.now() + kLong).error().code(), Code::kUnavailable);
 }
 
 TEST_F(Rest, WritesHaveADeadlineOfTheirOwn) {
@@ -262,13 +262,14 @@ TEST_F(Rest, WritesHaveADeadlineOfTheirOwn) {
     (void)connection.read_request();
     connection.wait_for_close();
   });
+  options.limits.timeout = kLong;
   options.limits.write_timeout = 50ms;
   const auto client = connect(plain(server));
   const MonoTime began = executor.now();
   const auto made = client->create(types::kPod, "a", json::parse(pod("p", 1)).value(), {});
   EXPECT_EQ(made.error().code(), Code::kTimeout);
   EXPECT_TRUE(may_have_happened(made.error()));
-  EXPECT_LT(executor.now() - began, 5s);
+  EXPECT_LT(executor.now() - began, kLong);
 }
 
 // A page of a captive portal, or half an object that looked whole: no fault of the request.
@@ -312,17 +313,17 @@ TEST_F(Rest, ASlowReaderStopsTheServer) {
   const auto client = connect(plain(server));
   auto watch = client->watch(types::kPod, "", {});
   ASSERT_TRUE(watch.ok());
-  ASSERT_TRUE((*watch)->next(executor.now() + 10s).ok());  // reads one buffer
-  const MonoTime limit = executor.now() + 30s;
+  ASSERT_TRUE((*watch)->next(executor.now() + kLong).ok());  // reads one buffer
+  const MonoTime limit = executor.now() + kLong;
   while (!full && executor.now() < limit) std::this_thread::yield();
   ASSERT_TRUE(full);
   EXPECT_LT(before, text.size() / 2);
   for (int i = 1; i < kEvents; ++i) {
-    const auto next = (*watch)->next(executor.now() + 10s);
+    const auto next = (*watch)->next(executor.now() + kLong);
     ASSERT_TRUE(next.ok()) << i << next.error().to_string();
     ASSERT_EQ(resource_version_of(next->object().value()), std::to_string(i));
   }
-  EXPECT_EQ((*watch)->next(executor.now() + 10s).error().code(), Code::kUnavailable);
+  EXPECT_EQ((*watch)->next(executor.now() + kLong).error().code(), Code::kUnavailable);
 }
 
 }  // namespace

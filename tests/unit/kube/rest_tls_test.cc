@@ -7,6 +7,7 @@ namespace {
 
 struct RestTls : Rest {
   RestTls() {
+    options.limits.timeout = std::chrono::seconds(60);
     const WallTime now = SystemClock().wall();
     authority = net::make_authority("test", now - 1h, now + 24h).value();
     stranger = net::make_authority("stranger", now - 1h, now + 24h).value();

@@ -12,7 +12,7 @@ namespace {
 class RawClient {
  public:
   explicit RawClient(const Endpoint& to) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    const timeval limit{.tv_sec = 20, .tv_usec = 0};
+    const timeval limit{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     sockaddr_in address{};
     address.sin_family = AF_INET;

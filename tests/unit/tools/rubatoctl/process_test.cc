@@ -25,7 +25,7 @@ class ProcessTest : public testing::Test {
     out << std::ifstream(folder_ + "/" + file).rdbuf();
     return out.str();
   }
-  MonoTime soon() { return executor_.now() + 30s; }
+  MonoTime soon() { return executor_.now() + 60s; }
 
   ThreadExecutor executor_;
   std::string folder_;

@@ -21,7 +21,7 @@ std::string script(const std::string& name, const std::string& body) {
 }
 
 HostEvent wait_for(ProcessHost& host, Executor& executor) {
-  auto event = host.next(executor.now() + 10s);
+  auto event = host.next(executor.now() + 60s);
   if (!event.ok()) ADD_FAILURE() << event.error().to_string();
   return event.ok() ? *event : HostEvent{};
 }

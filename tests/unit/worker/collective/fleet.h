@@ -14,7 +14,7 @@
 
 namespace rubato::worker {
 
-constexpr auto kPatience = 20s;
+constexpr auto kPatience = 60s;
 inline MonoTime soon() { return SystemClock().now() + kPatience; }
 
 struct FleetMember {

