@@ -16,6 +16,7 @@ class FaultClass:
     on_s: float = WAVE_S
     off_s: float = PAUSE_S
     drop: bool = False  # each wave begins by closing every connection
+    until_struck: bool = False  # a wave lasts until it has met somebody
     about: str = ""
 
 
@@ -58,7 +59,7 @@ CLASSES = {
         {"kind": "hang-after", "verbs": WRITES, "share": 0.5}, {"kind": "hang"}, steady=False),
     "silent-watch": _class(
         "watches that are open are swallowed in silence", {"kind": "mute", "watch": True},
-        steady=False, on_s=1, off_s=CALM_S),
+        steady=False, on_s=1, off_s=CALM_S, until_struck=True),
     "certificate": _class(
         "the server shows an expired certificate",
         {"kind": "certificate", "certificate": "expired"}, steady=False, drop=True),
@@ -88,10 +89,15 @@ class Trouble:
             else:
                 proxy.clear()
 
+    def _has_struck(self):
+        return any(fault["struck"] for proxy in self.proxies for fault in proxy.state()["faults"])
+
     def _waves(self):
         on = True
         try:
             while not self.ending.wait(self.fault_class.on_s if on else self.fault_class.off_s):
+                if on and self.fault_class.until_struck and not self._has_struck():
+                    continue
                 on = not on
                 self.set(on)
         except Exception as error:  # noqa: BLE001: raised again by stop()

@@ -18,8 +18,8 @@ from authority import Authority
 from control_plane import ControlPlaneError, Process, wait_until
 
 PROGRAM = pathlib.Path(__file__).with_name("fault_proxy.py")
-CONTROL_LIMIT_S = 10
-START_LIMIT_S = 20
+CONTROL_LIMIT_S = 60
+START_LIMIT_S = 120
 ADDRESSES = ["IP:127.0.0.1", "DNS:localhost"]
 
 

@@ -12,7 +12,7 @@ from control_plane import ControlPlane
 from remote import Certificates, FaultProxy
 
 SEED = int(os.environ.get("FAULT_SEED", "1"))
-SUITE_LIMIT_S = 240
+SUITE_LIMIT_S = 500
 TESTS = pathlib.Path(os.environ["RUBATO_BUILD"]) / "tests"
 # Cases of kube_client_suite that ask for nothing which these faults forbid.
 MILD = {
