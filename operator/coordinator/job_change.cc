@@ -44,63 +44,73 @@ void JobMachine::followers(MonoTime now) {
   }
 }
 
-// True when an operation was begun.
-bool JobMachine::begin_planned(MonoTime now) {
-  std::vector<WorkerKey> joiners;
-  bool more_soon = false;
+JobMachine::Moves JobMachine::possible_moves() {
+  Moves out;
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
     if (is_member(key) || is_leaving(key.pod_uid) || worker->refused) continue;
-    if (worker->caught_up && worker->follow_generation == record_.generation &&
-        worker->standing.has_state())
-      joiners.push_back(key);
-    else if (worker->follow_generation == record_.generation)
-      more_soon = true;
+    if (worker->follow_generation != record_.generation) continue;
+    if (worker->caught_up && worker->standing.has_state())
+      out.joiners.push_back(key);
+    else
+      out.more_soon = true;
   }
-  std::vector<Member> stay;
-  std::vector<Member> leave;
-  for (const Member& m : record_.members) (is_leaving(m.key.pod_uid) ? leave : stay).push_back(m);
+  for (const Member& m : record_.members)
+    (is_leaving(m.key.pod_uid) ? out.leave : out.stay).push_back(m);
+  return out;
+}
+
+// True when an operation was begun.
+bool JobMachine::begin_planned(MonoTime now) {
+  const Moves moves = possible_moves();
   const bool has_new_settings =
       wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps && !parked_;
-  if (joiners.empty() && leave.empty()) {
+  if (moves.joiners.empty() && moves.leave.empty()) {
     join_since_.reset();
     if (!has_new_settings) return false;
   }
-  if (more_soon && !joiners.empty() && leave.empty()) {
+  if (moves.more_soon && !moves.joiners.empty() && moves.leave.empty()) {
     if (!join_since_) join_since_ = now;
     if (now - *join_since_ < kJoinSettle) {
       wake_at(*join_since_ + kJoinSettle);
       return false;
     }
   }
-  const std::size_t size = stay.size() + joiners.size();
+  const std::size_t size = moves.stay.size() + moves.joiners.size();
   if (parked_) {
-    if (size < wish_.min_workers || joiners.empty()) return false;
+    if (size < wish_.min_workers || moves.joiners.empty()) return false;
     begin_recovery(now, "enough workers again", true);
     return true;
   }
-  if (!leave.empty() && size < wish_.min_workers) {
-    // Nobody to go on with, or too few: replacements are awaited until the leavers' time is up.
-    bool overdue = stay.empty() ? false : true;
-    for (const Member& m : leave) {
-      const Agent& agent = agents_[m.key.pod_uid];
-      if (agent.leaving && now < agent.leave_deadline) {
-        overdue = false;
-        wake_at(agent.leave_deadline);
-      }
+  if (!moves.leave.empty() && size < wish_.min_workers) return await_replacements(now, moves);
+  plan_switch(now, moves);
+  return true;
+}
+
+// Nobody to go on with, or too few: replacements are awaited until the leavers' time is up.
+bool JobMachine::await_replacements(MonoTime now, const Moves& moves) {
+  bool overdue = !moves.stay.empty();
+  for (const Member& m : moves.leave) {
+    const Agent& agent = agents_[m.key.pod_uid];
+    if (agent.leaving && now < agent.leave_deadline) {
+      overdue = false;
+      wake_at(agent.leave_deadline);
     }
-    if (overdue) begin_recovery(now, "pod " + leave.front().pod + " leaves");
-    return overdue;
   }
+  if (overdue) begin_recovery(now, "pod " + moves.leave.front().pod + " leaves");
+  return overdue;
+}
+
+void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
   Operation op;
   op.kind = Kind::kPlanned;
   op.began = now;
-  if (!joiners.empty()) {
+  if (!moves.joiners.empty()) {
     op.change.kind = "join";
-    op.change.reason = "pod " + as_member(joiners.front()).pod + " joins";
-  } else if (!leave.empty()) {
+    op.change.reason = "pod " + as_member(moves.joiners.front()).pod + " joins";
+  } else if (!moves.leave.empty()) {
     op.change.kind = "leave";
-    op.change.reason = "pod " + leave.front().pod + " leaves";
+    op.change.reason = "pod " + moves.leave.front().pod + " leaves";
   } else {
     op.change.kind = "settings";
     op.change.reason = "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now";
@@ -109,8 +119,8 @@ bool JobMachine::begin_planned(MonoTime now) {
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kSwitching);
   op.next.stop_steps = wish_.stop_steps;
-  op.next.members = stay;
-  for (const WorkerKey& key : joiners)
+  op.next.members = moves.stay;
+  for (const WorkerKey& key : moves.joiners)
     if (op.next.members.size() < wish_.micro_batches) op.next.members.push_back(as_member(key));
   op.next.previous = record_.members;
   op.form.set_generation(op.next.generation);
@@ -124,14 +134,34 @@ bool JobMachine::begin_planned(MonoTime now) {
   op.deadline = now + timing_.form_deadline +
                 std::chrono::duration_cast<Duration>(
                     std::chrono::duration<double>(kSwitchSteps * view_.step_seconds));
-  for (const Member& m : leave)
+  for (const Member& m : moves.leave)
     if (agents_[m.key.pod_uid].leaving)
       op.deadline = std::min(op.deadline, std::max(now, agents_[m.key.pod_uid].leave_deadline));
   LOG_INFO(kLog, "{}: planned generation {}: {} -> {} workers, {}", to_string(wish_.job),
            op.next.generation, op.change.from, op.next.members.size(), op.change.reason);
   op_ = std::move(op);
   ask_swap();
-  return true;
+}
+
+// Tells those of `all` who have not heard of the planned generation; true when everybody who stays
+// is in.
+bool JobMachine::all_switched(const std::vector<Member>& all) {
+  bool complete = true;
+  for (const Member& m : all) {
+    Worker* worker = member(m);
+    if (worker == nullptr) continue;
+    const bool stays =
+        std::find(op_->next.members.begin(), op_->next.members.end(), m) != op_->next.members.end();
+    const bool in = worker->standing.generation() == op_->next.generation;
+    complete = complete && (in || !stays);
+    if (in || worker->form_generation >= op_->next.generation) continue;
+    if (!agents_[m.key.pod_uid].connected) continue;
+    worker->form_generation = op_->next.generation;
+    wire::WorkerCommand command;
+    *command.mutable_form() = op_->form;
+    order(m.key, std::move(command));
+  }
+  return complete;
 }
 
 void JobMachine::advance_planned(MonoTime now) {
@@ -156,22 +186,7 @@ void JobMachine::advance_planned(MonoTime now) {
     return begin_recovery(now, suspect_why_);
   if (suspect_since_) wake_at(*suspect_since_ + kSuspectSettle);
   if (!op_->swapped) return;
-  bool complete = true;
-  for (const Member& m : all) {
-    Worker* worker = member(m);
-    if (worker == nullptr) continue;
-    const bool stays =
-        std::find(op_->next.members.begin(), op_->next.members.end(), m) != op_->next.members.end();
-    const bool in = worker->standing.generation() == op_->next.generation;
-    complete = complete && (in || !stays);
-    if (in || worker->form_generation >= op_->next.generation) continue;
-    if (!agents_[m.key.pod_uid].connected) continue;
-    worker->form_generation = op_->next.generation;
-    wire::WorkerCommand command;
-    *command.mutable_form() = op_->form;
-    order(m.key, std::move(command));
-  }
-  if (complete) return complete_operation(now);
+  if (all_switched(all)) return complete_operation(now);
   // The job ended, or was stopped, before the switch: its own ways go on from there.
   if (try_finish(now)) return;
   if (wish_.stop) return advance_stop(now);

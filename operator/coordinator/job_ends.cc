@@ -39,28 +39,64 @@ void JobMachine::pin_fingerprint() {
   }
 }
 
-void JobMachine::try_start(MonoTime now) {
-  if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
+std::vector<WorkerKey> JobMachine::ready_to_start() {
   std::vector<WorkerKey> ready;
-  std::uint32_t expected = 0;
-  for (const Wish::Pod& pod : wish_.pods)
-    if (!is_leaving(pod.uid)) expected += pod.slots;
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
     const auto phase = worker->standing.phase();
     if (phase == wire::WORKER_STARTING || worker->refused || is_leaving(key.pod_uid)) continue;
     if (agents_[key.pod_uid].connected) ready.push_back(key);
   }
-  const bool enough = ready.size() >= wish_.start_workers ||
-                      (ready.size() == expected && ready.size() >= wish_.min_workers);
-  if (!enough || ready.empty() || in_flight_) {
+  return ready;
+}
+
+// Are so many enough, and was there time for the others to come? If not yet, asks to be woken.
+bool JobMachine::may_start(MonoTime now, std::size_t ready) {
+  std::uint32_t expected = 0;
+  for (const Wish::Pod& pod : wish_.pods)
+    if (!is_leaving(pod.uid)) expected += pod.slots;
+  const bool enough =
+      ready >= wish_.start_workers || (ready == expected && ready >= wish_.min_workers);
+  if (!enough || ready == 0 || in_flight_) {
     start_since_.reset();
-    return;
+    return false;
   }
   if (!start_since_) start_since_ = now;
-  if (ready.size() < expected && now - *start_since_ < kJoinSettle)
-    return wake_at(*start_since_ + kJoinSettle);
-  if (now < start_not_before_) return wake_at(start_not_before_);
+  const MonoTime settled = *start_since_ + kJoinSettle;
+  const bool waits_for_more = ready < expected && now < settled;
+  if (!waits_for_more && now >= start_not_before_) return true;
+  wake_at(waits_for_more ? settled : start_not_before_);
+  return false;
+}
+
+// The newest checkpoint that any of them can read, none if there is none. Who cannot read it is
+// taken from the list: it follows one who can.
+std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey>& ready) {
+  std::optional<std::uint64_t> newest;
+  for (const WorkerKey& key : ready) {
+    const auto& s = worker_of(key)->standing;
+    if (s.has_checkpoint()) newest = std::max(newest.value_or(0), s.checkpoint_step());
+  }
+  if (!newest) return newest;
+  const std::size_t all = ready.size();
+  std::erase_if(ready, [&](const WorkerKey& key) {
+    const auto& s = worker_of(key)->standing;
+    if (s.has_checkpoint() && s.checkpoint_step() == *newest) return false;
+    note_unshared(agents_[key.pod_uid].name, agents_[key.pod_uid].node, *newest);
+    return true;
+  });
+  if (ready.size() < all)
+    LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
+                to_string(wish_.job), all - ready.size(), all, *newest);
+  else if (all > 1)
+    view_.checkpoint_shared = true;
+  return newest;
+}
+
+void JobMachine::try_start(MonoTime now) {
+  if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
+  std::vector<WorkerKey> ready = ready_to_start();
+  if (!may_start(now, ready.size())) return;
   if (++attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";
     view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts";
@@ -68,41 +104,25 @@ void JobMachine::try_start(MonoTime now) {
   }
   start_not_before_ = now + 100ms * attempts_;
   start_since_.reset();
-
-  // From the newest checkpoint; who cannot read it follows one who can.
-  bool from_checkpoint = false;
-  std::uint64_t newest = 0;
-  for (const WorkerKey& key : ready) {
-    const auto& s = worker_of(key)->standing;
-    from_checkpoint = from_checkpoint || s.has_checkpoint();
-    if (s.has_checkpoint()) newest = std::max(newest, s.checkpoint_step());
-  }
-  const auto cannot = [&](const WorkerKey& key) {
-    const auto& s = worker_of(key)->standing;
-    return from_checkpoint && !(s.has_checkpoint() && s.checkpoint_step() == newest);
-  };
-  const auto left = std::count_if(ready.begin(), ready.end(), cannot);
-  for (const WorkerKey& key : ready)
-    if (cannot(key)) note_unshared(agents_[key.pod_uid].name, agents_[key.pod_uid].node, newest);
-  if (left == 0 && from_checkpoint && ready.size() > 1) view_.checkpoint_shared = true;
-  if (left > 0)
-    LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
-                to_string(wish_.job), left, ready.size(), newest);
-  std::erase_if(ready, cannot);
+  const auto checkpoint = newest_checkpoint(ready);
   if (ready.size() > wish_.micro_batches) ready.resize(wish_.micro_batches);
+  start(now, checkpoint, ready);
+}
 
+void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
+                       const std::vector<WorkerKey>& workers) {
+  const std::uint64_t base = checkpoint.value_or(0);
   Operation op;
   op.kind = Kind::kStart;
   op.began = now;
-  op.parked = ready.size() < wish_.min_workers;
+  op.parked = workers.size() < wish_.min_workers;
   op.change.kind = "start";
   op.change.reason =
-      from_checkpoint ? "from the checkpoint of step " + std::to_string(newest) : "from the seed";
+      checkpoint ? "from the checkpoint of step " + std::to_string(base) : "from the seed";
   op.change.from = static_cast<std::uint32_t>(record_.members.size());
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kForming);
   op.next.stop_steps = wish_.stop_steps;
-  const std::uint64_t base = from_checkpoint ? newest : 0;
   if (view_.step > base) {
     const auto again = static_cast<double>(view_.step - base);
     view_.recomputed_steps += view_.step - base;
@@ -113,11 +133,11 @@ void JobMachine::try_start(MonoTime now) {
   view_.seq = 0;
   op.form.set_generation(op.next.generation);
   op.form.set_mode(wire::FORM_START);
-  op.form.set_from_checkpoint(from_checkpoint);
-  op.form.set_checkpoint_step(newest);
+  op.form.set_from_checkpoint(checkpoint.has_value());
+  op.form.set_checkpoint_step(base);
   op.form.set_parked(op.parked);
   op.form.set_stop_steps(op.next.stop_steps);
-  for (const WorkerKey& key : ready) {
+  for (const WorkerKey& key : workers) {
     op.next.members.push_back(as_member(key));
     wire::Member& m = *op.form.add_members();
     *m.mutable_id() = worker_of(key)->standing.id();
@@ -125,7 +145,7 @@ void JobMachine::try_start(MonoTime now) {
     abort(key, op.next.generation);  // whatever it still does is of the past
   }
   LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),
-           op.next.generation, ready.size(), op.change.reason);
+           op.next.generation, workers.size(), op.change.reason);
   op_ = std::move(op);
   ask_swap();
 }

@@ -109,6 +109,13 @@ class JobMachine {
     wire::Form form;  // START and RECOVER
     Change change;
   };
+  // What a planned change could do now.
+  struct Moves {
+    std::vector<WorkerKey> joiners;  // have caught up
+    std::vector<Member> stay;
+    std::vector<Member> leave;
+    bool more_soon = false;  // somebody is catching up
+  };
 
   // job_inputs.cc: inputs; job_machine.cc: the pass
   void pass(MonoTime now);
@@ -150,6 +157,8 @@ class JobMachine {
   std::uint64_t oldest_of_interest() const;
 
   // job_recover.cc
+  bool any_state(const std::vector<WorkerKey>& workers);
+  std::vector<WorkerKey> ask_for_state(bool with_joiners);
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
@@ -158,11 +167,20 @@ class JobMachine {
   void complete_operation(MonoTime now);
   // job_change.cc
   void followers(MonoTime now);
+  Moves possible_moves();
   bool begin_planned(MonoTime now);
+  bool await_replacements(MonoTime now, const Moves& moves);
+  void plan_switch(MonoTime now, const Moves& moves);
+  bool all_switched(const std::vector<Member>& all);
   void advance_planned(MonoTime now);
   void retire_left(MonoTime now);
   // job_ends.cc
+  std::vector<WorkerKey> ready_to_start();
+  bool may_start(MonoTime now, std::size_t ready);
+  std::optional<std::uint64_t> newest_checkpoint(std::vector<WorkerKey>& ready);
   void try_start(MonoTime now);
+  void start(MonoTime now, std::optional<std::uint64_t> checkpoint,
+             const std::vector<WorkerKey>& workers);
   void advance_start(MonoTime now);
   bool try_finish(MonoTime now);
   void advance_stop(MonoTime now);

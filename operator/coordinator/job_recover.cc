@@ -24,6 +24,41 @@ double seconds_between(MonoTime from, MonoTime to) {
 
 }  // namespace
 
+bool JobMachine::any_state(const std::vector<WorkerKey>& workers) {
+  return std::any_of(workers.begin(), workers.end(),
+                     [&](const WorkerKey& key) { return worker_of(key)->standing.has_state(); });
+}
+
+// Who is asked: those of the record, then, while it was changing, those before it; leavers only
+// when no other has the state, anybody who has it when they have not.
+std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
+  std::vector<WorkerKey> asked;
+  const auto is_asked = [&](const WorkerKey& key) {
+    return std::find(asked.begin(), asked.end(), key) != asked.end();
+  };
+  const auto ask = [&](const std::vector<Member>& members, bool leavers) {
+    for (const Member& m : members) {
+      const Worker* worker = member(m);
+      if (worker == nullptr || worker->refused || is_asked(m.key)) continue;
+      if (is_leaving(m.key.pod_uid) == leavers) asked.push_back(m.key);
+    }
+  };
+  ask(record_.members, false);
+  ask(record_.previous, false);
+  if (!any_state(asked)) {
+    ask(record_.members, true);
+    ask(record_.previous, true);
+  }
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    const bool others =
+        !any_state(asked) || (with_joiners && worker->caught_up && !is_leaving(key.pod_uid));
+    if (others && !is_asked(key) && !worker->refused && worker->standing.has_state())
+      asked.push_back(key);
+  }
+  return asked;
+}
+
 void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
   Operation op;
   op.kind = Kind::kRecover;
@@ -48,38 +83,11 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
         GpuUse::kUseful, GpuUse::kFailure,
         seconds_between(last_commit_, now) * static_cast<double>(record_.members.size()));
   }
-  // Who is asked: those of the record, then, while it was changing, those before it.
-  std::vector<WorkerKey> asked;
-  const auto ask = [&](const std::vector<Member>& members, bool leavers) {
-    for (const Member& m : members) {
-      const Worker* worker = member(m);
-      const bool known = std::find(asked.begin(), asked.end(), m.key) != asked.end();
-      if (worker == nullptr || known || worker->refused || is_leaving(m.key.pod_uid) != leavers)
-        continue;
-      asked.push_back(m.key);
-    }
-  };
-  const auto any_state = [&] {
-    return std::any_of(asked.begin(), asked.end(),
-                       [&](const WorkerKey& key) { return worker_of(key)->standing.has_state(); });
-  };
-  ask(record_.members, false);
-  ask(record_.previous, false);
-  if (!any_state()) {
-    ask(record_.members, true);
-    ask(record_.previous, true);
-  }
-  for (const WorkerKey& key : living()) {
-    const Worker* worker = worker_of(key);
-    const bool others =
-        !any_state() || (with_joiners && worker->caught_up && !is_leaving(key.pod_uid));
-    const bool known = std::find(asked.begin(), asked.end(), key) != asked.end();
-    if (others && !known && !worker->refused && worker->standing.has_state()) asked.push_back(key);
-  }
+  std::vector<WorkerKey> asked = ask_for_state(with_joiners);
   suspect_since_.reset();
   join_since_.reset();
   if (asked.size() > wish_.micro_batches) asked.resize(wish_.micro_batches);
-  if (!any_state()) {  // nobody holds the job any more: it starts from a checkpoint
+  if (!any_state(asked)) {  // nobody holds the job any more: it starts from a checkpoint
     op_.reset();
     return try_start(now);
   }
