@@ -14,7 +14,7 @@ from control_plane import ControlPlaneError, Process, find_programs, wait_until
 
 ROOT = pathlib.Path(__file__).parents[2]
 BUILD = pathlib.Path(os.environ.get("RUBATO_BUILD", ROOT / "build/dev"))
-READY_LIMIT_S = 30
+READY_LIMIT_S = 120
 
 
 class LocalServer:

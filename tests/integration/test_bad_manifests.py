@@ -18,7 +18,7 @@ from control_plane import ControlPlane, wait_until
 
 ROOT = pathlib.Path(__file__).parents[2]
 BOOK = yaml.safe_load((ROOT / "tests/data/bad_manifests.yaml").read_text())
-ESTABLISHED_LIMIT_S = 30
+ESTABLISHED_LIMIT_S = 120
 SEED = int(os.environ.get("RUBATO_SEED", "20261121"))
 DIFFERENCES_SHOWN = 10
 RANDOM_CASES = 300  # about 6 ms each on the real server
@@ -215,7 +215,7 @@ def test_both_servers_say_the_same_of_random_manifests(server):
             requests.append({"create": merge(base, patch)})
     lines = "".join(json.dumps(line) + "\n" for line in [good, *requests])
     program = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin/api-words"
-    done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     refused, differences = 0, []
     for request, line in zip(requests, done.stdout.splitlines(), strict=True):

@@ -7,7 +7,7 @@ import subprocess
 
 from control_plane import ControlPlane
 
-SUITE_LIMIT_S = 120
+SUITE_LIMIT_S = 400
 
 
 def test_kube_client():
