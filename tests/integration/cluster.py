@@ -25,8 +25,10 @@ from watching import SlotRule, Watch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESOURCE = "rubato.dev/slot"
+CLAIM_PORT = 9999  # nobody listens there
 LEASE_S = 5  # of the operators: a fail-over takes this long
-READY_LIMIT_S = 60
+READY_LIMIT_S = 120
+KINDS = "trainingjobs,trainingqueues,schedulingpolicies,throughputprofiles"
 LOG_TAIL_LINES = 15
 
 
@@ -98,7 +100,7 @@ class Cluster:
         self.plane, self.bin = plane, pathlib.Path(build) / "bin"
         self.folder = plane.folder
         self.claims = self.folder / "claims"
-        self.network = random.randrange(64, 127)  # of 127.x.y.1; others may run the same tests
+        self.network, self.network_claim = claim_network()
         self.operator_count, self.operator_flags = operators, list(operator_flags)
         self.operator_kubeconfig = operator_kubeconfig or (lambda plane: plane.kubeconfig)
         self.operators, self.nodes, self.jobs = {}, {}, {}
@@ -121,7 +123,9 @@ class Cluster:
 
     def start(self):
         self.plane.kubectl("apply", "--server-side", "-f", ROOT / "crds")
-        self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        # A CRD is served a moment after it is established.
+        wait_until(lambda: self.plane.kubectl("get", KINDS, check=False).returncode == 0, READY_LIMIT_S,
+                   "our kinds are served")
         self.plane.kubectl("create", "namespace", "rubato-system")
         wait_until(lambda: self.plane.kubectl("get", "namespace", "kube-node-lease",
                                               check=False).returncode == 0, READY_LIMIT_S,
@@ -129,7 +133,9 @@ class Cluster:
         kubeconfigs = self.operator_kubeconfig(self.plane)
         if not isinstance(kubeconfigs, list):
             kubeconfigs = [kubeconfigs] * self.operator_count
-        ports = [free_port() for _ in range(self.operator_count)]
+        ports = set()
+        while len(ports) < self.operator_count:
+            ports.add(free_port())
         coordinators = ",".join(f"127.0.0.1:{port}" for port in ports)
         for number, port in enumerate(ports):
             name = f"operator-{number}"
@@ -155,6 +161,14 @@ class Cluster:
             operator.stop()
         for watch in self.watches:
             watch.ending.set()
+        self.network_claim.close()
+
+    def check_nothing_left(self):
+        """After stop(). The kernel ends the pods of a node that was killed, a moment after it."""
+        try:
+            wait_until(lambda: not self.left_behind() and not self.mounts_left(), READY_LIMIT_S, "nothing is left")
+        except ControlPlaneError as error:
+            raise ControlPlaneError(f"{error}: {self.left_behind()} {self.mounts_left()}") from None
 
     def left_behind(self):
         """Processes of this cluster that still live; to be called after stop()."""
@@ -179,6 +193,11 @@ class Cluster:
         """Raises what a watch found, and when a process of ours has ended that should run."""
         for watch in self.watches:
             watch.check()
+
+    def said(self, text):
+        """Has an operator logged this?"""
+        return any(text in pathlib.Path(operator.log).read_text(errors="replace")
+                   for operator in self.operators.values())
 
     def explain(self):
         """The ends of all logs, for the message of a failed test."""
@@ -253,6 +272,18 @@ class Cluster:
         path.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([self.bin / "rubato-tokenize", "-o", path, "-"], input=text.encode(), check=True,
                        capture_output=True)
+
+
+def claim_network():
+    """(x, socket): 127.x.y.z is ours as long as the socket is open; others may run the same tests."""
+    for number in random.sample(range(64, 127), 63):
+        claim = socket.socket()
+        try:
+            claim.bind((f"127.{number}.255.254", CLAIM_PORT))
+            return number, claim
+        except OSError:
+            claim.close()
+    raise ControlPlaneError("all networks from 127.64 to 127.126 are claimed")
 
 
 def wait_quickly(condition, limit_s, what, poll_s=0.01):

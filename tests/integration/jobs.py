@@ -16,6 +16,7 @@ from watching import condition_story, conditions_of
 
 RECORD = struct.Struct("<QQQQ")  # worker/checkpoint/step_record.h
 STEP_LINE = re.compile(r"^(\S+Z) step=(\d+) .*bits=(0x[0-9a-f]+)(.*)$")
+STEPS_MORE = 60
 WORDS = ["time", "is", "taken", "from", "one", "note", "and", "given", "back", "to", "another", "stolen"]
 
 
@@ -97,6 +98,14 @@ class Job:
         self.cluster.plane.kubectl("patch", "trainingjob", self.name, "--type=merge", "-p",
                                    json.dumps({"spec": spec}))
 
+    def finish_soon(self, limit_s):
+        """Lets it end some steps from now: how fast it trains is the machine's affair, and it may be past that step
+        when it hears of it; then it ends where it is."""
+        self.steps = min(self.steps, self.steps_done() + STEPS_MORE)
+        self.patch({"training": {"stop": {"steps": self.steps}}})
+        self.wait_state("Complete", limit_s)
+        self.steps = max(self.steps, self.steps_done())
+
     def delete(self):
         self.cluster.plane.kubectl("delete", "trainingjob", self.name, "--wait=false")
 
@@ -110,11 +119,20 @@ class Job:
             raise ControlPlaneError(f"{error}\n{json.dumps(self.status(), indent=1)}\n"
                                     f"{self.cluster.explain()}") from None
 
+    def states(self):
+        """Every state of the object that the API server gave out, in order."""
+        return [event.object for event in self.cluster.trainings.history(self.name)]
+
+    def wait_seen(self, condition, limit_s, what, since=0):
+        """Until one of the states() from the `since`-th on is as condition(object) wants it: it may have passed
+        already."""
+        self.wait(lambda _: any(map(condition, self.states()[since:])), limit_s, what)
+
     def wait_state(self, state, limit_s):
         return self.wait(lambda job: job and job.get("status", {}).get("state") == state, limit_s,
                          f"state {state}")
 
-    def wait_condition(self, kind, status="True", limit_s=30, reason=None):
+    def wait_condition(self, kind, status="True", limit_s=120, reason=None):
         def holds(job):
             found = conditions_of(job).get(kind)
             return found and found["status"] == status and reason in (None, found["reason"])
@@ -123,11 +141,12 @@ class Job:
     def wait_gone(self, limit_s):
         self.wait(lambda job: job is None, limit_s, "object gone")
 
-    def wait_members(self, count, limit_s):
-        """Until so many workers train together, as the record of membership says."""
+    def wait_members(self, count, limit_s, without=None):
+        """Until so many workers train together, as the record of membership says; none of the pod `without`."""
         def holds(job):
             membership = (job or {}).get("status", {}).get("membership", {})
-            return membership.get("phase") == "Training" and len(membership.get("members", [])) == count
+            pods = [member["pod"] for member in membership.get("members", [])]
+            return membership.get("phase") == "Training" and len(pods) == count and without not in pods
         return self.wait(holds, limit_s, f"{count} members")
 
     def story(self):
@@ -137,6 +156,16 @@ class Job:
         """Was this condition ever true (for this reason)?"""
         return any(k == kind and status == "True" and reason in (None, why)
                    for k, status, why in self.story())
+
+    def recovered(self, why):
+        """Was there a recovery with this reason (a regular expression)? It is counted when it is over; the condition
+        Recovering may come and go between two writes of the status."""
+        return any(re.match(rf"recover: {why}", state.get("status", {}).get("rescales", {}).get("last", {})
+                            .get("reason", "")) for state in self.states())
+
+    def wait_node_lost(self, limit_s):
+        self.wait(lambda _: self.was("Recovering", "NodeLost") or self.recovered(r"pod \S+ on node \S+ lost: "),
+                  limit_s, "a recovery from the loss of a node")
 
     def events(self):
         found = self.cluster.plane.get("events.events.k8s.io", "-n", "default")["items"]
@@ -180,7 +209,7 @@ class Job:
         hidden.write_text(f"{phase}:{step}:{action}\n")
         hidden.rename(plan)
         log = self.pod_folder(pod) / "worker.log"
-        wait_quickly(lambda: "fault-point phase=" in log.read_text(errors="replace"), 30,
+        wait_quickly(lambda: "fault-point phase=" in log.read_text(errors="replace"), 120,
                      f"{pod} at {phase} of step {step}")
         return step
 
@@ -202,7 +231,7 @@ class Job:
     def steps_done(self):
         return len(self.records())
 
-    def wait_step(self, step, limit_s=60):
+    def wait_step(self, step, limit_s=120):
         """Until so many steps are committed; a matter of milliseconds after the commit."""
         try:
             wait_quickly(lambda: self.steps_done() >= step, limit_s, f"{self.name}: step {step}")
