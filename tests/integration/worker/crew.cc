@@ -48,11 +48,17 @@ int Crew::spawn(const std::string& fault) {
   worker.number = number;
   worker.log = fmt::format("{}/worker-{}.log", config_.folder, number);
   std::vector<std::string> environment{
-      "RUBATO_AGENT_FD=3",       "RUBATO_JOB=test/alone",
-      "RUBATO_JOB_UID=job-1",    fmt::format("RUBATO_POD_UID=pod-{}", config_.first_pod + number),
-      "RUBATO_SLOT=0",           "RUBATO_INCARNATION=1",
-      "RUBATO_POD_IP=127.0.0.1", "RUBATO_SECRET_DIR=" + config_.secret_dir,
-      "RUBATO_LEDGER=1",         "RUBATO_FAULT_PHASE=" + fault};
+      "RUBATO_AGENT_FD=3",
+      "RUBATO_JOB=test/alone",
+      "RUBATO_JOB_UID=job-1",
+      fmt::format("RUBATO_POD_UID=pod-{}", config_.first_pod + number),
+      "RUBATO_SLOT=0",
+      "RUBATO_INCARNATION=1",
+      "RUBATO_POD_IP=127.0.0.1",
+      "RUBATO_SECRET_DIR=" + config_.secret_dir,
+      "RUBATO_LEDGER=1",
+      "RUBATO_FAULT_PHASE=" + fault,
+      "RUBATO_FAULT_FILE=" + config_.fault_file};
   worker.pid = ::fork();
   if (worker.pid == 0) {
     const int out = ::open(worker.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);

@@ -24,7 +24,8 @@ struct CrewConfig {
   std::string program;  // rubato-worker
   std::string folder;   // logs go here
   std::string secret_dir;
-  std::string training;  // spec.training
+  std::string training;    // spec.training
+  std::string fault_file;  // RUBATO_FAULT_FILE
   std::uint32_t micro_batches = 0;
   // A crew that goes on where another ended: generations never go back, pods are never used again.
   std::uint64_t first_generation = 1;
