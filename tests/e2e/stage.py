@@ -8,9 +8,10 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import api_faults
 import processes  # tests/integration
 import pytest
 from jobs import Job, sample_text
@@ -42,9 +43,11 @@ def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[St
         cluster.up(nodes, slots=1, owner=os.getpid())
         figure("cluster-up-to-ready", time.monotonic() - began, f"({nodes} nodes)")
         group, began = cluster.record.id, time.monotonic()
-        rubato.install(cluster, build_folder())
+        classes = api_faults.asked()
+        faults = api_faults.ApiFaults(cluster, classes) if classes else None
+        install(cluster)
         figure("helm-install-to-ready", time.monotonic() - began)
-        made = Stage(cluster, build_folder())
+        made = Stage(cluster, build_folder(), faults)
         yield made
     finally:
         if made:
@@ -54,6 +57,10 @@ def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[St
             print(made.explain() if made else "")
         cluster.down()
     assert leftovers(group) == []
+
+
+def install(cluster: Cluster, values: Mapping[str, Any] | None = None) -> None:
+    rubato.install(cluster, build_folder(), {**(values or {}), **(api_faults.VALUES if api_faults.asked() else {})})
 
 
 class PlaneView:
@@ -75,8 +82,8 @@ class PlaneView:
 class Stage:
     """One cluster with Rubato, its nodes with one slot each, and watches from the beginning."""
 
-    def __init__(self, cluster: Cluster, build: pathlib.Path) -> None:
-        self.cluster, self.build, self.bin = cluster, build, build / "bin"
+    def __init__(self, cluster: Cluster, build: pathlib.Path, faults: api_faults.ApiFaults | None) -> None:
+        self.cluster, self.build, self.bin, self.faults = cluster, build, build / "bin", faults
         self.plane, self.folder = PlaneView(cluster), cluster.folder
         self.claims = cluster.state.shared
         self.slot_rule = SlotRule(RESOURCE)
@@ -88,6 +95,8 @@ class Stage:
     def close(self) -> None:
         for watch in (self.pods, self.trainings):
             watch.ending.set()
+        if self.faults:
+            self.faults.stop()
 
     def check(self) -> None:
         for watch in (self.pods, self.trainings):

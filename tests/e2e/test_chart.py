@@ -12,7 +12,7 @@ import time
 import pytest
 from realcluster import rubato
 from realcluster.errors import wait_for
-from stage import CommitClock, PodJob, build_folder, figure, staged
+from stage import CommitClock, PodJob, figure, install, staged
 
 NODES = 2
 STEPS = 6000  # more than the story takes
@@ -75,7 +75,7 @@ def test_pods_are_restricted(stage, job):
 def test_upgrade(undisturbed, stage):
     leader = stage.leader()
     began = time.monotonic()
-    rubato.install(stage.cluster, build_folder(), {"log.verbose": "true"})
+    install(stage.cluster, {"log.verbose": True})
     new_leader(stage, leader)
     figure("helm-upgrade", time.monotonic() - began)
 
@@ -97,7 +97,7 @@ def test_uninstall_leaves_the_work(undisturbed, stage):
 
 
 def test_install_again_takes_over(undisturbed, stage):
-    rubato.install(stage.cluster, build_folder())
+    install(stage.cluster)
     new_leader(stage, None)
     known = undisturbed.status()["progress"]["step"]
     undisturbed.wait(lambda job: job["status"]["progress"]["step"] > known, CHANGE_S, "progress, as the workers tell it")

@@ -14,20 +14,22 @@ import re
 import signal
 import time
 
+import api_faults
 import pytest
 import yaml
 from realcluster import ROOT, rubato
 from realcluster.errors import wait_for
 from stage import IMAGE, CommitClock, PodJob, figure, staged
 
-REFERENCE_STEPS = 4000
+REFERENCE_STEPS = int(os.environ.get("E2E_STEPS", "4000"))  # a part of the story takes fewer
 LONG_CPU = "120m"  # of a worker: a step takes a tenth of a second, and the kubelets have room
 NODES = 3
 CHANGE_S = 60
 KUBELET_S = 120  # one whose API server was away for long asks again after up to a minute
 LEASE_S = 5
 SILENCE_GOAL_S, SOCKET_GOAL_S = 4.0, 1.0
-SILENCE_LIMIT_S = 20.0  # the goals are for a machine of one's own
+# The goals are for a machine of one's own, and for an API server that has a good day.
+SILENCE_LIMIT_S = 60.0 if api_faults.asked() else 20.0
 ABSENT_IMAGE = "localhost/rubato-worker:absent"
 GANG_S = 10
 AWAY_S = 60.0  # how long the API server or the operators stay away
@@ -159,6 +161,7 @@ def test_trains(quiet, stage):
 def test_cable_cut(quiet, stage):
     victim = quiet.member_away_from(stage.node_of_leader())
     node, before = stage.node_of(victim), quiet.identities()
+    rescales = quiet.status()["rescales"]["count"]
     with CommitClock(quiet) as clock:
         trains_on(quiet)
         began = time.monotonic()
@@ -167,7 +170,9 @@ def test_cable_cut(quiet, stage):
         trains_on(quiet)
     figure("cable-cut-to-next-step", clock.recovered_after(began), f"(usual step {clock.usual_step(0, began):.2f} s)")
     survived(before, quiet, {victim})
-    assert quiet.was("Recovering", "NodeLost")
+    # A repair may take less time than it takes to say so through a fault: its mark is the count.
+    assert quiet.was("Recovering", "NodeLost") or \
+        api_faults.asked() and quiet.status()["rescales"]["count"] > rescales
     stage.cluster.restore(node)
     stage.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the zombie's pod to go")
     quiet.wait_members(NODES, CHANGE_S)  # the node is trusted again once its Lease is renewed
@@ -318,14 +323,15 @@ def test_both_operators_away(quiet, stage):
 
 def test_every_sample_once(long, stage, reference):
     """The job is suspended where it is: a checkpoint is written, and all that was committed is looked at."""
-    done = long.steps_done()
+    done, holder = long.steps_done(), stage.holder()
     assert done < long.steps, "the job was over before the story"
     long.patch({"suspend": True})
     long.wait_condition("Suspended", limit_s=CHANGE_S, reason="Suspended")
     wait_for(lambda: not long.living_pods() and not long.workers(), CHANGE_S, "the pods to go")
     long.steps = long.steps_done()
     assert long.steps >= done
-    assert long.status()["progress"]["checkpointStep"] == long.steps
+    if stage.holder() == holder:  # what a leader has not said when it loses its Lease is lost with it
+        assert long.status()["progress"]["checkpointStep"] == long.steps
     assert long.status()["progress"].get("recomputedSteps", 0) == 0  # never back to a checkpoint
     assert long.differs_from(reference) == ""
     counted = long.check_ledger(reference)

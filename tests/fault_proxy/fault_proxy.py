@@ -71,7 +71,7 @@ class Proxy:
         return context
 
     async def run(self):
-        server = await asyncio.start_server(self._accept, "127.0.0.1", self.options.port, backlog=64)
+        server = await asyncio.start_server(self._accept, self.options.address, self.options.port, backlog=64)
         control = await asyncio.start_unix_server(self._control, self.options.control)
         print(f"listening {server.sockets[0].getsockname()[1]}", flush=True)
         self.log("start", seed=self.options.seed, upstream=self.options.upstream)
@@ -324,7 +324,8 @@ class Answer:
 def main():
     parser = argparse.ArgumentParser(description="A proxy of a Kubernetes API server that does what a bad day does.")
     parser.add_argument("--upstream", required=True, metavar="URL")
-    parser.add_argument("--port", type=int, default=0, help="on loopback (default: any)")
+    parser.add_argument("--address", default="127.0.0.1", help="to listen on (default: loopback)")
+    parser.add_argument("--port", type=int, default=0, help="(default: any)")
     parser.add_argument("--authority", required=True, help="who signed the API server's certificate")
     parser.add_argument("--client", nargs=2, metavar=("CERT", "KEY"), help="shown to the API server")
     parser.add_argument("--server", nargs=3, action="append", required=True, metavar=("NAME", "CERT", "KEY"),

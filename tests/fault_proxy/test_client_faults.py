@@ -32,7 +32,7 @@ def plane():
 
 @pytest.fixture(scope="module")
 def certificates(plane):
-    return Certificates(plane)
+    return Certificates.of(plane)
 
 
 def run_suite(plane, proxy, name):

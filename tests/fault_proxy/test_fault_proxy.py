@@ -22,7 +22,7 @@ def plane():
 
 @pytest.fixture(scope="module")
 def proxy(plane):
-    with FaultProxy(plane, "self", seed=3, certificates=Certificates(plane)) as found:
+    with FaultProxy(plane, "self", seed=3, certificates=Certificates.of(plane)) as found:
         yield found
 
 

@@ -83,7 +83,7 @@ class LeaderRule:
 @pytest.fixture(scope="module")
 def world():
     with ControlPlane(controller_manager=True) as plane:
-        certificates = Certificates(plane)
+        certificates = Certificates.of(plane)
         proxies = [FaultProxy(plane, f"operator-{n}", SEED + n, certificates) for n in range(REPLICAS)]
         cluster = Cluster(plane, os.environ["RUBATO_BUILD"], REPLICAS, ["--watch-seconds", WATCH_S],
                           lambda _: [proxy.kubeconfig for proxy in proxies])

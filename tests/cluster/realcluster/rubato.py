@@ -3,10 +3,12 @@ And what `make cluster` adds for a person: volumes of the first example, with th
 
 from __future__ import annotations
 
+import json
 import pathlib
 import shutil
 import subprocess
 from collections.abc import Mapping
+from typing import Any
 
 from realcluster import ROOT
 from realcluster.cluster import RESOURCE, Cluster
@@ -19,8 +21,8 @@ BUILD_LIMIT_S = 540
 EXAMPLE_CLAIMS = ("kjv-data", "kjv-checkpoints")
 # A slot is a share of two cores here: one more need not bring anything. Fail over quickly.
 # Without a SchedulingPolicy what is said here is in force, and a job may grow as often as it can.
-VALUES = {"scheduler.gpuResource": RESOURCE, "scheduler.minGain": "-1", "leaderElection.leaseSeconds": "5",
-          "defaults.policy.create": "false"}
+VALUES = {"scheduler.gpuResource": RESOURCE, "scheduler.minGain": -1, "leaderElection.leaseSeconds": 5,
+          "defaults.policy.create": False}
 
 
 def build_images(build: pathlib.Path) -> list[pathlib.Path]:
@@ -33,7 +35,7 @@ def build_images(build: pathlib.Path) -> list[pathlib.Path]:
 
 
 def install(cluster: Cluster, build: pathlib.Path = ROOT / "build" / "release",
-            values: Mapping[str, str] | None = None) -> None:
+            values: Mapping[str, Any] | None = None) -> None:
     """Loads the images, and installs (or upgrades) the chart; both replicas are ready when this returns."""
     cluster.say("building the images")
     archives = build_images(build)
@@ -41,7 +43,8 @@ def install(cluster: Cluster, build: pathlib.Path = ROOT / "build" / "release",
     cluster.load(*archives)
     cluster.say("installing the chart")
     helm(cluster, "upgrade", "--install", RELEASE, str(ROOT / "helm" / "rubato"), "--create-namespace",
-         *(word for key, value in {**VALUES, **(values or {})}.items() for word in ("--set", f"{key}={value}")),
+         *(word for key, value in {**VALUES, **(values or {})}.items()
+           for word in ("--set-json", f"{key}={json.dumps(value)}")),
          "--wait", f"--timeout={INSTALL_LIMIT_S}s")
     cluster.say("Rubato is ready")
 
