@@ -15,6 +15,9 @@ constexpr double kAcquireJitter = 1.2;  // an attempt each retry × [1, 2.2)
 std::string_view holder_of(const json::Value& lease) {
   return lease["spec"]["holderIdentity"].string_view_or("");
 }
+std::string_view renew_time_of(const json::Value& lease) {
+  return lease["spec"]["renewTime"].string_view_or("");
+}
 std::int64_t transitions_of(const json::Value& lease) {
   return lease["spec"]["leaseTransitions"].int_or(0);
 }
@@ -127,6 +130,7 @@ Status LeaderElector::try_once() {
                    "the lease is gone, and held by " + std::string(holder_of(seen_->object)));
     return create();
   }
+  if (is_done_after_all()) return ok();
   if (is_held_by_other(executor_.now())) {
     return Error(Code::kAlreadyExists,
                  "the lease is held by " + std::string(holder_of(seen_->object)));
@@ -188,14 +192,29 @@ Status LeaderElector::create() {
 
 Status LeaderElector::write(bool takeover) {
   const std::int64_t transitions = transitions_of(seen_->object) + (takeover ? 1 : 0);
+  const json::Value wanted = make_lease(transitions, takeover);
   const MonoTime sent = executor_.now();
-  TRY(const json::Value lease, client_.update(types::kLease, make_lease(transitions, takeover)));
+  in_doubt_ = InDoubt{std::string(renew_time_of(wanted)), sent};
+  TRY(const json::Value lease, client_.update(types::kLease, wanted));
   adopt(lease, sent, transitions);
   return ok();
 }
 
+// A write whose answer was lost or was an error may have been done: then the Lease says so, in our
+// name and with the time we wrote. It counts from when it was sent.
+bool LeaderElector::is_done_after_all() {
+  if (!in_doubt_ || holder_of(seen_->object) != config_.identity ||
+      renew_time_of(seen_->object) != in_doubt_->renew_time ||
+      executor_.now() - in_doubt_->sent >= config_.timing.renew)
+    return false;
+  const json::Value lease = seen_->object;
+  adopt(lease, in_doubt_->sent, transitions_of(lease));
+  return true;
+}
+
 void LeaderElector::adopt(const json::Value& lease, MonoTime sent, std::int64_t transitions) {
   remember(lease);
+  in_doubt_.reset();
   std::lock_guard lock(mutex_);
   renewed_ = sent;
   epoch_ = transitions;

@@ -83,6 +83,10 @@ class LeaderElector {
     json::Value object;
     MonoTime changed{};  // on our clock
   };
+  struct InDoubt {  // our last write, while nobody has said that it was done
+    std::string renew_time;
+    MonoTime sent{};
+  };
 
   void run(std::stop_token stop);
   bool acquire(std::stop_token stop);
@@ -91,6 +95,7 @@ class LeaderElector {
   Status look();  // reads the Lease into seen_
   Status create();
   Status write(bool takeover);
+  bool is_done_after_all();
   bool is_held_by_other(MonoTime now) const;
   json::Value make_lease(std::int64_t transitions, bool takeover) const;
   void adopt(const json::Value& lease, MonoTime sent, std::int64_t transitions);
@@ -104,7 +109,8 @@ class LeaderElector {
   Gauge& status_gauge_;
   Counter& slow_path_;
   std::function<void(const Error&)> on_lost_;
-  std::optional<Seen> seen_;  // the elector's task only (and release() after it)
+  std::optional<Seen> seen_;         // the elector's task only (and release() after it)
+  std::optional<InDoubt> in_doubt_;  // the same
 
   mutable std::mutex mutex_;
   std::unique_ptr<Condition> changed_;

@@ -11,10 +11,19 @@ using testing::SimProcess;
 
 const Key kLeaseKey{"default", "rubato-operator"};
 
+// Does what it is asked to write, and says that it failed.
+struct HalfHeard : FaultHook {
+  std::optional<Error> before(const Operation&) override { return std::nullopt; }
+  std::optional<Error> after(const Operation& operation) override {
+    if (operation.verb != Verb::kUpdate) return std::nullopt;
+    return Error(Code::kInternal, "500 after the effect");
+  }
+};
+
 struct Replica {
-  Replica(SimWorld& world, const std::string& name, std::uint64_t seed)
+  Replica(SimWorld& world, const std::string& name, std::uint64_t seed, FaultHook* hook = nullptr)
       : process(world.sim.process(name)),
-        client(world.server, process, nullptr, seed),
+        client(world.server, process, hook, seed),
         elector(client, process, world.metrics, config(name, seed)) {}
   static LeaderElectionConfig config(const std::string& name, std::uint64_t seed) {
     LeaderElectionConfig config;
@@ -136,6 +145,22 @@ TEST(LeaderElection, ADeletedLeaseOfADeadLeaderIsTakenWhenItsTimeIsOver) {
   ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 60s));
   EXPECT_GE(world.sim.now() - crash, 13s);  // 15 s after its last renewal
   EXPECT_EQ(b.elector.epoch(), 2);
+}
+
+TEST(LeaderElection, AWriteThatOnlySeemsToFailIsKnownByWhatItLeft) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  a.process.crash();
+  HalfHeard hook;
+  Replica b(world, "b", 2, &hook);
+  b.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 60s));
+  EXPECT_EQ(b.elector.epoch(), 2);
+  world.sim.run_for(120s);
+  EXPECT_TRUE(b.elector.is_leader());
+  EXPECT_EQ(b.lost, 0);
 }
 
 // Cuts, freezes and faults at random: never two leaders at once, epochs only grow, and when all is
