@@ -30,7 +30,7 @@ constexpr std::uint64_t kLatest = 90;  // from here on steps are slower still: t
 constexpr auto kSlowPace = 250ms;
 constexpr Duration kLongSilence = 2500ms;  // a silent node comes back even if nobody misses it
 constexpr Duration kLongSplit = 25s;       // nobody is silent: who is left out takes longer to say
-constexpr auto kGiveUp = 30s;              // for every wait
+constexpr auto kGiveUp = 120s;             // for every wait
 constexpr auto kSettled =
     200ms;  // SIGCONT until then: the signal that stopped may still be on its way
 

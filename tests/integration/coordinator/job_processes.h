@@ -49,7 +49,6 @@ class JobProcesses {
     std::string log;
     std::string fault_file;  // RUBATO_FAULT_FILE, beside the pace
   };
-  explicit JobProcesses(std::uint64_t steps) : JobProcesses(JobOptions{.steps = steps}) {}
   explicit JobProcesses(const JobOptions& options);
   ~JobProcesses();
 
@@ -58,17 +57,17 @@ class JobProcesses {
   Pod& start_pod();
   Pod& start_pod(const std::string& fault);  // with a plan (worker/step/fault_points.h)
   void plan_fault(const Pod& pod, const std::string& fault) const;
-  // Every step takes at least this long, from now on; zero: as long as it takes.
+  // Every micro-batch takes at least this long, from now on; zero: as long as it takes.
   void pace(std::chrono::milliseconds time) const;
   void wish(bool stop = false);
   View view() const;
   std::uint64_t generation() const { return view().generation; }
   // Polls until `done`; false after `limit` (real time).
-  bool wait(const std::function<bool()>& done, Duration limit = 60s);
+  bool wait(const std::function<bool()>& done, Duration limit = 120s);
   void kill_pod(Pod& pod);  // agent and workers, SIGKILL
   void signal_pod(const Pod& pod, int signal) const;
   std::vector<pid_t> workers(const Pod& pod) const;
-  int wait_exit(Pod& pod, Duration limit = 20s);  // exit status, or -1
+  int wait_exit(Pod& pod, Duration limit = 60s);  // exit status, or -1
   // "step bits" of every committed step in any worker's log; fails on two answers for one step.
   std::map<std::uint64_t, std::string> losses() const;
   std::string job_uid() const { return job_uid_; }
