@@ -15,9 +15,9 @@ from realcluster.errors import ClusterError, wait_for
 from realcluster.leftovers import leftovers
 from realcluster.wires import has_netem
 
-START_S = 60
-POD_S = 40
-NOT_READY_S = 60  # 16 by the flags of the controller-manager
+START_S = 120
+POD_S = 120
+NOT_READY_S = 120  # 16 by the flags of the controller-manager
 TOOL = pathlib.Path(__file__).with_name("cluster")
 
 
@@ -66,7 +66,8 @@ def test_pods_reach_each_other(cluster):
     for name in ("by-address", "by-service", "same-node"):
         wait_phase(cluster, name, "Succeeded", POD_S)
         assert "answer: hello" in cluster.kubectl("logs", name).stdout
-    assert f"asked by {ip_of(cluster, 'by-address')}" in cluster.kubectl("logs", "server").stdout
+    asked = f"asked by {ip_of(cluster, 'by-address')}"
+    wait_for(lambda: asked in cluster.kubectl("logs", "server").stdout, POD_S, "the server to say who asked")
 
 
 def test_volumes_are_shared(cluster):
@@ -147,11 +148,14 @@ def test_disturbed_cable(cluster):
                   "  except OSError: lost+=1\nprint(lost)")
         return int(machine.run(sys.executable, "-I", "-c", script, spaces="n"))
 
-    assert lost() == 0
+    def nothing_is_lost() -> None:  # a busy machine may answer late
+        wait_for(lambda: lost() == 0, NOT_READY_S, "ten answers in a row")
+
+    nothing_is_lost()
     cluster.disturb("n1", loss_percent=60)
     assert lost() > 0
     cluster.disturb("n1")
-    assert lost() == 0
+    nothing_is_lost()
     if has_netem():
         cluster.disturb("n1", delay_ms=150)
         began = time.monotonic()

@@ -79,6 +79,12 @@ class PlaneView:
         return self.cluster.get(*words)
 
 
+def message(job: dict, condition: str, reason: str) -> str:
+    """What the condition says when it has this reason."""
+    found = conditions_of(job).get(condition, {})
+    return found.get("message", "") if found.get("reason") == reason else ""
+
+
 class Stage:
     """One cluster with Rubato, its nodes with one slot each, and watches from the beginning."""
 
@@ -151,7 +157,7 @@ class Stage:
         return holder.rsplit("_", 1)[0] if holder else None
 
     def node_of_leader(self) -> str:
-        leader = wait_for(self.leader, 30, "an operator that leads")
+        leader = wait_for(self.leader, 120, "an operator that leads")
         return self.cluster.get("pod", leader, "-n", rubato.NAMESPACE)["spec"]["nodeName"]
 
     def scale_operators(self, replicas: int) -> None:

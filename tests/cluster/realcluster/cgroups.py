@@ -21,8 +21,8 @@ V2_ROOT = pathlib.Path("/sys/fs/cgroup")
 V2_CONTROLLERS = ("cpuset", "cpu", "memory", "pids", "io", "hugetlb")
 V2_NEEDED = ("cpuset", "cpu", "memory", "pids")  # kubelet refuses to start without
 V1_NEEDED = ("cpu", "cpuacct", "cpuset", "memory", "pids", "freezer", "devices")
-FREEZE_LIMIT_S = 10.0
-REMOVE_LIMIT_S = 10.0
+FREEZE_LIMIT_S = 60.0
+REMOVE_LIMIT_S = 60.0
 
 
 @functools.cache

@@ -19,8 +19,8 @@ from realcluster import cgroups
 from realcluster.errors import ClusterError, run, wait_for
 
 INIT = pathlib.Path(__file__).with_name("init.py")
-BOOT_LIMIT_S = 30.0
-SERVICE_LIMIT_S = 15.0
+BOOT_LIMIT_S = 60.0
+SERVICE_LIMIT_S = 60.0
 LOG_TAIL_LINES = 15
 # Enters the groups named before "--", then becomes what stands after it.
 ENTER = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@"'
