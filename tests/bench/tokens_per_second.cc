@@ -64,6 +64,66 @@ double plain_sum_seconds(const Buffer& gradient) {
   return median(seconds);
 }
 
+// What the model reads: a token file, or the same random tokens again and again.
+class Text {
+ public:
+  static Result<Text> open(const Options& options, const ModelConfig& config) {
+    Text out;
+    out.tokens_.resize(static_cast<std::size_t>(options.micro * (config.sequence_length + 1)));
+    Rng rng(1);
+    for (auto& token : out.tokens_)
+      token = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(config.vocabulary)));
+    if (options.data.empty()) return out;
+    TRY(out.file_, TokenFile::open(options.data));
+    TRY(out.sampler_, Sampler::create({.seed = 1,
+                                       .global_batch = options.micro * options.micro_batches,
+                                       .micro_batch = options.micro,
+                                       .sequence_length = config.sequence_length},
+                                      out.file_->count()));
+    TRY_OK(out.read(0, 0));
+    return out;
+  }
+  Status read(int step, std::int64_t micro_batch) {
+    return sampler_ ? sampler_->read_micro_batch(*file_, step, micro_batch, tokens_) : ok();
+  }
+  bool is_real() const { return sampler_.has_value(); }
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }
+
+ private:
+  std::vector<std::int32_t> tokens_;
+  std::optional<TokenFile> file_;
+  std::optional<Sampler> sampler_;
+};
+
+struct Seconds {
+  std::vector<double> compute, quantise;  // of each micro-batch
+  std::vector<double> update, whole;      // of each step
+  double cpu = 0;                         // of all steps
+};
+
+void report(const Options& options, const ModelConfig& config, const std::string& fingerprint,
+            const Model& model, const Seconds& seconds, double plain_sum, int redos) {
+  const auto per_step =
+      static_cast<double>(options.micro_batches * options.micro * config.sequence_length);
+  const double rate = per_step / median(seconds.whole);
+  const double compute = median(seconds.compute);
+  const double quantise = median(seconds.quantise);
+  std::printf(
+      "rubato %s %s: %lld parameters, micro-batch %lld x %lld, %lld micro-batches a step\n"
+      "  %.0f tokens/s (median of %zu steps; best %.0f; per CPU second %.0f), %.1f GFLOP/s of the "
+      "model\n"
+      "  micro-batch %.2f ms, quantise %.2f ms (%.1f %%; a plain f32 sum %.2f ms), update %.2f ms "
+      "a step, redone steps %d\n",
+      options.preset.c_str(), fingerprint.c_str(),
+      static_cast<long long>(model.table().parameter_count()),
+      static_cast<long long>(options.micro), static_cast<long long>(config.sequence_length),
+      static_cast<long long>(options.micro_batches), rate, seconds.whole.size(),
+      per_step / *std::min_element(seconds.whole.begin(), seconds.whole.end()),
+      per_step * static_cast<double>(seconds.whole.size()) / seconds.cpu,
+      rate * model.flops_per_token() * 1e-9, 1e3 * compute, 1e3 * quantise,
+      100.0 * quantise / compute, 1e3 * plain_sum, 1e3 * median(seconds.update), redos);
+}
+
 Status run(const Options& options) {
   TRY(ModelConfig config, model_preset(options.preset));
   if (options.sequence > 0) config.sequence_length = options.sequence;
@@ -81,45 +141,30 @@ Status run(const Options& options) {
     model->init(1, start);
     device->copy_to_device(*stream, state.parameters(), start.data());
   }
-  std::vector<std::int32_t> tokens(
-      static_cast<std::size_t>(options.micro * (config.sequence_length + 1)));
-  Rng rng(1);
-  for (auto& token : tokens)
-    token = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(config.vocabulary)));
-  std::optional<TokenFile> file;
-  std::optional<Sampler> sampler;
-  if (!options.data.empty()) {
-    TRY(file, TokenFile::open(options.data));
-    TRY(sampler, Sampler::create({.seed = 1,
-                                  .global_batch = options.micro * options.micro_batches,
-                                  .micro_batch = options.micro,
-                                  .sequence_length = config.sequence_length},
-                                 file->count()));
-    TRY_OK(sampler->read_micro_batch(*file, 0, 0, tokens));
-  }
+  TRY(Text text, Text::open(options, config));
 
-  TRY(const MicroLoss warm, model->forward_backward(*stream, tokens, state.parameters(), gradient));
+  TRY(const MicroLoss warm,
+      model->forward_backward(*stream, text.tokens(), state.parameters(), gradient));
   if (!warm.is_finite) return Error(Code::kInternal, "the loss is not finite");
   TRY_OK(sum.calibrate(*stream, gradient, state.exponents()));
-  std::vector<double> compute, quantise, update, whole;
+  Seconds seconds;
   int redos = 0;
   int attempt = 0;
-  double cpu = 0;
   for (int step = 0; step < options.steps;) {
     sum.clear(*stream);
     std::int64_t total = 0;
     const auto begin = Time::now();
     const double cpu_begin = cpu_seconds();
     for (std::int64_t m = 0; m < options.micro_batches; ++m) {
-      if (sampler) TRY_OK(sampler->read_micro_batch(*file, step, m, tokens));
+      TRY_OK(text.read(step, m));
       const auto t0 = Time::now();
       TRY(const MicroLoss loss,
-          model->forward_backward(*stream, tokens, state.parameters(), gradient));
+          model->forward_backward(*stream, text.tokens(), state.parameters(), gradient));
       const auto t1 = Time::now();
       sum.add(*stream, gradient, state.exponents());
       const auto t2 = Time::now();
-      compute.push_back(std::chrono::duration<double>(t1 - t0).count());
-      quantise.push_back(std::chrono::duration<double>(t2 - t1).count());
+      seconds.compute.push_back(std::chrono::duration<double>(t1 - t0).count());
+      seconds.quantise.push_back(std::chrono::duration<double>(t2 - t1).count());
       total += loss.fixed;
       if (!loss.is_finite) return Error(Code::kInternal, "the loss is not finite");
     }
@@ -137,31 +182,16 @@ Status run(const Options& options) {
     TRY_OK(sum.advance(*stream, gradient, state.exponents()));
     adamw.apply(*stream, gradient, norm, state);
     const auto end = Time::now();
-    cpu += cpu_seconds() - cpu_begin;
-    if (sampler && (step % 50 == 0 || step + 1 == options.steps))
+    seconds.cpu += cpu_seconds() - cpu_begin;
+    if (text.is_real() && (step % 50 == 0 || step + 1 == options.steps))
       std::printf("  step %d loss %.4f norm %.3f\n", step, step_loss(total, options.micro_batches),
                   norm);
     step += 1;
-    update.push_back(std::chrono::duration<double>(end - t3).count());
-    whole.push_back(std::chrono::duration<double>(end - begin).count());
+    seconds.update.push_back(std::chrono::duration<double>(end - t3).count());
+    seconds.whole.push_back(std::chrono::duration<double>(end - begin).count());
   }
-  const auto per_step =
-      static_cast<double>(options.micro_batches * options.micro * config.sequence_length);
-  const double seconds = median(whole);
-  const double rate = per_step / seconds;
-  std::printf(
-      "rubato %s %s: %lld parameters, micro-batch %lld x %lld, %lld micro-batches a step\n"
-      "  %.0f tokens/s (median of %zu steps; best %.0f; per CPU second %.0f), %.1f GFLOP/s of the "
-      "model\n"
-      "  micro-batch %.2f ms, quantise %.2f ms (%.1f %%; a plain f32 sum %.2f ms), update %.2f ms "
-      "a step, redone steps %d\n",
-      options.preset.c_str(), device->fingerprint().c_str(),
-      static_cast<long long>(table.parameter_count()), static_cast<long long>(options.micro),
-      static_cast<long long>(config.sequence_length), static_cast<long long>(options.micro_batches),
-      rate, whole.size(), per_step / *std::min_element(whole.begin(), whole.end()),
-      per_step * static_cast<double>(whole.size()) / cpu, rate * model->flops_per_token() * 1e-9,
-      1e3 * median(compute), 1e3 * median(quantise), 100.0 * median(quantise) / median(compute),
-      1e3 * plain_sum_seconds(gradient), 1e3 * median(update), redos);
+  report(options, config, device->fingerprint(), *model, seconds, plain_sum_seconds(gradient),
+         redos);
   return ok();
 }
 

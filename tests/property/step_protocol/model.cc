@@ -5,6 +5,19 @@
 #include <algorithm>
 
 namespace rubato::protocol_model {
+namespace {
+
+// Does worker i work in generation g, or could it yet?
+bool may_read(const State& s, int i, int g) {
+  const Worker& w = s.worker[static_cast<std::size_t>(i)];
+  const FormNote& form = s.form[static_cast<std::size_t>(g)];
+  const bool works_in = w.gen == g && w.stage != Stage::kIdle;
+  const bool may_enter =
+      w.gen < g && w.fenced <= g && (g > s.record_gen || has(form.members | form.previous, i));
+  return w.alive && (works_in || may_enter);
+}
+
+}  // namespace
 
 State Model::initial() const {
   State s{};
@@ -51,25 +64,22 @@ void Model::forget_the_unreadable(State& s) const {
   for (const Worker& w : s.worker)
     if (w.alive) lowest_seq = std::min<int>(lowest_seq, w.has_state ? w.seq : 0);
   for (int q = 0; q < std::min(lowest_seq, kMaxRounds); ++q) s.stream[q] = 0;
-  for (int g = 1; g <= kMaxGen; ++g) {
-    bool used = false;
-    int seq = kMaxRounds;
-    for (int i = 0; i < kRanks; ++i) {
-      const Worker& w = s.worker[static_cast<std::size_t>(i)];
-      const FormNote& form = s.form[static_cast<std::size_t>(g)];
-      const bool works_in = w.gen == g && w.stage != Stage::kIdle;
-      const bool may_enter =
-          w.gen < g && w.fenced <= g && (g > s.record_gen || has(form.members | form.previous, i));
-      if (!w.alive || (!works_in && !may_enter)) continue;
-      used = true;
-      seq = std::min<int>(seq, w.seq);
-    }
-    if (!used && g <= s.record_gen && !(s.swapped && g == s.record_gen))
-      s.form[static_cast<std::size_t>(g)] = {};
-    for (int i = 0; i < kRanks; ++i)
-      for (int q = 0; q < std::min(seq, kMaxRounds); ++q)
-        s.contribution[g][i][q] = s.vote[g][i][q] = 0;
+  for (int g = 1; g <= kMaxGen; ++g) forget_generation(s, g);
+}
+
+void Model::forget_generation(State& s, int g) const {
+  bool used = false;
+  int seq = kMaxRounds;
+  for (int i = 0; i < kRanks; ++i) {
+    if (!may_read(s, i, g)) continue;
+    used = true;
+    seq = std::min<int>(seq, s.worker[static_cast<std::size_t>(i)].seq);
   }
+  if (!used && g <= s.record_gen && !(s.swapped && g == s.record_gen))
+    s.form[static_cast<std::size_t>(g)] = {};
+  for (int i = 0; i < kRanks; ++i)
+    for (int q = 0; q < std::min(seq, kMaxRounds); ++q)
+      s.contribution[g][i][q] = s.vote[g][i][q] = 0;
 }
 
 }  // namespace rubato::protocol_model

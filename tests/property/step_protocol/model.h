@@ -6,6 +6,8 @@
 // contribution is on the board"; heartbeats are "the coordinator may suspect anybody at any time".
 #pragma once
 
+#include "worker/protocol/shares.h"
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -126,6 +128,7 @@ class Model {
  private:
   struct Sink;
   void forget_the_unreadable(State& s) const;
+  void forget_generation(State& s, int g) const;
   // model_worker.cc
   void worker_steps(const State& s, int i, Sink& out) const;
   void round_steps(const State& s, int i, Sink& out) const;
@@ -140,6 +143,10 @@ class Model {
   void leader_steps(const State& s, Sink& out) const;
   void recovery_steps(const State& s, Sink& out) const;
   void planned_change_steps(const State& s, Sink& out) const;
+  void abort_steps(const State& s, Sink& out) const;
+  std::vector<std::vector<wire::MicroRange>> shares_of(const State& s,
+                                                       const std::vector<int>& members,
+                                                       int base) const;
   void form_recovery(const State& s, Sink& out) const;
 
   Options options_;

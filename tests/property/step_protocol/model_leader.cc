@@ -2,6 +2,7 @@
 #include "tests/property/step_protocol/model_parts.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace rubato::protocol_model {
 
@@ -23,7 +24,7 @@ void Model::leader_steps(const State& s, Sink& out) const {
 }
 
 // It begins to recover with any of those it may trust: the others are dead, or thought to be.
-void Model::recovery_steps(const State& s, Sink& out) const {
+void Model::abort_steps(const State& s, Sink& out) const {
   const auto alive = [&](int i) { return s.worker[static_cast<std::size_t>(i)].alive != 0; };
   const auto state = [&](int i) { return s.worker[static_cast<std::size_t>(i)].has_state != 0; };
   Mask living = 0;
@@ -54,6 +55,10 @@ void Model::recovery_steps(const State& s, Sink& out) const {
                 std::to_string(t),
             next);
   }
+}
+
+void Model::recovery_steps(const State& s, Sink& out) const {
+  abort_steps(s, out);
   if (s.target != 0 && !s.swapped) {
     State next = s;
     next.record_gen = s.target;
@@ -65,29 +70,13 @@ void Model::recovery_steps(const State& s, Sink& out) const {
   if (s.target != 0 && s.swapped == 1) form_recovery(s, out);
 }
 
-void Model::form_recovery(const State& s, Sink& out) const {
-  std::vector<int> members;
-  int base = 0;
-  for (int i = 0; i < kRanks; ++i) {
-    if (!has(s.trusted, i)) continue;
-    const Standing& standing = s.standing[static_cast<std::size_t>(i)];
-    if (!standing.known) return;
-    members.push_back(i);
-    if (standing.has_state) base = std::max<int>(base, standing.seq);
-  }
+// The micro-batches of each member: what it holds already, and its part of the rest.
+std::vector<std::vector<wire::MicroRange>> Model::shares_of(const State& s,
+                                                            const std::vector<int>& members,
+                                                            int base) const {
   std::vector<std::vector<wire::MicroRange>> held(members.size());
   std::vector<std::size_t> by_age(members.size());
-  for (std::size_t r = 0; r < members.size(); ++r) {
-    by_age[r] = r;
-    const Standing& standing = s.standing[static_cast<std::size_t>(members[r])];
-    const bool levels = standing.has_state &&
-                        (standing.seq == base || (standing.seq + 1 == base && standing.reduced));
-    if (levels) continue;
-    // Only one that never was a full member may be left behind: it follows again.
-    if (standing.gen != 0 && !s.fallback)
-      out.broken("worker " + std::to_string(members[r]) + " was a member and cannot level");
-    return;  // the next recovery goes without it
-  }
+  std::iota(by_age.begin(), by_age.end(), std::size_t{0});
   // Held by two: the younger generation's is right, the other drops all it holds.
   std::sort(by_age.begin(), by_age.end(), [&](std::size_t a, std::size_t b) {
     return s.standing[static_cast<std::size_t>(members[a])].gen >
@@ -102,7 +91,30 @@ void Model::form_recovery(const State& s, Sink& out) const {
     for (std::uint32_t m = 0; m < kMicro; ++m)
       if (has(standing.held, static_cast<int>(m))) held[r].push_back({m, m + 1});
   }
-  const auto shares = wire::salvage_shares(held, kMicro);
+  return wire::salvage_shares(held, kMicro);
+}
+
+void Model::form_recovery(const State& s, Sink& out) const {
+  std::vector<int> members;
+  int base = 0;
+  for (int i = 0; i < kRanks; ++i) {
+    if (!has(s.trusted, i)) continue;
+    const Standing& standing = s.standing[static_cast<std::size_t>(i)];
+    if (!standing.known) return;
+    members.push_back(i);
+    if (standing.has_state) base = std::max<int>(base, standing.seq);
+  }
+  for (const int i : members) {
+    const Standing& standing = s.standing[static_cast<std::size_t>(i)];
+    const bool levels = standing.has_state &&
+                        (standing.seq == base || (standing.seq + 1 == base && standing.reduced));
+    if (levels) continue;
+    // Only one that never was a full member may be left behind: it follows again.
+    if (standing.gen != 0 && !s.fallback)
+      out.broken("worker " + std::to_string(i) + " was a member and cannot level");
+    return;  // the next recovery goes without it
+  }
+  const auto shares = shares_of(s, members, base);
   State next = s;
   FormNote form;
   form.members = s.trusted;

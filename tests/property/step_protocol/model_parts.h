@@ -3,7 +3,6 @@
 #pragma once
 
 #include "tests/property/step_protocol/model.h"
-#include "worker/protocol/shares.h"
 
 #include <bit>
 #include <string>
