@@ -20,6 +20,13 @@ void JobMachine::followers(MonoTime now) {
     if (!agents_[key.pod_uid].connected) continue;
     const auto& s = worker->standing;
     if (s.phase() == wire::WORKER_STARTING || ++count > wish_.micro_batches) continue;
+    // One that was told by the last leader goes on; another Follow would wait for the end of this.
+    if (worker->follow_generation == 0 && s.phase() == wire::WORKER_FOLLOWING &&
+        s.following() == record_.generation) {
+      worker->follow_generation = record_.generation;
+      worker->follow_since = now;
+      worker->caught_up = s.caught_up();
+    }
     if (worker->follow_generation == record_.generation) {
       const bool behind = !worker->caught_up;
       if (behind && now - worker->follow_since >= timing_.follow_deadline)

@@ -114,6 +114,8 @@ void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerSta
   const bool was_starting = worker.standing.phase() == wire::WORKER_STARTING;
   worker.standing = standing;
   if (was_starting && standing.phase() == wire::WORKER_READY) note_sharing(agent, worker);
+  if (standing.caught_up() && standing.following() == worker.follow_generation)
+    worker.caught_up = true;
   // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
   worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
   highest_generation_ = std::max(highest_generation_, standing.fenced_below());

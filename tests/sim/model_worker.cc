@@ -1,6 +1,7 @@
 #include "tests/sim/model_worker.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato::sim {
 namespace {
@@ -110,6 +111,9 @@ bool ModelWorker::step(MonoTime now) {
     event.mutable_checkpoint_written()->set_step(checkpoint_of_.step);
     emit(std::move(event));
   }
+  const bool is_idle =
+      standing_.phase() == wire::WORKER_READY || standing_.phase() == wire::WORKER_ABORTED;
+  if (next_follow_ && is_idle) follow(*std::exchange(next_follow_, std::nullopt), now);
   if (donor_) follow_on(now);
   work(now);
   return true;
@@ -151,10 +155,11 @@ void ModelWorker::abort(std::uint64_t below) {
   if (is_cut_off()) {
     at_ = At::kIdle;
     if (donor_ && follow_generation_ < below) {
-      donor_.reset();
+      stop_following();
       set_phase(standing_.has_state() ? wire::WORKER_ABORTED : wire::WORKER_READY);
     }
   }
+  if (next_follow_ && next_follow_->generation() < below) next_follow_.reset();
   if (planned_ && planned_->number < below) {
     planned_.reset();
     prepared_ = false;
@@ -188,7 +193,7 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
     return;
   }
   if (!next.is_member) return world_.broken("a Form for somebody who is no member");
-  donor_.reset();
+  stop_following();
   if (form.mode() == wire::FORM_START) {
     state_ = {};
     if (form.from_checkpoint() && !world_.checkpoints.contains(form.checkpoint_step()))
@@ -263,7 +268,7 @@ void ModelWorker::enter(Generation generation, MonoTime now) {
   world_.peer(self_).entered = generation_.number;
   planned_.reset();
   prepared_ = suspected_ = false;
-  donor_.reset();
+  stop_following();
   set_phase(wire::WORKER_TRAINING);
   next_round(now);
   emit();
@@ -283,6 +288,10 @@ void ModelWorker::next_round(MonoTime now) {
 
 void ModelWorker::follow(const wire::Follow& follow, MonoTime now) {
   if (follow.generation() < standing_.fenced_below()) return;
+  if (donor_) {  // busy: it is its next order
+    next_follow_ = follow;
+    return;
+  }
   at_ = At::kIdle;
   held_.clear();
   accumulated_ = 0;
@@ -292,9 +301,17 @@ void ModelWorker::follow(const wire::Follow& follow, MonoTime now) {
   set_phase(wire::WORKER_FOLLOWING);
   donor_ = tuple_of(follow.donor());
   follow_generation_ = follow.generation();
-  pulled_ = caught_up_ = false;
+  pulled_ = false;
+  standing_.set_following(follow_generation_);
+  standing_.set_caught_up(false);
   due_ = now + times_.pull;
   emit();
+}
+
+void ModelWorker::stop_following() {
+  donor_.reset();
+  standing_.clear_following();
+  standing_.clear_caught_up();
 }
 
 void ModelWorker::follow_on(MonoTime now) {
@@ -308,7 +325,7 @@ void ModelWorker::follow_on(MonoTime now) {
     event.mutable_suspect()->mutable_peer()->set_slot(std::get<1>(*donor_));
     event.mutable_suspect()->mutable_peer()->set_incarnation(std::get<2>(*donor_));
     event.mutable_suspect()->set_why("donor is gone");
-    donor_.reset();
+    stop_following();
     set_phase(standing_.has_state() ? wire::WORKER_ABORTED : wire::WORKER_READY);
     return emit(std::move(event));
   }
@@ -329,8 +346,8 @@ void ModelWorker::follow_on(MonoTime now) {
     apply(record, donor->sums.at(state_.seq), now);
     if (record.switch_generation() != 0 && planned_->is_member) return enter(*planned_, now);
   }
-  if (!caught_up_ && donor_ && state_.seq + 1 >= donor->state.seq) {
-    caught_up_ = true;
+  if (!standing_.caught_up() && donor_ && state_.seq + 1 >= donor->state.seq) {
+    standing_.set_caught_up(true);
     wire::WorkerEvent event;
     event.mutable_caught_up()->set_generation(follow_generation_);
     event.mutable_caught_up()->set_seq(state_.seq);

@@ -48,6 +48,7 @@ class ModelWorker {
   void form(const wire::Form& form, MonoTime now);
   void follow(const wire::Follow& follow, MonoTime now);
   void follow_on(MonoTime now);
+  void stop_following();
   void work(MonoTime now);
   void prepare();
   void compute(MonoTime now);
@@ -89,9 +90,9 @@ class ModelWorker {
   std::uint64_t accumulated_ = 0;
   std::optional<std::uint64_t> reduced_;
   std::optional<WorkerTuple> donor_;
+  std::optional<wire::Follow> next_follow_;
   std::uint64_t follow_generation_ = 0;
   bool pulled_ = false;
-  bool caught_up_ = false;
   bool wants_checkpoint_ = false;
   bool wants_stop_ = false;
   std::optional<MonoTime> configured_at_;

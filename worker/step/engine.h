@@ -161,7 +161,6 @@ struct StepEngine::Impl {
   MonoTime last_commit{};
   bool first_after_change = false;
   std::optional<std::uint64_t> last_checkpoint;  // step, by this process
-  bool caught_up = false;
   MonoTime follow_begun{};
   std::uint64_t follow_bytes = 0;
 

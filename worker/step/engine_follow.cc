@@ -48,11 +48,12 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     standing.set_reduced(false);
     standing.clear_held();
     standing.clear_last();
+    standing.set_following(order.generation());
+    standing.set_caught_up(false);
     follow_cancel = std::make_unique<Cancellation>();
     follow_generation = order.generation();
     communicator.reset();
   }
-  caught_up = false;
   follow_begun = mono_now();
   follow_bytes = 0;
   set_phase_name("pull");
@@ -64,6 +65,8 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     const std::lock_guard lock(mutex);
     is_expected = follow_cancel->is_cancelled();
     follow_cancel.reset();
+    standing.clear_following();
+    standing.clear_caught_up();
     has_state = standing.has_state();
   }
   if (done.ok()) return train();  // switched: a member now
@@ -121,9 +124,9 @@ void StepEngine::Impl::note_caught_up(std::uint64_t generation, std::uint64_t do
   {
     const std::lock_guard lock(mutex);
     seq = standing.seq();
-    if (caught_up || !standing.has_state() || donor_seq > seq + 1) return;
+    if (standing.caught_up() || !standing.has_state() || donor_seq > seq + 1) return;
+    standing.set_caught_up(true);
   }
-  caught_up = true;
   wire::WorkerEvent event;
   wire::CaughtUp& news = *event.mutable_caught_up();
   news.set_generation(generation);

@@ -117,6 +117,35 @@ TEST(JobMachineLeader, CallsNobodyDeadBeforeAFullSilence) {
   EXPECT_NE(pods.last(0, kAbort), nullptr);
 }
 
+// The worker is busy with the Follow of the last leader, and would take up another when that is
+// over.
+TEST(JobMachineLeader, LetsANewcomerFollowOn) {
+  for (const bool caught_up : {false, true}) {
+    FakePods before(3, {}, 2);
+    before.start_first(2);
+    before.commit_all();
+    before.connect(2);
+    before.make_ready(2);
+    before.standing(2).set_phase(wire::WORKER_FOLLOWING);
+    before.standing(2).set_following(before.machine.record().generation);
+    before.standing(2).set_has_state(true);
+    before.standing(2).set_caught_up(caught_up);
+    FakePods pods(3, record_of(before), 2);
+    pods.standings = before.standings;
+    for (int i = 0; i < 3; ++i) pods.connect(i);
+    pods.settle();
+    EXPECT_EQ(pods.last(2, kFollow), nullptr);
+    if (!caught_up) {
+      EXPECT_EQ(pods.machine.record().members.size(), 2u);
+      pods.standing(2).set_caught_up(true);
+      pods.say(2);
+      pods.settle();
+    }
+    EXPECT_EQ(pods.machine.record().members.size(), 3u);
+    EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  }
+}
+
 // After a time without operators the agents find the new one when its address leads to it.
 TEST(JobMachineLeader, WaitsUntilItIsFound) {
   FakePods before(3);
