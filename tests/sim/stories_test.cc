@@ -8,10 +8,11 @@
 namespace rubato::sim {
 namespace {
 
-constexpr Duration kSoon = 20s;   // more than any reaction takes
-constexpr Duration kGang = 20s;   // pods are waited for so long (replica.cc)
-constexpr Duration kJitter = 3s;  // rounds, kubelets, late messages
-constexpr Duration kGrace = 8s;   // of jobs here (whole_cluster.cc)
+constexpr Duration kSoon = 20s;         // more than any reaction takes
+constexpr Duration kGang = 20s;         // pods are waited for so long (replica.cc)
+constexpr Duration kJitter = 3s;        // rounds, kubelets, late messages
+constexpr std::uint64_t kWrites = 160;  // a moment before and one after each
+constexpr Duration kGrace = 8s;         // of jobs here (whole_cluster.cc)
 
 JobPlan training(const std::string& name, int min, int max) {
   JobPlan job;
@@ -30,6 +31,11 @@ int held_on(const WholeCluster& cluster, const std::string& job, const std::stri
   const auto& pods = found->second.allocation->pods;
   return static_cast<int>(
       std::count_if(pods.begin(), pods.end(), [&](const auto& pod) { return pod.node == node; }));
+}
+
+std::size_t members_of(const WholeCluster& cluster, const std::string& job) {
+  const auto found = cluster.witness().jobs().find("default/" + job);
+  return found == cluster.witness().jobs().end() ? 0 : found->second.members.size();
 }
 
 // n1 is there and starts nothing: its GPU is taken back, and tried again later each time.
@@ -53,6 +59,24 @@ TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
   }
   // The node works again before the third time is up.
   EXPECT_FALSE(cluster.run_until(given_back, 3 * kGang)) << "its pod was started";
+}
+
+// Whatever a newcomer was told before its leader died, the next one brings it in, and does not wait
+// until it could be called stuck.
+TEST(Stories, AJoinOutlivesTheLeader) {
+  for (std::uint64_t crash = 0; crash < kWrites; ++crash) {
+    Scenario scenario;
+    scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}};
+    scenario.queues = {{"default", 0}};
+    scenario.jobs = {training("growing", 1, 2)};
+    scenario.faults = {{FaultKind::kCrashAtWrite, 0s, 0s, 0, crash}};
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    cluster.inject({FaultKind::kCordon, 0s, kSoon / 2, 1, 0});  // the second GPU comes later
+    EXPECT_TRUE(
+        cluster.run_until([&] { return members_of(cluster, "growing") == 2; }, 3 * kSoon / 2))
+        << "crash at write " << crash;
+  }
 }
 
 // The node's end is known to the leader that died alone; the next one does not wait for its pod.
