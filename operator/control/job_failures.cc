@@ -65,6 +65,10 @@ Status JobPass::check_gang() {
 void JobPass::give_up_unstarted() {
   if (!view_ || view_->waiting_since) return;  // the gang's time: check_gang
   const Duration patience = d_.policy.get()->gang_start;
+  d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& uid) {
+    return std::any_of(pods_.begin(), pods_.end(),
+                       [&](const auto& pod) { return pod->meta.uid == uid; });
+  });
   for (const auto& pod : pods_) {
     if (pod->phase != kube::PodPhase::kPending || pod->node_name.empty() || pod->meta.deleting)
       continue;

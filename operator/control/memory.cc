@@ -81,6 +81,15 @@ WallTime Memory::give_up(const std::string& job_uid, const std::string& pod_uid,
   return avoided.until;
 }
 
+void Memory::forget_unstarted(const std::string& job_uid,
+                              const std::function<bool(const std::string& pod_uid)>& is_there) {
+  std::lock_guard lock(mutex_);
+  const auto found = unstarted_.find(job_uid);
+  if (found == unstarted_.end()) return;
+  std::erase_if(found->second.waiting, [&](const auto& pod) { return !is_there(pod.first); });
+  std::erase_if(found->second.given_up, [&](const auto& uid) { return !is_there(uid); });
+}
+
 std::set<std::string> Memory::given_up() const {
   std::lock_guard lock(mutex_);
   std::set<std::string> all;

@@ -7,6 +7,7 @@
 #include "operator/coordinator/gpu_time.h"
 #include "scheduler/plan.h"
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -50,6 +51,9 @@ class Memory {
   // on its node before the time returned: the more of them in a row, the later. A uid counts once.
   WallTime give_up(const std::string& job_uid, const std::string& pod_uid, const std::string& node,
                    WallTime now, Duration patience);
+  // Pods that are gone need not be remembered for it.
+  void forget_unstarted(const std::string& job_uid,
+                        const std::function<bool(const std::string& pod_uid)>& is_there);
   std::set<std::string> given_up() const;                                    // pod uids
   std::map<std::string, std::set<std::string>> avoided(WallTime now) const;  // nodes by job uid
 

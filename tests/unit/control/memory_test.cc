@@ -61,6 +61,9 @@ TEST(Memory, ANodeThatDoesNotStartPodsOfAJobIsAvoidedLongerEachTime) {
   EXPECT_EQ(memory.give_up("a", "p5", "n1", again + 15min, 5min), again + 35min);
   EXPECT_EQ(memory.give_up("a", "p6", "n1", again + 40min, 5min), again + 70min);
   EXPECT_EQ(memory.give_up("a", "p7", "n1", again + 81min, 5min), again + 86min);  // a new row
+  memory.forget_unstarted("a", [](const std::string& uid) { return uid == "p7"; });
+  EXPECT_EQ(memory.given_up(), (std::set<std::string>{"p4", "p7"}));
+  EXPECT_EQ(memory.waits_since("a", "p1", MonoTime{3h}), MonoTime{3h});
   memory.forget_job("a");
   EXPECT_EQ(memory.given_up(), (std::set<std::string>{"p4"}));
 }
