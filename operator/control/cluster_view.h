@@ -66,6 +66,7 @@ bool is_unstarted(const kube::Pod& pod, const World& world);
 std::string why_silent(const kube::Node& node, const NodeLease* lease,
                        const std::map<std::string, WallTime>& suspects, WallTime now,
                        const Config& config);
+
 // "" when a pod may be bound to the node now, else why not.
 std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
                               const std::map<std::string, WallTime>& suspects, WallTime now,

@@ -2,6 +2,8 @@
 
 #include "sim_fixture.h"
 
+#include <functional>
+
 #include <gtest/gtest.h>
 
 namespace rubato::kube {
@@ -45,6 +47,26 @@ struct Replica {
   int lost = 0;
 };
 
+// The first leads, and the second has stood by for a while.
+bool stand_by(SimWorld& world, Replica& leader, Replica& standby) {
+  leader.start();
+  const bool leads = world.sim.run_until([&] { return leader.elector.is_leader(); }, 30s);
+  standby.start();
+  world.sim.run_for(10s);
+  return leads;
+}
+
+// The leader dies: the other one leads, and not before the Lease is over.
+void expect_takeover(SimWorld& world, Replica& leader, Replica& standby,
+                     const std::function<void()>& also) {
+  const MonoTime crash = world.sim.now();
+  leader.process.crash();
+  also();
+  ASSERT_TRUE(world.sim.run_until([&] { return standby.elector.is_leader(); }, 60s));
+  EXPECT_GE(world.sim.now() - crash, 13s);  // 15 s after its last renewal
+  EXPECT_EQ(standby.elector.epoch(), 2);
+}
+
 TEST(LeaderElection, OneLeadsAndOthersKnowIt) {
   SimWorld world(1);
   Replica a(world, "a", 1);
@@ -66,10 +88,7 @@ TEST(LeaderElection, ReleaseHandsOverAtOnce) {
   SimWorld world(1);
   Replica a(world, "a", 1);
   Replica b(world, "b", 2);
-  a.start();
-  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
-  b.start();
-  world.sim.run_for(10s);
+  ASSERT_TRUE(stand_by(world, a, b));
   bool released = false;
   Task task = a.process.spawn("release", [&](std::stop_token) {
     EXPECT_TRUE(a.elector.release().ok());
@@ -86,15 +105,8 @@ TEST(LeaderElection, CrashIsFollowedAfterTheLease) {
   SimWorld world(1);
   Replica a(world, "a", 1);
   Replica b(world, "b", 2);
-  a.start();
-  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
-  b.start();
-  world.sim.run_for(10s);
-  const MonoTime crash = world.sim.now();
-  a.process.crash();
-  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 60s));
-  EXPECT_GE(world.sim.now() - crash, 13s);  // 15 s after its last renewal
-  EXPECT_EQ(b.elector.epoch(), 2);
+  ASSERT_TRUE(stand_by(world, a, b));
+  expect_takeover(world, a, b, [] {});
 }
 
 TEST(LeaderElection, ALostLeaseIsLostForGood) {
@@ -117,10 +129,7 @@ TEST(LeaderElection, SurvivesTheDeletionOfItsLease) {
   SimWorld world(1);
   Replica a(world, "a", 1);
   Replica b(world, "b", 2);
-  a.start();
-  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
-  b.start();
-  world.sim.run_for(10s);
+  ASSERT_TRUE(stand_by(world, a, b));
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok());
     world.sim.run_for(10s + i * 100ms);
@@ -135,16 +144,9 @@ TEST(LeaderElection, ADeletedLeaseOfADeadLeaderIsTakenWhenItsTimeIsOver) {
   SimWorld world(1);
   Replica a(world, "a", 1);
   Replica b(world, "b", 2);
-  a.start();
-  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
-  b.start();
-  world.sim.run_for(10s);
-  const MonoTime crash = world.sim.now();
-  a.process.crash();
-  ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok());
-  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 60s));
-  EXPECT_GE(world.sim.now() - crash, 13s);  // 15 s after its last renewal
-  EXPECT_EQ(b.elector.epoch(), 2);
+  ASSERT_TRUE(stand_by(world, a, b));
+  expect_takeover(world, a, b,
+                  [&] { ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok()); });
 }
 
 TEST(LeaderElection, AWriteThatOnlySeemsToFailIsKnownByWhatItLeft) {
