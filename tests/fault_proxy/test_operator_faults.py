@@ -110,16 +110,7 @@ def cluster(world, request):
         world.plane.keep = True
         print(f"logs are kept in {world.folder}\n{world.explain()}")
         print("\n".join(proxy.explain() for proxy in world.proxies))
-    for job in list(world.jobs.values()):
-        if not job.keep and job.object() is not None:
-            job.delete()
-    try:
-        for job in list(world.jobs.values()):
-            if not job.keep:
-                job.wait_gone(CHANGE_S)
-    finally:
-        for node in list(world.nodes.values()):
-            world.remove_node(node)
+    world.clear(CHANGE_S)
     world.check()
 
 

@@ -240,6 +240,19 @@ class Cluster:
         self.plane.kubectl("delete", "node", node.name, "--wait=false", check=False)
         self.nodes.pop(node.name, None)
 
+    def clear(self, limit_s):
+        """Ends the jobs of a test, but those that are kept for others, and all nodes; the nodes whatever happens."""
+        passing = [job for job in self.jobs.values() if not job.keep]
+        for job in passing:
+            if job.object() is not None:
+                job.delete()
+        try:
+            for job in passing:
+                job.wait_gone(limit_s)
+        finally:
+            for node in list(self.nodes.values()):
+                self.remove_node(node)
+
     def cordon(self, node, on=True):
         self.plane.kubectl("cordon" if on else "uncordon", node.name)
 

@@ -50,16 +50,7 @@ def cluster(plane_and_cluster, request):
     for node in found.nodes.values():
         if node.is_frozen:
             node.thaw()
-    for job in list(found.jobs.values()):
-        if not job.keep and job.object() is not None:
-            job.delete()
-    try:
-        for job in list(found.jobs.values()):
-            if not job.keep:
-                job.wait_gone(CHANGE_S)
-    finally:
-        for node in list(found.nodes.values()):
-            found.remove_node(node)
+    found.clear(CHANGE_S)
     found.check()
 
 
