@@ -215,6 +215,9 @@ Status PodRunner::launch(Container& container) {
     spec.mounts.push_back({folder->second + (sub.empty() ? "" : "/" + sub),
                            mount["mountPath"].string_or(""), mount["readOnly"].bool_or(false)});
   }
+  // A pod has a /tmp of its own, which would hide programs that were built below this machine's.
+  const std::string programs = settings_.path.substr(0, settings_.path.find(':'));
+  if (programs.starts_with("/tmp/")) spec.mounts.push_back({programs, programs, true});
   const std::string spec_path = folder_ + "/" + container.name + ".json";
   {
     const int fd = ::open(spec_path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
