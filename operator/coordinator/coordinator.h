@@ -30,6 +30,7 @@ struct Timing {
   Duration reconnect_grace = 250ms;  // a connection ended: dead unless it is back by then
   Duration standing_deadline = 2s;   // answers to an Abort (floor)
   Duration form_deadline = 10s;      // links of a new generation (floor)
+  Duration start_deadline = 10min;   // a worker's way from its first word to READY
   Duration follow_deadline = 10min;  // a newcomer's state transfer
   Duration progress_floor = 20s;     // no sign of work for this long, or for
   double progress_factor = 8;        // this many median steps: stuck. What is called a floor

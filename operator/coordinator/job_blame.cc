@@ -26,6 +26,19 @@ Duration JobMachine::patience(Duration floor) const {
   return std::max(floor, by_step) * (1 << std::min(attempts_, kPatienceDoublings));
 }
 
+// Heartbeats come, and it does not get ready: nobody waits for it, but its GPU is idle.
+void JobMachine::restart_unready(MonoTime now) {
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    if (worker->standing.phase() != wire::WORKER_STARTING) continue;
+    const MonoTime due = worker->progress_at + timing_.start_deadline;
+    if (now < due)
+      wake_at(due);
+    else
+      restart(key, "did not get ready");
+  }
+}
+
 // Heartbeats come, steps do not: the worker that is not waiting for another is the one that hangs.
 void JobMachine::blame_the_stuck(MonoTime now) {
   if (parked_) return;

@@ -10,6 +10,12 @@ constexpr const char* kLog = "coordinator";
 constexpr int kSwitchSteps = 4;  // a planned change may take this many steps beside form_deadline
 }  // namespace
 
+// A donor sends rounds of whichever generation, until it is lost or an Abort ends that.
+bool JobMachine::is_following(const Worker& worker) {
+  return worker.follow_generation != 0 &&
+         worker.follow_generation >= std::max(worker.abort_below, worker.settled_below);
+}
+
 // Everybody who is ready and no member is told to follow one.
 void JobMachine::followers(MonoTime now) {
   std::size_t count = record_.members.size();
@@ -21,13 +27,13 @@ void JobMachine::followers(MonoTime now) {
     const auto& s = worker->standing;
     if (s.phase() == wire::WORKER_STARTING || ++count > wish_.micro_batches) continue;
     // One that was told by the last leader goes on; another Follow would wait for the end of this.
-    if (worker->follow_generation == 0 && s.phase() == wire::WORKER_FOLLOWING &&
-        s.following() == record_.generation) {
-      worker->follow_generation = record_.generation;
+    if (s.phase() == wire::WORKER_FOLLOWING && s.following() != 0 &&
+        s.following() != worker->follow_generation && s.following() >= worker->abort_below) {
+      worker->follow_generation = s.following();
       worker->follow_since = now;
       worker->caught_up = s.caught_up();
     }
-    if (worker->follow_generation == record_.generation) {
+    if (is_following(*worker)) {
       const bool behind = !worker->caught_up;
       if (behind && now - worker->follow_since >= timing_.follow_deadline)
         restart(key, "did not catch up");
@@ -56,7 +62,7 @@ JobMachine::Moves JobMachine::possible_moves() {
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
     if (is_member(key) || is_leaving(key.pod_uid) || worker->refused) continue;
-    if (worker->follow_generation != record_.generation) continue;
+    if (!is_following(*worker)) continue;
     if (worker->caught_up && worker->standing.has_state())
       out.joiners.push_back(key);
     else

@@ -111,8 +111,12 @@ void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerSta
     worker.progress_at = now;
   }
   worker.exited = false;
-  const bool was_starting = worker.standing.phase() == wire::WORKER_STARTING;
-  worker.standing = standing;
+  const wire::WorkerStanding before = std::exchange(worker.standing, standing);
+  const bool was_starting = before.phase() == wire::WORKER_STARTING;
+  const bool has_followed = before.phase() == wire::WORKER_FOLLOWING &&
+                            standing.phase() != wire::WORKER_FOLLOWING &&
+                            before.following() == worker.follow_generation;
+  if (has_followed) worker.follow_generation = 0;  // joined, or lost its donor: it follows again
   if (was_starting && standing.phase() == wire::WORKER_READY) note_sharing(agent, worker);
   if (standing.caught_up() && standing.following() == worker.follow_generation)
     worker.caught_up = true;
@@ -131,15 +135,9 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
   Worker& worker = agent.workers[standing.id().slot()];
   if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
   switch (event.news_case()) {
-    case wire::WorkerEvent::kCaughtUp:
-      worker.caught_up = true;
-      break;
     case wire::WorkerEvent::kSuspect: {
       const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
-      if (!is_member(key) && !(op_ && op_->kind == Kind::kPlanned)) {
-        worker.follow_generation = 0;  // a follower lost its donor: it follows again
-        break;
-      }
+      if (!is_member(key) && !(op_ && op_->kind == Kind::kPlanned)) break;  // a lost donor
       if (event.suspect().generation() < oldest_of_interest()) break;
       if (!suspect_since_) suspect_since_ = now;
       const wire::WorkerId& peer = event.suspect().peer();
@@ -156,6 +154,7 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
       take_failure(now, agent, worker, event.failure());
       break;
     case wire::WorkerEvent::NEWS_NOT_SET:
+    case wire::WorkerEvent::kCaughtUp:
     case wire::WorkerEvent::kPrepared:
     case wire::WorkerEvent::kCommitted:
     case wire::WorkerEvent::kCheckpointWritten:

@@ -200,6 +200,7 @@ void JobMachine::pass(MonoTime now) {
     end(now, Phase::kFailed, view_.failure_reason + ": " + view_.failure_message);
   } else {
     configure_new();
+    restart_unready(now);
     pin_fingerprint();
     if (!holding(now)) {
       if (op_) {

@@ -77,7 +77,7 @@ class JobMachine {
     std::uint64_t abort_below = 0;        // highest sent over this connection
     std::uint64_t settled_below = 0;      // highest Abort that it has answered: it stands still
     std::uint64_t form_generation = 0;    // highest Form sent over this connection
-    std::uint64_t follow_generation = 0;  // Follow sent in this generation
+    std::uint64_t follow_generation = 0;  // of the Follow that it was told and that still holds
     MonoTime follow_since{};
     std::uint64_t progress_mark = 0;
     MonoTime progress_at{};
@@ -130,6 +130,7 @@ class JobMachine {
   bool holding(MonoTime now);
   // job_blame.cc
   Duration patience(Duration floor) const;
+  void restart_unready(MonoTime now);
   void blame_the_stuck(MonoTime now);
   void note_broken_link(const WorkerKey& a, const WorkerKey& b);
   std::optional<WorkerKey> worst_linked();
@@ -166,6 +167,7 @@ class JobMachine {
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
   // job_change.cc
+  static bool is_following(const Worker& worker);
   void followers(MonoTime now);
   Moves possible_moves();
   bool begin_planned(MonoTime now);

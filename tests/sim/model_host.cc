@@ -94,6 +94,13 @@ void ModelHost::hang(std::uint32_t slot) {
   if (found != lives_.end() && found->second.worker) found->second.worker->hang();
 }
 
+bool ModelHost::hangs() {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(lives_.begin(), lives_.end(), [](const auto& life) {
+    return life.second.worker && life.second.worker->hangs();
+  });
+}
+
 MonoTime ModelHost::next_wake() {
   const MonoTime now = world_.now();
   MonoTime wake = now + 1s;

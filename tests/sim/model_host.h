@@ -21,6 +21,7 @@ class ModelHost : public worker::WorkerHost {
   Result<worker::HostEvent> next(MonoTime deadline) override;
   // The slot's present worker hangs until it is killed.
   void hang(std::uint32_t slot);
+  bool hangs();
 
  private:
   struct Life {

@@ -43,7 +43,8 @@ struct Ground {
 
 constexpr auto kNodeLeaseSeconds = 6;
 constexpr Duration kNodeRenew = 2s;
-constexpr Duration kWellAfter = 10s;  // since the last trouble
+constexpr Duration kPullMost = 1500ms;  // of an image
+constexpr Duration kWellAfter = 10s;    // since the last trouble
 
 // A pod's processes on the machine.
 struct Container {
@@ -88,6 +89,7 @@ class ModelNode {
 
  private:
   void look_at(const SeenPod& pod);
+  bool is_pulled(const SeenPod& pod);
   void start(const SeenPod& pod);
   void run_agent(Container& container, worker::AgentConfig config);
   void terminate(Container& container, const SeenPod& pod);
@@ -102,6 +104,7 @@ class ModelNode {
   bool frozen_ = false;
   bool idle_ = false;
   MonoTime renewed_{};
+  std::map<std::string, MonoTime> pulls_;  // by pod uid, since when
   std::map<std::string, std::unique_ptr<Container>> containers_;
 };
 

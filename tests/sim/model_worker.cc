@@ -193,6 +193,8 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
     return;
   }
   if (!next.is_member) return world_.broken("a Form for somebody who is no member");
+  if (std::exchange(wants_stop_, false))
+    wants_checkpoint_ = false;  // who still wants it asks again
   stop_following();
   if (form.mode() == wire::FORM_START) {
     state_ = {};
@@ -287,7 +289,9 @@ void ModelWorker::next_round(MonoTime now) {
 // ---------------------------------------------------------------------------------------------
 
 void ModelWorker::follow(const wire::Follow& follow, MonoTime now) {
-  if (follow.generation() < standing_.fenced_below()) return;
+  if (follow.generation() < standing_.fenced_below() ||
+      follow.generation() <= standing_.generation())
+    return;
   if (donor_) {  // busy: it is its next order
     next_follow_ = follow;
     return;
@@ -340,11 +344,9 @@ void ModelWorker::follow_on(MonoTime now) {
   }
   while (donor_ && donor->log.contains(state_.seq) && state_.seq < donor->state.seq) {
     const wire::CommitRecord record = donor->log.at(state_.seq);
-    if (record.switch_generation() != 0 &&
-        (!planned_ || planned_->number != record.switch_generation()))
-      return;  // its own Form is on the way
     apply(record, donor->sums.at(state_.seq), now);
-    if (record.switch_generation() != 0 && planned_->is_member) return enter(*planned_, now);
+    const bool begins = planned_ && planned_->number == record.switch_generation();
+    if (begins && planned_->is_member) return enter(*planned_, now);
   }
   if (!standing_.caught_up() && donor_ && state_.seq + 1 >= donor->state.seq) {
     standing_.set_caught_up(true);

@@ -33,6 +33,7 @@ class ModelWorker {
   void die();  // its links end
   // From now on it answers nobody and does nothing; its process and its links stay.
   void hang() { hangs_ = true; }
+  bool hangs() const { return hangs_; }
 
  private:
   enum class At { kIdle, kForm, kCompute, kReduce, kCommit };

@@ -30,7 +30,7 @@ control::OperatorSettings operator_settings(const ReplicaSettings& settings, std
   out.lease = {.lease = 5s, .renew = 3300ms, .retry = 600ms};
   out.timing.heartbeat = 500ms;
   out.timing.form_deadline = 5s;
-  out.timing.follow_deadline = 20s;
+  out.timing.start_deadline = out.timing.follow_deadline = 40s;
   out.timing.progress_floor = out.timing.first_step = 6s;
   out.seed = settings.seed * 1000 + life;
   return out;

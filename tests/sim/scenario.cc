@@ -11,7 +11,11 @@ namespace {
 constexpr int kFaultsLeast = 4;
 constexpr int kFaultsSpan = 10;
 constexpr double kWithPolicy = 0.4;
-constexpr double kClustered = 0.35;  // of stories: their faults come in a few bursts
+constexpr double kClustered = 0.35;   // of stories: their faults come in a few bursts
+constexpr double kLong = 0.25;        // of stories: one job goes on long after the trouble
+constexpr std::uint64_t kLonger = 5;  // times as many steps
+constexpr int kLateCrashes = 2;       // of pods then: their successors join one after the other
+constexpr Duration kLateAfter = 15s;
 constexpr int kBursts = 3;
 constexpr Duration kBurst = 1500ms;
 constexpr Duration kIdleLeast = 22s;        // longer than pods are waited for
@@ -135,6 +139,14 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   for (int i = 0; i < count; ++i) {
     Rng draw = Rng(seed).fork(100 + static_cast<std::uint64_t>(i));
     scenario.faults.push_back(draw_fault(draw, scenario.trouble, bursts));
+  }
+  Rng longer = Rng(seed).fork(2);
+  if (longer.chance(kLong)) {
+    scenario.jobs[0].shape.steps *= kLonger;
+    for (int i = 0; i < kLateCrashes; ++i)
+      scenario.faults.push_back({.kind = FaultKind::kPodCrash,
+                                 .at = scenario.trouble + kLateAfter + some_of(longer, 1s),
+                                 .pick = longer.below(1000)});
   }
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });

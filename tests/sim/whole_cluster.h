@@ -56,11 +56,19 @@ class WholeCluster {
     std::unique_ptr<World> world;
   };
 
+  // It could train and does not.
+  struct Idle {
+    MonoTime since{};
+    bool hangs = false;
+  };
+
   void install();
   void submit(Job& job);
   void look_after_nodes();  // the node lifecycle controller, the pod collector
   void sync_node(std::size_t index);
   void calm();
+  void look_for_idle_pods();  // from the last fault on
+  bool waits_to_train(const SeenPod& pod);
   std::string why_not_over() const;
   std::string unexplained() const;
   const json::Value* status_of(const Job& job) const;
@@ -123,6 +131,7 @@ class WholeCluster {
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<Job> jobs_;
   std::map<std::string, MonoTime> unready_;  // nodes, since when
+  std::map<std::string, Idle> idle_;         // pods by uid
   bool over_ = false;
 };
 

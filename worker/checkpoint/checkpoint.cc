@@ -7,7 +7,9 @@
 #include "worker/model/fingerprint.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -34,6 +36,28 @@ std::int64_t step_of(const std::string& name) {
     step = step * 10 + (c - '0');
   }
   return name.size() == 5 ? -1 : step;
+}
+
+// Drafts: .draft-step-00000500-x7Gh2k, made anew by each writer, so that one that comes back from a
+// freeze and the one that took its place do not write into the same.
+constexpr std::string_view kDraft = ".draft-";
+constexpr const char* kContents = "/checkpoint";
+
+// -1 for any other name.
+std::int64_t step_of_draft(const std::string& name) {
+  if (!name.starts_with(kDraft)) return -1;
+  const std::string rest = name.substr(kDraft.size());
+  return step_of(rest.substr(0, rest.find('-', rest.find('-') + 1)));
+}
+
+Result<std::string> make_draft(const std::string& directory, std::int64_t step) {
+  std::string path = directory + "/" + std::string(kDraft) + directory_name(step) + "-XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr)
+    return Error(Code::kUnavailable, "creating " + path + ": " + std::strerror(errno));
+  std::error_code error;
+  fs::create_directory(path + kContents, error);
+  if (error) return Error(Code::kUnavailable, "creating " + path + ": " + error.message());
+  return path;
 }
 
 // The state on the host: its own memory where the device shares it, else copies.
@@ -88,6 +112,16 @@ Status write_tensors(const std::string& directory, const ParameterTable& table,
   return write_safetensors(directory + "/optimizer.safetensors", optimizer, {});
 }
 
+Status write_files(const std::string& directory, const ParameterTable& table, const HostState& host,
+                   const CheckpointInfo& info, std::span<const StepRecord> records) {
+  TRY_OK(write_tensors(directory, table, host));
+  TRY_OK(replace_file(directory + "/config.json",
+                      json::dump(to_huggingface_config(info.model), 2) + "\n"));
+  TRY_OK(export_step_records(directory + "/steps.bin", records));
+  TRY_OK(replace_file(directory + "/run.json", dump_run_info(info)));
+  return sync_directory(directory);
+}
+
 // Fills `flat` with the tensors of the table, padding zero. Names are tried with `prefix`, and
 // without GPT-2's "transformer.".
 Status read_flat(const Safetensors& file, const ParameterTable& table, const std::string& prefix,
@@ -111,9 +145,8 @@ Status read_flat(const Safetensors& file, const ParameterTable& table, const std
 }
 
 Result<std::string> resolve(const std::string& path) {
-  if (fs::exists(path + "/LATEST")) return CheckpointStore(path, 1).latest();
   if (fs::exists(path + "/run.json")) return path;
-  return Error(Code::kNotFound, "no checkpoint in " + path);
+  return CheckpointStore(path, 1).latest();
 }
 
 Status check_finished(const std::error_code& error, const std::string& what) {
@@ -138,13 +171,9 @@ std::vector<std::int64_t> CheckpointStore::steps() const {
 }
 
 Result<std::string> CheckpointStore::latest() const {
-  TRY(std::string name, read_text(directory_ + "/LATEST", 64));
-  while (!name.empty() && name.back() == '\n') name.pop_back();
-  if (step_of(name) < 0) return Error(Code::kInvalid, directory_ + "/LATEST says '" + name + "'");
-  const std::string path = directory_ + "/" + name;
-  if (!fs::exists(path + "/run.json"))
-    return Error(Code::kNotFound, directory_ + "/LATEST names " + name + ", which is not there");
-  return path;
+  const std::vector<std::int64_t> present = steps();
+  if (present.empty()) return Error(Code::kNotFound, "no checkpoint in " + directory_);
+  return directory_ + "/" + directory_name(present.back());
 }
 
 Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTable& table,
@@ -156,36 +185,39 @@ Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTabl
   TRY(info.state_digest, state.digest(device, stream));
   TRY(const HostState host, HostState::read(device, stream, state));
 
-  const std::string name = directory_name(info.step);
-  const std::string target = directory_ + "/" + name;
-  const std::string draft = directory_ + "/.draft-" + name;
-  const std::string old = directory_ + "/.old-" + name;
   std::error_code error;
+  fs::create_directories(directory_, error);
+  TRY_OK(check_finished(error, "creating " + directory_));
+  TRY(const std::string draft, make_draft(directory_, info.step));
+  Status done = write_files(draft + kContents, table, host, info, records);
+  if (done.ok()) done = publish(draft, info);
   fs::remove_all(draft, error);
-  fs::remove_all(old, error);
-  fs::create_directories(draft, error);
-  TRY_OK(check_finished(error, "creating " + draft));
+  return done;
+}
 
-  TRY_OK(write_tensors(draft, table, host));
-  TRY_OK(replace_file(draft + "/config.json",
-                      json::dump(to_huggingface_config(info.model), 2) + "\n"));
-  TRY_OK(export_step_records(draft + "/steps.bin", records));
-  TRY_OK(replace_file(draft + "/run.json", dump_run_info(info)));
-  TRY_OK(sync_directory(draft));
-
-  if (fs::exists(target)) TRY_OK(rename_path(target, old));
-  TRY_OK(rename_path(draft, target));
-  TRY_OK(sync_directory(directory_));
-  TRY_OK(replace_file(directory_ + "/LATEST", name + "\n"));
-  TRY_OK(sync_directory(directory_));
-
-  // Only now may older ones go.
-  fs::remove_all(old, error);
+Status CheckpointStore::publish(const std::string& draft, const CheckpointInfo& info) const {
+  const std::string target = directory_ + "/" + directory_name(info.step);
+  const Result<CheckpointInfo> stands = read_checkpoint_info(target);
+  if (!stands.ok() || stands->state_digest != info.state_digest) {
+    if (fs::exists(target)) TRY_OK(rename_path(target, draft + "/old"));
+    TRY_OK(rename_path(draft + kContents, target));
+    TRY_OK(sync_directory(directory_));
+  }
   std::vector<std::int64_t> present = steps();
-  std::erase(present, info.step);
-  const auto others = static_cast<std::size_t>(keep_ - 1);
-  for (std::size_t i = 0; i + others < present.size(); ++i)
+  if (present.empty()) return Error(Code::kUnavailable, target + " was taken away");
+  TRY_OK(replace_file(directory_ + "/LATEST", directory_name(present.back()) + "\n"));
+  TRY_OK(sync_directory(directory_));
+
+  // Only now may older ones go, and what a crash left behind.
+  std::error_code error;
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < present.size(); ++i)
     fs::remove_all(directory_ + "/" + directory_name(present[i]), error);
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    const std::int64_t step = step_of_draft(entry.path().filename().string());
+    if (step >= 0 && step <= info.step) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
   return ok();
 }
 

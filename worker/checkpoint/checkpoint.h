@@ -4,9 +4,11 @@
 //                       optimizer.safetensors  exp_avg.*, exp_avg_sq.*, exponents
 //                       run.json               CheckpointInfo
 //                       steps.bin              the step records
-//   <dir>/LATEST                               the name of the newest complete one
-// Written into a hidden directory, synced, renamed; then LATEST is replaced. A crash at any point
-// leaves the previous checkpoint whole. One writer per directory; readers at any time.
+//   <dir>/LATEST                               the name of the newest, for people and scripts
+// Written into a hidden directory of the writer's own, synced, renamed: what has its name is
+// complete, and the highest step is the newest. A crash at any point leaves the previous
+// checkpoint whole. One writer per run; one that was frozen and comes back late does no harm: its
+// checkpoint stands beside newer ones, or goes with the old. Readers at any time.
 #pragma once
 
 #include "common/result.h"
@@ -46,12 +48,13 @@ struct Checkpoint {
 
 class CheckpointStore {
  public:
-  // `keep` >= 1 newest checkpoints survive a save.
+  // `keep` >= 1 newest checkpoints survive a save, and no draft of its step or an older one.
   CheckpointStore(std::string directory, int keep);
 
   // Waits for the stream, copies the state to the host and writes; blocks for as long as the disk
   // takes. `records` are those of the steps 0 .. info.step - 1. info.step, state_digest and
-  // numerics_version are filled from the state. A checkpoint of the same step is replaced.
+  // numerics_version are filled from the state. A checkpoint of the same step stays when it holds
+  // the same state, else it is replaced.
   Status save(Device& device, Stream& stream, const ParameterTable& table,
               const TrainingState& state, CheckpointInfo info,
               std::span<const StepRecord> records) const;
@@ -62,6 +65,8 @@ class CheckpointStore {
   std::vector<std::int64_t> steps() const;
 
  private:
+  // From the draft to its name.
+  Status publish(const std::string& draft, const CheckpointInfo& info) const;
   std::string directory_;
   int keep_;
 };

@@ -41,7 +41,8 @@ Result<wire::StateFrame> read_frame(Link& link) {
 void StepEngine::Impl::follow(const wire::Follow& order) {
   {
     const std::lock_guard lock(mutex);
-    if (order.generation() < standing.fenced_below()) return;
+    if (order.generation() < standing.fenced_below() || order.generation() <= standing.generation())
+      return;
     frozen = false;
     standing.set_phase(wire::WORKER_FOLLOWING);
     standing.set_has_state(false);

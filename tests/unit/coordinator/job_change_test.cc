@@ -6,13 +6,24 @@
 namespace rubato::coordinator {
 namespace {
 
-void join(FakePods& pods, int pod) {
+void follow(FakePods& pods, int pod) {
   pods.make_ready(pod);
   ASSERT_NE(pods.last(pod, kFollow), nullptr);
   pods.standing(pod).set_phase(wire::WORKER_FOLLOWING);
+  pods.standing(pod).set_following(pods.last(pod, kFollow)->follow().generation());
+  pods.say(pod);
+}
+
+void catch_up(FakePods& pods, int pod) {
   pods.standing(pod).set_has_state(true);
   pods.standing(pod).set_seq(pods.standing(0).seq());
+  pods.standing(pod).set_caught_up(true);
   pods.say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+}
+
+void join(FakePods& pods, int pod) {
+  follow(pods, pod);
+  catch_up(pods, pod);
 }
 
 TEST(JobMachineChange, ANewcomerFollowsAndAllSwitch) {
@@ -47,6 +58,54 @@ TEST(JobMachineChange, ANewcomerThatDoesNotCatchUpIsRestartedOnce) {
   }
   EXPECT_TRUE(pods.was_restarted(2));
   EXPECT_EQ(pods.view().failure_count, 1u);  // however long its end is on the way
+}
+
+// Its donor goes on sending it rounds: another Follow would wait for the end of this one.
+TEST(JobMachineChange, WhoFollowsWhileOthersSwitchFollowsOn) {
+  FakePods pods(4, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  pods.connect(3);
+  follow(pods, 3);
+  join(pods, 2);
+  pods.after(1s);  // 3 is not waited for
+  ASSERT_TRUE(pods.to_write.has_value());
+  pods.clear();
+  pods.settle();
+  ASSERT_EQ(pods.machine.record().members.size(), 3u);
+  pods.commit_all();
+  EXPECT_EQ(pods.last(3, kFollow), nullptr);
+  catch_up(pods, 3);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 4u);
+}
+
+TEST(JobMachineChange, WhoLosesItsDonorFollowsAnew) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.connect(2);
+  follow(pods, 2);
+  pods.clear();
+  pods.standing(2).set_phase(wire::WORKER_READY);
+  pods.standing(2).clear_following();
+  pods.say(2, [](wire::WorkerEvent& event) { event.mutable_suspect()->set_generation(1); });
+  EXPECT_NE(pods.last(2, kFollow), nullptr);
+}
+
+TEST(JobMachineChange, AWorkerThatDoesNotGetReadyIsRestarted) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.connect(2);
+  for (Duration waited{}; waited + 15s < Timing{}.start_deadline; waited += 15s) {
+    pods.commit_all();
+    pods.after(15s);
+  }
+  EXPECT_FALSE(pods.was_restarted(2));
+  pods.commit_all();
+  pods.after(15s);
+  EXPECT_TRUE(pods.was_restarted(2));
+  EXPECT_EQ(pods.view().failure_count, 1u);
 }
 
 TEST(JobMachineChange, ANewcomerThatDiesBeforeTheSwitchIsLeftBehind) {

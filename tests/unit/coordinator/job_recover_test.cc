@@ -114,6 +114,8 @@ TEST(JobMachineRecovery, BelowTheMinimumStateIsHeldUntilOthersCome) {
   pods.standing(2).set_phase(wire::WORKER_FOLLOWING);
   pods.standing(2).set_has_state(true);
   pods.standing(2).set_seq(pods.standing(0).seq());
+  pods.standing(2).set_following(pods.last(2, kFollow)->follow().generation());
+  pods.standing(2).set_caught_up(true);
   pods.say(2, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
   pods.settle();
   EXPECT_EQ(pods.view().phase, Phase::kTraining);

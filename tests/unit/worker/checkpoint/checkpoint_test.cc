@@ -1,6 +1,7 @@
 #include "worker/checkpoint/checkpoint.h"
 
 #include "tests/unit/worker/model/training_fixture.h"
+#include "worker/checkpoint/files.h"
 
 #include <filesystem>
 #include <fstream>
@@ -92,13 +93,35 @@ TEST_F(CheckpointTest, AnInterruptedSaveLeavesTheOldOne) {
   SmallJob small = job();
   auto records = train(small, 1);
   ASSERT_TRUE(save(small, records).ok());
-  fs::create_directories(folder + "/.draft-step-00000002");  // what a crash leaves
-  std::ofstream(folder + "/.draft-step-00000002/model.safetensors") << "half";
+  const std::string left = folder + "/.draft-step-00000002-x7Gh2k";  // what a crash leaves
+  fs::create_directories(left + "/checkpoint");
+  std::ofstream(left + "/checkpoint/model.safetensors") << "half";
   EXPECT_EQ(CheckpointStore(folder, 2).steps(), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(read_checkpoint_info(folder)->step, 1);
   records = train(small, 1, records);
   ASSERT_TRUE(save(small, records).ok());
   EXPECT_EQ(read_checkpoint_info(folder)->step, 2);
+  EXPECT_FALSE(fs::exists(left));
+}
+
+// It froze while it wrote; others went on, and are writing when it comes back.
+TEST_F(CheckpointTest, ALateWriterDoesNoHarm) {
+  SmallJob frozen = job();
+  const auto old_records = train(frozen, 1);
+  SmallJob small = job();
+  std::vector<StepRecord> records = train(small, 1);
+  for (int i = 0; i < 2; ++i) {
+    records = train(small, 1, records);
+    ASSERT_TRUE(save(small, records).ok());
+  }
+  const std::string draft = folder + "/.draft-step-00000004-x7Gh2k";
+  fs::create_directories(draft + "/checkpoint");
+  ASSERT_TRUE(save(frozen, old_records).ok());
+  const CheckpointStore store(folder, 2);
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(store.latest().value(), folder + "/step-00000003");
+  EXPECT_EQ(read_text(folder + "/LATEST", 64).value(), "step-00000003\n");
+  EXPECT_TRUE(fs::exists(draft + "/checkpoint"));
 }
 
 TEST_F(CheckpointTest, DamageIsNoticed) {

@@ -1,0 +1,151 @@
+// What a WholeCluster knows of its jobs and pods, and what must be true when all is mended.
+#include "operator/api/resources.h"
+#include "tests/sim/model_host.h"
+#include "tests/sim/whole_cluster.h"
+
+#include <algorithm>
+
+namespace rubato::sim {
+namespace {
+
+constexpr Duration kGlance = 1s;
+constexpr Duration kCalmAfter = 5s;  // a host is heard again: silence, and a new connection
+constexpr Duration kJoin = 12s;      // a pod that could train does; below follow_deadline
+constexpr Duration kHungJoin = 90s;  // … when its worker hangs, which others must find out
+
+}  // namespace
+
+using json::Value;
+
+World* WholeCluster::world_of(const std::string& uid) const {
+  for (const Job& job : jobs_)
+    if (job.uid == uid) return job.world.get();
+  return nullptr;
+}
+
+ModelNode* WholeCluster::node_of_pod(const std::string& pod_uid) const {
+  for (const auto& node : nodes_)
+    if (node->find(pod_uid) != nullptr) return node.get();
+  return nullptr;
+}
+
+bool WholeCluster::is_allocated(const std::string& pod_uid) const {
+  for (const auto& [key, pod] : witness_.pods()) {
+    if (pod.uid != pod_uid) continue;
+    for (const auto& [job_key, job] : witness_.jobs())
+      if (job.uid == pod.job_uid)
+        return !pod.deleting && job.allocation &&
+               std::any_of(job.allocation->pods.begin(), job.allocation->pods.end(),
+                           [&](const auto& p) { return p.name == pod.name; });
+  }
+  return false;
+}
+
+bool WholeCluster::is_heard(const std::string& pod_uid) {
+  ModelNode* node = node_of_pod(pod_uid);
+  const Replica* leading = leader();
+  if (node == nullptr || leading == nullptr || !is_allocated(pod_uid)) return false;
+  const Container& container = *node->find(pod_uid);
+  return !container.exit_status && !container.terminating &&
+         links_.is_calm(node->name(), kCalmAfter) && links_.is_calm(leading->host(), kCalmAfter);
+}
+
+// Its job trains without it, and nothing is in its way.
+bool WholeCluster::waits_to_train(const SeenPod& pod) {
+  for (const auto& [key, seen] : witness_.jobs()) {
+    if (seen.uid != pod.job_uid) continue;
+    const World* world = world_of(seen.uid);
+    return seen.object["status"]["state"].string_view_or("") == "Running" &&
+           !seen.members.empty() && !seen.members.contains(pod.uid) &&
+           world->highest_step() < world->shape().steps && is_heard(pod.uid) &&
+           links_.are_pairs_whole() && node_of_pod(pod.uid)->is_well(pod.uid, MonoTime::max());
+  }
+  return false;
+}
+
+void WholeCluster::look_for_idle_pods() {
+  if (over_) return;
+  std::map<std::string, Idle> idle;
+  for (const auto& [key, pod] : witness_.pods()) {
+    if (!waits_to_train(pod)) continue;
+    ModelHost* host = node_of_pod(pod.uid)->find(pod.uid)->workers;
+    const bool hangs = host != nullptr && host->hangs();
+    const auto before = idle_.find(pod.uid);
+    const bool goes_on = before != idle_.end() && before->second.hangs == hangs;
+    const Idle now{goes_on ? before->second.since : executor_.now(), hangs};
+    idle.emplace(pod.uid, now);
+    const Duration so_long = executor_.now() - now.since;
+    if (so_long > (hangs ? kHungJoin : kJoin))
+      story_.broken(fmt::format("pod {} has its GPUs and does not train for {:.0f} s", key,
+                                std::chrono::duration<double>(so_long).count()));
+  }
+  idle_ = std::move(idle);
+  later(kGlance, [this] { look_for_idle_pods(); });
+}
+
+const Value* WholeCluster::status_of(const Job& job) const {
+  const auto found = witness_.jobs().find("default/" + job.plan.shape.name);
+  return found == witness_.jobs().end() ? nullptr : &found->second.object["status"];
+}
+
+bool WholeCluster::is_true(const Job& job, const char* condition) const {
+  const Value* status = status_of(job);
+  if (status == nullptr) return false;
+  for (const Value& c : (*status)["conditions"].items())
+    if (c["type"].string_view_or("") == condition) return c["status"].string_view_or("") == "True";
+  return false;
+}
+
+bool WholeCluster::all_finished() const {
+  return std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& job) {
+    if (!job.submitted) return false;
+    if (job.deleted) return status_of(job) == nullptr;
+    return !job.plan.can_finish || is_true(job, "Complete") || is_true(job, "Failed");
+  });
+}
+
+std::string WholeCluster::why_not_over() const {
+  std::string text;
+  for (const Job& job : jobs_) {
+    const Value* status = status_of(job);
+    if (job.deleted && status != nullptr)
+      text += fmt::format(" {} is deleted and still there;", job.plan.shape.name);
+    if (job.deleted || !job.plan.can_finish || is_true(job, "Complete")) continue;
+    text += fmt::format(" {} is {} ({}), step {} of {};", job.plan.shape.name,
+                        status == nullptr ? "gone" : (*status)["state"].string_or("?"),
+                        status == nullptr ? "" : (*status)["reason"].string_or(""),
+                        job.world ? job.world->highest_step() : 0, job.plan.shape.steps);
+  }
+  return text;
+}
+
+// What the end of a story must look like, beyond "all have finished"; "" when it does.
+std::string WholeCluster::unexplained() const {
+  for (const Job& job : jobs_) {
+    const std::string& name = job.plan.shape.name;
+    if (job.deleted) continue;
+    const Value* status = status_of(job);
+    if (is_true(job, "Failed"))
+      return fmt::format("{} failed: {}", name, (*status)["reason"].string_or(""));
+    if (is_true(job, "Complete")) {
+      const auto last = job.world->checkpoints.find(job.plan.shape.steps);
+      if (last == job.world->checkpoints.end()) return name + " left no last checkpoint";
+      if (last->second.hash != job.world->undisturbed(job.plan.shape.steps).hash)
+        return name + " ended with other weights than an undisturbed run";
+      continue;
+    }
+    bool explained = false;
+    for (const Value& c : (*status)["conditions"].items())
+      explained =
+          explained ||
+          (c["type"].string_view_or("") == "Queued" && c["status"].string_view_or("") == "True" &&
+           !c["reason"].string_view_or("").empty() && !c["message"].string_view_or("").empty() &&
+           c["reason"].string_view_or("") != "WaitingForGPUs");
+    if (!explained) return name + " cannot run, and no condition says why";
+  }
+  for (const auto& node : nodes_)
+    if (node->gpus_in_use() > 0) return "processes are left on " + node->name();
+  return "";
+}
+
+}  // namespace rubato::sim
