@@ -299,7 +299,21 @@ bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const ku
 }
 
 bool is_unstarted(const kube::Pod& pod, const World& world) {
-  return pod.phase == kube::PodPhase::kPending && world.given_up.contains(pod.meta.uid);
+  return world.given_up.contains(start_key(pod));
+}
+
+std::string start_key(const kube::Pod& pod) {
+  switch (pod.phase) {
+    case kube::PodPhase::kPending:
+      return pod.meta.uid + " started";
+    case kube::PodPhase::kRunning:
+      return pod.meta.uid + " heard";
+    case kube::PodPhase::kSucceeded:
+    case kube::PodPhase::kFailed:
+    case kube::PodPhase::kUnknown:
+      break;
+  }
+  return "";
 }
 
 std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,

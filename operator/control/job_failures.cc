@@ -58,41 +58,48 @@ Status JobPass::check_gang() {
   return release(queued_message_);
 }
 
-// A pod that its node does not start while others train gives its GPUs up in the same time: the
-// scheduler takes it out of the allocation, and it is removed like any that has left it. If it
-// starts after all before that, it stays; if it joins before it is removed, it leaves by a planned
-// change.
+// A pod that its node does not start while others train, or whose agent is not heard of when it
+// runs, gives its GPUs up in the same time: the scheduler takes it out of the allocation, and it is
+// removed like any that has left it. If it comes after all before that, it stays; if it joins
+// before it is removed, it leaves by a planned change.
 void JobPass::give_up_unstarted() {
   if (!view_ || view_->waiting_since) return;  // the gang's time: check_gang
   const Duration patience = d_.policy.get()->gang_start;
-  d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& uid) {
+  const auto is_heard = [&](const kube::Pod& pod) {
+    const auto& heard = view_->heard_pods;
+    return std::find(heard.begin(), heard.end(), pod.meta.name) != heard.end();
+  };
+  d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& key) {
     return std::any_of(pods_.begin(), pods_.end(),
-                       [&](const auto& pod) { return pod->meta.uid == uid; });
+                       [&](const auto& pod) { return start_key(*pod) == key && !is_heard(*pod); });
   });
   for (const auto& pod : pods_) {
-    if (pod->phase != kube::PodPhase::kPending || pod->node_name.empty() || pod->meta.deleting)
-      continue;
+    const std::string key = start_key(*pod);
+    if (key.empty() || pod->node_name.empty() || pod->meta.deleting || is_heard(*pod)) continue;
     if (!is_allocated(pod->meta.name) || is_member(pod->meta.uid) || was_lost(*pod)) continue;
-    const auto& ready = view_->ready_pods;
-    if (std::find(ready.begin(), ready.end(), pod->meta.name) != ready.end()) continue;
-    const Duration left = d_.memory.waits_since(job_.meta.uid, pod->meta.uid, d_.executor.now()) +
-                          patience - d_.executor.now();
+    const Duration left =
+        d_.memory.waits_since(job_.meta.uid, key, d_.executor.now()) + patience - d_.executor.now();
     if (left > 0s) {
       again_ = std::min(again_, left);
       continue;
     }
-    const WallTime until =
-        d_.memory.give_up(job_.meta.uid, pod->meta.uid, pod->node_name, wall(), patience);
+    const WallTime until = d_.memory.give_up(job_.meta.uid, key, pod->node_name, wall(), patience);
     d_.wake_scheduler();
-    if (!d_.memory.say_once(job_.meta.uid, pod->meta.uid + " given up")) continue;
-    const std::string why = start_problem(*pod);
-    emit(
-        kube::EventLevel::kWarning, "PodGivenUp", "Starting",
-        fmt::format("pod {} on node {} did not start within {:g} s{}: its GPUs are given back, and "
-                    "the job gets no other on this node before {}",
-                    pod->meta.name, pod->node_name, std::chrono::duration<double>(patience).count(),
-                    why.empty() ? "" : " (" + why + ")", to_rfc3339(until)));
+    if (d_.memory.say_once(job_.meta.uid, key + " given up")) tell_given_up(*pod, patience, until);
   }
+}
+
+void JobPass::tell_given_up(const kube::Pod& pod, Duration patience, WallTime until) {
+  const bool runs = pod.phase == kube::PodPhase::kRunning;
+  const std::string problem = start_problem(pod);
+  std::string why = problem.empty() ? "" : " (" + problem + ")";
+  if (runs) why = " (it runs, and its agent does not reach the operator)";
+  emit(
+      kube::EventLevel::kWarning, "PodGivenUp", "Starting",
+      fmt::format("pod {} on node {} {} within {:g} s{}: its GPUs are given back, and the job gets "
+                  "no other on this node before {}",
+                  pod.meta.name, pod.node_name, runs ? "did not report" : "did not start",
+                  std::chrono::duration<double>(patience).count(), why, to_rfc3339(until)));
 }
 
 std::string JobPass::start_problems() const {

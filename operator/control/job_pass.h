@@ -30,6 +30,7 @@ class JobPass {
   Status ensure_pods();
   Status check_gang();
   void give_up_unstarted();
+  void tell_given_up(const kube::Pod& pod, Duration patience, WallTime until);
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
   Status adopt_pod(const api::AllocatedPod& pod);

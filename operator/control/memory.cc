@@ -61,17 +61,17 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
                          std::string(api::reason::kWaitingForGpus), "its pods ended early"};
 }
 
-MonoTime Memory::waits_since(const std::string& job_uid, const std::string& pod_uid, MonoTime now) {
+MonoTime Memory::waits_since(const std::string& job_uid, const std::string& pod, MonoTime now) {
   std::lock_guard lock(mutex_);
-  return unstarted_[job_uid].waiting.try_emplace(pod_uid, now).first->second;
+  return unstarted_[job_uid].waiting.try_emplace(pod, now).first->second;
 }
 
-WallTime Memory::give_up(const std::string& job_uid, const std::string& pod_uid,
+WallTime Memory::give_up(const std::string& job_uid, const std::string& pod,
                          const std::string& node, WallTime now, Duration patience) {
   std::lock_guard lock(mutex_);
   Unstarted& job = unstarted_[job_uid];
   Unstarted::Avoided& avoided = job.nodes[node];
-  if (!job.given_up.insert(pod_uid).second) return avoided.until;
+  if (!job.given_up.insert(pod).second) return avoided.until;
   // The next one had all of its patience too: a row is over when more time than that was quiet.
   avoided.streak = now - avoided.until > 2 * patience ? 1 : avoided.streak + 1;
   const Duration most = std::max<Duration>(patience, kAvoidMost);
@@ -82,12 +82,12 @@ WallTime Memory::give_up(const std::string& job_uid, const std::string& pod_uid,
 }
 
 void Memory::forget_unstarted(const std::string& job_uid,
-                              const std::function<bool(const std::string& pod_uid)>& is_there) {
+                              const std::function<bool(const std::string& pod)>& waits) {
   std::lock_guard lock(mutex_);
   const auto found = unstarted_.find(job_uid);
   if (found == unstarted_.end()) return;
-  std::erase_if(found->second.waiting, [&](const auto& pod) { return !is_there(pod.first); });
-  std::erase_if(found->second.given_up, [&](const auto& uid) { return !is_there(uid); });
+  std::erase_if(found->second.waiting, [&](const auto& pod) { return !waits(pod.first); });
+  std::erase_if(found->second.given_up, [&](const auto& pod) { return !waits(pod); });
 }
 
 std::set<std::string> Memory::given_up() const {

@@ -45,16 +45,16 @@ class Memory {
   // waits before it gets another. A uid counts once.
   void note_ended_early(const std::string& job_uid, const std::string& pod_uid, WallTime now);
 
-  // When this leader first saw the pod wait to be started.
-  MonoTime waits_since(const std::string& job_uid, const std::string& pod_uid, MonoTime now);
-  // A pod that was not started within `patience` leaves the allocation, and the job gets no other
-  // on its node before the time returned: the more of them in a row, the later. A uid counts once.
-  WallTime give_up(const std::string& job_uid, const std::string& pod_uid, const std::string& node,
+  // When this leader first saw the pod (its start_key) wait to be started, or to be heard of.
+  MonoTime waits_since(const std::string& job_uid, const std::string& pod, MonoTime now);
+  // A pod that did not come within `patience` leaves the allocation, and the job gets no other on
+  // its node before the time returned: the more of them in a row, the later. A key counts once.
+  WallTime give_up(const std::string& job_uid, const std::string& pod, const std::string& node,
                    WallTime now, Duration patience);
-  // Pods that are gone need not be remembered for it.
+  // Pods that are gone, or came, need not be remembered for it.
   void forget_unstarted(const std::string& job_uid,
-                        const std::function<bool(const std::string& pod_uid)>& is_there);
-  std::set<std::string> given_up() const;                                    // pod uids
+                        const std::function<bool(const std::string& pod)>& waits);
+  std::set<std::string> given_up() const;                                    // start_keys
   std::map<std::string, std::set<std::string>> avoided(WallTime now) const;  // nodes by job uid
 
   // A running job was given more GPUs; kept until the job is forgotten.
@@ -96,7 +96,7 @@ class Memory {
   };
   std::map<std::string, EarlyEnds> early_;
   struct Unstarted {
-    std::map<std::string, MonoTime> waiting;  // pod uids
+    std::map<std::string, MonoTime> waiting;  // start_keys
     std::set<std::string> given_up;
     struct Avoided {
       int streak = 0;

@@ -120,6 +120,7 @@ struct View {
   bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;
   std::vector<MemberView> members;
+  std::vector<std::string> heard_pods;    // their agents are connected
   std::vector<std::string> ready_pods;    // connected and configured
   std::vector<std::string> retired_pods;  // their workers have left: the pods may be deleted
   std::uint64_t step = 0;

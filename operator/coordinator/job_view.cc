@@ -178,10 +178,13 @@ void JobMachine::refresh_view(MonoTime now) {
   view_.members.clear();
   for (const Member& m : record_.members)
     view_.members.push_back({m.pod, m.key.pod_uid, m.node, m.gpu_type, m.key.slot, m.incarnation});
+  view_.heard_pods.clear();
   view_.ready_pods.clear();
   for (const Wish::Pod& pod : wish_.pods) {
     const Agent* agent = agent_of(pod.uid);
-    if (agent == nullptr || !agent->connected || agent->workers.size() < pod.slots) continue;
+    if (agent == nullptr || !agent->connected) continue;
+    view_.heard_pods.push_back(pod.name);
+    if (agent->workers.size() < pod.slots) continue;
     const bool ready =
         std::all_of(agent->workers.begin(), agent->workers.end(), [](const auto& entry) {
           return !entry.second.exited && entry.second.standing.phase() != wire::WORKER_STARTING;
@@ -189,8 +192,9 @@ void JobMachine::refresh_view(MonoTime now) {
     if (ready) view_.ready_pods.push_back(pod.name);
   }
   view_.retired_pods.assign(retired_pods_.begin(), retired_pods_.end());
-  if (view_.ready_pods != before.ready_pods || view_.retired_pods != before.retired_pods ||
-      view_.generation != before.generation || view_.members.size() != before.members.size())
+  if (view_.heard_pods != before.heard_pods || view_.ready_pods != before.ready_pods ||
+      view_.retired_pods != before.retired_pods || view_.generation != before.generation ||
+      view_.members.size() != before.members.size())
     outputs_.changed = true;
 }
 

@@ -11,12 +11,16 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 
 #include <CLI/CLI.hpp>
+#include <linux/close_range.h>
 #include <unistd.h>
 
 namespace rubato {
 namespace {
+
+constexpr int kLeaseLost = 3;  // exit status, where it cannot begin anew
 
 struct Options {
   std::string kubeconfig;
@@ -87,7 +91,17 @@ Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor, cons
        {"/readyz", [&replica, yes_or_no] { return yes_or_no(replica.is_ready()); }}});
 }
 
-Status run(const Options& options) {
+// The same process begins anew, with nothing left of the life before: to end would cost it the
+// kubelet's back-off, which doubles with each Lease that is lost.
+[[noreturn]] void begin_anew(char** arguments) {
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (!error && ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
+    ::execv(program.c_str(), arguments);
+  ::_exit(kLeaseLost);
+}
+
+Status run(const Options& options, char** arguments) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -123,8 +137,8 @@ Status run(const Options& options) {
   task.join();
   if (!ended.ok() && ended.error().code() == Code::kExpired) {
     // Another replica leads. Nothing of ours may act any more, so nothing is torn down in order.
-    LOG_ERROR("operator", "{}", ended.error().what());
-    ::_exit(3);
+    LOG_ERROR("operator", "{}; begins anew as a standby", ended.error().what());
+    begin_anew(arguments);
   }
   return ended;
 }
@@ -186,7 +200,7 @@ int main(int argc, char** argv) {
   rubato::configure_log(
       {.level = options.verbose ? rubato::LogLevel::kDebug : rubato::LogLevel::kInfo,
        .json = options.json_log});
-  const auto status = rubato::run(options);
+  const auto status = rubato::run(options, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "rubato-operator: %s\n", status.error().what().c_str());
   return 1;

@@ -234,6 +234,26 @@ def test_leader_killed_during_a_rescale(cluster, reference):
     same_as(reference, job)
 
 
+def test_a_leader_that_was_frozen_stands_by(cluster, reference):
+    """Its Lease is another's when it wakes up: it begins anew in the same process, and can lead again."""
+    job = start(cluster, "frozen-leader", 2)
+    before = processes_of(job)
+    leader = cluster.leader()
+    [standby] = set(cluster.operators) - {leader}
+    cluster.operators[leader].pause()
+    wait_until(lambda: cluster.leader() == standby, CHANGE_S, "the other operator to lead")
+    cluster.operators[leader].resume()
+    log = cluster.operators[leader].log
+    wait_until(lambda: "begins anew as a standby" in log.read_text(), CHANGE_S, f"{leader} to see that it is replaced")
+    cluster.operators[standby].kill()
+    wait_until(lambda: cluster.leader() == leader, CHANGE_S, f"{leader} to lead again")
+    assert cluster.operators[leader].is_running()
+    job.wait_step(job.steps_done() + 10, CHANGE_S)
+    survived(before, job, before)
+    job.finish_soon(FINISH_S)
+    same_as(reference, job)
+
+
 def test_deleted_pod_is_replaced(cluster, reference):
     job = start(cluster, "deleted", 2)
     before = processes_of(job)

@@ -61,6 +61,27 @@ TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
   EXPECT_FALSE(cluster.run_until(given_back, 3 * kGang)) << "its pod was started";
 }
 
+// n1 starts its pod, and no word of it reaches an operator.
+TEST(Stories, AGpuWhosePodIsNotHeardOfIsTakenBack) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 2}, {"n1", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("elastic", 2, 3)};
+  WholeCluster cluster(scenario, {.listening = true});
+  const auto tried = [&] { return held_on(cluster, "elastic", "n1") == 1; };
+  const auto given_back = [&] { return held_on(cluster, "elastic", "n1") == 0; };
+  cluster.start();
+  for (std::uint64_t replica : {0, 1})
+    cluster.inject({FaultKind::kNodeCutOperator, 0s, 3 * kGang, 1, replica});
+  ASSERT_TRUE(cluster.run_until(tried, kSoon));
+  EXPECT_FALSE(cluster.run_until(given_back, kGang - kJitter));
+  ASSERT_TRUE(cluster.run_until(given_back, 2 * kJitter));
+  EXPECT_EQ(members_of(cluster, "elastic"), 2u);
+  ASSERT_TRUE(cluster.run_until(tried, kGang + kSoon));
+  EXPECT_TRUE(
+      cluster.run_until([&] { return members_of(cluster, "elastic") == 3; }, kGang + kSoon));
+}
+
 // Whatever a newcomer was told before its leader died, the next one brings it in, and does not wait
 // until it could be called stuck.
 TEST(Stories, AJoinOutlivesTheLeader) {

@@ -97,7 +97,7 @@ TEST(Capture, APodThatWasNotStartedInTimeIsLostAndItsNodeAvoided) {
   w.jobs = {job(1, 4, kTwoPods)};
   w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
             pod("job-w1", "n2", "Pending", "job-uid-1")};
-  w.given_up = {"p-job-w0", "p-job-w1"};
+  w.given_up = {"p-job-w0 started", "p-job-w1 started"};
   w.avoided["job-uid-1"] = {"n2"};
   const auto state = capture(w, config());
   EXPECT_FALSE(state.jobs[0].held[0].lost);  // it was started after all
