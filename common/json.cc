@@ -88,8 +88,8 @@ double Value::double_or(double fallback) const {
 }
 
 std::string Value::string_or(std::string fallback) const {
-  const auto* s = std::get_if<std::string>(&data_);
-  return s ? *s : std::move(fallback);
+  if (const auto* s = std::get_if<std::string>(&data_)) return *s;
+  return fallback;
 }
 
 std::string_view Value::string_view_or(std::string_view fallback) const {

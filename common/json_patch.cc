@@ -24,10 +24,10 @@ std::optional<std::vector<std::string>> split_pointer(std::string_view pointer) 
       keys.emplace_back();
     } else if (c != '~') {
       keys.back() += c;
-    } else if (++i < pointer.size() && (pointer[i] == '0' || pointer[i] == '1')) {
-      keys.back() += pointer[i] == '0' ? '~' : '/';
     } else {
-      return std::nullopt;
+      ++i;
+      if (i >= pointer.size() || (pointer[i] != '0' && pointer[i] != '1')) return std::nullopt;
+      keys.back() += pointer[i] == '0' ? '~' : '/';
     }
   }
   return keys;
@@ -235,7 +235,8 @@ void merge_patch(Value& target, const Value& patch) {
     target = patch;
     return;
   }
-  const Value hold = patch;  // target and patch may be one value
+  // Target and patch may be one value. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const Value hold = patch;
   if (!target.is_object()) target = Value::object();
   for (const auto& [key, value] : hold.members()) {
     if (value.is_null()) {

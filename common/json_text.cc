@@ -300,7 +300,7 @@ class Writer {
   void line_break(int level) {
     if (indent_ < 0) return;
     out_ += '\n';
-    out_.append(static_cast<std::size_t>(level * indent_), ' ');
+    out_.append(static_cast<std::size_t>(level) * static_cast<std::size_t>(indent_), ' ');
   }
 
   int indent_;

@@ -22,8 +22,8 @@ struct State {
 
 // Never destroyed: tasks may log while static objects die.
 State& state() {
-  static State* const instance = new State;
-  return *instance;
+  static State* const kInstance = new State;
+  return *kInstance;
 }
 
 const char* name_of(LogLevel level) {

@@ -142,9 +142,10 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
       return;
     }
     io_->remember(connection);
-    connection->handshake(peer_name_, [self = shared_from_this(), connection](Status status) {
-      self->on_handshake(connection, status);
-    });
+    connection->handshake(peer_name_,
+                          [self = shared_from_this(), connection](const Status& status) {
+                            self->on_handshake(connection, status);
+                          });
     accept_next();
   }
 
@@ -259,7 +260,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
                         [self = shared_from_this()](const ErrorCode& code, const auto&) {
                           if (code) return self->finish(self->unavailable(code));
                           self->connection_->handshake(
-                              self->peer_name_, [self](Status status) { self->finish(status); });
+                              self->peer_name_,
+                              [self](const Status& status) { self->finish(status); });
                         });
   }
 

@@ -130,7 +130,7 @@ std::uint64_t SimExecutor::digest() const { return impl_->digest; }
 std::string SimExecutor::dump() const { return impl_->dump(); }
 
 bool SimExecutor::run_until(const std::function<bool()>& done, Duration limit) {
-  CHECK(!impl_->current && !impl_->in_callback_);
+  CHECK(!impl_->current_ && !impl_->in_callback_);
   const MonoTime end = impl_->now + limit;
   impl_->horizon = end;
   while (!done()) {
@@ -147,14 +147,14 @@ bool SimExecutor::run_until(const std::function<bool()>& done, Duration limit) {
 }
 
 void SimExecutor::settle() {
-  CHECK(!impl_->current && !impl_->in_callback_);
+  CHECK(!impl_->current_ && !impl_->in_callback_);
   impl_->horizon = impl_->now;
   while (impl_->step() || impl_->advance()) {
   }
 }
 
 void SimExecutor::run_for(Duration duration) {
-  CHECK(!impl_->current && !impl_->in_callback_);
+  CHECK(!impl_->current_ && !impl_->in_callback_);
   impl_->horizon = impl_->now + duration;
   while (impl_->step() || impl_->advance()) {
   }

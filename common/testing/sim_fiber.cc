@@ -93,13 +93,13 @@ WallTime SimProcess::Impl::wall() const {
 }
 
 SimExecutor::Impl::Impl(std::uint64_t seed)
-    : order(Rng(seed).fork(1)), user_rng(Rng(seed).fork(2)), outside(std::make_shared<Fiber>()) {
-  outside->name = "(outside)";
-  outside->state = FiberState::kRunning;
+    : order(Rng(seed).fork(1)), user_rng(Rng(seed).fork(2)), outside_(std::make_shared<Fiber>()) {
+  outside_->name = "(outside)";
+  outside_->state = FiberState::kRunning;
 }
 
 SimExecutor::Impl::~Impl() {
-  CHECK(!current);
+  CHECK(!current_);
   for (SimProcess::Impl* process : process_impls_) crash(*process);
 }
 
@@ -124,7 +124,7 @@ FiberPtr SimExecutor::Impl::spawn(SimProcess::Impl& process, std::string name,
 
 void SimExecutor::Impl::make_ready(const FiberPtr& fiber) {
   fiber->state = FiberState::kReady;
-  if (fiber == outside) return;
+  if (fiber == outside_) return;
   (fiber->process->frozen ? fiber->process->held : ready_).push_back(fiber);
 }
 
@@ -152,33 +152,33 @@ void SimExecutor::Impl::cancel_timer(Fiber& fiber) {
 bool SimExecutor::Impl::park(SimProcess::Impl& process, MonoTime deadline, const char* what) {
   CHECK(!in_callback_);  // a fault plan must not wait
   const FiberPtr fiber = self();
-  if (fiber == outside) fiber->process = &process;
+  if (fiber == outside_) fiber->process = &process;
   fiber->deadline = deadline;
   fiber->timed_out = false;
   fiber->waits_for = what;
   fiber->state = FiberState::kWaiting;
   set_timer(fiber);
-  if (fiber != outside) {
+  if (fiber != outside_) {
     fiber->context.suspend();
     return !fiber->timed_out;
   }
   const MonoTime before = std::exchange(horizon, MonoTime::max());
-  while (outside->state == FiberState::kWaiting) {
+  while (outside_->state == FiberState::kWaiting) {
     if (!step() && !advance()) check_failed(__FILE__, __LINE__, "nobody can run\n" + dump());
   }
   horizon = before;
-  outside->state = FiberState::kRunning;
+  outside_->state = FiberState::kRunning;
   return !fiber->timed_out;
 }
 
 void SimExecutor::Impl::yield() {
   CHECK(!in_callback_);
-  if (!current) {
+  if (!current_) {
     step();
     return;
   }
-  make_ready(current);
-  current->context.suspend();
+  make_ready(current_);
+  current_->context.suspend();
 }
 
 void SimExecutor::Impl::run(const FiberPtr& fiber) {
@@ -195,10 +195,10 @@ void SimExecutor::Impl::run(const FiberPtr& fiber) {
   ExceptionGlobals& globals = exception_globals();
   const ExceptionGlobals ours = globals;
   globals = {fiber->caught_exceptions, fiber->uncaught_exceptions};
-  const FiberPtr before = std::exchange(current, fiber);
+  const FiberPtr before = std::exchange(current_, fiber);
   fiber->state = FiberState::kRunning;
   fiber->context.resume();
-  current = before;
+  current_ = before;
   fiber->caught_exceptions = globals.caught;
   fiber->uncaught_exceptions = globals.uncaught;
   globals = ours;
@@ -222,7 +222,7 @@ void SimExecutor::Impl::crash(SimProcess::Impl& process) {
   process.crashed = true;
   std::vector<FiberPtr> ours;
   for (const auto& [id, fiber] : fibers_) {
-    if (fiber->process == &process && fiber != current) ours.push_back(fiber);
+    if (fiber->process == &process && fiber != current_) ours.push_back(fiber);
   }
   std::erase_if(ready_, [&](const FiberPtr& fiber) { return fiber->process == &process; });
   process.held.clear();
@@ -232,10 +232,10 @@ void SimExecutor::Impl::crash(SimProcess::Impl& process) {
     bury(*fiber);
   }
   for (const auto& fn : std::exchange(process.on_crash, {})) fn();
-  if (current && current->process == &process) {
-    leave_behind(current);  // its frames stay, and they know it
-    current->state = FiberState::kDead;
-    current->context.suspend();
+  if (current_ && current_->process == &process) {
+    leave_behind(current_);  // its frames stay, and they know it
+    current_->state = FiberState::kDead;
+    current_->context.suspend();
     check_failed(__FILE__, __LINE__, "a crashed fiber ran");
   }
 }
@@ -245,7 +245,7 @@ void SimExecutor::Impl::hold(SimProcess::Impl& process) {
     if (fiber->process == &process) process.held.push_back(fiber);
   }
   std::erase_if(ready_, [&](const FiberPtr& fiber) { return fiber->process == &process; });
-  if (current && current->process == &process) yield();  // until thaw()
+  if (current_ && current_->process == &process) yield();  // until thaw()
 }
 
 void SimExecutor::Impl::release(SimProcess::Impl& process) {
@@ -308,7 +308,7 @@ std::string SimExecutor::Impl::dump() const {
     out += '\n';
   };
   for (const auto& [id, fiber] : fibers_) line(*fiber);
-  if (outside->state == FiberState::kWaiting) line(*outside);
+  if (outside_->state == FiberState::kWaiting) line(*outside_);
   return out;
 }
 

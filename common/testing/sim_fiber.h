@@ -84,7 +84,7 @@ struct SimExecutor::Impl {
   ~Impl();
 
   // The running fiber, or the one that stands for the test's main line.
-  FiberPtr self() const { return current ? current : outside; }
+  FiberPtr self() const { return current_ ? current_ : outside_; }
   FiberPtr spawn(SimProcess::Impl& process, std::string name,
                  std::function<void(std::stop_token)> body);
   // Suspends the caller until wake() or its deadline (false).
@@ -121,8 +121,8 @@ struct SimExecutor::Impl {
   void bury(Fiber& fiber);
 
   StackPool stacks_;
-  FiberPtr current;
-  FiberPtr outside;
+  FiberPtr current_;
+  FiberPtr outside_;
   bool in_callback_ = false;
   std::uint64_t next_id_ = 0;
   std::uint64_t next_timer_ = 0;

@@ -192,6 +192,9 @@ class JobMachine {
   void pin_fingerprint();
   // job_view.cc
   void refresh_view(MonoTime now);
+  void refresh_phase(MonoTime now);
+  void refresh_end(MonoTime now);  // the phase of a job that has ended
+  void enter(Phase phase, std::string reason);
   void note_commits(MonoTime now);
   void note_sharing(const Agent& agent, const Worker& worker);
   void note_unshared(const std::string& pod, const std::string& node, std::uint64_t step);

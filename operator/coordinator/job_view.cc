@@ -125,50 +125,58 @@ void JobMachine::book_gpu_time() {
   view_.since = gpu_time_.since();
 }
 
-void JobMachine::refresh_view(MonoTime now) {
-  const View before = view_;
-  const auto set = [&](Phase phase, std::string reason) {
-    if (view_.phase != phase || view_.reason != reason) outputs_.changed = true;
-    view_.phase = phase;
-    view_.reason = std::move(reason);
-  };
+void JobMachine::enter(Phase phase, std::string reason) {
+  if (view_.phase != phase || view_.reason != reason) outputs_.changed = true;
+  view_.phase = phase;
+  view_.reason = std::move(reason);
+}
+
+void JobMachine::refresh_end(MonoTime now) {
+  const bool all = std::all_of(agents_.begin(), agents_.end(), [&](const auto& entry) {
+    return entry.second.dead || wished(entry.first) == nullptr ||
+           retired_pods_.contains(entry.second.name) || !entry.second.connected;
+  });
+  const bool over = all || (retire_since_ && now - *retire_since_ >= kRetireDeadline);
+  if (over && ended_ != Phase::kFailed)
+    enter(ended_, "all workers have left");
+  else if (ended_ == Phase::kFailed)
+    enter(Phase::kFailed, view_.failure_message);
+  else
+    enter(Phase::kStopping, "the workers leave");
+  if (!over) wake_at(*retire_since_ + kRetireDeadline);
+}
+
+void JobMachine::refresh_phase(MonoTime now) {
   const std::string size = std::to_string(record_.members.size());
   if (ended_ != Phase::kWaiting) {
-    const bool all = std::all_of(agents_.begin(), agents_.end(), [&](const auto& entry) {
-      return entry.second.dead || wished(entry.first) == nullptr ||
-             retired_pods_.contains(entry.second.name) || !entry.second.connected;
-    });
-    const bool over = all || (retire_since_ && now - *retire_since_ >= kRetireDeadline);
-    if (over && ended_ != Phase::kFailed)
-      set(ended_, "all workers have left");
-    else if (ended_ == Phase::kFailed)
-      set(Phase::kFailed, view_.failure_message);
-    else
-      set(Phase::kStopping, "the workers leave");
-    if (!over) wake_at(*retire_since_ + kRetireDeadline);
+    refresh_end(now);
   } else if (held_) {
-    set(Phase::kRecovering, "a new coordinator waits for the workers");
+    enter(Phase::kRecovering, "a new coordinator waits for the workers");
   } else if (op_ && op_->kind == Kind::kStart) {
-    set(Phase::kForming, "the first generation is being formed");
+    enter(Phase::kForming, "the first generation is being formed");
   } else if (op_ && op_->kind == Kind::kRecover) {
-    set(Phase::kRecovering, op_->change.reason);
+    enter(Phase::kRecovering, op_->change.reason);
   } else if (wish_.stop && stop_since_) {
-    set(Phase::kStopping, wish_.stop_reason);
+    enter(Phase::kStopping, wish_.stop_reason);
   } else if (op_ && op_->change.kind != "settings") {
-    set(Phase::kSwitching, op_->change.reason);
+    enter(Phase::kSwitching, op_->change.reason);
   } else if (record_.members.empty() || std::none_of(record_.members.begin(), record_.members.end(),
                                                      [&](const Member& m) { return member(m); })) {
-    set(Phase::kWaiting, "waiting for " + std::to_string(wish_.start_workers) + " ready workers");
+    enter(Phase::kWaiting, "waiting for " + std::to_string(wish_.start_workers) + " ready workers");
   } else if (parked_) {
-    set(Phase::kParked, size + " of at least " + std::to_string(wish_.min_workers) + " workers");
+    enter(Phase::kParked, size + " of at least " + std::to_string(wish_.min_workers) + " workers");
   } else {
-    set(Phase::kTraining, size + " workers");
+    enter(Phase::kTraining, size + " workers");
   }
   if (view_.phase == Phase::kParked && !view_.parked_since) view_.parked_since = now;
   if (view_.phase != Phase::kParked) view_.parked_since.reset();
   if (view_.phase == Phase::kWaiting && !view_.waiting_since) view_.waiting_since = now;
   if (view_.phase != Phase::kWaiting) view_.waiting_since.reset();
+}
 
+void JobMachine::refresh_view(MonoTime now) {
+  const View before = view_;
+  refresh_phase(now);
   if (std::exchange(view_.taking_over, held_) != held_) outputs_.changed = true;
   view_.stop_since = stop_since_;
   view_.stop_reason = stop_since_ ? wish_.stop_reason : "";

@@ -40,12 +40,14 @@ std::vector<std::string> environment(const ExecPlugin& plugin) {
   if (!plugin.cluster.is_null()) info.at("spec").set("cluster", plugin.cluster);
   values["KUBERNETES_EXEC_INFO"] = json::dump(info);
   std::vector<std::string> result;
+  result.reserve(values.size());
   for (const auto& [key, value] : values) result.push_back(key + "=" + value);
   return result;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (auto& text : texts) result.push_back(text.data());
   result.push_back(nullptr);
   return result;

@@ -177,7 +177,7 @@ Result<ObjectList> RestClient::list(const ResourceType& type, const std::string&
                                     const ListOptions& options) {
   const std::string path = collection_path(type, ns) + encode_query(list_query(options));
   TRY(std::string body, send(read(path)));
-  if (options.raw) return split_list(std::move(body));
+  if (options.raw) return split_list(body);
   TRY(const json::Value value, parse_answer(body, "GET " + path));
   ObjectList list;
   list.items = value["items"].items();
@@ -257,8 +257,7 @@ Error RestClient::explain_patch_failure(const ResourceType& type, const Key& key
 }
 
 Status RestClient::remove(const ResourceType& type, const Key& key, const DeleteOptions& options) {
-  TRY(const std::string ignored,
-      send(with_body("DELETE", object_path(type, key), delete_body(options))));
+  TRY_OK(send(with_body("DELETE", object_path(type, key), delete_body(options))));
   return ok();
 }
 

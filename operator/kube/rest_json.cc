@@ -148,7 +148,7 @@ Result<WatchEvent> parse_watch_line(std::string_view line) {
   return make_event(type, object);
 }
 
-Result<ObjectList> split_list(std::string body) {
+Result<ObjectList> split_list(const std::string& body) {
   ObjectList list;
   bool understood = true;
   const bool whole = Scanner(body).members([&](std::string_view key, std::string_view value) {

@@ -90,6 +90,6 @@ Result<std::unique_ptr<LineStream>> open_asio_lines(const RestTarget& target,
 // One line of a watch: {"type":T,"object":{…}}. An ERROR event is its Error.
 Result<WatchEvent> parse_watch_line(std::string_view line);
 // The items of a list as bytes each.
-Result<ObjectList> split_list(std::string body);
+Result<ObjectList> split_list(const std::string& body);
 
 }  // namespace rubato::kube

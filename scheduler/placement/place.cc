@@ -87,9 +87,11 @@ std::vector<std::optional<std::string>> types_to_try(const Job& job, const FreeM
   std::map<std::string, std::int64_t> room;
   for (const Candidate& c : candidates(job, free, nullptr)) room[c.node->gpu_type] += c.fits;
   std::vector<std::pair<std::int64_t, std::string>> order;
+  order.reserve(room.size());
   for (const auto& [type, fits] : room) order.emplace_back(-fits, type);
   std::sort(order.begin(), order.end());
   std::vector<std::optional<std::string>> types;
+  types.reserve(order.size());
   for (const auto& [fits, type] : order) types.emplace_back(type);
   return types;
 }

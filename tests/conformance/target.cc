@@ -156,9 +156,9 @@ Target& target(const std::string& name) {
 }
 
 void Conformance::SetUp() {
-  static const std::uint64_t run = random_seed() % 0xFFFFFF;
+  static const std::uint64_t kRun = random_seed() % 0xFFFFFF;
   static int count = 0;
-  ns_ = "c" + std::to_string(run) + "-" + std::to_string(++count);
+  ns_ = "c" + std::to_string(kRun) + "-" + std::to_string(++count);
   const Value object = Value::object(
       {{"apiVersion", "v1"}, {"kind", "Namespace"}, {"metadata", Value::object({{"name", ns_}})}});
   const auto made = client().create(types::kNamespace, "", object, {});

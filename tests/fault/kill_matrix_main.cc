@@ -46,7 +46,7 @@ bool parse(int argc, char** argv, Options& options) {
       options.telling = true;
     } else if (word == "--list") {
       options.list = true;
-    } else if (value == nullptr) {
+    } else if (value == nullptr) {  // NOLINT(bugprone-branch-clone): all that follow have one
       return false;
     } else if (word == "--only") {
       options.only.emplace_back(value);

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <ranges>
 #include <stdexcept>
 #include <vector>
 
@@ -134,8 +135,8 @@ class Story {
     if (!from_start) {
       until("the first steps", [&] { return job_.view().step >= 3; });
       // The first of two is what makes the second one's place come: it is planned last.
-      for (auto each = struck_.rbegin(); each != struck_.rend(); ++each)
-        if (each->pod < case_.world) job_.plan_fault(pod(each->pod), plans_of(each->pod));
+      for (const auto& each : std::views::reverse(struck_))
+        if (each.pod < case_.world) job_.plan_fault(pod(each.pod), plans_of(each.pod));
     }
     if (case_.scene == Scene::kEnd) job_.pace(0ms);
     if (case_.scene == Scene::kJoin) job_.start_pod(plans_of(case_.world));

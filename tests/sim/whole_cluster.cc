@@ -49,10 +49,10 @@ Value manifest(const JobPlan& job) {
 
 // One authority for all stories: what it signs is never looked at, and keys take time to make.
 const net::KeyPair& authority() {
-  static const net::KeyPair pair =
+  static const net::KeyPair kPair =
       net::make_authority("rubato", WallTime{}, WallTime{} + std::chrono::hours(24 * 36500))
           .value();
-  return pair;
+  return kPair;
 }
 
 Value trust_secret() {

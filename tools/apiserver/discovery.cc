@@ -39,9 +39,9 @@ Value strings(const std::vector<std::string>& list) {
 }
 
 const std::vector<std::string>& all_verbs() {
-  static const std::vector<std::string> verbs = {"create", "delete", "deletecollection", "get",
-                                                 "list",   "patch",  "update",           "watch"};
-  return verbs;
+  static const std::vector<std::string> kVerbs = {"create", "delete", "deletecollection", "get",
+                                                  "list",   "patch",  "update",           "watch"};
+  return kVerbs;
 }
 
 Value kind_of(const std::string& group, const std::string& version, const std::string& kind) {

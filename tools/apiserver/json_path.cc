@@ -118,31 +118,33 @@ Result<JsonPath> JsonPath::parse(std::string_view text) {
   return path;
 }
 
+void JsonPath::step_from(const Value& value, const Step& step, std::vector<Value>& next) {
+  switch (step.kind) {
+    case Step::Kind::kMember:
+      if (const Value* member = value.find(step.name)) next.push_back(*member);
+      break;
+    case Step::Kind::kIndex:
+      if (value.is_array() && step.index < value.size()) next.push_back(value[step.index]);
+      break;
+    case Step::Kind::kAll:
+      for (const Value& item : value.items()) next.push_back(item);
+      for (const json::Member& member : value.members()) next.push_back(member.second);
+      break;
+    case Step::Kind::kFilter:
+      for (const Value& item : value.items()) {
+        const Value* found = &item;
+        for (const std::string& name : step.path) found = &(*found)[name];
+        if (!found->is_null() && (*found == step.equals) != step.negated) next.push_back(item);
+      }
+      break;
+  }
+}
+
 std::vector<Value> JsonPath::evaluate(const Value& root) const {
   std::vector<Value> here = {root};
   for (const Step& step : steps_) {
     std::vector<Value> next;
-    for (const Value& value : here) {
-      switch (step.kind) {
-        case Step::Kind::kMember:
-          if (const Value* member = value.find(step.name)) next.push_back(*member);
-          break;
-        case Step::Kind::kIndex:
-          if (value.is_array() && step.index < value.size()) next.push_back(value[step.index]);
-          break;
-        case Step::Kind::kAll:
-          for (const Value& item : value.items()) next.push_back(item);
-          for (const json::Member& member : value.members()) next.push_back(member.second);
-          break;
-        case Step::Kind::kFilter:
-          for (const Value& item : value.items()) {
-            const Value* found = &item;
-            for (const std::string& name : step.path) found = &(*found)[name];
-            if (!found->is_null() && (*found == step.equals) != step.negated) next.push_back(item);
-          }
-          break;
-      }
-    }
+    for (const Value& value : here) step_from(value, step, next);
     here = std::move(next);
   }
   return here;

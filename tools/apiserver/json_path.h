@@ -28,6 +28,7 @@ class JsonPath {
     bool negated = false;           // kFilter: !=
   };
   static Result<Step> bracket(std::string_view inside);
+  static void step_from(const json::Value& value, const Step& step, std::vector<json::Value>& next);
   std::vector<Step> steps_;
 };
 

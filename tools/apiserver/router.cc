@@ -40,7 +40,7 @@ bool wants_aggregated(const Request& request) {
          request.accept.find("v=v2;") != std::string::npos;
 }
 
-Reply or_not_found(Value body) {
+Reply or_not_found(const Value& body) {
   return body.is_null() ? failure(kube::api_error::no_such_resource()) : object_reply(body);
 }
 

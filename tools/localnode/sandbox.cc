@@ -80,7 +80,7 @@ class View {
       // Targets below symbolic links (/var/run) mean what the link points to.
       std::error_code ignored;
       path = fs::weakly_canonical(mount.target, ignored);
-      targets_.push_back({mount, path.lexically_normal().string()});
+      targets_.emplace_back(mount, path.lexically_normal().string());
     }
   }
 
@@ -182,12 +182,16 @@ void unblock_signals() {
 
 [[noreturn]] void exec(const SandboxSpec& spec) {
   std::vector<char*> arguments;
-  for (const std::string& word : spec.command) arguments.push_back(const_cast<char*>(word.c_str()));
+  std::vector<std::string> words = spec.command;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   std::vector<std::string> lines;
+  lines.reserve(spec.environment.size() + 1);
   for (const auto& [name, value] : spec.environment) lines.push_back(name + "=" + value);
   lines.push_back("PATH=" + spec.path);
   std::vector<char*> environment;
+  environment.reserve(lines.size() + 1);
   for (std::string& line : lines) environment.push_back(line.data());
   environment.push_back(nullptr);
   ::setenv("PATH", spec.path.c_str(), 1);

@@ -168,6 +168,7 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   lines.push_back("RUBATO_SLOT=" + std::to_string(slot));
   lines.push_back("RUBATO_INCARNATION=" + std::to_string(incarnation));
   std::vector<char*> environment;
+  environment.reserve(lines.size() + 1);
   for (std::string& line : lines) environment.push_back(line.data());
   environment.push_back(nullptr);
   std::array<char*, 2> arguments{impl_->program.data(), nullptr};

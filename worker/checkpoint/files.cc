@@ -25,7 +25,7 @@ Status replace_file(const std::string& path, std::string_view text) {
   const bool synced = written && fsync(fd) == 0;
   const Status done = synced ? ok() : Status(system_error("writing " + beside));
   close(fd);
-  TRY_OK(done);
+  if (!done.ok()) return done;
   return rename_path(beside, path);
 }
 

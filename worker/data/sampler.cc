@@ -96,6 +96,7 @@ std::int64_t Sampler::sample_id(std::int64_t step, std::int64_t index) const {
 std::vector<std::int64_t> Sampler::micro_batch_ids(std::int64_t step, std::int64_t m) const {
   CHECK(m >= 0 && m < micro_batches());
   std::vector<std::int64_t> ids;
+  ids.reserve(static_cast<std::size_t>(config_.micro_batch));
   for (std::int64_t i = 0; i < config_.micro_batch; ++i)
     ids.push_back(sample_id(step, m * config_.micro_batch + i));
   return ids;
@@ -124,6 +125,7 @@ Status Sampler::read_validation(const TokenFile& file, std::int64_t m,
                                 std::vector<std::int32_t>& out) const {
   CHECK(m >= 0 && m < validation_micro_batches());
   std::vector<std::int64_t> ids;
+  ids.reserve(static_cast<std::size_t>(config_.micro_batch));
   for (std::int64_t i = 0; i < config_.micro_batch; ++i)
     ids.push_back(train_samples_ + m * config_.micro_batch + i);
   return read_ids(file, ids, out);

@@ -38,7 +38,7 @@ Result<ModelConfig> model_preset(const std::string& name) {
   if (name == "gpt2-demo") return ModelConfig{.layers = 4, .heads = 4, .hidden = 192};
   if (name == "gpt2-10m") return ModelConfig{.layers = 6, .heads = 6, .hidden = 384};
   ModelConfig big{.vocabulary = 50257, .sequence_length = 1024};
-  const struct {
+  constexpr struct {
     const char* name;
     std::int64_t layers, heads, hidden;
   } kSizes[] = {{"gpt2-124m", 12, 12, 768},

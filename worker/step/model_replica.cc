@@ -87,7 +87,7 @@ class ModelReplica : public Replica {
         stream_(device_->make_stream()),
         model_(std::move(model)),
         file_(std::move(file)),
-        sampler_(std::move(sampler)),
+        sampler_(sampler),
         state_(std::move(state)),
         sum_(std::move(sum)),
         optimizer_(std::move(optimizer)) {
@@ -359,8 +359,8 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   TRY(ExactSum sum, ExactSum::create(*device, model->table(), sampler.micro_batches()));
   TRY(AdamW optimizer, AdamW::create(config.optimizer, *device, model->table()));
   auto replica = std::make_unique<ModelReplica>(
-      config, options.ledger, std::move(device), std::move(model), std::move(file),
-      std::move(sampler), std::move(state), std::move(sum), std::move(optimizer));
+      config, options.ledger, std::move(device), std::move(model), std::move(file), sampler,
+      std::move(state), std::move(sum), std::move(optimizer));
   TRY_OK(replica->allocate());
   return std::unique_ptr<Replica>(std::move(replica));
 }

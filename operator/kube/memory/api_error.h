@@ -51,12 +51,12 @@ class [[nodiscard]] Answer {
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
   T& value() & { return *checked(); }
-  const T& value() const& { return *const_cast<Answer*>(this)->checked(); }
+  const T& value() const& { return *checked(); }
   T&& value() && { return std::move(*checked()); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return checked(); }
-  const T* operator->() const { return const_cast<Answer*>(this)->checked(); }
+  const T* operator->() const { return checked(); }
   const ApiError& error() const {
     CHECK(!ok());
     return *std::get_if<1>(&state_);
@@ -64,6 +64,10 @@ class [[nodiscard]] Answer {
 
  private:
   T* checked() {
+    CHECK(ok());
+    return std::get_if<0>(&state_);
+  }
+  const T* checked() const {
     CHECK(ok());
     return std::get_if<0>(&state_);
   }

@@ -9,7 +9,7 @@ namespace {
 using json::Value;
 
 const std::map<std::string, std::vector<std::string>>& offered() {
-  static const std::map<std::string, std::vector<std::string>> fields = {
+  static const std::map<std::string, std::vector<std::string>> kFields = {
       {"pods",
        {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
         "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"}},
@@ -25,7 +25,7 @@ const std::map<std::string, std::vector<std::string>>& offered() {
         "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
         "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid"}},
   };
-  return fields;
+  return kFields;
 }
 
 const Value& at_path(const Value& object, std::string_view path) {

@@ -151,7 +151,7 @@ struct Journal::File {
   }
 };
 
-Result<std::unique_ptr<Journal>> Journal::attach(MemoryServer& server, std::string path) {
+Result<std::unique_ptr<Journal>> Journal::attach(MemoryServer& server, const std::string& path) {
   TRY(Saved saved, read_saved(path));
   std::unique_ptr<Journal> journal(new Journal(server));
   auto file = std::make_shared<File>();

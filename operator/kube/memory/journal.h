@@ -28,7 +28,7 @@ class Journal {
  public:
   // Opens or creates the file (mode 0600), restores `server` from it and follows its changes.
   // kInvalid when a line other than the last cannot be read. The server must outlive the journal.
-  static Result<std::unique_ptr<Journal>> attach(MemoryServer& server, std::string path);
+  static Result<std::unique_ptr<Journal>> attach(MemoryServer& server, const std::string& path);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

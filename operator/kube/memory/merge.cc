@@ -22,7 +22,7 @@ struct ListRule {
 
 // Lists of built-in kinds that merge, by field name: the names mean the same wherever they occur.
 ListRule builtin_rule(const std::string& name) {
-  static const std::map<std::string, std::string> keys = {
+  static const std::map<std::string, std::string> kKeys = {
       {"containers", "name"},
       {"initContainers", "name"},
       {"ephemeralContainers", "name"},
@@ -39,8 +39,8 @@ ListRule builtin_rule(const std::string& name) {
       {"secrets", "name"},
       {"topologySpreadConstraints", "topologyKey"}};
   if (name == "finalizers" || name == "podCIDRs") return {ListKind::kSet, {}};
-  const auto it = keys.find(name);
-  if (it == keys.end()) return {};
+  const auto it = kKeys.find(name);
+  if (it == kKeys.end()) return {};
   return {ListKind::kMap, {it->second}};
 }
 
@@ -76,13 +76,12 @@ class Merger {
     for (const json::Member& member : patch.members()) {
       const std::string& key = member.first;
       if (directives_ && key.starts_with('$')) continue;
-      if (member.second.is_null()) {
-        target.erase(key);
-      } else if (directives_ && member.second["$patch"].string_view_or("") == "delete") {
+      const Value& wanted = member.second;
+      if (wanted.is_null() || (directives_ && wanted["$patch"].string_view_or("") == "delete")) {
         target.erase(key);
       } else {
         Value current = target[key];
-        value(current, member.second, key, child_schema(schema, key));
+        value(current, wanted, key, child_schema(schema, key));
         target.set(key, std::move(current));
       }
     }

@@ -32,6 +32,7 @@ const ObjectStore::Objects& ObjectStore::objects(const std::string& kind) const 
 
 std::vector<std::string> ObjectStore::kinds() const {
   std::vector<std::string> out;
+  out.reserve(tables_.size());
   for (const auto& [kind, table] : tables_) out.push_back(kind);
   return out;
 }

@@ -98,8 +98,8 @@ std::vector<PrinterColumn> columns_of(const json::Value& version) {
 }  // namespace
 
 const std::vector<ResourceInfo>& builtin_resources() {
-  static const std::vector<ResourceInfo> all = make_builtins();
-  return all;
+  static const std::vector<ResourceInfo> kAll = make_builtins();
+  return kAll;
 }
 
 Result<std::vector<ResourceInfo>> resources_of_crd(const json::Value& crd) {

@@ -74,7 +74,7 @@ Answer<std::optional<WatchItem>> Watcher::poll() {
   auto next = std::ranges::upper_bound(history, cursor_, {}, &StoredChange::version);
   for (; next != history.end(); ++next) {
     cursor_ = next->version;
-    if (auto item = from_change(*next)) return std::optional<WatchItem>(std::move(*item));
+    if (auto item = from_change(*next)) return item;
   }
   const MonoTime now = server_.clock_.now();
   if (now < bookmark_due_) return std::optional<WatchItem>();

@@ -136,20 +136,20 @@ JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
   const int node = options_.nodes != nullptr ? pod->number % options_.nodes->size() : 0;
   const std::string address =
       options_.nodes != nullptr ? options_.nodes->address(node) : "127.0.0.1";
-  const std::vector<std::string> variables{"RUBATO_JOB=default/gpt",
-                                           "RUBATO_JOB_UID=" + job_uid_,
-                                           "RUBATO_POD_NAME=" + pod->name,
-                                           "RUBATO_POD_UID=" + pod->uid,
-                                           "RUBATO_NODE=n" + std::to_string(number),
-                                           "RUBATO_POD_IP=" + address,
-                                           "RUBATO_SLOTS=1",
-                                           "RUBATO_COORDINATORS=" + net::to_string(port_),
-                                           "RUBATO_SECRET_DIR=" + (folder_ / "secret").string(),
-                                           "RUBATO_FAULT_FILE=" + faults,
-                                           options_.ledger ? "RUBATO_LEDGER=1" : "RUBATO_LEDGER=",
-                                           "PATH=/usr/bin:/bin"};
+  std::vector<std::string> variables{"RUBATO_JOB=default/gpt",
+                                     "RUBATO_JOB_UID=" + job_uid_,
+                                     "RUBATO_POD_NAME=" + pod->name,
+                                     "RUBATO_POD_UID=" + pod->uid,
+                                     "RUBATO_NODE=n" + std::to_string(number),
+                                     "RUBATO_POD_IP=" + address,
+                                     "RUBATO_SLOTS=1",
+                                     "RUBATO_COORDINATORS=" + net::to_string(port_),
+                                     "RUBATO_SECRET_DIR=" + (folder_ / "secret").string(),
+                                     "RUBATO_FAULT_FILE=" + faults,
+                                     options_.ledger ? "RUBATO_LEDGER=1" : "RUBATO_LEDGER=",
+                                     "PATH=/usr/bin:/bin"};
   std::vector<char*> environment;
-  for (const std::string& v : variables) environment.push_back(const_cast<char*>(v.c_str()));
+  for (std::string& v : variables) environment.push_back(v.data());
   environment.push_back(nullptr);
   std::string program = std::string(RUBATO_BIN) + "/rubato-agent";
   char* arguments[] = {program.data(), nullptr};

@@ -20,7 +20,7 @@ JobOptions patient() {
 }
 
 const std::map<std::uint64_t, std::string>& undisturbed() {
-  static const std::map<std::uint64_t, std::string> losses = [] {
+  static const std::map<std::uint64_t, std::string> kLosses = [] {
     JobProcesses job(patient());
     job.lead(1);
     job.start_pod();
@@ -29,7 +29,7 @@ const std::map<std::uint64_t, std::string>& undisturbed() {
     EXPECT_EQ(job.wait_exit(*job.pods[0]), 0);
     return job.losses();
   }();
-  return losses;
+  return kLosses;
 }
 
 void expect_equal_losses(const JobProcesses& job) {

@@ -82,12 +82,12 @@ void write_tokens(const Options& options) {
 std::vector<std::string> compare(const Options& options, const Outcome& outcome,
                                  const Outcome& reference) {
   std::vector<std::string> faults;
-  if (outcome.steps.size() != options.steps * 32) faults.push_back("steps.bin is incomplete");
-  if (outcome.steps != reference.steps) faults.push_back("loss bytes differ");
+  if (outcome.steps.size() != options.steps * 32) faults.emplace_back("steps.bin is incomplete");
+  if (outcome.steps != reference.steps) faults.emplace_back("loss bytes differ");
   if (outcome.weights.empty() || outcome.weights != reference.weights) {
-    faults.push_back("weights differ");
+    faults.emplace_back("weights differ");
   }
-  if (outcome.moments != reference.moments) faults.push_back("optimizer state differs");
+  if (outcome.moments != reference.moments) faults.emplace_back("optimizer state differs");
   LedgerTerms terms;
   terms.folder = outcome.ledger;
   terms.reference = reference.ledger;

@@ -41,7 +41,7 @@ int play(const Options& options) {
       story(stage);
       faults = compare(options, stage.outcome(), reference);
     } catch (const std::exception& error) {
-      faults.push_back(error.what());
+      faults.emplace_back(error.what());
     }
     const double seconds = std::chrono::duration<double>(clock.now() - begun).count();
     std::printf("%-28s %s  %.2f s\n", name.c_str(), faults.empty() ? "equal" : "DIFFERS", seconds);

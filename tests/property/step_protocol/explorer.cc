@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <string_view>
 #include <unordered_map>
 
@@ -96,8 +97,7 @@ class Walk {
       lines.push_back(text[label_[i]]);
     Exploration out = summary();
     out.violation = what;
-    for (auto line = lines.rbegin(); line != lines.rend(); ++line)
-      out.story.append(*line).append("\n");
+    for (const auto& line : std::views::reverse(lines)) out.story.append(line).append("\n");
     return out;
   }
   // From every state that leaves room for it, the job can still be completed.

@@ -13,12 +13,12 @@ namespace {
 using json::Value;
 
 const Value& book() {
-  static const Value book = [] {
+  static const Value kBook = [] {
     auto value = read_yaml("tests/data/bad_manifests.yaml");
     CHECK(value.ok());
     return *value;
   }();
-  return book;
+  return kBook;
 }
 
 class BadManifests : public testing::Test {

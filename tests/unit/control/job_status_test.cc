@@ -87,8 +87,8 @@ api::TrainingJobStatus suspended(const JobObject& object, std::optional<coordina
 }
 
 TEST(JobStatus, SuspendedIsSaidOnlyWhenNothingOfTheJobRuns) {
-  const char* kSuspend = R"("suspend":true)";
-  const char* kReleased =
+  constexpr const char* kSuspend = R"("suspend":true)";
+  constexpr const char* kReleased =
       R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"x","pods":[]},
          "progress":{"step":41,"checkpointStep":41})";
   const auto writes =
@@ -109,7 +109,7 @@ TEST(JobStatus, SuspendedIsSaidOnlyWhenNothingOfTheJobRuns) {
 }
 
 TEST(JobStatus, ASuspendThatSavedLessThanAllSaysSo) {
-  const char* kReleased =
+  constexpr const char* kReleased =
       R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"x","pods":[]},
          "progress":{"step":41,"checkpointStep":30})";
   const auto s = suspended(*job(2, 4, kReleased, R"("suspend":true)"), {}, {});

@@ -13,6 +13,19 @@ void embed_forward(std::int64_t rows, std::int64_t length, std::int64_t c,
   }
 }
 
+// The first sequence's rows are taken over, those of the others added in their order.
+static void add_positions(std::int64_t rows, std::int64_t length, std::int64_t c, const float* dout,
+                          float* __restrict dpositions) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* from = dout + r * c;
+    float* to = dpositions + (r % length) * c;
+    if (r < length)
+      for (std::int64_t i = 0; i < c; ++i) to[i] = from[i];
+    else
+      for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
+  }
+}
+
 // Rows are bucketed by token (a counting sort keeps token order inside a bucket); each bucket is
 // summed in registers' reach and added to the table once: (input) + (what the head left there).
 void embed_backward(std::int64_t rows, std::int64_t length, std::int64_t c, std::int64_t vocabulary,
@@ -42,14 +55,7 @@ void embed_backward(std::int64_t rows, std::int64_t length, std::int64_t c, std:
       for (std::int64_t k = 0; k < n; ++k) to[k] = sum[k] + to[k];
     }
   }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* from = dout + r * c;
-    float* to = dpositions + (r % length) * c;
-    if (r < length)
-      for (std::int64_t i = 0; i < c; ++i) to[i] = from[i];
-    else
-      for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
-  }
+  add_positions(rows, length, c, dout, dpositions);
 }
 
 }  // namespace rubato::worker::cpu::RUBATO_KERNEL_ISA

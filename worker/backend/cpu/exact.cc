@@ -12,7 +12,7 @@ constexpr std::int32_t kInfinityBits = 0x7F800000;
 // 2^e as a float, e in [-126, 127].
 RUBATO_INLINE float power_of_two(int e) {
   const std::int32_t bits = (e + 127) << 23;
-  float out;
+  float out = 0.0f;
   __builtin_memcpy(&out, &bits, sizeof out);
   return out;
 }
@@ -41,7 +41,7 @@ void quantise_add(std::int64_t n, int fraction_bits, int guard_shift, const std:
     const std::int32_t top_bits = max_bits(g);
     if (top_bits == 0) continue;
     const float scale = power_of_two(fraction_bits - exponents[b]);
-    float top;
+    float top = 0.0f;
     __builtin_memcpy(&top, &top_bits, sizeof top);
     if (top_bits >= kInfinityBits || !(top * scale < 2147483648.0f)) {
       guards[b] += saturated;

@@ -12,10 +12,10 @@
 
 namespace rubato::worker::cpu {
 
-typedef float Lanes __attribute__((vector_size(64)));
-typedef std::int32_t IntLanes __attribute__((vector_size(64)));
-typedef double WideLanes __attribute__((vector_size(64)));
-typedef float HalfLanes __attribute__((vector_size(32)));
+using Lanes = float __attribute__((vector_size(64)));
+using IntLanes = std::int32_t __attribute__((vector_size(64)));
+using WideLanes = double __attribute__((vector_size(64)));
+using HalfLanes = float __attribute__((vector_size(32)));
 constexpr std::int64_t kLanes = 16;
 
 RUBATO_INLINE Lanes load(const float* from) {
@@ -62,7 +62,7 @@ RUBATO_INLINE Lanes from_bits(const IntLanes& x) { return (Lanes)x; }
 RUBATO_INLINE Lanes exp_of(const Lanes& given) {
   Lanes x = given < -87.0f ? splat(-87.0f) : given;
   x = x > 88.0f ? splat(88.0f) : x;
-  const float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const Lanes shifted = x * 1.44269504088896341f + kRounder;
   const Lanes n = shifted - kRounder;
   Lanes r = x - n * 0.693359375f;  // ln 2 in two parts, the first exact in few bits

@@ -29,11 +29,11 @@ RUBATO_INLINE Lanes load_any(const float* from, std::int64_t count) {
 
 // log(x) for x >= 1: x = m 2^k with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1)).
 double log_of(double x) {
-  std::int64_t bits;
+  std::int64_t bits = 0;
   __builtin_memcpy(&bits, &x, sizeof bits);
   std::int64_t k = (bits >> 52) - 1023;
   bits = (bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000;
-  double m;
+  double m = 0.0;
   __builtin_memcpy(&m, &bits, sizeof m);
   if (m > 1.4142135623730951) {
     m = m * 0.5;

@@ -18,7 +18,7 @@ class FakeHost : public WorkerHost {
       : executor_(executor), changed_(executor.make_condition()) {}
 
   Status spawn(std::uint32_t slot, std::uint64_t incarnation) override {
-    spawned.push_back({slot, incarnation});
+    spawned.emplace_back(slot, incarnation);
     return ok();
   }
   Status send(std::uint32_t, const std::string& command) override {
