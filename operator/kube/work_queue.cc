@@ -10,6 +10,7 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 std::vector<double> decades(double first, int count) {
   std::vector<double> bounds;
+  bounds.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) bounds.push_back(first * std::pow(10.0, i));
   return bounds;
 }

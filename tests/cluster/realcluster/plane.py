@@ -21,7 +21,7 @@ READY_LIMIT_S = 120.0  # usual: 5 to 8; under full load much more
 DOOR = pathlib.Path(__file__).with_name("door.py")
 NODE_GRACE_S = 16  # silence until a node is NotReady; Kubernetes' own default is 50
 ISSUING = threading.Lock()  # an authority counts its serial numbers in a file
-TOLERATION_S = 30  # until pods of a lost node are evicted; the default is 300
+TOLERATION_S = 120  # until pods of a lost node are evicted; the default is 300
 
 
 class Plane:
