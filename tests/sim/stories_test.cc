@@ -38,15 +38,24 @@ std::size_t members_of(const WholeCluster& cluster, const std::string& job) {
   return found == cluster.witness().jobs().end() ? 0 : found->second.members.size();
 }
 
-// n1 is there and starts nothing: its GPU is taken back, and tried again later each time.
-TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
+// n0 has what the job needs, n1 the GPU that it may have besides.
+Scenario elastic_on_two_nodes() {
   Scenario scenario;
   scenario.nodes = {{"n0", "fast", 2}, {"n1", "fast", 1}};
   scenario.queues = {{"default", 0}};
   scenario.jobs = {training("elastic", 2, 3)};
-  WholeCluster cluster(scenario, {.listening = true});
-  const auto tried = [&] { return held_on(cluster, "elastic", "n1") == 1; };
-  const auto given_back = [&] { return held_on(cluster, "elastic", "n1") == 0; };
+  return scenario;
+}
+
+auto elastic_holds_on_n1(const WholeCluster& cluster, int gpus) {
+  return [&cluster, gpus] { return held_on(cluster, "elastic", "n1") == gpus; };
+}
+
+// n1 is there and starts nothing: its GPU is taken back, and tried again later each time.
+TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
+  WholeCluster cluster(elastic_on_two_nodes(), {.listening = true});
+  const auto tried = elastic_holds_on_n1(cluster, 1);
+  const auto given_back = elastic_holds_on_n1(cluster, 0);
   cluster.start();
   cluster.inject({FaultKind::kNodeIdle, 0s, 6 * kGang - kJitter, 1, 0});
   ASSERT_TRUE(cluster.run_until(tried, kSoon));
@@ -63,13 +72,9 @@ TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
 
 // n1 starts its pod, and no word of it reaches an operator.
 TEST(Stories, AGpuWhosePodIsNotHeardOfIsTakenBack) {
-  Scenario scenario;
-  scenario.nodes = {{"n0", "fast", 2}, {"n1", "fast", 1}};
-  scenario.queues = {{"default", 0}};
-  scenario.jobs = {training("elastic", 2, 3)};
-  WholeCluster cluster(scenario, {.listening = true});
-  const auto tried = [&] { return held_on(cluster, "elastic", "n1") == 1; };
-  const auto given_back = [&] { return held_on(cluster, "elastic", "n1") == 0; };
+  WholeCluster cluster(elastic_on_two_nodes(), {.listening = true});
+  const auto tried = elastic_holds_on_n1(cluster, 1);
+  const auto given_back = elastic_holds_on_n1(cluster, 0);
   cluster.start();
   for (std::uint64_t replica : {0, 1})
     cluster.inject({FaultKind::kNodeCutOperator, 0s, 3 * kGang, 1, replica});
