@@ -106,7 +106,10 @@ class [[nodiscard]] Result {
     CHECK(!ok());
     return *std::get_if<1>(&state_);
   }
-  T value_or(T other) const& { return ok() ? value() : std::move(other); }
+  T value_or(T other) const& {
+    if (ok()) return value();
+    return other;
+  }
 
  private:
   void check_ok() const {
