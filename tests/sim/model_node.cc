@@ -182,7 +182,7 @@ void ModelNode::forget(std::string uid) {
   found->second->agent = nullptr;
   found->second->workers = nullptr;
   found->second->process->crash();
-  (void)found->second.release();
+  testing::mark_abandoned(found->second.release());
   containers_.erase(found);
 }
 
