@@ -42,6 +42,8 @@ struct RestTarget;
 struct HttpRequest;
 struct HttpResponse;
 
+// To be destroyed before main returns: cpprestsdk's threads, on which its connections rest, end
+// with the program's static objects.
 class RestClient : public Client {
  public:
   // kInvalid when the configuration cannot work; does not connect.

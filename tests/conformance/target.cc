@@ -142,9 +142,21 @@ std::vector<std::string> target_names() {
   return out;
 }
 
+namespace {
+
+// Made when first asked for; gone before main returns, as a RestClient must be.
+class Targets : public ::testing::Environment {
+ public:
+  void TearDown() override { made.clear(); }
+  std::map<std::string, std::unique_ptr<Target>> made;
+};
+
+auto* const targets = static_cast<Targets*>(::testing::AddGlobalTestEnvironment(new Targets));
+
+}  // namespace
+
 Target& target(const std::string& name) {
-  static std::map<std::string, std::unique_ptr<Target>> made;
-  std::unique_ptr<Target>& slot = made[name];
+  std::unique_ptr<Target>& slot = targets->made[name];
   if (slot == nullptr) {
     if (name == "memory")
       slot = std::make_unique<MemoryTarget>();
@@ -201,6 +213,13 @@ Value Conformance::make(const ResourceType& type, const Value& object) {
 }
 
 void Conformance::bind(const std::string& pod_name, const std::string& node) {
+  const auto registered = client().create(  // servers remove pods of nodes that do not exist
+      types::kNode, "",
+      Value::object(
+          {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", Value::object({{"name", node}})}}),
+      {});
+  EXPECT_TRUE(registered.ok() || registered.error().code() == Code::kAlreadyExists)
+      << registered.error().to_string();
   const Value binding = Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Binding"},

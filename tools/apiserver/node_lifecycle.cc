@@ -56,6 +56,9 @@ Status mark_unknown(kube::Client& client, const Value& node, WallTime now) {
 Result<int> tend_nodes(kube::Client& client, const Clock& clock) {
   const WallTime now = clock.wall();
   int changed = 0;
+  // Before the nodes: one that a pod is bound to was there by then, and what is not there now is
+  // gone.
+  TRY(const kube::ObjectList pods, client.list(kube::types::kPod, "", {}));
   TRY(const auto renewals, read_leases(client));
   TRY(const kube::ObjectList nodes, client.list(kube::types::kNode, "", {}));
   std::set<std::string> names;
@@ -67,7 +70,6 @@ Result<int> tend_nodes(kube::Client& client, const Clock& clock) {
     TRY_OK(mark_unknown(client, node, now));
     ++changed;
   }
-  TRY(const kube::ObjectList pods, client.list(kube::types::kPod, "", {}));
   for (const Value& pod : pods.items) {
     const std::string node = pod["spec"]["nodeName"].string_or("");
     if (node.empty() || names.contains(node)) continue;

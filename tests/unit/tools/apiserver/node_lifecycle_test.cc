@@ -54,6 +54,31 @@ TEST_F(NodeLifecycleTest, ANodeWithoutRenewalIsUnknown) {
   EXPECT_EQ(*tend_nodes(client_, executor_.clock()), 0);
 }
 
+// A node that registers, and gets a pod, when the nodes have just been listed.
+class BusyClient : public kube::MemoryClient {
+ public:
+  using MemoryClient::MemoryClient;
+  Result<kube::ObjectList> list(const kube::ResourceType& type, const std::string& ns,
+                                const kube::ListOptions& options) override {
+    auto listed = MemoryClient::list(type, ns, options);
+    if (type.kind == kube::types::kNode.kind && meanwhile) std::exchange(meanwhile, nullptr)();
+    return listed;
+  }
+  std::function<void()> meanwhile;
+};
+
+TEST_F(NodeLifecycleTest, APodThatComesWithItsNodeStays) {
+  BusyClient client(server_, executor_);
+  client.meanwhile = [&] {
+    node("new", 0s);
+    create(
+        kube::types::kPod, "default",
+        R"({"metadata":{"name":"p"},"spec":{"nodeName":"new","containers":[{"name":"c","image":"i"}]}})");
+  };
+  EXPECT_EQ(*tend_nodes(client, executor_.clock()), 0);
+  EXPECT_TRUE(client_.get(kube::types::kPod, {"default", "p"}, "").ok());
+}
+
 TEST_F(NodeLifecycleTest, PodsOfADeletedNodeGo) {
   node("here", 1s);
   for (const std::string on : {"here", "gone"}) {
