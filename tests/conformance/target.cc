@@ -151,12 +151,12 @@ class Targets : public ::testing::Environment {
   std::map<std::string, std::unique_ptr<Target>> made;
 };
 
-auto* const targets = static_cast<Targets*>(::testing::AddGlobalTestEnvironment(new Targets));
+auto* const kTargets = static_cast<Targets*>(::testing::AddGlobalTestEnvironment(new Targets));
 
 }  // namespace
 
 Target& target(const std::string& name) {
-  std::unique_ptr<Target>& slot = targets->made[name];
+  std::unique_ptr<Target>& slot = kTargets->made[name];
   if (slot == nullptr) {
     if (name == "memory")
       slot = std::make_unique<MemoryTarget>();

@@ -3,6 +3,9 @@
 #include "common/executor.h"
 #include "operator/kube/memory/memory_client.h"
 
+#include <functional>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace rubato::apiserver {
