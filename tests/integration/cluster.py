@@ -262,15 +262,20 @@ class Cluster:
 
     # ---- operators ----
 
-    def leader(self):
-        """The name of the operator that leads; None while nobody does."""
+    def _lease(self):
         found = self.plane.kubectl("-n", "rubato-system", "get", "lease", "rubato-operator", "-o", "json",
                                    check=False)
-        if found.returncode != 0:
-            return None
-        holder = json.loads(found.stdout)["spec"].get("holderIdentity") or ""
+        return json.loads(found.stdout)["spec"] if found.returncode == 0 else {}
+
+    def leader(self):
+        """The name of the operator that leads; None while nobody does."""
+        holder = self._lease().get("holderIdentity") or ""
         name = holder.rsplit("_", 1)[0]
         return name if name in self.operators and self.operators[name].is_running() else None
+
+    def term(self):
+        """Rises with each new leader, also where an operator follows itself."""
+        return self._lease().get("leaseTransitions")
 
     # ---- jobs ----
 
