@@ -2,12 +2,12 @@
 #include "operator/kube/credentials.h"
 
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <map>
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>

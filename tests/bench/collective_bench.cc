@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 namespace rubato::worker {

@@ -7,13 +7,13 @@
 #include "tools/localnode/node_agent.h"
 #include "tools/localnode/sandbox.h"
 
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
-#include <signal.h>
 #include <unistd.h>
 
 namespace rubato::localnode {

@@ -6,13 +6,13 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/process_host.h"
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include <signal.h>
 #include <unistd.h>
 
 namespace rubato::worker {

@@ -5,11 +5,11 @@
 #include "worker/data/token_file.h"
 #include "worker/step/sample_ledger.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 namespace rubato::worker {
 namespace {

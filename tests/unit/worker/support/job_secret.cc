@@ -2,9 +2,8 @@
 
 #include "common/net/certificates.h"
 
+#include <cstdlib>
 #include <fstream>
-
-#include <stdlib.h>
 
 namespace rubato::worker {
 
