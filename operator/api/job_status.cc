@@ -79,6 +79,8 @@ const ObjectSchema& Membership::schema() {
     s.field("step", &Membership::step, "Last committed step known at the time.").required();
     s.field("fingerprint", &Membership::fingerprint, "Of the numerics; joiners must equal it.");
     s.field("stopSteps", &Membership::stop_steps, "training.stop.steps of the generation.");
+    s.field("rescales", &Membership::rescales,
+            "Rescales of the job's life, the one that led to this generation included.");
     s.field("planDigest", &Membership::plan_digest, "Of the parallel plan.");
     return s.build();
   }();
@@ -150,8 +152,9 @@ const ObjectSchema& Rescale::schema() {
 const ObjectSchema& Rescales::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<Rescales> s("Rescales", "Changes of the number of workers.");
-    s.field("count", &Rescales::count, "How many so far.");
-    s.field("last", &Rescales::last, "The last one.");
+    s.field("count", &Rescales::count,
+            "How many so far; none is forgotten when another operator leads.");
+    s.field("last", &Rescales::last, "The last one whose cost its leader could tell.");
     return s.build();
   }();
   return kSchema;

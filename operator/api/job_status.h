@@ -78,6 +78,7 @@ struct Membership {
   std::int64_t step = 0;                   // last committed step known when written
   std::string fingerprint;                 // of numerics, hex; set by the first generation
   std::optional<std::int64_t> stop_steps;  // training.stop.steps of this generation
+  std::optional<std::int64_t> rescales;    // of the job's life, this generation's included
   std::string plan_digest;                 // of the plan for this generation, hex
 
   static const ObjectSchema& schema();

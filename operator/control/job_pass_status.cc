@@ -110,8 +110,8 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
     emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
          now.message);
   }
-  const std::int64_t counted = job_.status.rescales ? job_.status.rescales->count : 0;
-  if (wanted.rescales && wanted.rescales->count > counted && wanted.rescales->last &&
+  const api::Rescales told = job_.status.rescales.value_or(api::Rescales{});
+  if (wanted.rescales && wanted.rescales->last && wanted.rescales->last != told.last &&
       d_.memory.is_news(job_.meta.uid, "rescales", std::to_string(wanted.rescales->count))) {
     const api::Rescale& last = *wanted.rescales->last;
     emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",

@@ -314,19 +314,16 @@ class Builder {
     }
   }
 
-  // Starts and changes of settings are no rescales.
+  // The last one may be of a leader that could not tell what it cost: it is counted only.
   void rescales() {
     if (!facts_.view) return;
     api::Rescales rescales = job_.status.rescales.value_or(api::Rescales{});
     const std::uint64_t seen = rescales.last ? rescales_seen(rescales) : 0;
-    const std::int64_t before = rescales.count;
     for (const coordinator::Change& change : facts_.view->changes) {
-      if (change.generation <= seen || change.kind == "start" || change.kind == "settings")
-        continue;
-      ++rescales.count;
-      rescales.last = rescale_of(change);
+      if (change.generation > seen && is_rescale(change)) rescales.last = rescale_of(change);
     }
-    if (rescales.count > before) status_.rescales = std::move(rescales);
+    rescales.count = std::max(rescales.count, static_cast<std::int64_t>(facts_.view->rescales));
+    if (rescales.count > 0) status_.rescales = std::move(rescales);
   }
 
   api::Rescale rescale_of(const coordinator::Change& change) const {
@@ -344,8 +341,8 @@ class Builder {
     return rescale;
   }
 
-  // The generation that the last counted rescale led to stands at the end of its reason, so that a
-  // new leader does not count it twice.
+  // The generation that the last rescale led to stands at the end of its reason, so that an older
+  // one does not take its place.
   static std::uint64_t rescales_seen(const api::Rescales& rescales) {
     const std::string& text = rescales.last->reason;
     const auto at = text.rfind("(generation ");

@@ -104,6 +104,8 @@ struct Change {
   std::uint32_t recomputed = 0;  // micro-batches computed again
   std::uint64_t at_step = 0;
 };
+// Starts and changes of settings are none.
+bool is_rescale(const Change& change);
 
 struct PodFailure {  // something a restart policy may want to count
   std::string pod;
@@ -145,7 +147,10 @@ struct View {
   // kStopped, kFinished or kFailed as soon as that is decided, while workers may still be leaving;
   // no wish changes it any more. kWaiting: not decided.
   Phase end = Phase::kWaiting;
-  std::vector<Change> changes;       // newest last; bounded by kChangesKept
+  std::vector<Change> changes;  // newest last; bounded by kChangesKept
+  // Of the job's life. A leader counts those it made itself when they have ended, and those of the
+  // leaders before it from the record, where each is when it is decided: none is lost with them.
+  std::uint64_t rescales = 0;
   std::vector<PodFailure> failures;  // newest last; bounded by kFailuresKept
   std::uint64_t failure_count = 0;   // of all time, infrastructure's not counted
   GpuSeconds gpu_seconds;            // since `since`: what the coordinator has seen itself

@@ -32,6 +32,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   for (const Phase over : {Phase::kFinished, Phase::kFailed})
     if (record_.phase == name_of(over)) ended_ = over;
   view_.step = record_.step;
+  view_.rescales = record_.rescales;
   view_.generation = record_.generation;
   if (record_.previous.empty()) formed_generation_ = record_.generation;
   wake_at(now);
@@ -147,6 +148,8 @@ void JobMachine::ask_swap() {
   op_->next.seq = record_.seq + 1;
   op_->next.step = std::max(record_.step, view_.step);
   op_->next.fingerprint = record_.fingerprint;
+  op_->next.rescales = view_.rescales + (unfinished_ && is_rescale(*unfinished_) ? 1 : 0) +
+                       (is_rescale(op_->change) ? 1 : 0);
   in_flight_ = op_->next;
   outputs_.swap = in_flight_;
 }

@@ -63,6 +63,7 @@ void JobMachine::note_commits(MonoTime now) {
 void JobMachine::end_change(MonoTime now, double usual) {
   const double gap = std::chrono::duration<double>(now - unfinished_since_).count();
   unfinished_->stall_seconds = std::max(0.0, gap - usual);
+  if (is_rescale(*unfinished_)) ++view_.rescales;
   view_.changes.push_back(std::move(*unfinished_));
   unfinished_.reset();
   outputs_.changed = true;

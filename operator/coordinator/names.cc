@@ -28,4 +28,8 @@ const char* name_of(Phase phase) {
   return "?";
 }
 
+bool is_rescale(const Change& change) {
+  return change.kind == "recover" || change.kind == "join" || change.kind == "leave";
+}
+
 }  // namespace rubato::coordinator

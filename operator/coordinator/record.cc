@@ -45,6 +45,7 @@ json::Value to_json(const Record& record) {
   if (!record.previous.empty()) out.set("previous", to_json(record.previous));
   if (!record.fingerprint.empty()) out.set("fingerprint", record.fingerprint);
   if (record.stop_steps != 0) out.set("stopSteps", record.stop_steps);
+  if (record.rescales != 0) out.set("rescales", record.rescales);
   return out;
 }
 
@@ -62,6 +63,7 @@ Record record_from(const json::Value& membership) {
   record.step = number("step");
   record.fingerprint = membership["fingerprint"].string_or("");
   record.stop_steps = number("stopSteps");
+  record.rescales = number("rescales");
   return record;
 }
 

@@ -38,6 +38,7 @@ struct Record {
   std::uint64_t step = 0;        // last committed step known when written
   std::string fingerprint;
   std::uint64_t stop_steps = 0;  // that the generation's workers have; 0: as they were configured
+  std::uint64_t rescales = 0;    // of the job's life, the one that led to this generation included
   bool operator==(const Record&) const = default;
 };
 

@@ -132,12 +132,18 @@ TEST(JobStatus, ARescaleIsCountedOnceEvenByANewLeader) {
                        .from = 1,
                        .to = 2,
                        .stall_seconds = 0.25});
+  v.rescales = 1;
   const auto first = status(*job(2, 4, kAllocated), v);
   ASSERT_TRUE(first.rescales.has_value());
   EXPECT_EQ(first.rescales->count, 1);
   JobObject again = *job(2, 4, kAllocated);
   again.job.status.rescales = first.rescales;
   EXPECT_EQ(status(again, v).rescales->count, 1);
+  v.changes.clear();
+  v.rescales = 2;  // one more was decided by a leader that could not tell
+  const auto later = status(again, v);
+  EXPECT_EQ(later.rescales->count, 2);
+  EXPECT_EQ(later.rescales->last->to, 2);
 }
 
 TEST(JobStatus, GoodputIsTheUsefulPartOfWhatWasHeld) {
@@ -185,6 +191,7 @@ TEST(JobStatus, AChangeOfSettingsIsNoRescale) {
   v.changes = {{.generation = 5, .kind = "join", .reason = "x", .from = 1, .to = 2},
                {.generation = 6, .kind = "leave", .reason = "y", .from = 2, .to = 1},
                {.generation = 7, .kind = "settings", .reason = "z", .from = 1, .to = 1}};
+  v.rescales = 2;
   const auto s = status(*job(1, 4, kAllocated), v);
   EXPECT_EQ(s.rescales->count, 2);
   EXPECT_EQ(s.rescales->last->to, 1);

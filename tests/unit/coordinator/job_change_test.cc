@@ -45,6 +45,27 @@ TEST(JobMachineChange, ANewcomerFollowsAndAllSwitch) {
   EXPECT_TRUE(pods.machine.record().previous.empty());
 }
 
+TEST(JobMachineChange, ARescaleIsOnRecordWhenItIsDecidedAndCountedWhenItHasEnded) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  EXPECT_EQ(pods.machine.record().rescales, 0u);  // a start is none
+  pods.connect(2);
+  join(pods, 2);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->rescales, 1u);
+  const JobMachine next_leader(Timing{}, pods.wish, *pods.to_write, pods.now);
+  EXPECT_EQ(next_leader.view().rescales, 1u);
+  pods.settle();
+  EXPECT_EQ(pods.view().rescales, 0u);
+  pods.commit_all();
+  EXPECT_EQ(pods.view().rescales, 1u);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 200; });
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().stop_steps, 200u);
+  EXPECT_EQ(pods.machine.record().rescales, 1u);
+}
+
 TEST(JobMachineChange, ANewcomerThatDoesNotCatchUpIsRestartedOnce) {
   FakePods pods(3, {}, 2);
   pods.start_first(2);
@@ -120,6 +141,7 @@ TEST(JobMachineChange, ANewcomerThatDiesBeforeTheSwitchIsLeftBehind) {
   pods.settle();
   EXPECT_EQ(pods.machine.record().members.size(), 2u);
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.machine.record().rescales, 1u);  // what did not come about is not counted
 }
 
 TEST(JobMachineChange, AChangeThatAnotherFollowsBeforeItsFirstStepIsToldToo) {
