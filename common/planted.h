@@ -23,6 +23,7 @@ enum class Bug {
   kReuseOrdinal,     // a new pod gets the name of an older one
   kOverLimit,        // a job grows beyond its queue's limit
   kUnexplained,      // verdicts are not told
+  kForgetRescales,   // a new leader does not count what those before it decided
 };
 
 #ifdef RUBATO_PLANTED_BUGS

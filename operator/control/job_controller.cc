@@ -3,7 +3,7 @@
 #include "common/log.h"
 #include "operator/control/job_pass.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace rubato::control {
 
@@ -16,25 +16,29 @@ kube::Outcome JobController::reconcile(const kube::Key& key) {
     forget_gone(key);
     return kube::done();
   }
+  std::string before;  // of a job of this name that was deleted meanwhile
   {
     std::lock_guard lock(mutex_);
     std::string& uid = uids_[key];
-    if (!uid.empty() && uid != object->job.meta.uid) {  // deleted and made again meanwhile
-      forget(uid);
-    }
-    uid = object->job.meta.uid;
+    if (uid != object->job.meta.uid) before = std::exchange(uid, object->job.meta.uid);
   }
+  if (!before.empty()) forget(before);
   return JobPass(d_, object, leader_).run();
 }
 
 void JobController::forget_gone(const kube::Key& key) {
-  std::lock_guard lock(mutex_);
-  const auto found = uids_.find(key);
-  if (found == uids_.end()) return;
-  forget(found->second);
-  uids_.erase(found);
+  std::string uid;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = uids_.find(key);
+    if (found == uids_.end()) return;
+    uid = std::move(found->second);
+    uids_.erase(found);
+  }
+  forget(uid);
 }
 
+// Waits for the job's task, and so for a write that is on its way: not under the mutex.
 void JobController::forget(const std::string& uid) {
   d_.coordinator.forget(uid);
   d_.memory.forget_job(uid);

@@ -32,7 +32,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   for (const Phase over : {Phase::kFinished, Phase::kFailed})
     if (record_.phase == name_of(over)) ended_ = over;
   view_.step = record_.step;
-  view_.rescales = record_.rescales;
+  view_.rescales = planted(Bug::kForgetRescales) ? 0 : record_.rescales;
   view_.generation = record_.generation;
   if (record_.previous.empty()) formed_generation_ = record_.generation;
   wake_at(now);

@@ -38,6 +38,7 @@ JOIN_LIMIT_S = 300
 PRESETS = {  # the demo's model and batch; and 1.5 GB of state
     "kjv": {"preset": "gpt2-demo", "length": 128, "batch": 16, "micro": 2, "settle": 25},
     "gpt2-124m": {"preset": "gpt2-124m", "length": 64, "batch": 16, "micro": 1, "settle": 3},
+    "gpt2-124m-4096": {"preset": "gpt2-124m", "length": 256, "batch": 16, "micro": 2, "settle": 3},  # tokens a step
 }
 GOALS = {"worker crash": 0.5, "node loss, SIGKILL": 1.0, "node loss, silence": 4.0}
 

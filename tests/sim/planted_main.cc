@@ -49,6 +49,7 @@ constexpr std::array kMutations = {
     Mutation{Bug::kReuseOrdinal, "reuse-ordinal", "a new pod under an old name"},
     Mutation{Bug::kOverLimit, "over-limit", "growth beyond the queue's limit"},
     Mutation{Bug::kUnexplained, "unexplained", "verdicts are not told"},
+    Mutation{Bug::kForgetRescales, "forget-rescales", "a new leader counts from nothing"},
 };
 
 struct Find {

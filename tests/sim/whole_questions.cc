@@ -132,6 +132,10 @@ std::string WholeCluster::unexplained() const {
       if (last == job.world->checkpoints.end()) return name + " left no last checkpoint";
       if (last->second.hash != job.world->undisturbed(job.plan.shape.steps).hash)
         return name + " ended with other weights than an undisturbed run";
+      const auto counted = (*status)["rescales"]["count"].int_or(0);
+      if (counted < static_cast<std::int64_t>(job.world->rescales()))
+        return fmt::format("{} was rescaled {} times, and its status says {}", name,
+                           job.world->rescales(), counted);
       continue;
     }
     bool explained = false;

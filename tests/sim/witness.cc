@@ -236,7 +236,8 @@ void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
     all.insert(tuple_of(m));
     members[m["podUID"].string_or("")].insert(tuple_of(m));
   }
-  if (World* world = ask_.world(seen.uid)) world->record_written(generation, leader, all);
+  if (World* world = ask_.world(seen.uid))
+    world->record_written(generation, leader, record["phase"].string_view_or(""), all);
   const std::string name = kube::name_of(seen.object);
   story_.say("job {}: membership {} of {} workers, {} (leader {})", name, generation, all.size(),
              record["phase"].string_or(""), leader);

@@ -59,16 +59,27 @@ const Post* World::ballot(std::uint64_t generation, std::uint64_t seq,
 // ---- Witness
 // -----------------------------------------------------------------------------------------
 
-void World::record_written(std::uint64_t generation, std::uint64_t leader,
+void World::record_written(std::uint64_t generation, std::uint64_t leader, std::string_view phase,
                            const std::set<WorkerTuple>& members) {
   if (generation < record_generation_) broken("the record's generation went back");
   if (leader < record_leader_) broken("the record's leader went back");
   if (leader > record_leader_) leader_since_ = now();
+  const auto [known, is_new] = memberships_.try_emplace(generation, Generation{.members = members});
+  Generation& written = known->second;
+  if (written.members != members)
+    broken(fmt::format("generation {} has two memberships", generation));
+  if (is_new && phase == "Recovering") written.is_rescale = true;
+  if (is_new && phase == "Switching")  // else it is the settings that change
+    written.is_rescale = members != memberships_[record_generation_].members;
+  written.stands = written.stands || phase == "Training";
   record_generation_ = generation;
   record_leader_ = leader;
-  const auto [known, is_new] = memberships_.try_emplace(generation, members);
-  if (!is_new && known->second != members)
-    broken(fmt::format("generation {} has two memberships", generation));
+}
+
+std::uint64_t World::rescales() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(memberships_, [](const auto& entry) {
+    return entry.second.is_rescale && entry.second.stands && entry.second.has_decided;
+  }));
 }
 
 void World::decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
@@ -82,10 +93,12 @@ void World::decided(const WorkerTuple& who, std::uint64_t generation, const Trai
   if (sum != right)
     broken(fmt::format("round {} of generation {} has not each micro-batch once, says {}",
                        before.seq, generation, text(who)));
-  const auto members = memberships_.find(generation);
-  if (members == memberships_.end() || !members->second.contains(who))
+  const auto found = memberships_.find(generation);
+  if (found == memberships_.end() || !found->second.members.contains(who))
     broken(
         fmt::format("{} decides in generation {} and is no member of it", text(who), generation));
+  else
+    found->second.has_decided = true;
   const bool is_first = !states_.contains(before.seq + 1);
   if (is_first && generation < deciding_generation_)
     broken(fmt::format("generation {} decides after {} has", generation, deciding_generation_));

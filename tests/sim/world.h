@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -95,7 +96,7 @@ class World {
   std::map<std::uint64_t, TrainState> checkpoints;  // by step
 
   // ---- Witness ----
-  void record_written(std::uint64_t generation, std::uint64_t leader,
+  void record_written(std::uint64_t generation, std::uint64_t leader, std::string_view phase,
                       const std::set<WorkerTuple>& members);
   void decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
                std::uint64_t sum, const wire::CommitRecord& record);
@@ -111,6 +112,9 @@ class World {
   MonoTime last_progress() const { return last_progress_; }
   std::uint64_t generations() const { return record_generation_; }
   std::uint64_t decisions() const { return decisions_; }
+  // Generations that a recovery, a join or a leave led to, in which a round was decided, and of
+  // which a leader knew that they stand. None may be missing in the job's count.
+  std::uint64_t rescales() const;
 
  private:
   using Key = std::tuple<std::uint64_t, std::uint64_t, WorkerTuple>;
@@ -122,7 +126,13 @@ class World {
   std::map<Key, Post> contributions_;
   std::map<Key, Post> votes_;
   std::map<std::uint64_t, std::uint64_t> states_;  // hash after each round, the first one seen
-  std::map<std::uint64_t, std::set<WorkerTuple>> memberships_;
+  struct Generation {
+    std::set<WorkerTuple> members;
+    bool is_rescale = false;
+    bool stands = false;
+    bool has_decided = false;
+  };
+  std::map<std::uint64_t, Generation> memberships_;
   std::uint64_t record_generation_ = 0;
   std::uint64_t record_leader_ = 0;
   MonoTime leader_since_{};
