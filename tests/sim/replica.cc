@@ -65,6 +65,7 @@ class Replica::Faults : public kube::FaultHook {
   Life& life_;
   const Duration limit_;
   std::uint64_t number_ = 0;  // of the write that is being served
+  MonoTime left_{};           // when it was sent
   // Kinds whose watch got 410: their versions stay expired, until a list gives a newer one.
   std::set<std::string> expired_;
 };
@@ -142,6 +143,7 @@ std::optional<Error> Replica::Faults::before(const kube::Operation& operation) {
   if (replica_.rng_.chance(replica_.trouble_.flaky)) return refused(operation);
   if (operation.verb == kube::Verb::kWatch && expired_.contains(operation.type.plural))
     return Error(Code::kExpired, "too old resource version");
+  left_ = began;
   serving() = &replica_;
   return std::nullopt;
 }
@@ -161,10 +163,12 @@ std::optional<Error> Replica::Faults::after(const kube::Operation& operation) {
 }
 
 // Only what is fenced by the membership's leader may be late: a first allocation is not (roadmap).
+// While one is, and for the time of a request after it, a leader may have decided without its last
+// decision: who decided so before the late write came is not wrong, and the epoch refuses it.
 bool Replica::Faults::keeps(const kube::Operation& operation, const json::Value& body,
                             std::function<void()> act) {
   const MonoTime now = replica_.ground_.executor.now();
-  if (now > replica_.late_until_) replica_.ground_.witness.asked(operation.key, body);
+  if (left_ > replica_.late_until_ + limit_) replica_.ground_.witness.asked(operation.key, body);
   if (replica_.trouble_.late == 0) return false;
   const bool fenced =
       std::any_of(body.items().begin(), body.items().end(), [](const json::Value& part) {
