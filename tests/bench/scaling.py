@@ -5,7 +5,8 @@
 
 Two nodes of one worker each on a real API server; a worker computes with one thread. `kubectl scale` moves the job
 between one GPU and two; steps of a phase are timed by the log of the worker that stays. The median step of each
-phase counts, so a step of a switch does not. Ideal is the number of cores, as long as it is at least two.
+phase counts (of the largest batch one step is timed), and none of a switch. Ideal is the number of cores, as long as
+it is at least two.
 """
 
 import argparse
@@ -75,7 +76,8 @@ def main():
         rows.append([preset, f"{tokens}", spread([tokens / s for s in one]).text("{:.0f}"),
                      spread([tokens / s for s in two]).text("{:.0f}"),
                      spread([a / b for a, b in zip(one, two)]).text("{:.2f}"), f"≥ {GOAL}", len(one)])
-    print(markdown(["model", "tokens a step", "tokens/s, one worker: median (min–max)", "two workers", "ratio", "goal", "n"], rows))
+    print(markdown(["model", "tokens a step", "tokens/s, one worker: median (min–max)", "two workers", "ratio", "goal", "n"],
+                   rows))
 
 
 if __name__ == "__main__":
