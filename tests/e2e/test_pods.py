@@ -125,10 +125,12 @@ def test_image_missing(stage, undisturbed):
     stage.cluster.kubectl("apply", "-f", "-", data=policy)
     job = stage.apply(PodJob("unpacked", steps=250, gpus=(1, 2), cpu=LONG_CPU, image=ABSENT_IMAGE,
                              pull="IfNotPresent"))
-    # It is tried again before long: each of these may have passed when it is looked for, and the operator may hear of
-    # the first pods only when their time is over (slow-watch).
+    # It is tried again before long: each of these may have passed when it is looked for. An operator that hears of the
+    # allocation when its time is over (slow-watch: its copy of the job is ten seconds old) says the word only then.
     why = r"pod unpacked-w\d+ on node n\d cannot start: (ErrImagePull|ImagePullBackOff)"
-    job.wait_seen(lambda seen: re.match(why, message(seen, "Running", "PodsStarting")), CHANGE_S, "the kubelet's word")
+    places = [("Running", "PodsStarting")] + ([("Queued", "GangTimeout")] if stage.faults else [])
+    job.wait_seen(lambda seen: any(re.search(why, message(seen, *place)) for place in places), CHANGE_S,
+                  "the kubelet's word")
     job.wait_seen(lambda seen: "did not all start in time: pod unpacked-w" in message(seen, "Queued", "GangTimeout"),
                   CHANGE_S, "why it queues again")
     first, other = next(nodes for seen in job.states() if len(nodes := allocated_nodes(seen)) == 2)

@@ -16,6 +16,7 @@ from watching import condition_story, conditions_of
 
 RECORD = struct.Struct("<QQQQ")  # worker/checkpoint/step_record.h
 STEP_LINE = re.compile(r"^(\S+Z) step=(\d+) .*bits=(0x[0-9a-f]+)(.*)$")
+LOST_POD = r"pod \S+ on node \S+ (lost: |did not come back)"  # under the leader that saw it; under one that came after
 STEPS_MORE = 60
 WORDS = ["time", "is", "taken", "from", "one", "note", "and", "given", "back", "to", "another", "stolen"]
 
@@ -164,7 +165,7 @@ class Job:
                             .get("reason", "")) for state in self.states())
 
     def wait_node_lost(self, limit_s):
-        self.wait(lambda _: self.was("Recovering", "NodeLost") or self.recovered(r"pod \S+ on node \S+ lost: "),
+        self.wait(lambda _: self.was("Recovering", "NodeLost") or self.recovered(LOST_POD),
                   limit_s, "a recovery from the loss of a node")
 
     def events(self):

@@ -113,8 +113,13 @@ TEST(JobMachineLeader, CallsNobodyDeadBeforeAFullSilence) {
   pods.connect(1);
   pods.after(2400ms);
   EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  EXPECT_TRUE(pods.view().failures.empty());
   pods.after(200ms);
   EXPECT_NE(pods.last(0, kAbort), nullptr);
+  ASSERT_EQ(pods.view().failures.size(), 1u);  // that the last leader may have seen, or nobody
+  EXPECT_EQ(pods.view().failures[0].reason, "AgentLost");
+  EXPECT_EQ(pods.view().failures[0].pod_uid, "uid-2");
+  EXPECT_TRUE(pods.view().failures[0].infrastructure);
 }
 
 // The worker is busy with the Follow of the last leader, and would take up another when that is
