@@ -212,7 +212,7 @@ class Builder {
   }
 
   std::string_view rescale_reason() const {
-    return members() <= held() ? reason::kGrow : reason::kShrink;
+    return facts_.view->shrinks ? reason::kShrink : reason::kGrow;
   }
 
   std::string_view failure_reason() const {

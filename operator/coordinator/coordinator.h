@@ -119,6 +119,7 @@ struct PodFailure {  // something a restart policy may want to count
 struct View {
   Phase phase = Phase::kWaiting;
   std::string reason;        // one sentence: why it is in this phase
+  bool shrinks = false;      // kSwitching: to fewer workers
   bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;
   std::vector<MemberView> members;

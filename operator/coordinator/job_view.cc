@@ -148,6 +148,7 @@ void JobMachine::refresh_end(MonoTime now) {
 }
 
 void JobMachine::refresh_phase(MonoTime now) {
+  view_.shrinks = op_ && op_->change.kind == "leave";
   const std::string size = std::to_string(record_.members.size());
   if (ended_ != Phase::kWaiting) {
     refresh_end(now);

@@ -64,6 +64,16 @@ TEST(JobStatus, RecoveringAndDegradedAreSaid) {
   EXPECT_TRUE(api::is_true(s.conditions, "Degraded"));
 }
 
+TEST(JobStatus, RescalingSaysWhichWay) {
+  auto v = view(Phase::kSwitching, 2);
+  for (const bool shrinks : {false, true}) {
+    v.shrinks = shrinks;
+    const auto s = status(*job(1, 4, kAllocated), v);
+    EXPECT_TRUE(api::is_true(s.conditions, "Rescaling"));
+    EXPECT_EQ(api::find_condition(s.conditions, "Rescaling")->reason, shrinks ? "Shrink" : "Grow");
+  }
+}
+
 TEST(JobStatus, ANewLeaderLeavesWhatWasSaidOfWorkersThatTrainOn) {
   const auto object = job(2, 4, std::string(kAllocated) + R"(,
       "membership":{"generation":1,"leader":1,"phase":"Training","members":[],"seq":1,"step":41},

@@ -169,7 +169,9 @@ TEST(JobMachineChange, ALeaverIsRetiredAfterTheSwitch) {
   ASSERT_TRUE(pods.to_write.has_value());
   EXPECT_EQ(pods.to_write->members.size(), 2u);
   EXPECT_EQ(pods.last(0, kRetire), nullptr);
+  EXPECT_TRUE(pods.view().shrinks);
   pods.settle();
+  EXPECT_FALSE(pods.view().shrinks);
   EXPECT_EQ(pods.count(0, kRetire), 1u);
   pods.exit(0, 0, 0);
   EXPECT_EQ(pods.view().retired_pods, std::vector<std::string>{"gpt-0"});
