@@ -158,7 +158,8 @@ def test_image_missing(stage, undisturbed):
 def test_trains(quiet, stage):
     said = stage.cluster.kubectl("logs", quiet.members()[0], "--tail=20").stdout
     assert re.search(r"step=\d+ .*loss=[0-9.]+", said), said
-    assert re.search(rf"long +Running +{NODES}/1-{NODES}", stage.cluster.kubectl("get", "tj", "long").stdout)
+    wait_for(lambda: re.search(rf"long +Running +{NODES}/1-{NODES}", stage.cluster.kubectl("get", "tj", "long").stdout),
+             CHANGE_S, "the table to say that all train")  # which comes late through a fault
     pods = stage.cluster.get("pods", "-l", "rubato.dev/job-name=long")["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2", "n3"}
 
