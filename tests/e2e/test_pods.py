@@ -126,8 +126,10 @@ def test_image_missing(stage, undisturbed):
     job = stage.apply(PodJob("unpacked", steps=250, gpus=(1, 2), cpu=LONG_CPU, image=ABSENT_IMAGE,
                              pull="IfNotPresent"))
     # It is tried again before long: each of these may have passed when it is looked for. An operator that hears of the
-    # allocation when its time is over (slow-watch: its copy of the job is ten seconds old) says the word only then.
-    why = r"pod unpacked-w\d+ on node n\d cannot start: (ErrImagePull|ImagePullBackOff)"
+    # allocation when its time is over (slow-watch: its copy of the job is ten seconds old) says the word only then, or
+    # of a later pod.
+    which = r"\d+" if stage.faults else "0"
+    why = rf"pod unpacked-w{which} on node n\d cannot start: (ErrImagePull|ImagePullBackOff)"
     places = [("Running", "PodsStarting")] + ([("Queued", "GangTimeout")] if stage.faults else [])
     job.wait_seen(lambda seen: any(re.search(why, message(seen, *place)) for place in places), CHANGE_S,
                   "the kubelet's word")
