@@ -78,9 +78,11 @@ kube::Outcome JobPass::run() {
     member_uids_.clear();
   }
   note_losses();
-  // 3. Make it so.
+  // 3. Make it so. A pod that cannot be made (a quota, say) is no reason to leave those that train
+  // without a coordinator, or the status without a word.
+  Status made = ok();
   if (intent_ == Intent::kTrain) {
-    TRY_OK(ensure_pods());
+    made = ensure_pods();
     give_up_unstarted();
   }
   instruct_coordinator();
@@ -96,6 +98,7 @@ kube::Outcome JobPass::run() {
   }
   // 4. Say so.
   TRY_OK(write_status());
+  if (!made.ok()) return made;
   return kube::Outcome::requeue_after(again_);
 }
 

@@ -170,7 +170,7 @@ struct Dependencies {
   std::string master_key;                       // tokens are hmac(master_key, job uid)
   net::TlsConfig tls;                           // the operator's server certificate
   net::Endpoint listen;                         // port 0 allowed
-  std::function<std::string()> leader_address;  // what a standby answers; empty when unknown
+  std::function<std::string()> leader_address;  // told to agents; empty when unknown
   Timing timing;
 };
 

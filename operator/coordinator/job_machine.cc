@@ -18,13 +18,12 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
     : timing_(timing),
       wish_(std::move(wish)),
       record_(std::move(record)),
-      hold_until_(now + timing.silence),
-      hold_limit_(hold_until_ + kHoldMax),
+      led_since_(now),
       highest_generation_(record_.generation),
       quiet_since_(now),
       last_commit_(now),
       gpu_time_(now) {
-  held_ = !record_.members.empty() && record_.phase != name_of(Phase::kStopped);
+  held_ = taking_over_ = !record_.members.empty() && record_.phase != name_of(Phase::kStopped);
   parked_ = record_.phase == name_of(Phase::kParked);
   has_trained_ = record_.generation > 0 && record_.phase != name_of(Phase::kStopped);
   const auto training = json::parse(wish_.training);
@@ -279,22 +278,29 @@ void JobMachine::configure_new() {
 }
 
 // A new leader gives everybody one full silence deadline to come back, from the first who does:
-// while nobody has, it is we who cannot be reached yet (after a time without operators their
-// address leads nowhere for seconds), and the workers train. While those who are back go on
-// committing steps, who is missing lives too, for a step needs all. Pods that are gone are not
-// waited for.
+// while nobody has, it is we who cannot be reached (after a time without operators, or with nodes
+// that have old routes to us), and the workers train. Where the first came late, the ways of the
+// others open one after the other too, and they dial seldom by then: twice that. While those who
+// are back go on committing steps, who is missing lives too, for a step needs all. Pods that are
+// gone are not waited for.
 bool JobMachine::holding(MonoTime now) {
-  if (!held_ || planted(Bug::kHastyLeader)) return false;
+  if (!taking_over_ || planted(Bug::kHastyLeader)) return held_ = taking_over_ = false;
   const bool all_back = std::all_of(record_.members.begin(), record_.members.end(),
                                     [&](const Member& m) { return worker_of(m.key) != nullptr; });
   const bool some_may_come =
       std::any_of(record_.members.begin(), record_.members.end(),
                   [&](const Member& m) { return wished(m.key.pod_uid) != nullptr; });
   if (!first_back_ && (!agents_.empty() || !some_may_come)) first_back_ = now;
-  const MonoTime sign = std::max(first_back_.value_or(now), seen_whole_.value_or(MonoTime{}));
-  hold_until_ = std::max(hold_until_, std::min(sign + timing_.silence, hold_limit_));
-  held_ = !all_back && now < hold_until_;
-  if (held_) wake_at(hold_until_);
+  MonoTime until = led_since_ + timing_.silence + kHoldMax;
+  if (first_back_) {
+    const bool late = *first_back_ - led_since_ > timing_.silence;
+    const Duration grace = late ? 2 * timing_.silence : timing_.silence;
+    const MonoTime sign = std::max(*first_back_, seen_whole_.value_or(MonoTime{}));
+    until = std::min(sign + grace, *first_back_ + grace + kHoldMax);
+    taking_over_ = !all_back && now < until;
+  }
+  held_ = taking_over_ && now < until;
+  if (held_) wake_at(until);
   return held_;
 }
 

@@ -160,6 +160,7 @@ class JobMachine {
   // job_recover.cc
   bool any_state(const std::vector<WorkerKey>& workers);
   std::vector<WorkerKey> ask_for_state(bool with_joiners);
+  void note_never_back(const Member& m);
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
@@ -206,11 +207,12 @@ class JobMachine {
   Timing timing_;
   Wish wish_;
   Record record_;
-  MonoTime hold_until_;
-  MonoTime hold_limit_;
+  MonoTime led_since_;
   std::optional<MonoTime> first_back_;  // the first agent that found us
   std::optional<MonoTime> seen_whole_;  // a step of the recorded generation was seen committed
-  bool held_ = true;
+  bool taking_over_ = true;             // some members of the record may come back yet,
+  bool held_ = true;                    // and are waited for
+  std::set<std::string> never_back_;    // pods whose loss to the last leader was noted, by uid
   bool conflict_ = false;
   std::map<std::string, Agent> agents_;
   std::optional<Operation> op_;

@@ -5,7 +5,6 @@
 #include "operator/coordinator/recovery_plan.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 
 namespace rubato::coordinator {
@@ -61,6 +60,19 @@ std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
   return asked;
 }
 
+// Lost to the leader before us, or meanwhile. While nobody has found us that says nothing of
+// anyone.
+void JobMachine::note_never_back(const Member& m) {
+  const bool unfound = taking_over_ && !first_back_;
+  if (unfound || wished(m.key.pod_uid) == nullptr) return;
+  if (!never_back_.insert(m.key.pod_uid).second) return;
+  add_failure({.pod = m.pod,
+               .pod_uid = m.key.pod_uid,
+               .reason = "AgentLost",
+               .message = why_lost(m),
+               .infrastructure = true});
+}
+
 void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
   Operation op;
   op.kind = Kind::kRecover;
@@ -75,17 +87,12 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
     op.change.reason = reason;
     op.change.from = static_cast<std::uint32_t>(record_.members.size());
     MonoTime sign = last_commit_;
-    std::set<std::string> never_back;  // under this leader: lost to the one before it, or meanwhile
     for (const Member& m : record_.members) {
       if (member(m) != nullptr) continue;
       if (const Agent* agent = agent_of(m.key.pod_uid))
         sign = std::max(sign, agent->last_seen);
-      else if (wished(m.key.pod_uid) != nullptr && never_back.insert(m.key.pod_uid).second)
-        add_failure({.pod = m.pod,
-                     .pod_uid = m.key.pod_uid,
-                     .reason = "AgentLost",
-                     .message = why_lost(m),
-                     .infrastructure = true});
+      else
+        note_never_back(m);
     }
     op.change.detect_seconds = std::max(0.0, seconds_between(sign, now));
     // The open step, as far as it had come, and the time until this was seen.

@@ -104,10 +104,10 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
     return nullptr;
   }
   const Standing standing = find_(hello.job_uid());
+  const std::string leader = dependencies_.leader_address ? dependencies_.leader_address() : "";
   if (!standing.leading) {
     wire::CoordinatorMessage message;
-    message.mutable_not_leader()->set_leader(
-        dependencies_.leader_address ? dependencies_.leader_address() : "");
+    message.mutable_not_leader()->set_leader(leader);
     answer(channel, message);
     return nullptr;
   }
@@ -132,6 +132,7 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
   };
   welcome.mutable_welcome()->set_heartbeat_ms(ms(dependencies_.timing.heartbeat));
   welcome.mutable_welcome()->set_silence_ms(ms(dependencies_.timing.silence));
+  welcome.mutable_welcome()->set_leader(leader);
   answer(channel, welcome);
   return standing.job;
 }

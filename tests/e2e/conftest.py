@@ -1,4 +1,16 @@
+from collections.abc import Generator
+
 import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Generator:
+    """What a failed test left is looked at at once: the pods of its time are gone when the story has ended."""
+    report = yield
+    stage = getattr(item, "funcargs", {}).get("stage")
+    if report.failed and stage is not None:
+        stage.keep(item.name)
+    return report
 
 
 @pytest.fixture(autouse=True)

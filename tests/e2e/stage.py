@@ -34,8 +34,8 @@ def figure(name: str, value: float, note: str = "", unit: str = "s") -> None:
 
 
 def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[Stage]:
-    """The body of a fixture: a cluster with Rubato, which is gone without a trace afterwards; logs are kept when a
-    test failed."""
+    """The body of a fixture: a cluster with Rubato, which is gone without a trace afterwards; logs are kept when it
+    does not come up, and when a test fails (conftest.py)."""
     cluster = Cluster(f"{name}-{os.getpid()}", lambda text: print(text, flush=True))
     made = None
     try:
@@ -52,9 +52,8 @@ def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[St
     finally:
         if made:
             made.close()
-        if request.session.testsfailed and cluster.state.exists():
+        if made is None and cluster.state.exists():
             print("logs kept in", cluster.save_logs(cluster.folder.with_name(f"{cluster.name}.failed-logs")))
-            print(made.explain() if made else "")
         cluster.down()
     assert leftovers(group) == []
 
@@ -108,8 +107,13 @@ class Stage:
         for watch in (self.pods, self.trainings):
             watch.check()
 
+    def keep(self, test: str) -> None:
+        """Logs and the state of things as `test` left them; and their ends, to be read at once."""
+        where = self.cluster.folder.with_name(f"{self.cluster.name}.{test}.failed-logs")
+        print("logs kept in", self.cluster.save_logs(where))
+        print(self.explain(), flush=True)
+
     def explain(self) -> str:
-        """For the message of a failed test."""
         said = [self.cluster.kubectl(*words.split(), check=False).stdout for words in (
             "get nodes,pods -A -o wide", "get tj -A -o wide", "get events -n default --sort-by=.lastTimestamp")]
         said.append(self.cluster.kubectl("logs", "-n", rubato.NAMESPACE, "--prefix", "--tail=15", "-l",

@@ -60,8 +60,13 @@ void CoordinatorLink::run(std::stop_token stop) {
   Duration backoff = kDialBackoffFirst;
   std::optional<net::Endpoint> hint;
   while (!stop.stop_requested()) {
-    const net::Endpoint to =
-        hint ? *hint : config_.coordinators[next++ % config_.coordinators.size()];
+    const std::size_t listed = config_.coordinators.size();
+    const std::size_t round = listed + (last_leader_ ? 1 : 0);
+    const std::size_t turn = next % round;
+    const net::Endpoint to = hint            ? *hint
+                             : turn < listed ? config_.coordinators[turn]
+                                             : *last_leader_;
+    if (!hint) ++next;
     const bool hinted = hint.has_value();
     hint.reset();
     bool welcomed = false;
@@ -83,10 +88,8 @@ void CoordinatorLink::run(std::stop_token stop) {
     const double jitter = 0.5 + rng_.unit();
     executor_.sleep_for(
         Duration(static_cast<std::int64_t>(static_cast<double>(backoff.count()) * jitter)), stop);
-    // One round over the whole list before waiting longer.
-    if (next % config_.coordinators.size() == 0) {
-      backoff = std::min<Duration>(backoff * 2, kDialBackoffMost);
-    }
+    // One round over all of them before waiting longer.
+    if (next % round == 0) backoff = std::min<Duration>(backoff * 2, kDialBackoffMost);
   }
 }
 
@@ -126,6 +129,8 @@ std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::s
         return {};
       }
       leader_epoch_ = welcome.leader_epoch();
+      if (auto leader = net::parse_endpoint(welcome.leader()); leader.ok())
+        last_leader_ = std::move(*leader);
       silence = std::max<Duration>(std::chrono::milliseconds(2 * welcome.silence_ms()), 1s);
       welcomed = true;
       {

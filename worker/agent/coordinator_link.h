@@ -1,6 +1,7 @@
-// CoordinatorLink: keeps one connection to whoever leads. Dials the list in turn with jittered
-// backoff, follows NOT_LEADER, refuses leaders older than the newest it has obeyed, and gives up a
-// connection that has gone silent. What arrives is handed to `deliver` from the link's own task.
+// CoordinatorLink: keeps one connection to whoever leads. Dials the list and the leader it knew
+// last in turn with jittered backoff, follows NOT_LEADER, refuses leaders older than the newest it
+// has obeyed, and gives up a connection that has gone silent. What arrives is handed to `deliver`
+// from the link's own task.
 #pragma once
 
 #include "common/executor.h"
@@ -46,7 +47,8 @@ class CoordinatorLink {
   const AgentConfig& config_;
   Hooks hooks_;
   Rng rng_;
-  std::uint64_t leader_epoch_ = 0;  // the link's task only
+  std::uint64_t leader_epoch_ = 0;            // the link's task only, as
+  std::optional<net::Endpoint> last_leader_;  // this
   mutable std::mutex mutex_;
   std::shared_ptr<net::Channel> channel_;  // while welcomed
   std::shared_ptr<net::Channel> dialed_;   // also before, so that stop() can close it

@@ -175,6 +175,29 @@ TEST(JobMachineLeader, ThatNobodyFindsGivesUpWaiting) {
   EXPECT_EQ(pods.view().phase, Phase::kRecovering);
   pods.after(1s);
   EXPECT_EQ(pods.view().phase, Phase::kWaiting);
+  EXPECT_TRUE(pods.view().failures.empty()) << "that none has found us is no failure of theirs";
+}
+
+// The routes to a new operator may open minutes late, and one after the other.
+TEST(JobMachineLeader, ThatIsFoundLateGivesTheOthersTimeAsWell) {
+  FakePods before(3);
+  before.start_training();
+  FakePods pods(3, record_of(before));
+  pods.standings = before.standings;
+  pods.after(120s);
+  pods.connect(2);
+  EXPECT_EQ(pods.view().phase, Phase::kRecovering);
+  pods.after(4s);
+  pods.connect(1);
+  pods.after(900ms);
+  EXPECT_EQ(pods.last(2, kAbort), nullptr);
+  pods.after(200ms);  // 0 does not come: it is lost, once
+  EXPECT_NE(pods.last(2, kAbort), nullptr);
+  pods.obey_aborts();
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  ASSERT_EQ(pods.view().failures.size(), 1u);
+  EXPECT_EQ(pods.view().failures[0].pod_uid, "uid-0");
 }
 
 TEST(JobMachineLeader, DoesNotWaitForPodsThatAreGone) {

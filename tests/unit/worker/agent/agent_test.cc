@@ -74,6 +74,7 @@ class FakeHost : public WorkerHost {
 struct FakeCoordinator {
   testing::SimProcess& process;
   std::unique_ptr<net::Network> network;
+  std::string own;  // its own address
   std::uint64_t epoch;
   std::string not_leader;  // not empty: redirect there
   std::unique_ptr<net::Listener> listener;
@@ -83,7 +84,7 @@ struct FakeCoordinator {
 
   FakeCoordinator(testing::SimExecutor& sim, testing::SimNetwork& net, const std::string& host,
                   std::uint64_t e)
-      : process(sim.process(host)), network(net.attach(process, host)), epoch(e) {
+      : process(sim.process(host)), network(net.attach(process, host)), own(host + ":1"), epoch(e) {
     net::TlsConfig tls;
     tls.certificate = "c";
     tls.private_key = "k";
@@ -111,6 +112,7 @@ struct FakeCoordinator {
           answer.mutable_welcome()->set_leader_epoch(epoch);
           answer.mutable_welcome()->set_heartbeat_ms(100);
           answer.mutable_welcome()->set_silence_ms(1000);
+          answer.mutable_welcome()->set_leader(own);
           agent = channel;
         } else if (message.has_heartbeat()) {
           answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
@@ -135,7 +137,8 @@ class AgentTest : public ::testing::Test {
  protected:
   AgentTest() : sim_(7), net_(sim_, 7), a_(sim_, net_, "op-a", 3), b_(sim_, net_, "op-b", 4) {}
 
-  void start(std::uint32_t slots = 1) {
+  void start(std::uint32_t slots = 1,
+             std::vector<net::Endpoint> coordinators = {{"op-a", 1}, {"op-b", 1}}) {
     process_ = &sim_.process("pod");
     network_ = net_.attach(*process_, "pod");
     host_ = std::make_unique<FakeHost>(*process_);
@@ -144,7 +147,7 @@ class AgentTest : public ::testing::Test {
     config.pod_uid = "pod-uid";
     config.token = "secret";
     config.slots = slots;
-    config.coordinators = {{"op-a", 1}, {"op-b", 1}};
+    config.coordinators = std::move(coordinators);
     config.tls.authority = "ca";
     config.grace = 10s;
     agent_ = std::make_unique<Agent>(*process_, *network_, *host_, config);
@@ -220,6 +223,18 @@ TEST_F(AgentTest, FollowsTheLeaderAndNeverAnOlderOne) {
                          [](const auto& m) { return m.has_hello(); }) >= 3;
   }));
   EXPECT_FALSE(a_.has_heard([](const auto& m) { return m.has_heartbeat(); }));
+}
+
+// The address it was started with (a Service) may lead nowhere for minutes.
+TEST_F(AgentTest, DialsTheLeaderThatItKnewToo) {
+  a_.not_leader = "op-b:1";
+  start(1, {{"op-a", 1}});
+  const auto beats = [](const auto& m) { return m.has_heartbeat(); };
+  ASSERT_TRUE(reaches([&] { return b_.has_heard(beats); }));
+  a_.process.crash();
+  b_.agent->close();
+  b_.heard.clear();
+  EXPECT_TRUE(reaches([&] { return b_.has_heard(beats); }));
 }
 
 TEST_F(AgentTest, GoesOnWithoutACoordinator) {
