@@ -112,6 +112,7 @@ Status JobPass::ensure_finalizer(bool& written) {
                                    {"resourceVersion", job_.meta.resource_version}})}});
   const auto result = d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge, patch);
   if (!result.ok()) return result.error().in("adding the finalizer");
+  d_.caches.jobs.wrote(*result);
   written = true;
   return ok();
 }
@@ -285,6 +286,7 @@ Status JobPass::release(const std::string& reason) {
   if (!written.ok() && kube::may_have_happened(written.error())) {
     d_.settle_later(job_, none);
   } else if (written.ok()) {
+    d_.caches.jobs.wrote(*written);
     d_.gate.end_decision(job_.meta.uid, none.epoch);
   } else {
     d_.gate.end_decision(job_.meta.uid);

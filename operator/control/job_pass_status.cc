@@ -82,6 +82,7 @@ Status JobPass::write_status() {
     if (!kube::may_have_happened(written.error()) || !status_stands(wanted))
       return written.error().in("writing status");
   }
+  if (written.ok()) d_.caches.jobs.wrote(*written);
   emit_transitions(wanted);
   return ok();
 }

@@ -65,6 +65,16 @@ class Informer : private ReflectorSink {
   Store<T>& store() { return store_; }
   const Store<T>& store() const { return store_; }
 
+  // Read your writes: the answer to a write, or a read after it, takes the place of the older state
+  // at once, and events of before it are passed over. Without it a watch that lags (an API server
+  // under load) shows the past at each event, a controller writes its difference to it again, and
+  // those writes make the watch lag more. Any thread; handlers hear of it from its own event.
+  void wrote(const json::Value& answer) {
+    auto object = T::decode(answer);
+    if (!object.ok()) return skip(object.error());
+    store_.put_written(std::make_shared<const T>(std::move(object).value()));
+  }
+
   // Before start(). Handlers must not block and must not throw.
   void on_change(Handler handler) {
     CHECK(!started_);
@@ -164,8 +174,11 @@ class Informer : private ReflectorSink {
     }
     auto object = std::make_shared<const T>(std::move(decoded).value());
     const std::string version = object->meta.resource_version;
-    deliver(event.type == EventType::kDeleted ? store_.erase(std::move(object))
-                                              : store_.put(std::move(object)));
+    if (event.type == EventType::kDeleted) {
+      deliver(store_.erase(std::move(object)));
+    } else if (const auto change = store_.put(std::move(object))) {
+      deliver(*change);
+    }
     size_.set(static_cast<double>(store_.size()));
     return version;
   }

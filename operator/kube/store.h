@@ -1,6 +1,6 @@
 // Store: the local copy of one resource type. Readers get immutable objects that stay valid for as
-// long as they hold them. Thread-safe; one writer (the informer). Reads cost O(log n); list() and
-// by_index() copy pointers, in the order of keys.
+// long as they hold them. Thread-safe; written by the informer alone. Reads cost O(log n); list()
+// and by_index() copy pointers, in the order of keys.
 #pragma once
 
 #include "common/check.h"
@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -93,19 +94,38 @@ class Store {
     }
     for (const auto& gone : old) changes.push_back(Change<T>{gone, nullptr});
     version_ = version;
+    written_.clear();
     return changes;
   }
-  Change<T> put(Pointer object) {
+  // Nothing while a later write of ours stands: that one's event is still to come.
+  std::optional<Change<T>> put(Pointer object) {
     std::lock_guard lock(mutex_);
-    Pointer before = take(object->meta.key());
     version_ = object->meta.resource_version;
+    if (const auto at = written_.find(object->meta.key()); at != written_.end()) {
+      if (is_older_version(version_, at->second)) return std::nullopt;
+      written_.erase(at);
+    }
+    Pointer before = take(object->meta.key());
     insert(object);
     return Change<T>{std::move(before), std::move(object)};
+  }
+  // The answer to a write of ours. Only over an older state of the same object: a deletion that was
+  // seen meanwhile is not undone.
+  void put_written(const Pointer& object) {
+    std::lock_guard lock(mutex_);
+    const auto at = objects_.find(object->meta.key());
+    if (at == objects_.end() || (*at)->meta.uid != object->meta.uid ||
+        !is_older_version((*at)->meta.resource_version, object->meta.resource_version))
+      return;
+    written_[object->meta.key()] = object->meta.resource_version;
+    take(object->meta.key());
+    insert(object);
   }
   // `last`: the object as the deletion event shows it.
   Change<T> erase(Pointer last) {
     std::lock_guard lock(mutex_);
     take(last->meta.key());
+    written_.erase(last->meta.key());
     version_ = last->meta.resource_version;
     return Change<T>{std::move(last), nullptr};
   }
@@ -156,6 +176,7 @@ class Store {
   Objects objects_;
   std::map<std::string, Index> indexes_;
   std::string version_;
+  std::map<Key, std::string> written_;  // versions of ours that no event has shown yet
 };
 
 }  // namespace rubato::kube

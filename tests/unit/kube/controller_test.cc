@@ -1,6 +1,5 @@
 #include "operator/kube/controller.h"
 
-#include "operator/kube/write_tracker.h"
 #include "sim_fixture.h"
 
 #include <gtest/gtest.h>
@@ -111,16 +110,6 @@ TEST(Controller, StopDrains) {
   });
   ASSERT_TRUE(world.sim.run_until([&] { return stopped; }, 10s));
   EXPECT_EQ(reconciled, 20);
-}
-
-TEST(WriteTrackerTest, BehindUntilSeen) {
-  WriteTracker tracker;
-  EXPECT_FALSE(tracker.is_behind(kKey, "pods", "1"));
-  tracker.note(kKey, "pods", "10");
-  tracker.note(kKey, "pods", "9");
-  EXPECT_TRUE(tracker.is_behind(kKey, "pods", "9"));
-  EXPECT_FALSE(tracker.is_behind(kKey, "services", "9"));
-  EXPECT_FALSE(tracker.is_behind(kKey, "pods", "10"));
 }
 
 }  // namespace

@@ -55,6 +55,32 @@ TEST(Informer, ListsThenFollows) {
   EXPECT_EQ(contents(informer.store()), contents(world.server));
 }
 
+TEST(Informer, ShowsOwnWritesAtOnceAndNeverThePastAgain) {
+  SimWorld world(1);
+  world.make_config_map("a", 1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  std::vector<std::string> heard;
+  informer.on_change([&](const Change<Object>& change) {
+    heard.push_back(change.after ? value_of(*change.after) : "-");
+  });
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  const json::Value second = world.set_config_map("a", 2);
+  const json::Value third = world.set_config_map("a", 3);
+  informer.wrote(third);  // before the watch has told of any
+  informer.wrote(second);
+  EXPECT_EQ(contents(informer.store()), (Contents{{"a", "3"}}));
+  const json::Value fourth = world.set_config_map("a", 4);
+  ASSERT_TRUE(world.sim.run_until([&] { return heard.size() >= 3; }, 10s));
+  EXPECT_EQ(heard, (std::vector<std::string>{"1", "3", "4"}));
+  EXPECT_EQ(contents(informer.store()), (Contents{{"a", "4"}}));
+  // An answer that comes after the deletion was seen brings nothing back.
+  world.remove_config_map("a");
+  ASSERT_TRUE(world.sim.run_until([&] { return heard.size() >= 4; }, 10s));
+  informer.wrote(fourth);
+  EXPECT_TRUE(contents(informer.store()).empty());
+}
+
 TEST(Informer, BookmarksMoveTheVersion) {
   SimWorld world(1);
   Informer<Object> informer(world.client, world.home, world.metrics, config_maps());

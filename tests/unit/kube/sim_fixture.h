@@ -55,10 +55,12 @@ struct SimWorld {
     CHECK(created.ok());
     return created.value().object;
   }
-  void set_config_map(const std::string& name, int value) {
+  json::Value set_config_map(const std::string& name, int value) {
     const json::Value patch =
         json::Value::object({{"data", json::Value::object({{"value", std::to_string(value)}})}});
-    CHECK(server.patch(types::kConfigMap, Key{"default", name}, PatchType::kMerge, patch).ok());
+    auto set = server.patch(types::kConfigMap, Key{"default", name}, PatchType::kMerge, patch);
+    CHECK(set.ok());
+    return set.value().object;
   }
   void remove_config_map(const std::string& name) {
     CHECK(server.remove(types::kConfigMap, Key{"default", name}).ok());
