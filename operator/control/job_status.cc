@@ -216,8 +216,8 @@ class Builder {
   }
 
   std::string_view failure_reason() const {
-    if (facts_.view->failures.empty()) return reason::kPodDeleted;
-    const std::string& why = facts_.view->failures.back().reason;
+    const std::string& why = facts_.view->recovers_from;
+    if (why.empty()) return reason::kPodDeleted;
     if (why == "Stuck") return reason::kStepStalled;
     if (why == "AgentLost" || why == "Silent") return reason::kNodeLost;
     return reason::kWorkerCrashed;

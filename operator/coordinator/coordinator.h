@@ -118,8 +118,10 @@ struct PodFailure {  // something a restart policy may want to count
 
 struct View {
   Phase phase = Phase::kWaiting;
-  std::string reason;        // one sentence: why it is in this phase
-  bool shrinks = false;      // kSwitching: to fewer workers
+  std::string reason;    // one sentence: why it is in this phase
+  bool shrinks = false;  // kSwitching: to fewer workers
+  // kRecovering, kParked: the PodFailure::reason it comes from; empty: none, a pod was deleted.
+  std::string recovers_from;
   bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;
   std::vector<MemberView> members;

@@ -172,6 +172,7 @@ void JobMachine::add_failure(PodFailure failure) {
               failure.message);
   if (!failure.infrastructure) ++view_.failure_count;
   view_.failures.push_back(std::move(failure));
+  ++failures_since_commit_;
   if (view_.failures.size() > kFailuresKept) view_.failures.erase(view_.failures.begin());
   outputs_.changed = true;
 }

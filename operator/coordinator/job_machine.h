@@ -212,7 +212,8 @@ class JobMachine {
   std::optional<MonoTime> seen_whole_;  // a step of the recorded generation was seen committed
   bool taking_over_ = true;             // some members of the record may come back yet,
   bool held_ = true;                    // and are waited for
-  std::set<std::string> never_back_;    // pods whose loss to the last leader was noted, by uid
+  std::size_t failures_since_commit_ = 0;
+  std::set<std::string> never_back_;  // pods whose loss to the last leader was noted, by uid
   bool conflict_ = false;
   std::map<std::string, Agent> agents_;
   std::optional<Operation> op_;

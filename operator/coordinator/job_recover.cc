@@ -83,6 +83,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
     op.began = op_->began;
     op.change = op_->change;
   } else {
+    view_.recovers_from.clear();
     op.change.kind = with_joiners ? "join" : "recover";
     op.change.reason = reason;
     op.change.from = static_cast<std::uint32_t>(record_.members.size());
@@ -100,6 +101,8 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
         GpuUse::kUseful, GpuUse::kFailure,
         seconds_between(last_commit_, now) * static_cast<double>(record_.members.size()));
   }
+  // What failed before the last commit was recovered from, or was no member's.
+  if (failures_since_commit_ > 0) view_.recovers_from = view_.failures.back().reason;
   std::vector<WorkerKey> asked = ask_for_state(with_joiners);
   suspect_since_.reset();
   join_since_.reset();

@@ -55,6 +55,7 @@ void JobMachine::note_commits(MonoTime now) {
   last_commit_ = now;
   has_trained_ = true;
   attempts_ = 0;
+  failures_since_commit_ = 0;
   broken_links_.clear();
   stuck_once_ = false;
 }

@@ -68,6 +68,21 @@ TEST(JobMachineRecovery, SilenceIsDeath) {
   pods.after(200ms);
   ASSERT_NE(pods.last(0, kAbort), nullptr);
   EXPECT_TRUE(pods.view().failures.back().infrastructure);
+  EXPECT_EQ(pods.view().recovers_from, "Silent");
+}
+
+TEST(JobMachineRecovery, WhatFailedBeforeIsNotWhyItRecoversNow) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.exit(2, -1, 9);
+  EXPECT_EQ(pods.view().recovers_from, "Crash");
+  pods.settle();
+  pods.commit_all();
+  pods.clear();
+  pods.change_wish([](Wish& wish) { wish.pods.erase(wish.pods.begin() + 1); });  // deleted, at once
+  EXPECT_NE(pods.last(0, kAbort), nullptr);
+  EXPECT_EQ(pods.view().failures.size(), 1u);
+  EXPECT_EQ(pods.view().recovers_from, "");
 }
 
 TEST(JobMachineRecovery, WhoDoesNotAnswerAnAbortIsLeftOut) {
