@@ -63,20 +63,18 @@ Outcome::Outcome(const Error& failure) : kind(Kind::kError), error(failure) {
     case Code::kCancelled:
       kind = Kind::kTerminal;
       break;
-    case Code::kDenied:
-      if (!is_unauthorized(failure)) after = kDeniedRetry;
-      break;
     case Code::kExhausted:
     case Code::kUnavailable:
     case Code::kInternal:
     case Code::kTimeout:
       after = failure.retry_after();
       break;
+    case Code::kDenied:
     case Code::kNotFound:
     case Code::kAlreadyExists:
     case Code::kConflict:
     case Code::kExpired:
-      break;  // our view was old: again, soon
+      break;  // our view was old, or the server is new: again, soon
   }
 }
 
@@ -181,6 +179,9 @@ void Controller::settle(const WorkQueue::Item& item, const Outcome& outcome) {
       instruments_->errors.add();
       LOG_WARNING("controller", "{} {}: {}", config_.name, to_string(item.key),
                   outcome.error->to_string());
+      if (outcome.error->code() == Code::kDenied && !is_unauthorized(*outcome.error) &&
+          queue_.failures(item.key) >= kDeniedSoon)
+        return queue_.add_after(item.key, kDeniedRetry, item.priority);
       if (outcome.after > Duration::zero())
         return queue_.add_after(item.key, outcome.after, item.priority);
       return queue_.add_rate_limited(item.key, item.priority);

@@ -22,7 +22,10 @@
 namespace rubato::kube {
 
 constexpr auto kCacheSyncLimit = 120s;
-// Refused by RBAC or quota (403): only a human can change that, so ask seldom. A 401 passes.
+// Refused by RBAC or quota (403): only a human can change that, so ask seldom, once it has been
+// said so often in a row. An API server that has just started says it too, for a moment. A 401
+// passes.
+constexpr int kDeniedSoon = 12;
 constexpr auto kDeniedRetry = 120s;
 
 struct Outcome {
@@ -32,8 +35,8 @@ struct Outcome {
 
   Outcome() = default;
   // So that a reconcile may end with `return status;` — the error's code decides:
-  // kInvalid and kCancelled: terminal. kDenied: again after kDeniedRetry. An error that asks for a
-  // wait: after it. Everything else, a conflict included: again, rate-limited.
+  // kInvalid and kCancelled: terminal. kDenied: rate-limited, later kDeniedRetry. An error that
+  // asks for a wait: after it. Everything else, a conflict included: again, rate-limited.
   Outcome(const Status& status);  // NOLINT: implicit by design
   Outcome(const Error& failure);  // NOLINT
   static Outcome requeue_after(Duration delay);

@@ -55,10 +55,18 @@ TEST(Controller, ErrorsBackOff) {
 TEST(Controller, ErrorsThatTellWhen) {
   Error busy(Code::kExhausted, "slow down");
   busy.set_retry_after(std::chrono::seconds(7));
-  const Observed run = run_with({busy, Error(Code::kDenied, "no"), Error(Code::kInvalid, "never")});
-  ASSERT_EQ(run.times.size(), 3u);  // the last one is terminal
+  const Observed run = run_with({busy, Error(Code::kInvalid, "never")});
+  ASSERT_EQ(run.times.size(), 2u);  // the last one is terminal
   EXPECT_EQ(run.times[1], 7s);
-  EXPECT_EQ(run.times[2], 7s + Duration(kDeniedRetry));
+}
+
+TEST(Controller, WhatIsForbiddenForLongIsAskedForSeldom) {
+  const Observed run = run_with(std::vector<Outcome>(kDeniedSoon + 2, Error(Code::kDenied, "no")));
+  ASSERT_EQ(run.times.size(), kDeniedSoon + 3u);
+  EXPECT_EQ(run.times[1], 5ms);
+  EXPECT_LT(run.times[kDeniedSoon], 30s);
+  EXPECT_EQ(run.times[kDeniedSoon + 1] - run.times[kDeniedSoon], Duration(kDeniedRetry));
+  EXPECT_EQ(run.times[kDeniedSoon + 2] - run.times[kDeniedSoon + 1], Duration(kDeniedRetry));
 }
 
 TEST(Controller, WhoIsNotKnownNowMayBeSoon) {
