@@ -278,12 +278,11 @@ void JobMachine::configure_new() {
   }
 }
 
-// A new leader gives everybody one full silence deadline to come back, from the first who does:
-// while nobody has, it is we who cannot be reached (after a time without operators, or with nodes
-// that have old routes to us), and the workers train. Where the first came late, the ways of the
-// others open one after the other too, and they dial seldom by then: twice that. While those who
-// are back go on committing steps, who is missing lives too, for a step needs all. Pods that are
-// gone are not waited for.
+// A new leader gives everybody two silence deadlines to come back, from the first who does: who
+// dialed an operator that is gone needs two tries. While nobody has found us, it is we who cannot
+// be reached (after a time without operators, or with nodes that have old routes to us), and the
+// workers train. While those who are back go on committing steps, who is missing lives too, for a
+// step needs all. Pods that are gone are not waited for.
 bool JobMachine::holding(MonoTime now) {
   if (!taking_over_ || planted(Bug::kHastyLeader)) return held_ = taking_over_ = false;
   const bool all_back = std::all_of(record_.members.begin(), record_.members.end(),
@@ -294,8 +293,7 @@ bool JobMachine::holding(MonoTime now) {
   if (!first_back_ && (!agents_.empty() || !some_may_come)) first_back_ = now;
   MonoTime until = led_since_ + timing_.silence + kHoldMax;
   if (first_back_) {
-    const bool late = *first_back_ - led_since_ > timing_.silence;
-    const Duration grace = late ? 2 * timing_.silence : timing_.silence;
+    const Duration grace = 2 * timing_.silence;
     const MonoTime sign = std::max(*first_back_, seen_whole_.value_or(MonoTime{}));
     until = std::min(sign + grace, *first_back_ + grace + kHoldMax);
     taking_over_ = !all_back && now < until;

@@ -43,8 +43,8 @@ enum class SwapResult { kDone, kConflict };
 
 class JobMachine {
  public:
-  // `record` is what stands now, with our epoch as leader. Nobody is called dead before one full
-  // silence deadline from `now`, and from the first agent that comes.
+  // `record` is what stands now, with our epoch as leader. Nobody is called dead before two
+  // silence deadlines have passed since the first agent came.
   JobMachine(Timing timing, Wish wish, Record record, MonoTime now);
 
   void wish(MonoTime now, const Wish& wish);

@@ -61,7 +61,8 @@ void CoordinatorLink::run(std::stop_token stop) {
   std::optional<net::Endpoint> hint;
   while (!stop.stop_requested()) {
     const std::size_t listed = config_.coordinators.size();
-    const std::size_t round = listed + (last_leader_ ? 1 : 0);
+    const bool lost = last_leader_ && backoff >= kDialBackoffMost;
+    const std::size_t round = listed + (lost ? 1 : 0);
     const std::size_t turn = next % round;
     const net::Endpoint to = hint            ? *hint
                              : turn < listed ? config_.coordinators[turn]

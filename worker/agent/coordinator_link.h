@@ -1,7 +1,7 @@
-// CoordinatorLink: keeps one connection to whoever leads. Dials the list and the leader it knew
-// last in turn with jittered backoff, follows NOT_LEADER, refuses leaders older than the newest it
-// has obeyed, and gives up a connection that has gone silent. What arrives is handed to `deliver`
-// from the link's own task.
+// CoordinatorLink: keeps one connection to whoever leads. Dials the list in turn with jittered
+// backoff, and the leader it knew last once the list has led nowhere for a while; follows
+// NOT_LEADER, refuses leaders older than the newest it has obeyed, and gives up a connection that
+// has gone silent. What arrives is handed to `deliver` from the link's own task.
 #pragma once
 
 #include "common/executor.h"

@@ -104,14 +104,14 @@ TEST(JobMachineLeader, FindsTheJobTrainingAndDisturbsNobody) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pods.last(i, kAbort), nullptr);
 }
 
-TEST(JobMachineLeader, CallsNobodyDeadBeforeAFullSilence) {
+TEST(JobMachineLeader, CallsNobodyDeadBeforeTwoSilences) {
   FakePods before(3);
   before.start_training();
   FakePods pods(3, record_of(before));
   pods.standings = before.standings;
   pods.connect(0);
   pods.connect(1);
-  pods.after(2400ms);
+  pods.after(4900ms);
   EXPECT_EQ(pods.last(0, kAbort), nullptr);
   EXPECT_TRUE(pods.view().failures.empty());
   pods.after(200ms);
@@ -207,7 +207,7 @@ TEST(JobMachineLeader, DoesNotWaitForPodsThatAreGone) {
   pods.change_wish([](Wish& wish) {
     for (Wish::Pod& pod : wish.pods) pod.uid += "-next";
   });
-  pods.after(3s);
+  pods.after(5100ms);
   EXPECT_EQ(pods.view().phase, Phase::kWaiting);
 }
 
@@ -224,7 +224,7 @@ TEST(JobMachineLeader, WhoIsMissingLivesWhileStepsAreCommitted) {
     pods.commit_all();
   }
   EXPECT_EQ(pods.last(0, kAbort), nullptr);
-  pods.after(2400ms);
+  pods.after(4900ms);
   EXPECT_EQ(pods.last(0, kAbort), nullptr);
   pods.after(200ms);
   EXPECT_NE(pods.last(0, kAbort), nullptr);
