@@ -234,6 +234,7 @@ void JobMachine::end(MonoTime now, Phase phase, const std::string& reason) {
   if (phase == Phase::kStopped && !stop_since_) stop_since_ = now;
   LOG_INFO(kLog, "{}: {}: {}", to_string(wish_.job), name_of(phase), reason);
   op_.reset();
+  if (unfinished_) end_change(now, 0);  // no step comes after it
   parked_ = false;
   ended_ = phase;
   retire_since_ = now;

@@ -68,7 +68,8 @@ class Informer : private ReflectorSink {
   // Read your writes: the answer to a write, or a read after it, takes the place of the older state
   // at once, and events of before it are passed over. Without it a watch that lags (an API server
   // under load) shows the past at each event, a controller writes its difference to it again, and
-  // those writes make the watch lag more. Any thread; handlers hear of it from its own event.
+  // those writes make the watch lag more. Any thread; handlers hear of it from its own event, or
+  // the next list.
   void wrote(const json::Value& answer) {
     auto object = T::decode(answer);
     if (!object.ok()) return skip(object.error());

@@ -88,7 +88,8 @@ class Store {
       Pointer before = at == old.end() ? nullptr : *at;
       if (at != old.end()) old.erase(at);
       const bool same = before && before->meta.resource_version == object->meta.resource_version &&
-                        before->meta.uid == object->meta.uid;
+                        before->meta.uid == object->meta.uid &&
+                        !written_.contains(object->meta.key());  // handlers have not heard of it
       insert(object);
       if (!same) changes.push_back(Change<T>{std::move(before), std::move(object)});
     }

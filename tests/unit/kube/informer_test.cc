@@ -81,6 +81,22 @@ TEST(Informer, ShowsOwnWritesAtOnceAndNeverThePastAgain) {
   EXPECT_TRUE(contents(informer.store()).empty());
 }
 
+// The event of the write is lost with the watch: the list that follows shows what is there already.
+TEST(Informer, HandlersHearOfOwnWritesThatAListShows) {
+  Store<Object> store;
+  const auto state = [](const std::string& version) {
+    Object object;
+    object.meta.name = "a";
+    object.meta.uid = "u";
+    object.meta.resource_version = version;
+    return std::make_shared<const Object>(std::move(object));
+  };
+  EXPECT_EQ(store.replace({state("1")}, "1").size(), 1u);
+  store.put_written(state("2"));
+  EXPECT_EQ(store.replace({state("2")}, "2").size(), 1u);
+  EXPECT_EQ(store.replace({state("2")}, "3").size(), 0u);
+}
+
 TEST(Informer, BookmarksMoveTheVersion) {
   SimWorld world(1);
   Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
