@@ -78,7 +78,8 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.queues = queues.store().list();
   world.policies = policies.store().list();
   world.priorities = priorities.store().list();
-  world.leases = leases.store().list();
+  for (const auto& lease : leases.store().list())
+    world.leases.push_back(std::make_shared<const NodeLease>(memory.by_our_clock(*lease, now)));
   world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };
   world.suspects = memory.suspects();
   world.lost_pods = memory.lost_pods();

@@ -307,7 +307,10 @@ bool JobPass::is_on_lost_node(const kube::Pod& pod) const {
   const auto node = d_.caches.nodes.store().get({"", pod.node_name});
   if (!node) return true;
   const auto lease = d_.caches.leases.store().get({std::string(kNodeLeases), pod.node_name});
-  return !why_silent(*node, lease.get(), d_.memory.suspects(), wall(), d_.config).empty();
+  std::optional<NodeLease> sign;
+  if (lease) sign = d_.memory.by_our_clock(*lease, wall());
+  return !why_silent(*node, sign ? &*sign : nullptr, d_.memory.suspects(), wall(), d_.config)
+              .empty();
 }
 
 const kube::Pod* JobPass::find(const std::string& name) const {

@@ -47,6 +47,28 @@ std::map<std::string, WallTime> Memory::suspects() const {
   return suspects_;
 }
 
+void Memory::note_lease(const NodeLease& lease, bool gone, WallTime now) {
+  std::lock_guard lock(mutex_);
+  if (gone) {
+    renewals_.erase(lease.meta.name);
+    return;
+  }
+  const auto [at, is_first] =
+      renewals_.try_emplace(lease.meta.name, Renewal{lease.renewed, lease.renewed});
+  if (is_first || at->second.written == lease.renewed) return;
+  at->second = {lease.renewed, now};
+}
+
+NodeLease Memory::by_our_clock(const NodeLease& lease, WallTime now) const {
+  NodeLease result = lease;
+  std::lock_guard lock(mutex_);
+  const auto at = renewals_.find(lease.meta.name);
+  if (at == renewals_.end()) return result;
+  const bool is_noted = at->second.written == lease.renewed;  // or will be in a moment
+  result.renewed = is_noted ? at->second.seen : now;
+  return result;
+}
+
 void Memory::note_ended_early(const std::string& job_uid, const std::string& pod_uid,
                               WallTime now) {
   std::lock_guard lock(mutex_);

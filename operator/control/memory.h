@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/clock.h"
+#include "operator/control/objects.h"
 #include "operator/coordinator/gpu_time.h"
 #include "scheduler/plan.h"
 
@@ -40,6 +41,12 @@ class Memory {
 
   void suspect_node(const std::string& node, WallTime since);
   std::map<std::string, WallTime> suspects() const;
+
+  // Each state of a node's Lease as the watch shows it; `gone`: the Lease was deleted.
+  void note_lease(const NodeLease& lease, bool gone, WallTime now);
+  // The same with the time of its renewal by our clock, for the node's may differ: that is when we
+  // saw it, or, until we have seen one, what the node wrote.
+  NodeLease by_our_clock(const NodeLease& lease, WallTime now) const;
 
   // A pod of the allocation ended before the job did: the more of them in a row, the longer the job
   // waits before it gets another. A uid counts once.
@@ -87,6 +94,11 @@ class Memory {
   std::map<sched::JobId, sched::Verdict> verdicts_;
   std::map<std::string, std::set<std::string>> lost_;
   std::map<std::string, WallTime> suspects_;
+  struct Renewal {
+    WallTime written{};
+    WallTime seen{};
+  };
+  std::map<std::string, Renewal> renewals_;  // by node, while it has a Lease
   std::map<std::string, HeldBack> held_back_;
   std::map<std::string, WallTime> grown_;
   struct EarlyEnds {

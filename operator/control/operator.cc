@@ -133,6 +133,9 @@ struct Operator::Impl {
       if (owner && owner->kind == "TrainingJob") enqueue({change.any().meta.ns, owner->name});
       loop->wake();
     });
+    caches.leases.on_change([this](const kube::Change<NodeLease>& change) {
+      memory.note_lease(change.any(), change.after == nullptr, executor.clock().wall());
+    });
     caches.nodes.on_change([this](const kube::Change<kube::Node>&) { loop->wake(); });
     caches.queues.on_change([this](const kube::Change<QueueObject>&) { loop->wake(); });
     caches.policies.on_change([this](const kube::Change<PolicyObject>&) { loop->wake(); });

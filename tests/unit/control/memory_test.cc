@@ -68,5 +68,24 @@ TEST(Memory, ANodeThatDoesNotStartPodsOfAJobIsAvoidedLongerEachTime) {
   EXPECT_EQ(memory.given_up(), (std::set<std::string>{"p4"}));
 }
 
+// Clocks differ, and jump: what counts is when a renewal came to us.
+TEST(Memory, LeasesAreTimedByOurClock) {
+  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  Memory memory;
+  NodeLease lease;
+  lease.meta.name = "n1";
+  lease.renewed = now - 1h;
+  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h);
+  memory.note_lease(lease, false, now);  // the first list: nothing is known but what it says
+  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h);
+  memory.note_lease(lease, false, now + 1s);  // no renewal
+  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h);
+  lease.renewed += 10s;
+  memory.note_lease(lease, false, now + 9s);
+  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now + 9s);
+  memory.note_lease(lease, true, now + 10s);
+  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h + 10s);
+}
+
 }  // namespace
 }  // namespace rubato::control
