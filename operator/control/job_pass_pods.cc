@@ -49,8 +49,7 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
       intent_ = Intent::kOver;
       return ok();
     }
-    if (error.code() == Code::kDenied &&
-        !kube::is_unauthorized(error)) {  // Pod Security, a quota: the job's owner can mend it
+    if (kube::is_forbidden(error)) {  // Pod Security, a quota: the job's owner can mend it
       emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
            fmt::format("pod {} is refused: {}", allocated.name, error.what()));
     }

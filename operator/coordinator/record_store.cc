@@ -79,8 +79,8 @@ Status RecordStore::swap(const Record& from, const Record& to, const std::stop_t
     Status written = write(from, to);
     if (written.ok()) return written;
     const Code code = written.error().code();
-    const bool refused = code == Code::kDenied && !kube::is_unauthorized(written.error());
-    if (code == Code::kNotFound || refused || code == Code::kInvalid) return written;
+    if (code == Code::kNotFound || kube::is_forbidden(written.error()) || code == Code::kInvalid)
+      return written;
     // Did an earlier try of ours get through? Is there anything of another's?
     if (const auto job = read(); job.ok()) {
       const Record now = record_from((*job)["status"]["membership"]);

@@ -179,8 +179,7 @@ void Controller::settle(const WorkQueue::Item& item, const Outcome& outcome) {
       instruments_->errors.add();
       LOG_WARNING("controller", "{} {}: {}", config_.name, to_string(item.key),
                   outcome.error->to_string());
-      if (outcome.error->code() == Code::kDenied && !is_unauthorized(*outcome.error) &&
-          queue_.failures(item.key) >= kDeniedSoon)
+      if (is_forbidden(*outcome.error) && queue_.failures(item.key) >= kDeniedSoon)
         return queue_.add_after(item.key, kDeniedRetry, item.priority);
       if (outcome.after > Duration::zero())
         return queue_.add_after(item.key, outcome.after, item.priority);

@@ -102,6 +102,10 @@ bool is_unauthorized(const Error& error) {
   return error.code() == Code::kDenied && error.reason() == "Unauthorized";
 }
 
+bool is_forbidden(const Error& error) {
+  return error.code() == Code::kDenied && !is_unauthorized(error);
+}
+
 bool may_have_happened(const Error& error) {
   switch (error.code()) {
     case Code::kInternal:

@@ -45,6 +45,9 @@ Error error_from_body(int http_code, std::string_view body, std::string_view ret
 // True when the server does not know us, for now: a token that is being rotated, a server that
 // cannot reach its authenticator. Unlike a 403 it passes without a human.
 bool is_unauthorized(const Error& error);
+// True when the server knows us and refuses (403: RBAC, a quota, Pod Security): a human can mend
+// it.
+bool is_forbidden(const Error& error);
 
 // reason() of the kUnavailable that a FencedClient gives to writes outside the Lease: never sent.
 inline constexpr std::string_view kNotLeading = "NotLeading";

@@ -89,11 +89,17 @@ Record record_of(FakePods& pods) {
   return record;
 }
 
-TEST(JobMachineLeader, FindsTheJobTrainingAndDisturbsNobody) {
+// Three pods that train, under a new leader that none of them has found yet.
+FakePods led_anew() {
   FakePods before(3);
   before.start_training();
   FakePods pods(3, record_of(before));
   pods.standings = before.standings;
+  return pods;
+}
+
+TEST(JobMachineLeader, FindsTheJobTrainingAndDisturbsNobody) {
+  FakePods pods = led_anew();
   pods.connect(0);
   pods.after(1s);
   pods.connect(1);
@@ -105,10 +111,7 @@ TEST(JobMachineLeader, FindsTheJobTrainingAndDisturbsNobody) {
 }
 
 TEST(JobMachineLeader, CallsNobodyDeadBeforeTwoSilences) {
-  FakePods before(3);
-  before.start_training();
-  FakePods pods(3, record_of(before));
-  pods.standings = before.standings;
+  FakePods pods = led_anew();
   pods.connect(0);
   pods.connect(1);
   pods.after(4900ms);
@@ -153,10 +156,7 @@ TEST(JobMachineLeader, LetsANewcomerFollowOn) {
 
 // After a time without operators the agents find the new one when its address leads to it.
 TEST(JobMachineLeader, WaitsUntilItIsFound) {
-  FakePods before(3);
-  before.start_training();
-  FakePods pods(3, record_of(before));
-  pods.standings = before.standings;
+  FakePods pods = led_anew();
   pods.after(20s);
   pods.connect(0);
   pods.after(2400ms);
@@ -168,9 +168,7 @@ TEST(JobMachineLeader, WaitsUntilItIsFound) {
 }
 
 TEST(JobMachineLeader, ThatNobodyFindsGivesUpWaiting) {
-  FakePods before(3);
-  before.start_training();
-  FakePods pods(3, record_of(before));
+  FakePods pods = led_anew();
   pods.after(32s);
   EXPECT_EQ(pods.view().phase, Phase::kRecovering);
   pods.after(1s);
@@ -180,10 +178,7 @@ TEST(JobMachineLeader, ThatNobodyFindsGivesUpWaiting) {
 
 // The routes to a new operator may open minutes late, and one after the other.
 TEST(JobMachineLeader, ThatIsFoundLateGivesTheOthersTimeAsWell) {
-  FakePods before(3);
-  before.start_training();
-  FakePods pods(3, record_of(before));
-  pods.standings = before.standings;
+  FakePods pods = led_anew();
   pods.after(120s);
   pods.connect(2);
   EXPECT_EQ(pods.view().phase, Phase::kRecovering);
@@ -201,9 +196,7 @@ TEST(JobMachineLeader, ThatIsFoundLateGivesTheOthersTimeAsWell) {
 }
 
 TEST(JobMachineLeader, DoesNotWaitForPodsThatAreGone) {
-  FakePods before(3);
-  before.start_training();
-  FakePods pods(3, record_of(before));
+  FakePods pods = led_anew();
   pods.change_wish([](Wish& wish) {
     for (Wish::Pod& pod : wish.pods) pod.uid += "-next";
   });
@@ -213,10 +206,7 @@ TEST(JobMachineLeader, DoesNotWaitForPodsThatAreGone) {
 
 // A step needs every member: while steps are committed, who has not found the new leader yet lives.
 TEST(JobMachineLeader, WhoIsMissingLivesWhileStepsAreCommitted) {
-  FakePods before(3);
-  before.start_training();
-  FakePods pods(3, record_of(before));
-  pods.standings = before.standings;
+  FakePods pods = led_anew();
   pods.connect(0);
   pods.connect(1);
   for (int second = 0; second < 10; ++second) {
