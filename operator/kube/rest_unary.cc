@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include <cpprest/http_client.h>
+#include <openssl/ssl.h>
 #include <pplx/threadpool.h>
 
 namespace rubato::kube {
@@ -14,10 +15,13 @@ namespace {
 using web::http::client::http_client;
 using web::http::client::http_client_config;
 
-// The library starts 40 threads unless told before its first use.
-void bound_threads() {
+// The library starts 40 threads unless told before its first use. They are joined at the process's
+// end, in the reverse order of first uses; OpenSSL goes first, so that none of them is still
+// closing a connection when OpenSSL has taken itself apart.
+void start_library() {
   static std::once_flag once;
   std::call_once(once, [] {
+    OPENSSL_init_ssl(0, nullptr);
     try {
       crossplat::threadpool::initialize_with_threads(kCppRestThreads);
     } catch (const std::exception& error) {
@@ -82,7 +86,7 @@ class CppRestTransport : public UnaryTransport {
 
  private:
   web::uri uri() {
-    bound_threads();  // before the client exists
+    start_library();  // before the client exists
     return web::uri((target_.url.tls ? "https://" : "http://") + authority_of(target_.url));
   }
 

@@ -25,6 +25,22 @@ CHANGE_S = 120
 COMMAND_S = 180
 
 
+def run_to_end(words, input, limit_s, environment):
+    """Its end; what does not end in time is told with what it had said and where its threads stand."""
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment) as process:
+        try:
+            out, err = process.communicate(input, timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            tasks = sorted(pathlib.Path(f"/proc/{process.pid}/task").iterdir())
+            where = [" ".join((task / name).read_text().strip() for name in ("comm", "wchan", "syscall"))
+                     for task in tasks]
+            process.kill()
+            out, err = process.communicate()
+            pytest.fail(f"{words} did not end in {limit_s} s: {out}{err}\nthreads: " + "\n".join(where))
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
 class World:
     """A cluster with two nodes, and rubatoctl on it."""
 
@@ -38,8 +54,7 @@ class World:
         flags = ["--kubeconfig", str(self.kubeconfig)] if by_flag else []
         if not by_flag:
             environment["KUBECONFIG"] = str(self.kubeconfig)
-        done = subprocess.run([BIN / "rubatoctl", *flags, *map(str, words)], input=input, text=True,
-                              capture_output=True, timeout=limit_s, env=environment)
+        done = run_to_end([BIN / "rubatoctl", *flags, *map(str, words)], input, limit_s, environment)
         assert not check or done.returncode == 0, f"rubatoctl {words}: {done.stdout}{done.stderr}"
         return done
 

@@ -7,6 +7,7 @@
 #include "tools/rubatoctl/training.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include <CLI/CLI.hpp>
@@ -293,5 +294,7 @@ int main(int argc, char** argv) {
     if (level >= rubato::LogLevel::kWarning)
       std::fprintf(stderr, "note: %.*s\n", static_cast<int>(text.size()), text.data());
   });
-  return rubato::ctl::Program().run(argc, argv);
+  const int code = rubato::ctl::Program().run(argc, argv);
+  std::fflush(nullptr);
+  std::_Exit(code);  // the threads of libraries need no farewell: what was asked is done and said
 }
