@@ -11,7 +11,7 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker test-cluster cluster test-chart images chart sim kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart images chart sim kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ test-cluster: ## Run Rubato on a real Kubernetes with kubelets, on this machine 
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target tests-cluster
 	$(call RUN_CTEST,dev) -L '^cluster$$' $(CTEST)
+
+test-cluster-v2: ## Run that Kubernetes on cgroup v2 and with slow cables, in a user-mode Linux (root; half an hour)
+	scripts/setup uml
+	tests/cluster/uml/run tests/cluster/run-tests tests/cluster/test_cluster.py
 
 cluster: release ## Start a real Kubernetes on this machine with Rubato installed; prints export KUBECONFIG=…
 	scripts/setup cluster

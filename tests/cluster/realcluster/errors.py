@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import time
@@ -10,6 +11,8 @@ from typing import IO, TypeVar
 
 POLL_S = 0.05
 RUN_LIMIT_S = 60.0
+# A slow machine (an emulated one, uml/README.md) gets every limit so many times.
+PATIENCE = float(os.environ.get("RUBATO_CLUSTER_PATIENCE", "1"))
 
 T = TypeVar("T")
 
@@ -22,7 +25,7 @@ def run(words: Sequence[object], *, data: bytes | None = None, stdin: IO[bytes] 
         check: bool = True, limit_s: float = RUN_LIMIT_S) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, with `data` or the file `stdin` as its input. With check, a failure raises
     with what it said."""
-    command = [str(word) for word in words]
+    command, limit_s = [str(word) for word in words], limit_s * PATIENCE
     source = {"input": data} if data is not None else {"stdin": stdin or subprocess.DEVNULL}
     try:
         done = subprocess.run(command, **source, capture_output=True, timeout=limit_s)
@@ -38,6 +41,7 @@ def run(words: Sequence[object], *, data: bytes | None = None, stdin: IO[bytes] 
 
 def wait_for(condition: Callable[[], T], limit_s: float, what: str, poll_s: float = POLL_S) -> T:
     """Polls until condition() is true and returns what it returned; raises after limit_s seconds."""
+    limit_s *= PATIENCE
     deadline = time.monotonic() + limit_s
     while True:
         if found := condition():
