@@ -11,10 +11,10 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart images chart sim kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart images test-images chart sim kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z%-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## /{printf "  \033[1mmake %-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install what this machine lacks (Debian 12), for building and testing
 	scripts/setup tests
@@ -64,6 +64,10 @@ test-chart: ## Run the tests of the Helm chart, its rights and the images
 images: release ## Build the images of operator and worker, without Docker or a registry (build/images)
 	scripts/setup tests
 	deploy/build
+
+test-images: ## Test images that are compiled in their own build, as docker build does (20 min)
+	scripts/setup tests
+	RUBATO_IMAGES_FROM=source scripts/with-tools pytest -p no:cacheprovider -ra --tb=short tests/chart/test_images.py
 
 sim: ## Seeded trouble in virtual time: make sim SEEDS=100 SEED=1
 	$(call CONFIGURE,dev)
