@@ -134,7 +134,8 @@ void WholeCluster::lose_node(const Fault& fault, ModelNode& node) {
   const std::string name = node.name();
   story_.say("FAULT {} is gone for good", name);
   node.power_off();
-  later(fault.spell, [this, name] {
+  later(fault.spell, [this, &node, name] {
+    node.power_off();  // the end of all trouble has switched it on
     story_.say("the object of node {} is deleted", name);
     (void)server_->remove(kube::types::kNode, {"", name});
     (void)server_->remove(kube::types::kLease, {"kube-node-lease", name});
