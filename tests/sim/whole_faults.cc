@@ -135,7 +135,7 @@ void WholeCluster::lose_node(const Fault& fault, ModelNode& node) {
   story_.say("FAULT {} is gone for good", name);
   node.power_off();
   later(fault.spell, [this, &node, name] {
-    node.power_off();  // the end of all trouble has switched it on
+    node.power_off();  // calm() may have switched it on meanwhile
     story_.say("the object of node {} is deleted", name);
     (void)server_->remove(kube::types::kNode, {"", name});
     (void)server_->remove(kube::types::kLease, {"kube-node-lease", name});
