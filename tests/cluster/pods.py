@@ -28,8 +28,14 @@ def phase(cluster: Cluster, name: str) -> str:
 
 
 def wait_phase(cluster: Cluster, name: str, wanted: str, limit_s: float) -> None:
+    def came() -> bool:
+        now = phase(cluster, name)
+        if now == "Failed" and now != wanted:
+            raise ClusterError(f"pod {name} failed, and will not be {wanted}")
+        return now == wanted
+
     try:
-        wait_for(lambda: phase(cluster, name) == wanted, limit_s, f"pod {name} {wanted}", poll_s=0.2)
+        wait_for(came, limit_s, f"pod {name} {wanted}", poll_s=0.2)
     except ClusterError as error:
         said = cluster.kubectl("describe", "pod", name, check=False).stdout
         raise ClusterError(f"{error}\n{said}") from None

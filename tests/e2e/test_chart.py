@@ -83,7 +83,7 @@ def test_upgrade(undisturbed, stage):
 
 def test_rollback(undisturbed, stage):
     leader = stage.leader()
-    rubato.helm(stage.cluster, "rollback", rubato.RELEASE, "1", "--wait", "--timeout=120s")
+    rubato.helm(stage.cluster, "rollback", rubato.RELEASE, "1", *rubato.WAIT)
     new_leader(stage, leader)
 
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,8 +62,11 @@ static int ask(const char* host, int port) {
   if (inet_pton(AF_INET, host, &at.sin_addr) != 1) return fail(host);
   for (;; sleep(1)) {
     const int stream = socket(AF_INET, SOCK_STREAM, 0);
+    const struct timeval limit = {.tv_sec = 5};
     char answer[256];
     ssize_t size = -1;
+    setsockopt(stream, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);  // of connect, too
+    setsockopt(stream, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (connect(stream, (struct sockaddr*)&at, sizeof at) == 0) {
       size = read(stream, answer, sizeof answer - 1);
     }

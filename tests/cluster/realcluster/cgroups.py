@@ -15,14 +15,14 @@ import signal
 import time
 from collections.abc import Iterator
 
-from realcluster.errors import ClusterError, wait_for
+from realcluster.errors import PATIENCE, ClusterError, wait_for
 
 V2_ROOT = pathlib.Path("/sys/fs/cgroup")
 V2_CONTROLLERS = ("cpuset", "cpu", "memory", "pids", "io", "hugetlb")
 V2_NEEDED = ("cpu", "memory", "pids")  # a kernel for one processor has no cpuset, and kubelet does without
 V1_NEEDED = ("cpu", "cpuacct", "cpuset", "memory", "pids", "freezer", "devices")
 FREEZE_LIMIT_S = 60.0
-REMOVE_LIMIT_S = 60.0
+REMOVE_LIMIT_S = 60.0 * PATIENCE
 
 
 @functools.cache

@@ -336,8 +336,8 @@ class Cluster:
         """kubectl as the administrator, from the host; `data` is its standard input, as JSON unless text."""
         text = data if isinstance(data, str) or data is None else json.dumps(data)
         command = [self.record.programs["kubectl"], "--kubeconfig", str(self.plane.kubeconfig), *map(str, words)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=limit_s,
-                              env=self.environment())
+        done = run(command, data=None if text is None else text.encode(), environment=self.environment(),
+                   check=False, limit_s=limit_s)
         if check and done.returncode != 0:
             raise ClusterError(f"kubectl {shlex.join(map(str, words))}: {done.stderr.strip()}")
         return done

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TypeVar
 
 POLL_S = 0.05
@@ -22,13 +22,14 @@ class ClusterError(Exception):
 
 
 def run(words: Sequence[object], *, data: bytes | None = None, stdin: IO[bytes] | None = None,
-        check: bool = True, limit_s: float = RUN_LIMIT_S) -> subprocess.CompletedProcess[str]:
+        environment: Mapping[str, str] | None = None, check: bool = True,
+        limit_s: float = RUN_LIMIT_S) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, with `data` or the file `stdin` as its input. With check, a failure raises
     with what it said."""
     command, limit_s = [str(word) for word in words], limit_s * PATIENCE
     source = {"input": data} if data is not None else {"stdin": stdin or subprocess.DEVNULL}
     try:
-        done = subprocess.run(command, **source, capture_output=True, timeout=limit_s)
+        done = subprocess.run(command, **source, env=environment, capture_output=True, timeout=limit_s)
     except subprocess.TimeoutExpired:
         raise ClusterError(f"{shlex.join(command)}: not done within {limit_s:.0f} s") from None
     except FileNotFoundError:

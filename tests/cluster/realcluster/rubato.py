@@ -6,18 +6,18 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 from realcluster import ROOT
 from realcluster.cluster import RESOURCE, Cluster
-from realcluster.errors import ClusterError, run
+from realcluster.errors import PATIENCE, ClusterError, run
 
 NAMESPACE = "rubato-system"
 RELEASE = "rubato"
-INSTALL_LIMIT_S = 240
-BUILD_LIMIT_S = 540
+INSTALL_LIMIT_S = 240.0
+WAIT = ("--wait", f"--timeout={INSTALL_LIMIT_S * PATIENCE:.0f}s")  # words for helm
+BUILD_LIMIT_S = 540.0
 EXAMPLE_CLAIMS = ("kjv-data", "kjv-checkpoints")
 # A slot is a share of two cores here: one more need not bring anything. Fail over quickly.
 # Without a SchedulingPolicy what is said here is in force, and a job may grow as often as it can.
@@ -27,10 +27,7 @@ VALUES = {"scheduler.gpuResource": RESOURCE, "scheduler.minGain": -1, "leaderEle
 
 def build_images(build: pathlib.Path) -> list[pathlib.Path]:
     """deploy/build from the programs in that build folder; what is built already is taken as it is."""
-    done = subprocess.run([ROOT / "deploy" / "build", "--from", build], capture_output=True, text=True,
-                          timeout=BUILD_LIMIT_S)
-    if done.returncode != 0:
-        raise ClusterError(f"deploy/build: {done.stderr.strip()}")
+    done = run([ROOT / "deploy" / "build", "--from", build], limit_s=BUILD_LIMIT_S)
     return [pathlib.Path(line) for line in done.stdout.split()]
 
 
@@ -45,7 +42,7 @@ def install(cluster: Cluster, build: pathlib.Path = ROOT / "build" / "release",
     helm(cluster, "upgrade", "--install", RELEASE, str(ROOT / "helm" / "rubato"), "--create-namespace",
          *(word for key, value in {**VALUES, **(values or {})}.items()
            for word in ("--set-json", f"{key}={json.dumps(value)}")),
-         "--wait", f"--timeout={INSTALL_LIMIT_S}s")
+         *WAIT)
     cluster.say("Rubato is ready")
 
 
@@ -53,8 +50,8 @@ def helm(cluster: Cluster, *words: str) -> str:
     found = shutil.which("helm", path=cluster.environment()["PATH"])
     if found is None:
         raise ClusterError("helm is not built: run scripts/setup cluster")
-    done = subprocess.run([found, "--namespace", NAMESPACE, *words], env=cluster.environment(),
-                          capture_output=True, text=True, timeout=INSTALL_LIMIT_S + 60)
+    done = run([found, "--namespace", NAMESPACE, *words], environment=cluster.environment(), check=False,
+               limit_s=INSTALL_LIMIT_S + 60)
     if done.returncode != 0:
         said = cluster.kubectl("get", "pods,events", "-n", NAMESPACE, check=False).stdout
         raise ClusterError(f"helm {words[0]}: {done.stderr.strip()}\n{said}")
@@ -66,8 +63,7 @@ def provide_example(cluster: Cluster, build: pathlib.Path = ROOT / "build" / "re
     data, _ = (cluster.volume(claim) for claim in EXAMPLE_CLAIMS)
     tokens = data / "kjv.tokens"
     if not tokens.exists():
-        text = subprocess.run(["bible", "-f", "gen1:1-rev22:21"], capture_output=True, check=True).stdout
-        tokenize(build, text, tokens)
+        tokenize(build, run(["bible", "-f", "gen1:1-rev22:21"]).stdout.encode(), tokens)
 
 
 def tokenize(build: pathlib.Path, text: bytes, path: pathlib.Path) -> None:
