@@ -41,7 +41,7 @@ test-cluster: ## Run Rubato on a real Kubernetes with kubelets, on this machine 
 	$(call BUILD,dev) --target tests-cluster
 	$(call RUN_CTEST,dev) -L '^cluster$$' $(CTEST)
 
-test-cluster-v2: ## Run that Kubernetes on cgroup v2 and with slow cables, in a user-mode Linux (root; half an hour)
+test-cluster-v2: ## Run that Kubernetes on cgroup v2 and with slow cables, in a user-mode Linux (root; a quarter of an hour)
 	scripts/setup uml
 	tests/cluster/uml/run tests/cluster/run-tests tests/cluster/test_cluster.py
 
