@@ -24,6 +24,9 @@ bool is_infrastructure(const kube::Pod& pod) {
   });
 }
 
+// In this time an agent that runs has found a new leader.
+constexpr Duration kHearing = 10s;
+
 }  // namespace
 
 // Failures that are charged to maxRestarts: workers that crashed, and pods that failed of
@@ -37,13 +40,17 @@ std::uint64_t JobPass::own_failures() const {
   return count;
 }
 
-// A generation that does not come together gives its GPUs back. How old the allocation is says
-// nothing: a job that has trained for hours waits for its workers when an operator is new.
+// A generation that does not come together gives its GPUs back. Of a job that has trained, how old
+// the allocation is says nothing: it waits for its workers when an operator is new. One that never
+// had a generation has nobody to wait for but agents that have not found this leader yet, so its
+// time does not begin anew with each leader.
 Status JobPass::check_gang() {
   if (!view_ || !view_->waiting_since || !job_.status.allocation->since) return ok();
-  const Duration left = std::max<Duration>(*job_.status.allocation->since - wall(),
-                                           *view_->waiting_since - d_.executor.now()) +
-                        d_.policy.get()->gang_start;
+  const Duration patience = d_.policy.get()->gang_start;
+  const bool trained = job_.status.membership && job_.status.membership->generation > 0;
+  const Duration hearing = trained ? patience : std::min(patience, kHearing);
+  const Duration left = std::max<Duration>(*job_.status.allocation->since + patience - wall(),
+                                           *view_->waiting_since + hearing - d_.executor.now());
   if (left > 0s) {
     again_ = std::min(again_, left);
     return ok();
