@@ -83,7 +83,7 @@ def test_upgrade(undisturbed, stage):
 
 def test_rollback(undisturbed, stage):
     leader = stage.leader()
-    rubato.helm(stage.cluster, "rollback", rubato.RELEASE, "1", *rubato.WAIT)
+    rubato.helm(stage.cluster, "rollback", rubato.RELEASE, "1", *rubato.waits(120))
     new_leader(stage, leader)
 
 

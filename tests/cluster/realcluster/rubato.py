@@ -16,7 +16,6 @@ from realcluster.errors import PATIENCE, ClusterError, run
 NAMESPACE = "rubato-system"
 RELEASE = "rubato"
 INSTALL_LIMIT_S = 240.0
-WAIT = ("--wait", f"--timeout={INSTALL_LIMIT_S * PATIENCE:.0f}s")  # words for helm
 BUILD_LIMIT_S = 540.0
 EXAMPLE_CLAIMS = ("kjv-data", "kjv-checkpoints")
 # A slot is a share of two cores here: one more need not bring anything. Fail over quickly.
@@ -42,8 +41,13 @@ def install(cluster: Cluster, build: pathlib.Path = ROOT / "build" / "release",
     helm(cluster, "upgrade", "--install", RELEASE, str(ROOT / "helm" / "rubato"), "--create-namespace",
          *(word for key, value in {**VALUES, **(values or {})}.items()
            for word in ("--set-json", f"{key}={json.dumps(value)}")),
-         *WAIT)
+         *waits(INSTALL_LIMIT_S))
     cluster.say("Rubato is ready")
+
+
+def waits(limit_s: float) -> tuple[str, str]:
+    """Words for helm: until all is ready."""
+    return "--wait", f"--timeout={limit_s * PATIENCE:.0f}s"
 
 
 def helm(cluster: Cluster, *words: str) -> str:
