@@ -164,7 +164,7 @@ class Capture {
         allocated.insert(pod.name);
         const kube::Pod* object = find_pod(job, pod.name);
         const bool lost = is_lost(job.meta.ns, pod, object, world_);
-        const bool unstarted = object != nullptr && is_unstarted(*object, world_);
+        const bool unstarted = is_unstarted(job.meta.ns, pod, object, world_);
         seen.held.push_back(
             {pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost, unstarted});
         promised += pod.gpus;
@@ -292,22 +292,26 @@ bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const ku
     return n->meta.name == allocated.node;
   });
   if (!node_exists) return true;
+  if (is_unstarted(ns, allocated, pod, world)) return true;
   // Absent: not created yet, or deleted since.
   if (pod == nullptr) return world.lost_pods.contains(ns + "/" + allocated.name);
   return pod->is_finished() || pod->meta.deleting.has_value() ||
-         world.lost_pods.contains(pod->meta.uid) || is_unstarted(*pod, world);
+         world.lost_pods.contains(pod->meta.uid);
 }
 
-bool is_unstarted(const kube::Pod& pod, const World& world) {
-  return world.given_up.contains(start_key(pod));
+bool is_unstarted(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
+                  const World& world) {
+  return world.given_up.contains(start_key(ns, allocated, pod));
 }
 
-std::string start_key(const kube::Pod& pod) {
-  switch (pod.phase) {
+std::string start_key(const std::string& ns, const api::AllocatedPod& allocated,
+                      const kube::Pod* pod) {
+  if (pod == nullptr) return ns + "/" + allocated.name + " made";
+  switch (pod->phase) {
     case kube::PodPhase::kPending:
-      return pod.meta.uid + " started";
+      return pod->meta.uid + " started";
     case kube::PodPhase::kRunning:
-      return pod.meta.uid + " heard";
+      return pod->meta.uid + " heard";
     case kube::PodPhase::kSucceeded:
     case kube::PodPhase::kFailed:
     case kube::PodPhase::kUnknown:

@@ -39,8 +39,8 @@ struct World {
   // Pods lost in a way the API does not show: the uids of those whose agent fell silent, and the
   // "namespace/name" of allocated pods that were deleted.
   std::set<std::string> lost_pods;
-  // The start_keys of pods that were not started, or not heard of, in time. One that starts after
-  // all is kept.
+  // The start_keys of pods that were not made, not started, or not heard of, in time. One that
+  // starts after all is kept.
   std::set<std::string> given_up;
   std::map<std::string, std::set<std::string>> avoided;  // nodes by job uid
   std::map<std::string, HeldBack> held_back;             // by job uid; some may be over
@@ -56,16 +56,18 @@ sched::ClusterState capture(const World& world, const Config& config);
 bool is_schedulable(const JobObject& job);
 
 // A pod of the job's allocation is lost when it ended before the job, was deleted, fell silent, or
-// was not started in time.
+// was not made or started in time.
 bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
              const World& world);
 
 // Was it given up, and does it still wait for the same?
-bool is_unstarted(const kube::Pod& pod, const World& world);
+bool is_unstarted(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
+                  const World& world);
 
-// What the pod waits for before it can be of use: its node to start it, or, when it runs, its agent
-// to be heard of. "" when it has ended.
-std::string start_key(const kube::Pod& pod);
+// What the pod waits for before it can be of use: to be made (null), its node to start it, or, when
+// it runs, its agent to be heard of. "" when it has ended.
+std::string start_key(const std::string& ns, const api::AllocatedPod& allocated,
+                      const kube::Pod* pod);
 
 // "" while the node shows signs of life, else what is missing.
 std::string why_silent(const kube::Node& node, const NodeLease* lease,

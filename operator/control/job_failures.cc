@@ -24,8 +24,13 @@ bool is_infrastructure(const kube::Pod& pod) {
   });
 }
 
-// In this time an agent that runs has found a new leader.
+// In this time a pod is made, and the agent of one that runs has found a new leader.
 constexpr Duration kHearing = 10s;
+
+// It may be there, or its agent heard of, in a moment: nothing else is missing.
+bool may_come_at_once(const kube::Pod* pod) {
+  return pod == nullptr || pod->phase == kube::PodPhase::kRunning;
+}
 
 }  // namespace
 
@@ -40,17 +45,35 @@ std::uint64_t JobPass::own_failures() const {
   return count;
 }
 
-// A generation that does not come together gives its GPUs back. Of a job that has trained, how old
-// the allocation is says nothing: it waits for its workers when an operator is new. One that never
-// had a generation has nobody to wait for but agents that have not found this leader yet, so its
-// time does not begin anew with each leader.
+// Of the time to come that a pod (null: to be made) has. It is counted from the decision on it or,
+// where it was made again, from that: both are durable, so that it does not begin anew with each
+// leader.
+Duration JobPass::time_to_come(const kube::Pod* pod) const {
+  WallTime from = *job_.status.allocation->since;
+  if (pod != nullptr) from = std::max(from, pod->meta.created);
+  return from + d_.policy.get()->gang_start - wall();
+}
+
+// What may be a matter of a moment is waited for as long as that from when this leader saw it so.
+Duration JobPass::time_to_hear(MonoTime first_seen) const {
+  return first_seen + std::min(d_.policy.get()->gang_start, kHearing) - d_.executor.now();
+}
+
+// A generation that does not come together gives its GPUs back. Of pods that have trained, their
+// age says nothing: they are waited for when an operator is new.
 Status JobPass::check_gang() {
   if (!view_ || !view_->waiting_since || !job_.status.allocation->since) return ok();
-  const Duration patience = d_.policy.get()->gang_start;
-  const bool trained = job_.status.membership && job_.status.membership->generation > 0;
-  const Duration hearing = trained ? patience : std::min(patience, kHearing);
-  const Duration left = std::max<Duration>(*job_.status.allocation->since + patience - wall(),
-                                           *view_->waiting_since + hearing - d_.executor.now());
+  Duration left = Duration::min();
+  std::int64_t gpus_soon = 0;
+  for (const auto& [name, allocated] : allocated_) {
+    const kube::Pod* pod = find(name);
+    left = std::max(left, time_to_come(pod));
+    if (may_come_at_once(pod)) gpus_soon += allocated->gpus;
+    if (pod != nullptr && is_member(pod->meta.uid))
+      left = std::max<Duration>(
+          left, *view_->waiting_since + d_.policy.get()->gang_start - d_.executor.now());
+  }
+  if (gpus_soon >= job_.spec.gpus.min) left = std::max(left, time_to_hear(*view_->waiting_since));
   if (left > 0s) {
     again_ = std::min(again_, left);
     return ok();
@@ -65,48 +88,65 @@ Status JobPass::check_gang() {
   return release(queued_message_);
 }
 
-// A pod that its node does not start while others train, or whose agent is not heard of when it
-// runs, gives its GPUs up in the same time: the scheduler takes it out of the allocation, and it is
-// removed like any that has left it. If it comes after all before that, it stays; if it joins
-// before it is removed, it leaves by a planned change.
+// A pod that is not made, or that its node does not start, while others train, or whose agent is
+// not heard of when it runs, gives its GPUs up in the same time: the scheduler takes it out of the
+// allocation, and it is removed like any that has left it. If it comes after all before that, it
+// stays; if it joins before it is removed, it leaves by a planned change.
 void JobPass::give_up_unstarted() {
+  const auto& allocation = job_.status.allocation;
   if (!view_ || view_->waiting_since) return;  // the gang's time: check_gang
+  const std::map<std::string, const api::AllocatedPod*> waiting = unstarted();
+  d_.memory.forget_unstarted(job_.meta.uid,
+                             [&](const std::string& key) { return waiting.contains(key); });
+  if (!allocation || !allocation->since) return;
   const Duration patience = d_.policy.get()->gang_start;
-  const auto is_heard = [&](const kube::Pod& pod) {
-    const auto& heard = view_->heard_pods;
-    return std::find(heard.begin(), heard.end(), pod.meta.name) != heard.end();
-  };
-  d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& key) {
-    return std::any_of(pods_.begin(), pods_.end(),
-                       [&](const auto& pod) { return start_key(*pod) == key && !is_heard(*pod); });
-  });
-  for (const auto& pod : pods_) {
-    const std::string key = start_key(*pod);
-    if (key.empty() || pod->node_name.empty() || pod->meta.deleting || is_heard(*pod)) continue;
-    if (!is_allocated(pod->meta.name) || is_member(pod->meta.uid) || was_lost(*pod)) continue;
-    const Duration left =
-        d_.memory.waits_since(job_.meta.uid, key, d_.executor.now()) + patience - d_.executor.now();
+  for (const auto& [key, allocated] : waiting) {
+    const kube::Pod* pod = find(allocated->name);
+    const MonoTime seen = d_.memory.waits_since(job_.meta.uid, key, d_.executor.now());
+    // A later decision, on others, does not lengthen what this leader has seen.
+    Duration left = std::min<Duration>(time_to_come(pod), seen + patience - d_.executor.now());
+    if (may_come_at_once(pod)) left = std::max(left, time_to_hear(seen));
     if (left > 0s) {
       again_ = std::min(again_, left);
       continue;
     }
-    const WallTime until = d_.memory.give_up(job_.meta.uid, key, pod->node_name, wall(), patience);
+    const WallTime until = d_.memory.give_up(job_.meta.uid, key, allocated->node, wall(), patience);
     d_.wake_scheduler();
-    if (d_.memory.say_once(job_.meta.uid, key + " given up")) tell_given_up(*pod, patience, until);
+    if (d_.memory.say_once(job_.meta.uid, key + " given up"))
+      tell_given_up(*allocated, pod, patience, until);
   }
 }
 
-void JobPass::tell_given_up(const kube::Pod& pod, Duration patience, WallTime until) {
-  const bool runs = pod.phase == kube::PodPhase::kRunning;
-  const std::string problem = start_problem(pod);
-  std::string why = problem.empty() ? "" : " (" + problem + ")";
-  if (runs) why = " (it runs, and its agent does not reach the operator)";
-  emit(
-      kube::EventLevel::kWarning, "PodGivenUp", "Starting",
-      fmt::format("pod {} on node {} {} within {:g} s{}: its GPUs are given back, and the job gets "
-                  "no other on this node before {}",
-                  pod.meta.name, pod.node_name, runs ? "did not report" : "did not start",
-                  std::chrono::duration<double>(patience).count(), why, to_rfc3339(until)));
+std::map<std::string, const api::AllocatedPod*> JobPass::unstarted() const {
+  std::map<std::string, const api::AllocatedPod*> waiting;
+  for (const auto& [name, allocated] : allocated_) {
+    const kube::Pod* pod = find(name);
+    const auto& heard = view_->heard_pods;
+    if (std::find(heard.begin(), heard.end(), name) != heard.end()) continue;
+    const bool is_lost = pod == nullptr ? lost_.contains(lost_name(*allocated))
+                                        : was_lost(*pod) || pod->meta.deleting.has_value();
+    if (is_lost || (pod != nullptr && is_member(pod->meta.uid))) continue;
+    const std::string key = start_key(job_.meta.ns, *allocated, pod);
+    if (!key.empty()) waiting.emplace(key, allocated);
+  }
+  return waiting;
+}
+
+void JobPass::tell_given_up(const api::AllocatedPod& allocated, const kube::Pod* pod,
+                            Duration patience, WallTime until) {
+  const bool runs = pod != nullptr && pod->phase == kube::PodPhase::kRunning;
+  std::string why = "is not there";
+  if (runs) {
+    why = "runs, and its agent does not reach the operator";
+  } else if (pod != nullptr) {
+    const std::string problem = start_problem(*pod);
+    why = problem.empty() ? "did not start" : "did not start (" + problem + ")";
+  }
+  emit(kube::EventLevel::kWarning, "PodGivenUp", "Starting",
+       fmt::format("pod {} on node {} {} after {:g} s: its GPUs are given back, and the job gets "
+                   "no other on this node before {}",
+                   allocated.name, allocated.node, why,
+                   std::chrono::duration<double>(patience).count(), to_rfc3339(until)));
 }
 
 std::string JobPass::start_problems() const {

@@ -30,7 +30,8 @@ class JobPass {
   Status ensure_pods();
   Status check_gang();
   void give_up_unstarted();
-  void tell_given_up(const kube::Pod& pod, Duration patience, WallTime until);
+  void tell_given_up(const api::AllocatedPod& allocated, const kube::Pod* pod, Duration patience,
+                     WallTime until);                                      // null: not there
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
   Status adopt_pod(const api::AllocatedPod& pod);
@@ -48,6 +49,9 @@ class JobPass {
   std::string failure();  // sets failed_*: permanent failures
   bool stop_is_over() const;
   std::uint64_t own_failures() const;
+  Duration time_to_come(const kube::Pod* pod) const;  // of an allocation; null: not there yet
+  Duration time_to_hear(MonoTime first_seen) const;
+  std::map<std::string, const api::AllocatedPod*> unstarted() const;  // by start_key
   std::string start_problems() const;  // of allocated pods that the kubelet cannot start
   bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
   bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }

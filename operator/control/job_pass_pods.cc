@@ -17,13 +17,15 @@ Status JobPass::ensure_pods() {
       std::all_of(job_.status.allocation->pods.begin(), job_.status.allocation->pods.end(),
                   [&](const auto& pod) { return find(pod.name) == nullptr; });
   if (first) TRY_OK(ensure_job_secret(d_.client, d_.trust, job_, wall()));
+  Status made = ok();
   for (const auto& allocated : job_.status.allocation->pods) {
     const kube::Pod* pod = find(allocated.name);
     const bool is_there = pod != nullptr && (!pod->node_name.empty() || pod->meta.deleting);
     const bool is_lost = pod == nullptr && lost_.contains(lost_name(allocated));
-    if (!is_there && !is_lost) TRY_OK(place(allocated, pod));
+    if (made.ok() && !is_there && !is_lost) made = place(allocated, pod);
   }
-  return check_gang();
+  TRY_OK(check_gang());
+  return made;
 }
 
 Status JobPass::place(const api::AllocatedPod& allocated, const kube::Pod* pod) {

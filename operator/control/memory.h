@@ -52,7 +52,7 @@ class Memory {
   // waits before it gets another. A uid counts once.
   void note_ended_early(const std::string& job_uid, const std::string& pod_uid, WallTime now);
 
-  // When this leader first saw the pod (its start_key) wait to be started, or to be heard of.
+  // When this leader first saw the pod (its start_key) wait to be made, started, or heard of.
   MonoTime waits_since(const std::string& job_uid, const std::string& pod, MonoTime now);
   // A pod that did not come within `patience` leaves the allocation, and the job gets no other on
   // its node before the time returned: the more of them in a row, the later. A key counts once.

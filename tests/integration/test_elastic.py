@@ -92,6 +92,11 @@ def processes_of(job):
             for pod, pids in job.workers().items()}
 
 
+def notes_of(job):
+    """Of its events, by reason."""
+    return {event["reason"]: event["note"] for event in job.events()}
+
+
 def survived(before, job, pods):
     after = processes_of(job)
     for pod in pods:
@@ -281,6 +286,33 @@ def test_cordoned_node_is_left_alone(cluster, reference):
     cluster.cordon(closed, on=False)
     job.wait_members(3, CHANGE_S)
     survived(before, job, before)
+    job.finish_soon(FINISH_S)
+    same_as(reference, job)
+
+
+def test_a_pod_beyond_the_quota_is_given_up(cluster, reference):
+    def put(kind, name, spec, version="v1"):
+        cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(
+            {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}))
+
+    put("SchedulingPolicy", "default", {"gangStartSeconds": 5, "parameters": {"minRelativeGain": -1}},
+        version="rubato.dev/v1alpha1")
+    put("ResourceQuota", "few", {"hard": {"pods": "1"}})
+    try:
+        wait_until(lambda: "hard" in cluster.plane.get("resourcequota/few").get("status", {}), CHANGE_S, "the quota")
+        cluster.add_nodes(2)
+        job = cluster.apply(Job("beyond", steps=REFERENCE_STEPS, gpus=(1, 2)))
+        job.wait_seen(lambda o: o.get("status", {}).get("allocation", {}).get("gpus") == 2, CHANGE_S, "both GPUs")
+        job.wait_members(1, CHANGE_S)
+        before = processes_of(job)
+        job.wait(lambda o: o["status"]["allocation"]["gpus"] == 1, CHANGE_S, "to give one back")
+        wait_until(lambda: "is not there after 5 s" in notes_of(job).get("PodGivenUp", ""), CHANGE_S, "the event")
+        assert "exceeded quota" in notes_of(job)["FailedCreate"]
+        put("ResourceQuota", "few", {"hard": {"pods": "2"}})
+        job.wait_members(2, CHANGE_S)
+        survived(before, job, before)
+    finally:
+        cluster.plane.kubectl("delete", "resourcequota/few", "schedulingpolicy/default")
     job.finish_soon(FINISH_S)
     same_as(reference, job)
 
