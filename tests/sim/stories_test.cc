@@ -141,6 +141,28 @@ TEST(Stories, AGangThatRunsIsHeardByTheNextLeader) {
   EXPECT_TRUE(held());
 }
 
+// A node dies, and the leader as soon as the others train without it, before it has said that the
+// pod is lost: the next one knows it by its silence.
+TEST(Stories, APodIsReplacedWhoseLossOnlyADeadLeaderKnew) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}, {"n2", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("elastic", 1, 2)};
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  const auto train = [&](std::size_t pods) {
+    return [&cluster, pods] { return members_of(cluster, "elastic") == pods; };
+  };
+  ASSERT_TRUE(cluster.run_until(train(2), kSoon));
+  cluster.run_until([] { return false; }, kGang);  // its pods are no longer new
+  cluster.inject({FaultKind::kPowerCut, 0s, 1h, 1, 0});
+  ASSERT_TRUE(cluster.run_until(train(1), kSoon));
+  ASSERT_EQ(held_on(cluster, "elastic", "n1"), 1);
+  cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
+  EXPECT_TRUE(cluster.run_until(train(2), kReign + kGang / 2 + kJitter));  // not a gang's time more
+  EXPECT_EQ(held_on(cluster, "elastic", "n2"), 1);
+}
+
 // Whatever a newcomer was told before its leader died, the next one brings it in, and does not wait
 // until it could be called stuck.
 TEST(Stories, AJoinOutlivesTheLeader) {
