@@ -289,8 +289,7 @@ def test_frozen_node(quiet, stage):
 def test_drain(quiet, stage):
     victim = quiet.member_away_from(stage.node_of_leader())
     node, before = stage.node_of(victim), quiet.identities()
-    stage.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s",
-                          limit_s=240)
+    stage.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", limit_s=180)
     wait_for(lambda: victim not in quiet.members(), CHANGE_S, f"{victim} to leave")
     trains_on(quiet)
     survived(before, quiet, {victim})
