@@ -163,7 +163,7 @@ void ModelWorker::stop(MonoTime now) {
   if (generation_.rank == 0) {
     checkpoint_of_ = state_;
     checkpoint_at_ = now + times_.checkpoint;
-    stop_after_checkpoint_ = true;
+    after_checkpoint_ = wire::WORKER_STOPPED;
     return;
   }
   set_phase(wire::WORKER_STOPPED);

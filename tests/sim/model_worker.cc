@@ -105,8 +105,8 @@ bool ModelWorker::step(MonoTime now) {
     world_.checkpoints[checkpoint_of_.step] = checkpoint_of_;
     standing_.set_has_checkpoint(true);
     standing_.set_checkpoint_step(checkpoint_of_.step);
-    if (stop_after_checkpoint_ && !is_cut_off()) set_phase(wire::WORKER_STOPPED);
-    stop_after_checkpoint_ = false;
+    if (after_checkpoint_ && !is_cut_off()) set_phase(*after_checkpoint_);
+    after_checkpoint_.reset();
     wire::WorkerEvent event;
     event.mutable_checkpoint_written()->set_step(checkpoint_of_.step);
     emit(std::move(event));
@@ -193,6 +193,7 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
     return;
   }
   if (!next.is_member) return world_.broken("a Form for somebody who is no member");
+  after_checkpoint_.reset();
   if (std::exchange(wants_stop_, false))
     wants_checkpoint_ = false;  // who still wants it asks again
   stop_following();
@@ -233,7 +234,7 @@ void ModelWorker::form(const wire::Form& form, MonoTime now) {
     for (std::uint32_t m = even.begin; m < even.end; ++m) share.push_back(m);
   }
   begin_round(std::move(share), now);
-  if (standing_.phase() == wire::WORKER_FINISHED) return;
+  if (at_ == At::kIdle) return;  // that was the last step
   at_ = At::kForm;
   due_ = now + times_.form;
   emit();
@@ -254,10 +255,12 @@ void ModelWorker::begin_round(std::vector<std::uint32_t> share, MonoTime now) {
   due_ = now + times_.micro;
   if (state_.step >= world_.shape().steps) {
     at_ = At::kIdle;
-    set_phase(wire::WORKER_FINISHED);
     if (generation_.rank == 0) {
       checkpoint_of_ = state_;
       checkpoint_at_ = now + times_.checkpoint;
+      after_checkpoint_ = wire::WORKER_FINISHED;
+    } else {
+      set_phase(wire::WORKER_FINISHED);
     }
     emit();
   }

@@ -97,8 +97,8 @@ class ModelWorker {
   bool wants_checkpoint_ = false;
   bool wants_stop_ = false;
   std::optional<MonoTime> configured_at_;
-  std::optional<MonoTime> checkpoint_at_;  // rank 0 writes until then
-  bool stop_after_checkpoint_ = false;
+  std::optional<MonoTime> checkpoint_at_;              // rank 0 writes until then
+  std::optional<wire::WorkerPhase> after_checkpoint_;  // what rank 0 says once it is written
   TrainState checkpoint_of_;
 };
 
