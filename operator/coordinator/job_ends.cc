@@ -167,7 +167,7 @@ void JobMachine::advance_start(MonoTime now) {
   await_formed(now);
 }
 
-// The last step is committed: all who live say so, and rank 0 has written the last checkpoint.
+// The last step is committed: all who live say so, rank 0 once it has written the last checkpoint.
 bool JobMachine::try_finish(MonoTime now) {
   const auto is_finished = [](const Worker* w) {
     return w != nullptr && w->standing.phase() == wire::WORKER_FINISHED;
@@ -180,12 +180,6 @@ bool JobMachine::try_finish(MonoTime now) {
   // A recovery that was cut short by the end of its leader: rank 0 of the record does not know yet
   // that the last checkpoint is its to write.
   if (!op_ && member(members.front())->standing.generation() != record_.generation) return false;
-  if (!finished_since_) finished_since_ = now;
-  const auto& writer = member(members.front())->standing;
-  const bool written = writer.has_checkpoint() && writer.checkpoint_step() >= writer.step();
-  if (has_checkpoints_ && !written && !checkpoint_failed_ &&
-      now - *finished_since_ < kLastCheckpoint)
-    return true;  // rank 0 writes the last checkpoint
   end(now, Phase::kFinished, "the last step is committed");
   return true;
 }

@@ -179,7 +179,7 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
     view_.failure_reason = failure.reason();
     view_.failure_message = failure.message();
   } else if (failure.reason() == "CheckpointFailed") {
-    checkpoint_failed_ = true;
+    return;  // it trains on, and writes another one in time
   } else if (standing.generation() >= oldest_of_interest() && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level
     suspect_why_ = failure.reason() + " of pod " + agent.name + ": " + failure.message();

@@ -26,8 +26,6 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   held_ = taking_over_ = !record_.members.empty() && record_.phase != name_of(Phase::kStopped);
   parked_ = record_.phase == name_of(Phase::kParked);
   has_trained_ = record_.generation > 0 && record_.phase != name_of(Phase::kStopped);
-  const auto training = json::parse(wish_.training);
-  has_checkpoints_ = training.ok() && !(*training)["checkpoint"]["path"].string_view_or("").empty();
   for (const Phase over : {Phase::kFinished, Phase::kFailed})
     if (record_.phase == name_of(over)) ended_ = over;
   view_.step = record_.step;

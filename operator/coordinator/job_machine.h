@@ -19,13 +19,12 @@
 
 namespace rubato::coordinator {
 
-constexpr auto kJoinSettle = 300ms;      // newcomers that are nearly ready are taken along
-constexpr auto kSuspectSettle = 150ms;   // a broken link: time to learn who died
-constexpr auto kRetireDeadline = 10s;    // a retired worker's exit
-constexpr auto kStopDeadline = 2min;     // checkpoint and stop of a job that trains
-constexpr auto kLastCheckpoint = 10min;  // of a finished job
-constexpr auto kLeaveSafety = 3s;        // of a pod's grace period: kept for its exit
-constexpr int kAttemptsMax = 64;         // starts and recoveries without a commit, before Failed
+constexpr auto kJoinSettle = 300ms;     // newcomers that are nearly ready are taken along
+constexpr auto kSuspectSettle = 150ms;  // a broken link: time to learn who died
+constexpr auto kRetireDeadline = 10s;   // a retired worker's exit
+constexpr auto kStopDeadline = 2min;    // checkpoint and stop of a job that trains
+constexpr auto kLeaveSafety = 3s;       // of a pod's grace period: kept for its exit
+constexpr int kAttemptsMax = 64;        // starts and recoveries without a commit, before Failed
 
 struct Send {
   std::string pod_uid;
@@ -233,9 +232,6 @@ class JobMachine {
   int attempts_ = 0;        // recoveries since the last commit
   bool parked_ = false;
   bool stuck_once_ = false;
-  bool has_checkpoints_ = false;  // spec.training names a place for them
-  bool checkpoint_failed_ = false;
-  std::optional<MonoTime> finished_since_;
   Phase ended_ = Phase::kWaiting;     // kStopped, kFinished, kFailed: over
   std::optional<Change> unfinished_;  // waits for the first commit after it
   MonoTime unfinished_since_{};       // the last commit before it

@@ -104,7 +104,7 @@ GpuUse JobMachine::cost_of(const Change& change) const {
 
 GpuUse JobMachine::gpu_use() {
   if (ended_ == Phase::kFailed) return GpuUse::kFailure;
-  if (ended_ != Phase::kWaiting || stop_since_ || finished_since_) return GpuUse::kCheckpoint;
+  if (ended_ != Phase::kWaiting || stop_since_) return GpuUse::kCheckpoint;
   if (held_) return GpuUse::kUseful;  // a new leader waits; the workers do not
   if (op_ && op_->kind != Kind::kPlanned) return cost_of(op_->change);
   if (parked_) return GpuUse::kFailure;
