@@ -1,0 +1,139 @@
+// TestWorker: a StepEngine with a fake replica, on a thread of its own, and what it has said. Gate:
+// holds it up in its micro-batches.
+#pragma once
+
+#include "tests/unit/worker/collective/fleet.h"
+#include "tests/unit/worker/step/fake_replica.h"
+#include "worker/collective/tcp_communicator.h"
+#include "worker/protocol/wire.pb.h"
+#include "worker/step/step_engine.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace rubato::worker {
+
+class TestWorker {
+ public:
+  TestWorker(int number, const std::string& secret_dir, std::uint64_t steps,
+             FakeTroubles troubles) {
+    LinkHubConfig config;
+    config.job_uid = "job-1";
+    config.self = {"pod-" + std::to_string(number), 0, 1};
+    config.secret_dir = secret_dir;
+    hub_ = std::move(LinkHub::open(config)).value();
+    EngineParts parts{
+        .self = config.self,
+        .host = "127.0.0.1",
+        .hub = *hub_,
+        .configure = [steps, troubles](const std::string&,
+                                       const std::string&) -> Result<ConfiguredJob> {
+          ConfiguredJob job;
+          job.plan.stop_steps = steps;
+          job.plan.evaluate_every = 5;
+          job.replica = std::make_unique<FakeReplica>(troubles);
+          return job;
+        },
+        .make_factory =
+            [this](Device& device) {
+              return std::make_unique<TcpCommunicatorFactory>(*hub_, device);
+            },
+        .emit =
+            [this](const wire::WorkerEvent& event) {
+              const std::lock_guard lock(mutex_);
+              standing_ = event.standing();
+              if (event.has_failure()) failure_ = event.failure();
+              if (event.has_caught_up()) caught_up_ = true;
+              changed_.notify_all();
+            },
+        .print =
+            [this](const std::string& line) {
+              const std::lock_guard lock(mutex_);
+              lines_.push_back(line);
+            },
+        .cpu = "test",
+    };
+    engine_ = std::make_unique<StepEngine>(std::move(parts));
+    thread_ = std::thread([this] { engine_->run(); });
+    wire::WorkerCommand command;
+    command.mutable_configure()->set_micro_batches(kFakeMicroBatches);
+    engine_->command(command);
+    EXPECT_TRUE(
+        until([](const wire::WorkerStanding& s) { return s.phase() == wire::WORKER_READY; }));
+  }
+  ~TestWorker() {
+    engine_->leave("test ends");
+    thread_.join();
+  }
+
+  template <class Predicate>
+  bool until(Predicate done) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return done(standing_); });
+  }
+  bool until_phase(wire::WorkerPhase phase) {
+    return until([&](const wire::WorkerStanding& s) { return s.phase() == phase; });
+  }
+  bool until_caught_up() {
+    return until([&](const wire::WorkerStanding& s) { return caught_up_ && s.caught_up(); });
+  }
+  wire::WorkerStanding standing() {
+    const std::lock_guard lock(mutex_);
+    return standing_;
+  }
+  wire::Failure failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  std::vector<std::string> lines(const std::string& with) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> found;
+    for (const std::string& line : lines_) {
+      if (line.find(with) != std::string::npos) found.push_back(line);
+    }
+    return found;
+  }
+  StepEngine& engine() { return *engine_; }
+
+ private:
+  std::unique_ptr<LinkHub> hub_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  wire::WorkerStanding standing_;
+  wire::Failure failure_;
+  bool caught_up_ = false;
+  std::vector<std::string> lines_;
+  std::unique_ptr<StepEngine> engine_;
+  std::thread thread_;
+};
+
+// Where a worker waits in a micro-batch until the test lets it go. Shared: it outlives both.
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_open_; });
+  }
+  void pass_slowly() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, 2ms, [&] { return is_open_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_open_ = false;
+};
+
+}  // namespace rubato::worker
