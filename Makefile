@@ -11,7 +11,7 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart images test-images chart sim kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart images test-images chart sim soak kill-matrix check format format-check layers tidy asan tsan bench demo crds docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## /{printf "  \033[1mmake %-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,7 +74,13 @@ sim: ## Seeded trouble in virtual time: make sim SEEDS=100 SEED=1
 	$(call BUILD,dev) --target sim
 	build/dev/bin/sim --seed $(or $(SEED),1) --seeds $(or $(SEEDS),100)
 
-kill-matrix: ## Kill, freeze and cut off workers at every phase; writes docs/reliability.md (20 min)
+soak: ## Very many of them, told once each: make soak SEEDS=100000 SEED=1; interrupt it and go on later
+	$(call CONFIGURE,dev)
+	$(call BUILD,dev) --target sim
+	build/dev/bin/sim --soak $(or $(SOAK),build/dev/soak) --seed $(or $(SEED),1) --seeds $(or $(SEEDS),100000) \
+	  --jobs $(JOBS) --commit $$(git rev-parse --short=12 HEAD)$$(git diff --quiet HEAD || echo -changed)
+
+kill-matrix: ## Kill, freeze and cut off workers at every phase; writes docs/reliability.md (an hour)
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target kill_matrix
 	@rm -f build/dev/kill-matrix.results

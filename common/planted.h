@@ -24,6 +24,19 @@ enum class Bug {
   kOverLimit,        // a job grows beyond its queue's limit
   kUnexplained,      // verdicts are not told
   kForgetRescales,   // a new leader does not count what those before it decided
+  // Of workers:
+  kStaleRank,        // a recovery leaves a member with the rank it had
+  kKeepSums,         // accumulators are not cleared for a new round
+  kVoteUnadded,      // a member votes for micro-batches that it has not added
+  kReduceNothing,    // a member applies its own sum
+  kLevelNothing,     // who is one round behind at a recovery does not apply it
+  kForgetAttempts,   // every redo of a step counts as the first
+  kNewerSnapshot,    // a snapshot says that it is a round newer than it is
+  kForgetRecords,    // a newcomer does not take the step records
+  kForgetExponents,  // copies of the state lack the block exponents
+  kFinishUnwritten,  // rank 0 has finished before its last checkpoint is written
+  kUnsynced,         // checkpoints are named before they are synced
+  kPruneNewest,      // the oldest checkpoints are kept
 };
 
 #ifdef RUBATO_PLANTED_BUGS

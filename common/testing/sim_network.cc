@@ -1,6 +1,7 @@
 // Everything here runs on the executor's one thread; mutexes only satisfy Condition's signature.
 #include "common/testing/sim_network.h"
 
+#include "common/testing/sim_stream.h"
 #include "common/testing/sim_wire.h"
 
 namespace rubato::testing {
@@ -19,13 +20,6 @@ constexpr std::size_t kWindow = net::kSendQueueBytes + net::kReceiveQueueBytes;
 
 Error gone_error(const std::string& why) { return {Code::kUnavailable, "channel: " + why}; }
 
-template <class Predicate>
-bool wait(Condition& condition, MonoTime deadline, Predicate done) {
-  std::mutex mutex;
-  std::unique_lock lock(mutex);
-  return condition.wait_until(lock, deadline, done);
-}
-
 class SimChannel : public Channel {
  public:
   SimChannel(std::shared_ptr<Impl> impl, ConnectionPtr connection, std::size_t index)
@@ -35,7 +29,7 @@ class SimChannel : public Channel {
   Status send(std::string frame, MonoTime deadline) override {
     if (frame.size() > net::kMaxFrame) return Error(Code::kInvalid, "a frame beyond the limit");
     const std::size_t size = frame.size() + kSimFrameHeader;
-    const bool room = wait(*own().writable, deadline, [&] {
+    const bool room = sim_wait(*own().writable, deadline, [&] {
       return own().closed || own().gone || other().bytes + size <= kWindow;
     });
     if (own().closed || own().gone) return gone_error(own().closed ? "closed" : own().why);
@@ -46,15 +40,15 @@ class SimChannel : public Channel {
   }
 
   Result<std::string> receive(MonoTime deadline) override {
-    const bool awake = wait(*own().readable, deadline,
-                            [&] { return own().closed || own().gone || !own().inbox.empty(); });
+    const bool awake = sim_wait(*own().readable, deadline,
+                                [&] { return own().closed || own().gone || !own().inbox.empty(); });
     if (own().closed) return gone_error("closed");
     if (!awake) return Error(Code::kTimeout, "channel: no frame arrived");
     if (own().inbox.empty()) return gone_error(own().why);
     std::string frame = std::move(own().inbox.front());
     own().inbox.pop_front();
     own().bytes -= frame.size() + kSimFrameHeader;
-    other().writable->notify_all();
+    other().notify_writable();
     return frame;
   }
 
@@ -81,8 +75,8 @@ class SimListener : public Listener {
   ~SimListener() override { close(); }
 
   Result<std::unique_ptr<Channel>> accept(MonoTime deadline) override {
-    const bool awake = wait(*backlog_->arrived, deadline,
-                            [&] { return backlog_->closed || !backlog_->ready.empty(); });
+    const bool awake = sim_wait(*backlog_->arrived, deadline,
+                                [&] { return backlog_->closed || !backlog_->ready.empty(); });
     if (backlog_->closed) return Error(Code::kUnavailable, "the listener is closed");
     if (!awake) return Error(Code::kTimeout, "nobody connected");
     const ConnectionPtr connection = std::move(backlog_->ready.front());
@@ -90,15 +84,7 @@ class SimListener : public Listener {
     return std::unique_ptr<Channel>(std::make_unique<SimChannel>(impl_, connection, 1));
   }
   Endpoint local() const override { return backlog_->local; }
-  void close() override {
-    if (backlog_->closed) return;
-    backlog_->closed = true;
-    const auto found = impl_->backlogs.find({backlog_->local.host, backlog_->local.port});
-    if (found != impl_->backlogs.end() && found->second == backlog_) impl_->backlogs.erase(found);
-    for (const auto& connection : backlog_->ready) impl_->close(connection, 1, "not taken");
-    backlog_->ready.clear();
-    backlog_->arrived->notify_all();
-  }
+  void close() override { impl_->stop_listening(backlog_); }
 
  private:
   const std::shared_ptr<Impl> impl_;
@@ -115,16 +101,9 @@ class HostNetwork : public net::Network {
     if (tls.certificate.empty()) {
       return Error(Code::kInvalid, "TLS: a listener needs a certificate");
     }
-    Endpoint local{host_, at.port};
-    while (at.port == 0 && (local.port == 0 || impl_->backlogs.count({host_, local.port}) > 0)) {
-      local.port = ++impl_->next_port;
-    }
-    const auto backlog = std::make_shared<Backlog>();
-    backlog->process = &process_;
-    backlog->local = local;
-    backlog->arrived = process_.make_condition();
-    if (!impl_->backlogs.emplace(std::pair(local.host, local.port), backlog).second) {
-      return Error(Code::kUnavailable, "listen on " + to_string(local) + ": address in use");
+    const BacklogPtr backlog = impl_->listen(process_, {host_, at.port});
+    if (backlog == nullptr) {
+      return Error(Code::kUnavailable, "listen on " + to_string(at) + ": address in use");
     }
     return std::unique_ptr<Listener>(std::make_unique<SimListener>(impl_, backlog));
   }
@@ -134,20 +113,8 @@ class HostNetwork : public net::Network {
     if (tls.authority.empty()) {
       return Error(Code::kInvalid, "TLS: a dial needs an authority to verify the peer with");
     }
-    const auto attempt = std::make_shared<Attempt>();
-    attempt->process = &process_;
-    attempt->from = host_;
-    attempt->to = to;
-    attempt->finished = process_.make_condition();
-    impl_->later(impl_->delay(), [attempt](Impl& impl) { impl.knock(attempt); });
-    if (!wait(*attempt->finished, deadline, [&] { return attempt->done; })) {
-      attempt->abandoned = true;
-      return Error(Code::kTimeout, "dial " + to_string(to) + ": time limit");
-    }
-    if (!attempt->connection) {
-      return Error(Code::kUnavailable, "dial " + to_string(to) + ": connection refused");
-    }
-    return std::unique_ptr<Channel>(std::make_unique<SimChannel>(impl_, attempt->connection, 0));
+    TRY(ConnectionPtr connection, impl_->dial(process_, host_, to, deadline));
+    return std::unique_ptr<Channel>(std::make_unique<SimChannel>(impl_, std::move(connection), 0));
   }
 
  private:
@@ -162,11 +129,21 @@ SimNetwork::SimNetwork(SimExecutor& executor, std::uint64_t seed)
     : impl_(std::make_shared<Impl>(executor, seed)) {}
 SimNetwork::~SimNetwork() = default;
 
-std::unique_ptr<net::Network> SimNetwork::attach(SimProcess& process, const std::string& host) {
+void SimNetwork::end_with(SimProcess& process) {
   process.on_crash([weak = std::weak_ptr<Impl>(impl_), &process] {
     if (const auto impl = weak.lock()) impl->process_crashed(process);
   });
+}
+
+std::unique_ptr<net::Network> SimNetwork::attach(SimProcess& process, const std::string& host) {
+  end_with(process);
   return std::make_unique<HostNetwork>(impl_, process, host);
+}
+
+std::unique_ptr<SimStreams> SimNetwork::attach_streams(SimProcess& process,
+                                                       const std::string& host) {
+  end_with(process);
+  return std::make_unique<SimStreams>(impl_, process, host);
 }
 
 void SimNetwork::set_link(const SimLink& link) {
@@ -193,8 +170,8 @@ void SimNetwork::reset_connections(const std::string& host) {
       side.flight.clear();
       side.gone = true;
       side.why = "connection reset";
-      side.readable->notify_all();
-      side.writable->notify_all();
+      side.notify_readable();
+      side.notify_writable();
     }
   }
 }

@@ -13,6 +13,8 @@
 
 namespace rubato::testing {
 
+class SimStreams;
+
 struct SimLink {
   Duration delay_min = 100us;
   Duration delay_max = 1ms;
@@ -26,6 +28,8 @@ class SimNetwork {
   // The Network that `process` on `host` uses. When the process crashes, its channels close as seen
   // by peers (a reset after one delay) unless the host is cut; then peers see silence.
   std::unique_ptr<net::Network> attach(SimProcess& process, const std::string& host);
+  // Where `process` on `host` has streams of bytes (sim_stream.h): the same wires and faults.
+  std::unique_ptr<SimStreams> attach_streams(SimProcess& process, const std::string& host);
   void set_link(const SimLink& link);
   // Cuts a host from all others: frames in flight and later ones are held, not lost; heal()
   // delivers them. Connections stay open meanwhile (TCP without keep-alive).
@@ -37,6 +41,7 @@ class SimNetwork {
   void reset_connections(const std::string& host);
 
  private:
+  void end_with(SimProcess& process);
   std::shared_ptr<Impl> impl_;
 };
 

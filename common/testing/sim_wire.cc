@@ -56,12 +56,12 @@ void SimNetwork::Impl::deliver(Connection& connection, std::size_t to) {
     } else if (item.is_end) {
       side.gone = true;
       side.why = item.why;
-      side.writable->notify_all();
+      side.notify_writable();
     } else {
       side.inbox.push_back(std::move(item.frame));
     }
-    side.readable->notify_all();
-    from.writable->notify_all();
+    side.notify_readable();
+    from.notify_writable();
   }
 }
 
@@ -71,9 +71,51 @@ void SimNetwork::Impl::close(const ConnectionPtr& connection, std::size_t index,
   if (side.closed) return;
   side.closed = true;
   side.inbox.clear();
-  side.readable->notify_all();
-  side.writable->notify_all();
+  side.notify_readable();
+  side.notify_writable();
   if (!side.gone) send(connection, 1 - index, {.frame = {}, .is_end = true, .why = why});
+}
+
+BacklogPtr SimNetwork::Impl::listen(SimProcess& process, net::Endpoint at) {
+  const bool any = at.port == 0;
+  while (any && (at.port == 0 || backlogs.count({at.host, at.port}) > 0)) at.port = ++next_port;
+  const auto backlog = std::make_shared<Backlog>();
+  backlog->process = &process;
+  backlog->local = at;
+  backlog->arrived = process.make_condition();
+  return backlogs.emplace(std::pair(at.host, at.port), backlog).second ? backlog : nullptr;
+}
+
+void SimNetwork::Impl::stop_listening(const BacklogPtr& backlog) {
+  if (backlog->closed) return;
+  backlog->closed = true;
+  const auto found = backlogs.find({backlog->local.host, backlog->local.port});
+  if (found != backlogs.end() && found->second == backlog) backlogs.erase(found);
+  for (const auto& connection : backlog->ready) close(connection, 1, "not taken");
+  backlog->ready.clear();
+  backlog->arrived->notify_all();
+}
+
+Result<ConnectionPtr> SimNetwork::Impl::dial(SimProcess& process, const std::string& from,
+                                             const net::Endpoint& to, MonoTime deadline,
+                                             const std::stop_token& stop) {
+  const auto attempt = std::make_shared<Attempt>();
+  attempt->process = &process;
+  attempt->from = from;
+  attempt->to = to;
+  attempt->finished = process.make_condition();
+  later(delay(), [attempt](Impl& impl) { impl.knock(attempt); });
+  const std::stop_callback on_stop(stop, [&] { attempt->finished->notify_all(); });
+  const bool answered = sim_wait(*attempt->finished, deadline,
+                                 [&] { return attempt->done || stop.stop_requested(); });
+  if (!attempt->done) {
+    attempt->abandoned = true;
+    if (answered) return Error(Code::kCancelled, "dial " + to_string(to) + ": cancelled");
+    return Error(Code::kTimeout, "dial " + to_string(to) + ": time limit");
+  }
+  if (!attempt->connection)
+    return Error(Code::kUnavailable, "dial " + to_string(to) + ": connection refused");
+  return attempt->connection;
 }
 
 // A dial arrives at the other host.

@@ -8,7 +8,9 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +42,16 @@ struct Side {
   bool closed = false;    // by this side, or its process crashed
   bool gone = false;      // the other side's end arrived, or a reset
   std::string why;
+  std::vector<Condition*> watchers;  // of those who wait for several sides at once
+
+  void notify_readable() { notify(*readable); }
+  void notify_writable() { notify(*writable); }
+
+ private:
+  void notify(Condition& condition) {
+    condition.notify_all();
+    for (Condition* watcher : watchers) watcher->notify_all();
+  }
 };
 
 struct Connection {
@@ -69,6 +81,13 @@ using AttemptPtr = std::shared_ptr<Attempt>;
 
 }  // namespace sim_wire
 
+template <class Predicate>
+bool sim_wait(Condition& condition, MonoTime deadline, Predicate done) {
+  std::mutex mutex;  // only satisfies Condition's signature
+  std::unique_lock lock(mutex);
+  return condition.wait_until(lock, deadline, done);
+}
+
 struct SimNetwork::Impl : public std::enable_shared_from_this<SimNetwork::Impl> {
   Impl(SimExecutor& executor, std::uint64_t seed) : sim(executor), rng(seed) {}
 
@@ -93,6 +112,13 @@ struct SimNetwork::Impl : public std::enable_shared_from_this<SimNetwork::Impl> 
   void send(const sim_wire::ConnectionPtr& connection, std::size_t to, sim_wire::Item item);
   void deliver(sim_wire::Connection& connection, std::size_t to);
   void close(const sim_wire::ConnectionPtr& connection, std::size_t side, const std::string& why);
+  // Null where the port is taken.
+  sim_wire::BacklogPtr listen(SimProcess& process, net::Endpoint at);
+  void stop_listening(const sim_wire::BacklogPtr& backlog);
+  // Waits until the other host has answered, `deadline`, or `stop` is requested.
+  Result<sim_wire::ConnectionPtr> dial(SimProcess& process, const std::string& from,
+                                       const net::Endpoint& to, MonoTime deadline,
+                                       const std::stop_token& stop = {});
   void knock(const sim_wire::AttemptPtr& attempt);
   void answer(const sim_wire::AttemptPtr& attempt);
   void process_crashed(const SimProcess& process);

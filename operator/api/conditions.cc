@@ -30,7 +30,8 @@ const std::vector<ConditionAbout>& condition_types() {
       {condition::kRunning, "Its workers commit steps."},
       {condition::kRescaling, "A planned change of its workers is under way; training goes on."},
       {condition::kRecovering, "A loss is being repaired; training stands still."},
-      {condition::kDegraded, "It runs with fewer GPUs than it was given."},
+      {condition::kDegraded,
+       "It runs with fewer GPUs than it was given, or cannot write its checkpoint."},
       {condition::kSuspended,
        "spec.suspend holds it, its checkpoint is written, and nothing of it runs any more. False "
        "with reason Suspending while that is under way."},
@@ -38,6 +39,13 @@ const std::vector<ConditionAbout>& condition_types() {
       {condition::kFailed, "It ended without them; the reason says why. Lasts."},
       {condition::kCheckpointNotShared,
        "A warning: nodes may not be able to read each other's checkpoints."},
+      {condition::kCheckpointUnusable,
+       "A warning: a checkpoint was damaged. It is kept aside, older ones are tried in turn; False "
+       "once another is written."},
+      {condition::kDiverged,
+       "A warning: workers held different states, as after a bit that flipped in a memory; the "
+       "message "
+       "names both sides. False again when rounds were committed for ten minutes since."},
   };
   return kTypes;
 }

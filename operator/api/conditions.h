@@ -37,6 +37,10 @@ inline constexpr std::string_view kComplete = "Complete";
 inline constexpr std::string_view kFailed = "Failed";
 // A warning: a node other than the writer's may not be able to read the checkpoints.
 inline constexpr std::string_view kCheckpointNotShared = "CheckpointNotShared";
+// A warning: a checkpoint was damaged, and is set aside.
+inline constexpr std::string_view kCheckpointUnusable = "CheckpointUnusable";
+// A warning: members held different states; some, or all, began anew.
+inline constexpr std::string_view kDiverged = "Diverged";
 // Of a SchedulingPolicy: it is in force. Of a TrainingQueue: all of its spec is acted on.
 inline constexpr std::string_view kActive = "Active";
 inline constexpr std::string_view kEnforced = "Enforced";
@@ -59,7 +63,8 @@ inline constexpr std::string_view kQueueNotFound = "QueueNotFound";
 inline constexpr std::string_view kNeverFits = "NeverFits";  // no state of this cluster can hold it
 inline constexpr std::string_view kPreempted = "Preempted";
 inline constexpr std::string_view kRequeued = "Requeued";
-inline constexpr std::string_view kGangTimeout = "GangTimeout";  // pods did not all start in time
+inline constexpr std::string_view kGangTimeout = "GangTimeout";    // pods did not all start in time
+inline constexpr std::string_view kNodesRefused = "NodesRefused";  // for one reason, all of them
 // Allocated, Running
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kReleased = "Released";
@@ -94,9 +99,16 @@ inline constexpr std::string_view kUnsupported = "Unsupported";
 inline constexpr std::string_view kFingerprintMismatch = "FingerprintMismatch";
 inline constexpr std::string_view kDataUnreadable = "DataUnreadable";
 inline constexpr std::string_view kCheckpointUnusable = "CheckpointUnusable";
+// CheckpointUnusable, Degraded
+inline constexpr std::string_view kCheckpointDamaged = "CheckpointDamaged";
+inline constexpr std::string_view kCheckpointWritten = "CheckpointWritten";
+inline constexpr std::string_view kCheckpointFailed = "CheckpointFailed";
 // CheckpointNotShared
 inline constexpr std::string_view kNodeLocalVolume = "NodeLocalVolume";
 inline constexpr std::string_view kSharedVolume = "SharedVolume";
+// Diverged, Recovering
+inline constexpr std::string_view kStatesDiffer = "StatesDiffer";
+inline constexpr std::string_view kStatesAgree = "StatesAgree";
 // Active, Enforced
 inline constexpr std::string_view kLoaded = "Loaded";
 inline constexpr std::string_view kRefused = "Refused";

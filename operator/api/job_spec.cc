@@ -116,6 +116,12 @@ const ObjectSchema& CheckpointSpec::schema() {
         .defaulted()
         .at_least(1)
         .at_most(1000);
+    s.field("giveUpAfter", &CheckpointSpec::give_up_after,
+            "Seconds for which a job holds its state and tries again when its last checkpoint, at "
+            "the end or before a stop, cannot be written (a full disk, storage that is away).")
+        .defaulted()
+        .at_least(0)
+        .at_most(kMaxSeconds);
     return s.build();
   }();
   return kSchema;

@@ -74,6 +74,8 @@ struct BatchSpec {
   std::int32_t sequence_length = 1024;
   // How many micro-batches a step has: also the most GPUs that can work on it.
   std::int32_t micro_batches() const { return micro > 0 ? global / micro : 0; }
+  // What the worker's exact sum can add up (worker/model/exact_sum.h).
+  static constexpr std::int32_t kMicroBatchesMax = 8192;
 
   static const ObjectSchema& schema();
   bool operator==(const BatchSpec&) const = default;
@@ -126,6 +128,7 @@ struct CheckpointSpec {
   std::int64_t every = 500;  // steps
   std::string path;          // folder, as the worker pod sees it; empty: no checkpoints
   std::int32_t keep = 3;
+  std::int64_t give_up_after = 1800;  // seconds of tries to write the last one
 
   static const ObjectSchema& schema();
   bool operator==(const CheckpointSpec&) const = default;

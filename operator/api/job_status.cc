@@ -81,6 +81,8 @@ const ObjectSchema& Membership::schema() {
     s.field("stopSteps", &Membership::stop_steps, "training.stop.steps of the generation.");
     s.field("rescales", &Membership::rescales,
             "Rescales of the job's life, the one that led to this generation included.");
+    s.field("recomputedSteps", &Membership::recomputed_steps,
+            "Steps done again after a return to a checkpoint, of the job's life.");
     s.field("planDigest", &Membership::plan_digest, "Of the parallel plan.");
     return s.build();
   }();
@@ -187,6 +189,23 @@ const ObjectSchema& Restarts::schema() {
   return kSchema;
 }
 
+const ObjectSchema& AvoidedNode::schema() {
+  static const ObjectSchema kSchema = [] {
+    SchemaBuilder<AvoidedNode> s("AvoidedNode", "A node where a pod of the job was of no use.");
+    s.field("node", &AvoidedNode::node, "Its name.").required();
+    s.field("reason", &AvoidedNode::reason,
+            "`PodGivenUp`, or why the worker there cannot take part.")
+        .required();
+    s.field("message", &AvoidedNode::message, "Both sides of it, for people.")
+        .length(0, kAvoidedMessageMost);
+    s.field("times", &AvoidedNode::times, "How often in a row.").required();
+    s.field("since", &AvoidedNode::since, "When the row began.");
+    s.field("until", &AvoidedNode::until, "When the node may be tried again.");
+    return s.build();
+  }();
+  return kSchema;
+}
+
 const ObjectSchema& TrainingJobStatus::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingJobStatus> s("TrainingJobStatus", "How the job stands.");
@@ -212,6 +231,10 @@ const ObjectSchema& TrainingJobStatus::schema() {
     s.field("startTime", &TrainingJobStatus::start_time, "First step, or first after resume.");
     s.field("completionTime", &TrainingJobStatus::completion_time, "Complete or Failed.");
     s.field("parkedSince", &TrainingJobStatus::parked_since, "Below gpus.min since.");
+    s.field("avoidedNodes", &TrainingJobStatus::avoided_nodes,
+            "Nodes that the job gets nothing new on for a while.")
+        .entries(0, kAvoidedNodesMost)
+        .keyed_by({"node"});
     s.field("replicas", &TrainingJobStatus::replicas, "GPUs held; for the scale subresource.");
     s.field("selector", &TrainingJobStatus::selector, "Label selector of the worker pods.");
     return s.build();

@@ -79,7 +79,8 @@ struct Membership {
   std::string fingerprint;                 // of numerics, hex; set by the first generation
   std::optional<std::int64_t> stop_steps;  // training.stop.steps of this generation
   std::optional<std::int64_t> rescales;    // of the job's life, this generation's included
-  std::string plan_digest;                 // of the plan for this generation, hex
+  std::optional<std::int64_t> recomputed_steps;  // of the job's life
+  std::string plan_digest;                       // of the plan for this generation, hex
 
   static const ObjectSchema& schema();
   bool operator==(const Membership&) const = default;
@@ -160,6 +161,22 @@ struct Restarts {
   bool operator==(const Restarts&) const = default;
 };
 
+// A node where a pod of the job was of no use: it gets no other there for a while, each time
+// longer.
+struct AvoidedNode {
+  std::string node;
+  std::string reason;             // "PodGivenUp", or what its worker said: "DataNotFound" …
+  std::string message;            // with both sides, of the last pod
+  std::int32_t times = 0;         // in a row
+  std::optional<WallTime> since;  // of the first in the row for this reason
+  std::optional<WallTime> until;
+
+  static const ObjectSchema& schema();
+  bool operator==(const AvoidedNode&) const = default;
+};
+constexpr std::size_t kAvoidedNodesMost = 128;
+constexpr std::size_t kAvoidedMessageMost = 512;  // characters
+
 struct TrainingJobStatus {
   std::string state;   // state_of(conditions)
   std::string reason;  // of the condition that gave the state
@@ -180,6 +197,7 @@ struct TrainingJobStatus {
   std::optional<WallTime> start_time;
   std::optional<WallTime> completion_time;
   std::optional<WallTime> parked_since;
+  std::vector<AvoidedNode> avoided_nodes;
   std::int32_t replicas = 0;  // GPUs held now, for the scale subresource
   std::string selector;       // of the worker pods, for the scale subresource
 

@@ -25,6 +25,8 @@ inline constexpr std::string_view kLabelEpoch = "rubato.dev/epoch";  // pods: th
 // reused, so they need room: 48 + "-w" + 13 digits = 63, a DNS label.
 inline constexpr std::size_t kMaxJobName = 48;
 std::string pod_name(std::string_view job, std::int64_t ordinal);
+// The ordinal in the name of a pod of that job; none in any other name.
+std::optional<std::int64_t> ordinal_of(std::string_view job, std::string_view pod_name);
 std::string secret_name(std::string_view job);
 
 }  // namespace rubato::api

@@ -1,8 +1,11 @@
 #include "operator/api/rule_table.h"
 
+#include "operator/api/job_spec.h"
 #include "operator/api/resources.h"
 
 #include <bit>
+
+#include <fmt/format.h>
 
 namespace rubato::api {
 
@@ -222,6 +225,17 @@ std::vector<Rule> training_rules() {
        false,
        [](const Value& self, const Value&) {
          return is_multiple(number(self, "global"), number(self, "micro"));
+       }},
+      {"batch-micro-batches", "TrainingJob", "spec.training.batch",
+       fmt::format("self.micro < 1 || self.global / self.micro <= {}", BatchSpec::kMicroBatchesMax),
+       ".micro",
+       fmt::format("more than {} micro-batches a step (global / micro), which the exact sum of "
+                   "gradients cannot hold; raise batch.micro or lower batch.global",
+                   BatchSpec::kMicroBatchesMax),
+       false,
+       [](const Value& self, const Value&) {
+         return number(self, "micro") < 1 ||
+                number(self, "global") / number(self, "micro") <= BatchSpec::kMicroBatchesMax;
        }},
       {"evaluate-needs-split", "TrainingJob", "spec.training",
        "self.evaluateEvery < 1 || self.data.validationFraction > 0.0", ".evaluateEvery",

@@ -84,7 +84,6 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.suspects = memory.suspects();
   world.lost_pods = memory.lost_pods();
   world.given_up = memory.given_up();
-  world.avoided = memory.avoided(now);
   world.held_back = memory.held_back();
   world.now = now;
   return world;

@@ -2,6 +2,7 @@
 
 #include "common/planted.h"
 #include "operator/api/resources.h"
+#include "operator/control/avoided_nodes.h"
 #include "operator/control/worker_pod.h"
 
 #include <algorithm>
@@ -99,8 +100,7 @@ class Capture {
     seen.mix = job.spec.accelerators.mix;
     seen.refused = refusal(job);
     describe_pod(job, seen);
-    if (const auto nodes = world_.avoided.find(job.meta.uid); nodes != world_.avoided.end())
-      seen.avoid = nodes->second;
+    seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);
     if (job.status.performance) {
@@ -163,10 +163,10 @@ class Capture {
       for (const auto& pod : job.status.allocation->pods) {
         allocated.insert(pod.name);
         const kube::Pod* object = find_pod(job, pod.name);
-        const bool lost = is_lost(job.meta.ns, pod, object, world_);
-        const bool unstarted = is_unstarted(job.meta.ns, pod, object, world_);
-        seen.held.push_back(
-            {pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost, unstarted});
+        const bool lost = is_lost(job, pod, object, world_);
+        seen.held.push_back({pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost,
+                             is_unstarted(job, pod, object, world_),
+                             is_refused(job, pod, object, world_)});
         promised += pod.gpus;
         // A pod that was lost is replaced in this round, unless the job waits.
         const bool open = object == nullptr || object->node_name.empty();
@@ -231,7 +231,7 @@ class Capture {
     const auto queue = queues_.find(job.spec.queue);
     for (const auto& pod : job.status.allocation->pods) {
       const kube::Pod* object = find_pod(job, pod.name);
-      if (object != nullptr && is_lost(job.meta.ns, pod, object, world_)) continue;
+      if (object != nullptr && is_lost(job, pod, object, world_)) continue;
       if (queue != queues_.end()) queue->second.held_by_leavers[pod.gpu_type] += pod.gpus;
       const auto node = nodes_.find(pod.node);
       if (node == nodes_.end() || (object != nullptr && !object->node_name.empty())) continue;
@@ -286,23 +286,33 @@ bool is_schedulable(const JobObject& object) {
          job.status.observed_generation.has_value();
 }
 
-bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
+bool is_lost(const api::TrainingJob& job, const api::AllocatedPod& allocated, const kube::Pod* pod,
              const World& world) {
   const bool node_exists = std::any_of(world.nodes.begin(), world.nodes.end(), [&](const auto& n) {
     return n->meta.name == allocated.node;
   });
   if (!node_exists) return true;
-  if (is_unstarted(ns, allocated, pod, world)) return true;
+  if (is_unstarted(job, allocated, pod, world) || is_refused(job, allocated, pod, world))
+    return true;
   // Absent: not created yet, or deleted since.
-  if (pod == nullptr) return world.lost_pods.contains(ns + "/" + allocated.name);
+  if (pod == nullptr) return world.lost_pods.contains(job.meta.ns + "/" + allocated.name);
   return pod->is_finished() || pod->meta.deleting.has_value() ||
          world.lost_pods.contains(pod->meta.uid);
 }
 
-bool is_unstarted(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
-                  const World& world) {
-  return world.given_up.contains(start_key(ns, allocated, pod));
+bool is_unstarted(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                  const kube::Pod* pod, const World& world) {
+  return is_listed(job.status.avoided_nodes, allocated.node) &&
+         world.given_up.contains(start_key(job.meta.ns, allocated, pod));
 }
+
+bool is_refused(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                const kube::Pod* pod, const World& world) {
+  return pod != nullptr && is_listed(job.status.avoided_nodes, allocated.node) &&
+         world.given_up.contains(refusal_key(pod->meta.uid));
+}
+
+std::string refusal_key(const std::string& pod_uid) { return pod_uid + " refused"; }
 
 std::string start_key(const std::string& ns, const api::AllocatedPod& allocated,
                       const kube::Pod* pod) {

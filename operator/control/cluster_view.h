@@ -39,11 +39,11 @@ struct World {
   // Pods lost in a way the API does not show: the uids of those whose agent fell silent, and the
   // "namespace/name" of allocated pods that were deleted.
   std::set<std::string> lost_pods;
-  // The start_keys of pods that were not made, not started, or not heard of, in time. One that
-  // starts after all is kept.
+  // The start_keys of pods that were not made, not started, or not heard of, in time (one that
+  // starts after all is kept), and the refusal_keys of those whose worker cannot take part. They
+  // count once their node is on the job's list of avoided ones: the durable decision first.
   std::set<std::string> given_up;
-  std::map<std::string, std::set<std::string>> avoided;  // nodes by job uid
-  std::map<std::string, HeldBack> held_back;             // by job uid; some may be over
+  std::map<std::string, HeldBack> held_back;  // by job uid; some may be over
   // Jobs that were grown so short a while ago that they are not grown again yet.
   std::set<std::string> grown_lately;
   WallTime now{};
@@ -55,14 +55,18 @@ sched::ClusterState capture(const World& world, const Config& config);
 // the job controller?
 bool is_schedulable(const JobObject& job);
 
-// A pod of the job's allocation is lost when it ended before the job, was deleted, fell silent, or
-// was not made or started in time.
-bool is_lost(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
+// A pod of the job's allocation is lost when it ended before the job, was deleted, fell silent, was
+// not made or started in time, or is refused.
+bool is_lost(const api::TrainingJob& job, const api::AllocatedPod& allocated, const kube::Pod* pod,
              const World& world);
 
 // Was it given up, and does it still wait for the same?
-bool is_unstarted(const std::string& ns, const api::AllocatedPod& allocated, const kube::Pod* pod,
-                  const World& world);
+bool is_unstarted(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                  const kube::Pod* pod, const World& world);
+// Was it given up because a worker of it cannot take part?
+bool is_refused(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                const kube::Pod* pod, const World& world);
+std::string refusal_key(const std::string& pod_uid);
 
 // What the pod waits for before it can be of use: to be made (null), its node to start it, or, when
 // it runs, its agent to be heard of. "" when it has ended.

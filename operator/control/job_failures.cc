@@ -32,6 +32,14 @@ bool may_come_at_once(const kube::Pod* pod) {
   return pod == nullptr || pod->phase == kube::PodPhase::kRunning;
 }
 
+std::string why_unstarted(const kube::Pod* pod) {
+  if (pod == nullptr) return "is not there";
+  if (pod->phase == kube::PodPhase::kRunning)
+    return "runs, and its agent does not reach the operator";
+  const std::string problem = start_problem(*pod);
+  return problem.empty() ? "did not start" : "did not start (" + problem + ")";
+}
+
 }  // namespace
 
 // Failures that are charged to maxRestarts: workers that crashed, and pods that failed of
@@ -59,11 +67,14 @@ Duration JobPass::time_to_hear(MonoTime first_seen) const {
   return first_seen + std::min(d_.policy.get()->gang_start, kHearing) - d_.executor.now();
 }
 
+// Who came while this process slept is heard of in a moment.
+Duration JobPass::time_after_sleep() const { return time_to_hear(d_.coordinator.awake_since()); }
+
 // A generation that does not come together gives its GPUs back. Of pods that have trained, their
 // age says nothing: they are waited for when an operator is new.
 Status JobPass::check_gang() {
   if (!view_ || !view_->waiting_since || !job_.status.allocation->since) return ok();
-  Duration left = Duration::min();
+  Duration left = time_after_sleep();
   std::int64_t gpus_soon = 0;
   for (const auto& [name, allocated] : allocated_) {
     const kube::Pod* pod = find(name);
@@ -88,16 +99,38 @@ Status JobPass::check_gang() {
   return release(queued_message_);
 }
 
+// A pod that is of no use gives its GPUs up: its node is avoided, the scheduler takes it out of the
+// allocation once that is written, and it is removed like any that has left it.
+void JobPass::give_up_useless() {
+  forget_old_rows(avoided_nodes_, wall(), d_.policy.get()->gang_start);
+  // A coordinator that has not looked yet does not know whether it is a gang that waits.
+  if (!view_ || view_->since == MonoTime{}) return;
+  std::set<std::string> refused;
+  for (const coordinator::Refusal& refusal : view_->refused) {
+    const auto allocated = allocated_.find(refusal.pod);
+    if (allocated == allocated_.end()) continue;
+    const std::string key = refusal_key(refusal.pod_uid);
+    refused.insert(key);
+    give_up(key, {allocated->second->node, refusal.reason, refusal.message, kRefusalWait},
+            fmt::format("the worker of pod {} on node {} cannot take part: {}: {}", refusal.pod,
+                        allocated->second->node, refusal.reason, refusal.message));
+  }
+  // Of pods that do not start in a gang that waits for them, check_gang decides; whether one does,
+  // a new leader knows once it has read who trains.
+  const bool is_gang = view_->waiting_since || view_->members.empty();
+  const auto waiting = is_gang ? std::map<std::string, const api::AllocatedPod*>{} : unstarted();
+  d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& key) {
+    return is_gang || waiting.contains(key) || refused.contains(key);
+  });
+  give_up_unstarted(waiting);
+}
+
 // A pod that is not made, or that its node does not start, while others train, or whose agent is
-// not heard of when it runs, gives its GPUs up in the same time: the scheduler takes it out of the
-// allocation, and it is removed like any that has left it. If it comes after all before that, it
-// stays; if it joins before it is removed, it leaves by a planned change.
-void JobPass::give_up_unstarted() {
+// not heard of when it runs, is given up in the same time as a gang. If it comes after all before
+// it has left the allocation, it stays; if it joins before it is removed, it leaves by a planned
+// change.
+void JobPass::give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting) {
   const auto& allocation = job_.status.allocation;
-  if (!view_ || view_->waiting_since) return;  // the gang's time: check_gang
-  const std::map<std::string, const api::AllocatedPod*> waiting = unstarted();
-  d_.memory.forget_unstarted(job_.meta.uid,
-                             [&](const std::string& key) { return waiting.contains(key); });
   if (!allocation || !allocation->since) return;
   const Duration patience = d_.policy.get()->gang_start;
   for (const auto& [key, allocated] : waiting) {
@@ -106,15 +139,38 @@ void JobPass::give_up_unstarted() {
     // A later decision, on others, does not lengthen what this leader has seen.
     Duration left = std::min<Duration>(time_to_come(pod), seen + patience - d_.executor.now());
     if (may_come_at_once(pod)) left = std::max(left, time_to_hear(seen));
+    left = std::max(left, time_after_sleep());
     if (left > 0s) {
       again_ = std::min(again_, left);
       continue;
     }
-    const WallTime until = d_.memory.give_up(job_.meta.uid, key, allocated->node, wall(), patience);
-    d_.wake_scheduler();
-    if (d_.memory.say_once(job_.meta.uid, key + " given up"))
-      tell_given_up(*allocated, pod, patience, until);
+    const std::string why = why_unstarted(pod);
+    give_up(key, {allocated->node, std::string(kPodGivenUp), why, patience},
+            fmt::format("pod {} on node {} {} after {:g} s", allocated->name, allocated->node, why,
+                        std::chrono::duration<double>(patience).count()));
   }
+}
+
+void JobPass::give_up(const std::string& key, const UselessPod& useless, const std::string& what) {
+  const WallTime until = avoid_node(avoided_nodes_, useless, wall(), d_.policy.get()->gang_start);
+  d_.memory.give_up(job_.meta.uid, key);
+  d_.wake_scheduler();
+  if (!d_.memory.say_once(job_.meta.uid, key + " given up")) return;
+  emit(kube::EventLevel::kWarning, useless.reason == kPodGivenUp ? "PodGivenUp" : "WorkerRefused",
+       "Starting",
+       fmt::format("{}: its GPUs are given back, and the job gets no other on this node before {}",
+                   what, to_rfc3339(until)));
+}
+
+// It holds nothing, and each node that could take it refused for the same reason.
+std::optional<CommonRefusal> JobPass::refused_by_all() const {
+  const bool holds = job_.status.allocation && !job_.status.allocation->pods.empty();
+  if (holds) return std::nullopt;
+  auto common = common_refusal(job_.status.avoided_nodes, wall());
+  if (!common) return std::nullopt;
+  const auto verdict = d_.memory.verdict(job_.meta.uid);
+  const bool is_all = verdict && verdict->reason == "EveryNodeAvoided";
+  return is_all || common->is_list_full ? common : std::nullopt;
 }
 
 std::map<std::string, const api::AllocatedPod*> JobPass::unstarted() const {
@@ -130,23 +186,6 @@ std::map<std::string, const api::AllocatedPod*> JobPass::unstarted() const {
     if (!key.empty()) waiting.emplace(key, allocated);
   }
   return waiting;
-}
-
-void JobPass::tell_given_up(const api::AllocatedPod& allocated, const kube::Pod* pod,
-                            Duration patience, WallTime until) {
-  const bool runs = pod != nullptr && pod->phase == kube::PodPhase::kRunning;
-  std::string why = "is not there";
-  if (runs) {
-    why = "runs, and its agent does not reach the operator";
-  } else if (pod != nullptr) {
-    const std::string problem = start_problem(*pod);
-    why = problem.empty() ? "did not start" : "did not start (" + problem + ")";
-  }
-  emit(kube::EventLevel::kWarning, "PodGivenUp", "Starting",
-       fmt::format("pod {} on node {} {} after {:g} s: its GPUs are given back, and the job gets "
-                   "no other on this node before {}",
-                   allocated.name, allocated.node, why,
-                   std::chrono::duration<double>(patience).count(), to_rfc3339(until)));
 }
 
 std::string JobPass::start_problems() const {
@@ -171,6 +210,10 @@ std::string JobPass::failure() {
     return fail(api::reason::kUnsupported, "spec.runtime \"" +
                                                std::string(api::name_of(job_.spec.runtime)) +
                                                "\" is not run yet; use builtin with spec.training");
+  }
+  if (const auto refusal = refused_by_all(); refusal && wall() >= refusal->fails_at) {
+    return fail(refusal->reason,
+                "every node that it may use refused its workers: " + refusal->text);
   }
   if (view_ && view_->phase == coordinator::Phase::kFailed) {
     return fail(view_->failure_reason, view_->failure_message);

@@ -50,7 +50,8 @@ JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const 
       key_{job_.meta.ns, job_.meta.name},
       pods_(d_.caches.pods_of(job_.meta.uid)),
       lost_(d_.memory.lost_pods()),
-      view_(d_.coordinator.view(job_.meta.uid)) {
+      view_(d_.coordinator.view(job_.meta.uid)),
+      avoided_nodes_(job_.status.avoided_nodes) {
   for (const auto& pod : pods_) pods_by_name_[pod->meta.name] = pod.get();
   if (job_.status.allocation) {
     for (const auto& pod : job_.status.allocation->pods) allocated_[pod.name] = &pod;
@@ -83,7 +84,7 @@ kube::Outcome JobPass::run() {
   Status made = ok();
   if (intent_ == Intent::kTrain) {
     made = ensure_pods();
-    give_up_unstarted();
+    give_up_useless();
   }
   instruct_coordinator();
   TRY_OK(remove_left_pods());
@@ -191,7 +192,9 @@ void JobPass::instruct_coordinator() {
   for (auto& [ordinal, pod] : ordered) wish.pods.push_back(std::move(pod));
   wish.stop = intent_ != Intent::kTrain;
   wish.stop_reason = stop_reason_;
-  d_.coordinator.ensure(wish);
+  wish.grace = std::chrono::seconds(job_.spec.grace_period_seconds);
+  const std::int64_t seen = job_.status.progress ? job_.status.progress->step : 0;
+  d_.coordinator.ensure(wish, static_cast<std::uint64_t>(std::max<std::int64_t>(seen, 0)));
 }
 
 // The workers have stopped (or had their grace): the GPUs go back.

@@ -2,6 +2,7 @@
 // be repeated. Lives on one controller worker for the length of a reconcile.
 #pragma once
 
+#include "operator/control/avoided_nodes.h"
 #include "operator/control/job_controller.h"
 #include "operator/control/job_intent.h"
 #include "operator/control/job_status.h"
@@ -29,9 +30,9 @@ class JobPass {
   Status ensure_finalizer(bool& written);
   Status ensure_pods();
   Status check_gang();
-  void give_up_unstarted();
-  void tell_given_up(const api::AllocatedPod& allocated, const kube::Pod* pod, Duration patience,
-                     WallTime until);                                      // null: not there
+  void give_up_useless();
+  void give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting);
+  void give_up(const std::string& key, const UselessPod& useless, const std::string& what);
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
   Status adopt_pod(const api::AllocatedPod& pod);
@@ -51,7 +52,9 @@ class JobPass {
   std::uint64_t own_failures() const;
   Duration time_to_come(const kube::Pod* pod) const;  // of an allocation; null: not there yet
   Duration time_to_hear(MonoTime first_seen) const;
+  Duration time_after_sleep() const;
   std::map<std::string, const api::AllocatedPod*> unstarted() const;  // by start_key
+  std::optional<CommonRefusal> refused_by_all() const;
   std::string start_problems() const;  // of allocated pods that the kubelet cannot start
   bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
   bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }
@@ -79,6 +82,7 @@ class JobPass {
   std::set<std::string> lost_;
   std::optional<coordinator::View> view_;
   std::set<std::string> member_uids_;  // pods of the view's members
+  std::vector<api::AvoidedNode> avoided_nodes_;
   Intent intent_ = Intent::kTrain;
   std::string stop_reason_;
   std::string queued_reason_, queued_message_;

@@ -28,7 +28,14 @@ Status JobPass::ensure_pods() {
   return made;
 }
 
+// After an allocation that we know to be the newest: the cache shows the job as it was when we took
+// its membership over, or later, and from then on what an earlier leader still writes is refused.
 Status JobPass::place(const api::AllocatedPod& allocated, const kube::Pod* pod) {
+  const auto& membership = job_.status.membership;
+  if (membership && membership->leader != leader_) {
+    again_ = std::min<Duration>(again_, kWhileBehind);
+    return ok();
+  }
   const PlacementGate::Placing placing(d_.gate, job_.meta.uid, job_.status.allocation->epoch);
   if (!placing) {
     again_ = std::min<Duration>(again_, kWhileBehind);

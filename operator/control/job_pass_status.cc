@@ -43,6 +43,15 @@ Status JobPass::write_status() {
     facts.queued_reason = held->reason;
     facts.queued_message = to_text(*held);
   }
+  facts.avoided_nodes = avoided_nodes_;
+  if (const auto refusal = refused_by_all(); refusal && facts.queued_reason.empty()) {
+    facts.queued_reason = std::string(api::reason::kNodesRefused);
+    facts.queued_message = fmt::format(
+        "every node that it may use refused its workers for {}: {}; the next is tried again at "
+        "{}, and the job fails at {} if all refuse until then",
+        refusal->reason, refusal->text, to_rfc3339(refusal->next_try),
+        to_rfc3339(refusal->fails_at));
+  }
   facts.start_problems = start_problems();
   emit_start_problems();
   facts.now = wall();
@@ -105,12 +114,22 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
     if (!d_.memory.is_news(job_.meta.uid, now.type, (is_true ? "+" : "-") + now.reason)) continue;
     const bool is_told = is_true || now.reason == api::reason::kSuspending;
     if (!is_told) continue;
-    const bool warning = now.type == api::condition::kFailed ||
-                         now.type == api::condition::kRecovering ||
-                         now.type == api::condition::kCheckpointNotShared;
+    const bool warning =
+        now.type == api::condition::kFailed || now.type == api::condition::kRecovering ||
+        now.type == api::condition::kDiverged || now.type == api::condition::kCheckpointNotShared ||
+        now.type == api::condition::kCheckpointUnusable ||
+        now.reason == api::reason::kCheckpointFailed;
     emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
          now.message);
   }
+  // Each damaged one, though the condition stays True.
+  const api::Condition* damaged =
+      api::find_condition(wanted.conditions, api::condition::kCheckpointUnusable);
+  const auto* before =
+      api::find_condition(job_.status.conditions, api::condition::kCheckpointUnusable);
+  if (damaged != nullptr && before != nullptr && damaged->status == api::ConditionStatus::kTrue &&
+      before->status == damaged->status && before->message != damaged->message)
+    emit(kube::EventLevel::kWarning, damaged->reason, damaged->type, damaged->message);
   const api::Rescales told = job_.status.rescales.value_or(api::Rescales{});
   if (wanted.rescales && wanted.rescales->last && wanted.rescales->last != told.last &&
       d_.memory.is_news(job_.meta.uid, "rescales", std::to_string(wanted.rescales->count))) {

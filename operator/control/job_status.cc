@@ -39,6 +39,7 @@ class Builder {
     status_.state = std::string(api::state_of(status_.conditions));
     status_.reason = state_reason();
     display();
+    status_.avoided_nodes = facts_.avoided_nodes;
     status_.replicas = held();
     status_.selector = std::string(api::kLabelJob) + "=" + job_.meta.name;
     return std::move(status_);
@@ -98,6 +99,27 @@ class Builder {
       changing(over);
     }
     checkpoint_sharing();
+    checkpoint_damage();
+    diverged();
+  }
+
+  void checkpoint_damage() {
+    if (!facts_.view || !facts_.view->checkpoint_damaged) return;
+    const std::string& damaged = *facts_.view->checkpoint_damaged;
+    set(condition::kCheckpointUnusable, !damaged.empty(),
+        damaged.empty() ? reason::kCheckpointWritten : reason::kCheckpointDamaged,
+        damaged.empty() ? "a checkpoint was written since" : damaged);
+  }
+
+  // For a while, under whichever leader: only the one that saw it knows more than the condition.
+  void diverged() {
+    if (facts_.view && !facts_.view->diverged.empty())
+      return set(condition::kDiverged, true, reason::kStatesDiffer, facts_.view->diverged);
+    const api::Condition* told = api::find_condition(status_.conditions, condition::kDiverged);
+    if (told == nullptr || told->status != api::ConditionStatus::kTrue || !is_stepping()) return;
+    if (facts_.now - told->last_transition_time.value_or(facts_.now) < coordinator::kDivergedShown)
+      return;
+    set(condition::kDiverged, false, reason::kStatesAgree, "rounds were committed since");
   }
 
   // Nobody had to read one yet: nothing new is known.
@@ -205,6 +227,9 @@ class Builder {
     const bool recovering = !over && (is(Phase::kRecovering) || is(Phase::kParked));
     set(condition::kRecovering, recovering, recovering ? failure_reason() : reason::kRecovered,
         recovering ? facts_.view->reason : "trains again");
+    if (!over && facts_.view && !facts_.view->checkpoint_failing.empty())
+      return set(condition::kDegraded, true, reason::kCheckpointFailed,
+                 "holds its state and tries again to write it: " + facts_.view->checkpoint_failing);
     const bool degraded = !over && is_stepping() && members() < held();
     set(condition::kDegraded, degraded, degraded ? reason::kFewerThanAllocated : reason::kRecovered,
         fmt::format("{} of {} allocated GPUs train{}{}", members(), held(),
@@ -220,6 +245,7 @@ class Builder {
     if (why.empty()) return reason::kPodDeleted;
     if (why == "Stuck") return reason::kStepStalled;
     if (why == "AgentLost" || why == "Silent") return reason::kNodeLost;
+    if (why == "Diverged") return reason::kStatesDiffer;
     return reason::kWorkerCrashed;
   }
 

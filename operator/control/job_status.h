@@ -25,6 +25,7 @@ struct JobFacts {
   std::string failed_message;
   std::string queued_reason;  // overrides the verdict: Requeued, GangTimeout, Preempted
   std::string queued_message;
+  std::vector<api::AvoidedNode> avoided_nodes;
   WallTime now{};
 };
 

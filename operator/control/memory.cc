@@ -88,19 +88,9 @@ MonoTime Memory::waits_since(const std::string& job_uid, const std::string& pod,
   return unstarted_[job_uid].waiting.try_emplace(pod, now).first->second;
 }
 
-WallTime Memory::give_up(const std::string& job_uid, const std::string& pod,
-                         const std::string& node, WallTime now, Duration patience) {
+void Memory::give_up(const std::string& job_uid, const std::string& pod) {
   std::lock_guard lock(mutex_);
-  Unstarted& job = unstarted_[job_uid];
-  Unstarted::Avoided& avoided = job.nodes[node];
-  if (!job.given_up.insert(pod).second) return avoided.until;
-  // The next one had all of its patience too: a row is over when more time than that was quiet.
-  avoided.streak = now - avoided.until > 2 * patience ? 1 : avoided.streak + 1;
-  const Duration most = std::max<Duration>(patience, kAvoidMost);
-  Duration wait = patience;
-  for (int i = 1; i < avoided.streak && wait < most; ++i) wait *= 2;
-  avoided.until = now + std::min(wait, most);
-  return avoided.until;
+  unstarted_[job_uid].given_up.insert(pod);
 }
 
 void Memory::forget_unstarted(const std::string& job_uid,
@@ -118,15 +108,6 @@ std::set<std::string> Memory::given_up() const {
   for (const auto& [job, unstarted] : unstarted_)
     all.insert(unstarted.given_up.begin(), unstarted.given_up.end());
   return all;
-}
-
-std::map<std::string, std::set<std::string>> Memory::avoided(WallTime now) const {
-  std::lock_guard lock(mutex_);
-  std::map<std::string, std::set<std::string>> nodes;
-  for (const auto& [job, unstarted] : unstarted_)
-    for (const auto& [node, avoided] : unstarted.nodes)
-      if (avoided.until > now) nodes[job].insert(node);
-  return nodes;
 }
 
 void Memory::note_grown(const std::string& job_uid, WallTime now) {

@@ -20,7 +20,6 @@ namespace rubato::control {
 constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
-constexpr auto kAvoidMost = std::chrono::minutes(30);     // of a node that did not start a pod
 
 // A job that waits before it may be scheduled again.
 struct HeldBack {
@@ -54,15 +53,13 @@ class Memory {
 
   // When this leader first saw the pod (its start_key) wait to be made, started, or heard of.
   MonoTime waits_since(const std::string& job_uid, const std::string& pod, MonoTime now);
-  // A pod that did not come within `patience` leaves the allocation, and the job gets no other on
-  // its node before the time returned: the more of them in a row, the later. A key counts once.
-  WallTime give_up(const std::string& job_uid, const std::string& pod, const std::string& node,
-                   WallTime now, Duration patience);
+  // A pod of no use (its key): it leaves the allocation once its node is on the job's list of
+  // avoided ones.
+  void give_up(const std::string& job_uid, const std::string& pod);
   // Pods that are gone, or came, need not be remembered for it.
   void forget_unstarted(const std::string& job_uid,
                         const std::function<bool(const std::string& pod)>& waits);
-  std::set<std::string> given_up() const;                                    // start_keys
-  std::map<std::string, std::set<std::string>> avoided(WallTime now) const;  // nodes by job uid
+  std::set<std::string> given_up() const;  // keys
 
   // A running job was given more GPUs; kept until the job is forgotten.
   void note_grown(const std::string& job_uid, WallTime now);
@@ -109,12 +106,7 @@ class Memory {
   std::map<std::string, EarlyEnds> early_;
   struct Unstarted {
     std::map<std::string, MonoTime> waiting;  // start_keys
-    std::set<std::string> given_up;
-    struct Avoided {
-      int streak = 0;
-      WallTime until{};
-    };
-    std::map<std::string, Avoided> nodes;
+    std::set<std::string> given_up;           // start_keys and refusal_keys
   };
   std::map<std::string, Unstarted> unstarted_;  // bounded by the job's pods
   std::map<std::string, MonoTime> progress_written_;

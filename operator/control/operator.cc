@@ -1,6 +1,8 @@
 #include "operator/control/operator.h"
 
 #include "common/log.h"
+#include "operator/api/codec.h"
+#include "operator/api/resources.h"
 #include "operator/control/caches.h"
 #include "operator/control/job_controller.h"
 #include "operator/control/memory.h"
@@ -9,7 +11,10 @@
 #include "operator/kube/events.h"
 #include "operator/kube/fenced_client.h"
 
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
 
 #include <fmt/core.h>
 
@@ -22,6 +27,20 @@ constexpr auto kDrainLimit = 10s;
 constexpr auto kLeaseTolerance = 20s;
 // The longest wait after failures of one job: how late it may be acted upon after an outage.
 constexpr auto kRetryMost = 8s;
+}  // namespace
+
+namespace {
+// What only grows has shrunk.
+bool goes_back(const api::TrainingJob& before, const api::TrainingJob& after) {
+  if (before.meta.uid != after.meta.uid) return false;
+  const auto& was = before.status;
+  const auto& is = after.status;
+  if (was.allocation && (!is.allocation || is.allocation->epoch < was.allocation->epoch))
+    return true;
+  return was.membership &&
+         (!is.membership || is.membership->generation < was.membership->generation ||
+          is.membership->leader < was.membership->leader);
+}
 }  // namespace
 
 struct Operator::Impl {
@@ -38,6 +57,10 @@ struct Operator::Impl {
   kube::LeaderElector elector;
   kube::FencedClient leading;  // for everything that only a leader may write
   std::atomic<bool> ready{false};
+  std::atomic<std::int64_t> named_epoch{0};  // the highest that somebody else has led under
+  // Jobs as we had seen them before the watch showed older ones.
+  std::mutex seen_newer_mutex;
+  std::map<kube::Key, std::shared_ptr<const JobObject>> seen_newer;
 
   // Made once the trust root is known, in this order.
   std::unique_ptr<coordinator::Coordinator> coordinator;
@@ -60,11 +83,67 @@ struct Operator::Impl {
                  .identity = settings.identity,
                  .address = settings.coordinator_advertised,
                  .timing = settings.lease,
-                 .seed = settings.seed}),
+                 .seed = settings.seed,
+                 .epoch_floor = [this] { return epoch_floor(); }}),
         leading(c, e, [this] { return elector.valid_until(); }, write_limit(settings)) {}
 
   static Duration write_limit(const OperatorSettings& settings) {
     return settings.write_limit > 0s ? settings.write_limit : settings.lease.lease / 3;
+  }
+
+  // What records and agents name, and a Lease that was lost does not.
+  std::int64_t epoch_floor() const {
+    std::int64_t floor = named_epoch;
+    for (const auto& object : caches.jobs.store().list()) {
+      const api::TrainingJobStatus& status = object->job.status;
+      if (status.membership) floor = std::max(floor, status.membership->leader);
+      if (status.allocation)
+        floor = std::max(floor, status.allocation->leader_transition.value_or(0));
+    }
+    return floor;
+  }
+
+  void note_epoch(std::uint64_t epoch) {
+    const auto other = static_cast<std::int64_t>(epoch);
+    std::int64_t known = named_epoch;
+    while (known < other && !named_epoch.compare_exchange_weak(known, other)) {
+    }
+  }
+
+  void look_whether_back(const kube::Change<JobObject>& change) {
+    if (!change.before || !change.after || !goes_back(change.before->job, change.after->job))
+      return;
+    const std::lock_guard lock(seen_newer_mutex);
+    seen_newer.emplace(change.key(), change.before);
+  }
+
+  // A list may answer with what stood before a write of ours: the job itself is asked.
+  bool has_store_gone_back() {
+    std::map<kube::Key, std::shared_ptr<const JobObject>> doubtful;
+    {
+      const std::lock_guard lock(seen_newer_mutex);
+      doubtful.swap(seen_newer);
+    }
+    for (const auto& [key, seen] : doubtful) {
+      const auto live = client.get(api::kTrainingJob, key);
+      if (!live.ok()) {
+        if (live.error().code() == Code::kNotFound) continue;
+        const std::lock_guard lock(seen_newer_mutex);
+        seen_newer.emplace(key, seen);
+        continue;
+      }
+      const auto job = api::decode_training_job(*live);
+      if (job.ok() && goes_back(seen->job, *job)) return true;
+    }
+    return false;
+  }
+
+  // Why this leader must not go on; "" while it may.
+  std::string why_outdone(std::int64_t epoch) {
+    if (has_store_gone_back()) return "the API server's store went back in time";
+    if (named_epoch < epoch) return "";
+    return fmt::format("somebody has led under epoch {}, we lead under {}", named_epoch.load(),
+                       epoch);
   }
 
   // The trust root needs the API server, which may still be starting.
@@ -93,6 +172,8 @@ struct Operator::Impl {
                                   .tls = std::move(tls),
                                   .listen = settings.coordinator_listen,
                                   .leader_address = [this] { return elector.observed().address; },
+                                  .identity = settings.identity,
+                                  .on_epoch = [this](std::uint64_t other) { note_epoch(other); },
                                   .timing = settings.timing});
     const auto enqueue = [this](const kube::Key& key) { controller->queue().add(key); };
     loop = std::make_unique<SchedulerLoop>(
@@ -124,6 +205,7 @@ struct Operator::Impl {
       loop->wake();
     });
     caches.jobs.on_change([this, enqueue](const kube::Change<JobObject>& change) {
+      look_whether_back(change);
       enqueue(change.key());
       loop->wake();
     });
@@ -149,13 +231,19 @@ struct Operator::Impl {
     jobs->set_leader(epoch);
     controller->start();
     loop->start(epoch);
-    while (!stop.stop_requested() && elector.is_leader()) executor.sleep_for(200ms, stop);
+    std::string outdone;
+    while (!stop.stop_requested() && elector.is_leader() && outdone.empty()) {
+      executor.sleep_for(200ms, stop);
+      outdone = why_outdone(epoch);
+    }
     if (!elector.is_leader()) return Error(Code::kExpired, "the Lease was lost");
     loop->stop();
     controller->stop(kDrainLimit);
     coordinator->stop_leading();
     events.flush(executor.now() + 2s);
-    return elector.release();
+    const Status released = elector.release();
+    if (!outdone.empty()) return Error(Code::kExpired, outdone);
+    return released;
   }
 };
 

@@ -3,7 +3,11 @@
 //
 // Start: coordinator's port (answers NOT_LEADER) → caches → election: who cannot see does not lead.
 // Leading: coordinator, scheduler loop, job controller. Losing the Lease ends the replica: run()
-// returns kExpired and the process exits, so that no half-leader is ever left.
+// returns kExpired and the process exits, so that no half-leader is ever left. So does a leader
+// that learns that its epoch is not above all others (its Lease was deleted, or restored from a
+// backup, and records or agents name what came after), or that the API server's store went back in
+// time under it: it gives the Lease back in order, and whoever leads next does so above all that is
+// named, with nothing in memory that is not so any more.
 #pragma once
 
 #include "common/executor.h"

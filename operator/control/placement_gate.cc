@@ -6,8 +6,12 @@
 
 namespace rubato::control {
 
-void PlacementGate::open() {
+void PlacementGate::open(const std::map<std::string, std::int64_t>& stands) {
   std::lock_guard lock(mutex_);
+  for (const auto& [uid, epoch] : stands) {
+    std::int64_t& newest = jobs_[uid].epoch;
+    newest = std::max(newest, epoch);
+  }
   open_ = true;
 }
 

@@ -5,7 +5,8 @@
 //
 //   - a pod is placed after the newest allocation only, and no allocation is written while a pod of
 //     the job is being placed, or while it is in doubt whether an earlier one was written;
-//   - no pod is placed before a new leader has seen what earlier ones decided (SchedulerLoop);
+//   - no pod is placed before a new leader has seen what earlier ones decided (SchedulerLoop), nor
+//     after anything older than that, however old its cache of jobs is;
 //   - a pod counts as bound from before the request is sent until the cache shows it;
 //   - the name of a pod is used once: one that was made and is absent has gone.
 //
@@ -30,8 +31,9 @@ namespace rubato::control {
 
 class PlacementGate {
  public:
-  // Until then no pod is placed.
-  void open();
+  // Until then no pod is placed. `stands`: by job uid, the epoch of the allocation that the API
+  // server has now; what is older places nothing.
+  void open(const std::map<std::string, std::int64_t>& stands);
 
   // Held by the job controller around making and binding pods after the allocation of `epoch`.
   // False when another was decided on since, or is about to be: the cache will show it.

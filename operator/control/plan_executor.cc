@@ -27,8 +27,9 @@ Value operation(const char* op, const char* path, Value value) {
 }  // namespace
 
 api::Allocation allocation_after(const api::TrainingJob& job, const sched::Action& action,
-                                 std::int64_t leader, WallTime now) {
+                                 std::int64_t leader, WallTime now, std::int64_t named_ordinal) {
   api::Allocation next = next_allocation(job, leader, now);
+  next.next_ordinal = std::max(next.next_ordinal, named_ordinal + 1);
   next.reason = action.reason;
   std::erase_if(next.pods, [&](const api::AllocatedPod& pod) {
     return std::find(action.remove.begin(), action.remove.end(), pod.ordinal) !=

@@ -10,9 +10,10 @@
 
 namespace rubato::control {
 
-// The allocation after `action`; pods get new ordinals. Pure.
+// The allocation after `action`; pods get new ordinals, above `named_ordinal` too. Pure.
 api::Allocation allocation_after(const api::TrainingJob& job, const sched::Action& action,
-                                 std::int64_t leader, WallTime now);
+                                 std::int64_t leader, WallTime now,
+                                 std::int64_t named_ordinal = -1);
 // The same pods under the next epoch: makes every write that was decided on this one fail. Pure.
 api::Allocation renewed(const api::TrainingJob& job, std::int64_t leader, WallTime now);
 // The same pods given back: an allocation of none.

@@ -61,9 +61,13 @@ void SchedulerLoop::run(const std::stop_token& stop) {
 bool SchedulerLoop::has_seen_own_writes() const {
   if (planted(Bug::kForgetOwnWrites)) return true;
   return std::all_of(written_.begin(), written_.end(), [&](const auto& entry) {
-    const auto job = d_.caches.jobs.store().get(entry.first);
-    return !job ||
-           (job->job.status.allocation && job->job.status.allocation->epoch >= entry.second);
+    const auto& [uid, written] = entry;
+    const auto job = d_.caches.jobs.store().get(written.job);
+    if (!job) return true;
+    // Another of the same name: made after this one, or, in an old cache, before it.
+    if (job->job.meta.uid != uid) return d_.caches.jobs.store().has_seen(written.version);
+    const auto& allocation = job->job.status.allocation;
+    return allocation && allocation->epoch >= written.epoch;
   });
 }
 
@@ -88,15 +92,17 @@ bool SchedulerLoop::take_stock() {
     if (pod.ok() && !pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
       d_.gate.binds(*pod, pod->node_name, d_.executor.now());
   }
-  std::map<kube::Key, std::int64_t> known;
+  written_.clear();
+  std::map<std::string, std::int64_t> stands;
   for (const auto& item : *jobs) {
     const auto job = api::decode_training_job(item);
-    if (job.ok() && job->status.allocation)
-      known[{job->meta.ns, job->meta.name}] = job->status.allocation->epoch;
+    if (!job.ok() || !job->status.allocation) continue;
+    stands[job->meta.uid] = job->status.allocation->epoch;
+    written_[job->meta.uid] = {
+        {job->meta.ns, job->meta.name}, job->status.allocation->epoch, job->meta.resource_version};
   }
-  written_ = known;
-  d_.gate.open();
-  for (const auto& [job, epoch] : known) d_.enqueue(job);  // their pods may be placed now
+  d_.gate.open(stands);
+  for (const auto& [uid, job] : written_) d_.enqueue(job.job);  // their pods may be placed now
   took_stock_ = true;
   return true;
 }
@@ -166,7 +172,7 @@ bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
   }
   const auto& stands = now->status.allocation;
   if (stands && stands->epoch >= doubt.tried.epoch) {
-    written_[key] = stands->epoch;
+    written_[now->meta.uid] = {key, stands->epoch, now->meta.resource_version};
     d_.gate.end_decision(now->meta.uid, stands->epoch);
     const bool ours = stands->epoch == doubt.tried.epoch &&
                       stands->leader_transition == doubt.tried.leader_transition &&
@@ -178,7 +184,7 @@ bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
   const api::Allocation next = renewed(*now, leader_, d_.executor.clock().wall());
   const auto written = write_allocation(d_.client, *now, next);
   if (!written.ok()) return false;  // looked at again in the next round
-  written_[key] = next.epoch;
+  written_[now->meta.uid] = {key, next.epoch, kube::resource_version_of(*written)};
   d_.gate.end_decision(now->meta.uid, next.epoch);
   return true;
 }
@@ -234,6 +240,18 @@ void SchedulerLoop::apply_all(const std::vector<sched::Action>& actions,
     if (action.remove.empty()) apply_one(action);
 }
 
+// The highest that a pod which is there, or an agent, names: where the store was restored from a
+// backup, the job's own count may be behind it.
+std::int64_t SchedulerLoop::named_ordinal(const api::TrainingJob& job) const {
+  const auto view = d_.coordinator.view(job.meta.uid);
+  std::int64_t highest = view ? view->highest_ordinal : -1;
+  for (const auto& pod : d_.caches.pods_of(job.meta.uid)) {
+    const auto ordinal = api::ordinal_of(job.meta.name, pod->meta.name);
+    highest = std::max(highest, ordinal.value_or(-1));
+  }
+  return highest;
+}
+
 bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   const auto found = std::find_if(world.jobs.begin(), world.jobs.end(),
                                   [&](const auto& job) { return job->job.meta.uid == action.job; });
@@ -241,7 +259,8 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   const api::TrainingJob& job = (*found)->job;
   if (!d_.gate.begin_decision(job.meta.uid))
     return false;  // a pod is on its way; its change wakes us
-  const api::Allocation next = allocation_after(job, action, leader_, d_.executor.clock().wall());
+  const api::Allocation next =
+      allocation_after(job, action, leader_, d_.executor.clock().wall(), named_ordinal(job));
   const auto written = write_allocation(d_.client, job, next);
   d_.metrics
       .counter("rubato_plan_actions_total", "Decisions of the scheduler.",
@@ -259,13 +278,14 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
     return false;
   }
   d_.gate.end_decision(job.meta.uid, next.epoch);
+  written_[job.meta.uid] = {
+      {job.meta.ns, job.meta.name}, next.epoch, kube::resource_version_of(*written)};
   tell(job, next, action.kind);
   return true;
 }
 
 void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& next,
                          sched::ActionKind kind) {
-  written_[{job.meta.ns, job.meta.name}] = next.epoch;
   if (kind == sched::ActionKind::kGrow)
     d_.memory.note_grown(job.meta.uid, d_.executor.clock().wall());
   LOG_INFO("scheduler", "{}/{}: {} to {} GPUs (epoch {}): {}", job.meta.ns, job.meta.name,

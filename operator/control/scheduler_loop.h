@@ -62,6 +62,7 @@ class SchedulerLoop {
   void apply_all(const std::vector<sched::Action>& actions, const sched::ClusterState& state,
                  const World& world);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
+  std::int64_t named_ordinal(const api::TrainingJob& job) const;
   void tell_verdicts(const World& world, sched::Plan& plan);
   bool has_seen_own_writes() const;
   bool settle();
@@ -79,7 +80,12 @@ class SchedulerLoop {
   std::unique_ptr<Condition> woken_;
   bool wake_ = false;
   std::string refused_;  // why the SchedulingPolicy is not in force; the loop's task only
-  std::map<kube::Key, std::int64_t> written_;  // newest epoch written per job; the loop's task only
+  struct Written {
+    kube::Key job;
+    std::int64_t epoch = 0;  // the newest
+    std::string version;     // resourceVersion of the job with it
+  };
+  std::map<std::string, Written> written_;  // by job uid; the loop's task only
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.
   std::map<kube::Key, Unsettled> unsettled_;

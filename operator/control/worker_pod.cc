@@ -57,6 +57,7 @@ void complete_container(Value& container, const api::TrainingJob& job, const Con
   Value& env = container.at("env");
   put_named(env, plain_env("RUBATO_JOB", job.meta.ns + "/" + job.meta.name));
   put_named(env, plain_env("RUBATO_JOB_UID", job.meta.uid));
+  put_named(env, plain_env("RUBATO_GRACE_SECONDS", std::to_string(job.spec.grace_period_seconds)));
   put_named(env, plain_env("RUBATO_SLOTS", std::to_string(job.spec.gpus.per_pod)));
   put_named(env, plain_env("RUBATO_COORDINATORS", joined(config.coordinator_addresses)));
   put_named(env, plain_env("RUBATO_SECRET_DIR", config.secret_mount));

@@ -1,6 +1,7 @@
 #include "operator/coordinator/coordinator.h"
 
 #include "common/log.h"
+#include "common/stall_watch.h"
 #include "operator/coordinator/job_task.h"
 #include "operator/coordinator/server.h"
 
@@ -11,7 +12,9 @@ namespace rubato::coordinator {
 
 struct Coordinator::Impl {
   explicit Impl(Dependencies given)
-      : d(std::move(given)), server(d, [this](const std::string& uid) { return find(uid); }) {}
+      : d(std::move(given)),
+        stalls(d.executor),
+        server(d, [this](const std::string& uid) { return find(uid); }) {}
 
   Server::Standing find(const std::string& uid) const {
     const std::lock_guard lock(mutex);
@@ -22,7 +25,8 @@ struct Coordinator::Impl {
     return standing;
   }
 
-  std::shared_ptr<JobTask> make_job(const Wish& wish, std::uint64_t leader) {
+  std::shared_ptr<JobTask> make_job(const Wish& wish, std::uint64_t seen_step,
+                                    std::uint64_t leader) {
     JobTask::Hooks hooks;
     hooks.changed = [this](const kube::Key& key) {
       if (changed) changed(key);
@@ -38,17 +42,22 @@ struct Coordinator::Impl {
                      {0.01, 0.03, 0.1, 0.3, 0.5, 1, 2, 5, 10, 30, 100})
           .observe(change.stall_seconds);
     };
+    hooks.newer_leader = [this](std::uint64_t other) {
+      if (d.on_epoch) d.on_epoch(other);
+    };
     hooks.conflict = [this] {
       d.metrics
           .counter("rubato_coordinator_conflicts_total",
                    "Writes of membership that met another writer's.")
           .add();
     };
-    return std::make_shared<JobTask>(d.executor, d.client, d.timing, wish, leader,
-                                     std::move(hooks));
+    return std::make_shared<JobTask>(
+        d.executor, d.client, d.timing, wish, seen_step, leader,
+        [this] { return stalls.awake_since(); }, std::move(hooks));
   }
 
   Dependencies d;
+  StallWatch stalls;
   std::function<void(const kube::Key&)> changed;
   mutable std::mutex mutex;
   std::optional<std::uint64_t> epoch;
@@ -81,14 +90,14 @@ void Coordinator::stop_leading() {
   for (auto& [uid, job] : ended) job->stop();  // a session may hold it a moment longer
 }
 
-void Coordinator::ensure(const Wish& wish) {
+void Coordinator::ensure(const Wish& wish, std::uint64_t seen_step) {
   std::shared_ptr<JobTask> job;
   {
     const std::lock_guard lock(impl_->mutex);
     if (!impl_->epoch) return;
     auto& slot = impl_->jobs[wish.uid];
     if (!slot) {
-      slot = impl_->make_job(wish, *impl_->epoch);
+      slot = impl_->make_job(wish, seen_step, *impl_->epoch);
       return;
     }
     job = slot;
@@ -113,6 +122,8 @@ std::optional<View> Coordinator::view(const std::string& job_uid) const {
   if (!job) return std::nullopt;
   return job->view();
 }
+
+MonoTime Coordinator::awake_since() const { return impl_->stalls.awake_since(); }
 
 void Coordinator::on_change(std::function<void(const kube::Key& job)> handler) {
   impl_->changed = std::move(handler);

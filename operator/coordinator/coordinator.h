@@ -65,6 +65,9 @@ struct Wish {
   // go on, in a new generation.
   bool stop = false;
   std::string stop_reason;
+  // Of a stop: a step that is not committed in half of it is abandoned, so that the checkpoint (of
+  // the last committed step) is written in the other half; then the workers are retired.
+  Duration grace = 60s;
   bool operator==(const Wish&) const = default;
 };
 
@@ -110,10 +113,20 @@ bool is_rescale(const Change& change);
 struct PodFailure {  // something a restart policy may want to count
   std::string pod;
   std::string pod_uid;
-  std::string
-      reason;  // "Crash", "OutOfMemory", "AgentLost", "Silent", "Stuck", "FingerprintMismatch"
+  std::string reason;  // "Crash", "OutOfMemory", "AgentLost", "Silent", "Stuck"
   std::string message;
   bool infrastructure = false;
+};
+
+// A worker that cannot take part where it is: it is never a member, and its pod is of no use. No
+// failure of the job, for another node may do.
+struct Refusal {
+  std::string pod;
+  std::string pod_uid;
+  std::string node;
+  std::string reason;   // "FingerprintMismatch", "DataNotFound" …
+  std::string message;  // with both sides: both processors, both digests, the path
+  bool operator==(const Refusal&) const = default;
 };
 
 struct View {
@@ -125,6 +138,7 @@ struct View {
   bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;
   std::vector<MemberView> members;
+  std::int64_t highest_ordinal = -1;      // of the pods whose agents came to us, wanted or not
   std::vector<std::string> heard_pods;    // their agents are connected
   std::vector<std::string> ready_pods;    // connected and configured
   std::vector<std::string> retired_pods;  // their workers have left: the pods may be deleted
@@ -140,6 +154,10 @@ struct View {
   // Could a worker on another node than the writer's read the checkpoint? Unset: nobody had to yet.
   std::optional<bool> checkpoint_shared;
   std::string checkpoint_unshared_by;  // where it could not be read, for people
+  // The newest one that was found damaged and set aside, for people; empty: one was written since.
+  // Unset: nothing is known.
+  std::optional<std::string> checkpoint_damaged;
+  std::string checkpoint_failing;  // why the one in hand cannot be written; tried again meanwhile
   std::uint64_t recomputed_steps = 0;
   std::optional<MonoTime> parked_since;
   // In kWaiting since; none while the record is not read yet or a new leader waits for workers.
@@ -154,6 +172,9 @@ struct View {
   // Of the job's life. A leader counts those it made itself when they have ended, and those of the
   // leaders before it from the record, where each is when it is decided: none is lost with them.
   std::uint64_t rescales = 0;
+  // Members held different states: who, where, and what follows. For kDivergedShown.
+  std::string diverged;
+  std::vector<Refusal> refused;      // workers of pods that are still wanted; at most one a slot
   std::vector<PodFailure> failures;  // newest last; bounded by kFailuresKept
   std::uint64_t failure_count = 0;   // of all time, infrastructure's not counted
   GpuSeconds gpu_seconds;            // since `since`: what the coordinator has seen itself
@@ -162,6 +183,7 @@ struct View {
   std::string failure_message;
 };
 constexpr std::size_t kChangesKept = 64;
+constexpr auto kDivergedShown = 10min;  // also of the condition, under whichever leader
 constexpr std::size_t kFailuresKept = 64;
 
 struct Dependencies {
@@ -173,6 +195,11 @@ struct Dependencies {
   net::TlsConfig tls;                           // the operator's server certificate
   net::Endpoint listen;                         // port 0 allowed
   std::function<std::string()> leader_address;  // told to agents; empty when unknown
+  std::string identity;                         // unique for each life of the process
+  // Somebody else has led under this epoch, says an agent with that leader's seal, or a record: who
+  // leads, or will, must do so under a higher one. Called from any task; must not wait. May be
+  // null.
+  std::function<void(std::uint64_t epoch)> on_epoch;
   Timing timing;
 };
 
@@ -189,9 +216,13 @@ class Coordinator {
   void lead(std::uint64_t epoch);
   void stop_leading();
 
-  void ensure(const Wish& wish);
+  // `seen_step`: the last committed step that somebody has seen, for a job that is new to this
+  // leader; its record may be older.
+  void ensure(const Wish& wish, std::uint64_t seen_step = 0);
   void forget(const std::string& job_uid);
   std::optional<View> view(const std::string& job_uid) const;
+  // Since when this process has been awake (StallWatch). Who judges pods by time counts from there.
+  MonoTime awake_since() const;
   // Called from the coordinator's tasks; must only enqueue. Set before start().
   void on_change(std::function<void(const kube::Key& job)> handler);
 

@@ -16,20 +16,48 @@ bool JobMachine::is_following(const Worker& worker) {
          worker.follow_generation >= std::max(worker.abort_below, worker.settled_below);
 }
 
-// Everybody who is ready and no member is told to follow one.
+// A leader before us sent it an Abort for a generation that was never written: it would refuse all
+// that it is told in the recorded one.
+bool JobMachine::is_fenced_off(const Worker& worker) const {
+  return worker.settled_below > record_.generation;
+}
+
+std::map<WorkerKey, std::size_t> JobMachine::followers_of_donors() {
+  std::map<WorkerKey, std::size_t> load;
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    if (worker->donor && is_following(*worker)) ++load[*worker->donor];
+  }
+  return load;
+}
+
+// A donor serves few at once and turns the others away, so each gets as many as the others.
+const Member& JobMachine::least_busy(const std::map<WorkerKey, std::size_t>& load) const {
+  const auto followers = [&](const Member& m) {
+    const auto found = load.find(m.key);
+    return found == load.end() ? 0 : found->second;
+  };
+  return *std::ranges::min_element(record_.members, {}, followers);
+}
+
+// Everybody who is ready and no member is told to follow one. Who was turned away by a busy donor
+// is ready again after a pause, and may get another one.
 void JobMachine::followers(MonoTime now) {
   std::size_t count = record_.members.size();
-  std::size_t donor = 0;
+  std::map<WorkerKey, std::size_t> load = followers_of_donors();
   for (const WorkerKey& key : living()) {
     Worker* worker = worker_of(key);
-    if (is_member(key) || worker->refused || worker->retired || is_leaving(key.pod_uid)) continue;
-    if (!agents_[key.pod_uid].connected) continue;
+    if (is_member(key) || worker->refusal || worker->left_out || worker->retired ||
+        is_leaving(key.pod_uid))
+      continue;
+    if (!agents_[key.pod_uid].connected || is_fenced_off(*worker)) continue;
     const auto& s = worker->standing;
     if (s.phase() == wire::WORKER_STARTING || ++count > wish_.micro_batches) continue;
     // One that was told by the last leader goes on; another Follow would wait for the end of this.
     if (s.phase() == wire::WORKER_FOLLOWING && s.following() != 0 &&
         s.following() != worker->follow_generation && s.following() >= worker->abort_below) {
       worker->follow_generation = s.following();
+      worker->donor.reset();
       worker->follow_since = now;
       worker->caught_up = s.caught_up();
     }
@@ -45,8 +73,10 @@ void JobMachine::followers(MonoTime now) {
       abort(key, record_.generation);
       continue;
     }
-    const Member& from = record_.members[donor++ % record_.members.size()];
+    const Member& from = least_busy(load);
+    ++load[from.key];
     worker->follow_generation = record_.generation;
+    worker->donor = from.key;
     worker->follow_since = now;
     worker->caught_up = false;
     wire::WorkerCommand command;
@@ -61,7 +91,7 @@ JobMachine::Moves JobMachine::possible_moves() {
   Moves out;
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
-    if (is_member(key) || is_leaving(key.pod_uid) || worker->refused) continue;
+    if (is_member(key) || is_leaving(key.pod_uid) || worker->refusal) continue;
     if (!is_following(*worker)) continue;
     if (worker->caught_up && worker->standing.has_state())
       out.joiners.push_back(key);
@@ -73,14 +103,29 @@ JobMachine::Moves JobMachine::possible_moves() {
   return out;
 }
 
+// Does somebody who waits to join refuse the recorded generation? Then all go on in a higher one.
+bool JobMachine::newcomer_refuses_us() {
+  const std::vector<WorkerKey> keys = living();
+  return std::any_of(keys.begin(), keys.end(), [&](const WorkerKey& key) {
+    const Worker* worker = worker_of(key);
+    return !is_member(key) && !is_leaving(key.pod_uid) && !worker->refusal && !worker->retired &&
+           worker->standing.phase() != wire::WORKER_STARTING && is_fenced_off(*worker);
+  });
+}
+
 // True when an operation was begun.
 bool JobMachine::begin_planned(MonoTime now) {
   const Moves moves = possible_moves();
   const bool has_new_settings =
       wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps && !parked_;
+  const bool rises = newcomer_refuses_us();
+  if (rises && parked_) {
+    begin_recovery(now, "a newcomer refuses generation " + std::to_string(record_.generation));
+    return true;
+  }
   if (moves.joiners.empty() && moves.leave.empty()) {
     join_since_.reset();
-    if (!has_new_settings) return false;
+    if (!has_new_settings && !rises) return false;
   }
   if (moves.more_soon && !moves.joiners.empty() && moves.leave.empty()) {
     if (!join_since_) join_since_ = now;
@@ -125,8 +170,11 @@ void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
     op.change.kind = "leave";
     op.change.reason = "pod " + moves.leave.front().pod + " leaves";
   } else {
+    const bool rises = newcomer_refuses_us();
     op.change.kind = "settings";
-    op.change.reason = "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now";
+    op.change.reason = rises
+                           ? "a newcomer refuses generation " + std::to_string(record_.generation)
+                           : "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now";
   }
   op.change.from = static_cast<std::uint32_t>(record_.members.size());
   op.next.generation = next_generation();
@@ -183,8 +231,14 @@ void JobMachine::advance_planned(MonoTime now) {
   for (const Member& m : op_->next.previous)
     if (std::find(all.begin(), all.end(), m) == all.end()) all.push_back(m);
   for (const Member& m : all) {
+    if (const Worker* worker = member(m); worker != nullptr) {
+      const wire::WorkerStanding& s = worker->standing;
+      const bool lost_donor = joins(m.key) && s.phase() != wire::WORKER_FOLLOWING &&
+                              s.generation() != op_->next.generation;
+      if (!lost_donor) continue;
+      return begin_recovery(now, "pod " + m.pod + " was to join and has lost its donor");
+    }
     // A leaver that is gone after the switch is no loss.
-    if (member(m) != nullptr) continue;
     const bool leaver = !std::any_of(op_->next.members.begin(), op_->next.members.end(),
                                      [&](const Member& n) { return n == m; });
     const bool switched =
@@ -195,8 +249,7 @@ void JobMachine::advance_planned(MonoTime now) {
     if (leaver && switched) continue;
     return begin_recovery(now, why_lost(m));
   }
-  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle)
-    return begin_recovery(now, suspect_why_);
+  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
   if (suspect_since_) wake_at(*suspect_since_ + kSuspectSettle);
   if (!op_->swapped) return;
   if (all_switched(all)) return complete_operation(now);

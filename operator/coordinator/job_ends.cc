@@ -14,7 +14,8 @@ constexpr const char* kLog = "coordinator";
 void JobMachine::pin_fingerprint() {
   const auto pinned_by = [&]() -> const Worker* {
     for (const WorkerKey& key : living())
-      if (!worker_of(key)->standing.fingerprint().empty()) return worker_of(key);
+      if (const Worker* w = worker_of(key); !w->standing.fingerprint().empty() && !w->refusal)
+        return w;
     return nullptr;
   }();
   if (pinned_by == nullptr) return;
@@ -23,28 +24,29 @@ void JobMachine::pin_fingerprint() {
     record_.fingerprint = pinned_by->standing.fingerprint();  // durable with the next write
   }
   for (const WorkerKey& key : living()) {
-    Worker* worker = worker_of(key);
+    const Worker* worker = worker_of(key);
     const std::string& own = worker->standing.fingerprint();
-    if (worker->refused || own.empty() || own == record_.fingerprint) continue;
-    worker->refused = true;
+    if (worker->refusal || own.empty() || own == record_.fingerprint) continue;
     std::string ours = "the job's first worker";
     for (const WorkerKey& other : living())
       if (worker_of(other)->standing.fingerprint() == record_.fingerprint)
         ours = worker_of(other)->standing.cpu();
-    add_failure({.pod = agents_[key.pod_uid].name,
-                 .pod_uid = key.pod_uid,
-                 .reason = "FingerprintMismatch",
-                 .message = worker->standing.cpu() + " computes other bits than " + ours,
-                 .infrastructure = false});
+    refuse(key, "FingerprintMismatch",
+           worker->standing.cpu() + " computes other bits (fingerprint " + own + ") than " + ours +
+               " (fingerprint " + record_.fingerprint + ")");
   }
 }
 
-std::vector<WorkerKey> JobMachine::ready_to_start() {
+std::vector<WorkerKey> JobMachine::ready_to_start(MonoTime now) {
   std::vector<WorkerKey> ready;
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
     const auto phase = worker->standing.phase();
-    if (phase == wire::WORKER_STARTING || worker->refused || is_leaving(key.pod_uid)) continue;
+    if (phase == wire::WORKER_STARTING || worker->refusal || is_leaving(key.pod_uid)) continue;
+    if (worker->left_out && now < worker->left_out->retry_at) {
+      wake_at(worker->left_out->retry_at);
+      continue;
+    }
     if (agents_[key.pod_uid].connected) ready.push_back(key);
   }
   return ready;
@@ -69,25 +71,72 @@ bool JobMachine::may_start(MonoTime now, std::size_t ready) {
   return false;
 }
 
-// The newest checkpoint that any of them can read, none if there is none. Who cannot read it is
-// taken from the list: it follows one who can.
-std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey>& ready) {
-  std::optional<std::uint64_t> newest;
-  for (const WorkerKey& key : ready) {
-    const auto& s = worker_of(key)->standing;
-    if (s.has_checkpoint()) newest = std::max(newest.value_or(0), s.checkpoint_step());
+// Asks all who may start to look at the checkpoints now, and waits: what they saw when they were
+// configured may be old. Who does not answer in time while others have done is taken from the list;
+// if nobody answers, nothing is known, and nothing is begun.
+bool JobMachine::all_looked(MonoTime now, std::vector<WorkerKey>& ready) {
+  if (!look_since_) {
+    look_since_ = now;
+    ++looks_;
   }
-  if (!newest) return newest;
+  const std::uint64_t number = (record_.leader << 32) + (looks_ << 8);
+  const auto has_looked = [&](const WorkerKey& key) {
+    const std::uint64_t looked = worker_of(key)->standing.looked();
+    return looked == number || looked == 0;  // 0: an older worker, which cannot be asked
+  };
+  for (const WorkerKey& key : ready) {
+    Worker* worker = worker_of(key);
+    if (has_looked(key) || worker->asked_look == number) continue;
+    worker->asked_look = number;
+    wire::WorkerCommand command;
+    command.mutable_look()->set_number(number);
+    order(key, std::move(command));
+  }
+  const bool all = std::ranges::all_of(ready, has_looked);
+  const bool any = std::ranges::any_of(ready, has_looked);
+  if (!all && (!any || now < *look_since_ + kLookDeadline)) {
+    wake_at(*look_since_ + kLookDeadline);
+    return false;
+  }
+  std::erase_if(ready, [&](const WorkerKey& key) { return !has_looked(key); });
+  look_since_.reset();
+  return true;
+}
+
+// The newest checkpoint that any of them can read, none if there is none. Who cannot read it, or
+// reads another under its name, is taken from the list: it follows one who can. Where they differ,
+// most are right.
+std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey>& ready) {
+  using Found = std::pair<std::uint64_t, std::uint64_t>;  // step, digest (0: not said)
+  const auto found = [&](const WorkerKey& key) -> std::optional<Found> {
+    const auto& s = worker_of(key)->standing;
+    if (!s.has_checkpoint()) return std::nullopt;
+    return Found(s.checkpoint_step(), s.checkpoint_digest());
+  };
+  std::map<Found, std::size_t> readers;
+  for (const WorkerKey& key : ready)
+    if (const auto seen = found(key)) ++readers[*seen];
+  if (readers.empty()) return std::nullopt;
+  const std::uint64_t newest = readers.rbegin()->first.first;
+  Found chosen{newest, 0};
+  std::size_t most = 0;
+  for (const auto& [seen, count] : readers)
+    if (seen.first == newest && count > most) {
+      chosen = seen;
+      most = count;
+    }
   const std::size_t all = ready.size();
   std::erase_if(ready, [&](const WorkerKey& key) {
-    const auto& s = worker_of(key)->standing;
-    if (s.has_checkpoint() && s.checkpoint_step() == *newest) return false;
-    note_unshared(agents_[key.pod_uid].name, agents_[key.pod_uid].node, *newest);
+    const auto seen = found(key);
+    if (seen && seen->first == newest &&
+        (seen->second == chosen.second || seen->second == 0 || chosen.second == 0))
+      return false;
+    note_unshared(agents_[key.pod_uid].name, agents_[key.pod_uid].node, newest);
     return true;
   });
   if (ready.size() < all)
     LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
-                to_string(wish_.job), all - ready.size(), all, *newest);
+                to_string(wish_.job), all - ready.size(), all, newest);
   else if (all > 1)
     view_.checkpoint_shared = true;
   return newest;
@@ -95,8 +144,12 @@ std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey
 
 void JobMachine::try_start(MonoTime now) {
   if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
-  std::vector<WorkerKey> ready = ready_to_start();
-  if (!may_start(now, ready.size())) return;
+  std::vector<WorkerKey> ready = ready_to_start(now);
+  if (!may_start(now, ready.size())) {
+    look_since_.reset();
+    return;
+  }
+  if (!all_looked(now, ready)) return;
   if (++attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";
     view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts";
@@ -129,7 +182,10 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
     gpu_time_.move(GpuUse::kUseful, GpuUse::kFailure,
                    again * view_.step_seconds * static_cast<double>(record_.members.size()));
   }
+  record_.recomputed_steps = view_.recomputed_steps;
   view_.step = record_.step = base;
+  view_.has_checkpoint = checkpoint.has_value();
+  view_.checkpoint_step = base;
   view_.seq = 0;
   op.form.set_generation(op.next.generation);
   op.form.set_mode(wire::FORM_START);
@@ -184,17 +240,24 @@ bool JobMachine::try_finish(MonoTime now) {
   return true;
 }
 
-// Checkpoint, stop, and when rank 0 and all who live have stopped: retire.
+// Checkpoint, stop, and when rank 0 and all who live have stopped: retire. A step that is too long
+// for that is abandoned between two micro-batches: all are aborted and formed anew to stand still,
+// and from there they stop with the last committed step.
 void JobMachine::advance_stop(MonoTime now) {
   if (!stop_since_) stop_since_ = now;
   const std::vector<Member>& members =
       op_ && op_->kind == Kind::kPlanned ? op_->next.previous : record_.members;
   bool stopped = !members.empty() && member(members.front()) != nullptr;
+  bool computes = false;
+  bool is_decided = false;  // the last step is committed; rank 0 may be writing still
   for (const Member& m : members) {
     Worker* worker = member(m);
     if (worker == nullptr) continue;
-    if (worker->standing.phase() == wire::WORKER_STOPPED) continue;
+    const auto& s = worker->standing;
+    is_decided = is_decided || s.phase() == wire::WORKER_STOPPED || s.phase_name() == "checkpoint";
+    if (s.phase() == wire::WORKER_STOPPED) continue;
     stopped = false;
+    computes = computes || s.phase() == wire::WORKER_TRAINING;
     if (worker->asked_stop || !agents_[m.key.pod_uid].connected) continue;
     worker->asked_stop = true;
     wire::WorkerCommand command;
@@ -203,9 +266,13 @@ void JobMachine::advance_stop(MonoTime now) {
     command.mutable_request()->set_reason(wish_.stop_reason);
     order(m.key, std::move(command));
   }
-  if (stopped || now - *stop_since_ >= kStopDeadline)
-    return end(now, Phase::kStopped, wish_.stop_reason);
-  wake_at(*stop_since_ + kStopDeadline);
+  const MonoTime half = *stop_since_ + wish_.grace / 2;
+  if (stopped) return end(now, Phase::kStopped, wish_.stop_reason);
+  if (computes && !is_decided && !abandons_step_ && now >= half) {
+    abandons_step_ = true;
+    return begin_recovery(now, "the step takes longer than the stop has time for");
+  }
+  wake_at(now < half ? half : *stop_since_ + wish_.grace);
 }
 
 // The wish to stop is gone before all had stopped. Who was asked cannot be called back: it stops at
@@ -214,6 +281,7 @@ void JobMachine::advance_stop(MonoTime now) {
 void JobMachine::take_back_stop(MonoTime now) {
   if (ended_ != Phase::kWaiting) return;  // it is done; a new machine begins anew
   stop_since_.reset();
+  abandons_step_ = false;
   bool was_asked = false;
   for (auto& [uid, agent] : agents_)
     for (auto& [slot, worker] : agent.workers)

@@ -1,4 +1,4 @@
-// What a JobMachine is told, taken down; each input ends in a pass.
+// What a JobMachine is told, taken down; the pass over it all comes with tick().
 #include "common/log.h"
 #include "operator/coordinator/job_machine.h"
 
@@ -14,6 +14,14 @@ std::uint64_t progress_of(const wire::WorkerStanding& s) {
   return s.seq() * 1'000'003 + s.micro_done();
 }
 
+// A version before says only whether it is for good.
+wire::FailureScope scope_of(const wire::Failure& failure) {
+  if (failure.scope() != wire::FAILURE_SCOPE_UNSPECIFIED) return failure.scope();
+  if (!failure.permanent()) return wire::FAILURE_SCOPE_ATTEMPT;
+  const bool is_alike = failure.reason() == "NonFinite" || failure.reason() == "LedgerMismatch";
+  return is_alike ? wire::FAILURE_SCOPE_JOB : wire::FAILURE_SCOPE_WORKER;
+}
+
 }  // namespace
 
 // ---- Inputs
@@ -22,72 +30,71 @@ std::uint64_t progress_of(const wire::WorkerStanding& s) {
 void JobMachine::wish(MonoTime now, const Wish& wish) {
   const bool is_taken_back = wish_.stop && !wish.stop;
   wish_ = wish;
+  index_wish();
   if (is_taken_back && !conflict_) take_back_stop(now);
-  pass(now);
 }
 
-void JobMachine::connected(MonoTime now, const wire::Hello& hello) {
+void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   Agent& agent = agents_[hello.pod_uid()];
   agent.name = hello.pod_name();
   agent.node = hello.node();
   agent.connected = true;
   agent.dead = agent.suspected = false;
-  agent.last_seen = now;
+  agent.last_seen = told_ = arrived;
   // What was said over the old connection may be lost: it is said again where it is still needed.
   for (auto& [slot, worker] : agent.workers) {
     worker.configured = worker.asked_stop = worker.retired = worker.restart_sent = false;
+    worker.asked_look = 0;
     worker.abort_below = worker.form_generation = worker.follow_generation = 0;
     worker.settled_below = 0;
     worker.exited = true;  // unless the hello names it
   }
-  for (const auto& standing : hello.workers()) take_standing(now, agent, standing);
-  pass(now);
+  for (const auto& standing : hello.workers()) take_standing(agent, standing);
 }
 
-void JobMachine::disconnected(MonoTime now, const std::string& pod_uid, const std::string& why) {
+void JobMachine::disconnected(MonoTime arrived, const std::string& pod_uid,
+                              const std::string& why) {
   Agent* agent = agent_of(pod_uid);
   if (agent == nullptr || !agent->connected) return;
   agent->connected = false;
-  agent->lost_at = now;
+  agent->lost_at = arrived;
   agent->lost_why = why;
-  pass(now);
 }
 
-void JobMachine::message(MonoTime now, const std::string& pod_uid,
+void JobMachine::message(MonoTime arrived, const std::string& pod_uid,
                          const wire::AgentMessage& message) {
   Agent* agent = agent_of(pod_uid);
   if (agent == nullptr || !agent->connected) return;
-  agent->last_seen = now;
+  agent->last_seen = std::max(agent->last_seen, arrived);
+  told_ = arrived;
   switch (message.body_case()) {
     case wire::AgentMessage::kHeartbeat: {
-      for (const auto& standing : message.heartbeat().workers())
-        take_standing(now, *agent, standing);
+      for (const auto& standing : message.heartbeat().workers()) take_standing(*agent, standing);
       wire::CoordinatorMessage answer;
       answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
       outputs_.sends.push_back({pod_uid, std::move(answer)});
       break;
     }
     case wire::AgentMessage::kWorker:
-      take_event(now, *agent, message.worker());
+      take_event(*agent, message.worker());
       break;
     case wire::AgentMessage::kExited:
-      take_exit(now, pod_uid, *agent, message.exited());
+      take_exit(pod_uid, *agent, message.exited());
       break;
     case wire::AgentMessage::kLeaving:
       if (!agent->leaving) {
         const Duration grace = std::chrono::seconds(message.leaving().grace_seconds());
         agent->leaving = true;
-        agent->leave_deadline = now + std::max<Duration>(grace - kLeaveSafety, grace / 2);
+        agent->leave_deadline = arrived + std::max<Duration>(grace - kLeaveSafety, grace / 2);
       }
       break;
     case wire::AgentMessage::kHello:
     case wire::AgentMessage::BODY_NOT_SET:
       break;  // of a newer version: not for us
   }
-  pass(now);
 }
 
-void JobMachine::swapped(MonoTime now, SwapResult result) {
+void JobMachine::swapped(SwapResult result) {
   CHECK(in_flight_.has_value());
   const Record written = *std::exchange(in_flight_, std::nullopt);
   if (result == SwapResult::kConflict) {
@@ -95,20 +102,23 @@ void JobMachine::swapped(MonoTime now, SwapResult result) {
     return;
   }
   record_ = written;
+  index_members();
   if (op_ && op_->swap_asked && op_->next.generation == written.generation) op_->swapped = true;
+}
+
+void JobMachine::tick(MonoTime now, MonoTime heard) {
+  if (!conflict_) mark_dead(heard);
   pass(now);
 }
 
-void JobMachine::tick(MonoTime now) { pass(now); }
-
 Outputs JobMachine::take_outputs() { return std::exchange(outputs_, {}); }
 
-void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerStanding& standing) {
+void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standing) {
   Worker& worker = agent.workers[standing.id().slot()];
   if (standing.id().incarnation() < worker.standing.id().incarnation()) return;  // replaced
   if (standing.id().incarnation() > worker.standing.id().incarnation()) {
     worker = Worker{};
-    worker.progress_at = now;
+    worker.progress_at = told_;
   }
   worker.exited = false;
   const wire::WorkerStanding before = std::exchange(worker.standing, standing);
@@ -121,25 +131,27 @@ void JobMachine::take_standing(MonoTime now, Agent& agent, const wire::WorkerSta
   if (standing.caught_up() && standing.following() == worker.follow_generation)
     worker.caught_up = true;
   // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
-  worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
-  highest_generation_ = std::max(highest_generation_, standing.fenced_below());
+  if (note_generations(standing))
+    worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
   if (progress_of(standing) != worker.progress_mark) {
     worker.progress_mark = progress_of(standing);
-    worker.progress_at = now;
+    worker.progress_at = told_;
   }
 }
 
-void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent& event) {
+void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
   const wire::WorkerStanding& standing = event.standing();
-  take_standing(now, agent, standing);
+  take_standing(agent, standing);
   Worker& worker = agent.workers[standing.id().slot()];
   if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
   switch (event.news_case()) {
     case wire::WorkerEvent::kSuspect: {
       const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
-      if (!is_member(key) && !(op_ && op_->kind == Kind::kPlanned)) break;  // a lost donor
+      // Who follows and loses its donor follows anew; of a joiner advance_planned() sees it.
+      const bool has_joined = !joins(key) || event.suspect().generation() == op_->next.generation;
+      if (!is_member(key) || !has_joined) break;
       if (event.suspect().generation() < oldest_of_interest()) break;
-      if (!suspect_since_) suspect_since_ = now;
+      if (!suspect_since_) suspect_since_ = told_;
       const wire::WorkerId& peer = event.suspect().peer();
       note_broken_link(key, {peer.pod_uid(), peer.slot()});
       suspect_why_ = "link of pod " + agent.name + " failed: " + event.suspect().why();
@@ -151,13 +163,25 @@ void JobMachine::take_event(MonoTime now, Agent& agent, const wire::WorkerEvent&
       break;
     }
     case wire::WorkerEvent::kFailure:
-      take_failure(now, agent, worker, event.failure());
+      take_failure(told_, agent, worker, event.failure());
+      break;
+    case wire::WorkerEvent::kReach:
+      take_reach(told_, {standing.id().pod_uid(), standing.id().slot()}, event.reach());
+      break;
+    case wire::WorkerEvent::kCheckpointDamaged:
+      note_damaged(event.checkpoint_damaged());
+      break;
+    case wire::WorkerEvent::kCheckpointWritten:  // where it stands, the standing says
+      if (view_.checkpoint_damaged) view_.checkpoint_damaged = "";
+      view_.checkpoint_failing.clear();
+      break;
+    case wire::WorkerEvent::kCommitted:
+      if (event.committed().record().outcome() == wire::OUTCOME_DIVERGED)
+        take_diverged(event.committed().generation(), event.committed().record());
       break;
     case wire::WorkerEvent::NEWS_NOT_SET:
     case wire::WorkerEvent::kCaughtUp:
     case wire::WorkerEvent::kPrepared:
-    case wire::WorkerEvent::kCommitted:
-    case wire::WorkerEvent::kCheckpointWritten:
       break;  // the standing says it
   }
 }
@@ -167,27 +191,52 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), failure.reason(), agent.name,
               failure.message());
   const wire::WorkerStanding& standing = worker.standing;
-  if (failure.reason() == "FingerprintMismatch") {
-    if (std::exchange(worker.refused, true)) return;
-    return add_failure({.pod = agent.name,
-                        .pod_uid = standing.id().pod_uid(),
-                        .reason = failure.reason(),
-                        .message = failure.message(),
-                        .infrastructure = false});
-  }
-  if (failure.permanent()) {
+  const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
+  const wire::FailureScope scope = scope_of(failure);
+  // Nobody but a member speaks for the job, and a worker that holds its only copy is not refused.
+  if (scope == wire::FAILURE_SCOPE_JOB && is_member(key)) {
     view_.failure_reason = failure.reason();
     view_.failure_message = failure.message();
-  } else if (failure.reason() == "CheckpointFailed") {
-    return;  // it trains on, and writes another one in time
-  } else if (standing.generation() >= oldest_of_interest() && !suspect_since_) {
+    return;
+  }
+  if (scope == wire::FAILURE_SCOPE_WORKER && (!standing.has_state() || others_hold_state(key)))
+    return refuse(key, failure.reason(), failure.message());
+  if (failure.reason() == "CheckpointFailed") {
+    view_.checkpoint_failing = failure.message();  // it holds its state, and tries again
+    outputs_.changed = true;
+    return;
+  }
+  if ((standing.generation() >= oldest_of_interest() || joins(key)) && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level
     suspect_why_ = failure.reason() + " of pod " + agent.name + ": " + failure.message();
   }
 }
 
-void JobMachine::take_exit(MonoTime, const std::string& pod_uid, Agent& agent,
-                           const wire::Exited& exited) {
+void JobMachine::refuse(const WorkerKey& key, const std::string& reason,
+                        const std::string& message) {
+  Worker* worker = worker_of(key);
+  if (worker == nullptr || worker->refusal) return;
+  const Agent& agent = agents_[key.pod_uid];
+  LOG_WARNING(kLog, "{}: refuses worker {} of pod {} on node {}: {}: {}", to_string(wish_.job),
+              key.slot, agent.name, agent.node, reason, message);
+  worker->refusal = Refusal{.pod = agent.name,
+                            .pod_uid = key.pod_uid,
+                            .node = agent.node,
+                            .reason = reason,
+                            .message = message};
+}
+
+void JobMachine::note_damaged(const wire::CheckpointDamaged& news) {
+  if (news.path().empty() && view_.checkpoint_damaged && !view_.checkpoint_damaged->empty())
+    return;  // another member was first, and has said where it is kept
+  const std::string kept = news.path().empty() ? "" : "; kept as " + news.path();
+  view_.checkpoint_damaged = "the checkpoint of step " + std::to_string(news.step()) +
+                             " cannot be used: " + news.why() + kept +
+                             "; older ones are tried in turn";
+  outputs_.changed = true;
+}
+
+void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited) {
   const auto found = agent.workers.find(exited.id().slot());
   if (found == agent.workers.end()) return;
   Worker& worker = found->second;

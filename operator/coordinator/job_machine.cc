@@ -19,10 +19,14 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
       wish_(std::move(wish)),
       record_(std::move(record)),
       led_since_(now),
+      passed_(now),
+      told_(now),
       highest_generation_(record_.generation),
       quiet_since_(now),
       last_commit_(now),
       gpu_time_(now) {
+  index_wish();
+  index_members();
   held_ = taking_over_ = !record_.members.empty() && record_.phase != name_of(Phase::kStopped);
   parked_ = record_.phase == name_of(Phase::kParked);
   has_trained_ = record_.generation > 0 && record_.phase != name_of(Phase::kStopped);
@@ -30,6 +34,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
     if (record_.phase == name_of(over)) ended_ = over;
   view_.step = record_.step;
   view_.rescales = planted(Bug::kForgetRescales) ? 0 : record_.rescales;
+  view_.recomputed_steps = record_.recomputed_steps;
   view_.generation = record_.generation;
   if (record_.previous.empty()) formed_generation_ = record_.generation;
   wake_at(now);
@@ -39,9 +44,18 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
 // ---------------------------------------------------------------------------------------------
 
 const Wish::Pod* JobMachine::wished(const std::string& pod_uid) const {
-  const auto found = std::find_if(wish_.pods.begin(), wish_.pods.end(),
-                                  [&](const Wish::Pod& pod) { return pod.uid == pod_uid; });
-  return found == wish_.pods.end() ? nullptr : &*found;
+  const auto found = wished_at_.find(pod_uid);
+  return found == wished_at_.end() ? nullptr : &wish_.pods[found->second];
+}
+
+void JobMachine::index_wish() {
+  wished_at_.clear();
+  for (std::size_t i = 0; i < wish_.pods.size(); ++i) wished_at_.emplace(wish_.pods[i].uid, i);
+}
+
+void JobMachine::index_members() {
+  member_keys_.clear();
+  for (const Member& m : record_.members) member_keys_.insert(m.key);
 }
 
 JobMachine::Agent* JobMachine::agent_of(const std::string& pod_uid) {
@@ -53,14 +67,15 @@ JobMachine::Worker* JobMachine::worker_of(const WorkerKey& key) {
   Agent* agent = agent_of(key.pod_uid);
   if (agent == nullptr || agent->dead || wished(key.pod_uid) == nullptr) return nullptr;
   const auto found = agent->workers.find(key.slot);
-  if (found == agent->workers.end() || found->second.exited) return nullptr;
+  if (found == agent->workers.end() || found->second.exited || found->second.diverged)
+    return nullptr;
   return &found->second;
 }
 
 JobMachine::Worker* JobMachine::member(const Member& m) {
   Worker* worker = worker_of(m.key);
-  return worker != nullptr && worker->standing.id().incarnation() == m.incarnation ? worker
-                                                                                   : nullptr;
+  if (worker == nullptr || worker->standing.id().incarnation() != m.incarnation) return nullptr;
+  return worker->refusal ? nullptr : worker;
 }
 
 bool JobMachine::is_leaving(const std::string& pod_uid) const {
@@ -69,9 +84,21 @@ bool JobMachine::is_leaving(const std::string& pod_uid) const {
   return pod == nullptr || pod->leaving || (agent != agents_.end() && agent->second.leaving);
 }
 
-bool JobMachine::is_member(const WorkerKey& key) const {
-  return std::any_of(record_.members.begin(), record_.members.end(),
-                     [&](const Member& m) { return m.key == key; });
+bool JobMachine::is_member(const WorkerKey& key) const { return member_keys_.contains(key); }
+
+bool JobMachine::joins(const WorkerKey& key) const {
+  if (!op_ || op_->kind != Kind::kPlanned) return false;
+  const auto is_it = [&](const Member& m) { return m.key == key; };
+  return std::ranges::any_of(op_->next.members, is_it) &&
+         std::ranges::none_of(op_->next.previous, is_it);
+}
+
+bool JobMachine::others_hold_state(const WorkerKey& key) {
+  const std::vector<WorkerKey> workers = living();
+  return std::any_of(workers.begin(), workers.end(), [&](const WorkerKey& other) {
+    const Worker* worker = worker_of(other);
+    return other != key && !worker->refusal && worker->standing.has_state();
+  });
 }
 
 Member JobMachine::as_member(const WorkerKey& key) {
@@ -86,6 +113,11 @@ std::string JobMachine::why_lost(const Member& m) {
   if (wished(m.key.pod_uid) == nullptr) return "pod " + m.pod + " is gone";
   if (agent == nullptr) return "pod " + m.pod + " on node " + m.node + " did not come back";
   if (agent->dead) return "pod " + m.pod + " on node " + m.node + " lost: " + agent->lost_why;
+  if (const Worker* worker = worker_of(m.key); worker != nullptr && worker->refusal)
+    return "pod " + m.pod + " on node " + m.node + " is refused: " + worker->refusal->reason;
+  const auto worker = agent->workers.find(m.key.slot);
+  if (worker != agent->workers.end() && worker->second.diverged)
+    return "pod " + m.pod + " on node " + m.node + " held another state than the others";
   return "worker " + std::to_string(m.key.slot) + " of pod " + m.pod + " ended";
 }
 
@@ -113,19 +145,26 @@ void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
   Worker* worker = worker_of(key);
   if (worker == nullptr || worker->restart_sent) return;  // its end is on the way
   const bool counted = worker->restart_ordered == worker->standing.id().incarnation();
-  worker->restart_sent = true;
-  worker->restart_ordered = worker->standing.id().incarnation();
-  LOG_WARNING(kLog, "{}: restarts worker {}: {}", to_string(wish_.job), to_string(key), reason);
-  wire::CoordinatorMessage message;
-  *message.mutable_restart_worker()->mutable_id() = worker->standing.id();
-  message.mutable_restart_worker()->set_reason(reason);
-  outputs_.sends.push_back({key.pod_uid, std::move(message)});
+  send_restart(key.pod_uid, *worker, reason);
   if (counted) return;
   add_failure({.pod = agents_[key.pod_uid].name,
                .pod_uid = key.pod_uid,
                .reason = "Stuck",
                .message = reason,
                .infrastructure = false});
+}
+
+void JobMachine::send_restart(const std::string& pod_uid, Worker& worker,
+                              const std::string& reason) {
+  const wire::WorkerId& id = worker.standing.id();
+  worker.restart_sent = true;
+  worker.restart_ordered = id.incarnation();
+  LOG_WARNING(kLog, "{}: restarts worker {}: {}", to_string(wish_.job),
+              to_string(WorkerKey{pod_uid, id.slot()}), reason);
+  wire::CoordinatorMessage message;
+  *message.mutable_restart_worker()->mutable_id() = id;
+  message.mutable_restart_worker()->set_reason(reason);
+  outputs_.sends.push_back({pod_uid, std::move(message)});
 }
 
 void JobMachine::abort(const WorkerKey& key, std::uint64_t below) {
@@ -145,6 +184,7 @@ void JobMachine::ask_swap() {
   op_->next.seq = record_.seq + 1;
   op_->next.step = std::max(record_.step, view_.step);
   op_->next.fingerprint = record_.fingerprint;
+  op_->next.recomputed_steps = record_.recomputed_steps;
   op_->next.rescales = view_.rescales + (unfinished_ && is_rescale(*unfinished_) ? 1 : 0) +
                        (is_rescale(op_->change) ? 1 : 0);
   in_flight_ = op_->next;
@@ -175,6 +215,23 @@ void JobMachine::add_failure(PodFailure failure) {
   outputs_.changed = true;
 }
 
+// The next generation is above all that workers name. False: no leader can have told it that.
+bool JobMachine::note_generations(const wire::WorkerStanding& standing) {
+  const std::uint64_t named =
+      std::max({standing.fenced_below(), standing.generation(), standing.prepared_generation()});
+  if (named > highest_generation_ + kGenerationLeap) {
+    restart({standing.id().pod_uid(), standing.id().slot()},
+            "names generation " + std::to_string(named));
+    return false;
+  }
+  highest_generation_ = std::max(highest_generation_, named);
+  // The record went back (restored from a backup): what else was begun after what it tells is not
+  // known, and no number of that is used again.
+  if (standing.generation() > record_.generation)
+    highest_generation_ = std::max(highest_generation_, standing.generation() + kRestoredGap);
+  return true;
+}
+
 std::uint64_t JobMachine::next_generation() {
   highest_generation_ = std::max({highest_generation_, record_.generation}) + 1;
   return highest_generation_;
@@ -191,17 +248,20 @@ std::uint64_t JobMachine::oldest_of_interest() const {
 void JobMachine::pass(MonoTime now) {
   if (conflict_) return;
   next_tick_ = now + 500ms;
+  passed_ = now;
   gpu_time_.advance(now);
-  mark_dead(now);
   note_commits(now);
   if (ended_ != Phase::kWaiting) {
     retire_all(now, name_of(ended_));
     write_phase(ended_);
   } else if (!view_.failure_reason.empty()) {
     end(now, Phase::kFailed, view_.failure_reason + ": " + view_.failure_message);
+  } else if (wish_.stop && stop_since_ && now >= *stop_since_ + wish_.grace) {
+    end(now, Phase::kStopped, wish_.stop_reason);
   } else {
     configure_new();
     restart_unready(now);
+    restart_diverged(now);
     pin_fingerprint();
     if (!holding(now)) {
       if (op_) {
@@ -224,46 +284,17 @@ void JobMachine::pass(MonoTime now) {
   }
   refresh_view(now);
   book_gpu_time();
+  for (const auto& [uid, agent] : agents_)
+    if (!agent.dead) wake_at(dead_at(agent));
   // A deadline that has passed while a write is under way is met when its answer comes.
   next_tick_ = std::max(next_tick_, now + kTickMin);
-}
-
-void JobMachine::mark_dead(MonoTime now) {
-  for (auto& [uid, agent] : agents_) {
-    if (agent.dead) continue;
-    const bool over = wished(uid) == nullptr;
-    std::string reason;
-    if (agent.connected && now - agent.last_seen >= timing_.silence) reason = "Silent";
-    const Duration grace = agent.suspected ? Duration{0} : timing_.reconnect_grace;
-    if (!agent.connected && now - agent.lost_at >= grace) reason = "AgentLost";
-    if (reason.empty()) {
-      wake_at(agent.connected ? agent.last_seen + timing_.silence : agent.lost_at + grace);
-      continue;
-    }
-    agent.dead = true;
-    if (agent.connected) {
-      agent.lost_why = "no heartbeat";
-      agent.connected = false;
-      outputs_.drops.push_back(uid);
-    }
-    bool retired = over || ended_ != Phase::kWaiting;
-    for (const auto& [slot, worker] : agent.workers) retired = retired || worker.retired;
-    if (retired || retired_pods_.contains(agent.name)) {
-      if (!over) retired_pods_.insert(agent.name);
-      continue;
-    }
-    add_failure({.pod = agent.name,
-                 .pod_uid = uid,
-                 .reason = reason,
-                 .message = agent.lost_why,
-                 .infrastructure = true});
-  }
 }
 
 void JobMachine::configure_new() {
   for (const WorkerKey& key : living()) {
     Worker* worker = worker_of(key);
-    if (worker->configured || worker->standing.phase() != wire::WORKER_STARTING) continue;
+    if (worker->configured || worker->refusal) continue;
+    if (worker->standing.phase() != wire::WORKER_STARTING) continue;
     if (!agents_[key.pod_uid].connected) continue;
     worker->configured = true;
     if (view_.has_checkpoint) worker->known_checkpoint = view_.checkpoint_step;
@@ -313,7 +344,7 @@ void JobMachine::stable(MonoTime now) {
   if (try_finish(now)) return;
   if (wish_.stop && view_.phase == Phase::kStopping) {
     advance_stop(now);
-    if (ended_ != Phase::kWaiting) return;
+    if (ended_ != Phase::kWaiting || op_) return;
   }
   // 1. Is somebody missing?
   for (const Member& m : record_.members)
@@ -334,10 +365,13 @@ void JobMachine::stable(MonoTime now) {
     wake_at(*suspect_since_ + kSuspectSettle);
     return;
   }
+  if (parked_ && !wish_.stop && record_.members.size() >= wish_.min_workers)
+    return begin_recovery(now, "it stood still for a stop that was taken back");
   write_phase(parked_ ? Phase::kParked : Phase::kTraining);
   if (wish_.stop) return advance_stop(now);
   blame_the_stuck(now);
   if (op_) return;
+  ask_left_out(now);
   followers(now);
   begin_planned(now);
 }

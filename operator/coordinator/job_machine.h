@@ -2,8 +2,11 @@
 // wishes, what the record's writes gave, and time; outputs are messages, one write of the record at
 // a time, and the view. It has no thread, no I/O and no chance: equal inputs give equal outputs.
 //
-// Every input ends in one pass over all that is known ("look at the world, not at the news"), so an
-// input that comes twice, late or out of order changes nothing. Not thread-safe.
+// Inputs are taken down, and each batch of them ends in tick(): one pass over all that is known
+// ("look at the world, not at the news"), so an input that comes twice, late or out of order
+// changes nothing. What agents said carries the time at which it arrived, however long it waited to
+// be taken down; the lack of a word is judged after all that had arrived, and never over a time in
+// which we slept. Not thread-safe.
 // Private to this folder: includes the generated wire messages.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace rubato::coordinator {
@@ -22,8 +26,15 @@ namespace rubato::coordinator {
 constexpr auto kJoinSettle = 300ms;     // newcomers that are nearly ready are taken along
 constexpr auto kSuspectSettle = 150ms;  // a broken link: time to learn who died
 constexpr auto kRetireDeadline = 10s;   // a retired worker's exit
-constexpr auto kStopDeadline = 2min;    // checkpoint and stop of a job that trains
+constexpr auto kLookDeadline = 10s;     // for a look at the checkpoints, where others have looked
 constexpr auto kLeaveSafety = 3s;       // of a pod's grace period: kept for its exit
+constexpr std::uint64_t kGenerationLeap = 1ULL << 32;  // more than a job can use up
+constexpr std::uint64_t kRestoredGap = 1000;           // more than are begun between two backups
+constexpr auto kProbeFloor = 1s;        // a probe; twice as long after each attempt without a step
+constexpr auto kProbeReturn = 1s;       // and for the way of the question and the answer
+constexpr auto kLinksRetry = 5s;        // who was left out for its links asks for them again, first
+constexpr auto kLinksRetryMost = 2min;  // doubled each time, up to this
+constexpr auto kLinksQuiet = 10min;     // then a row of times is over
 constexpr int kAttemptsMax = 64;        // starts and recoveries without a commit, before Failed
 
 struct Send {
@@ -47,11 +58,15 @@ class JobMachine {
   JobMachine(Timing timing, Wish wish, Record record, MonoTime now);
 
   void wish(MonoTime now, const Wish& wish);
-  void connected(MonoTime now, const wire::Hello& hello);
-  void disconnected(MonoTime now, const std::string& pod_uid, const std::string& why);
-  void message(MonoTime now, const std::string& pod_uid, const wire::AgentMessage& message);
-  void swapped(MonoTime now, SwapResult result);
-  void tick(MonoTime now);
+  void connected(MonoTime arrived, const wire::Hello& hello);
+  void disconnected(MonoTime arrived, const std::string& pod_uid, const std::string& why);
+  void message(MonoTime arrived, const std::string& pod_uid, const wire::AgentMessage& message);
+  void swapped(SwapResult result);
+  // We slept until `since` (StallWatch); the same again is no news.
+  void awake(MonoTime now, MonoTime since);
+  // The pass: after every batch of inputs, and at next_tick(). All that arrived before `heard` has
+  // been taken down.
+  void tick(MonoTime now, MonoTime heard);
 
   // When tick() is due at the latest.
   MonoTime next_tick() const { return next_tick_; }
@@ -62,21 +77,33 @@ class JobMachine {
   bool must_reload() const { return conflict_; }
 
  private:
+  // Left out of its generation because it and others did not reach each other. It keeps its state,
+  // and follows anew when it reaches all members.
+  struct LeftOut {
+    MonoTime retry_at{};
+    std::optional<MonoTime> answer_by;  // it was asked whom it reaches
+  };
   struct Worker {
     wire::WorkerStanding standing;
     bool exited = false;
-    bool refused = false;     // another fingerprint: never a member
     bool configured = false;  // over this connection
     bool asked_stop = false;
     bool retired = false;
     bool caught_up = false;
+    std::optional<Refusal> refusal;  // it cannot take part: never a member
+    bool diverged = false;  // its state was not the others': it begins anew, nobody until then
+    std::optional<LeftOut> left_out;
+    int times_left_out = 0;  // in a row
+    MonoTime last_left_out{};
     std::optional<std::uint64_t> known_checkpoint;  // the newest one when it was configured
+    std::uint64_t asked_look = 0;                   // number of the last Look over this connection
     bool restart_sent = false;                      // over this connection
     std::uint64_t restart_ordered = 0;    // highest incarnation that we had killed ourselves
     std::uint64_t abort_below = 0;        // highest sent over this connection
     std::uint64_t settled_below = 0;      // highest Abort that it has answered: it stands still
     std::uint64_t form_generation = 0;    // highest Form sent over this connection
     std::uint64_t follow_generation = 0;  // of the Follow that it was told and that still holds
+    std::optional<WorkerKey> donor;       // of that Follow; none: a leader before told it
     MonoTime follow_since{};
     std::uint64_t progress_mark = 0;
     MonoTime progress_at{};
@@ -90,6 +117,7 @@ class JobMachine {
     bool leaving = false;    // it was told to end
     MonoTime leave_deadline{};
     MonoTime last_seen{};
+    MonoTime trained_at{};  // a commit told that its workers live though it is not heard
     MonoTime lost_at{};
     std::string lost_why;
     std::map<std::uint32_t, Worker> workers;
@@ -105,8 +133,17 @@ class JobMachine {
     bool parked = false;
     MonoTime began{};
     MonoTime deadline{};
-    wire::Form form;  // START and RECOVER
+    MonoTime answered{};  // a recovery: all standings are here, …
+    MonoTime written{};   // … the record is written
+    wire::Form form;      // START and RECOVER
     Change change;
+  };
+  // Links broke and nobody died of it: who reaches whom?
+  struct Probing {
+    std::uint64_t generation = 0;
+    std::vector<Member> members;
+    std::map<WorkerKey, std::set<WorkerKey>> missed;  // by who has answered
+    MonoTime deadline{};
   };
   // What a planned change could do now.
   struct Moves {
@@ -119,40 +156,65 @@ class JobMachine {
   // job_inputs.cc: inputs; job_machine.cc: the pass
   void pass(MonoTime now);
   void stable(MonoTime now);
-  void mark_dead(MonoTime now);
-  void take_standing(MonoTime now, Agent& agent, const wire::WorkerStanding& standing);
-  void take_event(MonoTime now, Agent& agent, const wire::WorkerEvent& event);
+  // job_evidence.cc
+  void note_round(std::uint64_t generation, MonoTime told);
+  MonoTime dead_at(const Agent& agent) const;
+  void mark_dead(MonoTime heard);
+  void call_dead(const std::string& uid, Agent& agent);
+  // job_inputs.cc
+  void take_standing(Agent& agent, const wire::WorkerStanding& standing);
+  void take_event(Agent& agent, const wire::WorkerEvent& event);
   void take_failure(MonoTime now, Agent& agent, Worker& worker, const wire::Failure& failure);
-  void take_exit(MonoTime now, const std::string& pod_uid, Agent& agent,
-                 const wire::Exited& exited);
+  void refuse(const WorkerKey& key, const std::string& reason, const std::string& message);
+  void take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited);
+  void note_damaged(const wire::CheckpointDamaged& news);
   void configure_new();
   bool holding(MonoTime now);
+  // job_diverged.cc
+  void take_diverged(std::uint64_t generation, const wire::CommitRecord& record);
+  void drop_state(const WorkerKey& key, Worker& worker);
+  void restart_diverged(MonoTime now);
   // job_blame.cc
   Duration patience(Duration floor) const;
   void restart_unready(MonoTime now);
   void blame_the_stuck(MonoTime now);
+  // job_links.cc
   void note_broken_link(const WorkerKey& a, const WorkerKey& b);
-  std::optional<WorkerKey> worst_linked();
-  std::vector<WorkerKey> expendable();
   void recover_links(MonoTime now);
+  void begin_probing(MonoTime now);
+  bool is_probed(MonoTime now);
+  void take_reach(MonoTime now, const WorkerKey& key, const wire::Reach& reach);
+  bool leave_out(MonoTime now);
+  void leave_out(MonoTime now, const WorkerKey& key);
+  void probe(const WorkerKey& key, std::uint64_t generation, const std::vector<Member>& members,
+             std::size_t index);
+  Duration probe_limit() const;
+  std::vector<Member> take_left_out(std::vector<WorkerKey>& asked);
+  void ask_left_out(MonoTime now);
   // Who
   const Wish::Pod* wished(const std::string& pod_uid) const;
+  void index_wish();     // after each change of wish_
+  void index_members();  // after each change of record_.members
   Agent* agent_of(const std::string& pod_uid);
   Worker* worker_of(const WorkerKey& key);  // alive, in a wished pod; else null
-  Worker* member(const Member& m);          // and of the right incarnation
+  Worker* member(const Member& m);          // and of the right incarnation, and not refused
   bool is_leaving(const std::string& pod_uid) const;
   bool is_member(const WorkerKey& key) const;
+  bool joins(const WorkerKey& key) const;  // a member of the planned generation alone
+  bool others_hold_state(const WorkerKey& key);
   Member as_member(const WorkerKey& key);
   std::string why_lost(const Member& m);
   std::vector<WorkerKey> living();  // in the order of the wish
   // Output
   void order(const WorkerKey& key, wire::WorkerCommand command);
   void restart(const WorkerKey& key, const std::string& reason);
+  void send_restart(const std::string& pod_uid, Worker& worker, const std::string& reason);
   void abort(const WorkerKey& key, std::uint64_t below);
   void ask_swap();
   void wake_at(MonoTime time);
   void write_phase(Phase phase);
   void add_failure(PodFailure failure);
+  bool note_generations(const wire::WorkerStanding& standing);
   std::uint64_t next_generation();
   std::uint64_t oldest_of_interest() const;
 
@@ -166,9 +228,14 @@ class JobMachine {
   void form_recovery(MonoTime now);
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
+  std::string phases_of(const Operation& op) const;
   // job_change.cc
   static bool is_following(const Worker& worker);
+  bool is_fenced_off(const Worker& worker) const;
+  bool newcomer_refuses_us();
   void followers(MonoTime now);
+  std::map<WorkerKey, std::size_t> followers_of_donors();
+  const Member& least_busy(const std::map<WorkerKey, std::size_t>& load) const;
   Moves possible_moves();
   bool begin_planned(MonoTime now);
   bool await_replacements(MonoTime now, const Moves& moves);
@@ -177,8 +244,9 @@ class JobMachine {
   void advance_planned(MonoTime now);
   void retire_left(MonoTime now);
   // job_ends.cc
-  std::vector<WorkerKey> ready_to_start();
+  std::vector<WorkerKey> ready_to_start(MonoTime now);
   bool may_start(MonoTime now, std::size_t ready);
+  bool all_looked(MonoTime now, std::vector<WorkerKey>& ready);
   std::optional<std::uint64_t> newest_checkpoint(std::vector<WorkerKey>& ready);
   void try_start(MonoTime now);
   void start(MonoTime now, std::optional<std::uint64_t> checkpoint,
@@ -192,6 +260,8 @@ class JobMachine {
   void pin_fingerprint();
   // job_view.cc
   void refresh_view(MonoTime now);
+  template <class T>
+  void show(T& shown, T now);
   void refresh_phase(MonoTime now);
   void refresh_end(MonoTime now);  // the phase of a job that has ended
   void enter(Phase phase, std::string reason);
@@ -205,12 +275,22 @@ class JobMachine {
 
   Timing timing_;
   Wish wish_;
+  std::unordered_map<std::string, std::size_t> wished_at_;  // wish_.pods by uid
   Record record_;
+  std::set<WorkerKey> member_keys_;  // of record_.members
   MonoTime led_since_;
-  std::optional<MonoTime> first_back_;  // the first agent that found us
-  std::optional<MonoTime> seen_whole_;  // a step of the recorded generation was seen committed
-  bool taking_over_ = true;             // some members of the record may come back yet,
-  bool held_ = true;                    // and are waited for
+  MonoTime passed_;         // the last pass
+  MonoTime awake_since_{};  // the end of our last sleep
+  MonoTime told_;           // arrival of what is taken down now
+  struct RoundBegun {
+    std::uint64_t generation = 0;
+    MonoTime at{};
+  };
+  std::optional<RoundBegun> round_begun_;  // the one that the newest commit opened
+  std::optional<MonoTime> first_back_;     // the first agent that found us
+  std::optional<MonoTime> seen_whole_;     // a step of the recorded generation was seen committed
+  bool taking_over_ = true;                // some members of the record may come back yet,
+  bool held_ = true;                       // and are waited for
   std::size_t failures_since_commit_ = 0;
   std::set<std::string> never_back_;  // pods whose loss to the last leader was noted, by uid
   bool conflict_ = false;
@@ -221,16 +301,21 @@ class JobMachine {
   std::uint64_t formed_generation_ = 0;  // the one that trains; news of older ones is old
   std::optional<MonoTime> suspect_since_;
   std::string suspect_why_;
+  std::optional<MonoTime> diverged_at_;
   std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
+  std::optional<Probing> probing_;
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;
-  MonoTime start_not_before_{};  // backs off when a start fails
+  MonoTime start_not_before_{};         // backs off when a start fails
+  std::optional<MonoTime> look_since_;  // workers look at the checkpoints before a start
+  std::uint64_t looks_ = 0;
   std::optional<MonoTime> stop_since_;
   std::optional<MonoTime> retire_since_;
   MonoTime quiet_since_{};  // no member showed progress since
   MonoTime last_commit_{};  // when a commit was last seen
   int attempts_ = 0;        // recoveries since the last commit
   bool parked_ = false;
+  bool abandons_step_ = false;  // a stop cannot wait for it: the next generation does not compute
   bool stuck_once_ = false;
   Phase ended_ = Phase::kWaiting;     // kStopped, kFinished, kFailed: over
   std::optional<Change> unfinished_;  // waits for the first commit after it

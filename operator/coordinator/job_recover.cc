@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 namespace rubato::coordinator {
 namespace {
 
@@ -40,7 +42,7 @@ std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
   const auto ask = [&](const std::vector<Member>& members, bool leavers) {
     for (const Member& m : members) {
       const Worker* worker = member(m);
-      if (worker == nullptr || worker->refused || is_asked(m.key)) continue;
+      if (worker == nullptr || is_asked(m.key)) continue;
       if (is_leaving(m.key.pod_uid) == leavers) asked.push_back(m.key);
     }
   };
@@ -51,11 +53,13 @@ std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
     ask(record_.previous, true);
   }
   for (const WorkerKey& key : living()) {
-    const Worker* worker = worker_of(key);
-    const bool others =
-        !any_state(asked) || (with_joiners && worker->caught_up && !is_leaving(key.pod_uid));
-    if (others && !is_asked(key) && !worker->refused && worker->standing.has_state())
-      asked.push_back(key);
+    Worker* worker = worker_of(key);
+    const bool is_last = !any_state(asked);
+    const bool joins = with_joiners && worker->caught_up && !is_leaving(key.pod_uid);
+    if (!is_last && (!joins || worker->refusal)) continue;
+    if (is_asked(key) || !worker->standing.has_state()) continue;
+    worker->refusal.reset();  // the last one with the state is not refused whatever it says
+    asked.push_back(key);
   }
   return asked;
 }
@@ -103,9 +107,14 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
   }
   // What failed before the last commit was recovered from, or was no member's.
   if (failures_since_commit_ > 0) view_.recovers_from = view_.failures.back().reason;
+  for (const Member& m : record_.members)
+    if (const Worker* worker = worker_of(m.key); worker != nullptr && worker->refusal)
+      view_.recovers_from = worker->refusal->reason;
   std::vector<WorkerKey> asked = ask_for_state(with_joiners);
   suspect_since_.reset();
+  probing_.reset();
   join_since_.reset();
+  const std::vector<Member> left_out = take_left_out(asked);
   if (asked.size() > wish_.micro_batches) asked.resize(wish_.micro_batches);
   if (!any_state(asked)) {  // nobody holds the job any more: it starts from a checkpoint
     op_.reset();
@@ -121,6 +130,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
   op.next.phase = name_of(Phase::kRecovering);
   op.next.stop_steps = wish_.stop_steps;
   for (const WorkerKey& key : asked) op.next.members.push_back(as_member(key));
+  op.next.previous = left_out;  // to be asked by a leader that comes after, too
   LOG_INFO(kLog, "{}: generation {} with {} of {} workers: {}", to_string(wish_.job),
            op.next.generation, asked.size(), record_.members.size(), reason);
   op_ = std::move(op);
@@ -139,9 +149,12 @@ void JobMachine::advance_recovery(MonoTime now) {
     return begin_recovery(now, why_lost(m));
   }
   if (op_->told) return await_formed(now);
+  if (op_->swapped && op_->written == MonoTime{}) op_->written = now;
   ask_swap();  // when a write of before was still under way
-  for (const Member& m : op_->next.members) abort(m.key, op_->next.generation);  // reconnected ones
+  for (const auto* members : {&op_->next.members, &op_->next.previous})
+    for (const Member& m : *members) abort(m.key, op_->next.generation);  // reconnected ones
   if (!all_answered(now)) return;
+  if (op_->answered == MonoTime{}) op_->answered = now;
   if (op_->swapped || planted(Bug::kFormUnwritten)) form_recovery(now);
 }
 
@@ -149,16 +162,24 @@ bool JobMachine::all_answered(MonoTime now) {
   std::vector<WorkerKey> silent;
   for (const Member& m : op_->next.members)
     if (member(m)->settled_below < op_->next.generation) silent.push_back(m.key);
-  if (silent.empty() || planted(Bug::kSkipFence)) return true;
-  if (now < op_->deadline) {
-    wake_at(op_->deadline);
+  // Who is left out may have decided the open round: waited for, and not more.
+  const bool is_heard =
+      now >= op_->deadline || std::ranges::all_of(op_->next.previous, [&](const Member& m) {
+        const Worker* worker = member(m);
+        return worker == nullptr || worker->settled_below >= op_->next.generation;
+      });
+  if ((silent.empty() && is_heard) || planted(Bug::kSkipFence)) return true;
+  MonoTime until = op_->deadline;
+  for (const WorkerKey& key : silent)  // who hung up while we slept is given its time to come back
+    if (!agents_[key.pod_uid].connected) until = std::max(until, dead_at(agents_[key.pod_uid]));
+  if (now < until) {
+    wake_at(until);
     return false;
   }
   for (const WorkerKey& key : silent) {
     Agent& agent = agents_[key.pod_uid];
     if (now - agent.last_seen > 4 * timing_.heartbeat) {  // nobody there: no fault of the worker
-      agent.last_seen = now - timing_.silence;
-      mark_dead(now);
+      call_dead(key.pod_uid, agent);
       continue;
     }
     restart(key, "no answer to an abort");
@@ -174,18 +195,29 @@ void JobMachine::form_recovery(MonoTime now) {
   // Who was asked for its state may have been told to follow just before, and have dropped it.
   if (std::none_of(standings.begin(), standings.end(), [](const auto& s) { return s.has_state(); }))
     return begin_recovery(now, std::string(op_->change.reason));
-  const RecoveryPlan plan = plan_recovery(standings, wish_.micro_batches);
+  std::vector<wire::WorkerStanding> heard;
+  for (const Member& m : op_->next.previous)
+    if (const Worker* worker = member(m);
+        worker != nullptr && worker->settled_below >= op_->next.generation)
+      heard.push_back(worker->standing);
+  const RecoveryPlan plan = plan_recovery(standings, wish_.micro_batches, heard);
   std::vector<Member> levelled;
   for (std::size_t i = 0; i < plan.levels.size(); ++i)
     if (plan.levels[i]) levelled.push_back(op_->next.members[i]);
   if (levelled.size() < op_->next.members.size()) {
     // Those who cannot level follow anew; the others go on in a generation of their own.
     const std::string reason = op_->change.reason;
+    if (levelled.empty()) {  // who was left out alone has the newest state
+      for (const Member& m : op_->next.previous)
+        if (Worker* worker = member(m)) worker->left_out.reset();
+      return begin_recovery(now, reason);
+    }
     record_.members = std::move(levelled);
+    index_members();
     record_.previous.clear();
     return begin_recovery(now, reason);
   }
-  op_->parked = op_->next.members.size() < wish_.min_workers && !wish_.stop;
+  op_->parked = wish_.stop ? abandons_step_ : op_->next.members.size() < wish_.min_workers;
   op_->form = form_of(op_->next.generation, wire::FORM_RECOVER);
   op_->form.set_base_seq(plan.base_seq);
   op_->form.set_parked(op_->parked);
@@ -231,11 +263,26 @@ void JobMachine::await_formed(MonoTime now) {
   if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
   if (now < op_->deadline)
     return wake_at(suspect_since_ ? *suspect_since_ + kSuspectSettle : op_->deadline);
+  // Nobody complained, and yet it does not stand: are there links that lose all without a word?
+  if (!probing_) {
+    suspect_why_ = "a worker did not form generation " + std::to_string(generation);
+    begin_probing(now);
+  }
+  if (!is_probed(now)) return;
+  if (leave_out(now)) return begin_recovery(now, std::string(suspect_why_));
   for (const WorkerKey& key : missing) {
     restart(key, "did not form generation " + std::to_string(generation));
     if (Worker* worker = worker_of(key)) worker->exited = true;
   }
   begin_recovery(now, "a worker did not form generation " + std::to_string(generation));
+}
+
+// Where a recovery's time went, and what it saved. Read by tests/bench/recovery.py.
+std::string JobMachine::phases_of(const Operation& op) const {
+  if (op.kind != Kind::kRecover) return "";
+  return fmt::format(" (answered {:.3f}, written {:.3f}; {} of {} micro-batches kept)",
+                     seconds_between(op.began, op.answered), seconds_between(op.began, op.written),
+                     wish_.micro_batches - op.change.recomputed, wish_.micro_batches);
 }
 
 void JobMachine::complete_operation(MonoTime now) {
@@ -244,9 +291,9 @@ void JobMachine::complete_operation(MonoTime now) {
   change.generation = op_->next.generation;
   change.to = static_cast<std::uint32_t>(op_->next.members.size());
   change.at_step = view_.step;
-  LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s: {} -> {} workers, {}{}",
-           to_string(wish_.job), change.generation, seconds_between(op_->began, now), change.from,
-           change.to, change.reason, parked_ ? ", parked" : "");
+  LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s{}: {} -> {} workers, {}{}",
+           to_string(wish_.job), change.generation, seconds_between(op_->began, now),
+           phases_of(*op_), change.from, change.to, change.reason, parked_ ? ", parked" : "");
   if (unfinished_) end_change(now, 0);  // another came before its first step
   unfinished_ = std::move(change);
   unfinished_since_ = last_commit_;
@@ -255,6 +302,7 @@ void JobMachine::complete_operation(MonoTime now) {
   formed_generation_ = op_->next.generation;
   for (auto& [uid, agent] : agents_) agent.suspected = false;
   op_.reset();
+  probing_.reset();
   outputs_.changed = true;
   stable(now);
 }

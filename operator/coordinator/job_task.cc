@@ -1,6 +1,7 @@
 #include "operator/coordinator/job_task.h"
 
 #include "common/log.h"
+#include "operator/api/resources.h"
 
 #include <algorithm>
 
@@ -17,11 +18,14 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 JobTask::JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
-                 std::uint64_t epoch, Hooks hooks)
+                 std::uint64_t seen_step, std::uint64_t epoch,
+                 std::function<MonoTime()> awake_since, Hooks hooks)
     : executor_(executor),
       client_(client),
       timing_(timing),
+      seen_step_(seen_step),
       epoch_(epoch),
+      awake_since_(std::move(awake_since)),
       hooks_(std::move(hooks)),
       job_(wish.job),
       uid_(wish.uid),
@@ -51,7 +55,7 @@ void JobTask::ensure(const Wish& wish) {
     const std::lock_guard lock(mutex_);
     if (wish == wish_) return;
     wish_ = wish;
-    inputs_.emplace_back(wish);
+    inputs_.push_back({executor_.now(), wish});
   }
   wake();
 }
@@ -62,27 +66,37 @@ bool JobTask::knows_pod(const std::string& pod_uid) const {
                      [&](const Wish::Pod& pod) { return pod.uid == pod_uid; });
 }
 
+void JobTask::note_pod(const std::string& pod_name) {
+  const std::optional<std::int64_t> ordinal = api::ordinal_of(job_.name, pod_name);
+  const std::lock_guard lock(mutex_);
+  if (ordinal) highest_ordinal_ = std::max(highest_ordinal_, *ordinal);
+}
+
 View JobTask::view() const {
   const std::lock_guard lock(mutex_);
-  return view_;
+  View view = view_;
+  view.highest_ordinal = highest_ordinal_;
+  return view;
 }
 
 void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channel,
-                     wire::Hello hello) {
+                     wire::Hello hello, MonoTime arrived) {
   std::shared_ptr<net::Channel> replaced;
   {
     const std::lock_guard lock(mutex_);
     Session& slot = sessions_[hello.pod_uid()];
+    // Those that an agent gave up while we slept are all found at once, in any order.
+    if (slot.id > session) return channel->close();
     replaced = std::exchange(slot.channel, std::move(channel));
     slot.id = session;
-    inputs_.emplace_back(std::move(hello));
+    inputs_.push_back({arrived, std::move(hello)});
   }
   if (replaced) replaced->close();
   wake();
 }
 
-bool JobTask::deliver(std::uint64_t session, const std::string& pod_uid,
-                      wire::AgentMessage message) {
+bool JobTask::deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message,
+                      MonoTime arrived) {
   std::unique_lock lock(mutex_);
   const auto is_current = [&] {
     const auto found = sessions_.find(pod_uid);
@@ -92,19 +106,20 @@ bool JobTask::deliver(std::uint64_t session, const std::string& pod_uid,
     return inputs_.size() < kInputsMax || !is_current();
   });
   if (!room || !is_current()) return false;
-  inputs_.emplace_back(Said{pod_uid, std::move(message)});
+  inputs_.push_back({arrived, Said{pod_uid, std::move(message)}});
   lock.unlock();
   wake();
   return true;
 }
 
-void JobTask::detach(std::uint64_t session, const std::string& pod_uid, const std::string& why) {
+void JobTask::detach(std::uint64_t session, const std::string& pod_uid, const std::string& why,
+                     MonoTime arrived) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(pod_uid);
     if (found == sessions_.end() || found->second.id != session) return;
     sessions_.erase(found);
-    inputs_.emplace_back(Gone{pod_uid, why});
+    inputs_.push_back({arrived, Gone{pod_uid, why}});
   }
   wake();
 }
@@ -136,10 +151,14 @@ std::optional<JobMachine> JobTask::load(const std::stop_token& stop) {
     const auto record = store.open(epoch_);
     if (record.ok()) {
       const std::lock_guard lock(mutex_);
-      return JobMachine(timing_, wish_, *record, executor_.now());
+      Record known = *record;  // which says how far it was when it was written
+      known.step = std::max({known.step, seen_step_, view_.step});
+      return JobMachine(timing_, wish_, known, executor_.now());
     }
     LOG_WARNING(kLog, "{}: cannot take the membership: {}", to_string(job_),
                 record.error().to_string());
+    if (const auto newer = store.newer_leader(); newer && hooks_.newer_leader)
+      hooks_.newer_leader(*newer);
     {
       const std::lock_guard lock(mutex_);
       view_.reason = "cannot read the membership: " + record.error().what();
@@ -151,35 +170,50 @@ std::optional<JobMachine> JobTask::load(const std::stop_token& stop) {
 
 void JobTask::serve(JobMachine& machine, const std::stop_token& stop) {
   while (!machine.must_reload()) {
+    const MonoTime due = std::max(machine.next_tick(), executor_.now());
     std::deque<Input> batch;
     {
       std::unique_lock lock(mutex_);
-      wakeup_->wait_until(lock, machine.next_tick(),
+      wakeup_->wait_until(lock, due,
                           [&] { return !inputs_.empty() || stopping_ || stop.stop_requested(); });
       if (stopping_ || stop.stop_requested()) return;
       batch.swap(inputs_);
     }
     wake();  // sessions that wait for room
-    if (batch.empty()) machine.tick(executor_.now());
     for (Input& input : batch) {
       feed(machine, std::move(input));
-      carry_out(machine);
       if (machine.must_reload()) return;
     }
+    judge(machine, due);
     carry_out(machine);
   }
 }
 
 void JobTask::feed(JobMachine& machine, Input input) {
-  const MonoTime now = executor_.now();
+  const MonoTime at = input.arrived;
   std::visit(Overloaded{
-                 [&](const wire::Hello& hello) { machine.connected(now, hello); },
-                 [&](const Said& said) { machine.message(now, said.pod_uid, said.message); },
-                 [&](const Gone& gone) { machine.disconnected(now, gone.pod_uid, gone.why); },
-                 [&](const Wish& wish) { machine.wish(now, wish); },
-                 [&](SwapResult result) { machine.swapped(now, result); },
+                 [&](const wire::Hello& hello) { machine.connected(at, hello); },
+                 [&](const Said& said) { machine.message(at, said.pod_uid, said.message); },
+                 [&](const Gone& gone) { machine.disconnected(at, gone.pod_uid, gone.why); },
+                 [&](const Wish& wish) { machine.wish(executor_.now(), wish); },
+                 [&](SwapResult result) { machine.swapped(result); },
              },
-             input);
+             input.news);
+}
+
+// Silence is judged up to the oldest word that still waits, and not over a time in which this
+// process, or this task alone, slept. `due`: when the task was to run at the latest.
+void JobTask::judge(JobMachine& machine, MonoTime due) {
+  const MonoTime now = executor_.now();
+  MonoTime heard = now;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!inputs_.empty()) heard = std::min(heard, inputs_.front().arrived);
+  }
+  MonoTime awake = awake_since_();
+  if (now > due + kLateMost) awake = now;
+  machine.awake(now, awake);
+  machine.tick(now, heard);
 }
 
 void JobTask::carry_out(JobMachine& machine) {
@@ -239,7 +273,8 @@ void JobTask::write(const std::stop_token& stop) {
     {
       const std::lock_guard lock(mutex_);
       to_write_.reset();
-      inputs_.emplace_back(written.ok() ? SwapResult::kDone : SwapResult::kConflict);
+      inputs_.push_back(
+          {executor_.now(), written.ok() ? SwapResult::kDone : SwapResult::kConflict});
     }
     wake();
   }

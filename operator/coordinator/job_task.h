@@ -18,6 +18,7 @@ namespace rubato::coordinator {
 
 constexpr std::size_t kInputsMax = 8192;  // full: sessions wait, so agents' sockets fill
 constexpr auto kInputWait = 5s;           // then the session ends
+constexpr auto kLateMost = 500ms;         // of our own task; later: it has slept
 
 class JobTask {
  public:
@@ -25,8 +26,11 @@ class JobTask {
     std::function<void(const kube::Key&)> changed;
     std::function<void(const Change&)> ended_change;  // for metrics
     std::function<void()> conflict;
+    std::function<void(std::uint64_t epoch)> newer_leader;  // the record names it
   };
-  JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish, std::uint64_t epoch,
+  // `awake_since`: StallWatch's.
+  JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
+          std::uint64_t seen_step, std::uint64_t epoch, std::function<MonoTime()> awake_since,
           Hooks hooks);
   ~JobTask();
   // Ends both tasks and all sessions. Idempotent; waits for a write under way.
@@ -34,13 +38,19 @@ class JobTask {
 
   void ensure(const Wish& wish);
   bool knows_pod(const std::string& pod_uid) const;
+  // An agent that holds the job's token gave this name, whether the pod is wanted or not.
+  void note_pod(const std::string& pod_name);
   View view() const;
 
-  // A session: at most one per pod, a later one replaces an earlier.
-  void attach(std::uint64_t session, std::shared_ptr<net::Channel> channel, wire::Hello hello);
+  // A session: at most one per pod, a later one (a higher number) replaces an earlier. `arrived`:
+  // when the session had it from its channel.
+  void attach(std::uint64_t session, std::shared_ptr<net::Channel> channel, wire::Hello hello,
+              MonoTime arrived);
   // False: the session should end.
-  bool deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message);
-  void detach(std::uint64_t session, const std::string& pod_uid, const std::string& why);
+  bool deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message,
+               MonoTime arrived);
+  void detach(std::uint64_t session, const std::string& pod_uid, const std::string& why,
+              MonoTime arrived);
 
  private:
   struct Said {
@@ -51,7 +61,11 @@ class JobTask {
     std::string pod_uid;
     std::string why;
   };
-  using Input = std::variant<wire::Hello, Said, Gone, Wish, SwapResult>;
+  using News = std::variant<wire::Hello, Said, Gone, Wish, SwapResult>;
+  struct Input {
+    MonoTime arrived{};
+    News news;
+  };
   struct Session {
     std::uint64_t id = 0;
     std::shared_ptr<net::Channel> channel;
@@ -62,13 +76,16 @@ class JobTask {
   std::optional<JobMachine> load(const std::stop_token& stop);
   void serve(JobMachine& machine, const std::stop_token& stop);
   void feed(JobMachine& machine, Input input);
+  void judge(JobMachine& machine, MonoTime due);
   void carry_out(JobMachine& machine);
   void wake() { wakeup_->notify_all(); }
 
   Executor& executor_;
   kube::Client& client_;
   const Timing timing_;
+  const std::uint64_t seen_step_;
   const std::uint64_t epoch_;
+  const std::function<MonoTime()> awake_since_;
   const Hooks hooks_;
   const kube::Key job_;
   const std::string uid_;
@@ -77,6 +94,7 @@ class JobTask {
   bool stopping_ = false;
   Wish wish_;
   View view_;
+  std::int64_t highest_ordinal_ = -1;  // of pods whose agents came
   std::deque<Input> inputs_;
   std::map<std::string, Session> sessions_;  // by pod uid
   std::optional<std::pair<Record, Record>> to_write_;

@@ -33,6 +33,7 @@ void JobMachine::note_commits(MonoTime now) {
   if (ahead == nullptr || (op_ && op_->kind == Kind::kStart)) return;
   if (ahead->seq() == view_.seq && ahead->step() == view_.step) return;
   const bool forward = ahead->seq() > view_.seq;
+  if (forward) note_round(ahead->generation(), told_);
   if (forward && view_.seq != 0 && record_.previous.empty() &&
       ahead->generation() == record_.generation) {
     seen_whole_ = now;
@@ -177,36 +178,52 @@ void JobMachine::refresh_phase(MonoTime now) {
   if (view_.phase != Phase::kWaiting) view_.waiting_since.reset();
 }
 
+// Writes only what is another now: the view of a large job is large.
+template <class T>
+void JobMachine::show(T& shown, T now) {
+  if (shown == now) return;
+  shown = std::move(now);
+  outputs_.changed = true;
+}
+
 void JobMachine::refresh_view(MonoTime now) {
-  const View before = view_;
   refresh_phase(now);
-  if (std::exchange(view_.taking_over, held_) != held_) outputs_.changed = true;
-  view_.stop_since = stop_since_;
+  show(view_.taking_over, held_);
+  show(view_.stop_since, stop_since_);
   view_.stop_reason = stop_since_ ? wish_.stop_reason : "";
-  if (view_.end != ended_ || view_.stop_since != before.stop_since) outputs_.changed = true;
-  view_.end = ended_;
-  view_.generation = record_.generation;
-  view_.members.clear();
-  for (const Member& m : record_.members)
-    view_.members.push_back({m.pod, m.key.pod_uid, m.node, m.gpu_type, m.key.slot, m.incarnation});
-  view_.heard_pods.clear();
-  view_.ready_pods.clear();
+  show(view_.end, ended_);
+  show(view_.generation, record_.generation);
+  const auto is_shown = [](const MemberView& shown, const Member& m) {
+    return shown.pod_uid == m.key.pod_uid && shown.slot == m.key.slot &&
+           shown.incarnation == m.incarnation;
+  };
+  if (!std::ranges::equal(view_.members, record_.members, is_shown)) {
+    view_.members.clear();
+    for (const Member& m : record_.members)
+      view_.members.push_back(
+          {m.pod, m.key.pod_uid, m.node, m.gpu_type, m.key.slot, m.incarnation});
+    outputs_.changed = true;
+  }
+  std::vector<std::string> heard;
+  std::vector<std::string> ready;
+  std::vector<Refusal> refused;
   for (const Wish::Pod& pod : wish_.pods) {
     const Agent* agent = agent_of(pod.uid);
-    if (agent == nullptr || !agent->connected) continue;
-    view_.heard_pods.push_back(pod.name);
+    if (agent == nullptr) continue;
+    for (const auto& [slot, worker] : agent->workers)
+      if (worker.refusal && !worker.exited && !agent->dead) refused.push_back(*worker.refusal);
+    if (!agent->connected) continue;
+    heard.push_back(pod.name);
     if (agent->workers.size() < pod.slots) continue;
-    const bool ready =
-        std::all_of(agent->workers.begin(), agent->workers.end(), [](const auto& entry) {
-          return !entry.second.exited && entry.second.standing.phase() != wire::WORKER_STARTING;
-        });
-    if (ready) view_.ready_pods.push_back(pod.name);
+    const bool is_ready = std::ranges::all_of(agent->workers, [](const auto& entry) {
+      return !entry.second.exited && entry.second.standing.phase() != wire::WORKER_STARTING;
+    });
+    if (is_ready) ready.push_back(pod.name);
   }
-  view_.retired_pods.assign(retired_pods_.begin(), retired_pods_.end());
-  if (view_.heard_pods != before.heard_pods || view_.ready_pods != before.ready_pods ||
-      view_.retired_pods != before.retired_pods || view_.generation != before.generation ||
-      view_.members.size() != before.members.size())
-    outputs_.changed = true;
+  show(view_.heard_pods, std::move(heard));
+  show(view_.ready_pods, std::move(ready));
+  show(view_.refused, std::move(refused));
+  show(view_.retired_pods, {retired_pods_.begin(), retired_pods_.end()});
 }
 
 }  // namespace rubato::coordinator

@@ -46,6 +46,7 @@ json::Value to_json(const Record& record) {
   if (!record.fingerprint.empty()) out.set("fingerprint", record.fingerprint);
   if (record.stop_steps != 0) out.set("stopSteps", record.stop_steps);
   if (record.rescales != 0) out.set("rescales", record.rescales);
+  if (record.recomputed_steps != 0) out.set("recomputedSteps", record.recomputed_steps);
   return out;
 }
 
@@ -64,6 +65,7 @@ Record record_from(const json::Value& membership) {
   record.fingerprint = membership["fingerprint"].string_or("");
   record.stop_steps = number("stopSteps");
   record.rescales = number("rescales");
+  record.recomputed_steps = number("recomputedSteps");
   return record;
 }
 

@@ -32,12 +32,12 @@ Result<Record> RecordStore::open(std::uint64_t epoch) {
 }
 
 Result<Record> RecordStore::try_open(std::uint64_t epoch) {
-  newer_leader_ = false;
+  newer_leader_.reset();
   TRY(const json::Value job, read());
   const json::Value& membership = job["status"]["membership"];
   if (!membership.is_null()) {
     const Record record = record_from(membership);
-    newer_leader_ = record.leader > epoch;
+    if (record.leader > epoch) newer_leader_ = record.leader;
     if (newer_leader_)
       return Error(Code::kConflict, "leader " + std::to_string(record.leader) + " is newer");
     Record next = record;
@@ -61,11 +61,12 @@ Result<Record> RecordStore::try_open(std::uint64_t epoch) {
 
 Status RecordStore::write(const Record& from, const Record& to) {
   json::Value patch =
-      json::Value::array({op("test", "/status/membership/generation", from.generation),
+      json::Value::array({op("test", "/metadata/uid", uid_),
+                          op("test", "/status/membership/generation", from.generation),
                           op("test", "/status/membership/leader", from.leader),
                           op("test", "/status/membership/seq", from.seq),
                           op("replace", "/status/membership", to_json(to))});
-  if (planted(Bug::kBlindMembership)) patch = json::Value::array({patch[3]});
+  if (planted(Bug::kBlindMembership)) patch = json::Value::array({patch[4]});
   const auto written = client_.patch(api::kTrainingJob, job_, kube::PatchType::kJson, patch,
                                      {.subresource = "status"});
   if (!written.ok()) return written.error();

@@ -1,8 +1,8 @@
 // RecordStore: reads and swaps one job's record in TrainingJob.status.membership. JSON Patch with
-// `test` on generation, leader and seq: a request that was given up may still take effect, and only
-// seq tells the writes within a generation apart. The first write, when there is nothing to test,
-// is tied to the object's resourceVersion. Blocks the calling task for at most a request, or
-// kSwapLimit.
+// `test` on the job's uid, generation, leader and seq: a request that was given up may still take
+// effect, and only seq tells the writes within a generation apart. The first write, when there is
+// nothing to test, is tied to the object's resourceVersion. Blocks the calling task for at most a
+// request, or kSwapLimit.
 #pragma once
 
 #include "common/executor.h"
@@ -10,6 +10,7 @@
 #include "operator/kube/client.h"
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 
 namespace rubato::coordinator {
@@ -30,6 +31,9 @@ class RecordStore {
   // looked up, so success is never mistaken for failure.
   Status swap(const Record& from, const Record& to, const std::stop_token& stop);
 
+  // The leader that the last open() found in our place, if its epoch is above ours.
+  std::optional<std::uint64_t> newer_leader() const { return newer_leader_; }
+
  private:
   Result<json::Value> read();
   Result<Record> try_open(std::uint64_t epoch);
@@ -39,7 +43,7 @@ class RecordStore {
   kube::Client& client_;
   kube::Key job_;
   std::string uid_;
-  bool newer_leader_ = false;
+  std::optional<std::uint64_t> newer_leader_;
 };
 
 }  // namespace rubato::coordinator

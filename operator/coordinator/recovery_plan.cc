@@ -33,13 +33,15 @@ bool overlaps(const std::vector<bool>& taken, const std::vector<MicroRange>& ran
 }  // namespace
 
 RecoveryPlan plan_recovery(const std::vector<wire::WorkerStanding>& standings,
-                           std::uint32_t micro_batches) {
+                           std::uint32_t micro_batches,
+                           const std::vector<wire::WorkerStanding>& heard) {
   RecoveryPlan plan;
   const wire::WorkerStanding* ahead = nullptr;
-  for (const auto& standing : standings)
-    if (standing.has_state() &&
-        (ahead == nullptr || (standing.seq() > ahead->seq() && !planted(Bug::kDropRound))))
-      ahead = &standing;
+  for (const auto* all : {&standings, &heard})
+    for (const auto& standing : *all)
+      if (standing.has_state() &&
+          (ahead == nullptr || (standing.seq() > ahead->seq() && !planted(Bug::kDropRound))))
+        ahead = &standing;
   CHECK(ahead != nullptr);
   plan.base_seq = ahead->seq();
   if (plan.base_seq > 0 && ahead->has_last()) plan.decision = ahead->last();

@@ -21,8 +21,10 @@ struct RecoveryPlan {
 };
 
 // `standings`: of all workers asked, in order of rank; at least one has state. Shares are dealt to
-// those that level; the share of another is empty.
+// those that level; the share of another is empty. `heard`: of workers that will be no members;
+// what they have decided is decided.
 RecoveryPlan plan_recovery(const std::vector<wire::WorkerStanding>& standings,
-                           std::uint32_t micro_batches);
+                           std::uint32_t micro_batches,
+                           const std::vector<wire::WorkerStanding>& heard = {});
 
 }  // namespace rubato::coordinator

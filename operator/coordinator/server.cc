@@ -93,6 +93,24 @@ void Server::refuse(net::Channel& channel, const char* reason, const std::string
   answer(channel, refused);
 }
 
+std::string Server::seal(std::uint64_t epoch, const std::string& identity) const {
+  const std::string what = "leader/" + std::to_string(epoch) + "/" + identity;
+  return net::hmac_sha256_hex(dependencies_.master_key, what) + "/" + identity;
+}
+
+// Has the agent obeyed a leader that ours is not above? Its own word is not enough: whoever holds a
+// job's token would move all jobs to another leader with it.
+bool Server::note_leader(const wire::Hello& hello, const Standing& standing) {
+  const std::size_t end = hello.leader_seal().find('/');
+  if (end == std::string::npos) return false;
+  const std::string identity = hello.leader_seal().substr(end + 1);
+  const std::uint64_t epoch = hello.leader_epoch();
+  const bool is_ours = identity == dependencies_.identity && epoch == standing.epoch;
+  if (is_ours || !net::equal_secret(seal(epoch, identity), hello.leader_seal())) return false;
+  if (dependencies_.on_epoch) dependencies_.on_epoch(epoch);
+  return epoch >= standing.epoch;
+}
+
 std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello& hello) {
   const std::string token = net::hmac_sha256_hex(dependencies_.master_key, hello.job_uid());
   if (!net::equal_secret(token, hello.token())) {
@@ -105,13 +123,14 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
   }
   const Standing standing = find_(hello.job_uid());
   const std::string leader = dependencies_.leader_address ? dependencies_.leader_address() : "";
+  const bool is_outdone = note_leader(hello, standing);
   if (!standing.leading) {
     wire::CoordinatorMessage message;
     message.mutable_not_leader()->set_leader(leader);
     answer(channel, message);
     return nullptr;
   }
-  if (hello.leader_epoch() > standing.epoch) {
+  if (is_outdone || hello.leader_epoch() > standing.epoch) {
     refuse(channel, "StaleLeader", "the agent has obeyed a newer leader", false);
     return nullptr;
   }
@@ -119,6 +138,7 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
     refuse(channel, "UnknownJob", "this job is not known (yet)", false);
     return nullptr;
   }
+  standing.job->note_pod(hello.pod_name());
   if (!standing.job->knows_pod(hello.pod_uid())) {
     refuse(channel, "NotWanted", "no such pod is wanted (yet)", false);
     return nullptr;
@@ -133,12 +153,14 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
   welcome.mutable_welcome()->set_heartbeat_ms(ms(dependencies_.timing.heartbeat));
   welcome.mutable_welcome()->set_silence_ms(ms(dependencies_.timing.silence));
   welcome.mutable_welcome()->set_leader(leader);
+  welcome.mutable_welcome()->set_seal(seal(standing.epoch, dependencies_.identity));
   answer(channel, welcome);
   return standing.job;
 }
 
 void Server::serve(std::uint64_t id, const std::shared_ptr<net::Channel>& channel) {
   const auto first = channel->receive(executor_.now() + kHelloLimit);
+  const MonoTime said_hello = executor_.now();
   wire::AgentMessage message;
   if (!first.ok() || !message.ParseFromString(*first) || !message.has_hello()) {
     channel->close();
@@ -154,10 +176,11 @@ void Server::serve(std::uint64_t id, const std::shared_ptr<net::Channel>& channe
   }
   Gauge& agents = dependencies_.metrics.gauge("rubato_coordinator_agents", "Agents connected now.");
   agents.add(1);
-  job->attach(id, channel, message.hello());
+  job->attach(id, channel, message.hello(), said_hello);
   std::string why = "connection closed";
   while (!stopping_) {
     const auto frame = channel->receive(executor_.now() + 5s);
+    const MonoTime arrived = executor_.now();
     if (!frame.ok()) {
       if (frame.error().code() == Code::kTimeout && !channel->closed()) continue;
       break;
@@ -167,10 +190,10 @@ void Server::serve(std::uint64_t id, const std::shared_ptr<net::Channel>& channe
       why = "spoke what is not the protocol";
       break;
     }
-    if (!job->deliver(id, pod_uid, std::move(next))) break;
+    if (!job->deliver(id, pod_uid, std::move(next), arrived)) break;
   }
   channel->close();
-  job->detach(id, pod_uid, why);
+  job->detach(id, pod_uid, why, executor_.now());
   agents.add(-1);
 }
 

@@ -41,6 +41,8 @@ class Server {
   void serve(std::uint64_t id, const std::shared_ptr<net::Channel>& channel);
   // The hello's answer; a job when the agent is welcome.
   std::shared_ptr<JobTask> greet(net::Channel& channel, const wire::Hello& hello);
+  bool note_leader(const wire::Hello& hello, const Standing& standing);
+  std::string seal(std::uint64_t epoch, const std::string& identity) const;
   void refuse(net::Channel& channel, const char* reason, const std::string& message,
               bool permanent);
   void answer(net::Channel& channel, const wire::CoordinatorMessage& message);

@@ -179,10 +179,16 @@ json::Value LeaderElector::make_lease(std::int64_t transitions, bool takeover) c
   return lease;
 }
 
+// Above all that this replica has seen, in Leases and elsewhere.
+std::int64_t LeaderElector::next_epoch() const {
+  const std::int64_t floor = config_.epoch_floor ? config_.epoch_floor() : 0;
+  return std::max({floor, observed().epoch, std::int64_t{0}}) + 1;
+}
+
 // The Lease does not exist: first start, or somebody deleted it. Epochs we know of are carried on.
 Status LeaderElector::create() {
   seen_.reset();
-  const std::int64_t transitions = is_leader() ? epoch() : observed().epoch + 1;
+  const std::int64_t transitions = is_leader() ? epoch() : next_epoch();
   const MonoTime sent = executor_.now();
   TRY(const json::Value lease,
       client_.create(types::kLease, config_.lease.ns, make_lease(transitions, true)));
@@ -191,7 +197,7 @@ Status LeaderElector::create() {
 }
 
 Status LeaderElector::write(bool takeover) {
-  const std::int64_t transitions = transitions_of(seen_->object) + (takeover ? 1 : 0);
+  const std::int64_t transitions = takeover ? next_epoch() : transitions_of(seen_->object);
   const json::Value wanted = make_lease(transitions, takeover);
   const MonoTime sent = executor_.now();
   in_doubt_ = InDoubt{std::string(renew_time_of(wanted)), sent};
@@ -274,6 +280,7 @@ Status LeaderElector::release() {
   json::Value& spec = lease.at("spec");
   spec.set("holderIdentity", "").set("leaseDurationSeconds", 1);
   spec.set("renewTime", now).set("acquireTime", now);
+  spec.set("leaseTransitions", next_epoch() - 1);  // the next one need not know why
   TRY_OK(client_.update(types::kLease, lease));
   LOG_INFO("leader", "{} released the lease {}", config_.identity, to_string(config_.lease));
   return ok();

@@ -42,6 +42,10 @@ struct LeaderElectionConfig {
   std::string address;   // "host:port" for kLeaderAddressAnnotation; may be empty
   LeaseTiming timing;
   std::uint64_t seed = 1;  // of the jitter
+  // The highest epoch that anything outside the Lease names; asked when the Lease is taken, and the
+  // write that takes it goes above. A Lease can be deleted, or restored from a backup; what was
+  // done under its later epochs is still there. Null: nothing does.
+  std::function<std::int64_t()> epoch_floor = {};
 };
 
 // What a replica last read of the Lease.
@@ -98,6 +102,7 @@ class LeaderElector {
   bool is_done_after_all();
   bool is_held_by_other(MonoTime now) const;
   json::Value make_lease(std::int64_t transitions, bool takeover) const;
+  std::int64_t next_epoch() const;
   void adopt(const json::Value& lease, MonoTime sent, std::int64_t transitions);
   void remember(const json::Value& lease);
   void become_leader();

@@ -52,6 +52,7 @@ struct Held {
   bool leaving = false;    // already told to leave: its GPUs come free soon
   bool lost = false;       // its node or process is gone: it does not count as held
   bool unstarted = false;  // lost because it did not start in time
+  bool refused = false;    // lost because its worker cannot take part there
 };
 
 // A measured point: tokens/s of this job on `gpus` GPUs of one type.

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <queue>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace rubato::sched {
 
@@ -46,7 +46,9 @@ void Round::settle_losses(Entry& entry) {
     entry.remove.push_back(held.ordinal);
     entry.repaired = true;
     entry.reason = fmt::format("pod {} on node {} {}", held.ordinal, held.node,
-                               held.unstarted ? "did not start in time" : "is lost");
+                               held.unstarted ? "did not start in time"
+                               : held.refused ? "cannot take part"
+                                              : "is lost");
   }
   if (entry.now > job.max && job.settled) {
     shrink_to(entry, size_at_most(job, job.max).value_or(job.min), "gpus.max was lowered");
@@ -84,6 +86,12 @@ void Round::give_minimum(Entry& entry) {
     return verdict(
         entry, Outcome::kNever, "ExceedsCluster",
         fmt::format("needs {} GPUs; the nodes it may use have {} in all", job.min, most));
+  }
+  if (avoids_all(job)) {
+    return verdict(entry, Outcome::kNotNow, "EveryNodeAvoided",
+                   fmt::format("pods of it were of no use on any node that it may use ({}); they "
+                               "are tried again in a while",
+                               fmt::join(job.avoid, ", ")));
   }
   place_or_make_room(entry, *wanted);
 }

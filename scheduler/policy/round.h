@@ -84,6 +84,7 @@ class Round {
   std::set<std::string> types_for(const Job& job) const;
   bool is_inside_guarantee(const Entry& entry) const;
   Gpus capacity_for(const Job& job) const;
+  bool avoids_all(const Job& job) const;
   static std::string type_of(const Entry& entry);
 
   const ClusterState& state_;

@@ -54,6 +54,14 @@ Gpus Round::capacity_for(const Job& job) const {
   return best;
 }
 
+// A node that may come back and has not been tried yet is not avoided.
+bool Round::avoids_all(const Job& job) const {
+  return !job.avoid.empty() && std::ranges::none_of(state_.nodes, [&](const Node& node) {
+    return may_use(job, node) && node.gpus_total >= job.per_pod.gpus &&
+           !job.avoid.contains(node.id);
+  });
+}
+
 std::string Round::type_of(const Entry& entry) {
   for (const Held& held : entry.job->held) {
     if (!held.lost) return held.gpu_type;

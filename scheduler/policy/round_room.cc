@@ -20,7 +20,7 @@ void Round::place_or_make_room(Entry& entry, Gpus wanted) {
   const Gpus fit = pods_that_fit(job, free_) * job.per_pod.gpus;
   std::string need = fmt::format("needs {} more GPUs, {} are free for it", wanted - entry.now, fit);
   if (!job.avoid.empty())
-    need += fmt::format(" (for now none on {}, where a pod of it did not start)",
+    need += fmt::format(" (for now none on {}, where a pod of it was of no use)",
                         fmt::join(job.avoid, ", "));
   if (auto from = make_room(entry, pods)) {
     return verdict(entry, Outcome::kNotNow, "WaitingForRelease", need + "; waits for " + *from);

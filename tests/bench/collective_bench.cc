@@ -5,6 +5,7 @@
 #include "tests/unit/worker/support/host_device.h"
 #include "tests/unit/worker/support/job_secret.h"
 #include "worker/collective/tcp_communicator.h"
+#include "worker/collective/tls_link_network.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -39,13 +40,12 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 // Ports travel through a socket pair to the parent and back.
 int member(const Plan& plan, std::uint32_t rank, const std::string& secret_dir, int pipe) {
-  LinkHubConfig config;
-  config.job_uid = "bench";
-  config.self = {"pod-" + std::to_string(rank), 0, 1};
-  config.secret_dir = secret_dir;
-  auto hub = LinkHub::open(config);
-  if (!hub.ok()) return 1;
-  std::vector<std::uint16_t> ports(plan.members, hub.value()->port());
+  auto network = TlsLinkNetwork::open({.job_uid = "bench", .secret_dir = secret_dir});
+  if (!network.ok()) return 1;
+  ThreadExecutor executor;
+  LinkHub hub(executor, std::move(network).value(),
+              {.job_uid = "bench", .self = {"pod-" + std::to_string(rank), 0, 1}});
+  std::vector<std::uint16_t> ports(plan.members, hub.port());
   const std::size_t bytes = ports.size() * sizeof(ports[0]);
   if (::write(pipe, &ports[0], sizeof ports[0]) != sizeof ports[0]) return 1;
   if (::read(pipe, ports.data(), bytes) != static_cast<ssize_t>(bytes)) return 1;
@@ -55,7 +55,7 @@ int member(const Plan& plan, std::uint32_t rank, const std::string& secret_dir, 
   }
   HostDevice device;
   HostDevice::HostStream stream;
-  TcpCommunicatorFactory factory(*hub.value(), device);
+  TcpCommunicatorFactory factory(hub, device);
   const SystemClock clock;
   auto made = factory.create(membership, clock.now() + 20s);
   if (!made.ok()) return 1;
@@ -68,6 +68,7 @@ int member(const Plan& plan, std::uint32_t rank, const std::string& secret_dir, 
   double cpu = 0;
   for (int round = 0; round < plan.rounds; ++round) {
     if (!all.gather("ready").ok()) return 1;
+    all.vote_by_tree();
     const MonoTime begun = clock.now();
     const double cpu_begun = cpu_seconds();
     if (!all.all_reduce_int32(stream, buffer(in), buffer(out)).ok()) return 1;

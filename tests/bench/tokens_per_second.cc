@@ -48,21 +48,72 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds to add a gradient to a plain f32 sum: what a reduction that is not exact would do in the
-// place of quantising.
-double plain_sum_seconds(const Buffer& gradient) {
-  constexpr int kRounds = 21;
-  const auto count = static_cast<std::size_t>(gradient.count());
-  const auto* source = static_cast<const float*>(gradient.address());  // of the CPU: plain memory
-  std::vector<float> sum(count);
-  std::vector<double> seconds;
-  for (int round = 0; round < kRounds; ++round) {
-    const auto begin = Time::now();
-    for (std::size_t i = 0; i < count; ++i) sum[i] += source[i];
-    seconds.push_back(std::chrono::duration<double>(Time::now() - begin).count());
+// Adds a gradient to three sums, one after the other, in a new order each time: exactly under the
+// numerics of new jobs, exactly under those of version 1, and in plain f32, as a reduction that is
+// not exact would. All see the same gradient, caches and neighbours on the machine. What the two
+// others take is counted aside: it is no part of a step.
+class ThreeSums {
+ public:
+  static constexpr std::size_t kNow = 0, kBefore = 1, kPlain = 2;
+
+  static Result<ThreeSums> create(Device& device, const ParameterTable& table,
+                                  std::int64_t micro_batches) {
+    ThreeSums out;
+    out.kernels_ = &device.kernels();
+    TRY(out.before_, ExactSum::create(device, table, micro_batches, 1));
+    TRY(out.arena_, device.allocate(Arena::bytes_for(DType::kF32, table.flat_count()) +
+                                    Arena::bytes_for(DType::kI32, table.block_count())));
+    out.plain_ = out.arena_.take(DType::kF32, table.flat_count());
+    out.exponents_ = out.arena_.take(DType::kI32, table.block_count());
+    return out;
   }
-  return median(seconds);
-}
+  // Before the first micro-batch of a step, with a gradient like those to come.
+  Status begin(Stream& stream, const Buffer& gradient) {
+    const Aside aside(*this);
+    before_->clear(stream);
+    return before_->calibrate(stream, gradient, exponents_);
+  }
+  void add(Stream& stream, ExactSum& sum, std::int64_t step, std::int64_t micro,
+           const Buffer& gradient, const Buffer& exponents) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::size_t which = (seconds[0].size() + i) % 3;
+      std::optional<Aside> aside;
+      if (which != kNow) aside.emplace(*this);
+      const double begin = cpu_seconds();
+      if (which == kNow) sum.add(stream, step, micro, gradient, exponents);
+      if (which == kBefore) before_->add(stream, step, micro, gradient, exponents_);
+      if (which == kPlain) kernels_->add(stream, gradient, plain_, plain_);
+      taken_[which] = cpu_seconds() - begin;
+    }
+    for (std::size_t i = 0; i < 3; ++i) seconds[i].push_back(taken_[i]);
+  }
+  std::vector<double> seconds[3];  // of each micro-batch, of CPU
+  double wall_aside = 0;
+  double cpu_aside = 0;
+
+ private:
+  class Aside {
+   public:
+    explicit Aside(ThreeSums& sums) : sums_(sums) {}
+    ~Aside() {
+      sums_.wall_aside += std::chrono::duration<double>(Time::now() - wall_).count();
+      sums_.cpu_aside += cpu_seconds() - cpu_;
+    }
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    ThreeSums& sums_;
+    Time::time_point wall_ = Time::now();
+    double cpu_ = cpu_seconds();
+  };
+
+  Kernels* kernels_ = nullptr;
+  std::optional<ExactSum> before_;
+  Arena arena_;
+  Buffer plain_, exponents_;
+  double taken_[3] = {};
+};
 
 // What the model reads: a token file, or the same random tokens again and again.
 class Text {
@@ -74,7 +125,8 @@ class Text {
     for (auto& token : out.tokens_)
       token = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(config.vocabulary)));
     if (options.data.empty()) return out;
-    TRY(out.file_, TokenFile::open(options.data));
+    PosixFileSystem files;
+    TRY(out.file_, TokenFile::open(files, options.data));
     TRY(out.sampler_, Sampler::create({.seed = 1,
                                        .global_batch = options.micro * options.micro_batches,
                                        .micro_batch = options.micro,
@@ -96,24 +148,27 @@ class Text {
 };
 
 struct Seconds {
-  std::vector<double> compute, quantise;  // of each micro-batch
-  std::vector<double> update, whole;      // of each step
-  double cpu = 0;                         // of all steps
+  std::vector<double> compute;        // of each micro-batch, of CPU
+  std::vector<double> update, whole;  // of each step
+  double cpu = 0;                     // of all steps
 };
 
 void report(const Options& options, const ModelConfig& config, const std::string& fingerprint,
-            const Model& model, const Seconds& seconds, double plain_sum, int redos) {
+            const Model& model, const Seconds& seconds, const ThreeSums& sums, int redos) {
   const auto per_step =
       static_cast<double>(options.micro_batches * options.micro * config.sequence_length);
   const double rate = per_step / median(seconds.whole);
   const double compute = median(seconds.compute);
-  const double quantise = median(seconds.quantise);
+  const double quantise = median(sums.seconds[ThreeSums::kNow]);
+  const double before = median(sums.seconds[ThreeSums::kBefore]);
+  const double plain = median(sums.seconds[ThreeSums::kPlain]);
   std::printf(
       "rubato %s %s: %lld parameters, micro-batch %lld x %lld, %lld micro-batches a step\n"
       "  %.0f tokens/s (median of %zu steps; best %.0f; per CPU second %.0f), %.1f GFLOP/s of the "
       "model\n"
-      "  micro-batch %.2f ms, quantise %.2f ms (%.1f %%; a plain f32 sum %.2f ms), update %.2f ms "
-      "a step, redone steps %d\n",
+      "  micro-batch %.2f ms, quantise %.2f ms (%.1f %%; a plain f32 sum %.2f ms; numerics version "
+      "1 "
+      "%.2f ms; CPU time, medians of %zu), update %.2f ms a step, redone steps %d\n",
       options.preset.c_str(), fingerprint.c_str(),
       static_cast<long long>(model.table().parameter_count()),
       static_cast<long long>(options.micro), static_cast<long long>(config.sequence_length),
@@ -121,7 +176,8 @@ void report(const Options& options, const ModelConfig& config, const std::string
       per_step / *std::min_element(seconds.whole.begin(), seconds.whole.end()),
       per_step * static_cast<double>(seconds.whole.size()) / seconds.cpu,
       rate * model.flops_per_token() * 1e-9, 1e3 * compute, 1e3 * quantise,
-      100.0 * quantise / compute, 1e3 * plain_sum, 1e3 * median(seconds.update), redos);
+      100.0 * quantise / compute, 1e3 * plain, 1e3 * before, seconds.compute.size(),
+      1e3 * median(seconds.update), redos);
 }
 
 Status run(const Options& options) {
@@ -147,24 +203,25 @@ Status run(const Options& options) {
       model->forward_backward(*stream, text.tokens(), state.parameters(), gradient));
   if (!warm.is_finite) return Error(Code::kInternal, "the loss is not finite");
   TRY_OK(sum.calibrate(*stream, gradient, state.exponents()));
+  TRY(ThreeSums sums, ThreeSums::create(*device, table, options.micro_batches));
   Seconds seconds;
   int redos = 0;
   int attempt = 0;
   for (int step = 0; step < options.steps;) {
     sum.clear(*stream);
     std::int64_t total = 0;
+    sums.wall_aside = 0;
+    sums.cpu_aside = 0;
     const auto begin = Time::now();
     const double cpu_begin = cpu_seconds();
     for (std::int64_t m = 0; m < options.micro_batches; ++m) {
       TRY_OK(text.read(step, m));
-      const auto t0 = Time::now();
+      const double compute_begin = cpu_seconds();
       TRY(const MicroLoss loss,
           model->forward_backward(*stream, text.tokens(), state.parameters(), gradient));
-      const auto t1 = Time::now();
-      sum.add(*stream, gradient, state.exponents());
-      const auto t2 = Time::now();
-      seconds.compute.push_back(std::chrono::duration<double>(t1 - t0).count());
-      seconds.quantise.push_back(std::chrono::duration<double>(t2 - t1).count());
+      seconds.compute.push_back(cpu_seconds() - compute_begin);
+      if (m == 0) TRY_OK(sums.begin(*stream, gradient));
+      sums.add(*stream, sum, step, m, gradient, state.exponents());
       total += loss.fixed;
       if (!loss.is_finite) return Error(Code::kInternal, "the loss is not finite");
     }
@@ -179,19 +236,18 @@ Status run(const Options& options) {
     attempt = 0;
     sum.mean(*stream, sum.accumulators(), state.exponents(), gradient);
     TRY(const double norm, adamw.norm(*stream, gradient));
-    TRY_OK(sum.advance(*stream, gradient, state.exponents()));
+    TRY_OK(sum.advance(*stream, sum.accumulators(), gradient, state.exponents()));
     adamw.apply(*stream, gradient, norm, state);
     const auto end = Time::now();
-    seconds.cpu += cpu_seconds() - cpu_begin;
+    seconds.cpu += cpu_seconds() - cpu_begin - sums.cpu_aside;
     if (text.is_real() && (step % 50 == 0 || step + 1 == options.steps))
       std::printf("  step %d loss %.4f norm %.3f\n", step, step_loss(total, options.micro_batches),
                   norm);
     step += 1;
     seconds.update.push_back(std::chrono::duration<double>(end - t3).count());
-    seconds.whole.push_back(std::chrono::duration<double>(end - begin).count());
+    seconds.whole.push_back(std::chrono::duration<double>(end - begin).count() - sums.wall_aside);
   }
-  report(options, config, device->fingerprint(), *model, seconds, plain_sum_seconds(gradient),
-         redos);
+  report(options, config, device->fingerprint(), *model, seconds, sums, redos);
   return ok();
 }
 

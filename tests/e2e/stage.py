@@ -3,9 +3,11 @@ real pods too."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +25,9 @@ from watching import SlotRule, Watch, conditions_of
 
 IMAGE = "localhost/rubato-worker:dev"
 COMMIT_POLL_S = 0.004
+CHANGE_S = 180
+ACTS_WITHIN_S = 6.0  # of a leader that woke up: twice the silence after which it calls an agent lost
+LOSS_EVENTS = {"AgentLost", "NodeLost", "PodDeleted", "PodGivenUp", "StepStalled", "WorkerCrashed"}
 
 
 def build_folder() -> pathlib.Path:
@@ -33,7 +38,8 @@ def figure(name: str, value: float, note: str = "", unit: str = "s") -> None:
     print(f"FIGURE {name} {value:.2f} {unit} {note}".rstrip(), flush=True)
 
 
-def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[Stage]:
+def staged(request: pytest.FixtureRequest | None, name: str, nodes: int,
+           values: Mapping[str, Any] | None = None) -> Iterator[Stage]:
     """The body of a fixture: a cluster with Rubato, which is gone without a trace afterwards; logs are kept when it
     does not come up, and when a test fails (conftest.py)."""
     cluster = Cluster(f"{name}-{os.getpid()}", lambda text: print(text, flush=True))
@@ -45,7 +51,7 @@ def staged(request: pytest.FixtureRequest, name: str, nodes: int) -> Iterator[St
         group, began = cluster.record.id, time.monotonic()
         classes = api_faults.asked()
         faults = api_faults.ApiFaults(cluster, classes) if classes else None
-        install(cluster)
+        install(cluster, values)
         figure("helm-install-to-ready", time.monotonic() - began)
         made = Stage(cluster, build_folder(), faults)
         yield made
@@ -220,12 +226,63 @@ class PodJob(Job):
         """A member whose pod is on another node; the last of the ring."""
         return next(pod for pod in reversed(self.members()) if self.cluster.node_of(pod) != node)
 
+    def event_versions(self) -> set[tuple[str, str]]:
+        """(reason, version) of each event: what comes, or is said again, is new."""
+        return {(event["reason"], event["metadata"]["resourceVersion"]) for event in self.events()}
+
     def differs_from(self, reference: Job) -> str:
         """Where the records so far differ from the undisturbed run; empty when they do not."""
         for ours, theirs in zip(self.records(), reference.records()):
             if ours != theirs:
                 return f"{self.name}: step {ours[0] + 1} differs from the undisturbed run: {ours} {theirs}"
         return ""
+
+
+@dataclasses.dataclass
+class StallCost:
+    """What a job lost while the leading operator stood still, and after it went on."""
+    seconds: float
+    longest_step: float
+    workers_lost: list[str]  # pods whose worker is another process, or none
+    pods_deleted: list[str]  # or told to end
+    fewest_members: int  # of the record, at any time since
+    generations: int
+    events: list[str]  # what the operator said of pods that are gone
+    is_led_by_other: bool
+
+    def is_nothing(self) -> bool:
+        return not (self.workers_lost or self.pods_deleted or self.generations or self.events)
+
+
+def stall_leader(stage: Stage, job: PodJob, seconds: float) -> StallCost:
+    """SIGSTOP to the operator that leads, SIGCONT after `seconds`; then steps enough for it to act on what it finds,
+    and to say how far the job is."""
+    holder, pids = wait_for(lambda: (h := stage.holder()) and (p := stage.operators().get(h.rsplit("_", 1)[0]))
+                            and (h, p), CHANGE_S, "an operator that leads")
+    workers, pods = job.identities(), {name: pod["metadata"]["uid"] for name, pod in job.living_pods().items()}
+    seen = len(job.states())
+    generation, told = job.status()["membership"]["generation"], job.event_versions()
+    with CommitClock(job) as clock:
+        began = time.monotonic()
+        os.kill(pids[0], signal.SIGSTOP)
+        try:
+            wait_for(lambda: time.monotonic() - began >= seconds, seconds + 5, "the leader to have stood still",
+                     poll_s=0.01)
+        finally:
+            os.kill(pids[0], signal.SIGCONT)
+        woken = time.monotonic()
+        wait_for(lambda: time.monotonic() - woken >= ACTS_WITHIN_S, ACTS_WITHIN_S + 5, "it to act")
+        goal = job.steps_done() + 1
+        job.wait(lambda now: now["status"]["progress"]["step"] >= goal, CHANGE_S, "the leader's word on progress")
+    now = {name: pod["metadata"]["uid"] for name, pod in job.living_pods().items()}
+    after = job.identities()
+    return StallCost(seconds, max(clock.gaps(began))[0],
+                     sorted(pod for pod in workers if after.get(pod) != workers[pod]),
+                     sorted(pod for pod, uid in pods.items() if now.get(pod) != uid),
+                     min(len(state["status"]["membership"]["members"]) for state in job.states()[seen - 1:]),
+                     job.status()["membership"]["generation"] - generation,
+                     sorted({reason for reason, _ in job.event_versions() - told} & LOSS_EVENTS),
+                     stage.holder() != holder)
 
 
 class CommitClock:

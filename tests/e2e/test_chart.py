@@ -1,5 +1,6 @@
-"""What an administrator does to the operator while people train: upgrade, roll back, uninstall, install again. The job
-never notices: same processes, same generation, not one step done twice, equal bytes.
+"""What an administrator does to the operator while people train: upgrade, roll back, uninstall, install again; and an
+operator that stands still for some seconds, with a lease that outlasts that. The job never notices: same processes,
+same generation, not one step done twice, equal bytes.
 
 The tests of this file are one story and run in its order.
 """
@@ -12,7 +13,7 @@ import time
 import pytest
 from realcluster import rubato
 from realcluster.errors import wait_for
-from stage import CommitClock, PodJob, figure, install, staged
+from stage import CommitClock, PodJob, figure, install, stall_leader, staged
 
 NODES = 2
 STEPS = 50000  # more than the story takes
@@ -76,9 +77,16 @@ def test_pods_are_restricted(stage, job):
 def test_upgrade(undisturbed, stage):
     leader = stage.leader()
     began = time.monotonic()
-    install(stage.cluster, {"log.verbose": True})
+    install(stage.cluster, {"log.verbose": True, "leaderElection.leaseSeconds": 15})  # of the chart's own
     new_leader(stage, leader)
     figure("helm-upgrade", time.monotonic() - began)
+
+
+@pytest.mark.parametrize("seconds", [4.0, 10.0])
+def test_leader_stalls(undisturbed, stage, seconds):
+    """A leader that wakes up has heard nobody for as long, and that says nothing of anybody (make bench-stall: more)."""
+    cost = stall_leader(stage, undisturbed, seconds)
+    assert cost.is_nothing(), cost
 
 
 def test_rollback(undisturbed, stage):

@@ -2,7 +2,9 @@
 
 #include "common/check.h"
 
+#include <array>
 #include <initializer_list>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,7 @@ using Phases = std::initializer_list<const char*>;
 using Faults = std::initializer_list<Fault>;
 
 constexpr Faults kUsual = {Fault::kKill, Fault::kPod, Fault::kFreeze, Fault::kCut};
+constexpr Faults kDisk = {Fault::kFull, Fault::kSlow, Fault::kEio};
 constexpr Faults kNoCut = {Fault::kKill, Fault::kPod, Fault::kFreeze};
 
 // Each phase with each fault, one hit a case.
@@ -106,6 +109,97 @@ void add_changes(std::vector<KillCase>& cases) {
     add(cases, Scene::kRecover, world, Role::kSecond, {"fence", "connect"}, kUsual);
 }
 
+// Whose disk, or everybody's, breaks as rank 0 writes a checkpoint; and with somebody lost besides.
+void add_disks(std::vector<KillCase>& cases) {
+  const auto at = [](Role role, const char* phase, Fault fault, bool everywhere) {
+    return Hit{role, phase, fault, everywhere};
+  };
+  for (const Fault fault : kDisk) {
+    for (const int world : {1, 3})
+      for (const bool everywhere : {false, true}) {
+        if (world == 1 && everywhere) continue;  // the same
+        cases.push_back(
+            {Scene::kStep, world, {at(Role::kFirst, "checkpoint", fault, everywhere)}, false});
+      }
+    cases.push_back({Scene::kStep, 3, {at(Role::kLast, "commit", fault, false)}, false});
+    cases.push_back({Scene::kJoin, 2, {at(Role::kNewcomer, "pull", fault, false)}, false});
+    cases.push_back({Scene::kEnd, 2, {at(Role::kFirst, "checkpoint", fault, true)}, false});
+    for (const Fault other : {Fault::kKill, Fault::kPod})
+      cases.push_back(
+          {Scene::kStep,
+           3,
+           {at(Role::kFirst, "checkpoint", fault, true), at(Role::kLast, "commit", other, false)},
+           false});
+    // Who holds the state is gone, and the checkpoints cannot be read, or not soon.
+    cases.push_back({Scene::kStep,
+                     2,
+                     {at(Role::kFirst, "checkpoint", fault, true),
+                      at(Role::kLast, "commit", Fault::kPod, false)},
+                     true});
+  }
+}
+
+// Six workers that share 64 micro-batches: rings, votes and shares of another size.
+void add_wide(std::vector<KillCase>& cases) {
+  constexpr int kWorkers = 6;
+  constexpr std::uint32_t kMany = 64;
+  const auto add_one = [&](Scene scene, std::vector<Hit> hits) {
+    cases.push_back({scene, kWorkers, std::move(hits), false, kMany});
+  };
+  for (const Fault fault : kUsual) {
+    for (const char* phase : {"compute", "reduce", "commit", "apply"}) {
+      add_one(Scene::kStep, {{Role::kFirst, phase, fault}});
+      add_one(Scene::kStep, {{Role::kLast, phase, fault}});
+    }
+    add_one(Scene::kStep, {{Role::kFirst, "checkpoint", fault}});
+    add_one(Scene::kJoin, {{Role::kNewcomer, "prepared", fault}});
+    add_one(Scene::kJoin, {{Role::kFirst, "switch", fault}});
+    add_one(Scene::kLeave, {{Role::kFirst, "switch", fault}});
+    add_one(Scene::kRecover,
+            {{Role::kLast, "commit", Fault::kPod}, {Role::kFirst, "fence", fault}});
+    add_one(Scene::kRecover,
+            {{Role::kLast, "commit", Fault::kPod}, {Role::kSecond, "connect", fault}});
+    add_one(Scene::kEnd, {{Role::kFirst, "finish", fault}});
+    add_one(Scene::kLeader, {{Role::kFirst, "commit", fault}});
+  }
+  add_one(Scene::kStep, {{Role::kFirst, "commit", Fault::kDeaf}});
+  add_one(Scene::kStep, {{Role::kLast, "commit", Fault::kSplit}});
+  add_one(Scene::kStep, {{Role::kThird, "reduce", Fault::kStop}});
+}
+
+// Three at once, of one kind and of three.
+void add_triples(std::vector<KillCase>& cases) {
+  struct Three {
+    const char* first;
+    const char* second;
+    const char* third;
+  };
+  const Three places[] = {{"commit", "commit", "commit"},
+                          {"reduce", "apply", "compute"},
+                          {"checkpoint", "commit", "apply"}};
+  const std::array<Fault, 3> faults[] = {
+      {Fault::kKill, Fault::kKill, Fault::kKill},       {Fault::kPod, Fault::kPod, Fault::kPod},
+      {Fault::kFreeze, Fault::kFreeze, Fault::kFreeze}, {Fault::kCut, Fault::kCut, Fault::kCut},
+      {Fault::kKill, Fault::kFreeze, Fault::kCut},      {Fault::kPod, Fault::kCut, Fault::kStop}};
+  for (const auto& [world, many] : {std::pair{4, kUsualMicroBatches}, std::pair{6, 64u}})
+    for (const Three& at : places)
+      for (const auto& [a, b, c] : faults)
+        cases.push_back({Scene::kStep,
+                         world,
+                         {{Role::kFirst, at.first, a},
+                          {Role::kSecond, at.second, b},
+                          {Role::kThird, at.third, c}},
+                         false,
+                         many});
+  for (const Fault fault : kDisk)
+    cases.push_back({Scene::kStep,
+                     4,
+                     {{Role::kFirst, "checkpoint", fault, true},
+                      {Role::kSecond, "commit", Fault::kKill},
+                      {Role::kLast, "apply", Fault::kFreeze}},
+                     false});
+}
+
 void add_edges(std::vector<KillCase>& cases) {
   for (const int world : {1, 2, 3})
     add(cases, Scene::kStart, world, Role::kFirst, {"form", "connect"}, kNoCut);
@@ -162,6 +256,12 @@ const char* name_of(Fault fault) {
       return "deaf";
     case Fault::kSplit:
       return "split";
+    case Fault::kFull:
+      return "full";
+    case Fault::kSlow:
+      return "slow";
+    case Fault::kEio:
+      return "eio";
   }
   return "?";
 }
@@ -170,12 +270,18 @@ bool is_of_network(Fault fault) {
   return fault == Fault::kCut || fault == Fault::kDeaf || fault == Fault::kSplit;
 }
 
+bool is_of_disk(Fault fault) {
+  return fault == Fault::kFull || fault == Fault::kSlow || fault == Fault::kEio;
+}
+
 const char* name_of(Role role) {
   switch (role) {
     case Role::kFirst:
       return "first";
     case Role::kSecond:
       return "second";
+    case Role::kThird:
+      return "third";
     case Role::kLast:
       return "last";
     case Role::kNewcomer:
@@ -186,8 +292,10 @@ const char* name_of(Role role) {
 
 std::string KillCase::name() const {
   std::string text = fmt::format("{}/{}", name_of(scene), world);
+  if (micro_batches != kUsualMicroBatches) text += fmt::format("x{}", micro_batches);
   for (const Hit& hit : hits)
-    text += fmt::format("/{}-{}-{}", name_of(hit.role), hit.phase, name_of(hit.fault));
+    text += fmt::format("/{}-{}-{}{}", name_of(hit.role), hit.phase, name_of(hit.fault),
+                        hit.everywhere ? "-everywhere" : "");
   return replace ? text + "/replaced" : text;
 }
 
@@ -197,6 +305,8 @@ int KillCase::pod_of(Role role) const {
       return 0;
     case Role::kSecond:
       return 1;
+    case Role::kThird:
+      return 2;
     case Role::kLast:
       return world - 1;
     case Role::kNewcomer:
@@ -211,6 +321,9 @@ std::vector<KillCase> all_cases() {
   add_changes(cases);
   add_pairs(cases);
   add_edges(cases);
+  add_triples(cases);
+  add_disks(cases);
+  add_wide(cases);
   return cases;
 }
 
@@ -226,6 +339,13 @@ std::vector<std::string> telling_cases() {
       "step/1/first-apply-cut/replaced",
       "step/3/first-checkpoint-pod",
       "step/3/first-reduce-kill/last-apply-freeze",
+      "step/4/first-reduce-pod/second-apply-cut/third-compute-stop",
+      "step/6x64/first-commit-kill/second-commit-freeze/third-commit-cut",
+      "recover/6x64/last-commit-pod/second-connect-kill",
+      "step/3/first-checkpoint-slow-everywhere",
+      "step/3/first-checkpoint-full",
+      "end/2/first-checkpoint-eio-everywhere",
+      "join/2/newcomer-pull-eio",
       "join/1/first-donate-kill",
       "join/2/newcomer-prepared-kill",
       "join/3/first-switch-pod",

@@ -1,8 +1,9 @@
 // The kill matrix: what is done to whom, where, and how many there are. A case is a scene (a step,
-// a join, a recovery …) in which one or two workers are hit at a named place (the phases of
-// worker/step/fault_points.h).
+// a join, a recovery …) in which one to three workers, or their disks, are hit at a named place
+// (the phases of worker/step/fault_points.h).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,26 +29,35 @@ enum class Fault {
   kCut,     // the node's cable is pulled, and put back once the node is given up
   kDeaf,    // what the node sends to the coordinator is lost, for a while
   kSplit,   // what the node sends to other nodes is lost, for a while
+  kFull,    // the disk with the checkpoints has no room, for a while
+  kSlow,    // the disk takes its time for every call, for a while
+  kEio,     // every call to the disk fails, for a while
 };
-constexpr Fault kFaults[] = {Fault::kKill, Fault::kPod,  Fault::kStop, Fault::kFreeze,
-                             Fault::kCut,  Fault::kDeaf, Fault::kSplit};
+constexpr Fault kFaults[] = {Fault::kKill, Fault::kPod,  Fault::kStop,  Fault::kFreeze,
+                             Fault::kCut,  Fault::kDeaf, Fault::kSplit, Fault::kFull,
+                             Fault::kSlow, Fault::kEio};
 const char* name_of(Fault fault);
 bool is_of_network(Fault fault);
+bool is_of_disk(Fault fault);
 
-enum class Role { kFirst, kSecond, kLast, kNewcomer };
+enum class Role { kFirst, kSecond, kThird, kLast, kNewcomer };
 const char* name_of(Role role);
 
 struct Hit {
   Role role = Role::kFirst;
   std::string phase;
   Fault fault = Fault::kKill;
+  bool everywhere = false;  // a fault of disks: on all nodes
 };
+
+constexpr std::uint32_t kUsualMicroBatches = 8;
 
 struct KillCase {
   Scene scene = Scene::kStep;
   int world = 1;  // members before
   std::vector<Hit> hits;
   bool replace = false;  // another pod comes at once, whatever becomes of the one that was hit
+  std::uint32_t micro_batches = kUsualMicroBatches;  // of a step
 
   std::string name() const;
   int pod_of(Role role) const;

@@ -1,15 +1,11 @@
 #include "tests/fault/kill_play.h"
 
 #include "common/clock.h"
+#include "tests/fault/survivors.h"
 #include "tests/integration/coordinator/job_processes.h"
-#include "tests/integration/worker/ledger_checker.h"
-#include "worker/data/sampler.h"
-#include "worker/data/token_file.h"
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <ranges>
 #include <stdexcept>
 #include <vector>
@@ -25,21 +21,22 @@ namespace fs = std::filesystem;
 using coordinator::JobProcesses;
 using coordinator::Phase;
 
-constexpr std::uint64_t kSteps = 120;
+constexpr int kDisks = 8;              // more than there are pods
 constexpr auto kPace = 15ms;           // of a step while the story is told
 constexpr std::uint64_t kLatest = 90;  // from here on steps are slower still: the story needs them
 constexpr auto kSlowPace = 250ms;
 constexpr Duration kLongSilence = 2500ms;  // a silent node comes back even if nobody misses it
 constexpr Duration kLongSplit = 25s;       // nobody is silent: who is left out takes longer to say
 constexpr auto kGiveUp = 120s;             // for every wait
-constexpr auto kSettled =
-    200ms;  // SIGCONT until then: the signal that stopped may still be on its way
+constexpr auto kSettled = 200ms;       // SIGCONT until then: what stopped may still be on its way
+constexpr Duration kDiskTrouble = 2s;  // of a disk; some checkpoints become due meanwhile
+constexpr Duration kLookInterval = 50ms;  // at the processes
 
-constexpr int kMicro = 1;
-constexpr int kLength = 32;
-constexpr double kValidation = 0.1;
+bool breaks_disks(const KillCase& one) {
+  return std::ranges::any_of(one.hits, [](const Hit& hit) { return is_of_disk(hit.fault); });
+}
 
-coordinator::JobOptions options(NodeNetworks* networks) {
+coordinator::JobOptions options(NodeNetworks* networks, const KillCase& one) {
   coordinator::JobOptions options;
   options.steps = kSteps;
   options.layers = 1;
@@ -51,6 +48,8 @@ coordinator::JobOptions options(NodeNetworks* networks) {
   options.validation = kValidation;
   options.ledger = true;
   options.nodes = networks;
+  options.micro_batches = one.micro_batches;
+  options.disks = breaks_disks(one) ? kDisks : 0;
   // As in production, but shorter: a case waits for these.
   options.timing.heartbeat = 100ms;
   options.timing.silence = 1s;
@@ -62,44 +61,6 @@ coordinator::JobOptions options(NodeNetworks* networks) {
   return options;
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-Outcome outcome_of(const fs::path& folder) {
-  const fs::path last = folder / "ckpt" / fmt::format("step-{:08}", kSteps);
-  return {read_file(folder / "ckpt/steps.bin"), read_file(last / "model.safetensors"),
-          read_file(last / "optimizer.safetensors"), folder / "ckpt/ledger", folder / "tokens.bin"};
-}
-
-std::string compare(const Outcome& outcome, const Outcome& reference) {
-  if (outcome.steps.size() != kSteps * 32) return "steps.bin is not complete";
-  if (outcome.steps != reference.steps) return "loss bytes differ";
-  if (outcome.weights.empty() || outcome.weights != reference.weights) return "weights differ";
-  if (outcome.moments != reference.moments) return "optimizer state differs";
-  worker::LedgerTerms terms;
-  terms.folder = outcome.ledger;
-  terms.reference = reference.ledger;
-  terms.tokens = outcome.tokens;
-  terms.micro_batches = coordinator::kJobMicroBatches;
-  terms.micro_batch = kMicro;
-  terms.sequence_length = kLength;
-  terms.steps = kSteps;
-  worker::SamplerConfig sampler;
-  sampler.global_batch = coordinator::kJobMicroBatches * kMicro;
-  sampler.micro_batch = kMicro;
-  sampler.sequence_length = kLength;
-  sampler.validation_fraction = kValidation;
-  const auto tokens = worker::TokenFile::open(outcome.tokens);
-  if (!tokens.ok()) return tokens.error().to_string();
-  terms.train_samples = static_cast<std::uint64_t>(
-      worker::Sampler::create(sampler, tokens->count()).value().train_samples());
-  const auto report = worker::check_ledger(terms);
-  if (!report.ok()) return report.error().to_string();
-  return report->faults.empty() ? "" : "ledger: " + report->faults.front();
-}
-
 const char* action_of(Fault fault) {
   switch (fault) {
     case Fault::kKill:
@@ -107,9 +68,12 @@ const char* action_of(Fault fault) {
     case Fault::kPod:
       return "kill-group";
     case Fault::kStop:
-    case Fault::kCut:  // held while the cable is pulled
+    case Fault::kCut:  // held while the cable is pulled, or the disk broken
     case Fault::kDeaf:
     case Fault::kSplit:
+    case Fault::kFull:
+    case Fault::kSlow:
+    case Fault::kEio:
       return "stop";
     case Fault::kFreeze:
       return "stop-group";
@@ -117,11 +81,22 @@ const char* action_of(Fault fault) {
   return "?";
 }
 
+DiskState state_of(Fault fault) {
+  if (fault == Fault::kFull) return DiskState::kFull;
+  return fault == Fault::kSlow ? DiskState::kSlow : DiskState::kFailing;
+}
+
+// A place of the case did not come: the first of its faults led the job past the second one's.
+struct Missed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+constexpr int kTries = 3;  // of a case that misses a fault
+
 // One case as it goes. Throws std::runtime_error where it goes no further.
 class Story {
  public:
   Story(const KillCase& one, JobProcesses& job, NodeNetworks* networks)
-      : case_(one), job_(job), networks_(networks) {
+      : case_(one), job_(job), networks_(networks), survivors_(job) {
     for (const Hit& hit : one.hits) struck_.push_back({&hit, one.pod_of(hit.role)});
   }
 
@@ -151,10 +126,13 @@ class Story {
       return std::ranges::all_of(struck_, [](const Struck& each) { return each.is_over; });
     });
     for (Struck& each : struck_) {
-      if (each.at == MonoTime{}) give_up("the job ended before all faults had struck");
+      if (each.at == MonoTime{}) throw Missed("the job ended before all faults had struck");
       if (!each.is_over) end(each);  // who was away at the end comes back to it
     }
     if (case_.scene != Scene::kEnd) until("everybody is back", [&] { return is_whole(); });
+    for (const auto& each : job_.pods)
+      if (is_survivor(*each) && !survivors_.has_seen(*each))
+        give_up("the worker of " + each->name + " was never seen");
     job_.pace(0ms);
     until("the end", [&] { return job_.view().phase == Phase::kFinished; });
     for (const auto& each : job_.pods) {
@@ -187,6 +165,7 @@ class Story {
         [&] {
           const coordinator::View view = job_.view();
           if (view.phase == Phase::kFailed) give_up("the job failed: " + view.failure_message);
+          look_at_survivors();
           if (!is_slow && view.step >= kLatest && fs::exists(job_.folder() / "pace")) {
             is_slow = true;
             job_.pace(kSlowPace);
@@ -195,6 +174,24 @@ class Story {
         },
         kGiveUp);
     if (!came) give_up(fmt::format("waited in vain for: {}", what));
+  }
+
+  // No process of it was touched.
+  bool is_survivor(const JobProcesses::Pod& pod) const {
+    const bool is_hit = std::ranges::any_of(struck_, [&](const Struck& each) {
+      return each.pod == pod.number && !is_of_disk(each.hit->fault);
+    });
+    return !is_hit && pod.pid > 0 && pod.wanted && !pod.leaving;
+  }
+
+  void look_at_survivors() {
+    const MonoTime now = SystemClock().now();
+    if (now < next_look_) return;
+    next_look_ = now + kLookInterval;
+    for (const auto& each : job_.pods) {
+      if (!is_survivor(*each)) continue;
+      if (const std::string wrong = survivors_.look_at(*each); !wrong.empty()) give_up(wrong);
+    }
   }
 
   JobProcesses::Pod& pod(int number) { return *job_.pods.at(static_cast<std::size_t>(number)); }
@@ -238,7 +235,12 @@ class Story {
     const bool goes_on = is_split && job_.view().step > each.step + 3;  // without somebody
     const bool is_given_up = since > (is_split ? kLongSplit : kLongSilence) || goes_on ||
                              (since > 300ms && !is_member(each.pod));
-    if (is_of_network(each.hit->fault) && since < kSettled) job_.signal_pod(hit, SIGCONT);
+    const bool is_held = is_of_network(each.hit->fault) || is_of_disk(each.hit->fault);
+    if (is_held && since < kSettled) job_.signal_pod(hit, SIGCONT);
+    if (is_of_disk(each.hit->fault)) {
+      if (since > kDiskTrouble) end(each);
+      return;
+    }
     const bool lasts = is_of_network(each.hit->fault) || each.hit->fault == Fault::kFreeze;
     if (!lasts || is_given_up) end(each);
   }
@@ -247,6 +249,14 @@ class Story {
     each.is_over = true;
     if (each.hit->fault == Fault::kFreeze) job_.signal_pod(pod(each.pod), SIGCONT);
     if (is_of_network(each.hit->fault)) networks_->heal(each.pod % networks_->size());
+    if (is_of_disk(each.hit->fault)) set_disk(each, DiskState::kWhole);
+  }
+
+  void set_disk(const Struck& each, DiskState state) {
+    if (each.hit->everywhere)
+      job_.disks().set_all(state);
+    else
+      job_.disks().set(each.pod % kDisks, state);
   }
 
   void strike(const Struck& each, JobProcesses::Pod& hit) {
@@ -254,6 +264,7 @@ class Story {
     if (each.hit->fault == Fault::kCut) networks_->cut(node);
     if (each.hit->fault == Fault::kDeaf) networks_->cut_from_hub(node);
     if (each.hit->fault == Fault::kSplit) networks_->cut_from_nodes(node);
+    if (is_of_disk(each.hit->fault)) set_disk(each, state_of(each.hit->fault));
     if (each.hit->fault == Fault::kPod) {
       if (job_.wait_exit(hit) < 0) give_up("a killed pod did not end");
       hit.wanted = false;
@@ -283,6 +294,8 @@ class Story {
   JobProcesses& job_;
   NodeNetworks* const networks_;
   std::vector<Struck> struck_;
+  Survivors survivors_;
+  MonoTime next_look_{};
 };
 
 // What the coordinator says goes to a file beside the workers' logs, until the end of the scope.
@@ -307,48 +320,69 @@ class Logs {
 
 }  // namespace
 
-Player::Player(NodeNetworks* networks) : networks_(networks) {
-  const Logs logs;
-  JobProcesses job(options(networks_));
-  job.keep_files();
-  folder_ = job.folder();
-  logs.go_into(folder_ / "coordinator.log");
-  const KillCase undisturbed{Scene::kStep, 1, {}, false};
-  Story(undisturbed, job, networks_).tell();
-  reference_ = outcome_of(folder_);
-  if (const std::string fault = compare(reference_, reference_); !fault.empty())
-    throw std::runtime_error("the undisturbed run: " + fault);
-}
+Player::Player(NodeNetworks* networks, bool disks) : networks_(networks), disks_(disks) {}
 
 Player::~Player() {
   std::error_code ignored;
-  fs::remove_all(folder_, ignored);
+  for (const auto& [micro_batches, reference] : references_)
+    fs::remove_all(reference.folder, ignored);
 }
 
-Verdict Player::play(const KillCase& one) const {
-  Verdict verdict;
+const Outcome& Player::reference(std::uint32_t micro_batches) {
+  if (const auto known = references_.find(micro_batches); known != references_.end())
+    return known->second.outcome;
+  const Logs logs;
+  const KillCase undisturbed{Scene::kStep, 1, {}, false, micro_batches};
+  JobProcesses job(options(networks_, undisturbed));
+  job.keep_files();
+  logs.go_into(job.folder() / "coordinator.log");
+  Story(undisturbed, job, networks_).tell();
+  const Outcome outcome = outcome_of(job.folder());
+  if (const std::string fault = compare(outcome, outcome, micro_batches); !fault.empty())
+    throw std::runtime_error("the undisturbed run: " + fault);
+  return references_.emplace(micro_batches, Reference{outcome, job.folder()}).first->second.outcome;
+}
+
+bool Player::can_play(const KillCase& one) const {
+  return (disks_ || !breaks_disks(one)) &&
+         (networks_ != nullptr ||
+          std::ranges::none_of(one.hits, [](const Hit& hit) { return is_of_network(hit.fault); }));
+}
+
+Verdict Player::play(const KillCase& one) {
+  const Outcome& undisturbed = reference(one.micro_batches);
   const SystemClock clock;
   const MonoTime begun = clock.now();
-  {
-    const Logs logs;
-    JobProcesses job(options(networks_));
-    logs.go_into(job.folder() / "coordinator.log");
-    try {
-      Story(one, job, networks_).tell();
-      verdict.fault = compare(outcome_of(job.folder()), reference_);
-    } catch (const std::exception& error) {
-      verdict.fault = error.what();
-    }
-    if (!verdict.ok()) {
-      job.keep_files();
-      verdict.files = job.folder();
-    }
-    if (networks_ != nullptr)
-      for (const Hit& hit : one.hits)
-        if (is_of_network(hit.fault)) networks_->heal(one.pod_of(hit.role) % networks_->size());
-  }
+  Verdict verdict;
+  for (int tries = 0; tries < kTries; ++tries)
+    if (play_once(one, undisturbed, verdict)) break;
   verdict.seconds = std::chrono::duration<double>(clock.now() - begun).count();
   return verdict;
+}
+
+// False: a fault found no place to strike.
+bool Player::play_once(const KillCase& one, const Outcome& undisturbed, Verdict& verdict) const {
+  const Logs logs;
+  JobProcesses job(options(networks_, one));
+  logs.go_into(job.folder() / "coordinator.log");
+  bool is_missed = false;
+  try {
+    Story(one, job, networks_).tell();
+    verdict.fault = compare(outcome_of(job.folder()), undisturbed, one.micro_batches);
+  } catch (const Missed& error) {
+    verdict.fault = error.what();
+    is_missed = true;
+  } catch (const std::exception& error) {
+    verdict.fault = error.what();
+  }
+  if (!verdict.ok() && !is_missed) {
+    job.keep_files();
+    verdict.files = job.folder();
+  }
+  if (networks_ != nullptr)
+    for (const Hit& hit : one.hits)
+      if (is_of_network(hit.fault)) networks_->heal(one.pod_of(hit.role) % networks_->size());
+  return !is_missed;
 }
 
 }  // namespace rubato::fault

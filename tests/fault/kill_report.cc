@@ -40,16 +40,26 @@ std::string row_of(const KillCase& one) {
   std::string text;
   const bool is_recovery = one.scene == Scene::kRecover;
   for (std::size_t i = is_recovery ? 1 : 0; i < one.hits.size(); ++i) {
+    const Hit& hit = one.hits[i];
     if (!text.empty()) text += " + ";
-    text += fmt::format("{} at `{}`", name_of(one.hits[i].role), one.hits[i].phase);
+    text += fmt::format("{} at `{}`", name_of(hit.role), hit.phase);
+    if (is_of_disk(hit.fault)) text += hit.everywhere ? ", every disk" : ", its disk";
+    if (i > 0 && is_of_disk(one.hits.front().fault))
+      text += fmt::format(": {}", name_of(hit.fault));
   }
   return one.replace ? text + ", another takes over" : text;
+}
+
+std::string size_of(const KillCase& one) {
+  if (one.micro_batches == kUsualMicroBatches) return std::to_string(one.world);
+  return fmt::format("{}×{}", one.world, one.micro_batches);
 }
 
 std::string column_of(const KillCase& one) {
   if (one.hits.empty()) return "";
   const std::size_t first = one.scene == Scene::kRecover ? 1 : 0;
   std::string text = name_of(one.hits[first].fault);
+  if (is_of_disk(one.hits[first].fault)) return text;  // the row says the others
   for (std::size_t i = first + 1; i < one.hits.size(); ++i)
     if (one.hits[i].fault != one.hits[first].fault)
       text += std::string("+") + name_of(one.hits[i].fault);
@@ -92,10 +102,11 @@ std::string table_of(const std::vector<KillCase>& cases, const Findings& finding
     if (row == rows.end()) row = rows.insert(row, {title, {}});
     std::string& cell = row->second[column.empty() ? columns.front() : column];
     if (!cell.empty()) cell += ' ';
+    const std::string size = size_of(one);
     if (!is_run)
-      cell += fmt::format("({})", one.world);
+      cell += fmt::format("({})", size);
     else
-      cell += fmt::format(fmt::runtime(found->second.empty() ? "{}" : "**✗{}**"), one.world);
+      cell += fmt::format(fmt::runtime(found->second.empty() ? "{}" : "**✗{}**"), size);
   }
   std::string text =
       fmt::format("{} cases: {} equal, {} not, {} not run.\n\n| scene | who is hit |", cases.size(),

@@ -1,5 +1,5 @@
 // Links: who reaches whom. One place for cuts, so that agents' connections (SimNetwork), links
-// between modelled workers, kubelets and API clients see the same partition. Cuts of one host
+// between workers, kubelets and API clients see the same partition. Cuts of one host
 // nest: it is back when each of them was healed. It also remembers when a host's links were last
 // touched, by a cut or by whatever else delays what is said (touch).
 #pragma once

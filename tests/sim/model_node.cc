@@ -2,8 +2,9 @@
 
 #include "common/net/certificates.h"
 #include "common/testing/sanitizer_fibers.h"
+#include "common/testing/sim_stream.h"
 #include "operator/kube/objects/decode.h"
-#include "tests/sim/model_host.h"
+#include "tests/sim/sim_host.h"
 #include "worker/agent/agent.h"
 
 #include <algorithm>
@@ -13,6 +14,8 @@ namespace rubato::sim {
 namespace {
 
 using json::Value;
+
+constexpr std::size_t kTokensMost = 1u << 20;
 
 std::string environment(const Value& pod, std::string_view name) {
   for (const Value& entry : pod["spec"]["containers"][0]["env"].items())
@@ -39,8 +42,26 @@ std::string secret_of(const Value& pod) {
 
 }  // namespace
 
+// Its end, or a power cut, is the end of its workers, which are processes of their own.
+void Container::crash() {
+  if (workers != nullptr) workers->end_all();
+  agent = nullptr;
+  workers = nullptr;
+  process->crash();
+}
+void Container::freeze() {
+  process->freeze();
+  if (workers != nullptr) workers->freeze();
+}
+void Container::thaw() {
+  process->thaw();
+  if (workers != nullptr) workers->thaw();
+}
+
 ModelNode::ModelNode(const Ground& ground, NodePlan plan)
-    : ground_(ground), plan_(std::move(plan)) {}
+    : ground_(ground), plan_(std::move(plan)), own_(ground.executor, ground.seed) {
+  has_data_ = plan_.illness != Illness::kNoData && plan_.illness != Illness::kHalfData;
+}
 
 void ModelNode::register_node() {
   const std::string gpus = std::to_string(plan_.gpus);
@@ -59,7 +80,19 @@ void ModelNode::register_node() {
                         Value::array({Value::object(
                             {{"type", "Ready"}, {"status", "True"}, {"reason", "Ready"}})})}})}});
   CHECK(ground_.server.create(kube::types::kNode, "", node).ok());
+  if (plan_.illness == Illness::kHalfData) copy_half();
   renew_lease();
+}
+
+// Half of the token file, as a copy that was cut short leaves it.
+void ModelNode::copy_half() {
+  testing::SimProcess& process = ground_.executor.process(plan_.name + "-copy");
+  testing::SimDisk from(process, plan_.name);
+  from.mount("/", ground_.data);
+  testing::SimDisk to(process, plan_.name);
+  to.mount("/data", own_);
+  const std::string text = read_text(from, kDataPath, kTokensMost).value();
+  CHECK(replace_file(to, kDataPath, text.substr(0, text.size() / 2)).ok());
 }
 
 void ModelNode::renew_lease() {
@@ -127,7 +160,7 @@ void ModelNode::freeze() {
   frozen_ = true;
   note_trouble();
   for (auto& [uid, container] : containers_)
-    if (!container->exit_status) container->process->freeze();
+    if (!container->exit_status) container->freeze();
 }
 
 void ModelNode::thaw() {
@@ -135,7 +168,7 @@ void ModelNode::thaw() {
   frozen_ = false;
   note_trouble();
   for (auto& [uid, container] : containers_)
-    if (!container->exit_status) container->process->thaw();
+    if (!container->exit_status) container->thaw();
 }
 
 // ---- The kubelet
@@ -151,7 +184,6 @@ void ModelNode::sync() {
     mine.push_back(pod);
     uids.insert(pod.uid);
   }
-  for (const SeenPod& pod : mine) look_at(pod);
   for (auto it = containers_.begin(); it != containers_.end();) {
     Container& container = *it->second;
     if (uids.contains(it->first)) {
@@ -164,6 +196,7 @@ void ModelNode::sync() {
                         container.key);
     forget((it++)->first);
   }
+  for (const SeenPod& pod : mine) look_at(pod);
 }
 
 // In every other story images take their time, and pods of one job start apart.
@@ -179,9 +212,7 @@ bool ModelNode::is_pulled(const SeenPod& pod) {
 // Ends what still runs. A process that is gone stays: fibers that never resume refer to its memory.
 void ModelNode::forget(std::string uid) {
   const auto found = containers_.find(uid);
-  found->second->agent = nullptr;
-  found->second->workers = nullptr;
-  found->second->process->crash();
+  found->second->crash();
   testing::mark_abandoned(found->second.release());
   containers_.erase(found);
 }
@@ -227,10 +258,8 @@ void ModelNode::terminate(Container& container, const SeenPod& pod) {
   }
   if (now < container.kill_at) return;
   ground_.story.say("{}: pod {} is killed", plan_.name, container.key);
-  container.agent = nullptr;
-  container.workers = nullptr;
-  container.process->thaw();
-  container.process->crash();
+  container.thaw();
+  container.crash();
 }
 
 void ModelNode::confirm_gone(const SeenPod& pod) {
@@ -274,7 +303,6 @@ void ModelNode::start(const SeenPod& pod) {
   container.process->on_crash([this, &container] {
     if (container.exit_status) return;
     container.exit_status = 137;
-    if (World* world = ground_.world(container.job_uid)) world->pod_is_gone(container.uid);
   });
   worker::AgentConfig config;
   config.job = environment(pod.object, "RUBATO_JOB");
@@ -286,10 +314,12 @@ void ModelNode::start(const SeenPod& pod) {
   config.token = net::base64_decode((*secret)["data"]["token"].string_or("")).value_or("");
   config.slots = static_cast<std::uint32_t>(
       std::max(1, std::atoi(environment(pod.object, "RUBATO_SLOTS").c_str())));
+  container.phases.assign(config.slots, Phase::kStarting);
   config.coordinators = endpoints(environment(pod.object, "RUBATO_COORDINATORS"));
   config.tls.authority = "model";
   config.tls.peer_name = "rubato-operator";
-  config.grace = 6s;
+  config.grace = worker::grace_of(
+      std::chrono::seconds(std::atoi(environment(pod.object, "RUBATO_GRACE_SECONDS").c_str())));
   config.seed = mix64(ground_.seed ^ std::hash<std::string>()(pod.uid));
   run_agent(container, std::move(config));
   report(pod, "Running", "", 0);
@@ -299,7 +329,32 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
   World* world = ground_.world(container.job_uid);
   CHECK(world != nullptr);
   auto body = [this, world, &container, config = std::move(config)](std::stop_token) {
-    ModelHost host(*container.process, *world, container.uid, plan_.name);
+    SimHost host({.executor = ground_.executor,
+                  .pod = *container.process,
+                  .world = *world,
+                  .job_uid = container.job_uid,
+                  .pod_uid = container.uid,
+                  .host = plan_.name,
+                  .isa = plan_.isa,
+                  .has_memory = plan_.illness != Illness::kNoMemory,
+                  .streams =
+                      [this](testing::SimProcess& process) {
+                        return ground_.links.network().attach_streams(process, plan_.name);
+                      },
+                  .disk =
+                      [this](testing::SimProcess& process) {
+                        auto disk = std::make_unique<testing::SimDisk>(process, plan_.name);
+                        disk->mount("/", ground_.data);
+                        disk->mount("/ckpt", ground_.checkpoints);
+                        if (!has_data_) disk->mount("/data", own_);
+                        return disk;
+                      },
+                  .reach =
+                      [this, &container](std::uint32_t slot, std::string_view name) {
+                        const std::optional<Phase> phase = phase_named(name);
+                        CHECK(phase.has_value() && slot < container.phases.size());
+                        return ground_.reached(container, slot, *phase);
+                      }});
     worker::Agent agent(*container.process, *container.network, host, config);
     container.agent = &agent;
     container.workers = &host;
@@ -307,7 +362,6 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
     container.agent = nullptr;
     container.workers = nullptr;
     container.exit_status = status;
-    world->pod_is_gone(container.uid);
     ground_.story.say("{}: {} exits with status {}", plan_.name, container.key, status);
   };
   // Owned by the process: when it crashes, the task stays as a dead process's memory does.

@@ -1,10 +1,11 @@
 // ModelNode: a machine with GPUs and its kubelet. Starts the agents of pods that are bound to it
-// (real agent, modelled workers), ends them gracefully when they are deleted, says how they ended,
+// (real agents, real workers), ends them gracefully when they are deleted, says how they ended,
 // renews its Lease. It can lose its power, be frozen, be cut off (Links). It acts on the true state
 // of the API, late by up to its sync period, and only while it reaches the API server.
-// One thread; outside of any simulated process, except the agents.
+// One thread; outside of any simulated process, except agents and workers.
 #pragma once
 
+#include "common/testing/sim_disk.h"
 #include "operator/kube/memory/memory_server.h"
 #include "tests/sim/doubling.h"
 #include "tests/sim/scenario.h"
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace rubato::worker {
 class Agent;
@@ -22,7 +24,8 @@ struct AgentConfig;
 
 namespace rubato::sim {
 
-class ModelHost;
+class SimHost;
+struct Container;
 
 // What every model stands on.
 struct Ground {
@@ -33,7 +36,11 @@ struct Ground {
   Witness& witness;
   std::function<World*(const std::string& job_uid)> world;
   Doubling& doubling;
+  testing::SimVolume& data;         // that all nodes share
+  testing::SimVolume& checkpoints;  // that they share, too
   std::uint64_t seed = 1;
+  // A worker reaches a place of a step. True: a fault strikes it there.
+  std::function<bool(Container&, std::uint32_t slot, Phase)> reached;
 
   std::unique_ptr<net::Network> attach(testing::SimProcess& process,
                                        const std::string& host) const {
@@ -55,12 +62,18 @@ struct Container {
   testing::SimProcess* process = nullptr;
   std::unique_ptr<net::Network> network;
   worker::Agent* agent = nullptr;
-  ModelHost* workers = nullptr;
+  SimHost* workers = nullptr;
   std::optional<int> exit_status;  // set when it has ended
   bool reported = false;
   bool terminating = false;
   MonoTime kill_at{};
-  MonoTime trouble{};  // the last time something was done to it, or its start
+  MonoTime trouble{};         // the last time something was done to it, or its start
+  std::vector<Phase> phases;  // where its workers are, by slot
+
+  // All of its processes at once.
+  void freeze();
+  void thaw();
+  void crash();
 };
 
 class ModelNode {
@@ -76,6 +89,8 @@ class ModelNode {
   void power_on();
   void freeze();
   void thaw();
+  // Workers that start from now on find the token file, or an empty folder.
+  void set_data(bool is_mounted) { has_data_ = is_mounted; }
   void set_idle(bool on) { idle_ = on; }  // pods that are bound to it stay Pending
   bool is_up() const { return up_; }
   bool is_frozen() const { return frozen_; }
@@ -97,12 +112,15 @@ class ModelNode {
   void confirm_gone(const SeenPod& pod);
   void forget(std::string uid);
   void renew_lease();
+  void copy_half();
 
   const Ground& ground_;
   const NodePlan plan_;
   bool up_ = true;
   bool frozen_ = false;
   bool idle_ = false;
+  bool has_data_ = true;
+  testing::SimVolume own_;  // what is there instead of the shared data: nothing, or half of it
   MonoTime renewed_{};
   std::map<std::string, MonoTime> pulls_;  // by pod uid, since when
   std::map<std::string, std::unique_ptr<Container>> containers_;

@@ -50,6 +50,18 @@ constexpr std::array kMutations = {
     Mutation{Bug::kOverLimit, "over-limit", "growth beyond the queue's limit"},
     Mutation{Bug::kUnexplained, "unexplained", "verdicts are not told"},
     Mutation{Bug::kForgetRescales, "forget-rescales", "a new leader counts from nothing"},
+    Mutation{Bug::kStaleRank, "stale-rank", "a recovery leaves a member its old rank"},
+    Mutation{Bug::kKeepSums, "keep-sums", "accumulators are not cleared for a new round"},
+    Mutation{Bug::kVoteUnadded, "vote-unadded", "a vote for micro-batches not in the sum"},
+    Mutation{Bug::kReduceNothing, "reduce-nothing", "a member applies its own sum"},
+    Mutation{Bug::kLevelNothing, "level-nothing", "who is a round behind does not apply it"},
+    Mutation{Bug::kForgetAttempts, "forget-attempts", "every redo counts as the first"},
+    Mutation{Bug::kNewerSnapshot, "newer-snapshot", "a snapshot says it is a round newer"},
+    Mutation{Bug::kForgetRecords, "forget-records", "a newcomer takes no step records"},
+    Mutation{Bug::kForgetExponents, "forget-exponents", "copies lack the block exponents"},
+    Mutation{Bug::kFinishUnwritten, "finish-unwritten", "finished before the last checkpoint"},
+    Mutation{Bug::kUnsynced, "unsynced", "checkpoints are named before they are synced"},
+    Mutation{Bug::kPruneNewest, "prune-newest", "the oldest checkpoints are kept"},
 };
 
 struct Find {

@@ -27,7 +27,7 @@ control::OperatorSettings operator_settings(const ReplicaSettings& settings, std
   out.config.requeue_delay = 4s;
   out.config.teardown_extra = 5s;
   out.config.round_spacing = 100ms;
-  out.lease = {.lease = 5s, .renew = 3300ms, .retry = 600ms};
+  out.lease = settings.lease;
   out.timing.heartbeat = 500ms;
   out.timing.form_deadline = 5s;
   out.timing.start_deadline = out.timing.follow_deadline = 40s;
@@ -94,6 +94,7 @@ void Replica::Faults::crash_if_due(bool after, const kube::Operation& operation)
                              after ? "after" : "before", number_, kube::name_of(operation.verb),
                              operation.type.plural, to_string(operation.key),
                              operation.subresource.empty() ? "" : "/" + operation.subresource);
+  replica_.crashes_.on_crash();
   life_.process.crash();  // does not return
 }
 

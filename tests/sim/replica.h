@@ -25,6 +25,7 @@ constexpr std::uint64_t kLateMillis = 8000;      // a late write's delay, at mos
 struct WriteCrashes {
   std::uint64_t writes = 0;  // so far, of all replicas
   std::map<std::uint64_t, bool> due;
+  std::function<void()> on_crash = [] {};
 };
 
 // What is wrong with the API as one replica sees it.
@@ -42,6 +43,7 @@ struct ReplicaSettings {
   Duration api_delay = 5ms;
   Duration monotonic_skew{};
   Duration wall_skew{};
+  kube::LeaseTiming lease;
   std::uint64_t seed = 1;
 };
 

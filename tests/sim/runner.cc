@@ -7,20 +7,27 @@
 #include <numeric>
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 namespace rubato::sim {
 namespace {
 
+constexpr std::uint64_t kPreparedSteps = 1000;
+
 using RealClock = std::chrono::steady_clock;
 
-// What travels from a story's process to ours: numbers, then the text.
+// What travels from a story's process to ours: numbers, then the text. Less than a pipe holds,
+// since nobody reads before the story's end.
 struct Wire {
   int ok;
   double virtual_seconds;
-  std::uint64_t decisions, generations, writes, lives, digest;
+  std::uint64_t decisions, generations, members, writes, lives, digest;
+  Coverage coverage;
 };
+constexpr std::size_t kTextMost = 4000;
+static_assert(sizeof(Wire) + kTextMost < 65'536);
 
 struct Child {
   Trial trial;
@@ -47,6 +54,7 @@ std::string read_all(int from) {
 }
 
 pid_t begin(const Trial& trial, Child& child) {
+  prepare(scenario_of(trial));
   int ends[2];
   CHECK(::pipe(ends) == 0);
   std::fflush(nullptr);
@@ -54,13 +62,21 @@ pid_t begin(const Trial& trial, Child& child) {
   CHECK(pid >= 0);
   if (pid == 0) {
     ::close(ends[0]);
-    ::alarm(static_cast<unsigned>(
-        std::chrono::duration_cast<std::chrono::seconds>(kStoryLimit).count()));
+    constexpr rlimit kLimit{kStoryLimit.count(), kStoryLimit.count() + 1};
+    CHECK(::setrlimit(RLIMIT_CPU, &kLimit) == 0);
+    ::alarm(kStoryRealLimit.count());
     const RunResult result = run_here(trial);
-    const Wire wire{result.ok ? 1 : 0, result.virtual_seconds, result.decisions, result.generations,
-                    result.writes,     result.lives,           result.digest};
+    const Wire wire{.ok = result.ok ? 1 : 0,
+                    .virtual_seconds = result.virtual_seconds,
+                    .decisions = result.decisions,
+                    .generations = result.generations,
+                    .members = result.members,
+                    .writes = result.writes,
+                    .lives = result.lives,
+                    .digest = result.digest,
+                    .coverage = result.coverage};
     write_all(ends[1], &wire, sizeof wire);
-    write_all(ends[1], result.what.data(), std::min<std::size_t>(result.what.size(), 4000));
+    write_all(ends[1], result.what.data(), std::min(result.what.size(), kTextMost));
     std::fflush(nullptr);
     ::_exit(0);
   }
@@ -83,11 +99,13 @@ Outcome end(const Child& child, int status) {
     outcome.result.virtual_seconds = wire.virtual_seconds;
     outcome.result.decisions = wire.decisions;
     outcome.result.generations = wire.generations;
+    outcome.result.members = wire.members;
     outcome.result.writes = wire.writes;
     outcome.result.lives = wire.lives;
     outcome.result.digest = wire.digest;
+    outcome.result.coverage = wire.coverage;
   } else if (WIFSIGNALED(status)) {
-    outcome.result.what = WTERMSIG(status) == SIGALRM
+    outcome.result.what = WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU
                               ? "the story took too long"
                               : fmt::format("the story ended by signal {}", WTERMSIG(status));
   } else {
@@ -97,6 +115,12 @@ Outcome end(const Child& child, int status) {
 }
 
 }  // namespace
+
+std::string joined(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
+  return text.empty() ? "none" : text;
+}
 
 Scenario scenario_of(const Trial& trial) {
   Scenario scenario =
@@ -108,6 +132,12 @@ Scenario scenario_of(const Trial& trial) {
       kept.push_back(scenario.faults[static_cast<std::size_t>(number)]);
   scenario.faults = std::move(kept);
   return scenario;
+}
+
+void prepare(const Scenario& scenario) {
+  authority();
+  for (const JobPlan& job : scenario.jobs)
+    if (job.can_finish && job.shape.steps <= kPreparedSteps) ReferenceRun::prepare(job.shape);
 }
 
 RunResult run_here(const Trial& trial) {
@@ -145,6 +175,14 @@ void run_all(int jobs, const std::function<std::optional<Trial>()>& next,
       return;
     }
   }
+}
+
+std::string replay_command(const Trial& trial) {
+  std::string text = trial.sweep ? "sim --sweep-writes" : fmt::format("sim --seed {}", trial.seed);
+  if (trial.crash) text += fmt::format(" --crash {}", *trial.crash);
+  if (trial.faults >= 0) text += fmt::format(" --faults {}", trial.faults);
+  if (trial.selected) text += " --only " + joined(trial.keep);
+  return text + " --verbose";
 }
 
 Outcome run_apart(const Trial& trial) {

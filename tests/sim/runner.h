@@ -10,7 +10,10 @@
 
 namespace rubato::sim {
 
-constexpr Duration kStoryLimit = 120s;  // of real time; then it is killed and counts as failed
+// A story that takes longer is killed and counts as failed: of processor time, and of real time,
+// which a loaded machine takes many times over.
+constexpr auto kStoryLimit = 120s;
+constexpr auto kStoryRealLimit = 1200s;
 
 struct Trial {
   std::uint64_t seed = 1;
@@ -24,12 +27,16 @@ struct Trial {
 
 struct Outcome {
   Trial trial;
-  RunResult result;  // without its story
+  RunResult result = {};  // without its story
   double real_seconds = 0;
 };
 
+std::string joined(const std::vector<int>& numbers);
+std::string replay_command(const Trial& trial);
 Scenario scenario_of(const Trial& trial);
 RunResult run_here(const Trial& trial);
+// Does now what many stories need, for their processes to have when they begin.
+void prepare(const Scenario& scenario);
 
 // Runs what `next` gives until it gives nothing, at most `jobs` at a time; `done` hears of each end
 // and says whether to go on. In order of ending.

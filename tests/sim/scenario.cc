@@ -12,12 +12,21 @@ constexpr int kFaultsLeast = 4;
 constexpr int kFaultsSpan = 10;
 constexpr double kWithPolicy = 0.4;
 constexpr double kClustered = 0.35;   // of stories: their faults come in a few bursts
+constexpr double kSleepy = 0.2;       // of stories: the chart's Lease, and a leader that freezes
 constexpr double kLong = 0.25;        // of stories: one job goes on long after the trouble
 constexpr std::uint64_t kLonger = 5;  // times as many steps
 constexpr int kLateCrashes = 2;       // of pods then: their successors join one after the other
 constexpr Duration kLateAfter = 15s;
+constexpr Duration kSleepMost = 11s;
 constexpr int kBursts = 3;
 constexpr Duration kBurst = 1500ms;
+constexpr std::uint64_t kPhaseLabels = 10'000;  // of random streams, one a fault
+constexpr double kAtPhase = 0.4;   // of the faults that can: they strike at a place of a step
+constexpr double kWithMore = 0.5;  // of stories: faults of disks, starved processes, clocks …
+constexpr std::uint64_t kMoreMost = 4;
+constexpr double kLongSpell = 0.25;
+constexpr Duration kSpellMost = 30s;
+constexpr int kFirstMore = static_cast<int>(FaultKind::kDiskSlow);
 constexpr Duration kIdleLeast = 22s;        // longer than pods are waited for
 constexpr std::uint64_t kWritesSpan = 220;  // of a story; crashes are put before or after any
 
@@ -79,25 +88,108 @@ Fault draw_fault(Rng& rng, Duration trouble, const std::vector<Duration>& bursts
   return fault;
 }
 
+// Some of the faults strike at a place of a step instead of at a time. Places that are seldom
+// reached are drawn more often. Drawn apart from all else.
+void strike_at_phases(std::uint64_t seed, std::vector<Fault>& faults) {
+  using P = Phase;
+  static constexpr std::array kPlaces = {
+      P::kCompute,  P::kReduce,   P::kCommit, P::kApply,  P::kPublish, P::kFinish, P::kCheckpoint,
+      P::kPull,     P::kPull,     P::kFollow, P::kFollow, P::kDonate,  P::kDonate, P::kPrepare,
+      P::kPrepared, P::kPrepared, P::kSwitch, P::kSwitch, P::kAbort,   P::kFence,  P::kForm,
+      P::kConnect,  P::kLevel,    P::kLevel,  P::kLevel,  P::kLevel};
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    Rng rng = Rng(seed).fork(kPhaseLabels + i);
+    if (strikes_at_phases(faults[i].kind) && rng.chance(kAtPhase))
+      faults[i].phase = kPlaces.at(rng.below(kPlaces.size()));
+  }
+}
+
+// Kinds that came later are drawn apart, so that the stories of old keep the faults they had.
+void draw_more_faults(std::uint64_t seed, Duration trouble, std::vector<Fault>& faults) {
+  Rng rng = Rng(seed).fork(4);
+  if (!rng.chance(kWithMore)) return;
+  const int count = 1 + static_cast<int>(rng.below(kMoreMost));
+  for (int i = 0; i < count; ++i) {
+    Fault fault;
+    fault.kind = static_cast<FaultKind>(
+        kFirstMore +
+        static_cast<int>(rng.below(static_cast<std::uint64_t>(kFaultKinds - kFirstMore))));
+    fault.at = 1s + some_of(rng, trouble);
+    fault.spell = 100ms + some_of(rng, rng.chance(kLongSpell) ? kSpellMost : kSpellMost / 8);
+    fault.pick = rng.below(1000);
+    fault.more = rng.below(1000);
+    faults.push_back(fault);
+  }
+}
+
 }  // namespace
 
+bool strikes_at_phases(FaultKind kind) {
+  return kind == FaultKind::kWorkerKilled || kind == FaultKind::kWorkerHangs ||
+         kind == FaultKind::kPodCrash || kind == FaultKind::kPowerCut;
+}
+
 const char* name_of(FaultKind kind) {
-  static constexpr std::array<const char*, kFaultKinds> kNames = {
-      "power cut",          "node gone",        "node cut off",    "node cut off from the operator",
-      "two nodes apart",    "node frozen",      "pod frozen",      "pod crashes",
-      "worker killed",      "worker hangs",     "pod deleted",     "node cordoned",
-      "node starts no pod", "job suspended",    "job scaled",      "job deleted",
-      "connections reset",  "slow network",     "duplicates",      "API away",
-      "API flaky",          "API says 410",     "slow watch",      "late writes",
-      "crash at a write",   "operator crashes", "operator frozen", "operator stops",
-      "clock jumps"};
+  static constexpr std::array<const char*, kFaultKinds> kNames = {"power cut",
+                                                                  "node gone",
+                                                                  "node cut off",
+                                                                  "node cut off from the operator",
+                                                                  "two nodes apart",
+                                                                  "node frozen",
+                                                                  "pod frozen",
+                                                                  "pod crashes",
+                                                                  "worker killed",
+                                                                  "worker hangs",
+                                                                  "pod deleted",
+                                                                  "node cordoned",
+                                                                  "node starts no pod",
+                                                                  "job suspended",
+                                                                  "job scaled",
+                                                                  "job deleted",
+                                                                  "connections reset",
+                                                                  "slow network",
+                                                                  "duplicates",
+                                                                  "API away",
+                                                                  "API flaky",
+                                                                  "API says 410",
+                                                                  "slow watch",
+                                                                  "late writes",
+                                                                  "crash at a write",
+                                                                  "operator crashes",
+                                                                  "operator frozen",
+                                                                  "operator stops",
+                                                                  "clock jumps",
+                                                                  "Lease lost",
+                                                                  "store restored",
+                                                                  "disk slow",
+                                                                  "disk full",
+                                                                  "disk broken",
+                                                                  "disk late",
+                                                                  "bit flips",
+                                                                  "starved",
+                                                                  "node's clock jumps",
+                                                                  "bad newcomer",
+                                                                  "Lease deleted",
+                                                                  "secret deleted",
+                                                                  "pod deleted at once",
+                                                                  "node object deleted",
+                                                                  "job recreated",
+                                                                  "many pods crash",
+                                                                  "a bit of memory flips"};
   return kNames.at(static_cast<std::size_t>(kind));
+}
+
+const char* name_of(Illness illness) {
+  static constexpr std::array<const char*, kIllnesses + 1> kNames = {
+      "well", "computes other bits", "has no data", "has half of the data", "has no memory"};
+  return kNames.at(static_cast<std::size_t>(illness));
 }
 
 std::string to_string(const Fault& fault) {
   const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
-  return fmt::format("{:.1f} s: {} ({:.1f} s; {}, {})", seconds(fault.at), name_of(fault.kind),
-                     seconds(fault.spell), fault.pick, fault.more);
+  const std::string place = fault.phase ? fmt::format(" at {}", name_of(*fault.phase)) : "";
+  return fmt::format("{:.1f} s: {}{} ({:.1f} s; {}, {})", seconds(fault.at), name_of(fault.kind),
+                     place, seconds(fault.spell), fault.pick, fault.more);
 }
 
 Scenario draw_scenario(std::uint64_t seed, int faults) {
@@ -140,6 +232,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
     Rng draw = Rng(seed).fork(100 + static_cast<std::uint64_t>(i));
     scenario.faults.push_back(draw_fault(draw, scenario.trouble, bursts));
   }
+  strike_at_phases(seed, scenario.faults);
   Rng longer = Rng(seed).fork(2);
   if (longer.chance(kLong)) {
     scenario.jobs[0].shape.steps *= kLonger;
@@ -147,6 +240,16 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
       scenario.faults.push_back({.kind = FaultKind::kPodCrash,
                                  .at = scenario.trouble + kLateAfter + some_of(longer, 1s),
                                  .pick = longer.below(1000)});
+  }
+  draw_big(scenario);
+  if (faults < 0) draw_more_faults(seed, scenario.trouble, scenario.faults);
+  Rng sleepy = Rng(seed).fork(3);
+  if (sleepy.chance(kSleepy)) {
+    scenario.lease = kChartLease;
+    scenario.faults.push_back({.kind = FaultKind::kOperatorFrozen,
+                               .at = 2s + some_of(sleepy, scenario.trouble),
+                               .spell = 1s + some_of(sleepy, kSleepMost),
+                               .pick = 1});  // who leads then
   }
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });

@@ -5,7 +5,9 @@
 
 #include "common/clock.h"
 #include "common/rng.h"
-#include "tests/sim/world.h"
+#include "operator/kube/leader_election.h"
+#include "tests/sim/phase.h"
+#include "tests/sim/sim_replica.h"
 
 #include <cstdint>
 #include <optional>
@@ -14,10 +16,18 @@
 
 namespace rubato::sim {
 
+// Why a node's workers cannot take part.
+enum class Illness { kNone, kOtherBits, kNoData, kHalfData, kNoMemory };
+constexpr std::uint64_t kIllnesses = 4;
+const char* name_of(Illness illness);
+
 struct NodePlan {
   std::string name;
   std::string gpu_type;
   int gpus = 4;
+  std::string isa = "model";  // instruction set
+  Duration added_at{0};       // since the story began
+  Illness illness = Illness::kNone;
 };
 
 struct JobPlan {
@@ -42,6 +52,11 @@ struct PolicyPlan {
   int growth_pause_seconds = 5;  // of one job
   int grown_per_round = 1;       // jobs
 };
+
+// Of the operators' Lease. Short ones make fail-overs quick; with the chart's a leader that sleeps
+// for some seconds still leads when it wakes up.
+constexpr kube::LeaseTiming kShortLease{.lease = 5s, .renew = 3300ms, .retry = 600ms};
+constexpr kube::LeaseTiming kChartLease{};
 
 enum class FaultKind {
   kPowerCut,         // a node loses its power, and comes back
@@ -73,9 +88,29 @@ enum class FaultKind {
   kOperatorFrozen,  // the leader stands still, and goes on later
   kOperatorStop,    // the leader is told to end: an upgrade
   kClock,           // a process's wall clock jumps
+  kLeaseLost,       // both replicas die, and their Lease is deleted meanwhile
+  kStoreRestored,   // the API server's store is as it was `spell` ago; nodes and pods are not
+  // Of the volume that checkpoints lie on:
+  kDiskSlow,
+  kDiskFull,     // and freed again
+  kDiskBroken,   // all fails, as EIO does
+  kDiskLate,     // what one node writes others see later
+  kBitFlip,      // in the newest checkpoint of a job
+  kStarved,      // the leader, an agent or a worker gets no processor
+  kNodeClock,    // the clocks of a machine jump
+  kBadNewcomer,  // a node comes that cannot take part
+  // The administrator deletes …
+  kLeaseDeleted,
+  kSecretDeleted,
+  kPodForced,     // … a pod, without grace
+  kNodeObject,    // … a node that is there, which comes back
+  kJobRecreated,  // … a job, and submits it again under its name
+  kManyLost,      // four and more pods crash at once
+  kMemoryFlip,    // a bit flips in the memory of a worker, of what its vote speaks of
 };
-constexpr int kFaultKinds = static_cast<int>(FaultKind::kClock) + 1;
+constexpr int kFaultKinds = static_cast<int>(FaultKind::kMemoryFlip) + 1;
 const char* name_of(FaultKind kind);
+using Coverage = PhaseCounts<static_cast<std::size_t>(kFaultKinds)>;
 
 struct Fault {
   FaultKind kind = FaultKind::kPowerCut;
@@ -83,7 +118,11 @@ struct Fault {
   Duration spell{0};       // how long
   std::uint64_t pick = 0;  // whom, of those there are then
   std::uint64_t more = 0;  // what else is random
+  // From `at` on it waits for a worker to reach this place, and strikes that one there: kinds of
+  // faults of pods' and workers' ends, and power cuts.
+  std::optional<Phase> phase = {};
 };
+bool strikes_at_phases(FaultKind kind);
 std::string to_string(const Fault& fault);
 
 struct Scenario {
@@ -97,10 +136,14 @@ struct Scenario {
   Duration api_delay = 5ms;   // of requests, mostly
   Duration trouble = 40s;     // faults begin in this time; all is mended soon after
   bool clocks_differ = false;
+  kube::LeaseTiming lease = kShortLease;
 };
 
 // `faults`: how many are drawn; below zero: as many as the seed says.
 Scenario draw_scenario(std::uint64_t seed, int faults = -1);
+
+// Makes a big one of some of them, with up to 32 members in a job; those keep their other faults.
+void draw_big(Scenario& scenario);
 
 // The same short story each time, with a bit of all: two jobs that start, grow, shrink, recover,
 // are suspended and finish. An operator dies before (even) or after (odd) the write `crash` / 2.

@@ -2,17 +2,18 @@
 //   sim --seeds 1000 [--seed N]    N … N+999; prints seed, command and timeline of each that fails
 //   sim --seed 7 --verbose         one story, told line by line
 //   sim --seed 7 --only 2,5        … with faults 2 and 5 of its plan only
+//   sim --soak FOLDER --seeds 100000 [--seed N] [--commit NAME]    may be interrupted and goes on
+//   where
+//                                  it was; tells which faults met workers where
 //   sim --sweep-writes             one short story, as often as its operators write something: each
 //                                  time one of them dies before or after another of the writes
-#include "tests/sim/runner.h"
+#include "tests/sim/soak.h"
+#include "tests/sim/tally.h"
 
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <sstream>
 #include <thread>
-
-#include <unistd.h>
 
 namespace rubato::sim {
 namespace {
@@ -26,27 +27,16 @@ struct Arguments {
   int jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool shrink = true;
   bool plan = false;
+  std::string soak;
+  std::string commit = "unknown";
 };
 
 int usage() {
   fmt::print(stderr,
              "usage: sim [--seed N] [--seeds COUNT] [--jobs N] [--faults COUNT] [--only N,N…] "
-             "[--sweep-writes [--crash N]] [--no-shrink] [--plan] [--verbose]\n");
+             "[--sweep-writes [--crash N]] [--no-shrink] [--plan] [--verbose] "
+             "[--soak FOLDER [--commit NAME]]\n");
   return 2;
-}
-
-std::string joined(const std::vector<int>& numbers) {
-  std::string text;
-  for (const int n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
-  return text.empty() ? "none" : text;
-}
-
-std::string command(const Trial& trial) {
-  std::string text = trial.sweep ? "sim --sweep-writes" : fmt::format("sim --seed {}", trial.seed);
-  if (trial.crash) text += fmt::format(" --crash {}", *trial.crash);
-  if (trial.faults >= 0) text += fmt::format(" --faults {}", trial.faults);
-  if (trial.selected) text += " --only " + joined(trial.keep);
-  return text + " --verbose";
 }
 
 bool parse(int argc, char** argv, Arguments& arguments) {
@@ -69,6 +59,10 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       arguments.plan = true;
     else if (word == "--sweep-writes")
       arguments.trial.sweep = true;
+    else if (word == "--soak")
+      arguments.soak = value();
+    else if (word == "--commit")
+      arguments.commit = value();
     else if (word == "--crash")
       arguments.trial.crash = std::strtoull(value().c_str(), nullptr, 10);
     else if (word == "--only") {
@@ -86,7 +80,9 @@ bool parse(int argc, char** argv, Arguments& arguments) {
 void tell_plan(const Trial& trial) {
   const Scenario scenario = scenario_of(trial);
   for (const NodePlan& node : scenario.nodes)
-    fmt::print("  node {}: {} GPUs ({})\n", node.name, node.gpus, node.gpu_type);
+    fmt::print(
+        "  node {}: {} GPUs ({}){}\n", node.name, node.gpus, node.gpu_type,
+        node.added_at > Duration(0) ? fmt::format(", from {} ms on", node.added_at / 1ms) : "");
   if (scenario.policy)
     fmt::print("  policy: rounds of {} s, {} s between growths, {} growths a round\n",
                scenario.policy->round_seconds, scenario.policy->growth_pause_seconds,
@@ -106,61 +102,14 @@ void tell_plan(const Trial& trial) {
 void tell_failure(const Trial& failed, const Arguments& arguments) {
   Trial small = failed;
   if (arguments.shrink) small = shrink(failed, arguments.jobs, kShrinkTries);
-  fmt::print("  fewest faults found: {}\n  replay: {}\n", joined(small.keep), command(small));
+  fmt::print("  fewest faults found: {}\n  replay: {}\n", joined(small.keep),
+             replay_command(small));
   tell_plan(small);
   fmt::print("  ---- timeline of the smaller story\n");
   small.aloud = true;
   (void)run_apart(small);
   fmt::print("  ----\n");
 }
-
-// Counts stories and tells how far they are.
-class Tally {
- public:
-  explicit Tally(std::uint64_t planned) : planned_(planned) {}
-
-  void add(const Outcome& outcome) {
-    ++ended_;
-    virtual_seconds_ += outcome.result.virtual_seconds;
-    decisions_ += outcome.result.decisions;
-    writes_ += outcome.result.writes;
-    lives_ += outcome.result.lives;
-    if (!outcome.result.ok) {
-      fmt::print("{}seed {} failed: {}\n  replay: {}\n", live_ ? "\r\033[K" : "",
-                 outcome.trial.seed, outcome.result.what, command(outcome.trial));
-      failures.push_back(outcome);
-    }
-    if (live_ || ended_ % 100 == 0) progress(live_ ? "" : "\n");
-  }
-  void tell_all() const {
-    progress("\n");
-    fmt::print(
-        "{:.1f} virtual hours, {} rounds decided by workers, {} writes and {} lives of "
-        "operators\n",
-        virtual_seconds_ / 3600, decisions_, writes_, lives_);
-  }
-
-  std::vector<Outcome> failures;
-
- private:
-  void progress(const char* tail) const {
-    const double real =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-    fmt::print("{}{} of {} stories, {} failed; {:.1f} a second, {:.2f} virtual days per minute{}",
-               live_ ? "\r" : "", ended_, planned_, failures.size(),
-               static_cast<double>(ended_) / real, virtual_seconds_ / 86400 / (real / 60), tail);
-    std::fflush(stdout);
-  }
-
-  const std::uint64_t planned_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  const bool live_ = ::isatty(1) != 0;
-  std::uint64_t ended_ = 0;
-  double virtual_seconds_ = 0;
-  std::uint64_t decisions_ = 0;
-  std::uint64_t writes_ = 0;
-  std::uint64_t lives_ = 0;
-};
 
 int run_many(const Arguments& arguments, std::uint64_t count,
              const std::function<Trial(std::uint64_t)>& trial_of) {
@@ -190,7 +139,8 @@ int run_many(const Arguments& arguments, std::uint64_t count,
 int sweep_writes(const Arguments& arguments) {
   const Outcome first = run_apart(arguments.trial);
   if (!first.result.ok) {
-    fmt::print("undisturbed: {}\n  replay: {}\n", first.result.what, command(arguments.trial));
+    fmt::print("undisturbed: {}\n  replay: {}\n", first.result.what,
+               replay_command(arguments.trial));
     return 1;
   }
   fmt::print("{} writes in {:.0f} virtual seconds; an operator dies before and after each\n",
@@ -214,6 +164,12 @@ int run(const Arguments& arguments) {
     return result.ok ? 0 : 1;
   }
   if (arguments.trial.sweep && !arguments.trial.crash) return sweep_writes(arguments);
+  if (!arguments.soak.empty())
+    return soak({.folder = arguments.soak,
+                 .commit = arguments.commit,
+                 .first = arguments.trial.seed,
+                 .stories = arguments.seeds,
+                 .jobs = arguments.jobs});
   return run_many(arguments, arguments.seeds, [&](std::uint64_t number) {
     Trial trial = arguments.trial;
     trial.seed += number;

@@ -1,7 +1,6 @@
 #include "tests/sim/whole_cluster.h"
 
 #include "common/log.h"
-#include "common/net/certificates.h"
 #include "operator/api/crd.h"
 #include "operator/api/kinds.h"
 #include "operator/api/resources.h"
@@ -20,21 +19,15 @@ constexpr Duration kNodeGrace = 8s;   // a silent node is marked Unknown
 constexpr Duration kEviction = 15s;   // and its pods are deleted
 constexpr std::size_t kHistory = 48;  // changes of a kind that a watch may be behind
 const char* const kNamespace = "default";
+constexpr Duration kGlance = 100ms;
 
 Value manifest(const JobPlan& job) {
-  const Value training = Value::object(
-      {{"model", Value::object({{"family", "gpt2"}, {"layers", 2}, {"hidden", 64}, {"heads", 2}})},
-       {"data", Value::object({{"path", "/data/tokens"}})},
-       {"batch",
-        Value::object({{"global", job.shape.micro_batches}, {"micro", 1}, {"sequenceLength", 64}})},
-       {"stop", Value::object({{"steps", job.shape.steps}})},
-       {"checkpoint", Value::object({{"every", job.shape.checkpoint_every}, {"path", "/ckpt"}})}});
   const Value pod = Value::object(
       {{"containers", Value::array({Value::object({{"name", "worker"}, {"image", "model"}})})}});
   Value spec = Value::object(
       {{"queue", job.queue},
        {"gpus", Value::object({{"min", job.min}, {"max", job.max}, {"perPod", job.per_pod}})},
-       {"training", training},
+       {"training", training_of(job.shape)},
        {"faultTolerance", Value::object({{"maxRestarts", 1000}})},
        {"parkSeconds", 15},
        {"gracePeriodSeconds", 8},
@@ -45,14 +38,6 @@ Value manifest(const JobPlan& job) {
        {"kind", "TrainingJob"},
        {"metadata", Value::object({{"name", job.shape.name}, {"namespace", kNamespace}})},
        {"spec", std::move(spec)}});
-}
-
-// One authority for all stories: what it signs is never looked at, and keys take time to make.
-const net::KeyPair& authority() {
-  static const net::KeyPair kPair =
-      net::make_authority("rubato", WallTime{}, WallTime{} + std::chrono::hours(24 * 36500))
-          .value();
-  return kPair;
 }
 
 Value trust_secret() {
@@ -73,11 +58,20 @@ void must(const kube::Answer<kube::Written>& written) {
 
 }  // namespace
 
+const net::KeyPair& authority() {
+  static const net::KeyPair kPair =
+      net::make_authority("rubato", WallTime{}, WallTime{} + std::chrono::hours(24 * 36500))
+          .value();
+  return kPair;
+}
+
 WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
     : scenario_(std::move(scenario)),
       options_(options),
       executor_(scenario_.seed),
       network_(executor_, scenario_.seed + 1),
+      data_(executor_, scenario_.seed + 2),
+      checkpoints_(executor_, scenario_.seed + 3),
       links_(executor_, network_),
       story_(executor_, options.listening, options.aloud),
       server_process_(executor_.process("apiserver")),
@@ -93,10 +87,21 @@ WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
                         .writing_epoch = []() -> std::optional<std::uint64_t> {
                           return serving() == nullptr ? std::nullopt : serving()->epoch();
                         }}),
-      ground_{executor_, links_,        *server_,
-              story_,    witness_,      [this](const std::string& uid) { return world_of(uid); },
-              doubling_, scenario_.seed} {
+      ground_{executor_,
+              links_,
+              *server_,
+              story_,
+              witness_,
+              [this](const std::string& uid) { return world_of(uid); },
+              doubling_,
+              data_,
+              checkpoints_,
+              scenario_.seed,
+              [this](Container& container, std::uint32_t slot, Phase phase) {
+                return reached(container, slot, phase);
+              }} {
   serving() = nullptr;
+  crashes_.on_crash = [this] { note_met_by_all(FaultKind::kCrashAtWrite); };
   doubling_.rng = Rng(scenario_.seed).fork(23);
   network_.set_link({100us, scenario_.link_delay});
   for (const JobPlan& plan : scenario_.jobs)
@@ -112,6 +117,9 @@ WholeCluster::~WholeCluster() {
 // ---- Start
 
 void WholeCluster::install() {
+  testing::SimDisk disk(server_process_, "installer");
+  disk.mount("/", data_);
+  write_tokens(disk);
   server_->follow([this](const kube::StoreId& id, std::uint64_t, const Value* object) {
     witness_.committed(id, object);
   });
@@ -173,7 +181,7 @@ void WholeCluster::submit(Job& job) {
   must(server_->create(api::kTrainingJob, kNamespace, manifest(job.plan)));
   const auto made = server_->get(api::kTrainingJob, {kNamespace, job.plan.shape.name});
   job.uid = kube::uid_of(*made);
-  job.world = std::make_unique<World>(story_, links_, job.plan.shape,
+  job.world = std::make_unique<World>(story_, job.plan.shape,
                                       [this](const std::string& uid) { return is_heard(uid); });
   job.submitted = true;
   story_.say("job {} is submitted: {} to {} GPUs, {} a pod, queue {}, {} steps",
@@ -183,7 +191,16 @@ void WholeCluster::submit(Job& job) {
 
 void WholeCluster::start() {
   install();
-  for (const NodePlan& plan : scenario_.nodes) add_node(plan);
+  for (const NodePlan& plan : scenario_.nodes) {
+    if (plan.added_at == Duration(0)) {
+      add_node(plan);
+      continue;
+    }
+    later(plan.added_at, [this, plan] {
+      story_.say("node {} is added", plan.name);
+      add_node(plan);
+    });
+  }
   std::vector<std::string> addresses;
   for (const char* host : {"op-a", "op-b"})
     addresses.push_back(fmt::format("{}:{}", host, kCoordinatorPort));
@@ -193,6 +210,7 @@ void WholeCluster::start() {
     settings.host = host;
     settings.coordinators = addresses;
     settings.api_delay = scenario_.api_delay;
+    settings.lease = scenario_.lease;
     settings.seed = scenario_.seed * 2 + replicas_.size();
     if (scenario_.clocks_differ) {
       settings.monotonic_skew = std::chrono::hours(rng.below(48));
@@ -266,7 +284,13 @@ RunResult WholeCluster::run() {
   const auto all_submitted = [&] {
     return std::all_of(jobs_.begin(), jobs_.end(), [](const Job& job) { return job.submitted; });
   };
-  const auto quiet_end = [&] { return all_finished() && unexplained().empty(); };
+  // Asked after every event; it can only change with an object, or as time goes by.
+  const auto quiet_end = [&, changes = ~std::uint64_t{0}, again = MonoTime{}]() mutable {
+    if (changes == witness_.changes() && executor_.now() < again) return false;
+    changes = witness_.changes();
+    again = executor_.now() + kGlance;
+    return all_finished() && unexplained().empty();
+  };
   RunResult result;
   const Duration trouble = scenario_.faults.empty() ? 0s : scenario_.trouble + 8s;
   run_until([&] { return executor_.now() - begin >= trouble && all_submitted(); },
@@ -286,10 +310,12 @@ RunResult WholeCluster::run() {
     if (!job.world) continue;
     result.decisions += job.world->decisions();
     result.generations += job.world->generations();
+    result.members = std::max(result.members, job.world->most_members());
   }
   for (const auto& replica : replicas_) result.lives += replica->lives();
   result.writes = crashes_.writes;
   result.digest = executor_.digest();
+  result.coverage = coverage_;
   result.story.assign(story_.lines().begin(), story_.lines().end());
   set_log_sink({});
   return result;

@@ -1,10 +1,11 @@
 // WholeCluster: a whole installation in virtual time. Real: two Operators (scheduler loop, job
 // controller, coordinator, informers, leader election), the in-memory API server, the agents of all
-// pods. Modelled: nodes with their kubelets (ModelNode), workers (ModelWorker), the node lifecycle
-// controller, and people who submit, suspend, scale and delete jobs. All that is random comes from
-// the seed; equal seeds give equal runs.
+// pods, their workers (WorkerProcess). Modelled: nodes with their kubelets (ModelNode), the node
+// lifecycle controller, and people who submit, suspend, scale and delete jobs. All that is random
+// comes from the seed; equal seeds give equal runs.
 #pragma once
 
+#include "common/net/certificates.h"
 #include "tests/sim/replica.h"
 
 #include <functional>
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace rubato::sim {
+
+// The one that signs in all stories: what it signs is never looked at, and keys take time to make.
+const net::KeyPair& authority();
 
 struct RunOptions {
   bool aloud = false;           // tell the story while it happens
@@ -26,9 +30,11 @@ struct RunResult {
   double virtual_seconds = 0;
   std::uint64_t decisions = 0;  // of workers
   std::uint64_t generations = 0;
-  std::uint64_t writes = 0;  // of operators
-  std::uint64_t lives = 0;   // of operators
+  std::uint64_t members = 0;  // of the largest generation that stood
+  std::uint64_t writes = 0;   // of operators
+  std::uint64_t lives = 0;    // of operators
   std::uint64_t digest = 0;
+  Coverage coverage;
   std::vector<std::string> story;
 };
 
@@ -46,6 +52,10 @@ class WholeCluster {
   bool all_finished() const;
   void inject(const Fault& fault);
   const Witness& witness() const { return witness_; }
+  World& world(const std::string& job);  // it was submitted
+  ModelNode& node(const std::string& name);
+  testing::SimVolume& volume() { return checkpoints_; }  // that all nodes share
+  const Coverage& coverage() const { return coverage_; }
 
  private:
   struct Job {
@@ -54,6 +64,12 @@ class WholeCluster {
     bool submitted = false;
     bool deleted = false;
     std::unique_ptr<World> world;
+  };
+
+  // It waits for a worker to reach its phase.
+  struct ArmedFault {
+    Fault fault;
+    std::uint64_t pass = 0;  // so many do so unharmed
   };
 
   // It could train and does not.
@@ -81,7 +97,18 @@ class WholeCluster {
     executor_.at(executor_.now() + wait, std::move(act));
   }
 
+  // whole_phases.cc: where workers are when a fault strikes
+  bool reached(Container& container, std::uint32_t slot, Phase phase);
+  void strike(const Fault& fault, const std::string& pod_uid, std::uint32_t slot);
+  void kill_worker_of(Container& container, std::uint32_t slot);
+  void hang_worker_of(const Fault& fault, Container& container, std::uint32_t slot);
+  void note_met(FaultKind kind, const Container& container);
+  void note_met(FaultKind kind, ModelNode& node);
+  void note_met(FaultKind kind, const Job& job);
+  void note_met_by_all(FaultKind kind);
+
   // whole_faults.cc, whole_api_faults.cc
+  void inject_now(const Fault& fault);
   ModelNode* pick_node(const Fault& fault, bool up = true);
   Container* pick_container(const Fault& fault);
   Job* pick_job(const Fault& fault);
@@ -112,13 +139,34 @@ class WholeCluster {
   void double_messages(const Fault& fault);
   void api_fault(const Fault& fault);
   void operator_fault(const Fault& fault);
+  void lose_lease();
+  void restore_store(const Fault& fault);
   void patch_job(const Job& job, json::Value spec);
+
+  // whole_more_faults.cc
+  void disk_fault(const Fault& fault);
+  void flip_bit(const Fault& fault, Job& job);
+  void flip_memory(const Fault& fault, Container& container);
+  void starve(const Fault& fault);
+  void starve_agent(const Fault& fault, Container& container);
+  void starve_worker(const Fault& fault, Container& container);
+  void jump_clock(const Fault& fault, ModelNode& node);
+  void add_bad_node(const Fault& fault);
+  void delete_lease();
+  void delete_secret(const Fault& fault, Job& job);
+  void delete_pod_at_once(const Fault& fault, Container& container);
+  void delete_node_object(const Fault& fault, ModelNode& node);
+  void recreate_job(const Fault& fault, Job& job);
+  void again(Duration wait, Job& job);
+  void lose_many(const Fault& fault);
   void add_node(NodePlan plan);
 
   const Scenario scenario_;
   const RunOptions options_;
   testing::SimExecutor executor_;
   testing::SimNetwork network_;
+  mutable testing::SimVolume data_;         // that all nodes share
+  mutable testing::SimVolume checkpoints_;  // that they share, too; also to be looked at
   Links links_;
   Story story_;
   testing::SimProcess& server_process_;
@@ -130,8 +178,12 @@ class WholeCluster {
   std::vector<std::unique_ptr<ModelNode>> nodes_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<Job> jobs_;
-  std::map<std::string, MonoTime> unready_;  // nodes, since when
-  std::map<std::string, Idle> idle_;         // pods by uid
+  std::vector<std::unique_ptr<World>> retired_;  // of jobs that were submitted again
+  std::map<std::string, MonoTime> unready_;      // nodes, since when
+  std::map<std::string, Idle> idle_;             // pods by uid
+  std::vector<ArmedFault> armed_;
+  Coverage coverage_;
+  bool has_noted_ = false;  // whom the present fault met
   bool over_ = false;
 };
 

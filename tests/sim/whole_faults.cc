@@ -1,6 +1,6 @@
 // What faults of nodes, pods and jobs do to a WholeCluster; the others: whole_api_faults.cc.
 #include "operator/api/resources.h"
-#include "tests/sim/model_host.h"
+#include "tests/sim/sim_host.h"
 #include "tests/sim/whole_cluster.h"
 
 #include <algorithm>
@@ -10,11 +10,19 @@ namespace rubato::sim {
 using json::Value;
 
 namespace {
+constexpr std::uint64_t kPassMost = 3;
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 }  // namespace
 
 void WholeCluster::inject(const Fault& fault) {
   if (over_) return;
+  if (fault.phase) return armed_.push_back({fault, fault.pick % kPassMost});
+  has_noted_ = false;
+  inject_now(fault);
+  if (!has_noted_) note_met_by_all(fault.kind);
+}
+
+void WholeCluster::inject_now(const Fault& fault) {
   using K = FaultKind;
   switch (fault.kind) {
     case K::kPowerCut:
@@ -68,6 +76,37 @@ void WholeCluster::inject(const Fault& fault) {
     case K::kOperatorStop:
     case K::kClock:
       return operator_fault(fault);
+    case K::kLeaseLost:
+      return lose_lease();
+    case K::kStoreRestored:
+      return restore_store(fault);
+    case K::kDiskSlow:
+    case K::kDiskFull:
+    case K::kDiskBroken:
+    case K::kDiskLate:
+      return disk_fault(fault);
+    case K::kBitFlip:
+      return on_job(fault, &WholeCluster::flip_bit);
+    case K::kStarved:
+      return starve(fault);
+    case K::kNodeClock:
+      return on_node(fault, &WholeCluster::jump_clock);
+    case K::kBadNewcomer:
+      return add_bad_node(fault);
+    case K::kLeaseDeleted:
+      return delete_lease();
+    case K::kSecretDeleted:
+      return on_job(fault, &WholeCluster::delete_secret);
+    case K::kPodForced:
+      return on_pod(fault, &WholeCluster::delete_pod_at_once);
+    case K::kNodeObject:
+      return on_node(fault, &WholeCluster::delete_node_object);
+    case K::kJobRecreated:
+      return on_job(fault, &WholeCluster::recreate_job);
+    case K::kManyLost:
+      return lose_many(fault);
+    case K::kMemoryFlip:
+      return on_pod(fault, &WholeCluster::flip_memory);
   }
 }
 
@@ -114,8 +153,10 @@ void WholeCluster::trouble_everywhere() {
 // Peers of its pods see broken links; whose fault that is only the coordinator can find out.
 void WholeCluster::on_node(const Fault& fault,
                            void (WholeCluster::*act)(const Fault&, ModelNode&)) {
+  has_noted_ = true;
   ModelNode* node = pick_node(fault);
   if (node == nullptr) return;
+  note_met(fault.kind, *node);
   trouble_everywhere();
   (this->*act)(fault, *node);
 }
@@ -123,6 +164,7 @@ void WholeCluster::on_node(const Fault& fault,
 void WholeCluster::cut_power(const Fault& fault, ModelNode& node) {
   story_.say("FAULT {} loses its power for {:.1f} s", node.name(), seconds(fault.spell));
   node.power_off();
+  checkpoints_.lose_power(node.name());
   later(fault.spell, [this, &node] {
     if (node.is_up() || !witness_.nodes().contains(node.name())) return;
     story_.say("{} is powered on", node.name());
@@ -134,6 +176,7 @@ void WholeCluster::lose_node(const Fault& fault, ModelNode& node) {
   const std::string name = node.name();
   story_.say("FAULT {} is gone for good", name);
   node.power_off();
+  checkpoints_.lose_power(name);
   later(fault.spell, [this, &node, name] {
     node.power_off();  // calm() may have switched it on meanwhile
     story_.say("the object of node {} is deleted", name);
@@ -223,8 +266,10 @@ void WholeCluster::reset(const Fault&, ModelNode& node) {
 // ---- Pods
 
 void WholeCluster::on_pod(const Fault& fault, void (WholeCluster::*act)(const Fault&, Container&)) {
+  has_noted_ = true;
   Container* container = pick_container(fault);
   if (container == nullptr) return;
+  note_met(fault.kind, *container);
   trouble_everywhere();
   (this->*act)(fault, *container);
 }
@@ -232,34 +277,26 @@ void WholeCluster::on_pod(const Fault& fault, void (WholeCluster::*act)(const Fa
 void WholeCluster::freeze_pod(const Fault& fault, Container& container) {
   story_.say("FAULT pod {} freezes for {:.1f} s", container.key, seconds(fault.spell));
   links_.touch(node_of_pod(container.uid)->name());
-  container.process->freeze();
+  container.freeze();
   later(fault.spell, [this, uid = container.uid] {
     ModelNode* node = node_of_pod(uid);
     if (node != nullptr) links_.touch(node->name());
     if (node == nullptr || node->is_frozen() || node->find(uid)->exit_status) return;
     story_.say("pod {} thaws", node->find(uid)->key);
     trouble_everywhere();
-    node->find(uid)->process->thaw();
+    node->find(uid)->thaw();
   });
 }
 
 void WholeCluster::crash_pod(const Fault&, Container& container) {
   story_.say("FAULT pod {} crashes", container.key);
-  container.agent = nullptr;
-  container.workers = nullptr;
-  container.process->crash();
+  container.crash();
 }
 
-void WholeCluster::kill_worker(const Fault&, Container& container) {
-  if (container.workers == nullptr) return;
-  story_.say("FAULT worker of pod {} is killed", container.key);
-  container.workers->kill(0);
-}
+void WholeCluster::kill_worker(const Fault&, Container& container) { kill_worker_of(container, 0); }
 
-void WholeCluster::hang_worker(const Fault&, Container& container) {
-  if (container.workers == nullptr) return;
-  story_.say("FAULT worker of pod {} hangs", container.key);
-  container.workers->hang(0);
+void WholeCluster::hang_worker(const Fault& fault, Container& container) {
+  hang_worker_of(fault, container, 0);
 }
 
 void WholeCluster::delete_pod(const Fault&, Container& container) {
@@ -270,7 +307,11 @@ void WholeCluster::delete_pod(const Fault&, Container& container) {
 // ---- Jobs
 
 void WholeCluster::on_job(const Fault& fault, void (WholeCluster::*act)(const Fault&, Job&)) {
-  if (Job* job = pick_job(fault)) (this->*act)(fault, *job);
+  has_noted_ = true;
+  Job* job = pick_job(fault);
+  if (job == nullptr) return;
+  note_met(fault.kind, *job);
+  (this->*act)(fault, *job);
 }
 
 void WholeCluster::patch_job(const Job& job, Value spec) {

@@ -1,6 +1,6 @@
 // What a WholeCluster knows of its jobs and pods, and what must be true when all is mended.
 #include "operator/api/resources.h"
-#include "tests/sim/model_host.h"
+#include "tests/sim/sim_host.h"
 #include "tests/sim/whole_cluster.h"
 
 #include <algorithm>
@@ -58,7 +58,8 @@ bool WholeCluster::waits_to_train(const SeenPod& pod) {
     return seen.object["status"]["state"].string_view_or("") == "Running" &&
            !seen.members.empty() && !seen.members.contains(pod.uid) &&
            world->highest_step() < world->shape().steps && is_heard(pod.uid) &&
-           links_.are_pairs_whole() && node_of_pod(pod.uid)->is_well(pod.uid, MonoTime::max());
+           links_.are_pairs_whole() && node_of_pod(pod.uid)->plan().illness == Illness::kNone &&
+           node_of_pod(pod.uid)->is_well(pod.uid, MonoTime::max());
   }
   return false;
 }
@@ -68,7 +69,7 @@ void WholeCluster::look_for_idle_pods() {
   std::map<std::string, Idle> idle;
   for (const auto& [key, pod] : witness_.pods()) {
     if (!waits_to_train(pod)) continue;
-    ModelHost* host = node_of_pod(pod.uid)->find(pod.uid)->workers;
+    SimHost* host = node_of_pod(pod.uid)->find(pod.uid)->workers;
     const bool hangs = host != nullptr && host->hangs();
     const auto before = idle_.find(pod.uid);
     const bool goes_on = before != idle_.end() && before->second.hangs == hangs;
@@ -96,6 +97,20 @@ bool WholeCluster::is_true(const Job& job, const char* condition) const {
   return false;
 }
 
+World& WholeCluster::world(const std::string& job) {
+  const auto found = std::ranges::find_if(
+      jobs_, [&](const Job& each) { return each.plan.shape.name == job && each.world; });
+  CHECK(found != jobs_.end());
+  return *found->world;
+}
+
+ModelNode& WholeCluster::node(const std::string& name) {
+  const auto found =
+      std::ranges::find_if(nodes_, [&](const auto& each) { return each->name() == name; });
+  CHECK(found != nodes_.end());
+  return **found;
+}
+
 bool WholeCluster::all_finished() const {
   return std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& job) {
     if (!job.submitted) return false;
@@ -121,6 +136,8 @@ std::string WholeCluster::why_not_over() const {
 
 // What the end of a story must look like, beyond "all have finished"; "" when it does.
 std::string WholeCluster::unexplained() const {
+  for (const auto& node : nodes_)
+    if (node->gpus_in_use() > 0) return "processes are left on " + node->name();
   for (const Job& job : jobs_) {
     const std::string& name = job.plan.shape.name;
     if (job.deleted) continue;
@@ -128,10 +145,14 @@ std::string WholeCluster::unexplained() const {
     if (is_true(job, "Failed"))
       return fmt::format("{} failed: {}", name, (*status)["reason"].string_or(""));
     if (is_true(job, "Complete")) {
-      const auto last = job.world->checkpoints.find(job.plan.shape.steps);
-      if (last == job.world->checkpoints.end()) return name + " left no last checkpoint";
-      if (last->second.hash != job.world->undisturbed(job.plan.shape.steps).hash)
-        return name + " ended with other weights than an undisturbed run";
+      testing::SimDisk disk(server_process_, "judge");
+      disk.mount("/", data_);
+      disk.mount("/ckpt", checkpoints_);
+      const auto last = read_last_checkpoint(disk, job.plan.shape);
+      if (!last.ok()) return name + " left no checkpoint that loads: " + last.error().what();
+      if (last->step != job.plan.shape.steps) return name + " left no last checkpoint";
+      if (last->digest != job.world->undisturbed(job.plan.shape.steps))
+        return name + " ended with another state than an undisturbed run";
       const auto counted = (*status)["rescales"]["count"].int_or(0);
       if (counted < static_cast<std::int64_t>(job.world->rescales()))
         return fmt::format("{} was rescaled {} times, and its status says {}", name,
@@ -147,8 +168,6 @@ std::string WholeCluster::unexplained() const {
            c["reason"].string_view_or("") != "WaitingForGPUs");
     if (!explained) return name + " cannot run, and no condition says why";
   }
-  for (const auto& node : nodes_)
-    if (node->gpus_in_use() > 0) return "processes are left on " + node->name();
   return "";
 }
 

@@ -41,6 +41,27 @@ void Witness::committed(const kube::StoreId& id, const json::Value* object) {
   }
 }
 
+void Witness::store_went_back(const kube::ObjectStore::Backup& backup) {
+  jobs_.clear();
+  pods_.clear();
+  nodes_.clear();
+  secrets_.clear();
+  std::map<std::string, SeenJob> restored;
+  for (const auto& [id, object] : backup) {
+    if (id.kind == "pods") pod_changed(id.key, &object);
+    if (id.kind == "nodes") nodes_[id.key] = object;
+    if (id.kind == "secrets") secrets_.insert(id.key);
+    if (id.kind != "trainingjobs.rubato.dev") continue;
+    SeenJob& seen = restored[id.key];
+    seen.object = object;
+    seen.uid = kube::uid_of(object);
+    seen.queue = object["spec"]["queue"].string_or("default");
+    if (const auto job = api::decode_training_job(object); job.ok())
+      seen.allocation = job->status.allocation;
+  }
+  jobs_ = std::move(restored);
+}
+
 // ---- Pods
 
 void Witness::pod_changed(const std::string& key, const json::Value* object) {

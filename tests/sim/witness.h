@@ -72,6 +72,9 @@ class Witness {
   // A patch of the job `key` (JSON Patch) has come from a leader whose answers are not in doubt.
   void asked(const kube::Key& key, const json::Value& patch);
 
+  // What stands is what a backup says; nothing of what came after it counts against what follows.
+  void store_went_back(const kube::ObjectStore::Backup& backup);
+
   const std::map<std::string, SeenPod>& pods() const { return pods_; }  // by "ns/name"
   const std::map<std::string, SeenJob>& jobs() const { return jobs_; }  // by "ns/name"
   const std::map<std::string, json::Value>& nodes() const { return nodes_; }

@@ -1,5 +1,8 @@
 #include "tests/sim/world.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/core.h>
 
 namespace rubato::sim {
@@ -11,53 +14,45 @@ std::string text(const WorkerTuple& id) {
 }
 }  // namespace
 
-std::uint64_t gradient(const TrainState& state, std::uint32_t micro) {
-  return mix64(state.hash ^ mix64(state.seq * 1000 + micro));
-}
+World::World(Story& story, JobShape shape, IsHeard is_heard)
+    : story_(story),
+      shape_(std::move(shape)),
+      is_heard_(std::move(is_heard)),
+      reference_(std::make_unique<ReferenceRun>(shape_)) {}
+World::~World() = default;
 
-TrainState applied(const TrainState& state, std::uint64_t sum, wire::Outcome outcome) {
-  const bool counts = outcome == wire::OUTCOME_APPLY;
-  return {mix64(state.hash ^ sum ^ static_cast<std::uint64_t>(outcome)), state.seq + 1,
-          state.step + (counts ? 1 : 0)};
-}
-
-Peer* World::find_peer(const WorkerTuple& id) {
+const Peer* World::find_peer(const WorkerTuple& id) const {
   const auto found = peers_.find(id);
   return found == peers_.end() ? nullptr : &found->second;
 }
 
-void World::pod_is_gone(const std::string& pod_uid) {
-  for (auto& [id, peer] : peers_)
-    if (std::get<0>(id) == pod_uid) peer.alive = false;
+void World::holds(const WorkerTuple& who, std::uint64_t step, std::uint64_t digest) {
+  if (!reference_->passes(step, digest))
+    broken(
+        fmt::format("{} holds a state of {} steps that no undisturbed run has", text(who), step));
+  highest_step_ = std::max(highest_step_, step);
 }
 
-void World::contribute(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who,
-                       std::uint64_t sum) {
-  contributions_[{generation, seq, who}].sum = sum;
-  // Nobody looks back further than a few rounds.
-  while (contributions_.size() > 4096) contributions_.erase(contributions_.begin());
+std::uint64_t World::undisturbed(std::uint64_t step) { return reference_->after(step); }
+
+void World::emitted(const WorkerTuple& who, const wire::WorkerEvent& event) {
+  peers_[who].standing = event.standing();
+  if (event.has_committed()) {
+    const bool is_refused = event.committed().record().outcome() == wire::OUTCOME_DIVERGED;
+    is_refused ? void(++refused_) : decided(who, event.committed());
+  }
+  if (event.has_failure())
+    story_.say("  {} says {}: {}", text(who), event.failure().reason(), event.failure().message());
 }
 
-void World::vote(std::uint64_t generation, std::uint64_t seq, const WorkerTuple& who,
-                 const wire::CommitVote& vote) {
-  votes_[{generation, seq, who}].vote = vote;
-  while (votes_.size() > 4096) votes_.erase(votes_.begin());
+void World::commanded(const WorkerTuple& who, const wire::WorkerCommand& command) {
+  if (!command.has_form() || command.form().mode() == wire::FORM_PLANNED) return;
+  const wire::Form& form = command.form();
+  const bool is_member = std::ranges::any_of(
+      form.members(), [&](const wire::Member& member) { return tuple_of(member.id()) == who; });
+  if (!is_member) broken("a Form for somebody who is no member");
+  if (form.mode() == wire::FORM_RECOVER) resumes(who, form);
 }
-
-const Post* World::contribution(std::uint64_t generation, std::uint64_t seq,
-                                const WorkerTuple& who) const {
-  const auto found = contributions_.find({generation, seq, who});
-  return found == contributions_.end() ? nullptr : &found->second;
-}
-
-const Post* World::ballot(std::uint64_t generation, std::uint64_t seq,
-                          const WorkerTuple& who) const {
-  const auto found = votes_.find({generation, seq, who});
-  return found == votes_.end() ? nullptr : &found->second;
-}
-
-// ---- Witness
-// -----------------------------------------------------------------------------------------
 
 void World::record_written(std::uint64_t generation, std::uint64_t leader, std::string_view phase,
                            const std::set<WorkerTuple>& members) {
@@ -72,8 +67,16 @@ void World::record_written(std::uint64_t generation, std::uint64_t leader, std::
   if (is_new && phase == "Switching")  // else it is the settings that change
     written.is_rescale = members != memberships_[record_generation_].members;
   written.stands = written.stands || phase == "Training";
+  if (written.stands) most_members_ = std::max<std::uint64_t>(most_members_, members.size());
   record_generation_ = generation;
   record_leader_ = leader;
+}
+
+std::size_t World::members_with(const WorkerTuple& who) const {
+  const Peer* peer = find_peer(who);
+  if (peer == nullptr) return 0;
+  const auto found = memberships_.find(peer->standing.generation());
+  return found == memberships_.end() ? 0 : found->second.members.size();
 }
 
 std::uint64_t World::rescales() const {
@@ -82,58 +85,42 @@ std::uint64_t World::rescales() const {
   }));
 }
 
-void World::decided(const WorkerTuple& who, std::uint64_t generation, const TrainState& before,
-                    std::uint64_t sum, const wire::CommitRecord& record) {
+void World::decided(const WorkerTuple& who, const wire::Committed& committed) {
   ++decisions_;
-  if (record.micro_batches() != micro_batches())
-    broken(fmt::format("round {} was decided with {} micro-batches", before.seq,
+  const std::uint64_t generation = committed.generation();
+  const wire::CommitRecord& record = committed.record();
+  if (record.micro_batches() != shape_.micro_batches)
+    broken(fmt::format("round {} was decided with {} micro-batches", record.seq(),
                        record.micro_batches()));
-  std::uint64_t right = 0;
-  for (std::uint32_t m = 0; m < micro_batches(); ++m) right += gradient(before, m);
-  if (sum != right)
-    broken(fmt::format("round {} of generation {} has not each micro-batch once, says {}",
-                       before.seq, generation, text(who)));
   const auto found = memberships_.find(generation);
   if (found == memberships_.end() || !found->second.members.contains(who))
     broken(
         fmt::format("{} decides in generation {} and is no member of it", text(who), generation));
   else
     found->second.has_decided = true;
-  const bool is_first = !states_.contains(before.seq + 1);
-  if (is_first && generation < deciding_generation_)
-    broken(fmt::format("generation {} decides after {} has", generation, deciding_generation_));
-  if (is_first) deciding_generation_ = generation;
+  // Who was left out may learn late of a round that its generation had decided in time, and members
+  // who are all out of reach train on until they hear.
+  const bool is_in = memberships_[record_generation_].members.contains(who);
+  if (is_in && generation < deciding_generation_ && record.step() > decided_step_)
+    broken(fmt::format("generation {} decides step {} after {} has", generation, record.step(),
+                       deciding_generation_));
+  if (generation > deciding_generation_) decided_step_ = 0;
+  if (generation >= deciding_generation_) decided_step_ = std::max(decided_step_, record.step());
+  deciding_generation_ = std::max(deciding_generation_, generation);
 }
 
-void World::resumed(const WorkerTuple& who, std::uint64_t generation, std::uint64_t base) {
+// A generation that is no planned change goes on from `base_seq`. Nobody who stands still for it,
+// and is heard, may have decided that round already.
+void World::resumes(const WorkerTuple& who, const wire::Form& form) {
   if (now() - leader_since_ < kLeaderSettled) return;
   for (const auto& [id, peer] : peers_) {
-    const bool stands_still = peer.alive && peer.has_state && peer.fenced_below == generation;
-    if (id == who || !stands_still || peer.state.seq <= base || !is_heard_(std::get<0>(id)))
+    const wire::WorkerStanding& s = peer.standing;
+    const bool stands_still = peer.alive && s.has_state() && s.fenced_below() == form.generation();
+    if (id == who || !stands_still || s.seq() <= form.base_seq() || !is_heard_(std::get<0>(id)))
       continue;
-    broken(fmt::format("generation {} goes back to round {}, and {} has decided it", generation,
-                       base, text(id)));
+    broken(fmt::format("generation {} goes back to round {}, and {} has decided it",
+                       form.generation(), form.base_seq(), text(id)));
   }
-}
-
-void World::applied_by(const WorkerTuple& who, const TrainState& after) {
-  const auto [known, is_new] = states_.try_emplace(after.seq, after.hash);
-  if (known->second != after.hash)
-    broken(fmt::format("{} has another state than the others after round {}", text(who),
-                       after.seq - 1));
-  if (!is_new) return;
-  highest_step_ = std::max(highest_step_, after.step);
-  last_progress_ = now();
-}
-
-TrainState World::undisturbed(std::uint64_t step) const {
-  TrainState state;
-  while (state.step < step) {
-    std::uint64_t sum = 0;
-    for (std::uint32_t m = 0; m < micro_batches(); ++m) sum += gradient(state, m);
-    state = applied(state, sum, overflows(state.seq) ? wire::OUTCOME_REDO : wire::OUTCOME_APPLY);
-  }
-  return state;
 }
 
 }  // namespace rubato::sim

@@ -1,5 +1,7 @@
 // rubatoctl: one habit with kubectl for training jobs, and a whole cluster on one machine.
+#include "common/files.h"
 #include "common/log.h"
+#include "tools/rubatoctl/checkpoints.h"
 #include "tools/rubatoctl/completion.h"
 #include "tools/rubatoctl/demo/demo.h"
 #include "tools/rubatoctl/local/commands.h"
@@ -46,6 +48,7 @@ class Program {
     add_object_commands();
     add_job_commands();
     add_training_commands();
+    add_checkpoint_commands();
     add_node_commands();
     add_local_commands();
     auto* completion = command(app_, "completion",
@@ -172,6 +175,56 @@ class Program {
     });
   }
 
+  // A command on a folder of checkpoints that prints what it did.
+  using FolderAction = std::function<Result<std::string>()>;
+  CLI::App* on_folder(CLI::App& parent, const char* name, const char* about, FolderAction action) {
+    auto* sub = command(parent, name, about, [action = std::move(action)]() -> Status {
+      TRY(const std::string text, action());
+      std::fputs(text.c_str(), stdout);
+      return ok();
+    });
+    sub->add_option("path", path_, "the folder: training.checkpoint.path, as this machine sees it")
+        ->required();
+    return sub;
+  }
+
+  void add_checkpoint_commands() {
+    auto* checkpoint = app_.add_subcommand(
+        "checkpoint",
+        "A folder of checkpoints, with or without a cluster: list, verify, prune, release\n"
+        "  rubatoctl checkpoint list /ckpt/gpt-kjv\n"
+        "  rubatoctl checkpoint verify /ckpt/gpt-kjv        every byte; exit 1 if one is damaged\n"
+        "  rubatoctl checkpoint prune /ckpt/gpt-kjv --keep 1 --damaged --dry-run");
+    checkpoint->require_subcommand(1);
+    auto* list = on_folder(*checkpoint, "list", "Which stand there, whose they are, what else",
+                           [this] { return list_checkpoints(files_, path_, output_); });
+    list->add_option("-o,--output", output_, "table or json")
+        ->check(CLI::IsMember({"table", "json"}))
+        ->default_str("table");
+    auto* verify = on_folder(
+        *checkpoint, "verify", "Read every byte and compare it with what was written",
+        [this]() -> Result<std::string> {
+          TRY(const CheckReport report, verify_checkpoints(files_, path_, step_));
+          if (report.damaged == 0) return report.text;
+          std::fputs(report.text.c_str(), stdout);
+          return Error(Code::kInvalid, fmt::format("{} damaged; a job sets them aside and "
+                                                   "takes an older one",
+                                                   report.damaged));
+        });
+    verify->add_option("--step", step_, "this one only")->check(CLI::Range(0, 1 << 30));
+    auto* prune = on_folder(*checkpoint, "prune",
+                            "Remove all but the newest, and what dead writers left behind",
+                            [this] { return prune_checkpoints(files_, path_, prune_); });
+    prune->add_option("--keep", prune_.keep, "how many stay; 0 frees the folder for another job")
+        ->check(CLI::Range(0, 1000))
+        ->capture_default_str();
+    prune->add_flag("--damaged", prune_.damaged, "those that were set aside, too");
+    prune->add_flag("--dry-run", prune_.dry_run, "say what would go, remove nothing");
+    on_folder(*checkpoint, "release",
+              "Take them from their job: the next one that trains the same goes on from them",
+              [this] { return release_checkpoints(files_, path_); });
+  }
+
   void add_node_commands() {
     auto* node = app_.add_subcommand("node", "Nodes: list, cordon, drain; add and kill local ones");
     node->require_subcommand(1);
@@ -267,10 +320,13 @@ class Program {
   GetOptions get_;
   DemoOptions demo_;
   DeleteChoice delete_;
+  PosixFileSystem files_;
+  PruneOptions prune_;
   std::vector<std::string> generate_words_;
-  std::string file_, resource_, name_, state_, crds_, shell_;
+  std::string file_, path_, resource_, name_, state_, crds_, shell_;
   std::string output_ = "table";
   std::string condition_ = "Complete";
+  std::int64_t step_ = -1;
   int max_ = -1;
   int min_ = -1;
   int nodes_ = 2;

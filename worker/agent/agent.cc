@@ -69,7 +69,8 @@ struct Agent::Impl {
         slots(config.slots),
         changed(e.make_condition()),
         link(e, network, config,
-             {.hello = [this](std::uint64_t epoch) { return hello(epoch); },
+             {.hello = [this](std::uint64_t epoch,
+                              const std::string& seal) { return hello(epoch, seal); },
               .welcomed =
                   [this](Duration period) {
                     std::lock_guard lock(mutex);
@@ -98,7 +99,7 @@ struct Agent::Impl {
 
   // Called from the link's task: standings are copied under the lock that run() holds to change
   // them.
-  std::string hello(std::uint64_t leader_epoch) {
+  std::string hello(std::uint64_t leader_epoch, const std::string& leader_seal) {
     wire::AgentMessage message;
     wire::Hello& hello = *message.mutable_hello();
     hello.set_version_min(1);
@@ -110,6 +111,7 @@ struct Agent::Impl {
     hello.set_pod_name(config.pod_name);
     hello.set_node(config.node);
     hello.set_leader_epoch(leader_epoch);
+    hello.set_leader_seal(leader_seal);
     std::lock_guard lock(mutex);
     for (const Slot& slot : slots) *hello.add_workers() = slot.standing;
     return pack(message);

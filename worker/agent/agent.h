@@ -10,6 +10,7 @@
 #include "common/net/channel.h"
 #include "worker/agent/worker_host.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,11 @@ struct AgentConfig {
   Duration grace = 55s;  // after SIGTERM; then workers are killed
   std::uint64_t seed = 1;
 };
+
+// What of a pod's grace period is used to leave in order: the rest is for its end to be seen.
+constexpr Duration grace_of(std::chrono::seconds grace_period) {
+  return std::max<Duration>(grace_period - 5s, grace_period * 3 / 4);
+}
 
 constexpr auto kDialLimit = 2s;
 constexpr auto kDialBackoffFirst = 50ms;

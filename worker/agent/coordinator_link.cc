@@ -96,7 +96,9 @@ void CoordinatorLink::run(std::stop_token stop) {
 
 std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::stop_token stop,
                                                    bool& welcomed) {
-  if (!channel.send(hooks_.hello(leader_epoch_), executor_.now() + kWelcomeLimit).ok()) return {};
+  if (!channel.send(hooks_.hello(leader_epoch_, leader_seal_), executor_.now() + kWelcomeLimit)
+           .ok())
+    return {};
   Duration silence = kSilenceDefault;
   MonoTime deadline = executor_.now() + kWelcomeLimit;
   while (!stop.stop_requested()) {
@@ -130,6 +132,7 @@ std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::s
         return {};
       }
       leader_epoch_ = welcome.leader_epoch();
+      leader_seal_ = welcome.seal();
       if (auto leader = net::parse_endpoint(welcome.leader()); leader.ok())
         last_leader_ = std::move(*leader);
       silence = std::max<Duration>(std::chrono::milliseconds(2 * welcome.silence_ms()), 1s);

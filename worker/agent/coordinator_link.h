@@ -20,7 +20,8 @@ namespace rubato::worker {
 class CoordinatorLink {
  public:
   struct Hooks {
-    std::function<std::string(std::uint64_t leader_epoch)> hello;  // a serialised AgentMessage
+    // A serialised AgentMessage; what the newest leader that was obeyed said of itself.
+    std::function<std::string(std::uint64_t leader_epoch, const std::string& leader_seal)> hello;
     std::function<void(Duration heartbeat)> welcomed;
     std::function<void(std::string frame)> deliver;  // a serialised CoordinatorMessage
     std::function<void(const std::string& reason)> refused;
@@ -48,6 +49,7 @@ class CoordinatorLink {
   Hooks hooks_;
   Rng rng_;
   std::uint64_t leader_epoch_ = 0;            // the link's task only, as
+  std::string leader_seal_;                   // this and
   std::optional<net::Endpoint> last_leader_;  // this
   mutable std::mutex mutex_;
   std::shared_ptr<net::Channel> channel_;  // while welcomed

@@ -29,7 +29,7 @@ the job's coordinator. It is configured by its environment, which the operator s
   RUBATO_COORDINATORS                   host:port[,host:port…]: where the operator answers
   RUBATO_SECRET_DIR                     token, ca.crt, tls.crt, tls.key (/var/run/rubato/job)
   RUBATO_WORKER                         the worker program (default: beside this one)
-  RUBATO_GRACE_SECONDS                  time to leave in order after SIGTERM (55)
+  RUBATO_GRACE_SECONDS                  the pod's terminationGracePeriodSeconds (60)
 
 It ends with 0 when its workers were retired, with 143 when SIGTERM's grace ran out.
 )";
@@ -65,8 +65,8 @@ Result<AgentConfig> config_from_environment() {
   config.node = optional("RUBATO_NODE", "");
   config.slots =
       static_cast<std::uint32_t>(std::max(1, std::atoi(optional("RUBATO_SLOTS", "1").c_str())));
-  config.grace =
-      std::chrono::seconds(std::max(0, std::atoi(optional("RUBATO_GRACE_SECONDS", "55").c_str())));
+  config.grace = grace_of(
+      std::chrono::seconds(std::max(0, std::atoi(optional("RUBATO_GRACE_SECONDS", "60").c_str()))));
   config.seed = random_seed();
   TRY(const std::string list, required("RUBATO_COORDINATORS"));
   std::stringstream parts(list);

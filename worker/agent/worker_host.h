@@ -1,5 +1,5 @@
 // WorkerHost: how the agent starts, reaches and ends worker processes. ProcessHost does it for
-// real; the simulation has modelled workers behind the same interface.
+// real; the simulation has the real workers in simulated processes behind the same interface.
 #pragma once
 
 #include "common/clock.h"

@@ -52,6 +52,17 @@ struct AdamWStep {
   float gradient_scale = 1;     // the clipping factor, applied to the gradient first
 };
 
+// How dither_add rounds. Element i of the gradient has J_i, 32 bits that are a hash of `key` and i
+// alone; with r = J_i + offset mod 2^32 and x = gradient * scale it becomes
+//   x >= 0:  floor(x) + 1 if r / 2^32 < the fraction of x, else floor(x)
+//   x < 0:   minus the same of -x, with 2^32 - 1 - r in the place of r
+// where the fraction is cut after 31 bits. So q falls as r rises, whatever the sign of x: what the
+// proof in worker/model/exact_sum.h needs.
+struct Dither {
+  std::uint64_t key = 0;     // of the step
+  std::uint32_t offset = 0;  // of the micro-batch
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -131,6 +142,10 @@ class Kernels {
   virtual void quantise_add(Stream& stream, int fraction_bits, int guard_shift,
                             ConstBuffer exponents, ConstBuffer gradient, Buffer sums,
                             Buffer guards) = 0;
+  // The same, rounded by a dither; guards[b] += ceil(ceil(max |x| in the block) / 2^guard_shift).
+  virtual void dither_add(Stream& stream, int fraction_bits, int guard_shift, const Dither& dither,
+                          ConstBuffer exponents, ConstBuffer gradient, Buffer sums,
+                          Buffer guards) = 0;
   // gradient = sums * 2^(exponents[b] - fraction_bits) * factor.
   virtual void dequantise(Stream& stream, int fraction_bits, float factor, ConstBuffer exponents,
                           ConstBuffer sums, Buffer gradient) = 0;

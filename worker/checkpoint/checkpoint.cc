@@ -1,64 +1,19 @@
 #include "worker/checkpoint/checkpoint.h"
 
 #include "common/json.h"
-#include "worker/checkpoint/files.h"
+#include "common/planted.h"
+#include "worker/checkpoint/file_writer.h"
 #include "worker/checkpoint/run_info.h"
 #include "worker/checkpoint/safetensors.h"
-#include "worker/model/fingerprint.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 
 namespace rubato::worker {
-
-namespace fs = std::filesystem;
 
 namespace {
 
 constexpr std::size_t kJsonBytesMax = 1u << 20;
-
-std::string directory_name(std::int64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
-  return text;
-}
-
-// -1 for any other name.
-std::int64_t step_of(const std::string& name) {
-  if (!name.starts_with("step-") || name.size() > 24) return -1;
-  std::int64_t step = 0;
-  for (const char c : name.substr(5)) {
-    if (c < '0' || c > '9') return -1;
-    step = step * 10 + (c - '0');
-  }
-  return name.size() == 5 ? -1 : step;
-}
-
-// Drafts: .draft-step-00000500-x7Gh2k, made anew by each writer, so that one that comes back from a
-// freeze and the one that took its place do not write into the same.
-constexpr std::string_view kDraft = ".draft-";
-constexpr const char* kContents = "/checkpoint";
-
-// -1 for any other name.
-std::int64_t step_of_draft(const std::string& name) {
-  if (!name.starts_with(kDraft)) return -1;
-  const std::string rest = name.substr(kDraft.size());
-  return step_of(rest.substr(0, rest.find('-', rest.find('-') + 1)));
-}
-
-Result<std::string> make_draft(const std::string& directory, std::int64_t step) {
-  std::string path = directory + "/" + std::string(kDraft) + directory_name(step) + "-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr)
-    return Error(Code::kUnavailable, "creating " + path + ": " + std::strerror(errno));
-  std::error_code error;
-  fs::create_directory(path + kContents, error);
-  if (error) return Error(Code::kUnavailable, "creating " + path + ": " + error.message());
-  return path;
-}
 
 // The state on the host: its own memory where the device shares it, else copies.
 class HostState {
@@ -95,11 +50,14 @@ void add_tensors(const ParameterTable& table, const std::byte* flat, const std::
                    static_cast<std::uint64_t>(entry.count) * sizeof(float)});
 }
 
-Status write_tensors(const std::string& directory, const ParameterTable& table,
-                     const HostState& host) {
+using Digests = std::map<std::string, std::uint64_t>;
+
+Status write_tensors(FileSystem& files, const std::string& directory, const ParameterTable& table,
+                     const HostState& host, Digests& digests) {
   std::vector<TensorView> model;
   add_tensors(table, host.section(0), "", model);
-  TRY_OK(write_safetensors(directory + "/model.safetensors", model, {{"format", "pt"}}));
+  TRY(digests["model.safetensors"],
+      write_safetensors(files, directory + "/model.safetensors", model, {{"format", "pt"}}));
 
   std::vector<TensorView> optimizer;
   add_tensors(table, host.section(1), "exp_avg.", optimizer);
@@ -109,17 +67,32 @@ Status write_tensors(const std::string& directory, const ParameterTable& table,
                        {table.block_count()},
                        host.section(3),
                        static_cast<std::uint64_t>(table.block_count()) * 4});
-  return write_safetensors(directory + "/optimizer.safetensors", optimizer, {});
+  TRY(digests["optimizer.safetensors"],
+      write_safetensors(files, directory + "/optimizer.safetensors", optimizer, {}));
+  return ok();
 }
 
-Status write_files(const std::string& directory, const ParameterTable& table, const HostState& host,
-                   const CheckpointInfo& info, std::span<const StepRecord> records) {
-  TRY_OK(write_tensors(directory, table, host));
-  TRY_OK(replace_file(directory + "/config.json",
-                      json::dump(to_huggingface_config(info.model), 2) + "\n"));
-  TRY_OK(export_step_records(directory + "/steps.bin", records));
-  TRY_OK(replace_file(directory + "/run.json", dump_run_info(info)));
-  return sync_directory(directory);
+Result<std::uint64_t> write_file(FileSystem& files, const std::string& path, const void* bytes,
+                                 std::size_t size) {
+  TRY(FileWriter file, FileWriter::create(files, path));
+  TRY_OK(file.append(bytes, size));
+  return file.finish();
+}
+
+// Everything in it lasts when this returns, but not its own name.
+Status write_files(FileSystem& files, const std::string& directory, const ParameterTable& table,
+                   const HostState& host, const CheckpointInfo& info,
+                   std::span<const StepRecord> records) {
+  Digests digests;
+  TRY_OK(write_tensors(files, directory, table, host, digests));
+  const std::string config = json::dump(to_huggingface_config(info.model), 2) + "\n";
+  TRY(digests["config.json"],
+      write_file(files, directory + "/config.json", config.data(), config.size()));
+  TRY(digests["steps.bin"],
+      write_file(files, directory + "/steps.bin", records.data(), records.size_bytes()));
+  const std::string run = dump_run_info(info, digests);
+  TRY_OK(write_file(files, directory + "/run.json", run.data(), run.size()));
+  return files.sync_directory(directory);
 }
 
 // Fills `flat` with the tensors of the table, padding zero. Names are tried with `prefix`, and
@@ -129,7 +102,7 @@ Status read_flat(const Safetensors& file, const ParameterTable& table, const std
   flat.assign(static_cast<std::size_t>(table.flat_count()), 0.0f);
   constexpr std::string_view kRoot = "transformer.";
   for (const Parameter& entry : table.entries()) {
-    const TensorView* tensor = file.find(prefix + entry.name);
+    const TensorEntry* tensor = file.find(prefix + entry.name);
     if (tensor == nullptr && entry.name.starts_with(kRoot))
       tensor = file.find(prefix + entry.name.substr(kRoot.size()));
     if (tensor == nullptr)
@@ -139,41 +112,48 @@ Status read_flat(const Safetensors& file, const ParameterTable& table, const std
     if (tensor->shape != entry.shape)
       return Error(Code::kInvalid,
                    "tensor " + tensor->name + " has another shape than this model's");
-    std::memcpy(flat.data() + entry.offset, tensor->bytes, tensor->size);
+    const auto to = std::span(flat).subspan(static_cast<std::size_t>(entry.offset),
+                                            static_cast<std::size_t>(entry.count));
+    TRY_OK(file.read(*tensor, std::as_writable_bytes(to)));
   }
   return ok();
 }
 
-Result<std::string> resolve(const std::string& path) {
-  if (fs::exists(path + "/run.json")) return path;
-  return CheckpointStore(path, 1).latest();
-}
-
-Status check_finished(const std::error_code& error, const std::string& what) {
-  if (!error) return ok();
-  return Error(Code::kUnavailable, what + ": " + error.message());
+Result<std::string> resolve(FileSystem& files, const std::string& path) {
+  if (files.stat(path + "/run.json").ok()) return path;
+  return CheckpointStore(files, path, 1).latest();
 }
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(std::string directory, int keep)
-    : directory_(std::move(directory)), keep_(std::max(keep, 1)) {}
-
-std::vector<std::int64_t> CheckpointStore::steps() const {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    const std::int64_t step = step_of(entry.path().filename().string());
-    if (step >= 0 && fs::exists(entry.path() / "run.json")) steps.push_back(step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
+CheckpointStore::CheckpointStore(FileSystem& files, std::string directory, int keep)
+    : files_(files), folder_(files, std::move(directory)), keep_(std::max(keep, 1)) {}
 
 Result<std::string> CheckpointStore::latest() const {
-  const std::vector<std::int64_t> present = steps();
-  if (present.empty()) return Error(Code::kNotFound, "no checkpoint in " + directory_);
-  return directory_ + "/" + directory_name(present.back());
+  TRY(const std::vector<std::int64_t> present, folder_.steps());
+  if (present.empty()) return Error(Code::kNotFound, "no checkpoint in " + folder_.directory());
+  return folder_.path_of(present.back());
+}
+
+Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
+  TRY(const std::vector<std::int64_t> present, folder_.steps());
+  for (const std::int64_t step : present) {
+    const std::string path = folder_.path_of(step);
+    const Result<CheckpointInfo> theirs = read_checkpoint_info(files_, path);
+    if (!theirs.ok() && theirs.error().code() == Code::kUnavailable) return theirs.error();
+    if (!theirs.ok()) continue;
+    const std::string why = difference(*theirs, ours);
+    if (why.empty()) continue;
+    return Error(Code::kConflict,
+                 path + " is not this job's: " + why +
+                     ". Give the job a training.checkpoint.path of its own (to start from these "
+                     "weights, name them in training.model.initFrom), or remove what is there: "
+                     "rubatoctl checkpoint prune --keep 0 " +
+                     folder_.directory() +
+                     " (to hand them to the next job instead: rubatoctl checkpoint release)")
+        .set_reason(kCheckpointPathTaken);
+  }
+  return ok();
 }
 
 Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTable& table,
@@ -181,62 +161,49 @@ Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTabl
                              std::span<const StepRecord> records) const {
   CHECK_EQ(static_cast<std::int64_t>(records.size()), state.step());
   info.step = state.step();
-  info.numerics_version = kNumericsVersion;
+  TRY_OK(check_owner(info));
   TRY(info.state_digest, state.digest(device, stream));
   TRY(const HostState host, HostState::read(device, stream, state));
 
-  std::error_code error;
-  fs::create_directories(directory_, error);
-  TRY_OK(check_finished(error, "creating " + directory_));
-  TRY(const std::string draft, make_draft(directory_, info.step));
-  Status done = write_files(draft + kContents, table, host, info, records);
+  TRY(const std::string draft, folder_.make_draft(info.step));
+  Status done = write_files(files_, draft, table, host, info, records);
   if (done.ok()) done = publish(draft, info);
-  fs::remove_all(draft, error);
+  (void)files_.remove_all(parent_of(draft));
   return done;
 }
 
+// From the draft to its name; only then may older ones go, and what a crash left behind.
 Status CheckpointStore::publish(const std::string& draft, const CheckpointInfo& info) const {
-  const std::string target = directory_ + "/" + directory_name(info.step);
-  const Result<CheckpointInfo> stands = read_checkpoint_info(target);
-  if (!stands.ok() || stands->state_digest != info.state_digest) {
-    if (fs::exists(target)) TRY_OK(rename_path(target, draft + "/old"));
-    TRY_OK(rename_path(draft + kContents, target));
-    TRY_OK(sync_directory(directory_));
-  }
-  std::vector<std::int64_t> present = steps();
-  if (present.empty()) return Error(Code::kUnavailable, target + " was taken away");
-  TRY_OK(replace_file(directory_ + "/LATEST", directory_name(present.back()) + "\n"));
-  TRY_OK(sync_directory(directory_));
-
-  // Only now may older ones go, and what a crash left behind.
-  std::error_code error;
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < present.size(); ++i)
-    fs::remove_all(directory_ + "/" + directory_name(present[i]), error);
-  std::vector<fs::path> left;
-  for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    const std::int64_t step = step_of_draft(entry.path().filename().string());
-    if (step >= 0 && step <= info.step) left.push_back(entry.path());
-  }
-  for (const fs::path& path : left) fs::remove_all(path, error);
-  return ok();
+  const auto stands = folder_.verify(info.step);
+  const bool stays = stands.ok() && (stands->state_digest == info.state_digest ||
+                                     stands->redo_attempts != info.redo_attempts);
+  if (!stays) TRY_OK(folder_.publish(draft, info.step));
+  TRY(std::vector<std::int64_t> present, folder_.steps());
+  if (present.empty())
+    return Error(Code::kUnavailable, folder_.path_of(info.step) + " was taken away");
+  const std::size_t old =
+      present.size() - std::min<std::size_t>(present.size(), static_cast<std::size_t>(keep_));
+  const auto oldest = std::span(present).first(old);
+  TRY_OK(folder_.remove(planted(Bug::kPruneNewest) ? std::span(present).last(old) : oldest));
+  return folder_.remove_drafts(info.step);
 }
 
-Result<CheckpointInfo> read_checkpoint_info(const std::string& path) {
-  TRY(const std::string directory, resolve(path));
-  TRY(const std::string text, read_text(directory + "/run.json", kJsonBytesMax));
+Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string& path) {
+  TRY(const std::string directory, resolve(files, path));
+  TRY(const std::string text, read_text(files, directory + "/run.json", kJsonBytesMax));
   Result<CheckpointInfo> info = parse_run_info(text);
   if (!info.ok()) return info.error().in(directory);
   return info;
 }
 
-Status load_parameters(const std::string& path, Device& device, Stream& stream,
+Status load_parameters(FileSystem& files, const std::string& path, Device& device, Stream& stream,
                        const ParameterTable& table, Buffer parameters) {
   std::string file = path;
-  if (fs::is_directory(path)) {
-    const Result<std::string> directory = resolve(path);
+  if (const auto about = files.stat(path); about.ok() && about->is_directory) {
+    const Result<std::string> directory = resolve(files, path);
     file = (directory.ok() ? *directory : path) + "/model.safetensors";
   }
-  TRY(const Safetensors model, Safetensors::open(file));
+  TRY(const Safetensors model, Safetensors::open(files, file));
   std::vector<float> flat;
   const Status read = read_flat(model, table, "", flat);
   if (!read.ok()) return read.error().in(file);
@@ -244,20 +211,23 @@ Status load_parameters(const std::string& path, Device& device, Stream& stream,
   return stream.synchronize();
 }
 
-Result<Checkpoint> load_checkpoint(const std::string& path, Device& device, Stream& stream,
-                                   const ParameterTable& table, TrainingState& state) {
-  TRY(const std::string directory, resolve(path));
-  Checkpoint checkpoint;
-  TRY(checkpoint.info, read_checkpoint_info(directory));
-  TRY(checkpoint.records, read_step_records(directory + "/steps.bin"));
-  if (static_cast<std::int64_t>(checkpoint.records.size()) != checkpoint.info.step)
-    return Error(Code::kInvalid, directory + ": steps.bin has " +
-                                     std::to_string(checkpoint.records.size()) + " records for " +
-                                     std::to_string(checkpoint.info.step) + " steps");
-  TRY_OK(load_parameters(directory, device, stream, table, state.parameters()));
+namespace {
 
-  const std::string file = directory + "/optimizer.safetensors";
-  TRY(const Safetensors optimizer, Safetensors::open(file));
+// All that can be said of the bytes before they are understood.
+Status verify_checkpoint(FileSystem& files, const std::string& path) {
+  const CheckpointFolder folder(files, parent_of(path));
+  TRY(const std::vector<std::int64_t> present, folder.steps());
+  for (const std::int64_t step : present)
+    if (folder.path_of(step) == path) {
+      TRY_OK(folder.verify(step));
+      return ok();
+    }
+  return ok();  // a checkpoint that was copied out of its folder
+}
+
+Status load_optimizer(FileSystem& files, const std::string& path, Device& device, Stream& stream,
+                      const ParameterTable& table, TrainingState& state) {
+  TRY(const Safetensors optimizer, Safetensors::open(files, path));
   std::vector<float> flat;
   TRY_OK(read_flat(optimizer, table, "exp_avg.", flat));
   device.copy_to_device(stream, state.exp_avg(), flat.data());
@@ -265,17 +235,41 @@ Result<Checkpoint> load_checkpoint(const std::string& path, Device& device, Stre
   TRY_OK(read_flat(optimizer, table, "exp_avg_sq.", flat));
   device.copy_to_device(stream, state.exp_avg_sq(), flat.data());
   TRY_OK(stream.synchronize());
-  const TensorView* exponents = optimizer.find("exponents");
+  const TensorEntry* exponents = optimizer.find("exponents");
   if (exponents == nullptr || exponents->dtype != "I32" ||
       exponents->size != state.exponents().bytes())
-    return Error(Code::kInvalid, file + " has no exponents that fit");
-  device.copy_to_device(stream, state.exponents(), exponents->bytes);
-  TRY_OK(stream.synchronize());
+    return Error(Code::kInvalid, path + " has no exponents that fit");
+  std::vector<std::byte> bytes(exponents->size);
+  TRY_OK(optimizer.read(*exponents, bytes));
+  device.copy_to_device(stream, state.exponents(), bytes.data());
+  return stream.synchronize();
+}
 
+}  // namespace
+
+Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,
+                                   Stream& stream, const ParameterTable& table,
+                                   TrainingState& state) {
+  TRY(const std::string directory, resolve(files, path));
+  const auto damaged = [&](const std::string& why) {
+    return Error(Code::kInvalid, directory + " is damaged: " + why).set_reason(kCheckpointDamaged);
+  };
+  TRY_OK(verify_checkpoint(files, directory));
+  Checkpoint checkpoint;
+  TRY(checkpoint.info, read_checkpoint_info(files, directory));
+  auto records = read_step_records(files, directory + "/steps.bin");
+  if (!records.ok() && records.error().code() == Code::kUnavailable) return records.error();
+  if (!records.ok()) return damaged(records.error().what());
+  checkpoint.records = std::move(records).value();
+  if (static_cast<std::int64_t>(checkpoint.records.size()) != checkpoint.info.step)
+    return damaged("steps.bin has " + std::to_string(checkpoint.records.size()) + " records for " +
+                   std::to_string(checkpoint.info.step) + " steps");
+  TRY_OK(load_parameters(files, directory, device, stream, table, state.parameters()));
+  TRY_OK(load_optimizer(files, directory + "/optimizer.safetensors", device, stream, table, state));
   state.set_step(checkpoint.info.step);
   TRY(const std::uint64_t digest, state.digest(device, stream));
   if (digest != checkpoint.info.state_digest)
-    return Error(Code::kInvalid, directory + " is damaged: its digest is not the one in run.json");
+    return damaged("its state has not the digest in run.json");
   return checkpoint;
 }
 

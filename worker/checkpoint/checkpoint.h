@@ -2,17 +2,21 @@
 //   <dir>/step-00000500/model.safetensors      parameters, GPT-2's names and shapes
 //                       config.json            of the model, as transformers reads it
 //                       optimizer.safetensors  exp_avg.*, exp_avg_sq.*, exponents
-//                       run.json               CheckpointInfo
 //                       steps.bin              the step records
+//                       run.json               CheckpointInfo; the digests of the other files
 //   <dir>/LATEST                               the name of the newest, for people and scripts
 // Written into a hidden directory of the writer's own, synced, renamed: what has its name is
-// complete, and the highest step is the newest. A crash at any point leaves the previous
-// checkpoint whole. One writer per run; one that was frozen and comes back late does no harm: its
-// checkpoint stands beside newer ones, or goes with the old. Readers at any time.
+// complete, and the highest step is the newest. A crash or a power cut at any point leaves the
+// previous checkpoint whole. One writer per run; one that was frozen and comes back late does no
+// harm: its checkpoint stands beside newer ones, or goes with the old. Readers at any time.
+//
+// A directory belongs to one job: neither loads nor saves touch another's checkpoints.
 #pragma once
 
+#include "common/files.h"
 #include "common/result.h"
 #include "worker/backend/device.h"
+#include "worker/checkpoint/checkpoint_folder.h"
 #include "worker/checkpoint/step_record.h"
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
@@ -35,11 +39,25 @@ struct CheckpointInfo {
   std::int64_t global_batch = 0;
   std::int64_t micro_batch = 0;
   int numerics_version = 0;
+  std::string job_uid;  // whose; empty: nobody's (written before owners were)
   std::string fingerprint;
-  std::uint64_t state_digest = 0;  // TrainingState::digest, filled by save, checked by load
+  std::uint64_t state_digest = 0;   // TrainingState::digest, filled by save, checked by load
+  std::uint32_t redo_attempts = 0;  // of the next step, so far
+  double validation_fraction = 0;
+  std::string init_from;
   ModelConfig model;
   OptimizerConfig optimizer;
 };
+
+// Everything of the training spec that decides the numbers, and nothing that may change (when to
+// stop, evaluate and save).
+std::uint64_t training_hash(const CheckpointInfo& info);
+// What keeps a checkpoint from being `ours` to go on from, in words for people; empty: nothing.
+// Checkpoints of nobody are ours when they agree in what they say.
+std::string difference(const CheckpointInfo& theirs, const CheckpointInfo& ours);
+// Behind a fingerprint of the arithmetic: "/data=<digest>,<tokens>".
+inline constexpr const char* kDataOfFingerprint = "/data=";
+inline constexpr const char* kCheckpointPathTaken = "CheckpointPathTaken";
 
 struct Checkpoint {
   CheckpointInfo info;
@@ -49,36 +67,45 @@ struct Checkpoint {
 class CheckpointStore {
  public:
   // `keep` >= 1 newest checkpoints survive a save, and no draft of its step or an older one.
-  CheckpointStore(std::string directory, int keep);
+  CheckpointStore(FileSystem& files, std::string directory, int keep);
+
+  const CheckpointFolder& folder() const { return folder_; }
+
+  // kConflict, "CheckpointPathTaken": a checkpoint in the directory is another job's, or of another
+  // training than ours. The text names the difference and the ways out. What cannot be read is
+  // nobody's.
+  Status check_owner(const CheckpointInfo& ours) const;
 
   // Waits for the stream, copies the state to the host and writes; blocks for as long as the disk
-  // takes. `records` are those of the steps 0 .. info.step - 1. info.step, state_digest and
-  // numerics_version are filled from the state. A checkpoint of the same step stays when it holds
-  // the same state, else it is replaced.
+  // takes. `records` are those of the steps 0 .. info.step - 1. info.step and state_digest are
+  // filled from the state. A checkpoint of the same step stays when it is whole and holds the same
+  // state, or that of another attempt at the next step; else it is set aside. Errors of
+  // check_owner(); kExhausted: the disk is full; kUnavailable. After an error nothing has changed
+  // but a draft, which the next save removes.
   Status save(Device& device, Stream& stream, const ParameterTable& table,
               const TrainingState& state, CheckpointInfo info,
               std::span<const StepRecord> records) const;
 
   // The path of the newest complete checkpoint; kNotFound when there is none.
   Result<std::string> latest() const;
-  // Steps of the complete checkpoints, ascending.
-  std::vector<std::int64_t> steps() const;
 
  private:
-  // From the draft to its name.
   Status publish(const std::string& draft, const CheckpointInfo& info) const;
-  std::string directory_;
+  FileSystem& files_;
+  CheckpointFolder folder_;
   int keep_;
 };
 
-// `path`: one checkpoint, or a directory with LATEST.
-Result<CheckpointInfo> read_checkpoint_info(const std::string& path);
-// Fills the state (and its step). kInvalid: damaged, or tensors that do not fit the table.
-Result<Checkpoint> load_checkpoint(const std::string& path, Device& device, Stream& stream,
-                                   const ParameterTable& table, TrainingState& state);
+// `path`: one checkpoint, or a directory of them (the newest is taken).
+Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string& path);
+// Fills the state (and its step). "CheckpointDamaged": see CheckpointFolder; kInvalid: tensors that
+// do not fit the table. Compares no owner: difference() does.
+Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,
+                                   Stream& stream, const ParameterTable& table,
+                                   TrainingState& state);
 // Parameters alone, from a checkpoint or from any model.safetensors with GPT-2's names (with or
 // without the "transformer." prefix): initFrom, evaluation, generation.
-Status load_parameters(const std::string& path, Device& device, Stream& stream,
+Status load_parameters(FileSystem& files, const std::string& path, Device& device, Stream& stream,
                        const ParameterTable& table, Buffer parameters);
 
 }  // namespace rubato::worker

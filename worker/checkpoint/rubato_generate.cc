@@ -20,7 +20,8 @@ struct Request {
 };
 
 Status run(Request request) {
-  TRY(const CheckpointInfo info, read_checkpoint_info(request.checkpoint));
+  PosixFileSystem files;
+  TRY(const CheckpointInfo info, read_checkpoint_info(files, request.checkpoint));
   if (info.model.vocabulary != ByteTokenizer::kVocabulary)
     return Error(Code::kInvalid, "this checkpoint has a vocabulary of " +
                                      std::to_string(info.model.vocabulary) +
@@ -30,7 +31,7 @@ Status run(Request request) {
   TRY(auto model, make_model(info.model, 1, *device));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, model->table().flat_count())));
   const Buffer parameters = arena.take(DType::kF32, model->table().flat_count());
-  TRY_OK(load_parameters(request.checkpoint, *device, *stream, model->table(), parameters));
+  TRY_OK(load_parameters(files, request.checkpoint, *device, *stream, model->table(), parameters));
 
   const ByteTokenizer tokenizer;
   request.options.end_token = ByteTokenizer::kEndOfText;

@@ -5,6 +5,9 @@
 #include "common/json.h"
 #include "worker/backend/digest.h"
 
+#include <utility>
+#include <vector>
+
 namespace rubato::worker {
 
 namespace {
@@ -36,9 +39,80 @@ OptimizerConfig optimizer_from(const json::Value& v) {
   return o;
 }
 
+std::string text_of(std::int64_t value) { return std::to_string(value); }
+std::string text_of(double value) { return json::dump(json::Value(value)); }
+
+// A field that decides the numbers: its name in the job, and its value.
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+Fields fields_before_owners(const CheckpointInfo& info) {
+  const OptimizerConfig& o = info.optimizer;
+  const ModelConfig& m = info.model;
+  return {{"seed", std::to_string(info.seed)},
+          {"the data's digest", to_hex(info.data_digest)},
+          {"batch.global", text_of(info.global_batch)},
+          {"batch.micro", text_of(info.micro_batch)},
+          {"batch.sequenceLength", text_of(m.sequence_length)},
+          {"model.family", m.family},
+          {"model.layers", text_of(m.layers)},
+          {"model.heads", text_of(m.heads)},
+          {"model.hidden", text_of(m.hidden)},
+          {"model.vocab", text_of(m.vocabulary)},
+          {"optimizer.learningRate", text_of(o.learning_rate)},
+          {"optimizer.schedule.minLearningRate", text_of(o.min_learning_rate)},
+          {"optimizer.schedule.warmupSteps", text_of(o.warmup_steps)},
+          {"optimizer.schedule.decaySteps", text_of(o.decay_steps)},
+          {"optimizer.betas[0]", text_of(o.beta1)},
+          {"optimizer.betas[1]", text_of(o.beta2)},
+          {"optimizer.epsilon", text_of(o.epsilon)},
+          {"optimizer.weightDecay", text_of(o.weight_decay)},
+          {"optimizer.gradientClip", text_of(o.clip_norm)}};
+}
+
+Fields fields_of(const CheckpointInfo& info) {
+  Fields fields = fields_before_owners(info);
+  fields.emplace_back("data.validationFraction", text_of(info.validation_fraction));
+  fields.emplace_back("model.initFrom", info.init_from);
+  return fields;
+}
+
 }  // namespace
 
-std::string dump_run_info(const CheckpointInfo& info) {
+namespace {
+// Older fingerprints do not name the data.
+std::string comparable(const std::string& ours, const std::string& theirs) {
+  return theirs.find(kDataOfFingerprint) == std::string::npos
+             ? ours.substr(0, ours.find(kDataOfFingerprint))
+             : ours;
+}
+}  // namespace
+
+std::uint64_t training_hash(const CheckpointInfo& info) {
+  Digest digest;
+  for (const auto& [name, value] : fields_of(info)) digest.add(name).add(value);
+  return digest.value();
+}
+
+std::string difference(const CheckpointInfo& theirs, const CheckpointInfo& ours) {
+  const bool has_owner = !theirs.job_uid.empty();
+  const Fields of_theirs = has_owner ? fields_of(theirs) : fields_before_owners(theirs);
+  const Fields of_ours = has_owner ? fields_of(ours) : fields_before_owners(ours);
+  for (std::size_t i = 0; i < of_theirs.size(); ++i)
+    if (of_theirs[i].second != of_ours[i].second)
+      return "its " + of_theirs[i].first + " is " + of_theirs[i].second + ", this job's is " +
+             of_ours[i].second;
+  if (has_owner && !ours.job_uid.empty() && theirs.job_uid != ours.job_uid)
+    return "it belongs to the job with uid " + theirs.job_uid + ", this one's is " + ours.job_uid;
+  const std::string arithmetic = comparable(ours.fingerprint, theirs.fingerprint);
+  if (!theirs.fingerprint.empty() && !arithmetic.empty() && theirs.fingerprint != arithmetic)
+    return "it was computed by " + theirs.fingerprint + ", this worker computes as " + arithmetic;
+  return "";
+}
+
+std::string dump_run_info(const CheckpointInfo& info,
+                          const std::map<std::string, std::uint64_t>& files) {
+  json::Value digests = json::Value::object();
+  for (const auto& [name, digest] : files) digests.set(name, to_hex(digest));
   const json::Value run = json::Value::object({
       {"format", 1},
       {"step", info.step},
@@ -47,13 +121,20 @@ std::string dump_run_info(const CheckpointInfo& info) {
       {"dataDigest", to_hex(info.data_digest)},
       {"globalBatch", info.global_batch},
       {"microBatch", info.micro_batch},
+      {"validationFraction", info.validation_fraction},
       {"numericsVersion", info.numerics_version},
+      {"jobUid", info.job_uid},
+      {"trainingHash", to_hex(training_hash(info))},
       {"fingerprint", info.fingerprint},
       {"stateDigest", to_hex(info.state_digest)},
+      {"redoAttempts", info.redo_attempts},
+      {"initFrom", info.init_from},
       {"model", to_huggingface_config(info.model)},
       {"optimizer", to_json(info.optimizer)},
+      {"files", digests},
+      {"digest", kBlankDigest},
   });
-  return json::dump(run, 2) + "\n";
+  return sealed(json::dump(run, 2) + "\n");
 }
 
 Result<CheckpointInfo> parse_run_info(const std::string& text) {
@@ -68,6 +149,10 @@ Result<CheckpointInfo> parse_run_info(const std::string& text) {
   info.global_batch = run["globalBatch"].int_or(0);
   info.micro_batch = run["microBatch"].int_or(0);
   info.numerics_version = static_cast<int>(run["numericsVersion"].int_or(0));
+  info.job_uid = run["jobUid"].string_or("");
+  info.validation_fraction = run["validationFraction"].double_or(0);
+  info.init_from = run["initFrom"].string_or("");
+  info.redo_attempts = static_cast<std::uint32_t>(run["redoAttempts"].int_or(0));
   info.fingerprint = run["fingerprint"].string_or("");
   info.state_digest = from_hex(run["stateDigest"].string_or(""));
   TRY(info.model, from_huggingface_config(run["model"]));

@@ -1,15 +1,11 @@
 #include "worker/checkpoint/safetensors.h"
 
 #include "common/json.h"
-#include "worker/data/mapped_file.h"
+#include "worker/checkpoint/file_writer.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace rubato::worker {
 
@@ -47,24 +43,19 @@ Result<std::uint64_t> bytes_of(const std::string& name, const std::string& dtype
   return size;
 }
 
-struct Entry {
-  TensorView view;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
-Result<Entry> read_entry(const std::string& name, const json::Value& about) {
-  Entry entry;
-  entry.view.name = name;
+// Its offset counts from the end of the header.
+Result<TensorEntry> read_entry(const std::string& name, const json::Value& about) {
+  TensorEntry entry;
+  entry.name = name;
   if (!about.is_object()) return invalid("tensor " + name + " is not described by an object");
-  entry.view.dtype = about["dtype"].string_or("");
+  entry.dtype = about["dtype"].string_or("");
   const json::Value& shape = about["shape"];
   const json::Value& offsets = about["data_offsets"];
   if (!shape.is_array() || shape.size() > kRankMax)
     return invalid("tensor " + name + " has no usable shape");
   for (const json::Value& extent : shape.items()) {
     if (!extent.is_int()) return invalid("tensor " + name + " has a shape that is not integer");
-    entry.view.shape.push_back(extent.int_or(-1));
+    entry.shape.push_back(extent.int_or(-1));
   }
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[std::size_t{0}].is_int() ||
       !offsets[std::size_t{1}].is_int())
@@ -72,26 +63,13 @@ Result<Entry> read_entry(const std::string& name, const json::Value& about) {
   const std::int64_t begin = offsets[std::size_t{0}].int_or(-1);
   const std::int64_t end = offsets[std::size_t{1}].int_or(-1);
   if (begin < 0 || end < begin) return invalid("tensor " + name + " has offsets out of order");
-  entry.begin = static_cast<std::uint64_t>(begin);
-  entry.end = static_cast<std::uint64_t>(end);
-  TRY(const std::uint64_t size, bytes_of(name, entry.view.dtype, entry.view.shape));
-  if (size != entry.end - entry.begin)
-    return invalid("tensor " + name + " has " + std::to_string(entry.end - entry.begin) +
+  entry.offset = static_cast<std::uint64_t>(begin);
+  entry.size = static_cast<std::uint64_t>(end - begin);
+  TRY(const std::uint64_t size, bytes_of(name, entry.dtype, entry.shape));
+  if (size != entry.size)
+    return invalid("tensor " + name + " has " + std::to_string(entry.size) +
                    " bytes, but its shape needs " + std::to_string(size));
-  entry.view.size = size;
   return entry;
-}
-
-Status write_all(int fd, const void* from, std::uint64_t size, const std::string& path) {
-  const auto* at = static_cast<const char*>(from);
-  while (size > 0) {
-    const ssize_t n = write(fd, at, std::min<std::uint64_t>(size, 1u << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Error(Code::kUnavailable, "writing " + path + ": " + std::strerror(errno));
-    at += n;
-    size -= static_cast<std::uint64_t>(n);
-  }
-  return ok();
 }
 
 std::string header_of(const std::vector<TensorView>& tensors,
@@ -122,75 +100,84 @@ std::string header_of(const std::vector<TensorView>& tensors,
 
 }  // namespace
 
-Result<Safetensors> Safetensors::parse(std::span<const unsigned char> bytes) {
-  std::uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof header_bytes) return invalid("shorter than its length field");
-  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-  if (header_bytes > kHeaderBytesMax)
-    return invalid("a header of " + std::to_string(header_bytes) + " bytes");
-  if (header_bytes > bytes.size() - sizeof header_bytes) return invalid("the header is cut short");
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes,
-                              header_bytes);
+Status Safetensors::parse(std::string_view text, std::uint64_t file_bytes) {
   if (!text.starts_with('{')) return invalid("the header is not a JSON object");
   const Result<json::Value> parsed = json::parse(text, {.depth = 8, .bytes = kHeaderBytesMax});
   if (!parsed.ok()) return parsed.error().in("safetensors header");
   if (!parsed->is_object()) return invalid("the header is not a JSON object");
 
-  Safetensors file;
-  std::vector<Entry> entries;
   for (const auto& [name, about] : parsed->members()) {
     if (name == "__metadata__") {
-      for (const auto& [key, value] : about.members()) file.metadata_[key] = value.string_or("");
+      for (const auto& [key, value] : about.members()) metadata_[key] = value.string_or("");
       continue;
     }
-    TRY(Entry entry, read_entry(name, about));
-    entries.push_back(std::move(entry));
+    TRY(TensorEntry entry, read_entry(name, about));
+    tensors_.push_back(std::move(entry));
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  std::ranges::stable_sort(tensors_, {}, [](const TensorEntry& entry) {
+    return std::pair(entry.offset, entry.offset + entry.size);
   });
-  const std::uint64_t body = bytes.size() - sizeof header_bytes - header_bytes;
+  const std::uint64_t before = sizeof(std::uint64_t) + text.size();
+  CHECK_LE(before, file_bytes);
+  const std::uint64_t body = file_bytes - before;
   std::uint64_t at = 0;
-  for (Entry& entry : entries) {
-    if (entry.begin != at)
-      return invalid("tensor " + entry.view.name + " leaves a hole or overlaps another");
-    at = entry.end;
-    if (at > body) return invalid("tensor " + entry.view.name + " lies beyond the end of the file");
-    entry.view.bytes = bytes.data() + sizeof header_bytes + header_bytes + entry.begin;
-    file.tensors_.push_back(std::move(entry.view));
+  for (TensorEntry& entry : tensors_) {
+    if (entry.offset != at)
+      return invalid("tensor " + entry.name + " leaves a hole or overlaps another");
+    at += entry.size;
+    if (at > body) return invalid("tensor " + entry.name + " lies beyond the end of the file");
+    entry.offset += before;
   }
   if (at != body) return invalid(std::to_string(body - at) + " bytes behind the last tensor");
+  return ok();
+}
+
+Result<Safetensors> Safetensors::open(FileSystem& files, const std::string& path) {
+  TRY(auto file, files.open(path, OpenMode::kRead));
+  return open(std::move(file), path);
+}
+
+Result<Safetensors> Safetensors::open(std::unique_ptr<File> opened, const std::string& path) {
+  Safetensors file;
+  file.path_ = path;
+  file.file_ = std::move(opened);
+  TRY(const std::uint64_t size, file.file_->size());
+  std::uint64_t header_bytes = 0;
+  if (size < sizeof header_bytes) return invalid("shorter than its length field").in(path);
+  TRY(std::size_t got, file.file_->read_at(0, std::as_writable_bytes(std::span(&header_bytes, 1))));
+  if (got < sizeof header_bytes || header_bytes > kHeaderBytesMax)
+    return invalid("a header of " + std::to_string(header_bytes) + " bytes").in(path);
+  if (header_bytes > size - sizeof header_bytes) return invalid("the header is cut short").in(path);
+  std::string text(header_bytes, '\0');
+  TRY(got, file.file_->read_at(sizeof header_bytes, std::as_writable_bytes(std::span(text))));
+  text.resize(got);
+  if (const Status parsed = file.parse(text, size); !parsed.ok()) return parsed.error().in(path);
   return file;
 }
 
-Result<Safetensors> Safetensors::open(const std::string& path) {
-  TRY(auto mapping, MappedFile::open(path));
-  Result<Safetensors> file = parse({mapping->bytes(), mapping->size()});
-  if (!file.ok()) return file.error().in(path);
-  file->mapping_ = mapping;
-  return file;
-}
-
-const TensorView* Safetensors::find(std::string_view name) const {
-  for (const TensorView& tensor : tensors_)
+const TensorEntry* Safetensors::find(std::string_view name) const {
+  for (const TensorEntry& tensor : tensors())
     if (tensor.name == name) return &tensor;
   return nullptr;
 }
 
-Status write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+Status Safetensors::read(const TensorEntry& tensor, std::span<std::byte> to) const {
+  CHECK_EQ(to.size(), tensor.size);
+  TRY(const std::size_t got, file_->read_at(tensor.offset, to));
+  if (got == to.size()) return ok();
+  return invalid("tensor " + tensor.name + " was cut while it was read").in(path_);
+}
+
+Result<std::uint64_t> write_safetensors(FileSystem& files, const std::string& path,
+                                        const std::vector<TensorView>& tensors,
+                                        const std::map<std::string, std::string>& metadata) {
   const std::string header = header_of(tensors, metadata);
   const auto header_bytes = static_cast<std::uint64_t>(header.size());
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return Error(Code::kUnavailable, "creating " + path + ": " + std::strerror(errno));
-  Status done = write_all(fd, &header_bytes, sizeof header_bytes, path);
-  if (done.ok()) done = write_all(fd, header.data(), header.size(), path);
-  for (const TensorView& tensor : tensors)
-    if (done.ok()) done = write_all(fd, tensor.bytes, tensor.size, path);
-  if (done.ok() && fsync(fd) != 0)
-    done = Error(Code::kUnavailable, "syncing " + path + ": " + std::strerror(errno));
-  close(fd);
-  return done;
+  TRY(FileWriter file, FileWriter::create(files, path));
+  TRY_OK(file.append(&header_bytes, sizeof header_bytes));
+  TRY_OK(file.append(header.data(), header.size()));
+  for (const TensorView& tensor : tensors) TRY_OK(file.append(tensor.bytes, tensor.size));
+  return file.finish();
 }
 
 }  // namespace rubato::worker

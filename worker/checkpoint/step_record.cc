@@ -1,13 +1,6 @@
 #include "worker/checkpoint/step_record.h"
 
-#include "worker/data/mapped_file.h"
-
 #include <bit>
-#include <cerrno>
-#include <cstring>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace rubato::worker {
 
@@ -19,26 +12,14 @@ StepRecord make_step_record(std::int64_t step, double loss, std::uint64_t sample
           std::bit_cast<std::uint64_t>(gradient_norm)};
 }
 
-Status export_step_records(const std::string& path, std::span<const StepRecord> records) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return Error(Code::kUnavailable, "opening " + path + ": " + std::strerror(errno));
-  Status done = ok();
-  for (const StepRecord& record : records) {
-    const auto at = static_cast<off_t>(record.step * sizeof record);
-    if (pwrite(fd, &record, sizeof record, at) == static_cast<ssize_t>(sizeof record)) continue;
-    done = Error(Code::kUnavailable, "writing " + path + ": " + std::strerror(errno));
-    break;
-  }
-  close(fd);
-  return done;
-}
-
-Result<std::vector<StepRecord>> read_step_records(const std::string& path) {
-  TRY(const auto mapping, MappedFile::open(path));
-  if (mapping->size() % sizeof(StepRecord) != 0)
+Result<std::vector<StepRecord>> read_step_records(FileSystem& files, const std::string& path) {
+  TRY(const auto file, files.open(path, OpenMode::kRead));
+  TRY(const std::uint64_t size, file->size());
+  if (size % sizeof(StepRecord) != 0)
     return Error(Code::kInvalid, path + " is cut inside a record");
-  std::vector<StepRecord> records(mapping->size() / sizeof(StepRecord));
-  if (!records.empty()) std::memcpy(records.data(), mapping->bytes(), mapping->size());
+  std::vector<StepRecord> records(size / sizeof(StepRecord));
+  TRY(const std::size_t got, file->read_at(0, std::as_writable_bytes(std::span(records))));
+  if (got != size) return Error(Code::kInvalid, path + " was cut while it was read");
   for (std::size_t i = 0; i < records.size(); ++i)
     if (records[i].step != i)
       return Error(Code::kInvalid, path + ": record " + std::to_string(i) + " is of step " +

@@ -1,12 +1,11 @@
 // What is remembered of each committed step. Records are replicated state: sent to newcomers, kept
-// in checkpoints, and exported by writing at step * size, so that writing a step again writes equal
-// bytes.
+// in checkpoints, and exported (step_export.h).
 #pragma once
 
+#include "common/files.h"
 #include "common/result.h"
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -25,9 +24,7 @@ static_assert(sizeof(StepRecord) == 32);
 StepRecord make_step_record(std::int64_t step, double loss, std::uint64_t sample_digest,
                             double gradient_norm);
 
-// Writes record r at byte r.step * 32 of `path`, creating the file. Idempotent.
-Status export_step_records(const std::string& path, std::span<const StepRecord> records);
 // All records of a file; kInvalid when record i is not of step i.
-Result<std::vector<StepRecord>> read_step_records(const std::string& path);
+Result<std::vector<StepRecord>> read_step_records(FileSystem& files, const std::string& path);
 
 }  // namespace rubato::worker

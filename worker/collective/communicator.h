@@ -45,27 +45,38 @@ class Communicator {
   // 2 (size-1) / size x 4 count.
   virtual Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) = 0;
 
-  // Every member's message, by rank, on every member. At most kGatherBytes each. A member's message
-  // leaves it only once it has called gather, so whoever holds all of them knows that all members
-  // had finished everything before.
+  // Every member's message, by rank, on every member. At most kGatherBytes each and
+  // kGatherTotalBytes together. A member's message leaves it only once it has called gather, so
+  // whoever holds all of them knows that all members had finished everything before. Who holds all
+  // of them gets them, even where it could not hand them on to another.
   virtual Result<std::vector<std::string>> gather(std::string_view mine) = 0;
+  // From the next gather on messages take O(log size) hops instead of size-1. Called by all members
+  // after the same gather, the first or a later one, or by none: one of an older build knows but
+  // the ring.
+  virtual void vote_by_tree() = 0;
 
   // Ends all operations here and at the neighbours in milliseconds. Idempotent, never blocks.
   virtual void abort() = 0;
   virtual std::optional<LinkFault> fault() const = 0;
 };
 constexpr std::size_t kGatherBytes = 64u << 10;
+constexpr std::size_t kGatherTotalBytes = 16u << 20;
 constexpr const char* kNextUnreachable = "NextUnreachable";
+constexpr const char* kParentUnreachable = "ParentUnreachable";
 constexpr auto kReachLimit = 10s;
+
+// In the tree of votes; not of rank 0.
+constexpr std::uint32_t tree_parent(std::uint32_t rank) { return (rank - 1) / 2; }
 
 // Makes communicators; one per worker process. Thread-safe.
 class CommunicatorFactory {
  public:
   virtual ~CommunicatorFactory() = default;
   // Connects this member with its neighbours in `membership`, beside any communicator in use.
-  // Blocks until this member's links are up. kExpired: the generation is fenced here or at a peer;
-  // kTimeout at `deadline`; kUnavailable or kTimeout with the reason kNextUnreachable: the next
-  // member did not answer for kReachLimit. (A member that is slow to begin answers at once, and is
+  // Blocks until this member's links are up, on the ring and to its parent in the tree of votes.
+  // kExpired: the generation is fenced here or at a peer; kTimeout at `deadline`; kUnavailable or
+  // kTimeout with the reason kNextUnreachable or kParentUnreachable: the next member, or the
+  // parent, did not answer for kReachLimit. (A member that is slow to begin answers at once, and is
   // waited for until `deadline`.)
   virtual Result<std::unique_ptr<Communicator>> create(const Membership& membership,
                                                        MonoTime deadline) = 0;

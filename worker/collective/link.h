@@ -1,76 +1,58 @@
-// Link: one authenticated TLS connection between two workers, as bytes in order. The socket is
-// nonblocking; the blocking calls wait in poll with a deadline. Wraps OpenSSL.
+// Link: one authenticated connection between two workers, as bytes in order. This is the border of
+// the network: TlsLink (tls_link.h) is the real one; a simulation has links in virtual time.
 //
-// Thread: one thread reads and writes (a TLS object cannot do both at once); cut() from any thread
-// at any time makes every present and later call fail within a scheduling delay.
+// Thread: one thread reads and writes; cut() from any thread at any time makes every present and
+// later call fail within a scheduling delay.
 #pragma once
 
 #include "common/clock.h"
 #include "common/result.h"
 
-#include <atomic>
 #include <cstddef>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace rubato::worker {
 
 constexpr std::size_t kLinkFrameBytes = 1u << 20;  // largest control frame
-constexpr std::size_t kSocketBufferBytes = 4u << 20;
-constexpr auto kDeadPeerLimit = 10s;  // TCP_USER_TIMEOUT and keep-alive: a host that vanished
 
-// Lets one thread end another's wait: readable once cancelled. Thread-safe.
-class Cancellation {
- public:
-  Cancellation();
-  ~Cancellation();
-  Cancellation(const Cancellation&) = delete;
-  Cancellation& operator=(const Cancellation&) = delete;
-  void cancel();
-  bool is_cancelled() const { return cancelled_.load(); }
-  int fd() const { return fd_; }
+class Link;
 
- private:
-  int fd_;
-  std::atomic<bool> cancelled_{false};
+// What is waited for on one of several links.
+struct LinkWait {
+  Link* link = nullptr;
+  bool progress = true;  // that the last try_ that moved nothing may move something
+  bool end = false;      // that the peer closed it, or it failed
+  bool ended = false;    // out, where `end` was asked for
 };
-
-struct TlsSession;  // an OpenSSL connection, owned by its link
 
 class Link {
  public:
-  // Takes the connected socket and the finished handshake.
-  Link(int fd, std::unique_ptr<TlsSession> session);
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  virtual ~Link() = default;
 
-  // Moves what can be moved now; 0 means: poll fd() for `wants()` and try again. kUnavailable when
-  // the connection ended.
-  Result<std::size_t> try_read(void* to, std::size_t bytes);
-  Result<std::size_t> try_write(const void* from, std::size_t bytes);
-  int fd() const { return fd_; }
-  // POLLIN or POLLOUT, after a try_ that moved nothing.
-  short wants() const { return wants_; }
+  // Moves what can be moved now; 0 means: wait_among() and try again. kUnavailable when the
+  // connection ended; kCancelled when it was cut here.
+  virtual Result<std::size_t> try_read(void* to, std::size_t bytes) = 0;
+  virtual Result<std::size_t> try_write(const void* from, std::size_t bytes) = 0;
+  // Waits until one of `waits`, all of links of this one's network, comes true, or `deadline`.
+  // Spurious returns are allowed.
+  virtual void wait_among(std::span<LinkWait> waits, MonoTime deadline) = 0;
+  virtual void cut() = 0;
+  virtual bool is_cut() const = 0;
 
+  // Blocking, built on the above. kTimeout when nothing moved until `deadline`.
   Status read_all(void* to, std::size_t bytes, MonoTime deadline);
   Status write_all(const void* from, std::size_t bytes, MonoTime deadline);
   // 4 bytes big-endian length, then the body.
   Status send_frame(std::string_view body, MonoTime deadline);
   Result<std::string> receive_frame(MonoTime deadline);
 
-  void cut();
-  bool is_cut() const { return cut_.load(); }
+ protected:
+  virtual MonoTime now() const = 0;
 
  private:
-  Result<std::size_t> judge(int result, const char* doing);
   Status wait(MonoTime deadline);
-
-  int fd_;
-  std::unique_ptr<TlsSession> session_;
-  short wants_ = 0;
-  std::atomic<bool> cut_{false};
 };
 
 }  // namespace rubato::worker

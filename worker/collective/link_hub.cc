@@ -1,24 +1,14 @@
 #include "worker/collective/link_hub.h"
 
 #include "common/log.h"
-#include "worker/collective/sockets.h"
-#include "worker/collective/tls.h"
 #include "worker/protocol/wire.pb.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <condition_variable>
-#include <csignal>
 #include <deque>
-#include <list>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
-
-#include <poll.h>
-#include <sys/socket.h>
+#include <vector>
 
 namespace rubato::worker {
 
@@ -30,8 +20,9 @@ namespace {
 constexpr std::uint32_t kLinkVersion = 1;
 constexpr auto kDialRetry = 20ms;  // doubled up to kDialRetryMax
 constexpr auto kDialRetryMax = 320ms;
-
-MonoTime now() { return SystemClock().now(); }
+constexpr auto kAcceptTick = 1s;
+constexpr const char* kProbePurpose = "probe";
+constexpr auto kAcceptPause = 10ms;  // while nothing more can be taken
 
 void fill(wire::WorkerId& id, const WorkerName& name) {
   id.set_pod_uid(name.pod_uid);
@@ -46,92 +37,74 @@ struct Waiting {
   std::string purpose;
   std::unique_ptr<Link> link;
 };
-
-struct Handshake {
-  std::thread thread;
-  std::atomic<bool> done{false};
-};
 }  // namespace
 
 struct LinkHub::Impl {
-  LinkHubConfig config;
-  std::unique_ptr<TlsIdentity> identity;
-  Socket listener;
-  std::uint16_t port = 0;
-  Cancellation stop;
-  std::thread acceptor;
-  std::list<Handshake> handshakes;  // of the acceptor's thread
+  Impl(Executor& given, std::unique_ptr<LinkNetwork> links, LinkHubConfig about)
+      : executor(given),
+        network(std::move(links)),
+        config(std::move(about)),
+        changed(executor.make_condition()) {}
+
+  Executor& executor;
+  const std::unique_ptr<LinkNetwork> network;
+  const LinkHubConfig config;
 
   std::mutex mutex;
-  std::condition_variable changed;
+  const std::unique_ptr<Condition> changed;
   std::uint64_t fenced_below = 0;
   std::deque<Waiting> waiting;  // oldest first, at most kWaitingLinks
   std::map<std::string, Handler> servers;
 
-  void accept_loop();
-  void reap(bool all);
-  void greet(int fd);
+  std::vector<Task> handshakes;  // of the acceptor's thread
+  Task acceptor;                 // last: it ends before what it uses
+
+  void accept_loop(const std::stop_token& stop);
+  void greet(Arrival& arrival, const std::stop_token& stop);
   wire::LinkAnswer judge(const wire::LinkHello& hello);
   void place(const wire::LinkHello& hello, std::unique_ptr<Link> link);
+  wire::LinkHello hello(const Peer& to, std::uint64_t generation, const std::string& purpose) const;
 };
 
-Result<std::unique_ptr<LinkHub>> LinkHub::open(const LinkHubConfig& config) {
-  // OpenSSL writes without MSG_NOSIGNAL: a peer that died must be an error, not our end.
-  std::signal(SIGPIPE, SIG_IGN);
-  auto impl = std::make_unique<Impl>();
-  impl->config = config;
-  TRY(impl->identity, TlsIdentity::open(config.secret_dir, config.job_uid));
-  TRY(impl->listener, listen_tcp(config.bind_host, config.port));
-  TRY(impl->port, local_port(impl->listener.fd()));
-  Impl* raw = impl.get();
-  impl->acceptor = std::thread([raw] { raw->accept_loop(); });
-  return std::unique_ptr<LinkHub>(new LinkHub(std::move(impl)));
+LinkHub::LinkHub(Executor& executor, std::unique_ptr<LinkNetwork> network, LinkHubConfig config)
+    : impl_(std::make_unique<Impl>(executor, std::move(network), std::move(config))) {
+  impl_->acceptor = executor.spawn(
+      "links", [impl = impl_.get()](const std::stop_token& stop) { impl->accept_loop(stop); });
 }
-
-LinkHub::LinkHub(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 LinkHub::~LinkHub() {
-  impl_->stop.cancel();
-  impl_->acceptor.join();
+  impl_->network->close();
+  impl_->acceptor = Task();
 }
-std::uint16_t LinkHub::port() const { return impl_->port; }
+std::uint16_t LinkHub::port() const { return impl_->network->port(); }
+Executor& LinkHub::executor() { return impl_->executor; }
 
 // ---- Inbound
 // -------------------------------------------------------------------------------------
 
-void LinkHub::Impl::accept_loop() {
-  while (!stop.is_cancelled()) {
-    reap(false);
+void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::erase_if(handshakes, [](const Task& task) { return task.done(); });
     // With all handshake places taken, new connections wait in the backlog.
-    const bool full = handshakes.size() >= kPendingLinkHandshakes;
-    std::array<pollfd, 2> entries{pollfd{stop.fd(), POLLIN, 0}, pollfd{listener.fd(), POLLIN, 0}};
-    ::poll(entries.data(), full ? 1 : 2, full ? 10 : 1000);
-    if (stop.is_cancelled() || full || entries[1].revents == 0) continue;
-    const int fd = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) continue;
-    Handshake& handshake = handshakes.emplace_back();
-    handshake.thread = std::thread([this, fd, &handshake] {
-      greet(fd);
-      handshake.done.store(true);
-    });
-  }
-  reap(true);
-}
-
-void LinkHub::Impl::reap(bool all) {
-  for (auto it = handshakes.begin(); it != handshakes.end();) {
-    if (!all && !it->done.load()) {
-      ++it;
+    if (handshakes.size() >= kPendingLinkHandshakes) {
+      executor.sleep_for(kAcceptPause, stop);
       continue;
     }
-    it->thread.join();
-    it = handshakes.erase(it);
+    auto arrival = network->accept(executor.now() + kAcceptTick);
+    if (!arrival.ok()) {
+      if (arrival.error().code() == Code::kCancelled) break;
+      if (arrival.error().code() == Code::kExhausted) executor.sleep_for(kAcceptPause, stop);
+      continue;
+    }
+    handshakes.push_back(executor.spawn(
+        "link-handshake", [this, came = std::shared_ptr<Arrival>(std::move(arrival).value())](
+                              const std::stop_token& stopped) { greet(*came, stopped); }));
   }
+  handshakes.clear();
 }
 
-void LinkHub::Impl::greet(int fd) {
-  tune_socket(fd);
-  const MonoTime deadline = now() + kLinkHandshakeLimit;
-  auto link = identity->secure(fd, TlsIdentity::Side::kAccepts, deadline, stop);
+void LinkHub::Impl::greet(Arrival& arrival, const std::stop_token& stop) {
+  const MonoTime deadline = executor.now() + kLinkHandshakeLimit;
+  auto link = arrival.secure(deadline, stop);
   if (!link.ok()) {
     LOG_WARNING("links", "refused a connection: {}", link.error().what());
     return;
@@ -141,6 +114,7 @@ void LinkHub::Impl::greet(int fd) {
   if (!body.ok() || !hello.ParseFromString(body.value())) return;
   const wire::LinkAnswer answer = judge(hello);
   const Status sent = link.value()->send_frame(answer.SerializeAsString(), deadline);
+  if (hello.purpose() == kProbePurpose) return;
   if (!answer.accepted()) {
     LOG_INFO("links", "refused {} of generation {} from {}: {}", hello.purpose(),
              hello.generation(), to_string(name_of(hello.from())), answer.reason());
@@ -183,7 +157,7 @@ void LinkHub::Impl::place(const wire::LinkHello& hello, std::unique_ptr<Link> li
   });
   if (waiting.size() >= kWaitingLinks) waiting.pop_front();
   waiting.push_back({hello.generation(), from, hello.purpose(), std::move(link)});
-  changed.notify_all();
+  changed->notify_all();
 }
 
 void LinkHub::serve(const std::string& purpose, Handler handler) {
@@ -204,7 +178,7 @@ Result<std::unique_ptr<Link>> LinkHub::await(const WorkerName& from, std::uint64
       impl_->waiting.erase(found);
       return link;
     }
-    if (impl_->changed.wait_until(lock, deadline) == std::cv_status::timeout) {
+    if (!impl_->changed->wait_until(lock, deadline)) {
       return Error(Code::kTimeout, "no link from " + to_string(from));
     }
   }
@@ -213,16 +187,32 @@ Result<std::unique_ptr<Link>> LinkHub::await(const WorkerName& from, std::uint64
 // ---- Outbound
 // ------------------------------------------------------------------------------------
 
+wire::LinkHello LinkHub::Impl::hello(const Peer& to, std::uint64_t generation,
+                                     const std::string& purpose) const {
+  wire::LinkHello hello;
+  hello.set_version(kLinkVersion);
+  hello.set_job_uid(config.job_uid);
+  hello.set_generation(generation);
+  hello.set_purpose(purpose);
+  fill(*hello.mutable_from(), config.self);
+  fill(*hello.mutable_to(), to.name);
+  return hello;
+}
+
 namespace {
-Result<std::unique_ptr<Link>> dial_once(const TlsIdentity& identity, const Peer& to,
-                                        const wire::LinkHello& hello, MonoTime deadline,
-                                        const Cancellation& cancel) {
-  TRY(Socket socket, connect_tcp(to.host, to.port, deadline, cancel));
-  TRY(auto link, identity.secure(socket.release(), TlsIdentity::Side::kDials, deadline, cancel));
-  TRY_OK(link->send_frame(hello.SerializeAsString(), deadline));
-  TRY(const std::string body, link->receive_frame(deadline));
+Result<wire::LinkAnswer> greet_peer(Link& link, const wire::LinkHello& hello, MonoTime deadline) {
+  TRY_OK(link.send_frame(hello.SerializeAsString(), deadline));
+  TRY(const std::string body, link.receive_frame(deadline));
   wire::LinkAnswer answer;
   if (!answer.ParseFromString(body)) return Error(Code::kInternal, "answer cannot be read");
+  return answer;
+}
+
+Result<std::unique_ptr<Link>> dial_once(LinkNetwork& network, const Peer& to,
+                                        const wire::LinkHello& hello, MonoTime deadline,
+                                        const std::stop_token& cancel) {
+  TRY(auto link, network.dial(to.host, to.port, deadline, cancel));
+  TRY(const wire::LinkAnswer answer, greet_peer(*link, hello, deadline));
   if (answer.accepted()) return link;
   const Code code = hello.generation() < answer.fenced_below() ? Code::kExpired : Code::kDenied;
   return Error(code, "peer refused: " + answer.reason());
@@ -231,28 +221,29 @@ Result<std::unique_ptr<Link>> dial_once(const TlsIdentity& identity, const Peer&
 
 Result<std::unique_ptr<Link>> LinkHub::dial(const Peer& to, std::uint64_t generation,
                                             const std::string& purpose, MonoTime deadline,
-                                            const Cancellation& cancel) {
-  wire::LinkHello hello;
-  hello.set_version(kLinkVersion);
-  hello.set_job_uid(impl_->config.job_uid);
-  hello.set_generation(generation);
-  hello.set_purpose(purpose);
-  fill(*hello.mutable_from(), impl_->config.self);
-  fill(*hello.mutable_to(), to.name);
+                                            std::stop_token cancel) {
+  const wire::LinkHello hello = impl_->hello(to, generation, purpose);
   const std::string context = "link to " + to_string(to.name);
   Duration pause = kDialRetry;
   for (;;) {
     if (generation < fenced_below()) return Error(Code::kExpired, context + ": fenced");
-    auto link = dial_once(*impl_->identity, to, hello, deadline, cancel);
+    auto link = dial_once(*impl_->network, to, hello, deadline, cancel);
     if (link.ok()) return link;
     const Code code = link.error().code();
-    const bool retries = code == Code::kUnavailable && now() + pause < deadline;
+    const bool retries = code == Code::kUnavailable && impl_->executor.now() + pause < deadline;
     if (!retries) return link.error().in(context);
-    pollfd entry{cancel.fd(), POLLIN, 0};
-    ::poll(&entry, 1, static_cast<int>(pause / 1ms));
-    if (cancel.is_cancelled()) return Error(Code::kCancelled, context + ": cancelled");
+    if (!impl_->executor.sleep_for(pause, cancel)) {
+      return Error(Code::kCancelled, context + ": cancelled");
+    }
     pause = std::min<Duration>(pause * 2, kDialRetryMax);
   }
+}
+
+// Generation 0 is fenced everywhere, so that a hub of the version before, which knows no probes,
+// refuses the link too. Whatever it answers, it was reached.
+bool LinkHub::probe(const Peer& to, MonoTime deadline, std::stop_token cancel) {
+  const auto link = impl_->network->dial(to.host, to.port, deadline, cancel);
+  return link.ok() && greet_peer(**link, impl_->hello(to, 0, kProbePurpose), deadline).ok();
 }
 
 // ---- Fence
@@ -263,7 +254,7 @@ void LinkHub::fence(std::uint64_t below) {
   if (below <= impl_->fenced_below) return;
   impl_->fenced_below = below;
   std::erase_if(impl_->waiting, [&](const Waiting& item) { return item.generation < below; });
-  impl_->changed.notify_all();
+  impl_->changed->notify_all();
 }
 
 std::uint64_t LinkHub::fenced_below() const {

@@ -6,13 +6,13 @@
 // await() asks for it, is fenced off, or the bound pushes the oldest out. Links with a purpose that
 // has a server (serve()) go to it instead.
 //
-// Threads: one acceptor; each handshake runs in a thread of its own, at most kPendingHandshakes of
-// them, so that a slow or hostile client never delays others. All methods are thread-safe.
+// Threads: one acceptor; each handshake runs in a task of its own, at most kPendingLinkHandshakes
+// of them, so that a slow or hostile client never delays others. All methods are thread-safe.
 #pragma once
 
-#include "common/clock.h"
+#include "common/executor.h"
 #include "common/result.h"
-#include "worker/collective/link.h"
+#include "worker/collective/link_network.h"
 #include "worker/collective/peer.h"
 
 #include <cstdint>
@@ -29,24 +29,23 @@ constexpr std::size_t kWaitingLinks = 256;
 struct LinkHubConfig {
   std::string job_uid;
   WorkerName self;
-  std::string bind_host = "127.0.0.1";
-  std::uint16_t port = 0;  // 0: any
-  std::string secret_dir;  // tls.crt, tls.key, ca.crt
 };
 
 class LinkHub {
  public:
-  // Ignores SIGPIPE for the whole process.
-  static Result<std::unique_ptr<LinkHub>> open(const LinkHubConfig& config);
+  LinkHub(Executor& executor, std::unique_ptr<LinkNetwork> network, LinkHubConfig config);
   ~LinkHub();
 
   std::uint16_t port() const;
+  Executor& executor();
 
   // A link to `to`. Retries while the peer cannot be reached, until `deadline`. kExpired: the
   // generation is fenced here or there; kDenied: refused for good; kCancelled: `cancel`.
   Result<std::unique_ptr<Link>> dial(const Peer& to, std::uint64_t generation,
                                      const std::string& purpose, MonoTime deadline,
-                                     const Cancellation& cancel);
+                                     std::stop_token cancel);
+  // Does its hub answer? One try until `deadline`; no link is kept, here or there.
+  bool probe(const Peer& to, MonoTime deadline, std::stop_token cancel);
   // The link that `from` dialled for (generation, purpose).
   Result<std::unique_ptr<Link>> await(const WorkerName& from, std::uint64_t generation,
                                       const std::string& purpose, MonoTime deadline);
@@ -62,7 +61,6 @@ class LinkHub {
 
  private:
   struct Impl;
-  explicit LinkHub(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,5 +1,6 @@
 #include "worker/collective/sockets.h"
 
+#include "worker/collective/tls_link_network.h"
 #include "worker/collective/tls_session.h"
 
 #include <array>
@@ -98,7 +99,7 @@ Result<std::uint16_t> local_port(int fd) {
 }
 
 Result<Socket> connect_tcp(const std::string& host, std::uint16_t port, MonoTime deadline,
-                           const Cancellation& cancel) {
+                           const StopSignal& cancel) {
   const std::string name = "connecting to " + name_of_address(host, port);
   TRY(const Addresses addresses, resolve(host, port, 0));
   const addrinfo& to = *addresses;
@@ -109,7 +110,7 @@ Result<Socket> connect_tcp(const std::string& host, std::uint16_t port, MonoTime
   if (errno != EINPROGRESS) return system_error(name);
   std::array<pollfd, 2> entries{pollfd{socket.fd(), POLLOUT, 0}, pollfd{cancel.fd(), POLLIN, 0}};
   const int ready = ::poll(entries.data(), entries.size(), poll_timeout_ms(deadline));
-  if (cancel.is_cancelled()) return Error(Code::kCancelled, name + ": cancelled");
+  if (cancel.is_stopped()) return Error(Code::kCancelled, name + ": cancelled");
   if (ready <= 0) return Error(Code::kTimeout, name + ": deadline");
   int failed = 0;
   socklen_t size = sizeof failed;

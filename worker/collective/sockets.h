@@ -3,7 +3,7 @@
 
 #include "common/clock.h"
 #include "common/result.h"
-#include "worker/collective/link.h"
+#include "worker/collective/tls_link.h"
 
 #include <cstdint>
 #include <string>
@@ -32,6 +32,6 @@ Result<Socket> listen_tcp(const std::string& host, std::uint16_t port);
 Result<std::uint16_t> local_port(int fd);
 // kUnavailable: refused or unreachable; kTimeout; kCancelled.
 Result<Socket> connect_tcp(const std::string& host, std::uint16_t port, MonoTime deadline,
-                           const Cancellation& cancel);
+                           const StopSignal& cancel);
 
 }  // namespace rubato::worker

@@ -1,200 +1,39 @@
 #include "worker/collective/tcp_communicator.h"
 
-#include "worker/collective/ring.h"
+#include "worker/collective/operation.h"
+#include "worker/collective/ring_reduce.h"
+#include "worker/collective/tree_gather.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include <poll.h>
-
 namespace rubato::worker {
 
 namespace {
-// The last resort of every wait: the coordinator's progress deadline aborts long before.
-constexpr auto kOperationLimit = 30min;
-constexpr auto kPollTick =
-    1s;  // abort and link ends wake a poll at once; this is for the unforeseen
 constexpr std::size_t kStagingBytes = 64u << 10;  // stays in the cache between receive and add
-constexpr std::uint32_t kMagic = 0x52554254;      // "RUBT"
+constexpr auto kChildLimit = 10s;  // its dial has ended: the hub has its link, or is about to
+constexpr const char* kRing = "ring";
+constexpr const char* kTree = "tree";
 
-MonoTime now() { return SystemClock().now(); }
-
-enum class Kind : std::uint32_t { kReduce = 1, kGather = 2 };
-
-// Stands before each operation on each link, so that members that lost step with each other are
-// found at once instead of adding the wrong bytes.
-struct Header {
-  std::uint32_t magic = kMagic;
-  Kind kind = Kind::kReduce;
-  std::uint64_t generation = 0;
-  std::uint64_t operation = 0;
-  std::uint64_t size = 0;  // elements to reduce, or bytes of the message that follows
-  bool operator==(const Header&) const = default;
-};
-static_assert(sizeof(Header) == 32);
-
-enum class Side { kNext, kPrevious };
-struct Failure {
-  Side side;
-  Error error;
-};
-
-// One all-reduce in flight: moves bytes until both directions are done.
-class RingReduce {
- public:
-  RingReduce(const RingPlan& plan, const Header& header, Link& next, Link& previous,
-             const std::int32_t* in, std::int32_t* out, std::vector<std::byte>& staging)
-      : plan_(plan),
-        header_(header),
-        next_(next),
-        previous_(previous),
-        in_(in),
-        out_(out),
-        staging_(staging) {}
-
-  std::optional<Failure> run(MonoTime deadline) {
-    while (!is_sent() || !is_received()) {
-      auto sent = push();
-      if (!sent.ok()) return Failure{Side::kNext, sent.error()};
-      auto received = pull();
-      if (!received.ok()) return Failure{Side::kPrevious, received.error()};
-      if (sent.value() || received.value()) continue;
-      if (now() > deadline) {
-        return Failure{Side::kPrevious, Error(Code::kTimeout, "nothing moved for too long")};
-      }
-      if (wait()) return Failure{Side::kNext, Error(Code::kUnavailable, "peer closed its link")};
-    }
-    return std::nullopt;
-  }
-
- private:
-  bool is_sent() const { return send_step_ == plan_.steps(); }
-  bool is_received() const { return receive_step_ == plan_.steps(); }
-
-  // Bytes of send step `send_step_` that may leave: all of the first, then what has arrived.
-  std::int64_t sendable() const {
-    const std::int64_t all = plan_.sent(send_step_).count * 4;
-    if (send_step_ == 0 || receive_step_ >= send_step_) return all;
-    return receive_step_ + 1 == send_step_ ? received_bytes_ : 0;
-  }
-
-  Result<bool> push() {
-    blocked_on_send_ = false;
-    if (header_sent_ < sizeof header_) {
-      const auto* at = reinterpret_cast<const std::byte*>(&header_) + header_sent_;
-      TRY(const std::size_t moved, next_.try_write(at, sizeof header_ - header_sent_));
-      header_sent_ += moved;
-      blocked_on_send_ = moved == 0;
-      return moved > 0;
-    }
-    if (is_sent()) return false;
-    const Segment segment = plan_.sent(send_step_);
-    const std::int64_t ready = sendable();
-    if (sent_bytes_ == segment.count * 4) {
-      ++send_step_;
-      sent_bytes_ = 0;
-      return true;
-    }
-    if (ready == sent_bytes_) return false;  // waits for the previous member, not for the socket
-    const std::int32_t* from = (send_step_ == 0 ? in_ : out_) + segment.first;
-    TRY(const std::size_t moved,
-        next_.try_write(
-            reinterpret_cast<const std::byte*>(from) + sent_bytes_,
-            std::min<std::size_t>(static_cast<std::size_t>(ready - sent_bytes_), kStagingBytes)));
-    sent_bytes_ += static_cast<std::int64_t>(moved);
-    blocked_on_send_ = moved == 0;
-    return moved > 0;
-  }
-
-  Result<bool> pull() {
-    if (is_received()) return false;
-    if (header_received_ < sizeof header_) return pull_header();
-    const Segment segment = plan_.received(receive_step_);
-    if (received_bytes_ == segment.count * 4) {
-      ++receive_step_;
-      received_bytes_ = 0;
-      return true;
-    }
-    const auto left = static_cast<std::size_t>(segment.count * 4 - received_bytes_);
-    return plan_.is_reduce(receive_step_) ? pull_and_add(segment, left) : pull_copy(segment, left);
-  }
-
-  Result<bool> pull_header() {
-    auto* at = reinterpret_cast<std::byte*>(&peer_header_) + header_received_;
-    TRY(const std::size_t moved, previous_.try_read(at, sizeof header_ - header_received_));
-    header_received_ += moved;
-    if (header_received_ == sizeof header_ && peer_header_ != header_) {
-      return Error(Code::kInternal, "peer is in another operation");
-    }
-    return moved > 0;
-  }
-
-  Result<bool> pull_and_add(const Segment& segment, std::size_t left) {
-    const std::size_t want = std::min(left - staged_bytes_, staging_.size() - staged_bytes_);
-    TRY(const std::size_t moved, previous_.try_read(staging_.data() + staged_bytes_, want));
-    staged_bytes_ += moved;
-    const auto whole = static_cast<std::int64_t>(staged_bytes_ / 4);
-    if (whole > 0) {
-      const std::int64_t first = segment.first + received_bytes_ / 4;
-      add_int32(out_ + first, in_ + first, reinterpret_cast<const std::int32_t*>(staging_.data()),
-                whole);
-      received_bytes_ += whole * 4;
-      const auto used = static_cast<std::size_t>(whole * 4);
-      std::memmove(staging_.data(), staging_.data() + used, staged_bytes_ - used);
-      staged_bytes_ -= used;
-    }
-    return moved > 0;
-  }
-
-  Result<bool> pull_copy(const Segment& segment, std::size_t left) {
-    auto* to = reinterpret_cast<std::byte*>(out_ + segment.first) + received_bytes_;
-    TRY(const std::size_t moved, previous_.try_read(to, std::min(left, kStagingBytes)));
-    received_bytes_ += static_cast<std::int64_t>(moved);
-    return moved > 0;
-  }
-
-  // Sleeps until something can move. True: the next member has closed while we owe it bytes.
-  bool wait() {
-    const auto write_events =
-        static_cast<short>(POLLRDHUP | (blocked_on_send_ ? next_.wants() : 0));
-    std::array<pollfd, 2> entries{
-        pollfd{is_sent() ? -1 : next_.fd(), write_events, 0},
-        pollfd{is_received() ? -1 : previous_.fd(), previous_.wants(), 0}};
-    ::poll(entries.data(), entries.size(), static_cast<int>(kPollTick / 1ms));
-    return (entries[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-  }
-
-  const RingPlan plan_;
-  const Header header_;
-  Header peer_header_;
-  Link& next_;
-  Link& previous_;
-  const std::int32_t* in_;
-  std::int32_t* out_;
-  std::vector<std::byte>& staging_;
-  std::size_t header_sent_ = 0;
-  std::size_t header_received_ = 0;
-  std::uint32_t send_step_ = 0;
-  std::uint32_t receive_step_ = 0;
-  std::int64_t sent_bytes_ = 0;      // of send_step_
-  std::int64_t received_bytes_ = 0;  // of receive_step_, added or in place
-  std::size_t staged_bytes_ = 0;     // received, not yet a whole element
-  bool blocked_on_send_ = false;
+// What create() brings up. All null for a single member.
+struct Links {
+  std::unique_ptr<Link> next;
+  std::unique_ptr<Link> previous;
+  std::unique_ptr<Link> parent;  // null at the root, and below kTreeMembers
 };
 
 class TcpCommunicator : public Communicator {
  public:
-  TcpCommunicator(Membership membership, Device& device, std::unique_ptr<Link> next,
-                  std::unique_ptr<Link> previous)
-      : membership_(std::move(membership)),
+  TcpCommunicator(LinkHub& hub, Membership membership, Device& device, Links links)
+      : hub_(hub),
+        clock_(hub.executor().clock()),
+        membership_(std::move(membership)),
         device_(device),
-        next_(std::move(next)),
-        previous_(std::move(previous)),
+        links_(std::move(links)),
         staging_(kStagingBytes) {}
 
   std::uint64_t generation() const override { return membership_.generation; }
@@ -203,11 +42,15 @@ class TcpCommunicator : public Communicator {
 
   Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) override;
   Result<std::vector<std::string>> gather(std::string_view mine) override;
+  void vote_by_tree() override { by_tree_ = size() >= kTreeMembers; }
 
   void abort() override {
+    const std::lock_guard lock(mutex_);
     aborted_.store(true);
-    if (next_) next_->cut();
-    if (previous_) previous_->cut();
+    for (Link* link : {links_.next.get(), links_.previous.get(), links_.parent.get()}) {
+      if (link != nullptr) link->cut();
+    }
+    for (const auto& child : children_) child->cut();
   }
   std::optional<LinkFault> fault() const override {
     const std::lock_guard lock(mutex_);
@@ -215,34 +58,40 @@ class TcpCommunicator : public Communicator {
   }
 
  private:
+  Neighbour next() const { return {links_.next.get(), (rank() + 1) % size()}; }
+  Neighbour previous() const { return {links_.previous.get(), (rank() + size() - 1) % size()}; }
   Status ring(const std::int32_t* in, std::int32_t* out, std::int64_t count);
+  Status gather_by_ring(std::vector<std::string>& all);
+  Status gather_by_tree(std::vector<std::string>& all);
+  Status take_children();
   Result<std::string> pass(const Header& header, std::string_view message, MonoTime deadline);
   Error failed(const Failure& failure);
-  Header header(Kind kind, std::uint64_t size) const {
-    return {kMagic, kind, membership_.generation, operation_, size};
+  Header header(OperationKind kind, std::uint64_t size) const {
+    return {kOperationMagic, kind, membership_.generation, operation_, size};
   }
 
+  LinkHub& hub_;
+  Clock& clock_;
   const Membership membership_;
   Device& device_;
-  std::unique_ptr<Link> next_;  // both null for a single member
-  std::unique_ptr<Link> previous_;
+  const Links links_;
   std::vector<std::byte> staging_;
   std::vector<std::int32_t> host_in_;  // only for devices whose memory the host cannot see
   std::vector<std::int32_t> host_out_;
   std::uint64_t operation_ = 0;
+  bool by_tree_ = false;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Link>> children_;  // from the first gather by the tree on
   std::optional<LinkFault> fault_;
 };
 
 Error TcpCommunicator::failed(const Failure& failure) {
   if (aborted_.load()) return Error(Code::kCancelled, "communicator was aborted");
-  const std::uint32_t distance = failure.side == Side::kNext ? 1 : size() - 1;
-  const std::uint32_t peer = (rank() + distance) % size();
-  const WorkerName& name = membership_.members[peer].name;
+  const WorkerName& name = membership_.members[failure.rank].name;
   {
     const std::lock_guard lock(mutex_);
-    if (!fault_) fault_ = LinkFault{peer, name, failure.error.what()};
+    if (!fault_) fault_ = LinkFault{failure.rank, name, failure.error.what()};
   }
   return failure.error.in("link with " + to_string(name));
 }
@@ -274,12 +123,25 @@ Status TcpCommunicator::all_reduce_int32(Stream& stream, ConstBuffer in, Buffer 
 
 Status TcpCommunicator::ring(const std::int32_t* in, std::int32_t* out, std::int64_t count) {
   const RingPlan plan(count, size(), rank());
-  RingReduce reduce(plan, header(Kind::kReduce, static_cast<std::uint64_t>(count)), *next_,
-                    *previous_, in, out, staging_);
+  const Header here = header(OperationKind::kReduce, static_cast<std::uint64_t>(count));
   ++operation_;
-  if (auto failure = reduce.run(now() + kOperationLimit)) return failed(*failure);
+  if (auto failure = ring_reduce(clock_, plan, here, next(), previous(), in, out, staging_)) {
+    return failed(*failure);
+  }
   return ok();
 }
+
+Result<std::vector<std::string>> TcpCommunicator::gather(std::string_view mine) {
+  CHECK_LE(mine.size(), kGatherBytes);
+  if (aborted_.load()) return Error(Code::kCancelled, "communicator was aborted");
+  std::vector<std::string> all(size());
+  all[rank()] = mine;
+  TRY_OK(by_tree_ ? gather_by_tree(all) : gather_by_ring(all));
+  return all;
+}
+
+// ---- Votes by the ring
+// ---------------------------------------------------------------------------
 
 // Sends `message` to the next member, receives one from the previous. The sockets' buffers hold a
 // message whole, so sending first cannot lock the ring.
@@ -288,38 +150,109 @@ Result<std::string> TcpCommunicator::pass(const Header& header, std::string_view
   std::string frame(sizeof header, '\0');
   std::memcpy(frame.data(), &header, sizeof header);
   frame.append(message);
-  if (auto sent = next_->write_all(frame.data(), frame.size(), deadline); !sent.ok()) {
-    return failed({Side::kNext, sent.error()});
+  if (auto sent = next().link->write_all(frame.data(), frame.size(), deadline); !sent.ok()) {
+    return failed({next().rank, sent.error()});
   }
+  Link& from = *previous().link;
   Header theirs;
-  if (auto got = previous_->read_all(&theirs, sizeof theirs, deadline); !got.ok()) {
-    return failed({Side::kPrevious, got.error()});
+  if (auto got = from.read_all(&theirs, sizeof theirs, deadline); !got.ok()) {
+    return failed({previous().rank, got.error()});
   }
   Header expected = header;
   expected.size = theirs.size;
   if (theirs != expected || theirs.size > kGatherBytes) {
-    return failed({Side::kPrevious, Error(Code::kInternal, "peer is in another operation")});
+    return failed({previous().rank, Error(Code::kInternal, "peer is in another operation")});
   }
   std::string body(theirs.size, '\0');
-  if (auto got = previous_->read_all(body.data(), body.size(), deadline); !got.ok()) {
-    return failed({Side::kPrevious, got.error()});
+  if (auto got = from.read_all(body.data(), body.size(), deadline); !got.ok()) {
+    return failed({previous().rank, got.error()});
   }
   return body;
 }
 
-Result<std::vector<std::string>> TcpCommunicator::gather(std::string_view mine) {
-  CHECK_LE(mine.size(), kGatherBytes);
-  if (aborted_.load()) return Error(Code::kCancelled, "communicator was aborted");
-  std::vector<std::string> all(size());
-  all[rank()] = mine;
-  const MonoTime deadline = now() + kOperationLimit;
+Status TcpCommunicator::gather_by_ring(std::vector<std::string>& all) {
+  const MonoTime deadline = clock_.now() + kOperationLimit;
   for (std::uint32_t step = 0; step + 1 < size(); ++step) {
     const std::string& message = all[(rank() + size() - step) % size()];
     TRY(all[(rank() + size() - step - 1) % size()],
-        pass(header(Kind::kGather, message.size()), message, deadline));
+        pass(header(OperationKind::kGather, message.size()), message, deadline));
     ++operation_;
   }
-  return all;
+  return ok();
+}
+
+// ---- Votes by the tree
+// ---------------------------------------------------------------------------
+
+// A child dials before its create() returns, and a gather by the ring has shown since that all have
+// returned: its link is here.
+Status TcpCommunicator::take_children() {
+  const auto ranks = tree_children(rank(), size());
+  while (children_.size() < ranks.size()) {
+    const std::uint32_t child = ranks[children_.size()];
+    auto link = hub_.await(membership_.members[child].name, membership_.generation, kTree,
+                           clock_.now() + kChildLimit);
+    if (!link.ok()) return failed({child, link.error()});
+    const std::lock_guard lock(mutex_);
+    children_.push_back(std::move(link).value());
+    if (aborted_.load()) children_.back()->cut();
+  }
+  return ok();
+}
+
+Status TcpCommunicator::gather_by_tree(std::vector<std::string>& all) {
+  TRY_OK(take_children());
+  const auto ranks = tree_children(rank(), size());
+  std::vector<Neighbour> children;
+  children.reserve(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    children.push_back({children_[i].get(), ranks[i]});
+  }
+  Neighbour parent;
+  if (rank() != 0) parent = {links_.parent.get(), tree_parent(rank())};
+  TreeGather tree(clock_, header(OperationKind::kGatherUp, 0),
+                  header(OperationKind::kGatherDown, 0), rank(), parent, children, all);
+  ++operation_;
+  if (auto failure = tree.run(clock_.now() + kOperationLimit)) return failed(*failure);
+  return ok();
+}
+
+// ---- Links
+// ---------------------------------------------------------------------------------------
+
+// As create() tells it: why a dial to a member failed.
+Error not_reached(LinkHub& hub, std::uint64_t generation, Error error, const char* reason) {
+  if (generation < hub.fenced_below()) return Error(Code::kExpired, "generation is fenced");
+  const Code code = error.code();
+  if (code == Code::kTimeout || code == Code::kUnavailable) error.set_reason(reason);
+  return error;
+}
+
+// Dials the next member and the parent at once.
+Result<Links> dial_out(LinkHub& hub, const Membership& membership, MonoTime deadline,
+                       std::stop_source& cancel) {
+  const std::uint64_t generation = membership.generation;
+  const MonoTime reach = std::min<MonoTime>(deadline, hub.executor().now() + kReachLimit);
+  const auto dial = [&](std::uint32_t rank, const char* purpose) {
+    return hub.dial(membership.members[rank], generation, purpose, reach, cancel.get_token());
+  };
+  const bool has_parent = membership.rank != 0 && membership.size() >= kTreeMembers;
+  Result<std::unique_ptr<Link>> parent = std::unique_ptr<Link>();
+  Task climbing;
+  if (has_parent) {
+    climbing = hub.executor().spawn("tree-link", [&](const std::stop_token&) {
+      parent = dial(tree_parent(membership.rank), kTree);
+    });
+  }
+  auto next = dial((membership.rank + 1) % membership.size(), kRing);
+  if (!next.ok()) cancel.request_stop();
+  climbing.join();
+  if (!next.ok()) return not_reached(hub, generation, next.error(), kNextUnreachable);
+  if (!parent.ok()) return not_reached(hub, generation, parent.error(), kParentUnreachable);
+  Links links;
+  links.next = std::move(next).value();
+  links.parent = std::move(parent).value();
+  return links;
 }
 }  // namespace
 
@@ -329,45 +262,34 @@ Result<std::unique_ptr<Communicator>> TcpCommunicatorFactory::create(const Membe
   if (membership.generation < hub_.fenced_below()) {
     return Error(Code::kExpired, "generation is fenced");
   }
-  std::unique_ptr<Link> next;
-  std::unique_ptr<Link> previous;
+  Links links;
   if (membership.size() > 1) {
     const std::uint32_t size = membership.size();
-    const Peer& to = membership.members[(membership.rank + 1) % size];
+    std::list<Pending> pending(1);
+    pending.front().generation = membership.generation;
+    const auto here = pending.begin();
+    {
+      const std::lock_guard lock(mutex_);
+      pending_.splice(pending_.end(), pending);
+    }
+    auto dialled = dial_out(hub_, membership, deadline, here->cancel);
+    {
+      const std::lock_guard lock(mutex_);
+      pending_.erase(here);
+    }
+    TRY(links, std::move(dialled));
     const Peer& from = membership.members[(membership.rank + size - 1) % size];
-    Cancellation cancel;
-    const Pending pending{membership.generation, &cancel};
-    {
-      const std::lock_guard lock(mutex_);
-      pending_.insert(pending);
-    }
-    auto dialled = hub_.dial(to, membership.generation, "ring",
-                             std::min<MonoTime>(deadline, now() + kReachLimit), cancel);
-    {
-      const std::lock_guard lock(mutex_);
-      pending_.erase(pending);
-    }
-    if (!dialled.ok()) {
-      if (membership.generation < hub_.fenced_below()) {
-        return Error(Code::kExpired, "generation is fenced");
-      }
-      Error error = dialled.error();
-      const Code code = error.code();
-      if (code == Code::kTimeout || code == Code::kUnavailable) error.set_reason(kNextUnreachable);
-      return error;
-    }
-    next = std::move(dialled).value();
-    TRY(previous, hub_.await(from.name, membership.generation, "ring", deadline));
+    TRY(links.previous, hub_.await(from.name, membership.generation, kRing, deadline));
   }
   return std::unique_ptr<Communicator>(
-      std::make_unique<TcpCommunicator>(membership, device_, std::move(next), std::move(previous)));
+      std::make_unique<TcpCommunicator>(hub_, membership, device_, std::move(links)));
 }
 
 void TcpCommunicatorFactory::fence(std::uint64_t below) {
   hub_.fence(below);
   const std::lock_guard lock(mutex_);
-  for (const Pending& pending : pending_) {
-    if (pending.generation < below) pending.cancel->cancel();
+  for (Pending& pending : pending_) {
+    if (pending.generation < below) pending.cancel.request_stop();
   }
 }
 

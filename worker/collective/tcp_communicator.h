@@ -7,9 +7,10 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/link_hub.h"
 
+#include <list>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <stop_token>
 
 namespace rubato::worker {
 
@@ -23,14 +24,13 @@ class TcpCommunicatorFactory : public CommunicatorFactory {
 
  private:
   struct Pending {
-    std::uint64_t generation;
-    Cancellation* cancel;
-    auto operator<=>(const Pending&) const = default;
+    std::uint64_t generation = 0;
+    std::stop_source cancel;
   };
   LinkHub& hub_;
   Device& device_;
   std::mutex mutex_;
-  std::set<Pending> pending_;  // create() calls under way
+  std::list<Pending> pending_;  // create() calls under way
 };
 
 }  // namespace rubato::worker

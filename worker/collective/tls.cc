@@ -106,7 +106,7 @@ Status check_peer(SSL* ssl, const std::string& job_uid) {
 }
 
 Status handshake(SSL* ssl, int fd, TlsIdentity::Side side, MonoTime deadline,
-                 const Cancellation& cancel) {
+                 const StopSignal& cancel) {
   for (;;) {
     ERR_clear_error();
     const int done = side == TlsIdentity::Side::kDials ? SSL_connect(ssl) : SSL_accept(ssl);
@@ -119,21 +119,21 @@ Status handshake(SSL* ssl, int fd, TlsIdentity::Side side, MonoTime deadline,
     const auto events = static_cast<short>(why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT);
     std::array<pollfd, 2> entries{pollfd{fd, events, 0}, pollfd{cancel.fd(), POLLIN, 0}};
     const int ready = ::poll(entries.data(), entries.size(), poll_timeout_ms(deadline));
-    if (cancel.is_cancelled()) return Error(Code::kCancelled, "TLS handshake: cancelled");
+    if (cancel.is_stopped()) return Error(Code::kCancelled, "TLS handshake: cancelled");
     if (ready == 0) return Error(Code::kTimeout, "TLS handshake: deadline");
   }
 }
 }  // namespace
 
 Result<std::unique_ptr<Link>> TlsIdentity::secure(int fd, Side side, MonoTime deadline,
-                                                  const Cancellation& cancel) const {
+                                                  const StopSignal& cancel) const {
   SSL* ssl = SSL_new((side == Side::kDials ? impl_->dials : impl_->accepts).get());
   CHECK(ssl != nullptr);
-  auto link = std::make_unique<Link>(fd, std::make_unique<TlsSession>(ssl));
+  auto link = std::make_unique<TlsLink>(fd, std::make_unique<TlsSession>(ssl));
   SSL_set_fd(ssl, fd);
   TRY_OK(handshake(ssl, fd, side, deadline, cancel));
   TRY_OK(check_peer(ssl, impl_->job_uid));
-  return link;
+  return std::unique_ptr<Link>(std::move(link));
 }
 
 }  // namespace rubato::worker

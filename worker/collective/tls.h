@@ -1,8 +1,8 @@
-// The job's certificate and what a peer must present. Wraps OpenSSL; used by link_hub.cc alone.
+// Private to worker/collective: the job's certificate and what a peer must present. Wraps OpenSSL.
 #pragma once
 
 #include "common/result.h"
-#include "worker/collective/link.h"
+#include "worker/collective/tls_link.h"
 
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ class TlsIdentity {
   // Runs the handshake on a connected, nonblocking socket and checks the peer. Takes `fd` over: it
   // is closed on failure. kDenied: not a worker of this job.
   Result<std::unique_ptr<Link>> secure(int fd, Side side, MonoTime deadline,
-                                       const Cancellation& cancel) const;
+                                       const StopSignal& cancel) const;
 
  private:
   struct Impl;

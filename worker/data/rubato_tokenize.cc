@@ -26,8 +26,9 @@ struct CloseFile {
 };
 
 Status tokenize(const std::vector<std::string>& inputs, const std::string& output) {
+  PosixFileSystem files;
   const ByteTokenizer tokenizer;
-  TRY(auto writer, TokenFileWriter::create(output, ByteTokenizer::kVocabulary));
+  TRY(auto writer, TokenFileWriter::create(files, output, ByteTokenizer::kVocabulary));
   const bool show = isatty(STDERR_FILENO) != 0;
   std::string piece(kPieceBytes, '\0');
   for (const std::string& input : inputs) {
@@ -46,7 +47,7 @@ Status tokenize(const std::vector<std::string>& inputs, const std::string& outpu
     TRY_OK(writer.append(end));
   }
   TRY_OK(writer.finish());
-  TRY(const TokenFile file, TokenFile::open(output));
+  TRY(const TokenFile file, TokenFile::open(files, output));
   std::cerr << (show ? "\r" : "") << output << ": " << file.count() << " tokens of "
             << file.bytes_per_token() << " bytes, vocabulary " << file.vocabulary() << ", digest "
             << to_hex(file.digest()) << "\n";

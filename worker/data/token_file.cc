@@ -3,14 +3,8 @@
 #include "worker/backend/digest.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
-#include <vector>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace rubato::worker {
 
@@ -21,6 +15,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kVocabularyMax = 1u << 22;
 // The digest is taken over pieces of this size, so that a writer can make it as it goes.
 constexpr std::size_t kDigestPiece = 1u << 20;
+static_assert(kDigestPiece % kTokenBlockBytes == 0);
 
 struct Header {
   char magic[8];
@@ -37,141 +32,178 @@ constexpr std::size_t kLlmcHeaderBytes = 1024;
 constexpr std::int32_t kLlmcGpt2 = 20240520;
 constexpr std::int32_t kLlmcLlama3 = 20240801;
 
-std::uint64_t digest_in_pieces(const unsigned char* bytes, std::uint64_t size) {
-  Digest digest;
-  for (std::uint64_t at = 0; at < size; at += kDigestPiece)
-    digest.add(bytes + at, std::min<std::uint64_t>(kDigestPiece, size - at));
-  return digest.value();
+Error with_reason(Error error, const char* reason) { return error.set_reason(reason); }
+
+Error damaged(const std::string& path, const std::string& why) {
+  return with_reason(Error(Code::kInvalid, path + " is damaged: " + why), "DataDamaged");
 }
 
-Error system_error(const std::string& what) {
-  return Error(Code::kUnavailable, what + ": " + std::strerror(errno));
-}
-
-Status write_all(int fd, const void* from, std::size_t size, const std::string& path) {
-  const auto* at = static_cast<const char*>(from);
-  while (size > 0) {
-    const ssize_t n = write(fd, at, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error("writing " + path);
-    at += n;
-    size -= static_cast<std::size_t>(n);
-  }
-  return ok();
+Error unreadable(const Error& error) {
+  return with_reason(error, error.code() == Code::kNotFound ? "DataNotFound" : "DataUnreadable");
 }
 
 }  // namespace
 
-Result<TokenFile> TokenFile::open(const std::string& path) {
-  TRY(auto mapping, MappedFile::open(path));
-  const auto invalid = [&](const std::string& why) {
-    return Error(Code::kInvalid, path + " is not a token file: " + why);
-  };
-  const std::uint64_t size = mapping->size();
+Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
   TokenFile file;
-  file.mapping_ = mapping;
-  std::uint64_t header_bytes = 0;
+  file.path_ = path;
+  auto opened = files.open(path, OpenMode::kRead);
+  if (!opened.ok()) return unreadable(opened.error());
+  file.file_ = std::move(opened).value();
+  const Result<std::uint64_t> size = file.file_->size();
+  if (!size.ok()) return unreadable(size.error());
+  TRY_OK(file.parse_header(*size));
+  const auto width = static_cast<std::uint64_t>(file.width_);
+  const std::uint64_t body = *size - file.header_bytes_;
+  if (body % width != 0 || file.count_ != body / width)
+    return damaged(path, "its header says " + std::to_string(file.count_) + " tokens, it has " +
+                             std::to_string(body) + " bytes of them");
+  TRY_OK(file.digest_blocks());
+  return file;
+}
 
+Status TokenFile::parse_header(std::uint64_t size) {
+  const auto invalid = [&](const std::string& why) {
+    return with_reason(Error(Code::kInvalid, path_ + " is not a token file: " + why),
+                       "DataInvalid");
+  };
   Header header;
   std::int32_t llmc[3];
   if (size < sizeof header) return invalid("only " + std::to_string(size) + " bytes");
-  std::memcpy(&header, mapping->bytes(), sizeof header);
-  std::memcpy(llmc, mapping->bytes(), sizeof llmc);
-  const bool is_ours = std::memcmp(header.magic, kMagic, sizeof kMagic) == 0;
-  if (is_ours) {
+  const Result<std::size_t> got = file_->read_at(0, std::as_writable_bytes(std::span(&header, 1)));
+  if (!got.ok()) return unreadable(got.error());
+  if (*got < sizeof header) return damaged(path_, "it was cut while it was read");
+  std::memcpy(llmc, &header, sizeof llmc);
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) == 0) {
     if (header.version != kVersion) return invalid("version " + std::to_string(header.version));
     if (header.width != 1 && header.width != 2 && header.width != 4)
       return invalid(std::to_string(header.width) + " bytes per token");
     if (header.vocabulary == 0 || header.vocabulary > kVocabularyMax)
       return invalid("a vocabulary of " + std::to_string(header.vocabulary));
-    file.width_ = static_cast<int>(header.width);
-    file.count_ = header.count;
-    file.vocabulary_ = header.vocabulary;
-    file.digest_ = header.digest;
-    header_bytes = sizeof header;
-  } else if (llmc[0] == kLlmcGpt2 || llmc[0] == kLlmcLlama3) {
-    if (size < kLlmcHeaderBytes || llmc[2] < 0) return invalid("llm.c header cut short");
-    file.width_ = llmc[0] == kLlmcGpt2 ? 2 : 4;
-    file.count_ = static_cast<std::uint64_t>(llmc[2]);
-    file.vocabulary_ = llmc[0] == kLlmcGpt2 ? 50257 : 128256;
-    header_bytes = kLlmcHeaderBytes;
-  } else {
-    return invalid("neither our magic nor llm.c's");
+    width_ = static_cast<int>(header.width);
+    count_ = header.count;
+    vocabulary_ = header.vocabulary;
+    digest_ = header.digest;
+    has_digest_ = true;
+    header_bytes_ = sizeof header;
+    return ok();
   }
-  const std::uint64_t body = size - header_bytes;
-  if (body % static_cast<std::uint64_t>(file.width_) != 0 ||
-      file.count_ != body / static_cast<std::uint64_t>(file.width_))
-    return invalid("the header says " + std::to_string(file.count_) + " tokens, the file has " +
-                   std::to_string(body) + " bytes of them");
-  file.tokens_ = mapping->bytes() + header_bytes;
-  if (!is_ours) file.digest_ = digest_in_pieces(file.tokens_, body);
-  return file;
+  if (llmc[0] != kLlmcGpt2 && llmc[0] != kLlmcLlama3)
+    return invalid("neither our magic nor llm.c's");
+  if (size < kLlmcHeaderBytes || llmc[2] < 0) return invalid("llm.c header cut short");
+  width_ = llmc[0] == kLlmcGpt2 ? 2 : 4;
+  count_ = static_cast<std::uint64_t>(llmc[2]);
+  vocabulary_ = llmc[0] == kLlmcGpt2 ? 50257 : 128256;
+  header_bytes_ = kLlmcHeaderBytes;
+  return ok();
 }
 
-Status TokenFile::verify() const {
+// Of every block, and of the whole.
+Status TokenFile::digest_blocks() {
   const std::uint64_t size = count_ * static_cast<std::uint64_t>(width_);
-  if (digest_in_pieces(tokens_, size) == digest_) return ok();
-  return Error(Code::kInvalid, "the tokens do not match the digest in the header");
+  std::vector<std::byte> piece(std::min<std::uint64_t>(size, kDigestPiece));
+  blocks_.reserve((size + kTokenBlockBytes - 1) / kTokenBlockBytes);
+  Digest whole;
+  for (std::uint64_t at = 0; at < size; at += kDigestPiece) {
+    const std::span<std::byte> bytes =
+        std::span(piece).first(std::min<std::uint64_t>(kDigestPiece, size - at));
+    TRY_OK(read_bytes(at, bytes));
+    whole.add(bytes.data(), bytes.size());
+    for (std::size_t block = 0; block < bytes.size(); block += kTokenBlockBytes)
+      blocks_.push_back(
+          digest_of(bytes.data() + block, std::min(kTokenBlockBytes, bytes.size() - block)));
+  }
+  if (has_digest_ && whole.value() != digest_)
+    return damaged(
+        path_, "its digest is " + to_hex(whole.value()) + ", its header says " + to_hex(digest_));
+  digest_ = whole.value();
+  return ok();
+}
+
+// Token bytes [at, at + to.size()).
+Status TokenFile::read_bytes(std::uint64_t at, std::span<std::byte> to) const {
+  const Result<std::size_t> got = file_->read_at(header_bytes_ + at, to);
+  if (!got.ok()) return unreadable(got.error());
+  if (*got == to.size()) return ok();
+  return damaged(path_, "it is shorter than it was when it was opened");
 }
 
 Status TokenFile::read(std::uint64_t first, std::span<std::int32_t> out) const {
   CHECK(first <= count_ && out.size() <= count_ - first);
-  const unsigned char* from = tokens_ + first * static_cast<std::uint64_t>(width_);
+  if (out.empty()) return ok();
+  const auto width = static_cast<std::size_t>(width_);
+  const std::uint64_t begin = first * width / kTokenBlockBytes * kTokenBlockBytes;
+  const std::uint64_t end =
+      std::min(count_ * width, ((first + out.size()) * width + kTokenBlockBytes - 1) /
+                                   kTokenBlockBytes * kTokenBlockBytes);
+  std::vector<std::byte> bytes(end - begin);
+  TRY_OK(read_bytes(begin, bytes));
+  for (std::size_t at = 0; at < bytes.size(); at += kTokenBlockBytes) {
+    const std::size_t block = (begin + at) / kTokenBlockBytes;
+    if (digest_of(bytes.data() + at, std::min(kTokenBlockBytes, bytes.size() - at)) !=
+        blocks_[block])
+      return damaged(path_, "the block at token " + std::to_string((begin + at) / width) +
+                                " is not what it was when it was opened");
+  }
+  const std::byte* from = bytes.data() + (first * width - begin);
   std::uint32_t highest = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint32_t token = 0;  // little-endian, like every machine we run on
-    std::memcpy(&token, from + i * static_cast<std::size_t>(width_),
-                static_cast<std::size_t>(width_));
+    std::memcpy(&token, from + i * width, width);
     highest = std::max(highest, token);
     out[i] = static_cast<std::int32_t>(token);
   }
   if (highest < vocabulary_) return ok();
-  return Error(Code::kInvalid, "token " + std::to_string(highest) + " near place " +
-                                   std::to_string(first) + " is outside the vocabulary of " +
-                                   std::to_string(vocabulary_));
+  return damaged(path_, "token " + std::to_string(highest) + " near place " +
+                            std::to_string(first) + " is outside the vocabulary of " +
+                            std::to_string(vocabulary_));
 }
 
 struct TokenFileWriter::Impl {
+  explicit Impl(FileSystem& where) : files(where) {}
+  ~Impl() {
+    if (!file) return;
+    file.reset();
+    (void)files.remove_all(path + ".tmp");
+  }
+
+  FileSystem& files;
   std::string path;
-  int fd = -1;
+  std::unique_ptr<File> file;
+  std::uint64_t at = sizeof(Header);  // where the next bytes go
   std::uint64_t vocabulary = 0;
   std::uint64_t count = 0;
   int width = 0;
   Digest digest;
-  std::vector<unsigned char> pending;  // up to one digest piece
+  std::vector<std::byte> pending;  // up to one digest piece
 
-  ~Impl() {
-    if (fd < 0) return;
-    close(fd);
-    unlink((path + ".tmp").c_str());
-  }
   Status flush() {
     if (pending.empty()) return ok();
     digest.add(pending.data(), pending.size());
-    TRY_OK(write_all(fd, pending.data(), pending.size(), path));
+    TRY_OK(file->write_at(at, pending));
+    at += pending.size();
     pending.clear();
     return ok();
   }
 };
 
-TokenFileWriter::TokenFileWriter() : impl_(std::make_unique<Impl>()) {}
+TokenFileWriter::TokenFileWriter() = default;
 TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
 TokenFileWriter& TokenFileWriter::operator=(TokenFileWriter&&) noexcept = default;
 TokenFileWriter::~TokenFileWriter() = default;
 
-Result<TokenFileWriter> TokenFileWriter::create(const std::string& path, std::uint64_t vocabulary) {
+Result<TokenFileWriter> TokenFileWriter::create(FileSystem& files, const std::string& path,
+                                                std::uint64_t vocabulary) {
   if (vocabulary == 0 || vocabulary > kVocabularyMax)
     return Error(Code::kInvalid, "a vocabulary of " + std::to_string(vocabulary));
   TokenFileWriter writer;
+  writer.impl_ = std::make_unique<Impl>(files);
   Impl& impl = *writer.impl_;
   impl.path = path;
   impl.vocabulary = vocabulary;
   impl.width = vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4;
   impl.pending.reserve(kDigestPiece);
-  impl.fd = ::open((path + ".tmp").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (impl.fd < 0) return system_error("creating " + path + ".tmp");
-  const Header blank{};
-  TRY_OK(write_all(impl.fd, &blank, sizeof blank, path));
+  TRY(impl.file, files.open(path + ".tmp", OpenMode::kCreate));
   return writer;
 }
 
@@ -182,7 +214,7 @@ Status TokenFileWriter::append(std::span<const std::int32_t> tokens) {
       return Error(Code::kInvalid, "token " + std::to_string(token) +
                                        " is outside the vocabulary of " +
                                        std::to_string(impl.vocabulary));
-    unsigned char bytes[4];
+    std::byte bytes[4];
     std::memcpy(bytes, &token, sizeof bytes);
     impl.pending.insert(impl.pending.end(), bytes, bytes + impl.width);
     impl.count += 1;
@@ -193,7 +225,7 @@ Status TokenFileWriter::append(std::span<const std::int32_t> tokens) {
 
 Status TokenFileWriter::finish() {
   Impl& impl = *impl_;
-  CHECK(impl.fd >= 0);
+  CHECK(impl.file != nullptr);
   TRY_OK(impl.flush());
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
@@ -202,13 +234,11 @@ Status TokenFileWriter::finish() {
   header.count = impl.count;
   header.vocabulary = impl.vocabulary;
   header.digest = impl.digest.value();
-  if (pwrite(impl.fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
-      fsync(impl.fd) != 0)
-    return system_error("writing " + impl.path);
-  close(std::exchange(impl.fd, -1));
-  if (std::rename((impl.path + ".tmp").c_str(), impl.path.c_str()) != 0)
-    return system_error("renaming " + impl.path);
-  return ok();
+  TRY_OK(impl.file->write_at(0, std::as_bytes(std::span(&header, 1))));
+  TRY_OK(impl.file->sync());
+  TRY_OK(impl.files.rename(impl.path + ".tmp", impl.path));
+  impl.file.reset();
+  return impl.files.sync_directory(parent_of(impl.path));
 }
 
 std::uint64_t TokenFileWriter::count() const { return impl_->count; }

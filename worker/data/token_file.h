@@ -1,5 +1,5 @@
-// Token files: the text of a job as integers, memory-mapped. Our own format is a 64-byte header and
-// then the tokens, little-endian:
+// Token files: the text of a job as integers. Our own format is a 64-byte header and then the
+// tokens, little-endian:
 //   0  char[8]  "RUBTOK1\n"
 //   8  u32      version (1)
 //   12 u32      bytes per token: 1, 2 or 4
@@ -10,51 +10,65 @@
 // Files of llm.c (256 int32; magic 20240520 with 2-byte or 20240801 with 4-byte tokens) are read
 // too.
 //
-// A mapped file is immutable and may be read by any thread. Reading costs page faults only.
+// What training reads is what was there at open(): open() reads the whole file once and keeps a
+// digest of each block of kTokenBlockBytes; read() reads whole blocks and compares. A file that is
+// copied, cut or damaged under a running job gives an error, never other tokens.
+//
+// Thread: one thread at a time.
 #pragma once
 
+#include "common/files.h"
 #include "common/result.h"
-#include "worker/data/mapped_file.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace rubato::worker {
 
+constexpr std::size_t kTokenBlockBytes = 16u << 10;
+
 class TokenFile {
  public:
-  // kNotFound, kInvalid (what is wrong with the header, or the size does not match). The digest is
-  // trusted; verify() reads the file to check it.
-  static Result<TokenFile> open(const std::string& path);
+  // kNotFound, kUnavailable (the disk), kInvalid. The error's reason(): "DataNotFound",
+  // "DataUnreadable", "DataInvalid" (no token file), "DataDamaged" (not as many tokens as the
+  // header says, or others: half copied, or a flipped bit). Reads every byte.
+  static Result<TokenFile> open(FileSystem& files, const std::string& path);
 
   std::uint64_t count() const { return count_; }
   std::uint64_t vocabulary() const { return vocabulary_; }
   int bytes_per_token() const { return width_; }
-  // Of the token bytes. For llm.c files it is computed by open().
-  std::uint64_t digest() const { return digest_; }
-  Status verify() const;
+  std::uint64_t digest() const { return digest_; }  // of the token bytes, as read by open()
 
-  // Tokens [first, first + out.size()) ; the range must lie in the file. kInvalid: a token is not
-  // below the vocabulary (the file is damaged).
+  // Tokens [first, first + out.size()) ; the range must lie in the file. kInvalid, "DataDamaged":
+  // the file is not the one that was opened, or a token is not below the vocabulary. kUnavailable,
+  // "DataUnreadable": the disk.
   Status read(std::uint64_t first, std::span<std::int32_t> out) const;
 
  private:
   TokenFile() = default;
-  std::shared_ptr<const MappedFile> mapping_;
-  const unsigned char* tokens_ = nullptr;
+  Status parse_header(std::uint64_t size);
+  Status digest_blocks();
+  Status read_bytes(std::uint64_t at, std::span<std::byte> to) const;
+  std::string path_;
+  std::unique_ptr<File> file_;
+  std::uint64_t header_bytes_ = 0;
   std::uint64_t count_ = 0;
   std::uint64_t vocabulary_ = 0;
   std::uint64_t digest_ = 0;
+  bool has_digest_ = false;  // the header says one
   int width_ = 0;
+  std::vector<std::uint64_t> blocks_;  // a digest each
 };
 
 // Writes a token file step by step: bytes go to `path`.tmp, finish() writes the header, syncs and
-// renames. Without finish() nothing appears under `path`.
+// renames, and syncs the name. Without finish() nothing appears under `path`.
 class TokenFileWriter {
  public:
-  static Result<TokenFileWriter> create(const std::string& path, std::uint64_t vocabulary);
+  static Result<TokenFileWriter> create(FileSystem& files, const std::string& path,
+                                        std::uint64_t vocabulary);
   TokenFileWriter(TokenFileWriter&&) noexcept;
   TokenFileWriter& operator=(TokenFileWriter&&) noexcept;
   ~TokenFileWriter();

@@ -2,12 +2,10 @@
 // (RUBATO_AGENT_FD) and who it is; everything else comes as commands. Exits 0 when retired, 1 when
 // the agent is gone, 2 when the environment is wrong.
 #include "common/log.h"
-#include "worker/collective/tcp_communicator.h"
+#include "worker/collective/tls_link_network.h"
 #include "worker/main/agent_link.h"
-#include "worker/protocol/wire.pb.h"
-#include "worker/step/model_replica.h"
-#include "worker/step/step_engine.h"
-#include "worker/step/training_config.h"
+#include "worker/main/worker_process.h"
+#include "worker/step/fault_points.h"
 
 #include <atomic>
 #include <csignal>
@@ -20,8 +18,6 @@
 
 namespace rubato::worker {
 namespace {
-
-constexpr auto kBeat = 250ms;
 
 struct Environment {
   int agent_fd = -1;
@@ -66,84 +62,45 @@ std::string cpu_model() {
   return "unknown CPU";
 }
 
-// "1-cpu/avx512_core/…" pins the instruction set: a better machine steps down to the job's.
-std::string isa_of(const std::string& fingerprint) {
-  const std::size_t at = fingerprint.find("cpu/");
-  if (at == std::string::npos) return "auto";
-  const std::size_t begin = at + 4;
-  return fingerprint.substr(begin, fingerprint.find('/', begin) - begin);
-}
-
-Result<ConfiguredJob> configure(const Environment& environment, const std::string& training,
-                                const std::string& pinned) {
-  TRY(const TrainingConfig config, parse_training(training));
-  ConfiguredJob job;
-  if (!config.checkpoint_path.empty() && (environment.ledger || config.ledger)) {
-    TRY(job.ledger,
-        SampleLedger::open(fmt::format("{}/ledger/{}-{}-{}.jsonl", config.checkpoint_path,
-                                       environment.self.pod_uid, environment.self.slot,
-                                       environment.self.incarnation)));
-  }
-  ReplicaOptions options;
-  options.isa = isa_of(pinned);
-  options.ledger = job.ledger.get();
-  TRY(job.replica, make_model_replica(config, options));
-  job.plan.stop_steps = config.stop_steps;
-  job.plan.evaluate_every = config.evaluate_every;
-  job.plan.checkpoint_every = config.checkpoint_every;
-  job.plan.has_checkpoints = !config.checkpoint_path.empty();
-  if (job.plan.has_checkpoints) job.plan.export_path = config.checkpoint_path + "/steps.bin";
-  return job;
-}
-
 int run(const Environment& environment) {
-  LinkHubConfig hub_config;
-  hub_config.job_uid = environment.job_uid;
-  hub_config.self = environment.self;
-  hub_config.bind_host = environment.host;
-  hub_config.secret_dir = environment.secret_dir;
-  auto hub = LinkHub::open(hub_config);
-  if (!hub.ok()) {
-    LOG_ERROR("worker", "{}", hub.error().to_string());
+  auto network = TlsLinkNetwork::open({.job_uid = environment.job_uid,
+                                       .bind_host = environment.host,
+                                       .secret_dir = environment.secret_dir});
+  if (!network.ok()) {
+    LOG_ERROR("worker", "{}", network.error().to_string());
     return 2;
   }
+  ThreadExecutor executor;
+  PosixFileSystem files;
   AgentLink agent(environment.agent_fd);
+  FaultPoints faults = FaultPoints::from_environment();
   std::mutex output;
-  EngineParts parts{
+  WorkerProcess process({
+      .executor = executor,
+      .files = files,
+      .network = std::move(network).value(),
+      .job_uid = environment.job_uid,
       .self = environment.self,
       .host = environment.host,
-      .hub = *hub.value(),
-      .configure =
-          [&](const std::string& training, const std::string& pinned) {
-            return configure(environment, training, pinned);
-          },
-      .make_factory =
-          [&](Device& device) {
-            return std::make_unique<TcpCommunicatorFactory>(*hub.value(), device);
-          },
-      .emit = [&](const wire::WorkerEvent& event) { agent.send(event.SerializeAsString()); },
+      .ledger = environment.ledger,
+      .cpu = cpu_model(),
+      .send = [&](const std::string& event) { agent.send(event); },
       .print =
           [&](const std::string& line) {
             const std::lock_guard lock(output);
             std::fprintf(stdout, "%s\n", line.c_str());
             std::fflush(stdout);
           },
-      .cpu = cpu_model(),
-      .faults = FaultPoints::from_environment(),
-  };
-  std::atomic<bool> agent_gone{false};
-  StepEngine engine(std::move(parts));
-  std::thread control([&] {
-    agent.run(
-        [&](const std::string& body) {
-          wire::WorkerCommand command;
-          if (command.ParseFromString(body)) engine.command(command);
-        },
-        [&] { engine.beat(); }, kBeat);
-    agent_gone.store(true);
-    engine.leave("the agent is gone");
+      .reach = [&](std::string_view phase, std::uint64_t step) { faults.reach(phase, step); },
   });
-  engine.run();
+  std::atomic<bool> agent_gone{false};
+  std::thread control([&] {
+    agent.run([&](const std::string& body) { process.command(body); }, [&] { process.beat(); },
+              kBeat);
+    agent_gone.store(true);
+    process.leave("the agent is gone");
+  });
+  process.run();
   const int status = agent_gone.load() ? 1 : 0;
   agent.stop();
   control.join();

@@ -1,6 +1,9 @@
 #include "worker/model/exact_sum.h"
 
+#include "common/rng.h"
+
 #include <algorithm>
+#include <utility>
 
 namespace rubato::worker {
 
@@ -11,6 +14,12 @@ constexpr std::int32_t kExponentMin = -90;
 constexpr std::int32_t kExponentMax = 100;
 constexpr std::int32_t kDecay = 2;        // bits that a block may sink per step
 constexpr std::int32_t kBelowTensor = 4;  // bits that a block may lie under its tensor's largest
+constexpr int kHeadroom = 4;              // bits that contributions may grow from step to step
+constexpr int kGuardShiftNearest = 12;
+constexpr int kGuardShiftMin = 4;
+
+constexpr std::uint64_t kDitherKey = 0xd1b54a32d192ed03;       // so that no other hash of the step
+constexpr std::uint64_t kPermutationKey = 0x8cb92ba72f3d8dd7;  // has the same values
 
 int ceil_log2(std::int64_t x) {
   int bits = 0;
@@ -21,17 +30,31 @@ int ceil_log2(std::int64_t x) {
 }  // namespace
 
 Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
-                                  std::int64_t micro_batches) {
-  if (micro_batches < 1 || micro_batches > kMicroBatchesMax)
-    return Error(Code::kInvalid, "an exact sum of " + std::to_string(micro_batches) +
-                                     " micro-batches: must lie in 1.." +
-                                     std::to_string(kMicroBatchesMax));
+                                  std::int64_t micro_batches, int numerics) {
+  if (!knows_numerics(numerics))
+    return Error(Code::kInvalid, "numerics version " + std::to_string(numerics) +
+                                     ": this program knows " +
+                                     std::to_string(kNumericsVersionOldest) + " to " +
+                                     std::to_string(kNumericsVersion));
   ExactSum sum;
+  sum.numerics_ = numerics;
+  const std::int64_t most = sum.rounds_to_nearest() ? kMicroBatchesMaxNearest : kMicroBatchesMax;
+  if (micro_batches < 1 || micro_batches > most)
+    return Error(Code::kInvalid, "an exact sum of " + std::to_string(micro_batches) +
+                                     " micro-batches: must lie in 1.." + std::to_string(most));
   sum.device_ = &device;
   sum.flat_count_ = table.flat_count();
   sum.block_count_ = table.block_count();
   sum.micro_batches_ = micro_batches;
-  sum.headroom_ = 3 + (ceil_log2(micro_batches) + 1) / 2;
+  const int bits = ceil_log2(micro_batches);
+  if (sum.rounds_to_nearest()) {
+    sum.fraction_bits_ = 28 - (bits + 1) / 2;
+    sum.guard_shift_ = kGuardShiftNearest;
+  } else {
+    sum.fraction_bits_ = 31 - kHeadroom;
+    sum.guard_shift_ = std::max(kGuardShiftMin, bits);
+    sum.dealt_.resize(static_cast<std::size_t>(micro_batches));
+  }
   TRY(sum.arena_, device.allocate(Arena::bytes_for(DType::kI32, sum.accumulator_count()) +
                                   Arena::bytes_for(DType::kI32, sum.block_count_)));
   sum.accumulators_ = sum.arena_.take(DType::kI32, sum.accumulator_count());
@@ -45,24 +68,40 @@ Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
   return sum;
 }
 
-Status ExactSum::block_exponents(Stream& stream, ConstBuffer x) {
-  device_->kernels().block_exponents(stream, x, found_);
+Status ExactSum::find_by_gradient(Stream& stream, ConstBuffer gradient) {
+  device_->kernels().block_exponents(stream, gradient, found_);
   device_->copy_to_host(stream, host_found_.data(), found_);
-  return stream.synchronize();
+  TRY_OK(stream.synchronize());
+  // M such gradients at most add up to M times one.
+  const std::int32_t shift = ceil_log2(micro_batches_);
+  for (std::int32_t& found : host_found_)
+    if (found != Kernels::kZeroExponent) found += shift;
+  return ok();
+}
+
+Status ExactSum::find_by_guards(Stream& stream, ConstBuffer reduced, Buffer exponents) {
+  TRY_OK(read_guards(stream, reduced));
+  device_->copy_to_host(stream, host_exponents_.data(), exponents);
+  TRY_OK(stream.synchronize());
+  for (std::size_t i = 0; i < host_found_.size(); ++i) {
+    const auto guard = static_cast<std::uint32_t>(host_guards_[i]);
+    host_found_[i] = guard == 0 ? Kernels::kZeroExponent
+                                : host_exponents_[i] + guard_shift_ - fraction_bits_ +
+                                      ceil_log2(static_cast<std::int64_t>(guard));
+  }
+  return ok();
 }
 
 Status ExactSum::calibrate(Stream& stream, ConstBuffer micro_gradient, Buffer exponents) {
-  TRY_OK(block_exponents(stream, micro_gradient));
-  // M such gradients at most add up to M times one.
-  const std::int32_t shift = ceil_log2(micro_batches_);
+  TRY_OK(find_by_gradient(stream, micro_gradient));
   std::size_t block = 0;
   for (const std::int64_t end : tensor_ends_) {
     const std::size_t first = block;
     std::int32_t top = Kernels::kZeroExponent;
     for (; block < static_cast<std::size_t>(end); ++block) top = std::max(top, host_found_[block]);
     for (std::size_t i = first; i < block; ++i)
-      host_exponents_[i] = std::clamp(std::max(host_found_[i], top - kBelowTensor) + shift,
-                                      kExponentMin, kExponentMax);
+      host_exponents_[i] =
+          std::clamp(std::max(host_found_[i], top - kBelowTensor), kExponentMin, kExponentMax);
   }
   device_->copy_to_device(stream, exponents, host_exponents_.data());
   return stream.synchronize();
@@ -70,10 +109,33 @@ Status ExactSum::calibrate(Stream& stream, ConstBuffer micro_gradient, Buffer ex
 
 void ExactSum::clear(Stream& stream) { device_->memset(stream, accumulators_, 0); }
 
-void ExactSum::add(Stream& stream, ConstBuffer micro_gradient, ConstBuffer exponents) {
-  device_->kernels().quantise_add(stream, fraction_bits(), kGuardShift, exponents, micro_gradient,
-                                  accumulators_.slice(0, flat_count_),
-                                  accumulators_.slice(flat_count_, block_count_));
+void ExactSum::add(Stream& stream, std::int64_t step, std::int64_t micro,
+                   ConstBuffer micro_gradient, ConstBuffer exponents) {
+  const Buffer sums = accumulators_.slice(0, flat_count_);
+  const Buffer guards = accumulators_.slice(flat_count_, block_count_);
+  if (rounds_to_nearest()) {
+    device_->kernels().quantise_add(stream, fraction_bits_, guard_shift_, exponents, micro_gradient,
+                                    sums, guards);
+    return;
+  }
+  const Dither dither{.key = mix64(static_cast<std::uint64_t>(step) ^ kDitherKey),
+                      .offset = dither_offset(step, micro)};
+  device_->kernels().dither_add(stream, fraction_bits_, guard_shift_, dither, exponents,
+                                micro_gradient, sums, guards);
+}
+
+std::uint32_t ExactSum::dither_offset(std::int64_t step, std::int64_t micro) {
+  CHECK(step >= 0 && micro >= 0 && micro < micro_batches_);
+  if (dealt_step_ != step) {
+    const std::size_t count = dealt_.size();
+    for (std::size_t k = 0; k < count; ++k)
+      dealt_[k] = static_cast<std::uint32_t>((std::uint64_t{k} << 32) / count);
+    const std::uint64_t key = mix64(static_cast<std::uint64_t>(step) ^ kPermutationKey);
+    for (std::size_t k = count; k > 1; --k)  // Fisher and Yates
+      std::swap(dealt_[k - 1], dealt_[((mix64(key + k) >> 32) * k) >> 32]);
+    dealt_step_ = step;
+  }
+  return dealt_[static_cast<std::size_t>(micro)];
 }
 
 void ExactSum::merge(Stream& stream, ConstBuffer from, Buffer to) {
@@ -81,22 +143,29 @@ void ExactSum::merge(Stream& stream, ConstBuffer from, Buffer to) {
   device_->kernels().add_i32(stream, from, to);
 }
 
-Result<bool> ExactSum::overflows(Stream& stream, ConstBuffer reduced) {
+Status ExactSum::read_guards(Stream& stream, ConstBuffer reduced) {
   CHECK_EQ(reduced.count(), accumulator_count());
   device_->copy_to_host(stream, host_guards_.data(), reduced.slice(flat_count_, block_count_));
-  TRY_OK(stream.synchronize());
-  return std::any_of(host_guards_.begin(), host_guards_.end(), [](std::int32_t guard) {
-    return guard >= (std::int32_t{1} << (31 - kGuardShift));
-  });
+  return stream.synchronize();
+}
+
+bool ExactSum::is_over(std::int32_t guard) const {
+  return static_cast<std::uint32_t>(guard) >= std::uint32_t{1} << (31 - guard_shift_);
+}
+
+Result<bool> ExactSum::overflows(Stream& stream, ConstBuffer reduced) {
+  TRY_OK(read_guards(stream, reduced));
+  return std::any_of(host_guards_.begin(), host_guards_.end(),
+                     [this](std::int32_t guard) { return is_over(guard); });
 }
 
 Status ExactSum::raise(Stream& stream, ConstBuffer reduced, int attempt, Buffer exponents) {
-  device_->copy_to_host(stream, host_guards_.data(), reduced.slice(flat_count_, block_count_));
+  TRY_OK(read_guards(stream, reduced));
   device_->copy_to_host(stream, host_exponents_.data(), exponents);
   TRY_OK(stream.synchronize());
   const std::int32_t by = 4 << std::clamp(attempt, 0, 3);
   for (std::size_t i = 0; i < host_exponents_.size(); ++i)
-    if (host_guards_[i] >= (std::int32_t{1} << (31 - kGuardShift)))
+    if (is_over(host_guards_[i]))
       host_exponents_[i] = std::min(host_exponents_[i] + by, kExponentMax);
   device_->copy_to_device(stream, exponents, host_exponents_.data());
   return stream.synchronize();
@@ -109,21 +178,20 @@ void ExactSum::mean(Stream& stream, ConstBuffer reduced, ConstBuffer exponents, 
                                 reduced.slice(0, flat_count_), gradient);
 }
 
-Status ExactSum::advance(Stream& stream, ConstBuffer gradient, Buffer exponents) {
-  TRY_OK(block_exponents(stream, gradient));
+Status ExactSum::advance(Stream& stream, ConstBuffer reduced, ConstBuffer gradient,
+                         Buffer exponents) {
+  TRY_OK(rounds_to_nearest() ? find_by_gradient(stream, gradient)
+                             : find_by_guards(stream, reduced, exponents));
   device_->copy_to_host(stream, host_exponents_.data(), exponents);
   TRY_OK(stream.synchronize());
-  // The exponents speak of the sum, the gradient is the mean: 2^shift covers the factor M.
-  const std::int32_t shift = ceil_log2(micro_batches_);
   std::size_t block = 0;
   for (const std::int64_t end : tensor_ends_) {
     const std::size_t first = block;
     std::int32_t top = Kernels::kZeroExponent;
     for (; block < static_cast<std::size_t>(end); ++block) top = std::max(top, host_found_[block]);
     for (std::size_t i = first; i < block; ++i) {
-      const std::int32_t least = std::max(host_exponents_[i] - kDecay, top - kBelowTensor + shift);
-      host_exponents_[i] =
-          std::clamp(std::max(host_found_[i] + shift, least), kExponentMin, kExponentMax);
+      const std::int32_t least = std::max(host_exponents_[i] - kDecay, top - kBelowTensor);
+      host_exponents_[i] = std::clamp(std::max(host_found_[i], least), kExponentMin, kExponentMax);
     }
   }
   device_->copy_to_device(stream, exponents, host_exponents_.data());

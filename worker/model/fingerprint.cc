@@ -26,15 +26,15 @@ std::vector<std::int32_t> probe_tokens(const Model& model) {
 }  // namespace
 
 Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& model,
-                                         const OptimizerConfig& optimizer) {
+                                         const OptimizerConfig& optimizer, int numerics) {
   const ParameterTable& table = model.table();
   TRY(TrainingState state, TrainingState::create(device, table));
-  TRY(ExactSum sum, ExactSum::create(device, table, kProbeMicroBatches));
+  TRY(ExactSum sum, ExactSum::create(device, table, kProbeMicroBatches, numerics));
   TRY(AdamW adamw, AdamW::create(optimizer, device, table));
   TRY(Arena arena, device.allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
   const Buffer gradient = arena.take(DType::kF32, table.flat_count());
 
-  Digest digest(kNumericsVersion);
+  Digest digest(static_cast<std::uint64_t>(numerics));
   digest.add(device.fingerprint()).add_u64(table.digest());
   for (std::int64_t step = 0; step < 64; ++step)
     digest.add_u64(std::bit_cast<std::uint64_t>(learning_rate_at(optimizer, step * step * step)));
@@ -50,16 +50,15 @@ Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& 
   digest.add_u64(std::bit_cast<std::uint32_t>(loss.mean));
   TRY_OK(sum.calibrate(stream, gradient, state.exponents()));
   sum.clear(stream);
-  sum.add(stream, gradient, state.exponents());
+  sum.add(stream, 0, 0, gradient, state.exponents());
   sum.mean(stream, sum.accumulators(), state.exponents(), gradient);
   TRY(const double norm, adamw.norm(stream, gradient));
   digest.add_u64(std::bit_cast<std::uint64_t>(norm));
-  TRY_OK(sum.advance(stream, gradient, state.exponents()));
+  TRY_OK(sum.advance(stream, sum.accumulators(), gradient, state.exponents()));
   adamw.apply(stream, gradient, norm, state);
   TRY(const std::uint64_t after, state.digest(device, stream));
   digest.add_u64(after);
-  return std::to_string(kNumericsVersion) + "-" + device.fingerprint() + "-" +
-         to_hex(digest.value());
+  return std::to_string(numerics) + "-" + device.fingerprint() + "-" + to_hex(digest.value());
 }
 
 }  // namespace rubato::worker

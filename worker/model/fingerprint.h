@@ -5,18 +5,18 @@
 #pragma once
 
 #include "worker/model/model.h"
+#include "worker/model/numerics.h"
 #include "worker/model/optimizer.h"
 
 #include <string>
 
 namespace rubato::worker {
 
-// Version of the arithmetic: raised whenever a change of code changes bits. Stored in checkpoints.
-constexpr int kNumericsVersion = 1;
-
-// "1-cpu/avx512_core/…-<16 hex digits>". Costs about two micro-batches; allocates four times the
-// parameters for its duration; touches no state of the job.
+// "2-cpu/avx512_core/…-<16 hex digits>": the version of the numerics in use comes first. Costs
+// about two micro-batches; allocates four times the parameters for its duration; touches no state
+// of the job. kInvalid: a version that this program does not know.
 Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& model,
-                                         const OptimizerConfig& optimizer);
+                                         const OptimizerConfig& optimizer,
+                                         int numerics = kNumericsVersion);
 
 }  // namespace rubato::worker

@@ -1,34 +1,34 @@
-// CheckpointWriter: writes snapshots in a thread of its own, one at a time, so that a step waits
+// CheckpointWriter: writes snapshots in a task of its own, one at a time, so that a step waits
 // for the copy alone. Thread-safe.
 #pragma once
 
-#include "common/clock.h"
+#include "common/executor.h"
 #include "worker/checkpoint/step_record.h"
 #include "worker/step/replica.h"
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 namespace rubato::worker {
 
 constexpr int kCheckpointTries = 3;
+constexpr auto kCheckpointPause = 1s;  // between them
 
 struct CheckpointJob {
   std::shared_ptr<Snapshot> snapshot;
   std::shared_ptr<const std::vector<StepRecord>> records;
+  std::uint32_t redo_attempts = 0;
 };
 
 class CheckpointWriter {
  public:
-  // Called in the writer's thread after each job, with its path or the last try's error.
+  // Called in the writer's task after each job, with its path or the last try's error.
   using Done =
       std::function<void(std::uint64_t step, const Result<std::string>& path, double seconds)>;
-  explicit CheckpointWriter(Done done);
+  CheckpointWriter(Executor& executor, Done done);
   ~CheckpointWriter();  // finishes the job in hand
 
   // False when one is still being written.
@@ -38,12 +38,14 @@ class CheckpointWriter {
 
  private:
   void loop();
+  bool is_stopping();
+  Executor& executor_;
   const Done done_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  const std::unique_ptr<Condition> changed_;
   std::optional<CheckpointJob> job_;
   bool stop_ = false;
-  std::thread thread_;
+  Task task_;
 };
 
 }  // namespace rubato::worker

@@ -1,9 +1,48 @@
 #include "worker/step/commit.h"
 
+#include "worker/backend/digest.h"
+#include "worker/step/state_digest.h"
+
 #include <algorithm>
 #include <limits>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace rubato::worker {
+
+namespace {
+constexpr std::size_t kNamesMax = 8;  // of each side, in a sentence for people
+
+using RanksByDigest = std::map<std::uint64_t, std::vector<std::uint32_t>>;
+
+RanksByDigest compared(const std::vector<wire::CommitVote>& votes) {
+  RanksByDigest sides;
+  for (std::uint32_t rank = 0; rank < votes.size(); ++rank) {
+    const std::uint64_t digest = votes[rank].state_digest();
+    if (digest != 0) sides[digest].push_back(rank);
+  }
+  return sides;
+}
+
+// Whose state is not the majority's; empty when all compared are equal.
+std::vector<std::uint32_t> diverged(const std::vector<wire::CommitVote>& votes) {
+  const RanksByDigest sides = compared(votes);
+  std::vector<std::uint32_t> minority;
+  if (sides.size() < 2) return minority;
+  std::size_t all = 0;
+  for (const auto& [digest, ranks] : sides) all += ranks.size();
+  const bool has_majority =
+      std::ranges::any_of(sides, [&](const auto& side) { return 2 * side.second.size() > all; });
+  for (std::uint32_t rank = 0; rank < votes.size(); ++rank) {
+    const auto side = sides.find(votes[rank].state_digest());
+    const bool is_minority = side != sides.end() && 2 * side->second.size() <= all;
+    if (is_minority || !has_majority) minority.push_back(rank);
+  }
+  return minority;
+}
+}  // namespace
 
 Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                                       const std::vector<wire::CommitVote>& votes) {
@@ -42,6 +81,8 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
   record.set_outcome(non_finite ? wire::OUTCOME_NON_FINITE
                      : overflow ? wire::OUTCOME_REDO
                                 : wire::OUTCOME_APPLY);
+  for (const std::uint32_t rank : diverged(votes)) record.add_diverged(rank);
+  if (record.diverged_size() > 0) record.set_outcome(wire::OUTCOME_DIVERGED);
   record.set_loss_q(loss_q);
   record.set_micro_batches(micro_batches);
   record.set_sample_digest(digest);
@@ -49,6 +90,22 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
   record.set_validation_batches(validation_batches);
   if (prepared > terms.generation) record.set_switch_generation(prepared);
   return record;
+}
+
+std::string describe_divergence(const CommitTerms& terms,
+                                const std::vector<wire::CommitVote>& votes,
+                                const std::vector<std::string>& names) {
+  std::vector<std::string> sides;
+  for (const auto& [digest, ranks] : compared(votes)) {
+    std::vector<std::string> shown;
+    for (std::size_t i = 0; i < std::min(ranks.size(), kNamesMax); ++i)
+      shown.push_back(names[ranks[i]]);
+    if (ranks.size() > kNamesMax) shown.push_back(fmt::format("{} more", ranks.size() - kNamesMax));
+    sides.push_back(fmt::format("{} at {}", to_hex(digest), fmt::join(shown, ", ")));
+  }
+  return fmt::format("round {} of step {}: part {} of {} of the state is {}", terms.seq,
+                     terms.step + 1, terms.seq % kStateParts, kStateParts,
+                     fmt::join(sides, ", but "));
 }
 
 const char* name_of(wire::Outcome outcome) {
@@ -59,6 +116,8 @@ const char* name_of(wire::Outcome outcome) {
       return "redo";
     case wire::OUTCOME_NON_FINITE:
       return "non-finite";
+    case wire::OUTCOME_DIVERGED:
+      return "diverged";
     case wire::OUTCOME_UNSPECIFIED:
     case wire::Outcome_INT_MIN_SENTINEL_DO_NOT_USE_:
     case wire::Outcome_INT_MAX_SENTINEL_DO_NOT_USE_:

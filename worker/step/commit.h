@@ -18,11 +18,20 @@ struct CommitTerms {
   std::uint32_t validation_batches = 0;  // how many this round owes; 0: none due
 };
 
+// Where the votes' state digests differ the outcome is DIVERGED, and `diverged` names those who do
+// not share the state of a strict majority of the compared; everybody when there is none. Votes
+// without a digest are not compared.
 // kInternal: votes of different rounds or generations. kInvalid, reason "LedgerMismatch": the
 // micro-batches do not add up to the job's count, which is a broken invariant of somebody's.
 Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                                       const std::vector<wire::CommitVote>& votes);
 
-const char* name_of(wire::Outcome outcome);  // "apply", "redo", "non-finite"
+// Who held which state, in one sentence for people. `names`: by rank.
+std::string describe_divergence(const CommitTerms& terms,
+                                const std::vector<wire::CommitVote>& votes,
+                                const std::vector<std::string>& names);
+
+// "apply", "redo", "non-finite", "diverged"
+const char* name_of(wire::Outcome outcome);
 
 }  // namespace rubato::worker

@@ -1,6 +1,6 @@
 // Private to worker/step: the inside of StepEngine. Split over engine_control.cc (commands, fences,
 // standings), engine_form.cc (generations), engine_round.cc (the transaction), engine_publish.cc
-// (what others see of a decision) and engine_follow.cc (joining).
+// (what others see of a decision), engine_checkpoint.cc and engine_follow.cc (joining).
 //
 // `mutex` guards what stands under "shared"; the rest belongs to the step thread. The step thread
 // is in one of three modes, which decide what an Abort waits for:
@@ -15,21 +15,22 @@
 #include "worker/step/round_share.h"
 #include "worker/step/state_server.h"
 #include "worker/step/step_engine.h"
+#include "worker/step/step_exporter.h"
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace rubato::worker {
 
-MonoTime mono_now();
 WorkerName to_name(const wire::WorkerId& id);
 Membership to_membership(const wire::Form& form, const WorkerName& self);
+
+constexpr std::size_t kProbedMost = 64;  // tasks of one question
 
 enum class Mode { kIdle, kWorking, kCommitting };
 
@@ -46,10 +47,17 @@ struct Prepared {
 struct StepEngine::Impl {
   explicit Impl(EngineParts given);
   ~Impl();
+  MonoTime now() const { return parts.executor.now(); }
+  // Waits, without end, until `done()`.
+  template <class Predicate>
+  void wait_for(std::unique_lock<std::mutex>& lock, Predicate done) {
+    while (!done()) changed->wait_until(lock, now() + kIdleTick);
+  }
 
   // ---- Control thread (engine_control.cc) ----
   void command(const wire::WorkerCommand& command);
   void abort(std::uint64_t below);
+  void probe(const wire::Probe& order);
   void plan(const wire::Form& form);
   void request(const wire::Request& request);
   void end_requests(const wire::Form& form);
@@ -59,7 +67,7 @@ struct StepEngine::Impl {
 
   // ---- Any thread ----
   void emit(wire::WorkerEvent event);  // adds the standing
-  void fail(const std::string& reason, const std::string& message, bool permanent);
+  void fail(const std::string& reason, const std::string& message, wire::FailureScope scope);
   void suspect(std::uint64_t generation, const WorkerName& peer, const std::string& why);
   wire::WorkerStanding standing_now() const;  // with the mutex held
   std::uint64_t prepared_vote();              // with the mutex held
@@ -70,6 +78,7 @@ struct StepEngine::Impl {
   void configure(const wire::Configure& order);
   void form(const wire::Form& order);
   Status start(const wire::Form& order);
+  void fail_start(const wire::Form& order, const Error& error);
   Status level(const wire::Form& order);
   void enter(const Membership& membership, std::shared_ptr<Communicator> communicator,
              std::vector<wire::MicroRange> mine);
@@ -85,6 +94,8 @@ struct StepEngine::Impl {
   Status validate_share();
   bool validation_due() const;
   Result<wire::CommitRecord> reduce_and_vote();
+  Error refuse_round(const CommitTerms& terms, const std::vector<wire::CommitVote>& votes,
+                     const wire::CommitRecord& record);
   Status decide(const wire::CommitRecord& record);  // changes the state
   Status note_non_finite(const wire::CommitRecord& record);
   bool is_interrupted() const;
@@ -103,18 +114,31 @@ struct StepEngine::Impl {
   void export_history();
   void push_to_followers(const wire::CommitRecord& record);
   void serve_snapshots();
-  bool checkpoint(bool is_last);
-  bool checkpoint_due(const wire::CommitRecord& record) const;
   void finish();
   void validate_final();
-  void stop();
+  void stop(bool is_asked_to_save);
   void switch_generation(std::uint64_t generation);
-  bool wait_for_writer();  // true when this step's checkpoint stands
+
+  // ---- Step thread: checkpoints (engine_checkpoint.cc) ----
+  void checkpoint_done(std::uint64_t step, const Result<std::string>& path, double seconds);
+  bool checkpoint_due(const wire::CommitRecord& record) const;
+  void begin_checkpoint();
+  Status submit_checkpoint();
+  void say_unsaved();
+  Status save_last();
+  void live_until(MonoTime deadline, const std::function<bool(MonoTime until)>& done);
+  void fail_save(const std::string& what, const Error& error, wire::FailureScope scope);
+  Result<std::optional<FoundCheckpoint>> find_checkpoint();
+  Status set_aside(std::uint64_t step, const std::string& why);
+  void note_found(const std::optional<FoundCheckpoint>& found, std::uint64_t number);
+  void look(std::uint64_t number);
+  Status check_nothing_to_load();
 
   // ---- Step thread: joining (engine_follow.cc) ----
   void follow(const wire::Follow& order);
   Status follow_donor(const wire::Follow& order);
   Status follow_link(Link& link, const wire::Follow& order);
+  void pause_for_busy();
   void note_caught_up(std::uint64_t generation, std::uint64_t donor_seq);
   Status take_snapshot(Link& link, const wire::SnapshotHead& head);
   Status take_round(Link& link, const wire::RoundHead& head);
@@ -124,7 +148,7 @@ struct StepEngine::Impl {
 
   // ---- Shared ----
   mutable std::mutex mutex;
-  std::condition_variable changed;
+  const std::unique_ptr<Condition> changed;
   wire::WorkerStanding standing;  // the master copy of everything it names
   Mode mode = Mode::kIdle;
   // The highest Abort after which nothing below it can change any more: what a standing says.
@@ -139,7 +163,9 @@ struct StepEngine::Impl {
   std::optional<Prepared> prepared;
   std::shared_ptr<Communicator> communicator;  // of the generation in use
   std::unique_ptr<CommunicatorFactory> factory;
-  std::unique_ptr<Cancellation> follow_cancel;
+  std::optional<std::uint64_t> saved_step;  // the last that the writer wrote
+  std::optional<Error> save_error;          // of its last try
+  std::optional<std::stop_source> follow_cancel;
   std::uint64_t follow_generation = 0;
   Link* follow_connection = nullptr;
 
@@ -160,13 +186,17 @@ struct StepEngine::Impl {
   std::deque<double> step_seconds;  // of the last rounds, for the median
   MonoTime last_commit{};
   bool first_after_change = false;
-  std::optional<std::uint64_t> last_checkpoint;  // step, by this process
+  std::optional<std::uint64_t> last_checkpoint;  // step, handed to the writer
+  std::uint64_t checkpoints_skipped = 0;
   MonoTime follow_begun{};
   std::uint64_t follow_bytes = 0;
+  int busy_answers = 0;  // of donors, in a row
 
   std::unique_ptr<CheckpointWriter> writer;
+  std::unique_ptr<StepExporter> exporter;  // may be null
   std::unique_ptr<StateServer> server;
-  std::thread forming;
+  Task forming;
+  Task probing;  // of the control thread
 };
 
 }  // namespace rubato::worker

@@ -6,8 +6,6 @@
 
 namespace rubato::worker {
 
-MonoTime mono_now() { return SystemClock().now(); }
-
 WorkerName to_name(const wire::WorkerId& id) { return {id.pod_uid(), id.slot(), id.incarnation()}; }
 
 Membership to_membership(const wire::Form& form, const WorkerName& self) {
@@ -30,7 +28,8 @@ void StepEngine::beat() { impl_->beat(); }
 void StepEngine::run() { impl_->run(); }
 void StepEngine::leave(const std::string& reason) { impl_->leave(reason); }
 
-StepEngine::Impl::Impl(EngineParts given) : parts(std::move(given)) {
+StepEngine::Impl::Impl(EngineParts given)
+    : parts(std::move(given)), changed(parts.executor.make_condition()) {
   wire::WorkerId& id = *standing.mutable_id();
   id.set_pod_uid(parts.self.pod_uid);
   id.set_slot(parts.self.slot);
@@ -40,54 +39,43 @@ StepEngine::Impl::Impl(EngineParts given) : parts(std::move(given)) {
   standing.set_phase(wire::WORKER_STARTING);
   standing.set_cpu(parts.cpu);
   writer = std::make_unique<CheckpointWriter>(
-      [this](std::uint64_t step, const Result<std::string>& path, double seconds) {
-        if (!path.ok()) {
-          fail("CheckpointFailed", path.error().what(), false);
-          return;
-        }
-        wire::WorkerEvent event;
-        event.mutable_checkpoint_written()->set_step(step);
-        event.mutable_checkpoint_written()->set_path(path.value());
-        event.mutable_checkpoint_written()->set_seconds(seconds);
-        {
-          const std::lock_guard lock(mutex);
-          standing.set_has_checkpoint(true);
-          standing.set_checkpoint_step(step);
-        }
-        emit(std::move(event));
+      parts.executor, [this](std::uint64_t step, const Result<std::string>& path, double seconds) {
+        checkpoint_done(step, path, seconds);
       });
-  server = std::make_unique<StateServer>([this] {
+  server = std::make_unique<StateServer>(parts.executor, [this] {
     const std::lock_guard lock(mutex);  // so that the step thread cannot just miss it
-    changed.notify_all();
+    changed->notify_all();
   });
   parts.hub.serve("state", [this](std::unique_ptr<Link> link, const WorkerName& from,
                                   std::uint64_t generation) {
     server->accept(std::move(link), from, generation);
   });
-  forming = std::thread([this] { forming_loop(); });
+  forming = parts.executor.spawn("forming", [this](const std::stop_token&) { forming_loop(); });
 }
 
 StepEngine::Impl::~Impl() {
   leave("engine ends");
-  forming.join();
+  probing = Task();
+  forming = Task();
   parts.hub.serve("state", [](std::unique_ptr<Link>, const WorkerName&, std::uint64_t) {});
   server.reset();
   writer.reset();
+  exporter.reset();
 }
 
 // ---- Standings
 // -----------------------------------------------------------------------------------
 
 wire::WorkerStanding StepEngine::Impl::standing_now() const {
-  wire::WorkerStanding now = standing;
+  wire::WorkerStanding out = standing;
   const bool is_cut = standing.generation() < standing.fenced_below();
-  if (is_cut && (now.phase() == wire::WORKER_TRAINING || now.phase() == wire::WORKER_PARKED)) {
-    now.set_phase(wire::WORKER_ABORTED);
+  if (is_cut && (out.phase() == wire::WORKER_TRAINING || out.phase() == wire::WORKER_PARKED)) {
+    out.set_phase(wire::WORKER_ABORTED);
   }
-  now.set_fenced_below(settled_below);
+  out.set_fenced_below(settled_below);
   const bool is_ready = prepared && prepared->is_ready;
-  now.set_prepared_generation(is_ready ? prepared->membership.generation : 0);
-  return now;
+  out.set_prepared_generation(is_ready ? prepared->membership.generation : 0);
+  return out;
 }
 
 // What this worker is ready to switch to. A donor waits with it until its follower has every round
@@ -107,12 +95,14 @@ void StepEngine::Impl::emit(wire::WorkerEvent event) {
 
 void StepEngine::Impl::beat() { emit({}); }
 
-void StepEngine::Impl::fail(const std::string& reason, const std::string& message, bool permanent) {
+void StepEngine::Impl::fail(const std::string& reason, const std::string& message,
+                            wire::FailureScope scope) {
   LOG_ERROR("step", "{}: {}", reason, message);
   wire::WorkerEvent event;
   event.mutable_failure()->set_reason(reason);
   event.mutable_failure()->set_message(message);
-  event.mutable_failure()->set_permanent(permanent);
+  event.mutable_failure()->set_permanent(scope != wire::FAILURE_SCOPE_ATTEMPT);
+  event.mutable_failure()->set_scope(scope);
   emit(std::move(event));
 }
 
@@ -130,6 +120,9 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
     case wire::WorkerCommand::kRetire:
       leave(command.retire().reason());
       return;
+    case wire::WorkerCommand::kProbe:
+      probe(command.probe());
+      return;
     case wire::WorkerCommand::kForm:
       if (command.form().mode() == wire::FORM_PLANNED) {
         plan(command.form());
@@ -139,6 +132,7 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
       break;
     case wire::WorkerCommand::kConfigure:
     case wire::WorkerCommand::kFollow:
+    case wire::WorkerCommand::kLook:
       break;
     case wire::WorkerCommand::BODY_NOT_SET:
       LOG_WARNING("step", "a command that this version does not know");
@@ -146,7 +140,7 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
   }
   const std::lock_guard lock(mutex);
   orders.push_back(command);
-  changed.notify_all();
+  changed->notify_all();
 }
 
 void StepEngine::Impl::abort(std::uint64_t below) {
@@ -157,7 +151,7 @@ void StepEngine::Impl::abort(std::uint64_t below) {
     if (communicator && communicator->generation() < below) communicator->abort();
     if (prepared && prepared->membership.generation < below) prepared.reset();
     if (follow_generation < below) {
-      if (follow_cancel) follow_cancel->cancel();
+      if (follow_cancel) follow_cancel->request_stop();
       if (follow_connection != nullptr) follow_connection->cut();
     }
     std::erase_if(planned, [&](const wire::Form& form) { return form.generation() < below; });
@@ -166,7 +160,7 @@ void StepEngine::Impl::abort(std::uint64_t below) {
              (order.has_follow() && order.follow().generation() < below);
     });
     if (factory) factory->fence(below);
-    changed.notify_all();
+    changed->notify_all();
   }
   parts.hub.fence(below);
   server->fence(below);
@@ -190,10 +184,39 @@ bool StepEngine::Impl::wait_settled(std::unique_lock<std::mutex>& lock) {
                        standing.phase() == wire::WORKER_TRAINING;
     return mode == Mode::kIdle || lives;
   };
-  if (changed.wait_until(lock, mono_now() + kSettleLimit, is_settled)) return true;
+  if (changed->wait_until(lock, now() + kSettleLimit, is_settled)) return true;
   frozen = true;  // from here on the step thread accumulates and commits nothing
-  return changed.wait_until(lock, mono_now() + kCommitLimit,
-                            [&] { return is_settled() || mode != Mode::kCommitting; });
+  return changed->wait_until(lock, now() + kCommitLimit,
+                             [&] { return is_settled() || mode != Mode::kCommitting; });
+}
+
+// All at once, for silence takes the whole limit. One question at a time: who asks another while
+// this one is open has given its answer up.
+void StepEngine::Impl::probe(const wire::Probe& order) {
+  if (!probing.done()) return;
+  probing = parts.executor.spawn("probe", [this, order](const std::stop_token& stop) {
+    const MonoTime deadline = now() + order.limit_ms() * 1ms;
+    std::vector<char> reached(static_cast<std::size_t>(order.members_size()), 0);
+    std::vector<Task> tasks;
+    for (std::size_t i = 0; i < reached.size() && i < kProbedMost; ++i) {
+      const wire::Member& member = order.members(static_cast<int>(i));
+      const Peer to{to_name(member.id()), member.address().host(),
+                    static_cast<std::uint16_t>(member.address().port())};
+      tasks.push_back(parts.executor.spawn(
+          "probe", [this, to, deadline, at = &reached[i]](const std::stop_token& stopped) {
+            *at = parts.hub.probe(to, deadline, stopped) ? 1 : 0;
+          }));
+    }
+    for (Task& task : tasks) task.join();
+    if (stop.stop_requested()) return;
+    wire::WorkerEvent event;
+    wire::Reach& reach = *event.mutable_reach();
+    reach.set_generation(order.generation());
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+      *(reached[i] != 0 ? reach.add_reached() : reach.add_missed()) =
+          order.members(static_cast<int>(i)).id();
+    emit(std::move(event));
+  });
 }
 
 void StepEngine::Impl::plan(const wire::Form& form) {
@@ -203,7 +226,7 @@ void StepEngine::Impl::plan(const wire::Form& form) {
     return;
   }
   planned.push_back(form);
-  changed.notify_all();
+  changed->notify_all();
 }
 
 void StepEngine::Impl::request(const wire::Request& request) {
@@ -214,10 +237,10 @@ void StepEngine::Impl::request(const wire::Request& request) {
            request.stop() ? "stop" : "go on", request.reason());
   // While a generation trains, the next vote carries it; otherwise the step thread sees to it.
   if (request.stop() && follow_cancel) {
-    follow_cancel->cancel();
+    follow_cancel->request_stop();
     if (follow_connection != nullptr) follow_connection->cut();
   }
-  changed.notify_all();
+  changed->notify_all();
 }
 
 // A Form that begins or goes on with training ends a stop that was asked for before it: who still
@@ -236,11 +259,11 @@ void StepEngine::Impl::leave(const std::string& reason) {
   LOG_INFO("step", "retires: {}", reason);
   retired = true;
   if (communicator) communicator->abort();
-  if (follow_cancel) follow_cancel->cancel();
+  if (follow_cancel) follow_cancel->request_stop();
   if (follow_connection != nullptr) follow_connection->cut();
   if (factory) factory->fence(~std::uint64_t{0});
   parts.hub.fence(~std::uint64_t{0});
-  changed.notify_all();
+  changed->notify_all();
 }
 
 }  // namespace rubato::worker

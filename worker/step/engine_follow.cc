@@ -1,5 +1,6 @@
 // The follower's side of a planned join: a snapshot, then every decided round.
 #include "common/log.h"
+#include "common/planted.h"
 #include "worker/backend/digest.h"
 #include "worker/step/engine.h"
 
@@ -9,17 +10,20 @@
 namespace rubato::worker {
 
 namespace {
-constexpr auto kDonorSilence = 60s;  // alive frames come twice a second
+constexpr auto kDonorSilence = 60s;     // alive frames come twice a second
+constexpr Duration kBusyPause = 200ms;  // after a first donor that is busy; doubled each time
+constexpr Duration kBusyPauseMost = 5s;
 
 // Reads into a buffer of the device, in the pieces that a digest is made of.
-Status read_section(Link& link, Device& device, Stream& stream, Buffer to, Digest* digest) {
+Status read_section(Clock& clock, Link& link, Device& device, Stream& stream, Buffer to,
+                    Digest* digest) {
   std::vector<std::byte> staging(kStatePieceBytes);
   auto* host = static_cast<std::byte*>(device.host_view(to));
   const auto element = static_cast<std::int64_t>(size_of(to.type()));
   for (std::size_t first = 0; first < to.bytes(); first += kStatePieceBytes) {
     const std::size_t bytes = std::min(kStatePieceBytes, to.bytes() - first);
     std::byte* at = host != nullptr ? host + first : staging.data();
-    TRY_OK(link.read_all(at, bytes, mono_now() + kDonorSilence));
+    TRY_OK(link.read_all(at, bytes, clock.now() + kDonorSilence));
     if (digest != nullptr) digest->add(at, bytes);
     if (host != nullptr) continue;
     const Buffer piece = to.slice(static_cast<std::int64_t>(first) / element,
@@ -30,8 +34,8 @@ Status read_section(Link& link, Device& device, Stream& stream, Buffer to, Diges
   return ok();
 }
 
-Result<wire::StateFrame> read_frame(Link& link) {
-  TRY(const std::string body, link.receive_frame(mono_now() + kDonorSilence));
+Result<wire::StateFrame> read_frame(Clock& clock, Link& link) {
+  TRY(const std::string body, link.receive_frame(clock.now() + kDonorSilence));
   wire::StateFrame frame;
   if (!frame.ParseFromString(body)) return Error(Code::kInternal, "a frame cannot be read");
   return frame;
@@ -51,20 +55,23 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     standing.clear_last();
     standing.set_following(order.generation());
     standing.set_caught_up(false);
-    follow_cancel = std::make_unique<Cancellation>();
+    follow_cancel.emplace();
     follow_generation = order.generation();
     communicator.reset();
   }
-  follow_begun = mono_now();
+  follow_begun = now();
   follow_bytes = 0;
   set_phase_name("pull");
   emit({});
   const Status done = follow_donor(order);
+  const bool is_busy = !done.ok() && done.error().code() == Code::kExhausted;
+  busy_answers = is_busy ? busy_answers + 1 : 0;
+  if (is_busy) pause_for_busy();
   bool has_state = false;
   bool is_expected = false;
   {
     const std::lock_guard lock(mutex);
-    is_expected = follow_cancel->is_cancelled();
+    is_expected = follow_cancel->stop_requested();
     follow_cancel.reset();
     standing.clear_following();
     standing.clear_caught_up();
@@ -77,7 +84,7 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     standing.set_phase(has_state ? wire::WORKER_ABORTED : wire::WORKER_READY);
   }
   set_phase_name("cut off");
-  if (is_expected) return;
+  if (is_expected || is_busy) return;  // the next order says whom to follow
   wire::WorkerEvent event;
   wire::Suspect& suspect = *event.mutable_suspect();
   suspect.set_generation(order.generation());
@@ -87,17 +94,28 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
   emit(std::move(event));
 }
 
-// Returns ok once a switch has made this worker a member. The link is closed by then: the donor
-// need send no more.
+void StepEngine::Impl::pause_for_busy() {
+  Duration pause = kBusyPause;
+  for (int i = 1; i < busy_answers && pause < kBusyPauseMost; ++i) pause *= 2;
+  std::stop_token cancelled;
+  {
+    const std::lock_guard lock(mutex);
+    cancelled = follow_cancel->get_token();
+  }
+  parts.executor.sleep_for(std::min(pause, kBusyPauseMost), cancelled);
+}
+
+// kExhausted: the donor is busy. Returns ok once a switch has made this worker a member. The link
+// is closed by then: the donor need send no more.
 Status StepEngine::Impl::follow_donor(const wire::Follow& order) {
   const Peer donor{to_name(order.donor()), order.donor_address().host(),
                    static_cast<std::uint16_t>(order.donor_address().port())};
-  TRY(const auto link,
-      parts.hub.dial(donor, order.generation(), "state", mono_now() + kFormLimit, *follow_cancel));
+  TRY(const auto link, parts.hub.dial(donor, order.generation(), "state", now() + kFormLimit,
+                                      follow_cancel->get_token()));
   {
     const std::lock_guard lock(mutex);
     follow_connection = link.get();
-    if (follow_cancel->is_cancelled()) link->cut();
+    if (follow_cancel->stop_requested()) link->cut();
   }
   Status done = follow_link(*link, order);
   const std::lock_guard lock(mutex);
@@ -107,7 +125,7 @@ Status StepEngine::Impl::follow_donor(const wire::Follow& order) {
 
 Status StepEngine::Impl::follow_link(Link& link, const wire::Follow& order) {
   for (;;) {
-    TRY(const wire::StateFrame frame, read_frame(link));
+    TRY(const wire::StateFrame frame, read_frame(parts.executor.clock(), link));
     if (frame.has_snapshot()) {
       TRY_OK(take_snapshot(link, frame.snapshot()));
     } else if (frame.has_round()) {
@@ -115,6 +133,8 @@ Status StepEngine::Impl::follow_link(Link& link, const wire::Follow& order) {
       if (begin_if_switched(frame.round().record())) return ok();
     } else if (frame.body_case() == wire::StateFrame::kAlive) {
       note_caught_up(order.generation(), frame.alive());
+    } else if (frame.has_busy()) {
+      return Error(Code::kExhausted, "the donor is busy");
     }
   }
 }
@@ -132,7 +152,7 @@ void StepEngine::Impl::note_caught_up(std::uint64_t generation, std::uint64_t do
   wire::CaughtUp& news = *event.mutable_caught_up();
   news.set_generation(generation);
   news.set_seq(seq);
-  news.set_seconds(std::chrono::duration<double>(mono_now() - follow_begun).count());
+  news.set_seconds(std::chrono::duration<double>(now() - follow_begun).count());
   news.set_bytes(follow_bytes);
   LOG_INFO("state", "caught up at round {}: {} bytes in {:.3f} s", seq, follow_bytes,
            news.seconds());
@@ -140,7 +160,7 @@ void StepEngine::Impl::note_caught_up(std::uint64_t generation, std::uint64_t do
 }
 
 Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& head) {
-  parts.faults.reach("pull", head.step());
+  parts.reach("pull", head.step());
   {
     const std::lock_guard lock(mutex);
     standing.set_has_state(false);
@@ -154,22 +174,23 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
     if (sections[i].bytes() != head.section_bytes(static_cast<int>(i))) {
       return Error(Code::kInternal, "the donor's state has other sizes");
     }
-    TRY_OK(read_section(link, replica->device(), replica->stream(), sections[i], &digest));
+    TRY_OK(read_section(parts.executor.clock(), link, replica->device(), replica->stream(),
+                        sections[i], &digest));
     follow_bytes += sections[i].bytes();
   }
   std::vector<StepRecord> records(head.records());
   const auto bytes = std::as_writable_bytes(std::span(records));
   for (std::size_t first = 0; first < bytes.size(); first += kStatePieceBytes) {
     const auto piece = bytes.subspan(first, std::min(kStatePieceBytes, bytes.size() - first));
-    TRY_OK(link.read_all(piece.data(), piece.size(), mono_now() + kDonorSilence));
+    TRY_OK(link.read_all(piece.data(), piece.size(), now() + kDonorSilence));
     digest.add(piece.data(), piece.size());
   }
-  TRY(const wire::StateFrame tail, read_frame(link));
+  TRY(const wire::StateFrame tail, read_frame(parts.executor.clock(), link));
   if (!tail.has_tail() || tail.tail().digest() != digest.value()) {
     return Error(Code::kInternal, "the state that came is not the state that was sent");
   }
   const std::size_t known = history.size();
-  history = std::move(records);
+  if (!planted(Bug::kForgetRecords)) history = std::move(records);
   replica->set_step(head.step());
   redo_attempts = head.redo_attempts();
   last_non_finite.reset();
@@ -203,7 +224,8 @@ Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
     if (head.reduced_bytes() != reduced.bytes()) {
       return Error(Code::kInternal, "the donor's gradient has another size");
     }
-    TRY_OK(read_section(link, replica->device(), replica->stream(), reduced, nullptr));
+    TRY_OK(read_section(parts.executor.clock(), link, replica->device(), replica->stream(), reduced,
+                        nullptr));
     follow_bytes += reduced.bytes();
   }
   reach_aside("follow");

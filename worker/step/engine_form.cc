@@ -1,5 +1,7 @@
 // The step thread's orders: how a generation begins.
 #include "common/log.h"
+#include "common/planted.h"
+#include "worker/checkpoint/checkpoint.h"
 #include "worker/step/engine.h"
 
 #include <utility>
@@ -24,7 +26,7 @@ void StepEngine::Impl::run() {
       const bool was_busy = mode != Mode::kIdle;
       mode = Mode::kIdle;
       settled_below = standing.fenced_below();
-      changed.notify_all();
+      changed->notify_all();
       if (was_busy && !retired) {  // news for whoever waits for this worker to settle
         wire::WorkerEvent event;
         *event.mutable_standing() = standing_now();
@@ -37,7 +39,7 @@ void StepEngine::Impl::run() {
                standing_now().phase() != wire::WORKER_ABORTED &&
                standing.phase() != wire::WORKER_TRAINING;
       };
-      changed.wait(lock, [&] {
+      wait_for(lock, [&] {
         return retired || !orders.empty() || may_stop() ||
                (standing.has_state() && server->wants_snapshot());
       });
@@ -53,18 +55,18 @@ void StepEngine::Impl::run() {
     if (order) {
       obey(*order);
     } else if (stops) {
-      stop();
+      stop(false);
     } else {
       serve_snapshots();
       std::unique_lock lock(mutex);  // all copies in use: not again at once
-      if (server->wants_snapshot()) changed.wait_for(lock, 50ms);
+      if (server->wants_snapshot()) changed->wait_until(lock, now() + 50ms);
     }
   }
   const std::shared_ptr<Communicator> last = [&] {
     const std::lock_guard lock(mutex);
     return std::exchange(communicator, nullptr);
   }();
-  writer->wait_idle(mono_now() + kLastCheckpointWait);
+  writer->wait_idle(now() + kLastWriteWait);
 }
 
 void StepEngine::Impl::obey(const wire::WorkerCommand& order) {
@@ -73,6 +75,7 @@ void StepEngine::Impl::obey(const wire::WorkerCommand& order) {
     LOG_WARNING("step", "an order before Configure is ignored");
     return;
   }
+  if (order.has_look()) return look(order.look().number());
   if (order.has_follow()) return follow(order.follow());
   if (order.has_form()) return form(order.form());
 }
@@ -83,27 +86,33 @@ void StepEngine::Impl::configure(const wire::Configure& order) {
   auto made = parts.configure(order.training(), order.fingerprint());
   if (!made.ok()) {
     const std::string& reason = made.error().reason();
-    return fail(reason.empty() ? "BadTraining" : reason, made.error().what(), true);
+    return fail(reason.empty() ? "BadTraining" : reason, made.error().what(),
+                wire::FAILURE_SCOPE_WORKER);
   }
   ConfiguredJob configured = std::move(made).value();
   if (configured.replica->micro_batches() != order.micro_batches()) {
-    return fail("BadTraining", "the coordinator counts other micro-batches than batch says", true);
+    return fail("BadTraining", "the coordinator counts other micro-batches than batch says",
+                wire::FAILURE_SCOPE_WORKER);
   }
   auto fingerprint = configured.replica->fingerprint();
-  if (!fingerprint.ok()) return fail("BadTraining", fingerprint.error().what(), true);
+  if (!fingerprint.ok())
+    return fail("BadTraining", fingerprint.error().what(), wire::FAILURE_SCOPE_WORKER);
   job = configured.plan;
   ledger = std::move(configured.ledger);
   replica = std::move(configured.replica);
-  const auto newest = replica->newest_checkpoint();
+  if (!job.export_path.empty())
+    exporter =
+        std::make_unique<StepExporter>(parts.executor, StepExport(parts.files, job.export_path));
+  const auto found = find_checkpoint();
+  if (!found.ok()) LOG_WARNING("checkpoint", "{}; it is looked at again", found.error().what());
   auto made_factory = parts.make_factory(replica->device());
   {
     const std::lock_guard lock(mutex);
     made_factory->fence(standing.fenced_below());
     factory = std::move(made_factory);
     standing.set_phase(wire::WORKER_READY);
+    note_found(found.value_or(std::nullopt), kLooksByItself);
     standing.set_fingerprint(fingerprint.value());
-    standing.set_has_checkpoint(newest.ok());
-    standing.set_checkpoint_step(newest.value_or(0));
   }
   LOG_INFO("step", "configured {}: {} micro-batches a step, {}", order.job(),
            replica->micro_batches(), fingerprint.value());
@@ -123,7 +132,8 @@ void StepEngine::Impl::form(const wire::Form& order) {
   Membership next = to_membership(order, parts.self);
   if (!is_fresh(order.generation())) return;
   if (next.rank >= next.size() || next.size() > replica->micro_batches()) {
-    return fail("BadForm", "not a member, or more members than micro-batches", false);
+    return fail("BadForm", "not a member, or more members than micro-batches",
+                wire::FAILURE_SCOPE_ATTEMPT);
   }
   {
     const std::lock_guard lock(mutex);
@@ -133,7 +143,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
   }
   if (order.stop_steps() != 0) job.stop_steps = order.stop_steps();
   set_phase_name("form");
-  parts.faults.reach("form", replica->step());
+  parts.reach("form", replica->step());
   const Status state = order.mode() == wire::FORM_START ? start(order) : level(order);
   if (!state.ok()) {
     {
@@ -141,10 +151,9 @@ void StepEngine::Impl::form(const wire::Form& order) {
       standing.set_phase(wire::WORKER_READY);
       standing.set_has_state(false);
     }
-    const bool permanent = state.error().code() == Code::kInvalid;
-    return fail(order.mode() == wire::FORM_START ? "StartFailed" : "CannotLevel",
-                state.error().what(), permanent);
+    return fail_start(order, state.error());
   }
+  if (planted(Bug::kStaleRank) && membership.rank < next.size()) next.rank = membership.rank;
   membership = next;
   if (order.parked()) {
     {
@@ -156,14 +165,16 @@ void StepEngine::Impl::form(const wire::Form& order) {
   }
   emit({});
   reach_aside("connect");
-  auto made = factory->create(next, mono_now() + kFormLimit);
+  auto made = factory->create(next, now() + kFormLimit);
   if (!made.ok()) {
     if (made.error().code() == Code::kExpired || made.error().code() == Code::kCancelled) return;
-    if (made.error().reason() == kNextUnreachable) {
-      const Peer& to = next.members[(next.rank + 1) % next.size()];
-      return suspect(next.generation, to.name, made.error().what());
+    const std::string& reason = made.error().reason();
+    if (reason == kNextUnreachable || reason == kParentUnreachable) {
+      const std::uint32_t to =
+          reason == kNextUnreachable ? (next.rank + 1) % next.size() : tree_parent(next.rank);
+      return suspect(next.generation, next.members[to].name, made.error().what());
     }
-    return fail("FormFailed", made.error().what(), false);
+    return fail("FormFailed", made.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
   }
   std::vector<wire::MicroRange> ranges{
       wire::even_share(next.rank, next.size(), replica->micro_batches())};
@@ -174,15 +185,38 @@ void StepEngine::Impl::form(const wire::Form& order) {
   train();
 }
 
+void StepEngine::Impl::fail_start(const wire::Form& order, const Error& error) {
+  const bool is_start = order.mode() == wire::FORM_START;
+  const std::string& reason = error.reason();
+  // A damaged checkpoint is out of the way when this is said: the next start takes another.
+  if (is_start && reason == kCheckpointDamaged) {
+    const Status aside = set_aside(order.checkpoint_step(), error.what());
+    if (!aside.ok()) LOG_ERROR("checkpoint", "{}", aside.error().what());
+    return fail(reason, error.what(), wire::FAILURE_SCOPE_ATTEMPT);
+  }
+  // For good, here; another node may do.
+  const bool is_for_good = error.code() == Code::kInvalid || reason == kCheckpointPathTaken;
+  fail(!reason.empty() ? reason : (is_start ? "StartFailed" : "CannotLevel"), error.what(),
+       is_for_good ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_ATTEMPT);
+}
+
 // From the seed or from a checkpoint.
 Status StepEngine::Impl::start(const wire::Form& order) {
   history.clear();
+  redo_attempts = 0;
+  last_checkpoint.reset();
+  {
+    const std::lock_guard lock(mutex);
+    saved_step.reset();
+  }
   if (order.from_checkpoint()) {
-    TRY(history, replica->load_checkpoint(order.checkpoint_step()));
+    TRY(LoadedCheckpoint loaded, replica->load_checkpoint(order.checkpoint_step()));
+    history = std::move(loaded.records);
+    redo_attempts = loaded.redo_attempts;
   } else {
+    TRY_OK(check_nothing_to_load());
     TRY_OK(replica->init_from_seed());
   }
-  redo_attempts = 0;
   last_non_finite.reset();
   non_finite_count = 0;
   share.reset(replica->step());
@@ -219,6 +253,11 @@ Status StepEngine::Impl::level(const wire::Form& order) {
     return Error(Code::kExpired, fmt::format("at round {}, asked for {}", seq, order.base_seq()));
   }
   reach_aside("level");
+  if (planted(Bug::kLevelNothing)) {
+    const std::lock_guard lock(mutex);
+    standing.set_seq(order.base_seq());
+    return ok();
+  }
   if (!begin_commit()) return Error(Code::kExpired, "aborted again");
   Status done = decide(order.decision());
   end_commit();
@@ -256,7 +295,7 @@ void StepEngine::Impl::enter(const Membership& next, std::shared_ptr<Communicato
 void StepEngine::Impl::forming_loop() {
   std::unique_lock lock(mutex);
   for (;;) {
-    changed.wait(lock, [&] { return retired || (!planned.empty() && factory); });
+    wait_for(lock, [&] { return retired || (!planned.empty() && factory); });
     if (retired) return;
     const wire::Form order = planned.front();
     planned.pop_front();
@@ -268,9 +307,9 @@ void StepEngine::Impl::forming_loop() {
     if (next.is_member) {
       lock.unlock();
       reach_aside("prepare");
-      auto made = factory->create(next.membership, mono_now() + kFormLimit);
+      auto made = factory->create(next.membership, now() + kFormLimit);
       if (!made.ok() && made.error().code() != Code::kExpired) {
-        fail("FormFailed", made.error().what(), false);
+        fail("FormFailed", made.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
       }
       lock.lock();
       if (!made.ok()) {
@@ -283,7 +322,7 @@ void StepEngine::Impl::forming_loop() {
     if (order.generation() < standing.fenced_below()) continue;
     next.is_ready = true;
     prepared = std::move(next);
-    changed.notify_all();
+    changed->notify_all();
     lock.unlock();
     reach_aside("prepared");
     wire::WorkerEvent event;
@@ -298,8 +337,9 @@ std::shared_ptr<Communicator> StepEngine::Impl::take_prepared(std::uint64_t gene
                                                               Membership& next, bool& is_member) {
   std::unique_lock lock(mutex);
   const auto is_there = [&] { return prepared && prepared->membership.generation == generation; };
-  changed.wait_until(lock, mono_now() + kFormLimit,
-                     [&] { return retired || standing.fenced_below() > generation || is_there(); });
+  changed->wait_until(lock, now() + kFormLimit, [&] {
+    return retired || standing.fenced_below() > generation || is_there();
+  });
   is_member = false;
   if (!is_there()) return nullptr;
   next = prepared->membership;

@@ -1,6 +1,8 @@
 // The transaction: compute, reduce, commit, apply. docs/protocol.md "A round in generation g".
 #include "common/log.h"
+#include "common/planted.h"
 #include "worker/step/engine.h"
+#include "worker/step/state_digest.h"
 
 #include <algorithm>
 
@@ -21,7 +23,7 @@ bool StepEngine::Impl::begin_commit() {
 void StepEngine::Impl::end_commit() {
   const std::lock_guard lock(mutex);
   mode = Mode::kWorking;
-  changed.notify_all();
+  changed->notify_all();
 }
 
 void StepEngine::Impl::set_phase_name(const char* name) {
@@ -31,7 +33,7 @@ void StepEngine::Impl::set_phase_name(const char* name) {
 
 void StepEngine::Impl::reach(const char* point) {
   set_phase_name(point);
-  parts.faults.reach(point, replica->step());
+  parts.reach(point, replica->step());
 }
 
 void StepEngine::Impl::reach_aside(const char* point) {
@@ -40,7 +42,7 @@ void StepEngine::Impl::reach_aside(const char* point) {
     const std::lock_guard lock(mutex);
     step = standing.step();
   }
-  parts.faults.reach(point, step);
+  parts.reach(point, step);
 }
 
 void StepEngine::Impl::train() {
@@ -57,7 +59,8 @@ void StepEngine::Impl::train() {
       const bool permanent =
           done.error().reason() == "NonFinite" || done.error().reason() == "LedgerMismatch";
       const std::string& reason = done.error().reason();
-      return fail(reason.empty() ? "StepFailed" : reason, done.error().what(), permanent);
+      return fail(reason.empty() ? "StepFailed" : reason, done.error().what(),
+                  permanent ? wire::FAILURE_SCOPE_JOB : wire::FAILURE_SCOPE_ATTEMPT);
     }
     const std::lock_guard lock(mutex);
     if (standing.phase() != wire::WORKER_TRAINING) return;  // left, or stopped as asked
@@ -79,7 +82,7 @@ void StepEngine::Impl::suspect(std::uint64_t generation, const WorkerName& peer,
 }
 
 Status StepEngine::Impl::round() {
-  const MonoTime begun = mono_now();
+  const MonoTime begun = now();
   TRY_OK(validate_share());
   TRY_OK(compute_share());
   TRY(const wire::CommitRecord record, reduce_and_vote());
@@ -91,7 +94,7 @@ Status StepEngine::Impl::round() {
   end_commit();
   if (!done.ok()) return done;
   reach_aside("publish");
-  publish(record, std::chrono::duration<double>(mono_now() - begun).count());
+  publish(record, std::chrono::duration<double>(now() - begun).count());
   return ok();
 }
 
@@ -102,8 +105,9 @@ Status StepEngine::Impl::compute_share() {
     seq = standing.seq();
   }
   // What an aborted attempt left is kept if all of it is still ours to give.
-  if (share.seq() != seq || !share.fits(mine)) {
-    replica->clear();
+  const bool fits = share.fits(mine);
+  if (share.seq() != seq || !fits) {
+    if (!planted(Bug::kKeepSums)) replica->clear();
     share.reset(seq);
     const std::lock_guard lock(mutex);
     standing.clear_held();
@@ -116,7 +120,7 @@ Status StepEngine::Impl::compute_share() {
       if (is_interrupted()) return Error(Code::kCancelled, "aborted");
       TRY(const MicroPart part, replica->compute({membership.generation, seq}, micro));
       if (!begin_commit()) return Error(Code::kCancelled, "micro-batch dropped");
-      Status added = replica->accumulate();
+      Status added = planted(Bug::kVoteUnadded) ? ok() : replica->accumulate();
       if (added.ok()) share.add(micro, part);
       {
         const std::lock_guard lock(mutex);
@@ -130,7 +134,7 @@ Status StepEngine::Impl::compute_share() {
       }
       end_commit();
       if (!added.ok()) return added;
-      parts.faults.reach("accumulate", replica->step());
+      parts.reach("accumulate", replica->step());
     }
   }
   return ok();
@@ -171,6 +175,8 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   }
   TRY_OK(communicator->all_reduce_int32(replica->stream(), replica->accumulators(),
                                         replica->reduced()));
+  if (planted(Bug::kReduceNothing))
+    replica->device().copy(replica->stream(), replica->reduced(), replica->accumulators());
   wire::CommitVote vote;
   {
     const std::lock_guard lock(mutex);
@@ -196,6 +202,10 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   }
   if (ledger) ledger->vote(membership.generation, share.seq(), replica->step(), share.micros());
   reach("commit");
+  TRY(const std::uint64_t digest,
+      state_digest(*replica, static_cast<std::uint32_t>(share.seq() % kStateParts), kStateParts,
+                   share.seq()));
+  vote.set_state_digest(digest);
   TRY(const std::vector<std::string> texts, communicator->gather(vote.SerializeAsString()));
   std::vector<wire::CommitVote> votes(texts.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -209,7 +219,35 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   if (validation_due()) {
     terms.validation_batches = std::min(replica->validation_micro_batches(), kValidationMax);
   }
-  return fold_votes(terms, votes);
+  TRY(const wire::CommitRecord record, fold_votes(terms, votes));
+  if (record.outcome() == wire::OUTCOME_DIVERGED) return refuse_round(terms, votes, record);
+  // All are of a build that compares, and so of one that knows the tree.
+  if (std::ranges::all_of(votes, [](const auto& each) { return each.state_digest() != 0; }))
+    communicator->vote_by_tree();
+  return record;
+}
+
+// Members have computed with different states: nobody applies the round. Who is not of the majority
+// knows it, and drops its state here and now, before anybody could ask for it.
+Error StepEngine::Impl::refuse_round(const CommitTerms& terms,
+                                     const std::vector<wire::CommitVote>& votes,
+                                     const wire::CommitRecord& record) {
+  if (!begin_commit()) return Error(Code::kCancelled, "aborted before the round was refused");
+  if (std::ranges::count(record.diverged(), membership.rank) > 0) {
+    const std::lock_guard lock(mutex);
+    standing.set_has_state(false);
+    standing.set_phase(wire::WORKER_READY);
+    standing.set_reduced(false);
+    standing.clear_held();
+  }
+  end_commit();
+  wire::WorkerEvent event;
+  event.mutable_committed()->set_generation(membership.generation);
+  *event.mutable_committed()->mutable_record() = record;
+  emit(std::move(event));
+  std::vector<std::string> names;
+  for (const Peer& peer : membership.members) names.push_back(to_string(peer.name));
+  return Error(Code::kInternal, describe_divergence(terms, votes, names)).set_reason("Diverged");
 }
 
 // The only place where a decision changes the state. `reduced()` must hold the round's reduction
@@ -229,7 +267,7 @@ Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
     non_finite_count = 0;
   } else if (record.outcome() == wire::OUTCOME_REDO) {
     TRY_OK(replica->raise(redo_attempts));
-    ++redo_attempts;
+    if (!planted(Bug::kForgetAttempts)) ++redo_attempts;
   } else {
     TRY_OK(note_non_finite(record));
   }

@@ -1,5 +1,5 @@
-// Named places of a step where a fault can be planted, for the demo, the integration tests and the
-// kill matrix. A plan is text, "phase[:step[:action]]":
+// FaultPoints: named places of a step where a fault can be planted, for the demo, the integration
+// tests and the kill matrix. A plan is text, "phase[:step[:action]]":
 //   phase   of a round:       compute, accumulate, reduce, commit, apply, publish, checkpoint,
 //   finish
 //           of a change:      pull, follow (the newcomer), donate (its donor), prepare, prepared,

@@ -1,5 +1,6 @@
 #include "worker/step/model_replica.h"
 
+#include "common/planted.h"
 #include "worker/backend/digest.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/sampler.h"
@@ -11,7 +12,6 @@
 #include "worker/model/training_state.h"
 
 #include <cmath>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -61,11 +61,13 @@ class ModelSnapshot : public Snapshot {
     }
     return spans;
   }
-  Result<std::string> save(std::span<const StepRecord> records) override {
+  Result<std::string> save(std::span<const StepRecord> records,
+                           std::uint32_t redo_attempts) override {
     if (store_ == nullptr) return Error(Code::kInvalid, "checkpoint.path is not set");
     const auto stream = device_.make_stream();
+    info_.redo_attempts = redo_attempts;
     TRY_OK(store_->save(device_, *stream, table_, *state_, info_, records));
-    return store_->latest();
+    return store_->folder().path_of(state_->step());
   }
 
  private:
@@ -78,11 +80,15 @@ class ModelSnapshot : public Snapshot {
 
 class ModelReplica : public Replica {
  public:
-  ModelReplica(TrainingConfig config, SampleLedger* ledger, std::unique_ptr<Device> device,
+  ModelReplica(TrainingConfig config, const ReplicaOptions& options, std::unique_ptr<Device> device,
                std::unique_ptr<Model> model, TokenFile file, Sampler sampler, TrainingState state,
                ExactSum sum, AdamW optimizer)
       : config_(std::move(config)),
-        ledger_(ledger),
+        files_(options.files),
+        job_uid_(options.job_uid),
+        names_data_(options.pinned.empty() ||
+                    options.pinned.find(kDataOfFingerprint) != std::string::npos),
+        ledger_(options.ledger),
         device_(std::move(device)),
         stream_(device_->make_stream()),
         model_(std::move(model)),
@@ -92,7 +98,7 @@ class ModelReplica : public Replica {
         sum_(std::move(sum)),
         optimizer_(std::move(optimizer)) {
     if (!config_.checkpoint_path.empty()) {
-      store_.emplace(config_.checkpoint_path, config_.checkpoint_keep);
+      store_.emplace(files_, config_.checkpoint_path, config_.checkpoint_keep);
     }
   }
   Status allocate();
@@ -122,8 +128,12 @@ class ModelReplica : public Replica {
     return buffers;
   }
   Status init_from_seed() override;
-  Result<std::uint64_t> newest_checkpoint() const override;
-  Result<std::vector<StepRecord>> load_checkpoint(std::uint64_t step) override;
+  Result<std::vector<std::uint64_t>> checkpoints() const override;
+  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const override;
+  Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override;
+  Result<std::string> set_aside_checkpoint(std::uint64_t step) override;
+  Result<std::vector<std::string>> damaged_checkpoints() const override;
+  Status check_owner() const { return store_ ? store_->check_owner(info()) : ok(); }
   Result<std::shared_ptr<Snapshot>> snapshot() override;
   Result<std::uint64_t> weight_digest() override {
     return state_.weight_digest(*device_, *stream_);
@@ -132,7 +142,7 @@ class ModelReplica : public Replica {
   void clear() override { sum_.clear(*stream_); }
   Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) override;
   Status accumulate() override {
-    sum_.add(*stream_, gradient_, state_.exponents());
+    sum_.add(*stream_, state_.step(), micro_, gradient_, state_.exponents());
     return stream_->synchronize();
   }
   Buffer accumulators() override { return sum_.accumulators(); }
@@ -151,6 +161,9 @@ class ModelReplica : public Replica {
   CheckpointInfo info() const;
 
   const TrainingConfig config_;
+  FileSystem& files_;
+  const std::string job_uid_;
+  const bool names_data_;  // the fingerprint: not for a job that an older version began
   SampleLedger* ledger_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
@@ -168,6 +181,7 @@ class ModelReplica : public Replica {
   std::optional<CheckpointStore> store_;
   SnapshotPool snapshots_;
   std::vector<std::int32_t> tokens_;
+  std::uint32_t micro_ = 0;  // of the gradient that compute() left
 };
 
 Status ModelReplica::allocate() {
@@ -186,7 +200,12 @@ Status ModelReplica::allocate() {
 
 Result<std::string> ModelReplica::fingerprint() {
   if (fingerprint_.empty()) {
-    TRY(fingerprint_, numerics_fingerprint(*device_, *stream_, *model_, config_.optimizer));
+    TRY(fingerprint_,
+        numerics_fingerprint(*device_, *stream_, *model_, config_.optimizer, sum_.numerics()));
+    if (names_data_) {
+      fingerprint_ +=
+          kDataOfFingerprint + to_hex(file_.digest()) + "," + std::to_string(file_.count());
+    }
   }
   return fingerprint_;
 }
@@ -201,7 +220,7 @@ Status ModelReplica::init_from_seed() {
   TRY_OK(stream_->synchronize());
   state_.set_step(0);
   if (!config_.init_from.empty()) {
-    TRY_OK(load_parameters(config_.init_from, *device_, *stream_, model_->table(),
+    TRY_OK(load_parameters(files_, config_.init_from, *device_, *stream_, model_->table(),
                            state_.parameters()));
   }
   // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
@@ -212,29 +231,45 @@ Status ModelReplica::init_from_seed() {
   return sum_.calibrate(*stream_, gradient_, state_.exponents());
 }
 
-Result<std::uint64_t> ModelReplica::newest_checkpoint() const {
-  const auto steps = store_ ? store_->steps() : std::vector<std::int64_t>();
-  if (steps.empty()) return Error(Code::kNotFound, "no checkpoint");
-  return static_cast<std::uint64_t>(steps.back());
+// ---- Checkpoints ----
+
+Result<std::vector<std::uint64_t>> ModelReplica::checkpoints() const {
+  if (!store_) return std::vector<std::uint64_t>();
+  TRY(const auto steps, store_->folder().steps());
+  return std::vector<std::uint64_t>(steps.begin(), steps.end());
 }
 
-Result<std::vector<StepRecord>> ModelReplica::load_checkpoint(std::uint64_t step) {
+Result<FoundCheckpoint> ModelReplica::look_at_checkpoint(std::uint64_t step) const {
   if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  const std::string path = fmt::format("{}/step-{:08}", config_.checkpoint_path, step);
+  TRY(const CheckpointSummary about, store_->folder().summary(static_cast<std::int64_t>(step)));
+  return FoundCheckpoint{step, about.state_digest};
+}
+
+Result<LoadedCheckpoint> ModelReplica::load_checkpoint(std::uint64_t step) {
+  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
+  const std::string path = store_->folder().path_of(static_cast<std::int64_t>(step));
+  TRY_OK(store_->check_owner(info()));
   TRY(Checkpoint loaded,
-      rubato::worker::load_checkpoint(path, *device_, *stream_, model_->table(), state_));
-  const CheckpointInfo ours = info();
-  if (loaded.info.seed != ours.seed || loaded.info.data_digest != ours.data_digest ||
-      loaded.info.global_batch != ours.global_batch ||
-      loaded.info.micro_batch != ours.micro_batch) {
-    return Error(Code::kInvalid, path + ": of another seed, data or batch");
-  }
-  if (loaded.info.numerics_version != ours.numerics_version) {
-    return Error(Code::kInvalid, fmt::format("{}: numerics version {}, this program has {}", path,
-                                             loaded.info.numerics_version, ours.numerics_version));
+      rubato::worker::load_checkpoint(files_, path, *device_, *stream_, model_->table(), state_));
+  if (loaded.info.numerics_version != sum_.numerics()) {
+    return Error(Code::kInvalid, fmt::format("{}: numerics version {}, this job has {}", path,
+                                             loaded.info.numerics_version, sum_.numerics()));
   }
   CHECK_EQ(static_cast<std::uint64_t>(state_.step()), step);
-  return std::move(loaded.records);
+  return LoadedCheckpoint{std::move(loaded.records), loaded.info.redo_attempts};
+}
+
+Result<std::string> ModelReplica::set_aside_checkpoint(std::uint64_t step) {
+  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
+  TRY(const std::string name, store_->folder().set_aside(static_cast<std::int64_t>(step)));
+  return store_->folder().directory() + "/" + name;
+}
+
+Result<std::vector<std::string>> ModelReplica::damaged_checkpoints() const {
+  if (!store_) return std::vector<std::string>();
+  TRY(std::vector<std::string> names, store_->folder().damaged());
+  for (std::string& name : names) name = store_->folder().directory() + "/" + name;
+  return names;
 }
 
 CheckpointInfo ModelReplica::info() const {
@@ -245,8 +280,11 @@ CheckpointInfo ModelReplica::info() const {
   info.data_digest = file_.digest();
   info.global_batch = config_.sampler.global_batch;
   info.micro_batch = config_.sampler.micro_batch;
-  info.numerics_version = kNumericsVersion;
+  info.numerics_version = sum_.numerics();
+  info.job_uid = job_uid_;
   info.fingerprint = fingerprint_;
+  info.validation_fraction = config_.sampler.validation_fraction;
+  info.init_from = config_.init_from;
   info.model = config_.model;
   info.optimizer = config_.optimizer;
   return info;
@@ -256,7 +294,8 @@ Result<std::shared_ptr<Snapshot>> ModelReplica::snapshot() {
   TRY(const std::shared_ptr<TrainingState> copy, snapshots_.take(*device_, model_->table()));
   const auto from = state_.sections();
   const auto to = copy->sections();
-  for (std::size_t i = 0; i < from.size(); ++i) {
+  const std::size_t sections = from.size() - (planted(Bug::kForgetExponents) ? 1 : 0);
+  for (std::size_t i = 0; i < sections; ++i) {
     device_->copy(*stream_, to[i].buffer, from[i].buffer);
   }
   TRY_OK(stream_->synchronize());
@@ -268,6 +307,7 @@ Result<std::shared_ptr<Snapshot>> ModelReplica::snapshot() {
 
 Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro) {
   const std::int64_t step = state_.step();
+  micro_ = micro;
   const auto ids = sampler_.micro_batch_ids(step, micro);
   TRY_OK(sampler_.read_micro_batch(file_, step, micro, tokens_));
   // The ledger and the digest speak of the ids and tokens that go into the model right here.
@@ -303,10 +343,17 @@ Result<Verdict> ModelReplica::judge(std::uint32_t attempt) {
 }
 
 Result<StepRecord> ModelReplica::apply(std::int64_t loss_q, std::uint64_t digest) {
+  if (const std::uint64_t expected = sampler_.step_digest(state_.step()); digest != expected) {
+    return Error(Code::kInternal,
+                 fmt::format("step {}: the samples that were used have the digest {}, those of the "
+                             "step have {}",
+                             state_.step() + 1, to_hex(digest), to_hex(expected)))
+        .set_reason("LedgerMismatch");
+  }
   const StepRecord record =
       make_step_record(state_.step(), step_loss(loss_q, micro_batches()), digest, norm_);
   optimizer_.apply(*stream_, gradient_, norm_, state_);
-  TRY_OK(sum_.advance(*stream_, gradient_, state_.exponents()));
+  TRY_OK(sum_.advance(*stream_, reduced_, gradient_, state_.exponents()));
   TRY_OK(stream_->synchronize());
   return record;
 }
@@ -318,18 +365,46 @@ Result<std::int64_t> ModelReplica::validate(std::uint32_t micro) {
 }
 
 // A token file, or the only one that fits in a folder.
-Result<std::string> find_tokens(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code failed;
-  if (!fs::is_directory(path, failed)) return path;
+Result<std::string> find_tokens(FileSystem& files, const std::string& path) {
+  const auto about = files.stat(path);
+  if (!about.ok() || !about->is_directory) return path;  // opening it says what is wrong
+  TRY(const auto names, files.list(path));
   std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(path, failed)) {
-    if (entry.path().extension() == ".bin") found.push_back(entry.path().string());
+  for (const std::string& name : names) {
+    if (name.ends_with(".bin")) found.push_back(path + "/" + name);
   }
   if (found.size() == 1) return found.front();
   return Error(Code::kNotFound,
                fmt::format("{}: {} token files (*.bin), expected one", path, found.size()))
       .set_reason("DataNotFound");
+}
+
+// The version of the numerics to compute under: see ReplicaOptions.
+int numerics_of(FileSystem& files, const TrainingConfig& config, int pinned) {
+  if (knows_numerics(pinned)) return pinned;
+  if (config.checkpoint_path.empty()) return kNumericsVersion;
+  const CheckpointFolder folder(files, config.checkpoint_path);
+  const auto steps = folder.steps().value_or({});
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const auto info = read_checkpoint_info(files, folder.path_of(*step));
+    if (info.ok() && knows_numerics(info->numerics_version)) return info->numerics_version;
+  }
+  return kNumericsVersion;
+}
+
+// "1-cpu/avx512_core/…" pins the instruction set.
+std::string isa_of(const std::string& fingerprint) {
+  const std::size_t at = fingerprint.find("cpu/");
+  if (at == std::string::npos) return "auto";
+  const std::size_t begin = at + 4;
+  return fingerprint.substr(begin, fingerprint.find('/', begin) - begin);
+}
+
+// Of the job's own newest checkpoint; empty: none.
+std::string newest_fingerprint(const TrainingConfig& config, const ReplicaOptions& options) {
+  if (config.checkpoint_path.empty()) return "";
+  const auto newest = read_checkpoint_info(options.files, config.checkpoint_path);
+  return newest.ok() && newest->job_uid == options.job_uid ? newest->fingerprint : "";
 }
 
 template <class T>
@@ -342,8 +417,8 @@ Result<T> with_reason(Result<T> result, const char* reason) {
 
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
                                                     const ReplicaOptions& options) {
-  TRY(const std::string path, find_tokens(config.data_path));
-  TRY(TokenFile file, with_reason(TokenFile::open(path), "DataNotFound"));
+  TRY(const std::string path, find_tokens(options.files, config.data_path));
+  TRY(TokenFile file, TokenFile::open(options.files, path));
   if (file.vocabulary() > static_cast<std::uint64_t>(config.model.vocabulary)) {
     return Error(Code::kInvalid, fmt::format("{}: tokens below {}, the model's vocab is {}", path,
                                              file.vocabulary(), config.model.vocabulary))
@@ -351,16 +426,22 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   }
   TRY(Sampler sampler, with_reason(Sampler::create(config.sampler, file.count()), "DataInvalid"));
   DeviceSpec spec;
-  spec.isa = options.isa;
-  TRY(auto device, open_device(spec));
-  TRY(auto model,
-      with_reason(make_model(config.model, config.sampler.micro_batch, *device), "BadTraining"));
+  spec.isa = isa_of(options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned);
+  TRY(auto device, options.open_device(spec));
+  TRY(auto model, with_reason(options.make_model(config.model, config.sampler.micro_batch, *device),
+                              "BadTraining"));
   TRY(TrainingState state, TrainingState::create(*device, model->table()));
-  TRY(ExactSum sum, ExactSum::create(*device, model->table(), sampler.micro_batches()));
+  TRY(ExactSum sum, ExactSum::create(*device, model->table(), sampler.micro_batches(),
+                                     numerics_of(options.files, config, options.numerics)));
   TRY(AdamW optimizer, AdamW::create(config.optimizer, *device, model->table()));
   auto replica = std::make_unique<ModelReplica>(
-      config, options.ledger, std::move(device), std::move(model), std::move(file), sampler,
+      config, options, std::move(device), std::move(model), std::move(file), sampler,
       std::move(state), std::move(sum), std::move(optimizer));
+  // A disk that does not answer says nothing of owners; loads and saves ask again.
+  if (const Status owner = replica->check_owner();
+      !owner.ok() && owner.error().reason() == kCheckpointPathTaken) {
+    return owner.error();
+  }
   TRY_OK(replica->allocate());
   return std::unique_ptr<Replica>(std::move(replica));
 }

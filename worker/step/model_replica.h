@@ -2,22 +2,42 @@
 // the token file and the checkpoint store, put together for one job.
 #pragma once
 
+#include "common/files.h"
+#include "worker/model/model.h"
 #include "worker/step/replica.h"
 #include "worker/step/sample_ledger.h"
 #include "worker/step/training_config.h"
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 namespace rubato::worker {
 
 struct ReplicaOptions {
-  std::string isa = "auto";        // see DeviceSpec
+  FileSystem& files;         // outlives the replica
+  std::string job_uid = {};  // whose checkpoints are ours; empty: nobody's are another's
+  // The fingerprint that the job is pinned to; empty: none yet. It names the instruction set: a
+  // better machine steps down to the job's. Without it, that of the job's newest checkpoint.
+  std::string pinned = {};
+  // Version of the numerics to which the job is pinned (worker/model/numerics.h). 0: none yet; then
+  // it is that of the newest checkpoint, or of new jobs. One that this program does not know counts
+  // as 0: the fingerprint will differ, and the job's other members refuse this one by it.
+  int numerics = 0;
   SampleLedger* ledger = nullptr;  // may be null; outlives the replica
+  // A simulation gives a device and a model of its own.
+  std::function<Result<std::unique_ptr<Device>>(const DeviceSpec&)> open_device =
+      rubato::worker::open_device;
+  std::function<Result<std::unique_ptr<Model>>(const ModelConfig&, std::int64_t micro_batch,
+                                               Device&)>
+      make_model = rubato::worker::make_model;
 };
 
-// kNotFound: the data; kInvalid: a field, or data that do not fit it; kExhausted: memory. The
-// reason() of the error is a word for people: "DataNotFound", "DataInvalid", "BadTraining".
+// kNotFound: the data; kInvalid: a field, or data that do not fit it; kExhausted: memory;
+// kConflict: other jobs' checkpoints in checkpoint.path. The reason() of the error is a word for
+// people: "DataNotFound", "DataUnreadable", "DataInvalid", "DataDamaged", "BadTraining",
+// "CheckpointPathTaken".
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
                                                     const ReplicaOptions& options);
 

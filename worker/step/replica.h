@@ -50,8 +50,23 @@ class Snapshot {
   virtual std::uint64_t step() const = 0;
   // As host memory, in the order of Replica::sections().
   virtual std::vector<std::span<const std::byte>> sections() const = 0;
-  // Writes a checkpoint and returns its path. Takes seconds: never in the step thread.
-  virtual Result<std::string> save(std::span<const StepRecord> records) = 0;
+  // Writes a checkpoint and returns its path. `redo_attempts`: of the open step, so far. Takes as
+  // long as the disk does: never in the step thread. kConflict, "CheckpointPathTaken": another
+  // job's are there; trying again does not help.
+  virtual Result<std::string> save(std::span<const StepRecord> records,
+                                   std::uint32_t redo_attempts) = 0;
+};
+
+// A checkpoint on disk: equal (step, digest), equal state.
+struct FoundCheckpoint {
+  std::uint64_t step = 0;
+  std::uint64_t digest = 0;
+};
+
+// What a checkpoint holds beside the sections.
+struct LoadedCheckpoint {
+  std::vector<StepRecord> records;
+  std::uint32_t redo_attempts = 0;
 };
 
 class Replica {
@@ -73,9 +88,18 @@ class Replica {
   virtual void set_step(std::uint64_t step) = 0;
   virtual std::vector<Buffer> sections() = 0;
   virtual Status init_from_seed() = 0;
-  // Newest complete checkpoint's step; kNotFound.
-  virtual Result<std::uint64_t> newest_checkpoint() const = 0;
-  virtual Result<std::vector<StepRecord>> load_checkpoint(std::uint64_t step) = 0;
+  // ---- Checkpoints. "CheckpointDamaged" (reason()): its bytes are wrong; kUnavailable: the disk
+  // does not answer, and nothing is known.
+  virtual Result<std::vector<std::uint64_t>> checkpoints() const = 0;  // steps, ascending
+  // What one says of itself, without reading all of it.
+  virtual Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const = 0;
+  // kConflict, "CheckpointPathTaken": it is another job's.
+  virtual Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) = 0;
+  // Out of the way of older ones, and kept: its new path. kNotFound: somebody else did.
+  virtual Result<std::string> set_aside_checkpoint(std::uint64_t step) = 0;
+  // Paths of those that were set aside.
+  virtual Result<std::vector<std::string>> damaged_checkpoints() const = 0;
+
   virtual Result<std::shared_ptr<Snapshot>> snapshot() = 0;
   virtual Result<std::uint64_t> weight_digest() = 0;
 

@@ -3,34 +3,26 @@
 #include "common/log.h"
 #include "worker/backend/digest.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 namespace rubato::worker {
 
-Result<std::unique_ptr<SampleLedger>> SampleLedger::open(const std::string& path) {
-  std::error_code failed;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return Error(Code::kUnavailable, path + ": " + std::strerror(errno));
-  return std::unique_ptr<SampleLedger>(new SampleLedger(fd));
+Result<std::unique_ptr<SampleLedger>> SampleLedger::open(FileSystem& files,
+                                                         const std::string& path) {
+  TRY_OK(make_lasting_directories(files, parent_of(path)));
+  TRY(auto file, files.open(path, OpenMode::kUpdate));
+  TRY(const std::uint64_t size, file->size());
+  return std::unique_ptr<SampleLedger>(new SampleLedger(std::move(file), size));
 }
-
-SampleLedger::~SampleLedger() { ::close(fd_); }
 
 void SampleLedger::line(const std::string& text) {
   if (is_broken_) return;
-  const auto written = ::write(fd_, text.data(), text.size());
-  if (written == static_cast<ssize_t>(text.size())) return;
+  const Status written = file_->write_at(size_, std::as_bytes(std::span(text)));
+  size_ += text.size();
+  if (written.ok()) return;
   is_broken_ = true;
-  LOG_ERROR("ledger", "cannot write: {}; the ledger of this worker ends here",
-            std::strerror(errno));
+  LOG_ERROR("ledger", "{}; the ledger of this worker ends here", written.error().what());
 }
 
 void SampleLedger::forward(std::uint64_t generation, std::uint64_t seq, std::uint64_t step,

@@ -1,5 +1,5 @@
 // SampleLedger: what this worker really fed to the model, and what it contributed to each decision.
-// JSON lines, one write() each, so that they outlive a SIGKILL of the process:
+// JSON lines, one write each, so that they outlive a SIGKILL of the process:
 //   {"forward":1,"generation":g,"seq":n,"step":s,"micro":m,"ids":[…],"tokens":"<hex digest>"}
 //   {"vote":1,"generation":g,"seq":n,"step":s,"micros":[…]}          what the reduction contains
 //   {"decided":1,"seq":n,"step":s,"outcome":"apply","generation":g,"digest":"<hex>"}
@@ -7,12 +7,14 @@
 // Thread: the step thread alone.
 #pragma once
 
+#include "common/files.h"
 #include "common/result.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rubato::worker {
@@ -20,8 +22,7 @@ namespace rubato::worker {
 class SampleLedger {
  public:
   // Appends to `path`; its folder is created.
-  static Result<std::unique_ptr<SampleLedger>> open(const std::string& path);
-  ~SampleLedger();
+  static Result<std::unique_ptr<SampleLedger>> open(FileSystem& files, const std::string& path);
 
   // `tokens` is a digest of all token rows of the micro-batch as they were read.
   void forward(std::uint64_t generation, std::uint64_t seq, std::uint64_t step, std::uint32_t micro,
@@ -32,9 +33,11 @@ class SampleLedger {
                const std::string& outcome, std::uint64_t sample_digest);
 
  private:
-  explicit SampleLedger(int fd) : fd_(fd) {}
+  SampleLedger(std::unique_ptr<File> file, std::uint64_t size)
+      : file_(std::move(file)), size_(size) {}
   void line(const std::string& text);
-  int fd_;
+  std::unique_ptr<File> file_;
+  std::uint64_t size_;      // where the next line goes
   bool is_broken_ = false;  // a write failed: said once, then nothing more is written
 };
 

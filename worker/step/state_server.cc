@@ -12,14 +12,16 @@ namespace rubato::worker {
 namespace {
 // No slower than this, after a grace: a follower that hangs must not hold a snapshot for ever.
 constexpr double kSlowestBytesPerSecond = 4e6;
+}  // namespace
 
-MonoTime limit_for(std::size_t bytes) {
+MonoTime StateServer::limit_for(std::size_t bytes) const {
   const std::chrono::duration<double> seconds(30 +
                                               static_cast<double>(bytes) / kSlowestBytesPerSecond);
-  return SystemClock().now() + std::chrono::duration_cast<Duration>(seconds);
+  return executor_.now() + std::chrono::duration_cast<Duration>(seconds);
 }
 
-Status send_pieces(Link& link, std::span<const std::byte> bytes, Digest& digest) {
+Status StateServer::send_pieces(Link& link, std::span<const std::byte> bytes,
+                                Digest& digest) const {
   for (std::size_t first = 0; first < bytes.size(); first += kStatePieceBytes) {
     const auto piece = bytes.subspan(first, std::min(kStatePieceBytes, bytes.size() - first));
     digest.add(piece.data(), piece.size());
@@ -27,9 +29,9 @@ Status send_pieces(Link& link, std::span<const std::byte> bytes, Digest& digest)
   }
   return ok();
 }
-}  // namespace
 
-StateServer::StateServer(std::function<void()> wake) : wake_(std::move(wake)) {}
+StateServer::StateServer(Executor& executor, std::function<void()> wake)
+    : executor_(executor), wake_(std::move(wake)), changed_(executor.make_condition()) {}
 
 StateServer::~StateServer() {
   {
@@ -37,25 +39,30 @@ StateServer::~StateServer() {
     stop_ = true;
     for (Session& session : sessions_) session.link->cut();
   }
-  changed_.notify_all();
-  for (Session& session : sessions_) session.thread.join();
+  changed_->notify_all();
+  for (Session& session : sessions_) session.task.join();
 }
 
 void StateServer::accept(std::unique_ptr<Link> link, const WorkerName& from,
                          std::uint64_t generation) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     reap();
-    if (stop_ || sessions_.size() >= kFollowersMax) {
-      LOG_WARNING("state", "refused follower {}: {} are served already", to_string(from),
-                  sessions_.size());
+    if (stop_) return;
+    if (sessions_.size() >= kFollowersMax) {
+      lock.unlock();
+      LOG_INFO("state", "is busy for follower {}: {} are served", to_string(from), kFollowersMax);
+      wire::StateFrame frame;
+      frame.mutable_busy();
+      (void)link->send_frame(frame.SerializeAsString(), executor_.now() + kBusyAnswerLimit);
       return;
     }
     Session& session = sessions_.emplace_back();
     session.link = std::move(link);
     session.from = from;
     session.generation = generation;
-    session.thread = std::thread([this, &session] { serve(session); });
+    session.task =
+        executor_.spawn("state", [this, &session](const std::stop_token&) { serve(session); });
   }
   wake_();
 }
@@ -66,7 +73,7 @@ void StateServer::reap() {
       ++it;
       continue;
     }
-    it->thread.join();
+    it->task.join();
     it = sessions_.erase(it);
   }
 }
@@ -99,7 +106,7 @@ void StateServer::give(std::shared_ptr<const StateImage> image) {
     session.image = image;
     ++session.snapshots;
   }
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 std::shared_ptr<DecidedRound> StateServer::blank_round() {
@@ -130,7 +137,7 @@ void StateServer::push(std::shared_ptr<const DecidedRound> round) {
     session.log_bytes += round->bytes();
   }
   if (is_alone()) rounds_.clear();  // the last one ended meanwhile
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void StateServer::fence(std::uint64_t below) {
@@ -138,7 +145,7 @@ void StateServer::fence(std::uint64_t below) {
   for (Session& session : sessions_) {
     if (session.generation < below) session.link->cut();
   }
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void StateServer::serve(Session& session) {
@@ -162,8 +169,8 @@ bool StateServer::is_alone() const { return std::ranges::all_of(sessions_, &Sess
 Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lock) {
   const auto has_news = [&] { return session.image || !session.log.empty(); };
   const bool is_told = !session.is_live || !session.is_behind;
-  changed_.wait_until(lock, SystemClock().now() + (is_told ? kStateBeat : 0ms),
-                      [&] { return stop_ || session.link->is_cut() || has_news(); });
+  changed_->wait_until(lock, executor_.now() + (is_told ? kStateBeat : 0ms),
+                       [&] { return stop_ || session.link->is_cut() || has_news(); });
   if (stop_ || session.link->is_cut()) return ok();
   Link& link = *session.link;
   if (!has_news()) {

@@ -2,29 +2,33 @@
 // copied between two rounds, streamed while training goes on, and then each decided round as it
 // comes; an alive frame says that all there was is sent. What waits for a slow follower is bounded:
 // beyond kFollowLogBytes it is forgotten and a fresh snapshot is sent instead, at most
-// kSnapshotsPerFollower times; then the link is closed.
+// kSnapshotsPerFollower times; then the link is closed. At most kFollowersMax are served at once:
+// one more is told that we are busy.
 //
-// Threads: one per follower does all sending. Everything is thread-safe; the step thread calls
+// Threads: one task per follower does all sending. Everything is thread-safe; the step thread calls
 // give() and push() between rounds and is delayed by the copies alone.
 #pragma once
 
+#include "common/executor.h"
 #include "worker/collective/link_hub.h"
 #include "worker/protocol/wire.pb.h"
 #include "worker/step/replica.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <span>
 #include <vector>
 
 namespace rubato::worker {
 
+class Digest;
+
 constexpr std::size_t kFollowersMax = 4;
+constexpr auto kBusyAnswerLimit = 1s;
 constexpr std::size_t kFollowLogBytes = std::size_t{1} << 30;  // or kFollowLogRounds, if larger
 constexpr std::size_t kFollowLogRounds = 4;  // a snapshot is three times as large as a round
 constexpr int kSnapshotsPerFollower = 5;
@@ -46,7 +50,7 @@ struct DecidedRound {
 class StateServer {
  public:
   // `wake` is called (from any thread) when a snapshot is wanted.
-  explicit StateServer(std::function<void()> wake);
+  StateServer(Executor& executor, std::function<void()> wake);
   ~StateServer();
 
   void accept(std::unique_ptr<Link> link, const WorkerName& from, std::uint64_t generation);
@@ -76,7 +80,7 @@ class StateServer {
     std::deque<std::shared_ptr<const DecidedRound>> log;
     std::size_t log_bytes = 0;
     bool is_done = false;
-    std::thread thread;
+    Task task;
   };
   void serve(Session& session);
   Status send_next(Session& session, std::unique_lock<std::mutex>& lock);
@@ -85,10 +89,14 @@ class StateServer {
   void reap();
   bool is_alone() const;  // nobody follows; with the mutex held
 
+  MonoTime limit_for(std::size_t bytes) const;
+  Status send_pieces(Link& link, std::span<const std::byte> bytes, Digest& digest) const;
+
+  Executor& executor_;
   const std::function<void()> wake_;
   std::atomic<std::uint64_t> seq_{0};
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  const std::unique_ptr<Condition> changed_;
   std::list<Session> sessions_;
   std::vector<std::shared_ptr<DecidedRound>> rounds_;  // kept while somebody follows
   bool stop_ = false;

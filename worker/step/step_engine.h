@@ -2,6 +2,8 @@
 // rounds with the other members (compute, reduce, commit, apply), joins and leaves generations,
 // serves its state to newcomers, and tells how it stands.
 //
+// Waits only through the Executor; runs unchanged in simulation.
+//
 // Threads: run() is the step thread and the only one that touches the replica. command() and beat()
 // belong to the control thread; command() returns at once but for an Abort, which cuts the links
 // first and then waits (kSettleLimit, then for an update under way) so that the standing it answers
@@ -9,10 +11,11 @@
 // one per follower. Nothing here waits for the coordinator while a generation trains.
 #pragma once
 
+#include "common/executor.h"
+#include "common/files.h"
 #include "common/result.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/link_hub.h"
-#include "worker/step/fault_points.h"
 #include "worker/step/replica.h"
 #include "worker/step/sample_ledger.h"
 
@@ -20,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace rubato::wire {
 class WorkerCommand;
@@ -28,14 +32,19 @@ class WorkerEvent;
 
 namespace rubato::worker {
 
-constexpr auto kSettleLimit = 500ms;   // for the micro-batch in hand, before it is dropped
-constexpr auto kCommitLimit = 10s;     // for an update under way when an Abort comes
-constexpr auto kFormLimit = 60s;       // for the links of a generation; the coordinator is stricter
-constexpr int kLevelRounds = 3;        // that a donor waits for its follower before a switch
-constexpr auto kCheckpointWait = 30s;  // for the last checkpoint, before one is skipped
-constexpr auto kLastCheckpointWait = 10min;   // for the one before a stop or an exit
+constexpr auto kSettleLimit = 500ms;  // for the micro-batch in hand, before it is dropped
+constexpr auto kCommitLimit = 10s;    // for an update under way when an Abort comes
+constexpr auto kFormLimit = 60s;      // for the links of a generation; the coordinator is stricter
+constexpr int kLevelRounds = 3;       // that a donor waits for its follower before a switch
+constexpr auto kLastWriteWait = 10min;  // for the checkpoint in hand, before an exit
+constexpr auto kExportWait = 10s;       // for the last step records, before an end
+constexpr auto kSaveRetryFirst = 1s;    // after a last checkpoint that failed; doubles
+constexpr auto kSaveRetryMost = 30s;
+constexpr std::uint64_t kLooksByItself = 1;   // `looked` of a worker that nobody asked yet
+constexpr auto kLookRetry = 1s;               // at checkpoints on a disk that does not answer
 constexpr std::uint32_t kValidationMax = 32;  // validation micro-batches per evaluation
 constexpr std::uint32_t kNonFiniteMax = 4;    // different non-finite results in a row
+constexpr auto kIdleTick = 1min;              // of waits that nothing but news ends
 
 // What the engine must know of the job beside its replica.
 struct JobPlan {
@@ -43,7 +52,9 @@ struct JobPlan {
   std::uint64_t evaluate_every = 0;    // steps; 0: never
   std::uint64_t checkpoint_every = 0;  // steps; 0: at the end and on request only
   std::string export_path;             // step records go here; empty: nowhere
-  bool has_checkpoints = false;        // checkpoint.path is set
+  // The last checkpoint, before a stop or the end, is tried again for so long.
+  Duration checkpoint_give_up = 30min;
+  bool has_checkpoints = false;  // checkpoint.path is set
 };
 
 struct ConfiguredJob {
@@ -53,6 +64,8 @@ struct ConfiguredJob {
 };
 
 struct EngineParts {
+  Executor& executor;
+  FileSystem& files;
   WorkerName self;
   std::string host;  // where peers reach the hub
   LinkHub& hub;
@@ -65,7 +78,10 @@ struct EngineParts {
   // Lines for people and tools (stdout), without the newline. Any thread.
   std::function<void(const std::string&)> print;
   std::string cpu;  // for people
-  FaultPoints faults = {};
+  // Called at the named places of a step (fault_points.h), by any thread: may stop or end the
+  // process, or take its time.
+  std::function<void(std::string_view phase, std::uint64_t step)> reach = [](std::string_view,
+                                                                             std::uint64_t) {};
 };
 
 class StepEngine {

@@ -74,6 +74,7 @@ Result<TrainingConfig> parse_training(std::string_view text) {
   config.checkpoint_every = static_cast<std::uint64_t>(checkpoint["every"].int_or(0));
   config.checkpoint_path = checkpoint["path"].string_or("");
   config.checkpoint_keep = static_cast<int>(checkpoint["keep"].int_or(3));
+  config.checkpoint_give_up_seconds = checkpoint["giveUpAfter"].int_or(1800);
   config.ledger = spec["ledger"].bool_or(false);
   TRY_OK(check(config, spec));
   return config;

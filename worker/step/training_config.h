@@ -24,7 +24,8 @@ struct TrainingConfig {
   std::uint64_t checkpoint_every = 0;  // steps; 0: only at the end and on request
   std::string checkpoint_path;         // empty: no checkpoints, no exports
   int checkpoint_keep = 3;
-  bool ledger = false;  // "ledger": true asks for the sample ledger
+  std::int64_t checkpoint_give_up_seconds = 1800;  // trying to write the last one
+  bool ledger = false;                             // "ledger": true asks for the sample ledger
 };
 
 // kInvalid names the member.

@@ -101,6 +101,11 @@ void MemoryServer::visit(const std::function<void(const ObjectStore&)>& reader) 
   reader(store_);
 }
 
+void MemoryServer::go_back_to(const ObjectStore::Backup& backup) {
+  const std::lock_guard lock(mutex_);
+  store_.go_back_to(backup);
+}
+
 StoreId MemoryServer::id_of(const ResourceInfo& info, const Key& key) {
   return {info.storage_id, store_key(info.type.namespaced ? key.ns : "", key.name)};
 }

@@ -133,6 +133,8 @@ class MemoryServer {
   void follow(ObjectStore::Commit commit);
   // All objects, for compaction; runs under the mutex.
   void visit(const std::function<void(const ObjectStore&)>& reader) const;
+  // Back to what ObjectStore::backup() gave; nobody is told but by watches that end.
+  void go_back_to(const ObjectStore::Backup& backup);
 
   Clock& clock() const { return clock_; }
 

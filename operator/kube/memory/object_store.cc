@@ -134,6 +134,27 @@ void ObjectStore::restore(const StoreId& id, json::Value object) {
   table.objects.insert_or_assign(id.key, std::move(object));
 }
 
+ObjectStore::Backup ObjectStore::backup() const {
+  Backup all;
+  for (const auto& [kind, table] : tables_)
+    for (const auto& [key, object] : table.objects) all.push_back({{kind, key}, object});
+  return all;
+}
+
+void ObjectStore::go_back_to(const Backup& backup) {
+  constexpr std::uint64_t kBump = 1000;
+  by_uid_.clear();
+  by_owner_.clear();
+  for (auto& [kind, table] : tables_) {
+    table.objects.clear();
+    table.history.clear();
+  }
+  for (const auto& [id, object] : backup) restore(id, object);
+  restore_version(version_ + kBump);
+  for (auto& [kind, table] : tables_)
+    for (const auto& [id, wake] : table.wakes) wake();
+}
+
 void ObjectStore::restore_version(std::uint64_t version) {
   version_ = version;
   floor_ = version;

@@ -64,6 +64,11 @@ class ObjectStore {
   // Reloading: no events, no commit; history before `version` counts as lost.
   void restore(const StoreId& id, json::Value object);
   void restore_version(std::uint64_t version);
+  // All objects, and the way back to them: as a snapshot of etcd is restored with --bump-revision
+  // and --mark-compacted. Versions go on above all that were given, and every watch ends with 410.
+  using Backup = std::vector<std::pair<StoreId, json::Value>>;
+  Backup backup() const;
+  void go_back_to(const Backup& backup);
 
  private:
   struct Table {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -25,7 +26,8 @@ const kube::Key kJob{"default", "gpt"};
 void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
 void write_tokens(const fs::path& path) {
-  auto writer = worker::TokenFileWriter::create(path.string(), 256);
+  PosixFileSystem files;
+  auto writer = worker::TokenFileWriter::create(files, path.string(), 256);
   CHECK(writer.ok());
   std::vector<std::int32_t> tokens;
   for (std::uint64_t i = 0, state = 7; i < 60000; ++i) {
@@ -86,17 +88,35 @@ JobProcesses::JobProcesses(const JobOptions& options)
       R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":{},"reduce":"exact",)"
       R"("checkpoint":{{"every":{},"path":"{}/ckpt","keep":3}}}})",
       options.layers, options.hidden, folder_.string(), options.validation,
-      kJobMicroBatches * static_cast<std::uint32_t>(options.micro), options.micro, options.length,
-      options.steps, options.evaluate_every, options.checkpoint_every, folder_.string());
+      options.micro_batches * static_cast<std::uint32_t>(options.micro), options.micro,
+      options.length, options.steps, options.evaluate_every, options.checkpoint_every,
+      options.disks > 0 ? "/proc/self/cwd" : folder_.string());  // home() differs between pods
   fs::create_directories(folder_ / "ckpt");
+  if (options.disks > 0) open_disks();
 }
 
 JobProcesses::~JobProcesses() {
   for (auto& pod : pods)
     if (pod->pid > 0) kill_pod(*pod);
   coordinator_.reset();
+  disks_.reset();
   std::error_code ignored;
   if (!keeps_files_) fs::remove_all(folder_, ignored);
+}
+
+fs::path JobProcesses::home(int pod) const {
+  return options_.disks > 0 ? folder_ / "nodes" / std::to_string(pod % options_.disks) : folder_;
+}
+
+// The ledger is the test's own: no fault of a disk reaches it.
+void JobProcesses::open_disks() {
+  fs::create_directories(folder_ / "ledger");
+  fs::create_directory_symlink(folder_ / "ledger", folder_ / "ckpt/ledger");
+  std::vector<fs::path> views;
+  for (int node = 0; node < options_.disks; ++node) views.push_back(home(node) / "ckpt");
+  auto opened = NodeDisks::open(folder_ / "ckpt", views);
+  if (!opened.ok()) throw std::runtime_error(opened.error().to_string());
+  disks_ = std::move(opened).value();
 }
 
 void JobProcesses::lead(std::uint64_t epoch) {
@@ -159,6 +179,7 @@ JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
                                    0644);
   posix_spawn_file_actions_addopen(&actions, 2, (pod->log + ".err").c_str(),
                                    O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_addchdir_np(&actions, home(pod->number).c_str());
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -182,7 +203,7 @@ void JobProcesses::wish(bool stop) {
   wish.job = kJob;
   wish.uid = job_uid_;
   wish.training = training_;
-  wish.micro_batches = kJobMicroBatches;
+  wish.micro_batches = options_.micro_batches;
   wish.min_workers = min_workers;
   wish.start_workers = start_workers;
   wish.stop = stop;

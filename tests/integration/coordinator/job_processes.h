@@ -8,6 +8,7 @@
 #include "common/net/tls_network.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/memory/memory_client.h"
+#include "tests/integration/coordinator/node_disks.h"
 #include "tests/integration/coordinator/node_networks.h"
 
 #include <filesystem>
@@ -21,12 +22,15 @@
 
 namespace rubato::coordinator {
 
+constexpr std::uint32_t kJobMicroBatches = 8;
+
 // Its defaults are a job whose steps take some milliseconds.
 struct JobOptions {
   std::uint64_t steps = 400;
   int layers = 2;
   int hidden = 64;
-  int micro = 2;  // samples of a micro-batch; a step has kJobMicroBatches of them
+  std::uint32_t micro_batches = kJobMicroBatches;  // of a step
+  int micro = 2;                                   // samples of a micro-batch
   int length = 64;
   int checkpoint_every = 50;
   int evaluate_every = 0;
@@ -34,8 +38,8 @@ struct JobOptions {
   bool ledger = false;
   Timing timing;
   NodeNetworks* nodes = nullptr;  // pod n runs in network n, modulo their number; null: on loopback
+  int disks = 0;  // pod n sees the checkpoints through disk n, modulo this number; 0: all directly
 };
-constexpr std::uint32_t kJobMicroBatches = 8;
 
 class JobProcesses {
  public:
@@ -57,7 +61,7 @@ class JobProcesses {
   Pod& start_pod();
   Pod& start_pod(const std::string& fault);  // with a plan (worker/step/fault_points.h)
   void plan_fault(const Pod& pod, const std::string& fault) const;
-  // Every micro-batch takes at least this long, from now on; zero: as long as it takes.
+  // Every round takes at least this long, from now on; zero: as long as it takes.
   void pace(std::chrono::milliseconds time) const;
   void wish(bool stop = false);
   View view() const;
@@ -73,14 +77,19 @@ class JobProcesses {
   std::string job_uid() const { return job_uid_; }
   const std::filesystem::path& folder() const { return folder_; }
   void keep_files() { keeps_files_ = true; }
+  NodeDisks& disks() { return *disks_; }  // with JobOptions::disks
   std::vector<std::unique_ptr<Pod>> pods;
   std::uint32_t min_workers = 1;
   std::uint32_t start_workers = 1;
 
  private:
+  std::filesystem::path home(int pod) const;  // where its processes live
+  void open_disks();
+
   const JobOptions options_;
   bool keeps_files_ = false;
   std::filesystem::path folder_;
+  std::unique_ptr<NodeDisks> disks_;
   ThreadExecutor executor_;
   Metrics metrics_;
   net::TlsNetwork network_;

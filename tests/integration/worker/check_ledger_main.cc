@@ -20,7 +20,8 @@ struct Options {
 
 Result<LedgerReport> run(Options options) {
   LedgerTerms& terms = options.terms;
-  TRY(const TokenFile tokens, TokenFile::open(terms.tokens));
+  PosixFileSystem files;
+  TRY(const TokenFile tokens, TokenFile::open(files, terms.tokens));
   TRY(const Sampler sampler, Sampler::create(options.sampler, tokens.count()));
   terms.micro_batches = static_cast<std::uint32_t>(sampler.micro_batches());
   terms.micro_batch = static_cast<std::uint32_t>(options.sampler.micro_batch);

@@ -143,7 +143,8 @@ class Checker {
   }
 
   Status check_tokens(const std::map<std::uint64_t, std::map<std::uint32_t, Forward>>& steps) {
-    TRY(const TokenFile file, TokenFile::open(terms_.tokens));
+    PosixFileSystem files;
+    TRY(const TokenFile file, TokenFile::open(files, terms_.tokens));
     const std::uint64_t length = terms_.sequence_length;
     for (const auto& [step, micros] : steps) {
       for (const auto& [micro, forward] : micros) {

@@ -26,7 +26,7 @@ class LedgerCheckerTest : public ::testing::Test {
     std::string pattern = (std::filesystem::temp_directory_path() / "ledger-XXXXXX").string();
     CHECK(::mkdtemp(pattern.data()) != nullptr);
     folder_ = pattern;
-    auto writer = TokenFileWriter::create(folder_ + "/tokens.bin", 256);
+    auto writer = TokenFileWriter::create(files_, folder_ + "/tokens.bin", 256);
     tokens_.resize(kSamples * kLength + 1);
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       tokens_[i] = static_cast<std::int32_t>(i * i % 251);
@@ -58,8 +58,8 @@ class LedgerCheckerTest : public ::testing::Test {
 
   void write(const std::string& name) {
     for (std::uint32_t worker = 0; worker < 2; ++worker) {
-      const auto ledger =
-          SampleLedger::open(folder_ + "/" + name + "/w" + std::to_string(worker) + ".jsonl");
+      const auto ledger = SampleLedger::open(
+          files_, folder_ + "/" + name + "/w" + std::to_string(worker) + ".jsonl");
       for (std::uint64_t step = 0; step < kSteps; ++step) {
         std::vector<std::uint32_t> mine;
         for (std::uint32_t micro = worker * 2; micro < worker * 2 + 2; ++micro) {
@@ -92,6 +92,7 @@ class LedgerCheckerTest : public ::testing::Test {
     return check_ledger(terms).value();
   }
 
+  PosixFileSystem files_;
   std::string folder_;
   std::vector<std::int32_t> tokens_;
   std::vector<std::vector<std::int64_t>> ids_[kSteps];

@@ -65,7 +65,8 @@ Outcome Stage::outcome() const {
 
 // Text with some structure, so that the loss falls: words of a small vocabulary.
 void write_tokens(const Options& options) {
-  auto writer = TokenFileWriter::create(options.folder + "/tokens.bin", 256);
+  PosixFileSystem files;
+  auto writer = TokenFileWriter::create(files, options.folder + "/tokens.bin", 256);
   CHECK(writer.ok());
   std::vector<std::int32_t> tokens;
   std::uint64_t state = 7;
@@ -101,7 +102,8 @@ std::vector<std::string> compare(const Options& options, const Outcome& outcome,
   sampler.micro_batch = kMicroBatch;
   sampler.sequence_length = kLength;
   sampler.validation_fraction = 0.1;
-  const auto tokens = TokenFile::open(terms.tokens);
+  PosixFileSystem files;
+  const auto tokens = TokenFile::open(files, terms.tokens);
   terms.train_samples = static_cast<std::uint64_t>(
       Sampler::create(sampler, tokens.value().count()).value().train_samples());
   const auto report = check_ledger(terms);

@@ -10,6 +10,10 @@ constexpr const char* kTwoPods =
        {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1},
        {"name":"job-w1","ordinal":1,"node":"n2","gpuType":"A","gpus":1}]})";
 
+constexpr const char* kAvoidsN2 =
+    R"("avoidedNodes":[{"node":"n2","reason":"DataNotFound","times":1,
+       "since":"2026-11-21T08:00:00Z","until":"2026-11-21T08:00:30Z"}])";
+
 World world() {
   World w;
   w.nodes = {node("n1", 2), node("n2", 2)};
@@ -98,7 +102,8 @@ TEST(Capture, APodThatWasNotStartedInTimeIsLostAndItsNodeAvoided) {
   w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
             pod("job-w1", "n2", "Pending", "job-uid-1")};
   w.given_up = {"p-job-w0 started", "p-job-w1 started"};
-  w.avoided["job-uid-1"] = {"n2"};
+  EXPECT_FALSE(capture(w, config()).jobs[0].held[1].lost);  // not before it is written
+  w.jobs = {job(1, 4, std::string(kTwoPods) + "," + kAvoidsN2)};
   const auto state = capture(w, config());
   EXPECT_FALSE(state.jobs[0].held[0].lost);  // it was started after all
   EXPECT_TRUE(state.jobs[0].held[1].lost);
@@ -106,6 +111,25 @@ TEST(Capture, APodThatWasNotStartedInTimeIsLostAndItsNodeAvoided) {
   EXPECT_EQ(of(state, "n2").free.gpus, 1);  // until its pod is gone
   EXPECT_EQ(state.jobs[0].avoid, (std::set<std::string>{"n2"}));
   EXPECT_TRUE(state.jobs[0].eligible->contains("n2"));  // it may come to use it again
+}
+
+TEST(Capture, ARefusedPodIsLostOnceItsNodeIsAvoided) {
+  World w = world();
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w1", "n2", "Running", "job-uid-1")};
+  w.given_up = {refusal_key("p-job-w1")};
+  w.jobs = {job(1, 4, kTwoPods)};
+  EXPECT_FALSE(capture(w, config()).jobs[0].held[1].lost);
+  w.jobs = {job(1, 4, std::string(kTwoPods) + "," + kAvoidsN2)};
+  const auto state = capture(w, config());
+  EXPECT_FALSE(state.jobs[0].held[0].lost);
+  EXPECT_TRUE(state.jobs[0].held[1].lost);
+  EXPECT_TRUE(state.jobs[0].held[1].refused);
+  EXPECT_FALSE(state.jobs[0].held[1].unstarted);
+  EXPECT_EQ(state.jobs[0].avoid, (std::set<std::string>{"n2"}));
+  w.now += 31s;  // its time is over; what was refused stays so
+  EXPECT_TRUE(capture(w, config()).jobs[0].avoid.empty());
+  EXPECT_TRUE(capture(w, config()).jobs[0].held[1].lost);
 }
 
 TEST(Capture, TaintsAndSelectorsChooseNodes) {

@@ -196,6 +196,50 @@ TEST(JobStatus, CheckpointsThatAreNotSharedAreSaid) {
             std::string::npos);
 }
 
+TEST(JobStatus, DamagedCheckpointsAndThoseThatCannotBeWrittenAreSaid) {
+  auto v = view(Phase::kTraining, 2);
+  EXPECT_EQ(api::find_condition(status(*job(2, 4, kAllocated), v).conditions, "CheckpointUnusable"),
+            nullptr);
+  v.checkpoint_damaged = "the checkpoint of step 40 cannot be used";
+  v.checkpoint_failing = "no space left";
+  auto s = status(*job(2, 4, kAllocated), v);
+  EXPECT_TRUE(api::is_true(s.conditions, "CheckpointUnusable"));
+  EXPECT_TRUE(api::is_true(s.conditions, "Degraded"));
+  EXPECT_EQ(api::find_condition(s.conditions, "Degraded")->reason, "CheckpointFailed");
+  EXPECT_NE(api::find_condition(s.conditions, "Degraded")->message.find("no space left"),
+            std::string::npos);
+  v.checkpoint_damaged = "";
+  v.checkpoint_failing = "";
+  s = status(*job(2, 4, kAllocated), v);
+  EXPECT_FALSE(api::is_true(s.conditions, "CheckpointUnusable"));
+  EXPECT_FALSE(api::is_true(s.conditions, "Degraded"));
+}
+
+TEST(JobStatus, StatesThatDifferedAreSaidForAWhileUnderWhicheverLeader) {
+  auto v = view(Phase::kTraining, 2);
+  const auto object = job(2, 4, kAllocated);
+  JobFacts facts;
+  facts.job = &object->job;
+  facts.now = WallTime{std::chrono::hours(1)};
+  facts.view = v;
+  EXPECT_EQ(api::find_condition(status_of(facts).conditions, "Diverged"), nullptr);
+  facts.view->diverged = "round 20 of step 21: pods a held another state than pods b, c";
+  auto changed = *object;
+  changed.job.status = status_of(facts);
+  EXPECT_TRUE(api::is_true(changed.job.status.conditions, "Diverged"));
+  EXPECT_EQ(api::find_condition(changed.job.status.conditions, "Diverged")->message,
+            facts.view->diverged);
+  facts.job = &changed.job;
+  facts.view->diverged.clear();  // another leader's
+  facts.now += coordinator::kDivergedShown - 1s;
+  EXPECT_TRUE(api::is_true(status_of(facts).conditions, "Diverged"));
+  facts.now += 1s;
+  facts.view->phase = Phase::kRecovering;
+  EXPECT_TRUE(api::is_true(status_of(facts).conditions, "Diverged"));
+  facts.view->phase = Phase::kTraining;
+  EXPECT_FALSE(api::is_true(status_of(facts).conditions, "Diverged"));
+}
+
 TEST(JobStatus, AChangeOfSettingsIsNoRescale) {
   auto v = view(Phase::kTraining, 2);
   v.changes = {{.generation = 5, .kind = "join", .reason = "x", .from = 1, .to = 2},

@@ -12,7 +12,7 @@ const std::string kJob = "job-uid-1";
 TEST(PlacementGate, NothingIsDecidedWhileAPodIsPlaced) {
   PlacementGate gate;
   EXPECT_FALSE(Placing(gate, kJob, 1)) << "what earlier leaders did is not known yet";
-  gate.open();
+  gate.open({});
   {
     const Placing placing(gate, kJob, 1);
     ASSERT_TRUE(placing);
@@ -24,7 +24,7 @@ TEST(PlacementGate, NothingIsDecidedWhileAPodIsPlaced) {
 
 TEST(PlacementGate, NothingIsPlacedWhileADecisionIsOpenOrAfterAnOlderOne) {
   PlacementGate gate;
-  gate.open();
+  gate.open({});
   ASSERT_TRUE(gate.begin_decision(kJob));
   EXPECT_FALSE(gate.begin_decision(kJob)) << "its outcome is in doubt";
   EXPECT_FALSE(Placing(gate, kJob, 1));
@@ -33,9 +33,17 @@ TEST(PlacementGate, NothingIsPlacedWhileADecisionIsOpenOrAfterAnOlderOne) {
   EXPECT_TRUE(Placing(gate, kJob, 2));
 }
 
+TEST(PlacementGate, ANewLeaderPlacesNothingAfterAnAllocationThatIsNotTheNewest) {
+  PlacementGate gate;
+  gate.open({{kJob, 2}});
+  EXPECT_FALSE(Placing(gate, kJob, 1)) << "the cache is older than what the API server has";
+  EXPECT_TRUE(Placing(gate, kJob, 2));
+  EXPECT_TRUE(Placing(gate, "another", 1));
+}
+
 TEST(PlacementGate, ADecisionThatWasNotWrittenChangesNothing) {
   PlacementGate gate;
-  gate.open();
+  gate.open({});
   ASSERT_TRUE(gate.begin_decision(kJob));
   gate.end_decision(kJob);
   EXPECT_TRUE(Placing(gate, kJob, 1));

@@ -65,6 +65,20 @@ TEST_F(PlanExecutor, TheFirstDecisionWins) {
   EXPECT_EQ(read().status.allocation->pods.size(), 2u);
 }
 
+// The store was restored from a backup: a pod that it does not know had the next name already.
+TEST_F(PlanExecutor, OrdinalsGoOnAboveWhatIsNamed) {
+  const api::TrainingJob seen = read();
+  sched::Action action;
+  action.add.push_back({.node = "n1", .gpu_type = "A", .gpus = 1});
+  const api::Allocation next = allocation_after(seen, action, 1, WallTime{}, 7);
+  EXPECT_EQ(next.pods.back().ordinal, 8);
+  EXPECT_EQ(next.next_ordinal, 9);
+  EXPECT_EQ(allocation_after(seen, action, 1, WallTime{}).pods.back().ordinal, 0);
+  EXPECT_EQ(api::ordinal_of("gpt", "gpt-w12"), 12);
+  for (const char* other : {"gpt-w", "gpt-w1x", "gpt2-w1", "gpt", "gpt-w9999999999999"})
+    EXPECT_FALSE(api::ordinal_of("gpt", other)) << other;
+}
+
 TEST_F(PlanExecutor, ALeaderThatWasReplacedIsShutOut) {
   ASSERT_TRUE(write(read(), 1, "n1").ok());
   take_over(1);

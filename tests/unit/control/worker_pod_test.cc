@@ -37,6 +37,19 @@ TEST(WorkerPod, CarriesWhatTheAgentNeeds) {
   EXPECT_TRUE(found);
 }
 
+// The agent leaves in order in the time that the kubelet gives it.
+TEST(WorkerPod, TellsTheAgentItsGracePeriod) {
+  const auto object = job(1, 2);
+  api::TrainingJob slow = object->job;
+  slow.spec.grace_period_seconds = 300;
+  const json::Value spec = worker_pod(slow, third(), config())["spec"];
+  EXPECT_EQ(spec["terminationGracePeriodSeconds"].int_or(0), 300);
+  std::string told;
+  for (const auto& env : spec["containers"][0]["env"].items())
+    if (env["name"].string_or("") == "RUBATO_GRACE_SECONDS") told = env["value"].string_or("");
+  EXPECT_EQ(told, "300");
+}
+
 TEST(WorkerPod, SameInputSamePod) {
   const auto object = job(1, 2);
   EXPECT_EQ(worker_pod(object->job, third(), config()), worker_pod(object->job, third(), config()));

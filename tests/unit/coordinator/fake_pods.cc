@@ -35,13 +35,41 @@ FakePods::FakePods(int pods, Record record, std::uint32_t start_workers)
 }
 
 void FakePods::collect() {
+  if (!asleep) machine.tick(now, now);
   Outputs out = machine.take_outputs();
-  for (Send& send : out.sends)
-    if (!send.message.has_heartbeat_ack()) sent.push_back(std::move(send));
+  std::vector<std::pair<int, wire::Probe>> probes;
+  for (Send& send : out.sends) {
+    if (send.message.has_heartbeat_ack()) continue;
+    const auto& command = send.message.order().command();
+    if (command.has_probe()) probes.emplace_back(pod_of(send.pod_uid), command.probe());
+    sent.push_back(std::move(send));
+  }
   if (out.swap) {
     CHECK(!to_write.has_value());  // one write at a time
     to_write = std::move(out.swap);
   }
+  for (const auto& [pod, probe] : probes) answer(pod, probe);
+}
+
+int FakePods::pod_of(const std::string& uid) { return std::stoi(uid.substr(4)); }
+
+void FakePods::answer(int pod, const wire::Probe& probe) {
+  if (!answers_probes || !connected[static_cast<std::size_t>(pod)]) return;
+  say(pod, [&](wire::WorkerEvent& event) {
+    wire::Reach& reach = *event.mutable_reach();
+    reach.set_generation(probe.generation());
+    for (const wire::Member& other : probe.members()) {
+      const bool is_reached = reaches(pod, pod_of(other.id().pod_uid()));
+      *(is_reached ? reach.add_reached() : reach.add_missed()) = other.id();
+    }
+  });
+}
+
+void FakePods::break_link(int from, int to) {
+  say(from, [&](wire::WorkerEvent& event) {
+    event.mutable_suspect()->set_generation(machine.record().generation);
+    event.mutable_suspect()->mutable_peer()->set_pod_uid(uid(to));
+  });
 }
 
 void FakePods::connect(int pod) {
@@ -102,7 +130,6 @@ void FakePods::after(Duration time) {
   while (now < end) {
     now = std::min({end, now + 50ms, std::max(machine.next_tick(), now + 1ms)});
     beat();
-    machine.tick(now);
     collect();
   }
 }
@@ -111,14 +138,14 @@ void FakePods::swap_done() {
   CHECK(to_write.has_value());
   written.push_back(*to_write);
   to_write.reset();
-  machine.swapped(now, SwapResult::kDone);
+  machine.swapped(SwapResult::kDone);
   collect();
 }
 
 void FakePods::swap_conflict() {
   CHECK(to_write.has_value());
   to_write.reset();
-  machine.swapped(now, SwapResult::kConflict);
+  machine.swapped(SwapResult::kConflict);
   collect();
 }
 

@@ -16,6 +16,7 @@ inline constexpr auto kAbort = wire::WorkerCommand::kAbort;
 inline constexpr auto kForm = wire::WorkerCommand::kForm;
 inline constexpr auto kFollow = wire::WorkerCommand::kFollow;
 inline constexpr auto kRequest = wire::WorkerCommand::kRequest;
+inline constexpr auto kProbe = wire::WorkerCommand::kProbe;
 inline constexpr auto kRetire = wire::WorkerCommand::kRetire;
 
 class FakePods {
@@ -52,9 +53,15 @@ class FakePods {
   std::size_t count(int pod, wire::WorkerCommand::BodyCase kind) const;
   bool was_restarted(int pod) const;
   void clear() { sent.clear(); }
+  void break_link(int from, int to);  // `from` says so
+
+  // Who is asked whom it reaches answers at once.
+  bool answers_probes = true;
+  std::function<bool(int from, int to)> reaches = [](int, int) { return true; };
 
   Wish wish;
   MonoTime now{std::chrono::hours(1)};
+  bool asleep = false;  // inputs are taken down, and no pass comes
   std::vector<wire::WorkerStanding> standings;
   std::vector<bool> connected;
   std::vector<bool> wants_stop;
@@ -66,6 +73,8 @@ class FakePods {
  private:
   static Wish make_wish(int pods, std::uint32_t start_workers);
   void collect();
+  void answer(int pod, const wire::Probe& probe);
+  static int pod_of(const std::string& uid);
   static std::string uid(int pod) { return "uid-" + std::to_string(pod); }
 };
 

@@ -45,6 +45,29 @@ TEST(JobMachineChange, ANewcomerFollowsAndAllSwitch) {
   EXPECT_TRUE(pods.machine.record().previous.empty());
 }
 
+// A leader before this one sent it an Abort for a generation that it could not write any more.
+TEST(JobMachineChange, AllRiseToAGenerationThatANewcomerDoesNotRefuse) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.standing(2).set_fenced_below(5);
+  pods.connect(2);
+  pods.make_ready(2);
+  EXPECT_EQ(pods.last(2, kFollow), nullptr) << "it would refuse generation 1";
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->phase, "Switching");
+  EXPECT_EQ(pods.to_write->generation, 6u);
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().rescales, 0u);
+  follow(pods, 2);
+  EXPECT_EQ(pods.last(2, kFollow)->follow().generation(), 6u);
+  catch_up(pods, 2);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 3u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
 TEST(JobMachineChange, ARescaleIsOnRecordWhenItIsDecidedAndCountedWhenItHasEnded) {
   FakePods pods(3, {}, 2);
   pods.start_first(2);
@@ -112,6 +135,105 @@ TEST(JobMachineChange, WhoLosesItsDonorFollowsAnew) {
   pods.standing(2).clear_following();
   pods.say(2, [](wire::WorkerEvent& event) { event.mutable_suspect()->set_generation(1); });
   EXPECT_NE(pods.last(2, kFollow), nullptr);
+}
+
+// A donor serves four at once.
+TEST(JobMachineChange, EightNewcomersAtOnceShareTheDonors) {
+  for (const bool one_by_one : {false, true}) {
+    FakePods pods(10, {}, 2);
+    pods.change_wish([](Wish& wish) { wish.micro_batches = 16; });
+    pods.start_first(2);
+    pods.commit_all();
+    for (int i = 2; i < 10; ++i) pods.connect(i);
+    for (int i = 2; i < 10; ++i) {
+      pods.make_ready(i);
+      if (one_by_one) pods.after(100ms);
+    }
+    std::map<std::string, int> load;
+    for (int i = 2; i < 10; ++i) {
+      ASSERT_NE(pods.last(i, kFollow), nullptr) << i;
+      ++load[pods.last(i, kFollow)->follow().donor().pod_uid()];
+    }
+    EXPECT_EQ(load, (std::map<std::string, int>{{"uid-0", 4}, {"uid-1", 4}}));
+    // All of them join, four that were told later included.
+    for (int i = 2; i < 10; ++i) {
+      pods.standing(i).set_phase(wire::WORKER_FOLLOWING);
+      pods.standing(i).set_following(pods.last(i, kFollow)->follow().generation());
+      pods.say(i);
+      catch_up(pods, i);
+    }
+    pods.after(1s);
+    pods.settle();
+    pods.after(1s);
+    pods.settle();
+    EXPECT_EQ(pods.machine.record().members.size(), 10u);
+    EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  }
+}
+
+// It was turned away, and is ready again: the next donor is one that has fewer.
+TEST(JobMachineChange, WhoIsTurnedAwayByABusyDonorGetsAnother) {
+  FakePods pods(4, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  pods.connect(3);
+  follow(pods, 2);
+  follow(pods, 3);
+  const std::string busy = pods.last(3, kFollow)->follow().donor().pod_uid();
+  join(pods, 2);
+  pods.after(1s);  // 3 is not waited for
+  pods.settle();
+  ASSERT_EQ(pods.machine.record().members.size(), 3u);
+  pods.clear();
+  pods.standing(3).set_phase(wire::WORKER_READY);
+  pods.standing(3).clear_following();
+  pods.say(3);
+  ASSERT_NE(pods.last(3, kFollow), nullptr);
+  EXPECT_NE(pods.last(3, kFollow)->follow().donor().pod_uid(), busy);
+  pods.after(1s);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  EXPECT_EQ(pods.count(3, kFollow), 1u);
+}
+
+TEST(JobMachineChange, AFollowersSuspicionOfItsDonorAbortsNoJoin) {
+  FakePods pods(4, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  pods.connect(3);
+  follow(pods, 3);
+  join(pods, 2);
+  pods.after(1s);  // 3 is not waited for
+  ASSERT_EQ(pods.view().phase, Phase::kSwitching);
+  pods.swap_done();
+  pods.clear();
+  pods.standing(3).set_phase(wire::WORKER_READY);
+  pods.standing(3).clear_following();
+  pods.say(3, [&](wire::WorkerEvent& event) {
+    event.mutable_suspect()->set_generation(pods.machine.record().generation);
+    event.mutable_suspect()->mutable_peer()->set_pod_uid("uid-0");
+  });
+  pods.after(1s);
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  EXPECT_EQ(pods.view().phase, Phase::kSwitching);
+}
+
+TEST(JobMachineChange, AJoinerThatLosesItsDonorAbortsTheJoin) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  join(pods, 2);
+  pods.swap_done();
+  pods.clear();
+  pods.standing(2).set_phase(wire::WORKER_ABORTED);
+  pods.standing(2).clear_following();
+  pods.say(2);
+  EXPECT_NE(pods.last(0, kAbort), nullptr);
+  pods.settle();
+  pods.commit_all();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
 TEST(JobMachineChange, AWorkerThatDoesNotGetReadyIsRestarted) {

@@ -119,7 +119,7 @@ TEST(JobMachineEnds, AStopAfterOneThatWasTakenBackIsAskedForAnew) {
   pods.start_training();
   pods.change_wish([](Wish& wish) { wish.stop = true; });
   pods.change_wish([](Wish& wish) { wish.stop = false; });
-  for (int i = 0; i < 50; ++i) {  // longer than kStopDeadline
+  for (int i = 0; i < 50; ++i) {  // longer than a stop has time for
     pods.settle();
     pods.commit_all();
     pods.after(5s);
@@ -130,6 +130,99 @@ TEST(JobMachineEnds, AStopAfterOneThatWasTakenBackIsAskedForAnew) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(pods.count(i, kRequest), 1u);
     EXPECT_EQ(pods.count(i, kRetire), 0u);  // its time begins now, not with the first
+  }
+}
+
+// Half of the grace period is over: what is computed is dropped, and all stop with the last step
+// that they have committed.
+TEST(JobMachineEnds, AStepThatIsLongerThanTheStopIsAbandoned) {
+  FakePods pods(3);
+  pods.start_training();
+  for (int i = 0; i < 3; ++i) pods.standing(i).set_step_seconds(180);
+  pods.clear();
+  pods.change_wish([](Wish& wish) {
+    wish.stop = true;
+    wish.grace = 20s;
+  });
+  pods.after(9900ms);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(pods.count(i, kRequest), 1u);
+    EXPECT_EQ(pods.count(i, kAbort), 0u);
+  }
+  pods.after(200ms);
+  pods.settle();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_NE(pods.last(i, kForm), nullptr);
+    EXPECT_TRUE(pods.last(i, kForm)->form().parked()) << "nobody computes any more";
+    EXPECT_EQ(pods.last(i, kForm)->form().base_seq(), 1u) << "nothing committed is lost";
+    EXPECT_EQ(pods.count(i, kRequest), 2u) << "the Form ended the first one";
+    pods.standing(i).set_phase(wire::WORKER_STOPPED);
+    pods.say(i);
+  }
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+  EXPECT_EQ(pods.count(0, kRetire), 1u);
+}
+
+// The step is committed, and rank 0 writes: nothing is computed that could be abandoned.
+TEST(JobMachineEnds, ACheckpointThatTakesItsTimeIsNotAbandoned) {
+  FakePods pods(2);
+  pods.start_training();
+  pods.clear();
+  pods.change_wish([](Wish& wish) {
+    wish.stop = true;
+    wish.grace = 20s;
+  });
+  pods.standing(1).set_phase(wire::WORKER_STOPPED);
+  pods.say(1);
+  pods.after(15s);
+  EXPECT_EQ(pods.count(0, kAbort), 0u);
+  pods.standing(0).set_phase(wire::WORKER_STOPPED);
+  pods.say(0);
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+}
+
+TEST(JobMachineEnds, AStopTakesNoLongerThanItsGracePeriod) {
+  FakePods pods(2);
+  pods.start_training();
+  pods.change_wish([](Wish& wish) {
+    wish.stop = true;
+    wish.grace = 20s;
+  });
+  pods.after(10500ms);
+  pods.settle();  // they stand still, and the checkpoint takes its time
+  pods.after(9s);
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  pods.after(1s);
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+}
+
+TEST(JobMachineEnds, AStopThatIsTakenBackWhileAllStandStillGoesOn) {
+  for (const bool another_leads : {false, true}) {
+    FakePods before(3);
+    before.start_training();
+    before.change_wish([](Wish& wish) {
+      wish.stop = true;
+      wish.grace = 20s;
+    });
+    before.after(10500ms);
+    before.settle();
+    ASSERT_EQ(before.standing(0).phase(), wire::WORKER_PARKED);
+    if (!another_leads) {
+      before.change_wish([](Wish& wish) { wish.stop = false; });
+      before.settle();
+      EXPECT_EQ(before.view().phase, Phase::kTraining);
+      continue;
+    }
+    Record record = before.machine.record();
+    ++record.leader;
+    FakePods pods(3, record);
+    pods.standings = before.standings;
+    pods.connect_all();
+    pods.settle();
+    EXPECT_EQ(pods.view().phase, Phase::kTraining);
   }
 }
 

@@ -73,10 +73,11 @@ TEST(JobMachineStart, RefusesAnotherFingerprintAndNamesBothCpus) {
   pods.after(1s);
   pods.settle();
   EXPECT_EQ(pods.machine.record().members.size(), 2u);
-  ASSERT_EQ(pods.view().failures.size(), 1u);
-  EXPECT_EQ(pods.view().failures[0].reason, "FingerprintMismatch");
-  EXPECT_NE(pods.view().failures[0].message.find("Xeon"), std::string::npos);
-  EXPECT_NE(pods.view().failures[0].message.find("EPYC"), std::string::npos);
+  EXPECT_TRUE(pods.view().failures.empty());  // it costs the job nothing
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].reason, "FingerprintMismatch");
+  EXPECT_EQ(pods.view().refused[0].message,
+            "Xeon computes other bits (fingerprint other) than EPYC (fingerprint f00d)");
   EXPECT_EQ(pods.last(2, kFollow), nullptr);
 }
 
@@ -193,6 +194,59 @@ TEST(JobMachineLeader, ThatIsFoundLateGivesTheOthersTimeAsWell) {
   EXPECT_EQ(pods.machine.record().members.size(), 2u);
   ASSERT_EQ(pods.view().failures.size(), 1u);
   EXPECT_EQ(pods.view().failures[0].pod_uid, "uid-0");
+}
+
+// The record was restored from a backup: the workers have gone on to generations that it does not
+// know, and others may have been begun.
+TEST(JobMachineLeader, GoesAboveEveryGenerationThatAWorkerNames) {
+  FakePods before(3);
+  before.start_training();
+  FakePods pods(3, record_of(before));
+  pods.standings = before.standings;
+  for (int i = 0; i < 3; ++i) pods.standing(i).set_generation(7);
+  pods.connect_all();
+  pods.settle();
+  pods.commit_all();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.machine.record().members.size(), 3u);
+  EXPECT_GT(pods.machine.record().generation, 7 + kRestoredGap);
+}
+
+TEST(JobMachineLeader, AGenerationThatNobodyCanHaveToldIsNotFollowed) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.standing(2).set_fenced_below(~std::uint64_t{0});
+  pods.connect(2);
+  pods.make_ready(2);
+  EXPECT_TRUE(pods.was_restarted(2));
+  pods.exit(0, -1, 11);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().generation, 2u) << "it does not wrap, nor jump";
+}
+
+// The record says how far the job was when it was written; what is computed again counts from what
+// somebody has seen since, and is on record for the next leader.
+TEST(JobMachineLeader, StepsThatAreComputedAgainAreOnRecord) {
+  Record record;
+  record.generation = 4;
+  record.phase = "Training";
+  record.step = 25;
+  record.recomputed_steps = 3;
+  FakePods pods(2, record);
+  pods.connect_all();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_has_checkpoint(true);
+    pods.standing(i).set_checkpoint_step(5);
+    pods.make_ready(i);
+  }
+  pods.after(6s);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->recomputed_steps, 23u);
+  const JobMachine next(Timing{}, pods.wish, *pods.to_write, pods.now);
+  EXPECT_EQ(next.view().recomputed_steps, 23u);
+  pods.settle();
+  EXPECT_EQ(pods.view().recomputed_steps, 23u);
 }
 
 TEST(JobMachineLeader, DoesNotWaitForPodsThatAreGone) {
@@ -343,31 +397,6 @@ TEST(JobMachineStuck, WhenNobodyLagsHalfOfThemGo) {
   EXPECT_FALSE(pods.was_restarted(0));
   EXPECT_FALSE(pods.was_restarted(1));
   EXPECT_TRUE(pods.was_restarted(2));
-}
-
-void break_link(FakePods& pods, int from, int to) {
-  pods.say(from, [&](wire::WorkerEvent& event) {
-    event.mutable_suspect()->set_generation(pods.machine.record().generation);
-    event.mutable_suspect()->mutable_peer()->set_pod_uid("uid-" + std::to_string(to));
-  });
-}
-
-// Heartbeats of all arrive, but pod 0 and its neighbours cannot hear each other.
-TEST(JobMachineStuck, TheOneWithTheMostBrokenLinksIsLeftOut) {
-  FakePods pods(3);
-  pods.start_training();
-  pods.commit_all();
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    EXPECT_FALSE(pods.was_restarted(0)) << attempt;
-    break_link(pods, 0, 1);
-    break_link(pods, 2, 0);
-    pods.after(kSuspectSettle + 50ms);
-    pods.settle();
-  }
-  EXPECT_TRUE(pods.was_restarted(0));
-  EXPECT_FALSE(pods.was_restarted(1));
-  EXPECT_FALSE(pods.was_restarted(2));
-  EXPECT_EQ(pods.machine.record().members.size(), 2u);
 }
 
 }  // namespace

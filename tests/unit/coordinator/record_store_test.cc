@@ -56,6 +56,7 @@ class RecordStoreTest : public ::testing::Test {
     next.members = {{{"uid-1", 0}, 3, "gpt-1", "n1", "H100"}};
     next.previous = next.members;
     next.fingerprint = "f00d";
+    next.recomputed_steps = 20;
     return next;
   }
 
@@ -98,6 +99,30 @@ TEST_F(RecordStoreTest, ANewLeaderFencesTheOldOne) {
   EXPECT_EQ(stored().generation, 0u);
   EXPECT_EQ(store().open(3).error().code(), Code::kConflict);
   EXPECT_TRUE(store().swap(*fresh, after(*fresh, 1), {}).ok());
+}
+
+TEST_F(RecordStoreTest, AnOlderLeaderLearnsWhoIsNewer) {
+  ASSERT_TRUE(store().open(4).ok());
+  RecordStore older = store();
+  EXPECT_FALSE(older.open(3).ok());
+  EXPECT_EQ(older.newer_leader(), 4u);
+  EXPECT_TRUE(older.open(5).ok());
+  EXPECT_FALSE(older.newer_leader());
+}
+
+// Deleted and made again under its name, with a record that looks the same.
+TEST_F(RecordStoreTest, AnotherJobOfTheSameNameIsNotWritten) {
+  RecordStore of_the_old = store();
+  const auto first = of_the_old.open(3);
+  ASSERT_TRUE(first.ok());
+  json::Value job = server_.get(api::kTrainingJob, kJob).value();
+  ASSERT_TRUE(server_.remove(api::kTrainingJob, kJob).ok());
+  job.at("metadata").erase("uid");
+  job.at("metadata").erase("resourceVersion");
+  ASSERT_TRUE(server_.create(api::kTrainingJob, "default", job).ok());
+  ASSERT_TRUE(store().open(3).ok());
+  EXPECT_FALSE(of_the_old.swap(*first, after(*first, 1), {}).ok());
+  EXPECT_EQ(stored().generation, 0u);
 }
 
 TEST_F(RecordStoreTest, ALostAnswerIsNoConflict) {

@@ -149,6 +149,33 @@ TEST(LeaderElection, ADeletedLeaseOfADeadLeaderIsTakenWhenItsTimeIsOver) {
                   [&] { ASSERT_TRUE(world.server.remove(types::kLease, kLeaseKey).ok()); });
 }
 
+// Nobody who remembers the Lease is left; what its leaders wrote is.
+TEST(LeaderElection, WhoTakesTheLeaseLeadsAboveAllThatIsNamed) {
+  SimWorld world(1);
+  LeaderElectionConfig config = Replica::config("a", 1);
+  std::int64_t named = 7;
+  config.epoch_floor = [&] { return named; };
+  SimProcess& process = world.sim.process("a");
+  MemoryClient client(world.server, process, nullptr, 1);
+  LeaderElector elector(client, process, world.metrics, config);
+  elector.start([](const Error&) {});
+  ASSERT_TRUE(world.sim.run_until([&] { return elector.is_leader(); }, 30s));
+  EXPECT_EQ(elector.epoch(), 8);
+  const auto transitions = [&] {
+    return world.server.get(types::kLease, kLeaseKey).value()["spec"]["leaseTransitions"].int_or(0);
+  };
+  EXPECT_EQ(transitions(), 8) << "written before it leads";
+  named = 11;
+  Task task =
+      process.spawn("release", [&](std::stop_token) { EXPECT_TRUE(elector.release().ok()); });
+  world.sim.run_for(1s);
+  EXPECT_EQ(transitions(), 11) << "the next one need not have heard of it";
+  Replica b(world, "b", 2);
+  b.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 30s));
+  EXPECT_EQ(b.elector.epoch(), 12);
+}
+
 TEST(LeaderElection, AWriteThatOnlySeemsToFailIsKnownByWhatItLeft) {
   SimWorld world(1);
   Replica a(world, "a", 1);

@@ -129,6 +129,19 @@ TEST(Plan, LostPodsAreWrittenOffAndReplaced) {
   EXPECT_EQ(plan.actions[0].add.size(), 1u);
 }
 
+TEST(Plan, AJobThatAvoidsEveryNodeThatItMayUseIsToldSo) {
+  Job a = job("a", 1, 2);
+  a.avoid = {"n1", "n2"};
+  const ClusterState two = cluster({node("n1", 2, 2), node("n2", 2, 2), node("n3", 0, 0)}, {a});
+  EXPECT_EQ(make_plan(two, {}).verdicts.at("a").reason, "EveryNodeAvoided");
+  EXPECT_EQ(make_plan(two, {}).verdicts.at("a").outcome, Outcome::kNotNow);
+  // One that is full or cordoned may do yet.
+  Node other = node("n4", 2, 0);
+  other.schedulable = false;
+  const ClusterState three = cluster({node("n1", 2, 2), node("n2", 2, 2), other}, {a});
+  EXPECT_EQ(make_plan(three, {}).verdicts.at("a").reason, "InsufficientGPUs");
+}
+
 TEST(Plan, ANodeThatIsAvoidedGetsNothingNew) {
   Job a = running("a", 1, 2, {"n1", "n2"});
   a.held[1].lost = a.held[1].unstarted = true;

@@ -162,6 +162,17 @@ void CpuKernels::quantise_add(Stream&, int fraction_bits, int guard_shift, Const
                     i32(sums), i32(guards));
 }
 
+void CpuKernels::dither_add(Stream&, int fraction_bits, int guard_shift, const Dither& dither,
+                            ConstBuffer exponents, ConstBuffer gradient, Buffer sums,
+                            Buffer guards) {
+  const std::int64_t blocks = rows_of(gradient, kBlockElements);
+  CHECK(exponents.count() == blocks && guards.count() == blocks);
+  CHECK_EQ(sums.count(), gradient.count());
+  const FloatMode mode;
+  ops_.dither_add(gradient.count(), {fraction_bits, guard_shift, dither.key, dither.offset},
+                  i32(exponents), f32(gradient), i32(sums), i32(guards));
+}
+
 void CpuKernels::dequantise(Stream&, int fraction_bits, float factor, ConstBuffer exponents,
                             ConstBuffer sums, Buffer gradient) {
   CHECK_EQ(exponents.count(), rows_of(gradient, kBlockElements));

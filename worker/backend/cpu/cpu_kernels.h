@@ -47,6 +47,8 @@ class CpuKernels : public Kernels {
              Buffer exp_avg, Buffer exp_avg_sq) override;
   void quantise_add(Stream& stream, int fraction_bits, int guard_shift, ConstBuffer exponents,
                     ConstBuffer gradient, Buffer sums, Buffer guards) override;
+  void dither_add(Stream& stream, int fraction_bits, int guard_shift, const Dither& dither,
+                  ConstBuffer exponents, ConstBuffer gradient, Buffer sums, Buffer guards) override;
   void dequantise(Stream& stream, int fraction_bits, float factor, ConstBuffer exponents,
                   ConstBuffer sums, Buffer gradient) override;
   void block_exponents(Stream& stream, ConstBuffer x, Buffer out) override;

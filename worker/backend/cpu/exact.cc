@@ -30,30 +30,100 @@ RUBATO_INLINE std::int32_t max_bits(const float* x) {
   return top;
 }
 
+// The largest |gradient * scale| of a block; kBroken when it is not finite or does not fit 31 bits.
+constexpr float kBroken = -1.0f;
+RUBATO_INLINE float scaled_top(const float* g, float scale) {
+  const std::int32_t bits = max_bits(g);
+  float top = 0.0f;
+  __builtin_memcpy(&top, &bits, sizeof top);
+  top *= scale;
+  return bits < kInfinityBits && top < 2147483648.0f ? top : kBroken;
+}
+
+// Guards and sums are unsigned here: a sum that overflows wraps, and its guard tells.
+RUBATO_INLINE std::uint32_t guard_of(float largest, int guard_shift) {
+  const auto q = static_cast<std::uint32_t>(largest);
+  const std::uint32_t unit = std::uint32_t{1} << guard_shift;
+  return (q + unit - 1) >> guard_shift;
+}
+
+// A 32-bit mix (the constants are those of Wellons' hash-prospector, "lowbias32").
+RUBATO_INLINE UnsignedLanes mix(UnsignedLanes x) {
+  x ^= x >> 16;
+  x *= 0x7feb352du;
+  x ^= x >> 15;
+  x *= 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+// The key of one block: the finaliser of SplitMix64 over the step's key and the block's number.
+RUBATO_INLINE std::uint32_t block_key(std::uint64_t key, std::int64_t block) {
+  std::uint64_t x = key + static_cast<std::uint64_t>(block + 1) * 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<std::uint32_t>((x ^ (x >> 31)) >> 32);
+}
+
+// 16 values x, rounded down or up in size as r says (kernels.h, Dither). |x| < 2^31.
+RUBATO_INLINE UnsignedLanes round_by(const Lanes& x, const UnsignedLanes& r) {
+  const IntLanes negative = bits_of(x) >> 31;  // all ones, or zero
+  const Lanes size = from_bits(bits_of(x) & 0x7FFFFFFF);
+  const IntLanes whole = __builtin_convertvector(size, IntLanes);
+  const Lanes part = size - __builtin_convertvector(whole, Lanes);  // exact
+  const IntLanes threshold = __builtin_convertvector(part * 2147483648.0f, IntLanes);
+  const auto drawn = (IntLanes)((r ^ (UnsignedLanes)negative) >> 1);
+  const IntLanes up = drawn < threshold;  // -1: up
+  return (UnsignedLanes)(((whole - up) ^ negative) - negative);
+}
+
 }  // namespace
 
 void quantise_add(std::int64_t n, int fraction_bits, int guard_shift, const std::int32_t* exponents,
                   const float* __restrict gradient, std::int32_t* __restrict sums,
                   std::int32_t* __restrict guards) {
-  const std::int32_t saturated = std::int32_t{1} << (31 - guard_shift);
+  auto* guard = reinterpret_cast<std::uint32_t*>(guards);
   for (std::int64_t b = 0; b < n / kBlock; ++b) {
     const float* g = gradient + b * kBlock;
-    const std::int32_t top_bits = max_bits(g);
-    if (top_bits == 0) continue;
     const float scale = power_of_two(fraction_bits - exponents[b]);
-    float top = 0.0f;
-    __builtin_memcpy(&top, &top_bits, sizeof top);
-    if (top_bits >= kInfinityBits || !(top * scale < 2147483648.0f)) {
-      guards[b] += saturated;
+    const float top = scaled_top(g, scale);
+    if (top == 0.0f) continue;
+    if (top == kBroken) {
+      guard[b] += std::uint32_t{1} << (31 - guard_shift);
       continue;
     }
-    // Unsigned: a sum that overflows wraps, and its guard tells.
     auto* s = reinterpret_cast<std::uint32_t*>(sums + b * kBlock);
     for (std::int64_t i = 0; i < kBlock; ++i)
       s[i] += static_cast<std::uint32_t>(static_cast<std::int32_t>(__builtin_rintf(g[i] * scale)));
-    const std::int64_t largest = static_cast<std::int64_t>(__builtin_rintf(top * scale));
-    const std::int64_t unit = std::int64_t{1} << guard_shift;
-    guards[b] += static_cast<std::int32_t>((largest + unit - 1) >> guard_shift);
+    guard[b] += guard_of(__builtin_rintf(top), guard_shift);
+  }
+}
+
+void dither_add(std::int64_t n, const DitherOp& op, const std::int32_t* exponents,
+                const float* __restrict gradient, std::int32_t* __restrict sums,
+                std::int32_t* __restrict guards) {
+  constexpr std::uint32_t kStride = 0x9e3779b9u;  // odd: elements of a block get 256 counters
+  UnsignedLanes lane = {};
+  for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<std::uint32_t>(i) * kStride;
+  auto* guard = reinterpret_cast<std::uint32_t*>(guards);
+  for (std::int64_t b = 0; b < n / kBlock; ++b) {
+    const float* g = gradient + b * kBlock;
+    const float scale = power_of_two(op.fraction_bits - exponents[b]);
+    const float top = scaled_top(g, scale);
+    if (top == 0.0f) continue;
+    if (top == kBroken) {
+      guard[b] += std::uint32_t{1} << (31 - op.guard_shift);
+      continue;
+    }
+    std::int32_t* s = sums + b * kBlock;
+    UnsignedLanes counter = lane + block_key(op.key, b);
+    for (std::int64_t i = 0; i < kBlock; i += kLanes) {
+      UnsignedLanes sum;
+      __builtin_memcpy(&sum, s + i, sizeof sum);
+      sum += round_by(load(g + i) * scale, mix(counter) + op.offset);
+      __builtin_memcpy(s + i, &sum, sizeof sum);
+      counter += static_cast<std::uint32_t>(kLanes) * kStride;
+    }
+    guard[b] += guard_of(__builtin_ceilf(top), op.guard_shift);
   }
 }
 

@@ -14,6 +14,7 @@ namespace rubato::worker::cpu {
 
 using Lanes = float __attribute__((vector_size(64)));
 using IntLanes = std::int32_t __attribute__((vector_size(64)));
+using UnsignedLanes = std::uint32_t __attribute__((vector_size(64)));
 using WideLanes = double __attribute__((vector_size(64)));
 using HalfLanes = float __attribute__((vector_size(32)));
 constexpr std::int64_t kLanes = 16;

@@ -16,6 +16,12 @@ struct AdamWOp {
   float first_correction, second_correction, gradient_scale;
 };
 
+struct DitherOp {
+  int fraction_bits, guard_shift;
+  std::uint64_t key;
+  std::uint32_t offset;
+};
+
 struct Ops {
   // rowwise.cc
   void (*layernorm_forward)(std::int64_t rows, std::int64_t c, float epsilon, const float* x,
@@ -52,6 +58,8 @@ struct Ops {
   void (*quantise_add)(std::int64_t n, int fraction_bits, int guard_shift,
                        const std::int32_t* exponents, const float* gradient, std::int32_t* sums,
                        std::int32_t* guards);
+  void (*dither_add)(std::int64_t n, const DitherOp& op, const std::int32_t* exponents,
+                     const float* gradient, std::int32_t* sums, std::int32_t* guards);
   void (*dequantise)(std::int64_t n, int fraction_bits, float factor, const std::int32_t* exponents,
                      const std::int32_t* sums, float* gradient);
   void (*block_exponents)(std::int64_t n, std::int32_t zero, const float* x, std::int32_t* out);

@@ -35,6 +35,8 @@ void embed_backward(std::int64_t rows, std::int64_t length, std::int64_t c, std:
                     float* dtokens, float* dpositions);
 void quantise_add(std::int64_t n, int fraction_bits, int guard_shift, const std::int32_t* exponents,
                   const float* gradient, std::int32_t* sums, std::int32_t* guards);
+void dither_add(std::int64_t n, const DitherOp& op, const std::int32_t* exponents,
+                const float* gradient, std::int32_t* sums, std::int32_t* guards);
 void dequantise(std::int64_t n, int fraction_bits, float factor, const std::int32_t* exponents,
                 const std::int32_t* sums, float* gradient);
 void block_exponents(std::int64_t n, std::int32_t zero, const float* x, std::int32_t* out);

@@ -22,6 +22,7 @@ const Ops& RUBATO_CONCAT(ops_, RUBATO_KERNEL_ISA)() {
       .embed_forward = embed_forward,
       .embed_backward = embed_backward,
       .quantise_add = quantise_add,
+      .dither_add = dither_add,
       .dequantise = dequantise,
       .block_exponents = block_exponents,
       .squared_norm_chunks = squared_norm_chunks,

@@ -278,5 +278,9 @@ TEST_F(AgentTest, TermAnnouncesALeaveAndWaitsForItsGrace) {
   EXPECT_GE(sim_.now() - began, 10s);
 }
 
+static_assert(grace_of(60s) == 55s);
+static_assert(grace_of(8s) == 6s);
+static_assert(grace_of(0s) == 0s);
+
 }  // namespace
 }  // namespace rubato::worker

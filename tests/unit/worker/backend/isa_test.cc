@@ -1,6 +1,8 @@
 // Our own kernels must give the same bits on every instruction set, in every build type and on
 // every machine: one digest, written here, holds for all of them. When a change of arithmetic is
-// meant, raise kKernelsVersion (worker/backend/cpu/cpu_device.cc) and kNumericsVersion with it.
+// meant, it becomes a kernel beside the old one and a numerics version (worker/model/numerics.h):
+// running jobs keep theirs. Only where that cannot be, raise kKernelsVersion
+// (worker/backend/cpu/cpu_device.cc): it takes every running job its fingerprint.
 #include "common/rng.h"
 #include "worker/backend/cpu/float_mode.h"
 #include "worker/backend/cpu/gemm.h"
@@ -116,6 +118,21 @@ void run_sum(const Ops& ops, Digests& out) {
   out.add("squared_norm_chunks", norms);
 }
 
+// The kernel of the exact sum that came with numerics version 2: small and large contributions of
+// both signs, in four micro-batches.
+void run_dither(const Ops& ops, Digests& out) {
+  constexpr std::size_t kFlat = 5 * 256;
+  const std::vector<std::int32_t> exponents = {0, 1, -3, 20, 27};
+  std::vector<std::int32_t> sums(kFlat), guards(5);
+  for (std::uint32_t m = 0; m < 4; ++m) {
+    const auto g = noise(kFlat, 20 + m, 0.3);
+    ops.dither_add(kFlat, {27, 4, 0x0123456789abcdef, m << 30}, exponents.data(), g.data(),
+                   sums.data(), guards.data());
+  }
+  out.add("dither_add", sums);
+  out.add("dither_add", guards);
+}
+
 // All kernels on shapes with and without tails.
 Digests run(const Ops& ops) {
   const FloatMode mode;
@@ -136,6 +153,24 @@ TEST(Isa, OwnKernelsGiveOneDigestOnEveryInstructionSetBuildAndMachine) {
   }
   if (best >= Isa::kAvx512) {
     EXPECT_EQ(run(ops_avx512()).each, plain.each);
+  }
+}
+
+TEST(Isa, DitheredRoundingGivesOneDigestOnEveryInstructionSetBuildAndMachine) {
+  const auto dithered = [](const Ops& ops) {
+    const FloatMode mode;
+    Digests out;
+    run_dither(ops, out);
+    return to_hex(out.all.value());
+  };
+  constexpr const char* kGolden = "f485c4e628a2375b";
+  const Isa best = best_isa().value();
+  EXPECT_EQ(dithered(ops_sse41()), kGolden);
+  if (best >= Isa::kAvx2) {
+    EXPECT_EQ(dithered(ops_avx2()), kGolden);
+  }
+  if (best >= Isa::kAvx512) {
+    EXPECT_EQ(dithered(ops_avx512()), kGolden);
   }
 }
 

@@ -255,6 +255,78 @@ TEST_F(KernelsTest, QuantiseAddsIntegersAndGuards) {
   expect_near(floats(back), wide(g), 1e-7);
 }
 
+// kernels.h, Dither: whatever turn J the circle has, points all round it round up in just one arc.
+TEST_F(KernelsTest, DitherRoundsUpInOneArcOfTheCircle) {
+  constexpr int kFraction = 4;
+  constexpr std::uint32_t kPoints = 64;
+  auto g = noise(2 * 256, 3, 3.0);
+  g[7] = 0.0f;
+  g[8] = -2.0f;
+  const std::vector<std::int32_t> exponents = {0, 1};
+  std::vector<std::int64_t> total(g.size());
+  for (std::uint32_t k = 0; k < kPoints; ++k) {
+    const Buffer sums = blank(DType::kI32, g.size()), guards = blank(DType::kI32, 2);
+    kernels().dither_add(*stream, kFraction, 4, {.key = 99, .offset = k << 26}, upload(exponents),
+                         upload(g), sums, guards);
+    const auto q = ints(sums), guard = ints(guards);
+    for (std::size_t block = 0; block < 2; ++block) {
+      double top = 0;
+      for (std::size_t i = block * 256; i < block * 256 + 256; ++i) {
+        const double x = std::ldexp(static_cast<double>(g[i]), kFraction - exponents[block]);
+        ASSERT_TRUE(q[i] == std::floor(x) || q[i] == std::ceil(x)) << x << " became " << q[i];
+        top = std::max(top, std::abs(x));
+        total[i] += q[i];
+      }
+      EXPECT_EQ(guard[block], static_cast<std::int32_t>(std::ceil(std::ceil(top) / 16)));
+    }
+  }
+  // Points all round the circle: what is rounded up is what rounding down left, to less than one.
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const double x = std::ldexp(static_cast<double>(g[i]), kFraction - exponents[i / 256]);
+    ASSERT_LT(std::abs(static_cast<double>(total[i]) - kPoints * x), 1 + 1e-6) << x;
+  }
+}
+
+// The turn of the circle: uniform over elements and over keys, and another for each.
+TEST_F(KernelsTest, DitherIsUniformAndIndependent) {
+  constexpr std::size_t kCount = 64 * 256;
+  const std::vector<float> g(kCount, 0.25f);
+  const Buffer gradient = upload(g), exponents = blank(DType::kI32, kCount / 256);
+  std::vector<std::int32_t> last;
+  for (std::uint64_t key = 0; key < 16; ++key) {
+    const Buffer sums = blank(DType::kI32, kCount), guards = blank(DType::kI32, kCount / 256);
+    kernels().dither_add(*stream, 0, 4, {.key = key, .offset = 0}, exponents, gradient, sums,
+                         guards);
+    const auto q = ints(sums);
+    double up = 0, again = 0, neighbours = 0, blocks = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      up += q[i];
+      again += last.empty() ? 0 : q[i] * last[i];
+      neighbours += i + 1 < kCount ? q[i] * q[i + 1] : 0;
+      blocks += i + 256 < kCount ? q[i] * q[i + 256] : 0;
+    }
+    EXPECT_NEAR(up / kCount, 0.25, 4.5 * std::sqrt(0.25 * 0.75 / kCount));
+    for (const double both : {neighbours, blocks, last.empty() ? kCount / 16.0 : again})
+      EXPECT_NEAR(both / kCount, 0.0625, 0.01);
+    last = q;
+  }
+}
+
+TEST_F(KernelsTest, DitherRefusesWhatDoesNotFit) {
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(),
+                             std::numeric_limits<float>::infinity(), -32.0f, 1e30f}) {
+    auto g = noise(2 * 256, 1);
+    g[300] = broken;
+    const Buffer sums = blank(DType::kI32, g.size()), guards = blank(DType::kI32, 2);
+    kernels().dither_add(*stream, 26, 12, {.key = 1, .offset = 2}, blank(DType::kI32, 2), upload(g),
+                         sums, guards);
+    const auto q = ints(sums);
+    EXPECT_TRUE(std::all_of(q.begin() + 256, q.end(), [](std::int32_t x) { return x == 0; }));
+    EXPECT_EQ(ints(guards)[1], 1 << 19);
+    EXPECT_LT(ints(guards)[0], 1 << 19);
+  }
+}
+
 TEST_F(KernelsTest, QuantiseRefusesWhatDoesNotFit) {
   for (const float broken : {std::numeric_limits<float>::quiet_NaN(),
                              std::numeric_limits<float>::infinity(), -32.0f, 1e30f}) {

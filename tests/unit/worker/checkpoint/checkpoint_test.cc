@@ -1,7 +1,7 @@
 #include "worker/checkpoint/checkpoint.h"
 
-#include "tests/unit/worker/model/training_fixture.h"
-#include "worker/checkpoint/files.h"
+#include "common/json.h"
+#include "tests/unit/worker/checkpoint/checkpoint_fixture.h"
 
 #include <filesystem>
 #include <fstream>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class CheckpointTest : public ::testing::Test {
+class CheckpointTest : public CheckpointFixture {
  protected:
   CheckpointTest() {
     char path[] = "/tmp/rubato-ckpt-XXXXXX";
@@ -21,35 +21,29 @@ class CheckpointTest : public ::testing::Test {
   }
   ~CheckpointTest() override { fs::remove_all(folder); }
 
-  static SmallJob job() { return {tiny_config(), 2, 2, {.learning_rate = 1e-3}}; }
-  static CheckpointInfo info(const SmallJob& job) {
-    CheckpointInfo info;
-    info.seed = 0xFEDCBA9876543210;
-    info.data_digest = 5;
-    info.global_batch = 4;
-    info.micro_batch = 2;
-    info.fingerprint = "1-cpu";
-    info.model = job.model->config();
-    info.optimizer = {.learning_rate = 1e-3};
-    return info;
-  }
-  static std::vector<StepRecord> train(SmallJob& job, int steps,
-                                       std::vector<StepRecord> records = {}) {
-    for (int i = 0; i < steps; ++i) {
-      const std::int64_t step = job.state.step();
-      const double loss = job.step({{1, 0}});
-      records.push_back(make_step_record(step, loss, 100 + static_cast<std::uint64_t>(step), 1.0));
-    }
-    return records;
-  }
+  static SmallJob job() { return small_job(); }
   Status save(SmallJob& job, const std::vector<StepRecord>& records, int keep = 2) {
-    return CheckpointStore(folder, keep)
-        .save(*job.device, *job.stream, job.model->table(), job.state, info(job), records);
+    return save_as(job, records, info(job), keep);
+  }
+  Status save_as(SmallJob& job, const std::vector<StepRecord>& records, const CheckpointInfo& info,
+                 int keep = 2) {
+    return CheckpointStore(files, folder, keep)
+        .save(*job.device, *job.stream, job.model->table(), job.state, info, records);
   }
   Result<Checkpoint> load(SmallJob& job) {
-    return load_checkpoint(folder, *job.device, *job.stream, job.model->table(), job.state);
+    return load_checkpoint(files, folder, *job.device, *job.stream, job.model->table(), job.state);
   }
 
+  static bool flip_last_byte(const std::string& path) {  // the last byte
+    std::fstream damage(path, std::ios::in | std::ios::out | std::ios::binary);
+    damage.seekg(-1, std::ios::end);
+    const char was = static_cast<char>(damage.get());
+    damage.seekp(-1, std::ios::end);
+    damage.put(static_cast<char>(was ^ 4));
+    return damage.good();
+  }
+
+  PosixFileSystem files;
   std::string folder;
 };
 
@@ -82,8 +76,8 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
     ASSERT_TRUE(save(small, records).ok());
   }
   ASSERT_TRUE(save(small, records).ok()) << "the same step again";
-  const CheckpointStore store(folder, 2);
-  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{3, 4}));
+  const CheckpointStore store(files, folder, 2);
+  EXPECT_EQ(store.folder().steps().value(), (std::vector<std::int64_t>{3, 4}));
   EXPECT_EQ(store.latest().value(), folder + "/step-00000004");
   for (const auto& entry : fs::directory_iterator(folder))
     EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
@@ -96,11 +90,11 @@ TEST_F(CheckpointTest, AnInterruptedSaveLeavesTheOldOne) {
   const std::string left = folder + "/.draft-step-00000002-x7Gh2k";  // what a crash leaves
   fs::create_directories(left + "/checkpoint");
   std::ofstream(left + "/checkpoint/model.safetensors") << "half";
-  EXPECT_EQ(CheckpointStore(folder, 2).steps(), (std::vector<std::int64_t>{1}));
-  EXPECT_EQ(read_checkpoint_info(folder)->step, 1);
+  EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(read_checkpoint_info(files, folder)->step, 1);
   records = train(small, 1, records);
   ASSERT_TRUE(save(small, records).ok());
-  EXPECT_EQ(read_checkpoint_info(folder)->step, 2);
+  EXPECT_EQ(read_checkpoint_info(files, folder)->step, 2);
   EXPECT_FALSE(fs::exists(left));
 }
 
@@ -117,10 +111,10 @@ TEST_F(CheckpointTest, ALateWriterDoesNoHarm) {
   const std::string draft = folder + "/.draft-step-00000004-x7Gh2k";
   fs::create_directories(draft + "/checkpoint");
   ASSERT_TRUE(save(frozen, old_records).ok());
-  const CheckpointStore store(folder, 2);
-  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 3}));
+  const CheckpointStore store(files, folder, 2);
+  EXPECT_EQ(store.folder().steps().value(), (std::vector<std::int64_t>{2, 3}));
   EXPECT_EQ(store.latest().value(), folder + "/step-00000003");
-  EXPECT_EQ(read_text(folder + "/LATEST", 64).value(), "step-00000003\n");
+  EXPECT_EQ(read_text(files, folder + "/LATEST", 64).value(), "step-00000003\n");
   EXPECT_TRUE(fs::exists(draft + "/checkpoint"));
 }
 
@@ -137,7 +131,7 @@ TEST_F(CheckpointTest, DamageIsNoticed) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code(), Code::kInvalid);
   EXPECT_NE(result.error().what().find("damaged"), std::string::npos);
-  EXPECT_EQ(read_checkpoint_info("/nowhere").error().code(), Code::kNotFound);
+  EXPECT_EQ(read_checkpoint_info(files, "/nowhere").error().code(), Code::kNotFound);
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefused) {
@@ -149,16 +143,137 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
   EXPECT_EQ(load(other).error().code(), Code::kInvalid);
 }
 
-TEST_F(CheckpointTest, StepRecordsCanBeExportedAgain) {
-  const std::string file = folder + "/steps.bin";
-  std::vector<StepRecord> records;
-  for (int i = 0; i < 5; ++i) records.push_back(make_step_record(i, 2.5 - i, 7, 1.0));
-  ASSERT_TRUE(export_step_records(file, records).ok());
-  ASSERT_TRUE(export_step_records(file, std::span(records).subspan(2, 2)).ok());
-  EXPECT_EQ(read_step_records(file).value(), records);
-  EXPECT_EQ(records[1].loss(), 1.5);
-  ASSERT_TRUE(export_step_records(folder + "/hole", std::span(records).subspan(2)).ok());
-  EXPECT_FALSE(read_step_records(folder + "/hole").ok());
+// ---- Owners ----
+
+TEST_F(CheckpointTest, AnotherJobsPathIsRefusedBeforeAnythingIsOverwritten) {
+  SmallJob first = job();
+  const auto records = train(first, 1);
+  CheckpointInfo owner = info(first);
+  owner.job_uid = "uid-a";
+  ASSERT_TRUE(save_as(first, records, owner).ok());
+
+  SmallJob second = job();
+  const auto more = train(second, 2);
+  CheckpointInfo other = owner;
+  other.job_uid = "uid-b";
+  const Status refused = save_as(second, more, other);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kConflict);
+  EXPECT_EQ(refused.error().reason(), kCheckpointPathTaken);
+  for (const char* word : {"uid-a", "uid-b", "training.checkpoint.path", "initFrom",
+                           "rubatoctl checkpoint prune", "step-00000001"})
+    EXPECT_NE(refused.error().what().find(word), std::string::npos) << word;
+  EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(CheckpointFolder(files, folder).drafts().value().size(), 0u);
+
+  // Handed over, they are the next job's.
+  ASSERT_TRUE(CheckpointFolder(files, folder).release(1).ok());
+  EXPECT_TRUE(CheckpointFolder(files, folder).verify(1).ok());
+  EXPECT_TRUE(save_as(second, more, other).ok());
+  EXPECT_EQ(CheckpointStore(files, folder, 2).check_owner(owner).error().reason(),
+            kCheckpointPathTaken);
+}
+
+// Whatever decides the numbers keeps a checkpoint from being gone on from, and is named.
+TEST_F(CheckpointTest, WhatDecidesTheLineageIsCompared) {
+  SmallJob small = job();
+  CheckpointInfo ours = info(small);
+  ours.job_uid = "uid-a";
+  ours.fingerprint = "1-cpu/data=5,100";
+  ours.validation_fraction = 0.1;
+  EXPECT_EQ(difference(ours, ours), "");
+  const auto differs = [&](const std::string& word, auto change) {
+    CheckpointInfo theirs = ours;
+    change(theirs);
+    EXPECT_NE(difference(theirs, ours).find(word), std::string::npos)
+        << word << ": " << difference(theirs, ours);
+    const bool is_training =
+        word.find("uid") == std::string::npos && word.find("computed") == std::string::npos;
+    EXPECT_EQ(training_hash(theirs) != training_hash(ours), is_training) << word;
+  };
+  differs("seed", [](CheckpointInfo& i) { i.seed = 1; });
+  differs("data", [](CheckpointInfo& i) { i.data_digest = 1; });
+  differs("batch.global", [](CheckpointInfo& i) { i.global_batch = 8; });
+  differs("batch.micro", [](CheckpointInfo& i) { i.micro_batch = 1; });
+  differs("model.hidden", [](CheckpointInfo& i) { i.model.hidden = 64; });
+  differs("optimizer.learningRate", [](CheckpointInfo& i) { i.optimizer.learning_rate = 2e-3; });
+  differs("optimizer.weightDecay", [](CheckpointInfo& i) { i.optimizer.weight_decay = 0.2; });
+  differs("optimizer.betas[1]", [](CheckpointInfo& i) { i.optimizer.beta2 = 0.99; });
+  differs("decaySteps", [](CheckpointInfo& i) { i.optimizer.decay_steps = 7; });
+  differs("validationFraction", [](CheckpointInfo& i) { i.validation_fraction = 0.2; });
+  differs("initFrom", [](CheckpointInfo& i) { i.init_from = "/m"; });
+  differs("uid", [](CheckpointInfo& i) { i.job_uid = "uid-b"; });
+  differs("computed by", [](CheckpointInfo& i) { i.fingerprint = "1-cpu/data=6,100"; });
+  differs("computed by", [](CheckpointInfo& i) { i.fingerprint = "2-cpu/data=5,100"; });
+
+  // Written before there were owners: ours when what it says agrees.
+  CheckpointInfo older = ours;
+  older.job_uid = "";
+  older.fingerprint = "1-cpu";
+  older.validation_fraction = 0;
+  EXPECT_EQ(difference(older, ours), "");
+  older.optimizer.learning_rate = 2e-3;
+  EXPECT_NE(difference(older, ours), "");
+}
+
+TEST_F(CheckpointTest, RunJsonKeepsAllOfIt) {
+  SmallJob small = job();
+  const auto records = train(small, 1);
+  CheckpointInfo written = info(small);
+  written.job_uid = "uid-a";
+  written.redo_attempts = 2;
+  written.validation_fraction = 0.05;
+  written.init_from = "/weights";
+  ASSERT_TRUE(save_as(small, records, written).ok());
+  const CheckpointInfo read = read_checkpoint_info(files, folder).value();
+  EXPECT_EQ(read.job_uid, "uid-a");
+  EXPECT_EQ(read.redo_attempts, 2u);
+  EXPECT_EQ(read.validation_fraction, 0.05);
+  EXPECT_EQ(read.init_from, "/weights");
+  EXPECT_EQ(difference(read, written), "");
+  const CheckpointSummary summary = CheckpointFolder(files, folder).verify(1).value();
+  EXPECT_EQ(summary.job_uid, "uid-a");
+  EXPECT_EQ(summary.state_digest, read.state_digest);
+  EXPECT_EQ(summary.files.size(), 4u);
+}
+
+// run.json as an older version wrote it: no owner, no digests.
+TEST_F(CheckpointTest, OlderCheckpointsAreReadAndAdopted) {
+  SmallJob small = job();
+  const auto records = train(small, 1);
+  ASSERT_TRUE(save(small, records).ok());
+  const std::string file = folder + "/step-00000001/run.json";
+  json::Value run = json::parse(read_text(files, file, 1 << 20).value()).value();
+  for (const char* member : {"files", "digest", "jobUid", "trainingHash", "redoAttempts",
+                             "validationFraction", "initFrom"})
+    run.erase(member);
+  ASSERT_TRUE(replace_file(files, file, json::dump(run, 2) + "\n").ok());
+  SmallJob other = job();
+  ASSERT_TRUE(load(other).ok());
+  EXPECT_EQ(other.hash(), small.hash());
+  CheckpointInfo adopting = info(small);
+  adopting.job_uid = "uid-a";
+  EXPECT_TRUE(CheckpointStore(files, folder, 2).check_owner(adopting).ok());
+  ASSERT_TRUE(flip_last_byte(folder + "/step-00000001/model.safetensors"));
+  EXPECT_EQ(load(other).error().reason(), kCheckpointDamaged) << "by the digest of its state";
+}
+
+// Another attempt at the same step holds other exponents, and is as good.
+TEST_F(CheckpointTest, AnotherAttemptAtTheStepLeavesTheFirst) {
+  SmallJob small = job();
+  const auto records = train(small, 1);
+  ASSERT_TRUE(save(small, records).ok());
+  const std::uint64_t first = read_checkpoint_info(files, folder)->state_digest;
+  small.device->memset(*small.stream, small.state.exponents(), 1);
+  CheckpointInfo again = info(small);
+  again.redo_attempts = 1;
+  ASSERT_TRUE(save_as(small, records, again).ok());
+  EXPECT_EQ(read_checkpoint_info(files, folder)->state_digest, first);
+  EXPECT_EQ(CheckpointFolder(files, folder).damaged().value().size(), 0u);
+  again.redo_attempts = 0;  // the same attempt with another state: one of them is wrong
+  ASSERT_TRUE(save_as(small, records, again).ok());
+  EXPECT_NE(read_checkpoint_info(files, folder)->state_digest, first);
+  EXPECT_EQ(CheckpointFolder(files, folder).damaged().value().size(), 1u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "tests/unit/worker/support/host_device.h"
 #include "tests/unit/worker/support/job_secret.h"
 #include "worker/collective/tcp_communicator.h"
+#include "worker/collective/tls_link_network.h"
 
 #include <memory>
 #include <string>
@@ -16,6 +17,14 @@ namespace rubato::worker {
 
 constexpr auto kPatience = 60s;
 inline MonoTime soon() { return SystemClock().now() + kPatience; }
+
+inline std::unique_ptr<LinkHub> open_hub(Executor& executor, const std::string& job,
+                                         const WorkerName& self, const std::string& secret_dir) {
+  auto network = TlsLinkNetwork::open({.job_uid = job, .secret_dir = secret_dir});
+  EXPECT_TRUE(network.ok()) << network.error().to_string();
+  return std::make_unique<LinkHub>(executor, std::move(network).value(),
+                                   LinkHubConfig{.job_uid = job, .self = self});
+}
 
 struct FleetMember {
   std::unique_ptr<LinkHub> hub;
@@ -30,13 +39,7 @@ class Fleet {
     for (std::uint32_t i = 0; i < size; ++i) {
       FleetMember member;
       member.peer.name = {"pod-" + std::to_string(i), 0, 1};
-      LinkHubConfig config;
-      config.job_uid = job;
-      config.self = member.peer.name;
-      config.secret_dir = secret_dir;
-      auto hub = LinkHub::open(config);
-      EXPECT_TRUE(hub.ok()) << hub.error().to_string();
-      member.hub = std::move(hub).value();
+      member.hub = open_hub(executor, job, member.peer.name, secret_dir);
       member.factory = std::make_unique<TcpCommunicatorFactory>(*member.hub, device);
       member.peer.host = "127.0.0.1";
       member.peer.port = member.hub->port();
@@ -71,6 +74,7 @@ class Fleet {
     for (std::thread& thread : threads) thread.join();
   }
 
+  ThreadExecutor executor;
   std::vector<FleetMember> members;
 };
 

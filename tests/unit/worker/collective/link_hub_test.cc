@@ -9,11 +9,11 @@ class LinkHubTest : public ::testing::Test {
  protected:
   Result<std::unique_ptr<Link>> dial(const FleetMember& from, const FleetMember& to,
                                      std::uint64_t generation) {
-    return from.hub->dial(to.peer, generation, "ring", soon(), cancel_);
+    return from.hub->dial(to.peer, generation, "ring", soon(), cancel_.get_token());
   }
   HostDevice device_;
   JobSecret secret_{"job-1"};
-  Cancellation cancel_;
+  std::stop_source cancel_;
 };
 
 TEST_F(LinkHubTest, CarriesFramesBothWays) {
@@ -35,6 +35,22 @@ TEST_F(LinkHubTest, RefusesWhatIsBelowTheFence) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), Code::kExpired);
   EXPECT_TRUE(dial(fleet.members[0], fleet.members[1], 5).ok());
+}
+
+// Whatever its fence, and without a trace: who answers is reached.
+TEST_F(LinkHubTest, AProbeReachesWhoAnswersAndLeavesNoLink) {
+  Fleet fleet(2, secret_.dir(), device_);
+  LinkHub& hub = *fleet.members[0].hub;
+  const Peer other = fleet.members[1].peer;
+  EXPECT_TRUE(hub.probe(other, soon(), {}));
+  fleet.members[1].hub->fence(5);
+  hub.fence(9);
+  EXPECT_TRUE(hub.probe(other, soon(), {}));
+  const auto left = fleet.members[1].hub->await(fleet.members[0].peer.name, 5, "probe",
+                                                fleet.executor.now() + 10ms);
+  EXPECT_EQ(left.error().code(), Code::kTimeout);
+  fleet.members[1].hub.reset();
+  EXPECT_FALSE(hub.probe(other, soon(), {}));
 }
 
 TEST_F(LinkHubTest, AFenceDropsLinksThatWait) {
@@ -76,10 +92,10 @@ TEST_F(LinkHubTest, ADialToNobodyEndsAtItsDeadlineOrWhenCancelled) {
     Fleet gone(1, secret_.dir(), device_);
     nobody.peer = gone.members[0].peer;  // its port is closed once `gone` is
   }
-  const auto late =
-      fleet.members[0].hub->dial(nobody.peer, 1, "ring", SystemClock().now() + 50ms, cancel_);
+  const auto late = fleet.members[0].hub->dial(nobody.peer, 1, "ring", SystemClock().now() + 50ms,
+                                               cancel_.get_token());
   EXPECT_FALSE(late.ok());
-  cancel_.cancel();
+  cancel_.request_stop();
   EXPECT_EQ(dial(fleet.members[0], nobody, 1).error().code(), Code::kCancelled);
 }
 

@@ -1,5 +1,6 @@
 #include "worker/model/exact_sum.h"
 
+#include "operator/api/job_spec.h"
 #include "tests/unit/worker/backend/kernel_bench.h"
 #include "worker/backend/digest.h"
 
@@ -20,8 +21,12 @@ class ExactSumTest : public KernelBench {
     exponents_ = blank(DType::kI32, 5);
     mean_ = zeros(kFlat);
   }
-  ExactSum make(std::int64_t micro_batches) {
-    return std::move(ExactSum::create(*device, table_, micro_batches)).value();
+  ExactSum make(std::int64_t micro_batches, int numerics = kNumericsVersion) {
+    return std::move(ExactSum::create(*device, table_, micro_batches, numerics)).value();
+  }
+  void add_all(ExactSum& sum, const std::vector<std::vector<float>>& gradients) {
+    for (std::size_t m = 0; m < gradients.size(); ++m)
+      sum.add(*stream, 0, static_cast<std::int64_t>(m), upload(gradients[m]), exponents_);
   }
   // Gradients with a common part and noise, of many sizes.
   static std::vector<std::vector<float>> gradients(std::size_t count, std::uint64_t seed) {
@@ -47,14 +52,14 @@ TEST_F(ExactSumTest, TheMeanIsTheMean) {
   ExactSum sum = make(kCount);
   ASSERT_TRUE(sum.calibrate(*stream, upload(g[0]), exponents_).ok());
   sum.clear(*stream);
-  for (const auto& one : g) sum.add(*stream, upload(one), exponents_);
+  add_all(sum, g);
   ASSERT_FALSE(sum.overflows(*stream, sum.accumulators()).value());
   sum.mean(*stream, sum.accumulators(), exponents_, mean_);
   const auto got = floats(mean_);
   for (std::size_t i = 0; i < kFlat; ++i) {
     double want = 0;
     for (const auto& one : g) want += static_cast<double>(one[i]) / kCount;
-    // A block's quantum is 2^(e - F); a dozen roundings of half of it, over 12.
+    // A block's quantum is 2^(e - F); a dozen roundings of less than one, over 12.
     ASSERT_NEAR(static_cast<double>(got[i]), want,
                 1e-6 * std::ldexp(1.0, -static_cast<int>(i / 256) * 3));
   }
@@ -74,7 +79,8 @@ TEST_F(ExactSumTest, GroupingAndOrderCannotBeSeen) {
     for (std::size_t w = 0; w < workers; ++w) parts.push_back(make(kCount));
     ASSERT_TRUE(parts[0].calibrate(*stream, upload(g[0]), exponents_).ok());
     for (const std::size_t m : order)
-      parts[rng.below(workers)].add(*stream, upload(g[m]), exponents_);
+      parts[rng.below(workers)].add(*stream, 17, static_cast<std::int64_t>(m), upload(g[m]),
+                                    exponents_);
     const Buffer reduced =
         blank(DType::kI32, static_cast<std::size_t>(parts[0].accumulator_count()));
     for (ExactSum& part : parts) part.merge(*stream, part.accumulators(), reduced);
@@ -96,7 +102,7 @@ TEST_F(ExactSumTest, OverflowIsSeenAlikeAndHealsByRaising) {
   for (int attempt = 0;; ++attempt) {
     ASSERT_LT(attempt, 4);
     sum.clear(*stream);
-    for (const auto& one : g) sum.add(*stream, upload(one), exponents_);
+    add_all(sum, g);
     if (!sum.overflows(*stream, sum.accumulators()).value()) break;
     ASSERT_TRUE(sum.raise(*stream, sum.accumulators(), attempt, exponents_).ok());
   }
@@ -109,35 +115,47 @@ TEST_F(ExactSumTest, OverflowIsSeenAlikeAndHealsByRaising) {
   EXPECT_NEAR(static_cast<double>(floats(mean_)[300]), want, 1e-3);
 }
 
-// The guard must catch every sum that leaves int32, however the parts are signed.
+// The guard must catch every sum that leaves int32, however the parts are signed and rounded.
 TEST_F(ExactSumTest, NoWrappedSumPassesTheGuard) {
-  Rng rng(9);
-  int overflowed = 0, passed = 0;
-  for (int trial = 0; trial < 200; ++trial) {
-    const std::size_t count = 1 + rng.below(9);
-    ExactSum sum = make(static_cast<std::int64_t>(count));
-    const std::vector<std::int32_t> zero_exponents(5, 0);
-    const Buffer exponents = upload(zero_exponents);
-    std::vector<double> exact(kFlat);
-    for (std::size_t m = 0; m < count; ++m) {
-      const auto g = noise(kFlat, rng.next(), std::ldexp(1.0, static_cast<int>(rng.below(6))));
-      sum.add(*stream, upload(g), exponents);
-      for (std::size_t i = 0; i < kFlat; ++i)
-        exact[i] += std::nearbyint(std::ldexp(static_cast<double>(g[i]), sum.fraction_bits()));
+  for (const int numerics : {1, 2}) {
+    Rng rng(9);
+    int overflowed = 0, passed = 0;
+    for (int trial = 0; trial < 200; ++trial) {
+      const std::size_t count = 1 + rng.below(9);
+      ExactSum sum = make(static_cast<std::int64_t>(count), numerics);
+      const Buffer exponents = upload(std::vector<std::int32_t>(5, 0));
+      std::vector<double> exact(kFlat);
+      for (std::size_t m = 0; m < count; ++m) {
+        const auto g = noise(kFlat, rng.next(), std::ldexp(1.0, static_cast<int>(rng.below(6))));
+        sum.add(*stream, trial, static_cast<std::int64_t>(m), upload(g), exponents);
+        for (std::size_t i = 0; i < kFlat; ++i)
+          exact[i] += std::ldexp(static_cast<double>(g[i]), sum.fraction_bits());
+      }
+      if (sum.overflows(*stream, sum.accumulators()).value()) {
+        overflowed += 1;
+        continue;
+      }
+      passed += 1;
+      const auto got = ints(sum.accumulators());
+      for (std::size_t i = 0; i < kFlat; ++i) {
+        ASSERT_LE(std::abs(exact[i]), 2147483648.0);
+        ASSERT_LE(std::abs(static_cast<double>(got[i]) - exact[i]), static_cast<double>(count));
+      }
     }
-    const auto largest = *std::max_element(
-        exact.begin(), exact.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
-    if (sum.overflows(*stream, sum.accumulators()).value()) {
-      overflowed += 1;
-      continue;
-    }
-    passed += 1;
-    ASSERT_LT(std::abs(largest), 2147483648.0);
-    const auto got = ints(sum.accumulators());
-    for (std::size_t i = 0; i < kFlat; ++i) ASSERT_EQ(static_cast<double>(got[i]), exact[i]);
+    EXPECT_GT(overflowed, 20);
+    EXPECT_GT(passed, 20);
   }
-  EXPECT_GT(overflowed, 20);
-  EXPECT_GT(passed, 20);
+}
+
+// Each of 8 192 blocks that cannot be rounded adds the most that a guard takes.
+TEST_F(ExactSumTest, GuardsDoNotWrapAtTheMostMicroBatches) {
+  const Buffer broken = upload(std::vector<float>(kFlat, std::numeric_limits<float>::infinity()));
+  const Buffer exponents = upload(std::vector<std::int32_t>(5, 0));
+  for (const std::int64_t count : {std::int64_t{4096}, ExactSum::kMicroBatchesMax}) {
+    ExactSum sum = make(count);
+    for (std::int64_t m = 0; m < count; ++m) sum.add(*stream, 0, m, broken, exponents);
+    EXPECT_TRUE(sum.overflows(*stream, sum.accumulators()).value()) << count;
+  }
 }
 
 TEST_F(ExactSumTest, ABrokenGradientOverflowsForEver) {
@@ -147,33 +165,99 @@ TEST_F(ExactSumTest, ABrokenGradientOverflowsForEver) {
   g[1][700] = std::numeric_limits<float>::quiet_NaN();
   for (int attempt = 0; attempt < ExactSum::kRedosMax; ++attempt) {
     sum.clear(*stream);
-    for (const auto& one : g) sum.add(*stream, upload(one), exponents_);
+    add_all(sum, g);
     ASSERT_TRUE(sum.overflows(*stream, sum.accumulators()).value());
     ASSERT_TRUE(sum.raise(*stream, sum.accumulators(), attempt, exponents_).ok());
   }
 }
 
 TEST_F(ExactSumTest, ExponentsFollowTheGradientDownSlowly) {
-  ExactSum sum = make(1);  // M = 1: sum and mean are the same
-  std::vector<float> g(kFlat, 0.0f);
-  g[0] = 3.0f;        // block 0 of tensor a: 2^2
-  g[256] = 1e-6f;     // block 1: far below the tensor's largest
-  g[3 * 256] = 0.5f;  // block 0 of tensor b: 2^-1
-  const Buffer start = upload(std::vector<std::int32_t>{0, 0, 0, 20, 20});
-  ASSERT_TRUE(sum.advance(*stream, upload(g), start).ok());
-  // up at once; down by two at most; never more than 4 below the tensor's largest
-  EXPECT_EQ(ints(start), (std::vector<std::int32_t>{2, -2, -2, 18, 18}));
-  for (int i = 0; i < 30; ++i) ASSERT_TRUE(sum.advance(*stream, upload(g), start).ok());
-  EXPECT_EQ(ints(start), (std::vector<std::int32_t>{2, -2, -2, -1, -5}));
+  for (const int numerics : {1, 2}) {
+    ExactSum sum = make(1, numerics);  // M = 1: what guards saw and the mean are the same
+    std::vector<float> g(kFlat, 0.0f);
+    g[0] = 3.0f;        // block 0 of tensor a: 2^2
+    g[256] = 1e-6f;     // block 1: far below the tensor's largest
+    g[3 * 256] = 0.5f;  // block 0 of tensor b: 2^-1
+    const Buffer gradient = upload(g);
+    const Buffer start = upload(std::vector<std::int32_t>{0, 0, 0, 20, 20});
+    const auto step = [&] {
+      sum.clear(*stream);
+      sum.add(*stream, 0, 0, gradient, start);
+      ASSERT_TRUE(sum.advance(*stream, sum.accumulators(), gradient, start).ok());
+    };
+    step();
+    // up at once; down by two at most; never more than 4 below the tensor's largest
+    EXPECT_EQ(ints(start), (std::vector<std::int32_t>{2, -2, -2, 18, 18}));
+    for (int i = 0; i < 30; ++i) step();
+    EXPECT_EQ(ints(start), (std::vector<std::int32_t>{2, -2, -2, -1, -5}));
+  }
 }
+
+// What the guards of one step say is what the next step needs, whether contributions cancel or not.
+TEST_F(ExactSumTest, ExponentsCoverTheSumOfTheLargestContributions) {
+  for (const std::int64_t count : {1, 8, 64, 512}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      ExactSum sum = make(count);
+      const Buffer even = upload(std::vector<float>(kFlat, 0.75f));
+      const Buffer odd = upload(std::vector<float>(kFlat, 0.75f * sign));
+      const Buffer exponents = upload(std::vector<std::int32_t>(5, 13));
+      for (int step = 0; step < 20; ++step) {
+        sum.clear(*stream);
+        for (std::int64_t m = 0; m < count; ++m)
+          sum.add(*stream, step, m, m % 2 == 0 ? even : odd, exponents);
+        ASSERT_FALSE(sum.overflows(*stream, sum.accumulators()).value());
+        ASSERT_TRUE(sum.advance(*stream, sum.accumulators(), even, exponents).ok());
+      }
+      const auto want =
+          static_cast<std::int32_t>(std::ceil(std::log2(0.75 * static_cast<double>(count))));
+      EXPECT_EQ(ints(exponents), std::vector<std::int32_t>(5, want)) << count;
+    }
+  }
+}
+
+static_assert(ExactSum::kMicroBatchesMax == api::BatchSpec::kMicroBatchesMax,
+              "what the API accepts, the worker can add up, and the other way round");
 
 TEST_F(ExactSumTest, RefusesMoreMicroBatchesThanGuardsHold) {
   EXPECT_FALSE(ExactSum::create(*device, table_, 0).ok());
-  EXPECT_FALSE(ExactSum::create(*device, table_, 4096).ok());
-  EXPECT_EQ(make(1).headroom(), 3);
-  EXPECT_EQ(make(8).headroom(), 5);
-  EXPECT_EQ(make(64).headroom(), 6);
-  EXPECT_EQ(make(4095).headroom(), 9);
+  EXPECT_TRUE(ExactSum::create(*device, table_, 4096).ok());
+  EXPECT_FALSE(ExactSum::create(*device, table_, ExactSum::kMicroBatchesMax + 1).ok());
+  EXPECT_FALSE(ExactSum::create(*device, table_, 4096, 1).ok());
+  EXPECT_FALSE(ExactSum::create(*device, table_, 8, 0).ok());
+  EXPECT_FALSE(ExactSum::create(*device, table_, 8, kNumericsVersion + 1).ok());
+  EXPECT_EQ(make(8).fraction_bits(), 27);
+  EXPECT_EQ(make(4096).fraction_bits(), 27);
+  EXPECT_EQ(make(1, 1).fraction_bits(), 28);
+  EXPECT_EQ(make(8, 1).fraction_bits(), 26);
+  EXPECT_EQ(make(64, 1).fraction_bits(), 25);
+  EXPECT_EQ(make(4095, 1).fraction_bits(), 22);
+}
+
+// Jobs that began under version 1 go on under it: its bits may not change. The digest is that of
+// the program before there was a version 2.
+TEST_F(ExactSumTest, VersionOneKeepsItsBits) {
+  constexpr std::int64_t kCount = 24;
+  ExactSum sum = make(kCount, 1);
+  const Buffer exponents = blank(DType::kI32, 5);
+  Digest digest;
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    const auto g = gradients(kCount, 100 + step);
+    if (step == 0) {
+      ASSERT_TRUE(sum.calibrate(*stream, upload(g[0]), exponents).ok());
+    }
+    sum.clear(*stream);
+    for (std::int64_t m = 0; m < kCount; ++m)
+      sum.add(*stream, static_cast<std::int64_t>(step), m, upload(g[static_cast<std::size_t>(m)]),
+              exponents);
+    ASSERT_FALSE(sum.overflows(*stream, sum.accumulators()).value());
+    sum.mean(*stream, sum.accumulators(), exponents, mean_);
+    ASSERT_TRUE(sum.advance(*stream, sum.accumulators(), mean_, exponents).ok());
+    const auto sums = ints(sum.accumulators()), scale = ints(exponents);
+    const auto mean = floats(mean_);
+    digest.add(sums.data(), sums.size() * 4).add(mean.data(), mean.size() * 4);
+    digest.add(scale.data(), scale.size() * 4);
+  }
+  EXPECT_EQ(to_hex(digest.value()), "50d37810f184fe60");
 }
 
 }  // namespace

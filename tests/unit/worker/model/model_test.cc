@@ -142,6 +142,20 @@ TEST(Fingerprint, IsStableAndSeesTheJob) {
   EXPECT_EQ(job.hash(), before) << "the job's state was touched";
 }
 
+TEST(Fingerprint, NamesTheNumericsInUse) {
+  SmallJob job(tiny_config(), 2, 2, {});
+  const auto print = [&](int numerics) {
+    return numerics_fingerprint(*job.device, *job.stream, *job.model, {}, numerics);
+  };
+  for (const int version : {1, 2}) EXPECT_EQ(numerics_version_of(take(print(version))), version);
+  EXPECT_NE(take(print(1)).substr(2), take(print(2)).substr(2));
+  EXPECT_EQ(print(3).error().code(), Code::kInvalid);
+  EXPECT_EQ(numerics_version_of(""), 0);
+  EXPECT_EQ(numerics_version_of("f00d-1"), 0);
+  EXPECT_EQ(numerics_version_of("12"), 0);
+  EXPECT_EQ(numerics_version_of("12-cpu/avx2"), 12);
+}
+
 TEST(Generate, IsRepeatableAndLearnsTheText) {
   SmallJob job(tiny_config(), 4, 4, {.learning_rate = 3e-3});
   for (int i = 0; i < 120; ++i) job.step(job.one_worker());

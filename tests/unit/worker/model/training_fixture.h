@@ -69,7 +69,7 @@ class SmallJob {
     const std::int64_t now = state.step();
     std::vector<ExactSum> sums;
     for (std::size_t g = 0; g < groups.size(); ++g)
-      sums.push_back(take(ExactSum::create(*device, model->table(), micro_batches_)));
+      sums.push_back(take(ExactSum::create(*device, model->table(), micro_batches_, numerics)));
     if (now == 0) {
       take(model->forward_backward(*stream, tokens(0, 0), state.parameters(), gradient));
       EXPECT_TRUE(sums[0].calibrate(*stream, gradient, state.exponents()).ok());
@@ -86,7 +86,7 @@ class SmallJob {
               take(model->forward_backward(*stream, tokens(now, m), state.parameters(), gradient));
           EXPECT_TRUE(micro.is_finite);
           loss += micro.fixed;
-          sums[g].add(*stream, gradient, state.exponents());
+          sums[g].add(*stream, now, m, gradient, state.exponents());
         }
         sums[g].merge(*stream, sums[g].accumulators(), reduced);
       }
@@ -96,7 +96,7 @@ class SmallJob {
     }
     sums[0].mean(*stream, reduced, state.exponents(), gradient);
     const double norm = take(adamw.norm(*stream, gradient));
-    EXPECT_TRUE(sums[0].advance(*stream, gradient, state.exponents()).ok());
+    EXPECT_TRUE(sums[0].advance(*stream, reduced, gradient, state.exponents()).ok());
     adamw.apply(*stream, gradient, norm, state);
     return step_loss(loss, micro_batches_);
   }
@@ -116,6 +116,7 @@ class SmallJob {
   Buffer gradient;
   Buffer reduced;
   int redos = 0;
+  int numerics = kNumericsVersion;
 
  private:
   std::int64_t micro_batches_;

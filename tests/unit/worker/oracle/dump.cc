@@ -6,7 +6,6 @@
 // [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors and a checkpoint are written there.
 #include "common/json.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/files.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/model/exact_sum.h"
 
@@ -49,7 +48,8 @@ OptimizerConfig optimizer(std::int64_t steps) {
 
 Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_batches,
            std::int64_t steps, const std::string& isa) {
-  TRY(const std::string text, read_text(directory + "/config.json", 1 << 20));
+  PosixFileSystem files;
+  TRY(const std::string text, read_text(files, directory + "/config.json", 1 << 20));
   TRY(const json::Value json, json::parse(text));
   TRY(const ModelConfig config, from_huggingface_config(json));
   TRY(auto device, open_device({.kind = "cpu", .isa = isa}));
@@ -59,18 +59,19 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   TRY(TrainingState state, TrainingState::create(*device, table));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
   const Buffer gradient = arena.take(DType::kF32, table.flat_count());
-  TRY_OK(load_parameters(directory + "/model.safetensors", *device, *stream, table,
+  TRY_OK(load_parameters(files, directory + "/model.safetensors", *device, *stream, table,
                          state.parameters()));
-  TRY(const Safetensors file, Safetensors::open(directory + "/tokens.safetensors"));
-  const TensorView* all = file.find("tokens");
-  if (all == nullptr) return Error(Code::kInvalid, "no tokens");
+  TRY(const Safetensors file, Safetensors::open(files, directory + "/tokens.safetensors"));
+  const TensorEntry* entry = file.find("tokens");
+  if (entry == nullptr) return Error(Code::kInvalid, "no tokens");
+  std::vector<std::byte> all(entry->size);
+  TRY_OK(file.read(*entry, all));
   const auto row = static_cast<std::size_t>(config.sequence_length + 1);
   const std::size_t piece = static_cast<std::size_t>(micro) * row;
   const auto tokens_of = [&](std::int64_t step, std::int64_t m) {
     std::vector<std::int32_t> tokens(piece);
     std::memcpy(tokens.data(),
-                static_cast<const char*>(all->bytes) +
-                    static_cast<std::size_t>(step * micro_batches + m) * piece * 4,
+                all.data() + static_cast<std::size_t>(step * micro_batches + m) * piece * 4,
                 piece * 4);
     return tokens;
   };
@@ -98,7 +99,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
         TRY(const MicroLoss part,
             model->forward_backward(*stream, tokens_of(step, m), state.parameters(), gradient));
         fixed += part.fixed;
-        sum.add(*stream, gradient, state.exponents());
+        sum.add(*stream, step, m, gradient, state.exponents());
       }
       TRY(const bool overflows, sum.overflows(*stream, sum.accumulators()));
       if (!overflows) {
@@ -110,7 +111,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
     sum.mean(*stream, sum.accumulators(), state.exponents(), gradient);
     TRY(const double norm, adamw.norm(*stream, gradient));
     norms.push_back(static_cast<float>(norm));
-    TRY_OK(sum.advance(*stream, gradient, state.exponents()));
+    TRY_OK(sum.advance(*stream, sum.accumulators(), gradient, state.exponents()));
     adamw.apply(*stream, gradient, norm, state);
   }
   out.add("losses", {steps}, losses);
@@ -123,9 +124,10 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   CheckpointInfo info;
   info.model = config;
   info.optimizer = optimizer(steps);
-  TRY_OK(CheckpointStore(directory + "/checkpoints", 1)
+  TRY_OK(CheckpointStore(files, directory + "/checkpoints", 1)
              .save(*device, *stream, table, state, info, records));
-  return write_safetensors(directory + "/out.safetensors", out.tensors, {});
+  TRY_OK(write_safetensors(files, directory + "/out.safetensors", out.tensors, {}));
+  return ok();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/step/commit.h"
 
+#include "tests/unit/worker/step/fake_replica.h"
 #include "worker/step/fault_points.h"
 #include "worker/step/round_share.h"
 
@@ -62,6 +63,96 @@ TEST(FoldVotes, NonFiniteWinsOverOverflowAndOneRequestIsEnough) {
   const auto folded = fold_votes(terms(), {a, b});
   EXPECT_EQ(folded.value().outcome(), wire::OUTCOME_NON_FINITE);
   EXPECT_TRUE(folded.value().stop());
+}
+
+// ---- States are compared ----
+
+wire::CommitVote with_state(std::uint64_t digest) {
+  auto one = vote(1, 1);
+  one.set_state_digest(digest);
+  return one;
+}
+std::vector<std::uint32_t> diverged(const wire::CommitRecord& record) {
+  return {record.diverged().begin(), record.diverged().end()};
+}
+using Ranks = std::vector<std::uint32_t>;
+
+TEST(FoldVotes, EqualStatesChangeNothing) {
+  const auto votes = {with_state(7), with_state(7), with_state(7), with_state(7)};
+  const auto folded = fold_votes(terms(), votes);
+  EXPECT_EQ(folded.value().outcome(), wire::OUTCOME_APPLY);
+  EXPECT_EQ(folded.value().diverged_size(), 0);
+}
+
+TEST(FoldVotes, TheMinorityIsNamed) {
+  const auto folded =
+      fold_votes(terms(), {with_state(7), with_state(7), with_state(9), with_state(7)});
+  ASSERT_TRUE(folded.ok());
+  EXPECT_EQ(folded.value().outcome(), wire::OUTCOME_DIVERGED);
+  EXPECT_EQ(diverged(folded.value()), Ranks{2});
+}
+
+TEST(FoldVotes, WithoutAStrictMajorityAllAreNamed) {
+  const auto halves =
+      fold_votes(terms(), {with_state(7), with_state(9), with_state(9), with_state(7)});
+  EXPECT_EQ(halves.value().outcome(), wire::OUTCOME_DIVERGED);
+  EXPECT_EQ(diverged(halves.value()), (Ranks{0, 1, 2, 3}));
+  const auto most =  // two of four agree, and two are alone
+      fold_votes(terms(), {with_state(7), with_state(9), with_state(8), with_state(7)});
+  EXPECT_EQ(diverged(most.value()), (Ranks{0, 1, 2, 3}));
+}
+
+TEST(FoldVotes, WhoSendsNoDigestIsNotCompared) {
+  const auto equal =
+      fold_votes(terms(), {with_state(7), with_state(0), with_state(7), with_state(0)});
+  EXPECT_EQ(equal.value().outcome(), wire::OUTCOME_APPLY);
+  const auto differ =
+      fold_votes(terms(), {with_state(7), with_state(0), with_state(7), with_state(8)});
+  EXPECT_EQ(diverged(differ.value()), Ranks{3});
+}
+
+TEST(FoldVotes, ADifferenceWinsOverOverflowAndNonFinite) {
+  auto odd = with_state(9);
+  odd.set_non_finite(true);
+  const auto folded = fold_votes(terms(), {with_state(7), with_state(7), with_state(7), odd});
+  EXPECT_EQ(folded.value().outcome(), wire::OUTCOME_DIVERGED);
+}
+
+TEST(DescribeDivergence, SaysWhoWhatAndWhere) {
+  const std::string text = describe_divergence(
+      terms(), {with_state(0x11), with_state(0x22), with_state(0x11)}, {"a", "b", "c"});
+  EXPECT_EQ(text,
+            "round 8 of step 8: part 8 of 64 of the state is 0000000000000011 at a, c, but "
+            "0000000000000022 at b");
+}
+
+TEST(StateDigest, SeesEachBitInOnePartAndWhereTheStateStands) {
+  FakeTroubles troubles;
+  troubles.ballast = 37;  // parts do not end where sections do
+  FakeReplica replica(troubles);
+  const auto parts = [&](std::uint64_t seq) {
+    std::vector<std::uint64_t> all;
+    for (std::uint32_t part = 0; part < kStateParts; ++part)
+      all.push_back(state_digest(replica, part, kStateParts, seq).value());
+    return all;
+  };
+  const auto before = parts(5);
+  EXPECT_EQ(parts(5), before);
+  const auto stale = parts(4);
+  for (std::size_t i = 0; i < kStateParts; ++i) EXPECT_NE(stale[i], before[i]);
+  std::size_t seen = 0;
+  for (const Buffer& section : replica.sections()) {
+    auto* words = static_cast<std::int32_t*>(section.address());
+    for (std::int64_t i = 0; i < section.count(); ++i, ++seen) {
+      words[i] ^= 1 << (i % 32);
+      const auto after = parts(5);
+      words[i] ^= 1 << (i % 32);
+      std::size_t differ = 0;
+      for (std::size_t part = 0; part < kStateParts; ++part) differ += after[part] != before[part];
+      ASSERT_EQ(differ, 1u) << "element " << seen;
+    }
+  }
+  EXPECT_EQ(seen, kFakeSize + 37);
 }
 
 TEST(RoundShare, RemembersWhatItHolds) {

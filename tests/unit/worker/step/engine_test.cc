@@ -145,6 +145,70 @@ TEST_F(EngineTest, SurvivorsKeepWhatTheyComputed) {
   EXPECT_EQ(at(1).standing().seq(), 5u);  // it held its own, and committed nothing more
 }
 
+// ---- A bit flips in a worker's memory ----
+
+TEST_F(EngineTest, AFlippedBitIsNamedAndRefusedAndTheOthersGoOn) {
+  const std::string expected = reference(30);
+  FakeTroubles flipped;
+  flipped.flip_step = 20;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 30, i == 1 ? flipped : FakeTroubles{}));
+  }
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
+    EXPECT_NE(at(i).failure().message().find("round 20 of step 21: part 20 of 64"),
+              std::string::npos);
+    EXPECT_FALSE(at(i).failure().permanent());
+  }
+  EXPECT_FALSE(at(1).standing().has_state());  // it will not give it to anybody
+  EXPECT_EQ(at(1).standing().held_size(), 0);
+  abort({0, 1, 2}, 2);
+  for (const int worker : {0, 2}) {
+    EXPECT_EQ(at(worker).standing().seq(), 20u);  // nobody has applied the round
+    EXPECT_GT(at(worker).standing().held_size(), 0);
+  }
+  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 2});
+  command.mutable_form()->set_base_seq(20);
+  tell({0, 2}, command);
+  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
+TEST_F(EngineTest, AFlippedBitAnywhereIsFoundWithinAsManyRoundsAsThereAreParts) {
+  FakeTroubles troubles;
+  troubles.ballast = 5000;
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 3;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 100, i == 2 ? flipped : troubles));
+  }
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  EXPECT_EQ(at(0).until_diverged(), std::vector<std::uint32_t>{2});
+  EXPECT_LE(at(0).standing().seq(), 3u + kStateParts);
+}
+
+TEST_F(EngineTest, WithoutAMajorityAllDropTheirStateAndBeginAnew) {
+  const std::string expected = reference(30);
+  FakeTroubles flipped;
+  flipped.flip_step = 20;
+  for (int i = 0; i < 4; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 30, i % 2 == 1 ? flipped : FakeTroubles{}));
+  }
+  tell({0, 1, 2, 3}, form(1, wire::FORM_START, {0, 1, 2, 3}));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), (std::vector<std::uint32_t>{0, 1, 2, 3}));
+    EXPECT_FALSE(at(i).standing().has_state());
+  }
+  tell({0, 1, 2, 3}, form(2, wire::FORM_START, {0, 1, 2, 3}));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
 TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
   const std::string expected = reference(400);
   const auto gate = std::make_shared<Gate>();
@@ -182,8 +246,7 @@ TEST_F(EngineTest, ADonorWaitsForItsFollowerButNotForEver) {
   const wire::WorkerStanding donor = at(0).standing();
   const Peer to{
       {donor.id().pod_uid(), 0, 1}, "127.0.0.1", static_cast<std::uint16_t>(donor.listen().port())};
-  const Cancellation never;
-  const auto state = slow.hub->dial(to, 1, "state", soon(), never);
+  const auto state = slow.hub->dial(to, 1, "state", soon(), {});
   ASSERT_TRUE(state.ok());
   ASSERT_TRUE(state.value()->receive_frame(soon()).ok());  // it is served
   wire::WorkerCommand planned = form(2, wire::FORM_PLANNED, {0});

@@ -5,6 +5,7 @@
 #include "common/rng.h"
 #include "tests/unit/worker/support/host_device.h"
 #include "worker/step/replica.h"
+#include "worker/step/state_digest.h"
 
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,10 @@ struct FakeTroubles {
   std::uint32_t non_finite_times = 0;  // attempts of that step that are not finite
   std::function<void(std::uint64_t step, std::uint32_t micro)> on_compute = nullptr;
   std::size_t ballast = 0;  // numbers of state that no step touches
+  // One bit of memory flips when the gradient of this step is here: of what this round's vote
+  // speaks of, or of the ballast.
+  std::uint64_t flip_step = ~std::uint64_t{0};
+  bool flip_ballast = false;
 };
 
 class FakeSnapshot : public Snapshot {
@@ -34,7 +39,7 @@ class FakeSnapshot : public Snapshot {
   std::vector<std::span<const std::byte>> sections() const override {
     return {std::as_bytes(std::span(state_)), std::as_bytes(std::span(ballast_))};
   }
-  Result<std::string> save(std::span<const StepRecord> records) override {
+  Result<std::string> save(std::span<const StepRecord> records, std::uint32_t) override {
     if (records.size() != step_) return Error(Code::kInternal, "records do not end at the step");
     return "memory/step-" + std::to_string(step_);
   }
@@ -68,11 +73,20 @@ class FakeReplica : public Replica {
     step_ = 0;
     return ok();
   }
-  Result<std::uint64_t> newest_checkpoint() const override {
+  Result<std::vector<std::uint64_t>> checkpoints() const override {
+    return std::vector<std::uint64_t>();
+  }
+  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t) const override {
     return Error(Code::kNotFound, "none");
   }
-  Result<std::vector<StepRecord>> load_checkpoint(std::uint64_t) override {
+  Result<LoadedCheckpoint> load_checkpoint(std::uint64_t) override {
     return Error(Code::kNotFound, "none");
+  }
+  Result<std::string> set_aside_checkpoint(std::uint64_t) override {
+    return Error(Code::kNotFound, "none");
+  }
+  Result<std::vector<std::string>> damaged_checkpoints() const override {
+    return std::vector<std::string>();
   }
   Result<std::shared_ptr<Snapshot>> snapshot() override {
     return std::shared_ptr<Snapshot>(std::make_shared<FakeSnapshot>(step_, w_, ballast_));
@@ -110,6 +124,7 @@ class FakeReplica : public Replica {
     Verdict verdict;
     verdict.overflow = step_ == troubles_.overflow_step && attempt == 0;
     if (step_ == troubles_.non_finite_step) ++non_finite_done_;
+    if (step_ == troubles_.flip_step) flip();
     return verdict;
   }
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t digest) override {
@@ -127,6 +142,12 @@ class FakeReplica : public Replica {
   }
 
  private:
+  void flip() {
+    troubles_.flip_step = ~std::uint64_t{0};       // once
+    const std::size_t part = step_ % kStateParts;  // of the vote, as long as no step is redone
+    (troubles_.flip_ballast ? ballast_[0]
+                            : w_[(kFakeSize + ballast_.size()) * part / kStateParts]) ^= 1 << 7;
+  }
   static Buffer buffer(std::vector<std::int32_t>& values) {
     return {values.data(), static_cast<std::int64_t>(values.size()), DType::kI32};
   }

@@ -15,7 +15,9 @@ class BigSnapshot : public Snapshot {
  public:
   std::uint64_t step() const override { return 7; }
   std::vector<std::span<const std::byte>> sections() const override { return {state_}; }
-  Result<std::string> save(std::span<const StepRecord>) override { return std::string(); }
+  Result<std::string> save(std::span<const StepRecord>, std::uint32_t) override {
+    return std::string();
+  }
 
  private:
   std::vector<std::byte> state_ = std::vector<std::byte>(kBig);
@@ -44,8 +46,7 @@ class StateServerTest : public ::testing::Test {
         "state", [this](std::unique_ptr<Link> link, const WorkerName& from, std::uint64_t g) {
           server_.accept(std::move(link), from, g);
         });
-    link_ =
-        fleet_.members[1].hub->dial(fleet_.members[0].peer, 1, "state", soon(), cancel_).value();
+    link_ = fleet_.members[1].hub->dial(fleet_.members[0].peer, 1, "state", soon(), {}).value();
     wait([&] { return server_.wants_snapshot(); });
   }
   template <class Done>
@@ -78,11 +79,10 @@ class StateServerTest : public ::testing::Test {
   HostDevice device_;
   Fleet fleet_{2, secret_.dir(), device_};
   const std::vector<Peer> both_{fleet_.members[0].peer, fleet_.members[1].peer};
-  Cancellation cancel_;
-  StateServer server_{[this] {
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
-  }};
+  StateServer server_{fleet_.executor, [this] {
+                        const std::lock_guard lock(mutex_);
+                        changed_.notify_all();
+                      }};
   std::unique_ptr<Link> link_;
 };
 
@@ -115,6 +115,34 @@ TEST_F(StateServerTest, AFollowerThatHangsUpIsOwedNothing) {
   while (!server_.is_level(both_) && SystemClock().now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(server_.is_level(both_));
   EXPECT_FALSE(server_.has_followers());
+}
+
+// Who comes when all places are taken is told so, and served when one is free.
+TEST_F(StateServerTest, OneTooManyIsToldThatWeAreBusy) {
+  const auto dial = [&] {
+    return fleet_.members[1].hub->dial(fleet_.members[0].peer, 1, "state", soon(), {}).value();
+  };
+  std::vector<std::unique_ptr<Link>> others;
+  for (std::size_t i = 1; i < kFollowersMax; ++i) {
+    others.push_back(dial());
+    wire::StateFrame frame;  // served: it is kept alive
+    ASSERT_TRUE(frame.ParseFromString(others.back()->receive_frame(soon()).value()));
+    EXPECT_EQ(frame.body_case(), wire::StateFrame::kAlive);
+  }
+  const auto one_more = dial();
+  wire::StateFrame answer;
+  ASSERT_TRUE(answer.ParseFromString(one_more->receive_frame(soon()).value()));
+  EXPECT_TRUE(answer.has_busy());
+  EXPECT_FALSE(one_more->receive_frame(soon()).ok());  // and the link ends
+  others.pop_back();
+  const MonoTime deadline = soon();
+  bool is_served = false;
+  while (!is_served && SystemClock().now() < deadline) {
+    const auto again = dial();
+    ASSERT_TRUE(answer.ParseFromString(again->receive_frame(soon()).value()));
+    is_served = !answer.has_busy();
+  }
+  EXPECT_TRUE(is_served);
 }
 
 }  // namespace

@@ -23,13 +23,12 @@ class TestWorker {
  public:
   TestWorker(int number, const std::string& secret_dir, std::uint64_t steps,
              FakeTroubles troubles) {
-    LinkHubConfig config;
-    config.job_uid = "job-1";
-    config.self = {"pod-" + std::to_string(number), 0, 1};
-    config.secret_dir = secret_dir;
-    hub_ = std::move(LinkHub::open(config)).value();
+    const WorkerName self{"pod-" + std::to_string(number), 0, 1};
+    hub_ = open_hub(executor_, "job-1", self, secret_dir);
     EngineParts parts{
-        .self = config.self,
+        .executor = executor_,
+        .files = files_,
+        .self = self,
         .host = "127.0.0.1",
         .hub = *hub_,
         .configure = [steps, troubles](const std::string&,
@@ -50,6 +49,9 @@ class TestWorker {
               standing_ = event.standing();
               if (event.has_failure()) failure_ = event.failure();
               if (event.has_caught_up()) caught_up_ = true;
+              const wire::CommitRecord& record = event.committed().record();
+              if (record.outcome() == wire::OUTCOME_DIVERGED)
+                diverged_.assign(record.diverged().begin(), record.diverged().end());
               changed_.notify_all();
             },
         .print =
@@ -91,6 +93,12 @@ class TestWorker {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
+  // Until it has said that a round was refused; the ranks that it named.
+  std::vector<std::uint32_t> until_diverged() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return failure_.reason() == "Diverged"; });
+    return diverged_;
+  }
   std::vector<std::string> lines(const std::string& with) {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> found;
@@ -102,12 +110,15 @@ class TestWorker {
   StepEngine& engine() { return *engine_; }
 
  private:
+  ThreadExecutor executor_;
+  PosixFileSystem files_;
   std::unique_ptr<LinkHub> hub_;
   std::mutex mutex_;
   std::condition_variable changed_;
   wire::WorkerStanding standing_;
   wire::Failure failure_;
   bool caught_up_ = false;
+  std::vector<std::uint32_t> diverged_;
   std::vector<std::string> lines_;
   std::unique_ptr<StepEngine> engine_;
   std::thread thread_;

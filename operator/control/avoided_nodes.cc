@@ -1,0 +1,99 @@
+#include "operator/control/avoided_nodes.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace rubato::control {
+
+namespace {
+
+constexpr std::size_t kNodesNamed = 8;
+
+api::AvoidedNode* find(std::vector<api::AvoidedNode>& nodes, const std::string& node) {
+  const auto found = std::ranges::find(nodes, node, &api::AvoidedNode::node);
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+WallTime until_of(const api::AvoidedNode& node) { return node.until.value_or(WallTime{}); }
+
+// UTF-8 is cut between characters; each counts for one or more bytes, so this is never too long.
+std::string shortened(const std::string& text) {
+  if (text.size() <= api::kAvoidedMessageMost) return text;
+  std::size_t end = api::kAvoidedMessageMost - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "...";
+}
+
+// No time mends a spec that the workers cannot train.
+Duration limit_of(const std::string& reason) {
+  return reason == "BadTraining" ? Duration{0} : kAllRefusedLimit;
+}
+
+}  // namespace
+
+WallTime avoid_node(std::vector<api::AvoidedNode>& nodes, const UselessPod& pod, WallTime now,
+                    Duration patience) {
+  api::AvoidedNode* node = find(nodes, pod.node);
+  if (node != nullptr && until_of(*node) > now) return until_of(*node);
+  if (node == nullptr) {
+    if (nodes.size() >= api::kAvoidedNodesMost)
+      nodes.erase(std::ranges::min_element(nodes, {}, until_of));
+    node = &nodes.emplace_back();
+    node->node = pod.node;
+  }
+  const bool is_over = node->times == 0 || now - until_of(*node) > 2 * patience;
+  if (is_over) node->times = 0;
+  if (is_over || node->reason != pod.reason) node->since = now;
+  ++node->times;
+  node->reason = pod.reason;
+  node->message = shortened(pod.message);
+  const Duration most = std::max(pod.wait, kAvoidMost);
+  Duration wait = pod.wait;
+  for (int i = 1; i < node->times && wait < most; ++i) wait *= 2;
+  node->until = now + std::min(wait, most);
+  return *node->until;
+}
+
+void forget_old_rows(std::vector<api::AvoidedNode>& nodes, WallTime now, Duration patience) {
+  std::erase_if(nodes, [&](const auto& node) { return now - until_of(node) > 2 * patience; });
+}
+
+bool is_listed(const std::vector<api::AvoidedNode>& nodes, const std::string& node) {
+  return std::ranges::find(nodes, node, &api::AvoidedNode::node) != nodes.end();
+}
+
+std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now) {
+  std::set<std::string> names;
+  for (const auto& node : nodes)
+    if (until_of(node) > now) names.insert(node.node);
+  return names;
+}
+
+std::optional<CommonRefusal> common_refusal(const std::vector<api::AvoidedNode>& nodes,
+                                            WallTime now) {
+  std::vector<const api::AvoidedNode*> refused;
+  for (const auto& node : nodes)
+    if (until_of(node) > now) refused.push_back(&node);
+  if (refused.empty() || refused.front()->reason == kPodGivenUp) return std::nullopt;
+  std::ranges::sort(refused, {}, &api::AvoidedNode::node);
+  CommonRefusal common;
+  common.reason = refused.front()->reason;
+  common.next_try = until_of(*refused.front());
+  common.is_list_full = refused.size() >= api::kAvoidedNodesMost;
+  std::string names;
+  for (std::size_t i = 0; i < refused.size(); ++i) {
+    const api::AvoidedNode& node = *refused[i];
+    if (node.reason != common.reason) return std::nullopt;
+    common.since = std::max(common.since, node.since.value_or(now));
+    common.next_try = std::min(common.next_try, until_of(node));
+    if (i < kNodesNamed) names += (i == 0 ? "" : ", ") + node.node;
+  }
+  if (refused.size() > kNodesNamed)
+    names += fmt::format(" and {} more", refused.size() - kNodesNamed);
+  common.text = fmt::format("{}: {}", names, refused.back()->message);
+  common.fails_at = common.since + limit_of(common.reason);
+  return common;
+}
+
+}  // namespace rubato::control

@@ -1,0 +1,88 @@
+// Members that held different states: whose is dropped, and who goes on.
+#include "common/log.h"
+#include "operator/coordinator/job_machine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace rubato::coordinator {
+namespace {
+
+constexpr const char* kLog = "coordinator";
+constexpr std::size_t kPodsNamed = 8;  // of each side, in a sentence for people
+
+std::string names_of(const std::vector<std::string>& pods) {
+  const std::size_t shown = std::min(pods.size(), kPodsNamed);
+  std::string text;
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + pods[i];
+  if (shown < pods.size()) text += fmt::format(" and {} more", pods.size() - shown);
+  return text;
+}
+
+}  // namespace
+
+// Every member says the same; the first word is enough. Whose state is dropped is not asked for it
+// any more, whatever it says before it has begun anew.
+void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecord& record) {
+  const bool is_next = generation == record_.generation;
+  if (generation < oldest_of_interest() || (!is_next && record_.previous.empty())) return;
+  const std::vector<Member>& members = is_next ? record_.members : record_.previous;
+  std::vector<std::string> dropped;
+  std::vector<std::string> kept;
+  std::vector<Member> minority;
+  for (std::uint32_t rank = 0; rank < members.size(); ++rank) {
+    const bool is_named = std::ranges::count(record.diverged(), rank) > 0;
+    const std::string name = fmt::format("{} on node {}", members[rank].pod, members[rank].node);
+    (is_named ? dropped : kept).push_back(name);
+    if (is_named) minority.push_back(members[rank]);
+  }
+  if (minority.empty()) return;
+  const std::string where = fmt::format("round {} of step {}", record.seq(), record.step() + 1);
+  view_.diverged =
+      kept.empty()
+          ? fmt::format(
+                "{}: pods {} held different states and no majority one state: all begin "
+                "anew from the last checkpoint",
+                where, names_of(dropped))
+          : fmt::format("{}: pods {} held another state than pods {}, and begin anew as followers",
+                        where, names_of(dropped), names_of(kept));
+  diverged_at_ = told_;
+  outputs_.changed = true;
+  LOG_WARNING(kLog, "{}: {}", to_string(wish_.job), view_.diverged);
+  for (const Member& m : minority)
+    if (Worker* worker = member(m)) drop_state(m.key, *worker);
+  if (!kept.empty()) return;
+  // What followers have, they have from a donor that nobody knows to be right.
+  for (const WorkerKey& key : living()) {
+    Worker* worker = worker_of(key);
+    if (worker->standing.has_state() || worker->standing.phase() == wire::WORKER_FOLLOWING)
+      drop_state(key, *worker);
+  }
+}
+
+void JobMachine::drop_state(const WorkerKey& key, Worker& worker) {
+  worker.diverged = true;
+  add_failure({.pod = agents_[key.pod_uid].name,
+               .pod_uid = key.pod_uid,
+               .reason = "Diverged",
+               .message = view_.diverged,
+               .infrastructure = true});
+}
+
+// They lose their state with their process. Said again over each new connection.
+void JobMachine::restart_diverged(MonoTime now) {
+  for (auto& [uid, agent] : agents_) {
+    if (!agent.connected || agent.dead || wished(uid) == nullptr) continue;
+    for (auto& [slot, worker] : agent.workers)
+      if (worker.diverged && !worker.exited && !worker.restart_sent)
+        send_restart(uid, worker, "it held another state than the others");
+  }
+  if (diverged_at_ && now - *diverged_at_ >= kDivergedShown) {
+    diverged_at_.reset();
+    view_.diverged.clear();
+    outputs_.changed = true;
+  }
+}
+
+}  // namespace rubato::coordinator

@@ -1,0 +1,68 @@
+// Stories that drawn seeds have found, told with all their numbers, so that they stay what they are
+// when the generator draws other ones.
+#include "tests/sim/whole_cluster.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::sim {
+namespace {
+
+JobPlan job(const char* name, int min, int max, std::uint64_t steps, std::uint64_t checkpoint_every,
+            Duration submit_at) {
+  JobPlan plan;
+  plan.shape.name = name;
+  plan.shape.steps = steps;
+  plan.shape.checkpoint_every = checkpoint_every;
+  plan.min = min;
+  plan.max = max;
+  plan.submit_at = submit_at;
+  return plan;
+}
+
+void expect_good_end(const Scenario& scenario) {
+  const RunResult result = WholeCluster(scenario, {.listening = true}).run();
+  EXPECT_TRUE(result.ok) << result.what;
+}
+
+// A leader dies after it has taken a lost pod out of an allocation and given its GPU to another
+// job; the next one does not see that yet, and makes the pod again.
+TEST(FoundStories, AGpuIsNotPromisedTwiceByALeaderWhoseJobsAreOld) {
+  Scenario scenario;
+  scenario.seed = 901636;
+  scenario.nodes = {{"n0", "fast", 4}, {"n1", "fast", 4}, {"n2", "fast", 4}, {"n3", "fast", 2}};
+  scenario.queues = {{"default", 0}, {"small", 4}};
+  scenario.jobs = {job("job-0", 2, 5, 200, 28, 0s), job("job-1", 2, 8, 75, 14, 5006ms)};
+  scenario.jobs[1].priority_class = "high";
+  scenario.jobs[1].per_pod = 2;
+  scenario.faults = {{FaultKind::kCrashAtWrite, 0s, 2916ms, 696, 73},
+                     {FaultKind::kCrashAtWrite, 0s, 1730ms, 576, 149},
+                     {FaultKind::kPodCrash, 1306ms, 1344ms, 408, 550},
+                     {FaultKind::kPodFrozen, 4854ms, 3849ms, 524, 938},
+                     {FaultKind::kApiFlaky, 7111ms, 1686ms, 217, 883},
+                     {FaultKind::kSlowWatch, 8443ms, 10849ms, 320, 990}};
+  expect_good_end(scenario);
+}
+
+// Leaders fence a worker for generations that they cannot write any more; the last one forms a
+// lower generation without it, and what it is told in that one it refuses.
+TEST(FoundStories, AWorkerThatIsFencedHigherThanTheRecordJoins) {
+  Scenario scenario;
+  scenario.seed = 903070;
+  scenario.nodes = {{"n0", "fast", 2}, {"n1", "fast", 2}, {"n2", "fast", 2}, {"n3", "fast", 2}};
+  scenario.queues = {{"default", 0}, {"small", 3}};
+  scenario.policy = PolicyPlan{.round_seconds = 5, .growth_pause_seconds = 1, .grown_per_round = 2};
+  scenario.jobs = {job("job-0", 1, 2, 90, 13, 0s), job("job-1", 2, 3, 88, 23, 6811ms),
+                   job("job-2", 1, 2, 98, 11, 3545ms), job("job-3", 3, 5, 103, 26, 4383ms)};
+  scenario.api_delay = 40ms;
+  scenario.clocks_differ = true;
+  scenario.faults = {{FaultKind::kCrashAtWrite, 0s, 2383ms, 600, 194},
+                     {FaultKind::kApiAway, 4243ms, 8748ms, 440, 560},
+                     {FaultKind::kOperatorStop, 4912ms, 4127ms, 346, 935},
+                     {FaultKind::kPodFrozen, 20001ms, 3619ms, 603, 403},
+                     {FaultKind::kSlowNetwork, 21614ms, 1971ms, 470, 743},
+                     {FaultKind::kApiAway, 22343ms, 2818ms, 944, 422}};
+  expect_good_end(scenario);
+}
+
+}  // namespace
+}  // namespace rubato::sim

@@ -1,0 +1,76 @@
+// What simulated workers train: the real ModelReplica with its checkpoint store, token file, exact
+// sum and AdamW, on a tiny model whose work takes virtual time, and a device whose instruction set
+// is a parameter. Also an undisturbed run of it, alone, to which every worker's state is held.
+#pragma once
+
+#include "common/executor.h"
+#include "common/files.h"
+#include "common/json.h"
+#include "worker/step/model_replica.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rubato::sim {
+
+constexpr const char* kDataPath = "/data/tokens";
+
+// The numbers of a job that its workers and its witness share.
+struct JobShape {
+  std::string name;
+  std::uint32_t micro_batches = 24;
+  std::uint64_t steps = 100;
+  std::uint64_t checkpoint_every = 20;
+  int life = 1;  // how often it was submitted under its name
+
+  std::string folder() const;  // of its checkpoints, which no other life has
+};
+// spec.training of such a job.
+json::Value training_of(const JobShape& shape);
+// Makes the token file that all jobs read.
+void write_tokens(FileSystem& files);
+
+// What a replica does to time, and who hears of its states.
+struct ReplicaHooks {
+  std::string isa = "model";  // of the node
+  bool has_memory = true;
+  std::function<void()> start = {};  // called once, by configure
+  std::function<void()> work = {};   // called once a micro-batch
+  std::function<void(std::uint64_t step, std::uint64_t digest)> holds = {};
+};
+Result<std::unique_ptr<worker::Replica>> make_sim_replica(const worker::TrainingConfig& config,
+                                                          worker::ReplicaOptions options,
+                                                          const ReplicaHooks& hooks);
+
+// Digest of all of a replica's state, its step included.
+std::uint64_t state_digest(worker::Replica& replica);
+
+// The states of a job that nobody disturbs, in order. Computed as far as is asked for, and once in
+// a process for all jobs whose numbers of micro-batches and steps are equal: the rest of a shape
+// changes no state. One thread.
+class ReferenceRun {
+ public:
+  explicit ReferenceRun(const JobShape& shape);
+  ~ReferenceRun();
+  // Computes all of it now, for the processes that this one will fork.
+  static void prepare(const JobShape& shape);
+  // True when the run comes through this state, with so many steps committed.
+  bool passes(std::uint64_t step, std::uint64_t digest);
+  std::uint64_t after(std::uint64_t step);  // the digest when the step was just committed
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// The newest checkpoint of a job on a disk: its step and the digest of its state as it loads.
+struct LastCheckpoint {
+  std::uint64_t step = 0;
+  std::uint64_t digest = 0;
+};
+Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape);
+
+}  // namespace rubato::sim

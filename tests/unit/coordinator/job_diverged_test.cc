@@ -1,0 +1,185 @@
+// JobMachine: members that held different states.
+#include "tests/unit/coordinator/fake_pods.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::coordinator {
+namespace {
+
+// What the worker of `pod` says after a round in which `ranks` held other states than the majority.
+// `drops`: it is one of them.
+void refuse_round(FakePods& pods, int pod, const std::vector<std::uint32_t>& ranks, bool drops) {
+  const wire::WorkerStanding before = pods.standing(pod);
+  if (drops) {
+    pods.standing(pod).set_has_state(false);
+    pods.standing(pod).set_phase(wire::WORKER_READY);
+    pods.standing(pod).clear_held();
+  }
+  pods.say(pod, [&](wire::WorkerEvent& event) {
+    wire::Committed& news = *event.mutable_committed();
+    news.set_generation(before.generation());
+    news.mutable_record()->set_seq(before.seq());
+    news.mutable_record()->set_step(before.step());
+    news.mutable_record()->set_outcome(wire::OUTCOME_DIVERGED);
+    for (const std::uint32_t rank : ranks) news.mutable_record()->add_diverged(rank);
+  });
+  pods.say(pod, [&](wire::WorkerEvent& event) {
+    event.mutable_failure()->set_reason("Diverged");
+    event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_ATTEMPT);
+  });
+}
+
+void hold(FakePods& pods, int pod, std::uint32_t begin, std::uint32_t end) {
+  wire::Range& range = *pods.standing(pod).add_held();
+  range.set_begin(begin);
+  range.set_end(end);
+}
+
+void begin_anew(FakePods& pods, int pod) {
+  wire::WorkerStanding& s = pods.standing(pod);
+  const std::uint64_t next = s.id().incarnation() + 1;
+  pods.exit(pod, -1, 9);
+  const wire::Address listen = s.listen();
+  wire::WorkerId id = s.id();
+  id.set_incarnation(next);
+  s = {};
+  *s.mutable_id() = id;
+  *s.mutable_listen() = listen;
+  s.set_phase(wire::WORKER_STARTING);
+  pods.say(pod);
+  pods.make_ready(pod);
+}
+
+TEST(JobMachineDiverged, TheMinorityBeginsAnewAndTheMajorityGoesOnWithWhatItHas) {
+  FakePods pods(4);
+  pods.start_training();
+  for (int i = 0; i < 4; ++i) {
+    hold(pods, i, static_cast<std::uint32_t>(2 * i), static_cast<std::uint32_t>(2 * i + 2));
+    pods.say(i);
+  }
+  pods.clear();
+  for (const int pod : {2, 0, 1, 3}) refuse_round(pods, pod, {1}, pod == 1);
+  EXPECT_TRUE(pods.was_restarted(1));
+  for (const int pod : {0, 2, 3}) EXPECT_FALSE(pods.was_restarted(pod));
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  ASSERT_EQ(pods.machine.record().members.size(), 3u);
+  ASSERT_NE(pods.last(0, kForm), nullptr);
+  const wire::Form& form = pods.last(0, kForm)->form();
+  EXPECT_EQ(form.mode(), wire::FORM_RECOVER);
+  ASSERT_EQ(form.shares_size(), 3);
+  EXPECT_EQ(form.shares(0).ranges(0).begin(), 0u);  // what it held itself
+  EXPECT_NE(pods.view().diverged.find("pods gpt-1 on node n1 held another state than pods gpt-0"),
+            std::string::npos);
+  ASSERT_EQ(pods.view().failures.size(), 1u);
+  EXPECT_EQ(pods.view().failures[0].reason, "Diverged");
+  EXPECT_EQ(pods.view().failure_count, 0u);  // no fault of the job's
+  pods.commit_all();
+  EXPECT_EQ(pods.view().changes.back().salvaged, 6u);
+}
+
+TEST(JobMachineDiverged, WhoIsDroppedIsNobodyUntilItHasBegunAnew) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.clear();
+  refuse_round(pods, 0, {1}, false);
+  // Its own word is late, or lost: what it says still names the state.
+  pods.after(1s);
+  pods.settle();
+  pods.after(1s);
+  ASSERT_TRUE(pods.standing(1).has_state());
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  EXPECT_EQ(pods.last(1, kFollow), nullptr);
+  EXPECT_EQ(pods.last(1, kForm), nullptr);
+  // The others die: it is not asked even now.
+  pods.clear();
+  for (const int pod : {0, 2}) begin_anew(pods, pod);
+  pods.after(1s);
+  pods.settle();
+  EXPECT_EQ(pods.last(1, kForm), nullptr);
+  begin_anew(pods, 1);
+  pods.after(1s);
+  pods.settle();
+  ASSERT_NE(pods.last(1, kForm), nullptr);
+  EXPECT_EQ(pods.last(1, kForm)->form().mode(), wire::FORM_START);
+}
+
+TEST(JobMachineDiverged, TheRestartIsSaidAgainOverANewConnection) {
+  FakePods pods(3);
+  pods.start_training();
+  refuse_round(pods, 0, {1}, false);
+  pods.disconnect(1);
+  pods.settle();
+  pods.clear();
+  pods.connect(1);
+  EXPECT_TRUE(pods.was_restarted(1));
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  pods.clear();
+  begin_anew(pods, 1);
+  pods.after(1s);
+  EXPECT_FALSE(pods.was_restarted(1));
+  EXPECT_NE(pods.last(1, kFollow), nullptr);
+}
+
+TEST(JobMachineDiverged, WithoutAMajorityAllBeginAnewFromTheNewestCheckpoint) {
+  FakePods pods(5, {}, 4);
+  pods.start_first(4);
+  pods.commit_all();
+  pods.settle();
+  pods.connect(4);
+  pods.make_ready(4);
+  pods.settle();
+  ASSERT_NE(pods.last(4, kFollow), nullptr);
+  pods.standing(4).set_phase(wire::WORKER_FOLLOWING);  // it has a state of who knows whose
+  pods.standing(4).set_has_state(true);
+  pods.say(4);
+  pods.clear();
+  refuse_round(pods, 3, {0, 1, 2, 3}, true);
+  pods.settle();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(pods.was_restarted(i)) << i;
+    EXPECT_EQ(pods.last(i, kForm), nullptr);
+  }
+  EXPECT_NE(pods.view().diverged.find("no majority"), std::string::npos);
+  for (int i = 0; i < 5; ++i) {
+    begin_anew(pods, i);
+    pods.standing(i).set_has_checkpoint(true);
+    pods.standing(i).set_checkpoint_step(0);
+    pods.say(i);
+  }
+  pods.after(1s);
+  pods.settle();
+  ASSERT_NE(pods.last(0, kForm), nullptr);
+  EXPECT_EQ(pods.last(0, kForm)->form().mode(), wire::FORM_START);
+  EXPECT_TRUE(pods.last(0, kForm)->form().from_checkpoint());
+  pods.commit_all();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+TEST(JobMachineDiverged, IsShownForAWhileAndNewsOfAnOldGenerationIsOld) {
+  FakePods pods(3);
+  pods.start_training();
+  const wire::WorkerStanding before = pods.standing(0);
+  refuse_round(pods, 0, {1}, false);
+  pods.settle();
+  pods.commit_all();
+  pods.clear();
+  pods.say(0, [&](wire::WorkerEvent& event) {
+    wire::Committed& news = *event.mutable_committed();
+    news.set_generation(before.generation());
+    news.mutable_record()->set_outcome(wire::OUTCOME_DIVERGED);
+    news.mutable_record()->add_diverged(0);
+  });
+  pods.settle();
+  EXPECT_FALSE(pods.was_restarted(0));
+  EXPECT_FALSE(pods.view().diverged.empty());
+  for (int i = 0; i < 11; ++i) {
+    pods.after(1min);
+    pods.commit_all();
+  }
+  EXPECT_TRUE(pods.view().diverged.empty());
+}
+
+}  // namespace
+}  // namespace rubato::coordinator

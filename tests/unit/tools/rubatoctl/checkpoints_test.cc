@@ -1,0 +1,116 @@
+#include "tools/rubatoctl/checkpoints.h"
+
+#include "common/json.h"
+#include "common/testing/sim_disk.h"
+#include "worker/backend/digest.h"
+#include "worker/checkpoint/checkpoint_folder.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+using worker::CheckpointFolder;
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  CheckpointsTest() { disk_.mount("/", volume_); }
+  void write(const std::string& path, const std::string& text) {
+    const auto file = disk_.open(path, OpenMode::kCreate).value();
+    ASSERT_TRUE(file->write_at(0, std::as_bytes(std::span(text))).ok());
+  }
+  // A checkpoint of one file, as a worker seals it.
+  void add(std::int64_t step, const std::string& job) {
+    const CheckpointFolder folder(disk_, "/c");
+    const std::string draft = folder.make_draft(step).value();
+    write(draft + "/model.safetensors", "weights");
+    const std::string run = json::dump(
+        json::Value::object({{"format", 1},
+                             {"step", step},
+                             {"jobUid", job},
+                             {"files", json::Value::object({{"model.safetensors", digest_}})},
+                             {"digest", worker::kBlankDigest}}),
+        2);
+    write(draft + "/run.json", worker::sealed(run + "\n"));
+    ASSERT_TRUE(folder.publish(draft, step).ok());
+    ASSERT_TRUE(disk_.remove_all(parent_of(draft)).ok());
+  }
+  std::string list() { return list_checkpoints(disk_, "/c", "table").value(); }
+
+  testing::SimExecutor sim_{1};
+  testing::SimVolume volume_{sim_, 2};
+  testing::SimDisk disk_{sim_.process("p"), "n"};
+  const std::string digest_ = worker::to_hex(worker::Digest().add("weights").value());
+};
+
+TEST_F(CheckpointsTest, ListShowsWhatStandsAndWhoseItIs) {
+  EXPECT_EQ(list_checkpoints(disk_, "/c", "table").error().code(), Code::kNotFound);
+  add(2, "uid-a");
+  add(10, "");
+  ASSERT_TRUE(disk_.make_directories("/c/.draft-step-00000011-x").ok());
+  ASSERT_TRUE(disk_.make_directories("/c/.damaged-step-00000001-1").ok());
+  EXPECT_EQ(list(),
+            "NAME                       STEP   SIZE    JOB     STATE\n"
+            "step-00000002              2      153 B   uid-a   complete\n"
+            "step-00000010              10     149 B   none    complete\n"
+            ".damaged-step-00000001-1   -      -       -       set aside: it was damaged\n"
+            ".draft-step-00000011-x     -      -       -       draft: being written, or left by a "
+            "crash\n");
+  const auto json = json::parse(list_checkpoints(disk_, "/c", "json").value()).value();
+  EXPECT_EQ(json["checkpoints"].size(), 4u);
+  EXPECT_EQ(json["checkpoints"][std::size_t{0}]["step"].int_or(0), 2);
+  EXPECT_EQ(json["checkpoints"][std::size_t{0}]["jobUid"].string_or(""), "uid-a");
+}
+
+TEST_F(CheckpointsTest, VerifyReadsEveryByte) {
+  EXPECT_EQ(verify_checkpoints(disk_, "/c", -1).error().code(), Code::kNotFound);
+  add(2, "uid-a");
+  add(4, "uid-a");
+  EXPECT_EQ(verify_checkpoints(disk_, "/c", -1)->damaged, 0);
+  ASSERT_TRUE(volume_.flip_bit("/c/step-00000002/model.safetensors", 3, 1).ok());
+  const auto report = verify_checkpoints(disk_, "/c", -1).value();
+  EXPECT_EQ(report.damaged, 1);
+  EXPECT_NE(report.text.find("step-00000004   4      153 B   whole"), std::string::npos)
+      << report.text;
+  EXPECT_NE(report.text.find("damaged: /c/step-00000002 is damaged: model.safetensors"),
+            std::string::npos)
+      << report.text;
+  EXPECT_EQ(verify_checkpoints(disk_, "/c", 4)->damaged, 0);
+  EXPECT_EQ(verify_checkpoints(disk_, "/c", 5).error().code(), Code::kNotFound);
+  volume_.faults().broken = true;
+  EXPECT_EQ(verify_checkpoints(disk_, "/c", -1).error().code(), Code::kUnavailable);
+}
+
+TEST_F(CheckpointsTest, PruneSaysWhatItDoes) {
+  for (const std::int64_t step : {2, 4, 6}) add(step, "uid-a");
+  ASSERT_TRUE(disk_.make_directories("/c/.draft-step-00000005-x").ok());
+  ASSERT_TRUE(disk_.make_directories("/c/.draft-step-00000007-x").ok());  // may be being written
+  ASSERT_TRUE(disk_.make_directories("/c/.damaged-step-00000001-1").ok());
+  const std::string before = list();
+  EXPECT_EQ(prune_checkpoints(disk_, "/c", {.keep = 1, .damaged = true, .dry_run = true}).value(),
+            "would remove /c/step-00000002\nwould remove /c/step-00000004\n"
+            "would remove /c/.draft-step-00000005-x\n"
+            "would remove /c/.damaged-step-00000001-1\n");
+  EXPECT_EQ(list(), before);
+  EXPECT_EQ(prune_checkpoints(disk_, "/c", {.keep = 1}).value(),
+            "removes /c/step-00000002\nremoves /c/step-00000004\n"
+            "removes /c/.draft-step-00000005-x\n");
+  EXPECT_EQ(disk_.list("/c").value(),
+            (std::vector<std::string>{".damaged-step-00000001-1", ".draft-step-00000007-x",
+                                      "LATEST", "step-00000006"}));
+  EXPECT_TRUE(prune_checkpoints(disk_, "/c", {.keep = 0, .damaged = true}).ok());
+  EXPECT_EQ(disk_.list("/c").value().size(), 0u) << "LATEST goes with the last";
+  EXPECT_EQ(prune_checkpoints(disk_, "/c", {}).value(), "nothing to remove in /c\n");
+}
+
+TEST_F(CheckpointsTest, ReleaseTakesThemFromTheirJob) {
+  add(2, "uid-a");
+  add(4, "");
+  EXPECT_EQ(release_checkpoints(disk_, "/c").value(),
+            "/c/step-00000002 belonged to job uid-a; it is free now\n");
+  EXPECT_EQ(CheckpointFolder(disk_, "/c").verify(2)->job_uid, "");
+  EXPECT_EQ(release_checkpoints(disk_, "/c").value(), "nothing in /c belongs to a job\n");
+}
+
+}  // namespace
+}  // namespace rubato::ctl

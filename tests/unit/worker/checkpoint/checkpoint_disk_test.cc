@@ -1,0 +1,202 @@
+// Checkpoints on a disk that loses its power, fills up or rots.
+#include "common/testing/sim_disk.h"
+#include "tests/unit/worker/checkpoint/checkpoint_fixture.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace rubato::worker::testing {
+namespace {
+
+using rubato::testing::SimDisk;
+using rubato::testing::SimExecutor;
+using rubato::testing::SimVolume;
+
+constexpr const char* kFolder = "/jobs/a/checkpoints";
+
+class CheckpointDiskTest : public CheckpointFixture {
+ protected:
+  // A job's states after each of its first steps.
+  struct History {
+    std::vector<std::unique_ptr<SmallJob>> jobs;
+    std::vector<std::vector<StepRecord>> records;
+  };
+  static History history(int steps) {
+    History out;
+    for (int step = 1; step <= steps; ++step) {
+      out.jobs.push_back(std::make_unique<SmallJob>(small_job()));
+      out.records.push_back(train(*out.jobs.back(), step));
+    }
+    return out;
+  }
+  static Status save(FileSystem& files, History& past, std::size_t step) {
+    SmallJob& job = *past.jobs[step - 1];
+    return CheckpointStore(files, kFolder, 2)
+        .save(*job.device, *job.stream, job.model->table(), job.state, info(job),
+              past.records[step - 1]);
+  }
+  static Result<Checkpoint> load(FileSystem& files, SmallJob& into) {
+    return load_checkpoint(files, kFolder, *into.device, *into.stream, into.model->table(),
+                           into.state);
+  }
+
+  SimExecutor sim_{1};
+};
+
+// The power goes at each operation of a save, in several ways. What has a name then is whole and
+// was saved, the newest as all others, and there are never fewer.
+TEST_F(CheckpointDiskTest, APowerCutAtAnyOperationLeavesWholeCheckpoints) {
+  constexpr std::size_t kSaves = 4;  // the last one is cut; two are kept
+  History past = history(kSaves);
+  SmallJob into = small_job();
+  std::map<std::int64_t, std::uint64_t> hashes;
+  for (std::size_t step = 1; step <= kSaves; ++step)
+    hashes[static_cast<std::int64_t>(step)] = past.jobs[step - 1]->hash();
+  std::uint64_t operations = 0;
+  std::set<std::int64_t> newest_seen;
+  for (std::size_t before = 0; before <= 2; ++before) {  // checkpoints that stand already
+    std::uint64_t cut = 0;
+    for (bool finished = false; !finished; ++cut) {
+      for (std::uint64_t seed = 0; seed < 5; ++seed) {
+        SCOPED_TRACE("before " + std::to_string(before) + " cut " + std::to_string(cut) + " seed " +
+                     std::to_string(seed));
+        SimVolume volume(sim_, mix64(before * 100'000 + cut * 100 + seed));
+        SimDisk disk(sim_.process("writer"), "n");
+        disk.mount("/", volume);
+        for (std::size_t step = kSaves - before; step < kSaves; ++step)
+          ASSERT_TRUE(save(disk, past, step).ok());
+        operations = 0;
+        volume.watch([&](const std::string&) { volume.faults().broken = operations++ >= cut; });
+        finished = save(disk, past, kSaves).ok();
+        volume.watch(nullptr);
+        volume.faults().broken = false;
+        volume.lose_power();
+
+        const CheckpointFolder folder(disk, kFolder);
+        const auto steps = folder.steps().value();
+        ASSERT_GE(steps.size(), before);
+        if (finished) {
+          ASSERT_EQ(steps.back(), static_cast<std::int64_t>(kSaves));
+        }
+        for (const std::int64_t step : steps) {
+          const auto whole = folder.verify(step);
+          ASSERT_TRUE(whole.ok()) << whole.error().what();
+        }
+        if (!steps.empty()) {
+          const auto loaded = load(disk, into);
+          ASSERT_TRUE(loaded.ok()) << loaded.error().what();
+          ASSERT_EQ(into.hash(), hashes.at(steps.back()));
+          newest_seen.insert(steps.back());
+        }
+        ASSERT_TRUE(save(disk, past, kSaves).ok()) << "and the next save goes well";
+        ASSERT_EQ(folder.drafts().value().size(), 0u);
+      }
+    }
+    EXPECT_GT(cut, 20u);
+  }
+  EXPECT_EQ(newest_seen, (std::set<std::int64_t>{3, 4}));
+}
+
+TEST_F(CheckpointDiskTest, AFlippedBitInAnyFileIsNoticed) {
+  History past = history(2);
+  SmallJob into = small_job();
+  Rng rng(7);
+  for (const char* file :
+       {"model.safetensors", "optimizer.safetensors", "config.json", "run.json", "steps.bin"}) {
+    for (int i = 0; i < 12; ++i) {
+      SimVolume volume(sim_, 3);
+      SimDisk disk(sim_.process("writer"), "n");
+      disk.mount("/", volume);
+      for (std::size_t step = 1; step <= 2; ++step) ASSERT_TRUE(save(disk, past, step).ok());
+      const std::string path = std::string(kFolder) + "/step-00000002/" + file;
+      const std::uint64_t size = disk.stat(path)->size;
+      const std::uint64_t at = i == 0 ? 0 : i == 1 ? size - 1 : rng.below(size);
+      ASSERT_TRUE(volume.flip_bit(path, at, static_cast<int>(rng.below(8))).ok());
+      const CheckpointFolder folder(disk, kFolder);
+      const auto verified = folder.verify(2);
+      ASSERT_FALSE(verified.ok()) << path << " byte " << at;
+      EXPECT_EQ(verified.error().reason(), kCheckpointDamaged);
+      const auto loaded = load(disk, into);
+      ASSERT_FALSE(loaded.ok()) << path << " byte " << at;
+      EXPECT_EQ(loaded.error().code(), Code::kInvalid);
+      EXPECT_EQ(loaded.error().reason(), kCheckpointDamaged);
+      // The one before is tried in turn.
+      EXPECT_EQ(folder.set_aside(2).value(), ".damaged-step-00000002-1");
+      ASSERT_TRUE(load(disk, into).ok());
+      EXPECT_EQ(into.hash(), past.jobs[0]->hash());
+      EXPECT_EQ(read_text(disk, std::string(kFolder) + "/LATEST", 64).value(), "step-00000001\n");
+    }
+  }
+}
+
+TEST_F(CheckpointDiskTest, AMissingFileIsDamageAndADeadDiskIsNot) {
+  History past = history(1);
+  SmallJob into = small_job();
+  SimVolume volume(sim_, 3);
+  SimDisk disk(sim_.process("writer"), "n");
+  disk.mount("/", volume);
+  ASSERT_TRUE(save(disk, past, 1).ok());
+  volume.faults().broken = true;
+  EXPECT_EQ(load(disk, into).error().code(), Code::kUnavailable);
+  EXPECT_EQ(CheckpointFolder(disk, kFolder).steps().error().code(), Code::kUnavailable)
+      << "no list is not an empty list";
+  EXPECT_EQ(CheckpointFolder(disk, kFolder).verify(1).error().code(), Code::kUnavailable);
+  volume.faults().broken = false;
+  ASSERT_TRUE(disk.remove_all(std::string(kFolder) + "/step-00000001/steps.bin").ok());
+  EXPECT_EQ(load(disk, into).error().reason(), kCheckpointDamaged);
+  ASSERT_TRUE(disk.remove_all(std::string(kFolder) + "/step-00000001").ok());
+  EXPECT_EQ(load(disk, into).error().code(), Code::kNotFound);
+}
+
+TEST_F(CheckpointDiskTest, DamagedOnesAreKeptWithinABound) {
+  History past = history(2);
+  SimVolume volume(sim_, 3);
+  SimDisk disk(sim_.process("writer"), "n");
+  disk.mount("/", volume);
+  const CheckpointFolder folder(disk, kFolder);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(save(disk, past, 1).ok());
+    ASSERT_TRUE(folder.set_aside(1).ok());
+    EXPECT_EQ(folder.set_aside(1).error().code(), Code::kNotFound);
+  }
+  EXPECT_EQ(folder.damaged().value().size(), kDamagedKept);
+  for (std::size_t i = 0; i < 3; ++i) ASSERT_TRUE(save(disk, past, 1 + i % 2).ok());
+  EXPECT_EQ(folder.damaged().value().size(), kDamagedKept) << "saves leave them alone";
+}
+
+// A full disk leaves what stands; once there is room again, the same save goes well.
+TEST_F(CheckpointDiskTest, AFullDiskLeavesTheOldOne) {
+  History past = history(2);
+  SimVolume volume(sim_, 3);
+  SimDisk disk(sim_.process("writer"), "n");
+  disk.mount("/", volume);
+  ASSERT_TRUE(save(disk, past, 1).ok());
+  const std::uint64_t one = volume.used();
+  for (std::uint64_t room = 0; room < one; room += one / 7) {
+    volume.faults().capacity = one + room;
+    EXPECT_EQ(save(disk, past, 2).error().code(), Code::kExhausted);
+    EXPECT_EQ(volume.used(), one) << "nothing is left behind";
+    EXPECT_TRUE(CheckpointFolder(disk, kFolder).verify(1).ok());
+  }
+  volume.faults().capacity = 3 * one;
+  EXPECT_TRUE(save(disk, past, 2).ok());
+}
+
+// A checkpoint of the same step that holds other bytes is kept aside, never lost.
+TEST_F(CheckpointDiskTest, ADamagedOneOfTheSameStepIsReplacedAndKept) {
+  History past = history(1);
+  SimVolume volume(sim_, 3);
+  SimDisk disk(sim_.process("writer"), "n");
+  disk.mount("/", volume);
+  ASSERT_TRUE(save(disk, past, 1).ok());
+  ASSERT_TRUE(
+      volume.flip_bit(std::string(kFolder) + "/step-00000001/model.safetensors", 900, 3).ok());
+  ASSERT_TRUE(save(disk, past, 1).ok());
+  const CheckpointFolder folder(disk, kFolder);
+  EXPECT_TRUE(folder.verify(1).ok());
+  EXPECT_EQ(folder.damaged().value().size(), 1u);
+}
+
+}  // namespace
+}  // namespace rubato::worker::testing

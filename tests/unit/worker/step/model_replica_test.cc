@@ -1,0 +1,141 @@
+// The real replica on one device, a round at a time: which numerics it computes under.
+#include "worker/step/model_replica.h"
+
+#include "common/files.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/data/token_file.h"
+#include "worker/model/numerics.h"
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace rubato::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelReplicaTest : public ::testing::Test {
+ protected:
+  ModelReplicaTest() {
+    char path[] = "/tmp/rubato-replica-XXXXXX";
+    folder_ = mkdtemp(path);
+    config_.model = {.layers = 1, .heads = 2, .hidden = 32, .vocabulary = 61, .sequence_length = 8};
+    config_.data_path = folder_ + "/tokens.bin";
+    config_.sampler = {.seed = 3,
+                       .global_batch = 4,
+                       .micro_batch = 1,
+                       .sequence_length = 8,
+                       .validation_fraction = 0};
+    config_.seed = 3;
+    config_.checkpoint_path = folder_ + "/checkpoints";
+    auto writer = std::move(TokenFileWriter::create(files_, config_.data_path, 61)).value();
+    std::vector<std::int32_t> tokens;
+    for (std::int32_t i = 0; i < 400; ++i) tokens.push_back(i * i % 61);
+    EXPECT_TRUE(writer.append(tokens).ok());
+    EXPECT_TRUE(writer.finish().ok());
+  }
+  ~ModelReplicaTest() override { fs::remove_all(folder_); }
+
+  // `numerics`: that of the fingerprint to which the job is pinned; 0: none.
+  std::unique_ptr<Replica> make(int numerics) {
+    auto made = make_model_replica(config_, {.files = files_, .numerics = numerics});
+    EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().to_string());
+    return std::move(made).value();
+  }
+  static int version_of(Replica& replica) {
+    return numerics_version_of(replica.fingerprint().value());
+  }
+  static void train(Replica& replica, int steps, std::vector<StepRecord>& records) {
+    for (int i = 0; i < steps; ++i) {
+      std::int64_t loss = 0;
+      std::uint64_t samples = 0;
+      for (std::uint32_t attempt = 0;; ++attempt) {
+        loss = 0;
+        samples = 0;
+        replica.clear();
+        for (std::uint32_t m = 0; m < replica.micro_batches(); ++m) {
+          const MicroPart part = replica.compute({}, m).value();
+          loss += part.loss_q;
+          samples += part.sample_digest;
+          ASSERT_TRUE(replica.accumulate().ok());
+        }
+        replica.device().copy(replica.stream(), replica.reduced(), replica.accumulators());
+        if (!replica.judge(attempt).value().overflow) break;
+        ASSERT_TRUE(replica.raise(attempt).ok());
+      }
+      records.push_back(replica.apply(loss, samples).value());
+    }
+  }
+  // A job of `numerics` that trained three steps and left a checkpoint; then three more, in
+  // records.
+  std::vector<StepRecord> job_of(int numerics) {
+    const auto replica = make(numerics);
+    EXPECT_TRUE(replica->init_from_seed().ok());
+    std::vector<StepRecord> records;
+    EXPECT_EQ(version_of(*replica), numerics);
+    train(*replica, 3, records);
+    EXPECT_TRUE(replica->snapshot().value()->save(records, 0).ok());
+    train(*replica, 3, records);
+    return records;
+  }
+
+  PosixFileSystem files_;
+  std::string folder_;
+  TrainingConfig config_;
+};
+
+TEST_F(ModelReplicaTest, ANewJobComputesUnderTheNewestNumerics) {
+  EXPECT_EQ(version_of(*make(0)), kNumericsVersion);
+}
+
+TEST_F(ModelReplicaTest, AJoinerComputesUnderTheVersionOfTheJob) {
+  const auto old = make(1), now = make(2);
+  EXPECT_EQ(version_of(*old), 1);
+  EXPECT_EQ(version_of(*now), 2);
+  EXPECT_NE(old->fingerprint().value(), now->fingerprint().value());
+  // A version of another program's: the fingerprints differ, and this member is refused by that.
+  EXPECT_EQ(version_of(*make(77)), kNumericsVersion);
+}
+
+TEST_F(ModelReplicaTest, ACheckpointGoesOnUnderItsOwnNumerics) {
+  for (const int numerics : {1, 2}) {
+    fs::remove_all(config_.checkpoint_path);
+    const std::vector<StepRecord> whole = job_of(numerics);
+    EXPECT_EQ(read_checkpoint_info(files_, config_.checkpoint_path)->numerics_version, numerics);
+    for (const int pinned : {0, numerics}) {
+      const auto resumed = make(pinned);
+      EXPECT_EQ(version_of(*resumed), numerics);
+      auto loaded = resumed->load_checkpoint(3);
+      ASSERT_TRUE(loaded.ok()) << loaded.error().to_string();
+      train(*resumed, 3, loaded->records);
+      EXPECT_EQ(loaded->records, whole) << "version " << numerics;
+    }
+    const auto other = make(3 - numerics);  // members of one job never mix
+    EXPECT_EQ(other->load_checkpoint(3).error().code(), Code::kInvalid);
+  }
+}
+
+TEST_F(ModelReplicaTest, ACheckpointOfAnUnknownVersionIsRefused) {
+  job_of(2);
+  const std::string path = config_.checkpoint_path + "/step-00000003/run.json";
+  std::string text;
+  {
+    std::ifstream in(path);
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string name = "\"numericsVersion\": ";
+  const std::size_t at = text.find(name);
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at + name.size(), 1, "9");
+  std::ofstream(path) << sealed(text);
+  const auto replica = make(0);
+  EXPECT_EQ(version_of(*replica), kNumericsVersion);
+  EXPECT_EQ(replica->load_checkpoint(3).error().code(), Code::kInvalid);
+}
+
+}  // namespace
+}  // namespace rubato::worker

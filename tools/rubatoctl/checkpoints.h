@@ -1,0 +1,36 @@
+// rubatoctl checkpoint: what stands in a folder of checkpoints, whether it is whole, and what may
+// go. Works on files alone; no cluster is asked. The texts are what the commands print.
+#pragma once
+
+#include "common/files.h"
+#include "common/result.h"
+
+#include <string>
+
+namespace rubato::ctl {
+
+// `output`: "table" or "json". Checkpoints by step, then what was set aside or left behind.
+Result<std::string> list_checkpoints(FileSystem& files, const std::string& folder,
+                                     const std::string& output);
+
+struct CheckReport {
+  std::string text;
+  int damaged = 0;
+};
+// Reads every byte of all checkpoints, or of the one of `step` (-1: all). kNotFound: none.
+Result<CheckReport> verify_checkpoints(FileSystem& files, const std::string& folder,
+                                       std::int64_t step);
+
+struct PruneOptions {
+  int keep = 3;  // newest checkpoints stay; 0: none do
+  bool damaged = false;
+  bool dry_run = false;
+};
+// Removes older checkpoints, and what dead writers left behind.
+Result<std::string> prune_checkpoints(FileSystem& files, const std::string& folder,
+                                      const PruneOptions& options);
+
+// They belong to no job any more: the next one that trains the same on this path goes on from them.
+Result<std::string> release_checkpoints(FileSystem& files, const std::string& folder);
+
+}  // namespace rubato::ctl

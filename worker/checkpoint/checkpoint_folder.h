@@ -1,0 +1,85 @@
+// CheckpointFolder: a directory of checkpoints as files: which stand there, whether they are whole,
+// which may go. It knows no tensors and needs no device, so tools use it as workers do.
+//   <dir>/step-00000500/           complete and durable, or it had not this name
+//   <dir>/.draft-step-00000500-…   being written, or left by a crash
+//   <dir>/.damaged-step-00000500-1 set aside: its bytes were not those that were written
+//   <dir>/LATEST                   the name of the newest, for people and scripts
+//
+// Errors: "CheckpointDamaged" (reason(), kInvalid): the bytes are wrong, and stay wrong.
+// kUnavailable: the disk does not answer; nothing is known of the bytes.
+//
+// Thread: any; one writer for a directory, readers at any time.
+#pragma once
+
+#include "common/files.h"
+#include "common/result.h"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rubato::worker {
+
+constexpr std::size_t kDamagedKept = 3;  // checkpoints set aside; older ones go
+inline constexpr const char* kCheckpointDamaged = "CheckpointDamaged";
+
+// What run.json says that concerns more than the worker.
+struct CheckpointSummary {
+  std::int64_t step = 0;
+  std::string job_uid;  // whose; empty: written before checkpoints had owners
+  std::string fingerprint;
+  std::uint64_t state_digest = 0;
+  std::uint32_t redo_attempts = 0;
+  std::uint64_t bytes = 0;                     // of all files
+  std::map<std::string, std::uint64_t> files;  // digests; empty: an older version wrote it
+};
+
+class CheckpointFolder {
+ public:
+  CheckpointFolder(FileSystem& files, std::string directory);
+
+  const std::string& directory() const { return directory_; }
+  std::string path_of(std::int64_t step) const;
+  // Steps of the complete checkpoints, ascending; none when there is no such directory.
+  Result<std::vector<std::int64_t>> steps() const;
+  // Names in the directory, sorted.
+  Result<std::vector<std::string>> drafts() const;
+  Result<std::vector<std::string>> damaged() const;
+  static std::int64_t step_of_draft(std::string_view name);  // -1: of none
+
+  Result<CheckpointSummary> summary(std::int64_t step) const;
+  // Reads every byte and compares it with what was written.
+  Result<CheckpointSummary> verify(std::int64_t step) const;
+
+  // Out of the way of the others, and kept: its new name. At most kDamagedKept are. kNotFound:
+  // somebody else did, or there is none.
+  Result<std::string> set_aside(std::int64_t step) const;
+  // Each loses its name first, so that none is ever half there.
+  Status remove(std::span<const std::int64_t> steps) const;
+  Status remove_entry(const std::string& name) const;  // a draft or a damaged one
+  // Leftovers of writers that died, of `step` and older ones.
+  Status remove_drafts(std::int64_t step) const;
+  // A checkpoint without an owner belongs to the next job that goes on from it.
+  Status release(std::int64_t step) const;
+  // An empty directory for a checkpoint that is being written. Its parent goes with it.
+  Result<std::string> make_draft(std::int64_t step) const;
+  // A draft becomes the checkpoint of `step`; one that stood there is set aside. All in it must be
+  // synced.
+  Status publish(const std::string& draft, std::int64_t step) const;
+
+ private:
+  Status point_latest() const;
+  Result<std::vector<std::string>> names_with(std::string_view prefix) const;
+  FileSystem& files_;
+  std::string directory_;
+};
+
+// The text of run.json with its own digest in it: `text` has the member "digest" with sixteen zeros
+// (kBlankDigest).
+inline constexpr const char* kBlankDigest = "0000000000000000";
+std::string sealed(std::string text);
+
+}  // namespace rubato::worker

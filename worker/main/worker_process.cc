@@ -1,0 +1,90 @@
+#include "worker/main/worker_process.h"
+
+#include "worker/collective/tcp_communicator.h"
+#include "worker/model/numerics.h"
+#include "worker/protocol/wire.pb.h"
+#include "worker/step/step_engine.h"
+#include "worker/step/training_config.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rubato::worker {
+
+struct WorkerProcess::Impl {
+  explicit Impl(WorkerParts parts);
+  Result<ConfiguredJob> configure(const std::string& training, const std::string& pinned) const;
+
+  Executor& executor;
+  FileSystem& files;
+  const decltype(WorkerParts::make_replica) make_replica;
+  const std::string job_uid;
+  const WorkerName self;
+  const bool ledger;
+  LinkHub hub;
+  StepEngine engine;
+};
+
+WorkerProcess::Impl::Impl(WorkerParts parts)
+    : executor(parts.executor),
+      files(parts.files),
+      make_replica(std::move(parts.make_replica)),
+      job_uid(parts.job_uid),
+      self(parts.self),
+      ledger(parts.ledger),
+      hub(executor, std::move(parts.network), {.job_uid = parts.job_uid, .self = self}),
+      engine({
+          .executor = executor,
+          .files = files,
+          .self = self,
+          .host = parts.host,
+          .hub = hub,
+          .configure = [this](const std::string& training,
+                              const std::string& pinned) { return configure(training, pinned); },
+          .make_factory =
+              [this](Device& device) {
+                return std::make_unique<TcpCommunicatorFactory>(hub, device);
+              },
+          .emit = [send = std::move(parts.send)](
+                      const wire::WorkerEvent& event) { send(event.SerializeAsString()); },
+          .print = std::move(parts.print),
+          .cpu = std::move(parts.cpu),
+          .reach = std::move(parts.reach),
+      }) {}
+
+Result<ConfiguredJob> WorkerProcess::Impl::configure(const std::string& training,
+                                                     const std::string& pinned) const {
+  TRY(const TrainingConfig config, parse_training(training));
+  ConfiguredJob job;
+  if (!config.checkpoint_path.empty() && (ledger || config.ledger)) {
+    TRY(job.ledger,
+        SampleLedger::open(files, fmt::format("{}/ledger/{}-{}-{}.jsonl", config.checkpoint_path,
+                                              self.pod_uid, self.slot, self.incarnation)));
+  }
+  ReplicaOptions options{.files = files};
+  options.job_uid = job_uid;
+  options.pinned = pinned;
+  options.numerics = numerics_version_of(pinned);
+  options.ledger = job.ledger.get();
+  TRY(job.replica, make_replica(config, options));
+  job.plan.stop_steps = config.stop_steps;
+  job.plan.evaluate_every = config.evaluate_every;
+  job.plan.checkpoint_every = config.checkpoint_every;
+  job.plan.has_checkpoints = !config.checkpoint_path.empty();
+  job.plan.checkpoint_give_up = std::chrono::seconds(config.checkpoint_give_up_seconds);
+  if (job.plan.has_checkpoints) job.plan.export_path = config.checkpoint_path + "/steps.bin";
+  return job;
+}
+
+WorkerProcess::WorkerProcess(WorkerParts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {}
+WorkerProcess::~WorkerProcess() = default;
+void WorkerProcess::command(const std::string& body) {
+  wire::WorkerCommand command;
+  if (command.ParseFromString(body)) impl_->engine.command(command);
+}
+void WorkerProcess::beat() { impl_->engine.beat(); }
+void WorkerProcess::run() { impl_->engine.run(); }
+void WorkerProcess::leave(const std::string& reason) { impl_->engine.leave(reason); }
+
+}  // namespace rubato::worker

@@ -1,0 +1,217 @@
+// Checkpoints: written beside training, written before an end, and looked for.
+#include "common/log.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/step/engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace rubato::worker {
+
+// ---- Writing -----------------------------------------------------------------------------------
+
+// The writer's task, after each job.
+void StepEngine::Impl::checkpoint_done(std::uint64_t step, const Result<std::string>& path,
+                                       double seconds) {
+  if (!path.ok()) {
+    {
+      const std::lock_guard lock(mutex);
+      save_error = path.error();
+    }
+    fail("CheckpointFailed", path.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
+    return;
+  }
+  wire::WorkerEvent event;
+  event.mutable_checkpoint_written()->set_step(step);
+  event.mutable_checkpoint_written()->set_path(path.value());
+  event.mutable_checkpoint_written()->set_seconds(seconds);
+  {
+    const std::lock_guard lock(mutex);
+    saved_step = step;
+    save_error.reset();
+    standing.set_has_checkpoint(true);
+    standing.set_checkpoint_step(step);
+    standing.set_checkpoint_digest(0);  // looked at when it is asked for
+  }
+  emit(std::move(event));
+}
+
+bool StepEngine::Impl::checkpoint_due(const wire::CommitRecord& record) const {
+  if (replica->step() >= job.stop_steps) return false;  // the final one is finish()'s
+  if (record.checkpoint()) return true;
+  return record.outcome() == wire::OUTCOME_APPLY && job.checkpoint_every > 0 &&
+         replica->step() % job.checkpoint_every == 0;
+}
+
+// Copies the state and hands it to the writer; no step waits for the disk.
+void StepEngine::Impl::begin_checkpoint() {
+  const std::uint64_t step = replica->step();
+  if (last_checkpoint == step) return;
+  if (!job.has_checkpoints) return say_unsaved();
+  reach("checkpoint");
+  const Status begun = submit_checkpoint();
+  if (begun.ok()) return;
+  ++checkpoints_skipped;
+  LOG_WARNING("checkpoint", "step {} is skipped: {}; {} skipped so far", step, begun.error().what(),
+              checkpoints_skipped);
+  parts.print(fmt::format("checkpoint skipped step={} skipped={}", step, checkpoints_skipped));
+}
+
+// Nowhere to write: said, so that nobody waits for it.
+void StepEngine::Impl::say_unsaved() {
+  last_checkpoint = replica->step();
+  wire::WorkerEvent event;
+  event.mutable_checkpoint_written()->set_step(replica->step());
+  emit(std::move(event));
+}
+
+Status StepEngine::Impl::submit_checkpoint() {
+  if (!writer->wait_idle(now()))
+    return Error(Code::kExhausted, "the one before is still being written");
+  TRY(auto copied, replica->snapshot());
+  CHECK(writer->try_submit({std::move(copied),
+                            std::make_shared<const std::vector<StepRecord>>(history),
+                            redo_attempts}));  // this thread alone submits
+  last_checkpoint = replica->step();
+  return ok();
+}
+
+// Before an end: the state is held, and the checkpoint tried again, until it stands. Meanwhile the
+// standing shows life.
+Status StepEngine::Impl::save_last() {
+  if (!job.has_checkpoints) {
+    if (last_checkpoint != replica->step()) say_unsaved();
+    return ok();
+  }
+  reach("checkpoint");
+  const MonoTime give_up = now() + job.checkpoint_give_up;
+  const MonoTime write_limit = std::max<MonoTime>(give_up, now() + kLastWriteWait);
+  Duration pause = kSaveRetryFirst;
+  for (;;) {
+    live_until(write_limit, [&](MonoTime until) { return writer->wait_idle(until); });
+    std::optional<Error> failed;
+    {
+      const std::lock_guard lock(mutex);
+      if (saved_step == replica->step()) break;
+      if (last_checkpoint == replica->step()) failed = save_error;
+    }
+    if (is_interrupted()) return Error(Code::kCancelled, "interrupted");
+    if (!failed && now() >= write_limit)
+      return Error(Code::kTimeout, "the disk has not taken it in time");
+    if (!failed) {
+      const Status begun = submit_checkpoint();
+      if (begun.ok()) continue;
+      failed = begun.error();  // all copies of the state are in use
+    }
+    const bool is_hopeless = failed->code() == Code::kConflict || failed->code() == Code::kInvalid;
+    if (is_hopeless || now() >= give_up) return *failed;
+    last_checkpoint.reset();
+    live_until(std::min(give_up, now() + pause), [&](MonoTime until) {
+      parts.executor.sleep_until(until);
+      return false;
+    });
+    pause = std::min<Duration>(2 * pause, kSaveRetryMost);
+  }
+  if (exporter)
+    live_until(now() + kExportWait, [&](MonoTime until) { return exporter->wait_idle(until); });
+  return ok();
+}
+
+// Waits until `done(until)` says true, an Abort, or the deadline; shows life once a second.
+void StepEngine::Impl::live_until(MonoTime deadline, const std::function<bool(MonoTime)>& done) {
+  MonoTime next_sign = now() + 1s;
+  while (!is_interrupted() && now() < deadline) {
+    if (done(std::min<MonoTime>(deadline, now() + 50ms))) return;
+    if (now() < next_sign) continue;
+    next_sign += 1s;
+    const std::lock_guard lock(mutex);
+    standing.set_micro_done(standing.micro_done() + 1);
+  }
+}
+
+void StepEngine::Impl::fail_save(const std::string& what, const Error& error,
+                                 wire::FailureScope scope) {
+  const std::string& reason = error.reason();
+  fail(reason.empty() ? "CheckpointFailed" : reason,
+       fmt::format("{} is not written: {}", what, error.what()), scope);
+}
+
+// ---- Looking -----------------------------------------------------------------------------------
+
+// What is on disk now: the newest that says of itself that it is whole. One that does not is set
+// aside, and the one before looked at. kUnavailable: the disk does not answer.
+Result<std::optional<FoundCheckpoint>> StepEngine::Impl::find_checkpoint() {
+  if (!job.has_checkpoints) return std::optional<FoundCheckpoint>();
+  for (;;) {
+    TRY(const std::vector<std::uint64_t> steps, replica->checkpoints());
+    if (steps.empty()) return std::optional<FoundCheckpoint>();
+    const auto found = replica->look_at_checkpoint(steps.back());
+    if (found.ok()) return std::optional(*found);
+    if (found.error().reason() == kCheckpointDamaged) {
+      TRY_OK(set_aside(steps.back(), found.error().what()));
+    } else if (found.error().code() != Code::kNotFound) {  // else it has just gone
+      return found.error();
+    }
+  }
+}
+
+// Says that a checkpoint is damaged, and makes room for the one before.
+Status StepEngine::Impl::set_aside(std::uint64_t step, const std::string& why) {
+  const auto path = replica->set_aside_checkpoint(step);
+  if (!path.ok() && path.error().code() != Code::kNotFound) return path.error();
+  LOG_ERROR("checkpoint", "step {}: {}; kept as {}", step, why, path.value_or("before"));
+  wire::WorkerEvent event;
+  wire::CheckpointDamaged& news = *event.mutable_checkpoint_damaged();
+  news.set_step(step);
+  news.set_path(path.value_or(""));
+  news.set_why(why);
+  emit(std::move(event));
+  return ok();
+}
+
+// With the mutex held.
+void StepEngine::Impl::note_found(const std::optional<FoundCheckpoint>& found,
+                                  std::uint64_t number) {
+  standing.set_looked(number);
+  standing.set_has_checkpoint(found.has_value());
+  standing.set_checkpoint_step(found ? found->step : 0);
+  standing.set_checkpoint_digest(found ? found->digest : 0);
+}
+
+// Answers a Look. A disk that does not answer is asked again until it does, or another order comes:
+// "none" would be a lie that begins the job anew.
+void StepEngine::Impl::look(std::uint64_t number) {
+  for (;;) {
+    const auto found = find_checkpoint();
+    std::unique_lock lock(mutex);
+    if (found.ok()) {
+      note_found(*found, number);
+      lock.unlock();
+      return emit({});
+    }
+    LOG_WARNING("checkpoint", "{}; looks again", found.error().what());
+    const bool has_orders =
+        changed->wait_until(lock, now() + kLookRetry, [&] { return retired || !orders.empty(); });
+    if (has_orders) return;
+  }
+}
+
+// A start from the seed must not forget what stands on disk.
+Status StepEngine::Impl::check_nothing_to_load() {
+  if (!job.has_checkpoints) return ok();
+  TRY(const auto found, find_checkpoint());
+  if (found)
+    return Error(Code::kUnavailable,
+                 fmt::format("there is a checkpoint of step {} that nobody had seen", found->step));
+  TRY(const std::vector<std::string> damaged, replica->damaged_checkpoints());
+  if (damaged.empty()) return ok();
+  return Error(Code::kInvalid,
+               fmt::format("no checkpoint can be read, and there were some: {} and {} more are "
+                           "damaged. Put a good copy back (as step-…), or begin from the seed "
+                           "after `rubatoctl checkpoint prune --damaged`",
+                           damaged.back(), damaged.size() - 1))
+      .set_reason("CheckpointUnusable");
+}
+
+}  // namespace rubato::worker
