@@ -187,11 +187,7 @@ void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
   op.form.set_generation(op.next.generation);
   op.form.set_mode(wire::FORM_PLANNED);
   op.form.set_stop_steps(op.next.stop_steps);
-  for (const Member& m : op.next.members) {
-    wire::Member& out = *op.form.add_members();
-    *out.mutable_id() = member(m)->standing.id();
-    *out.mutable_address() = member(m)->standing.listen();
-  }
+  for (const Member& m : op.next.members) add_member(op.form, member(m)->standing);
   op.deadline = now + timing_.form_deadline +
                 std::chrono::duration_cast<Duration>(
                     std::chrono::duration<double>(kSwitchSteps * view_.step_seconds));

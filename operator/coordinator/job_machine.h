@@ -23,6 +23,9 @@
 
 namespace rubato::coordinator {
 
+// The next rank. What all members' builds know, the Form asks for.
+void add_member(wire::Form& form, const wire::WorkerStanding& standing);
+
 constexpr auto kJoinSettle = 300ms;     // newcomers that are nearly ready are taken along
 constexpr auto kSuspectSettle = 150ms;  // a broken link: time to learn who died
 constexpr auto kRetireDeadline = 10s;   // a retired worker's exit

@@ -11,6 +11,7 @@ WorkerName to_name(const wire::WorkerId& id) { return {id.pod_uid(), id.slot(), 
 Membership to_membership(const wire::Form& form, const WorkerName& self) {
   Membership membership;
   membership.generation = form.generation();
+  membership.compare_states = form.compare_states();
   membership.rank = static_cast<std::uint32_t>(form.members_size());  // not a member
   for (const wire::Member& member : form.members()) {
     Peer peer{to_name(member.id()), member.address().host(),
@@ -38,6 +39,7 @@ StepEngine::Impl::Impl(EngineParts given)
   standing.mutable_listen()->set_port(parts.hub.port());
   standing.set_phase(wire::WORKER_STARTING);
   standing.set_cpu(parts.cpu);
+  standing.set_compares_states(true);
   writer = std::make_unique<CheckpointWriter>(
       parts.executor, [this](std::uint64_t step, const Result<std::string>& path, double seconds) {
         checkpoint_done(step, path, seconds);
