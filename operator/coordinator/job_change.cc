@@ -10,10 +10,16 @@ constexpr const char* kLog = "coordinator";
 constexpr int kSwitchSteps = 4;  // a planned change may take this many steps beside form_deadline
 }  // namespace
 
-// A donor sends rounds of whichever generation, until it is lost or an Abort ends that.
+// A donor sends rounds of whichever generation, until it is lost or an Abort ends that. What a donor
+// is told to do ends with its process.
 bool JobMachine::is_following(const Worker& worker) {
-  return worker.follow_generation != 0 &&
-         worker.follow_generation >= std::max(worker.abort_below, worker.settled_below);
+  const bool was_told =
+      worker.follow_generation != 0 &&
+      worker.follow_generation >= std::max(worker.abort_below, worker.settled_below);
+  if (!was_told || !worker.donor) return was_told;
+  const Worker* donor = worker_of(*worker.donor);
+  return donor != nullptr && !donor->exited &&
+         donor->standing.id().incarnation() == worker.donor_incarnation;
 }
 
 // A leader before us sent it an Abort for a generation that was never written: it would refuse all
@@ -77,6 +83,7 @@ void JobMachine::followers(MonoTime now) {
     ++load[from.key];
     worker->follow_generation = record_.generation;
     worker->donor = from.key;
+    worker->donor_incarnation = member(from)->standing.id().incarnation();
     worker->follow_since = now;
     worker->caught_up = false;
     wire::WorkerCommand command;

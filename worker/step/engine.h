@@ -60,6 +60,8 @@ struct StepEngine::Impl {
   void probe(const wire::Probe& order);
   void plan(const wire::Form& form);
   void request(const wire::Request& request);
+  void supersede_follow(const wire::WorkerCommand& command);
+  void end_follow();  // with the mutex held
   void end_requests(const wire::Form& form);
   void leave(const std::string& reason);
   void beat();
@@ -169,7 +171,7 @@ struct StepEngine::Impl {
   std::optional<std::uint64_t> saved_step;  // the last that the writer wrote
   std::optional<Error> save_error;          // of its last try
   std::optional<std::stop_source> follow_cancel;
-  std::uint64_t follow_generation = 0;
+  wire::Follow followed;  // the last that was obeyed
   Link* follow_connection = nullptr;
 
   // ---- Step thread ----

@@ -285,6 +285,38 @@ TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).standing().seq(), 400u) << "a round was redone";
 }
 
+// The donor died before the order came: the next order is obeyed at once, and not when the donor
+// has been dialed for long enough.
+TEST_F(EngineTest, WhatComesAfterAFollowThatLeadsNowhereDoesNotWaitForIt) {
+  make(2, 30);
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  const wire::WorkerCommand to_the_living = follow;
+  follow.mutable_follow()->mutable_donor()->set_pod_uid("gone");
+  follow.mutable_follow()->mutable_donor_address()->set_port(1);  // nobody listens
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_phase(wire::WORKER_FOLLOWING));
+  wire::WorkerCommand look;
+  look.mutable_look()->set_number(7);
+  const MonoTime asked = SystemClock().now();
+  tell({1}, look);
+  EXPECT_TRUE(at(1).until([](const wire::WorkerStanding& s) { return s.looked() == 7; }));
+  EXPECT_LT(SystemClock().now() - asked, kFormLimit / 2);
+  EXPECT_EQ(at(1).standing().phase(), wire::WORKER_READY);
+
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_phase(wire::WORKER_FOLLOWING));
+  wire::WorkerCommand parked = form(1, wire::FORM_START, {0});
+  parked.mutable_form()->set_parked(true);
+  tell({0}, parked);
+  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
+  tell({1}, to_the_living);
+  tell({1}, to_the_living);  // said again: it goes on
+  EXPECT_TRUE(at(1).until_caught_up());
+}
+
 TEST_F(EngineTest, ADonorWaitsForItsFollowerButNotForEver) {
   FakeTroubles big;
   big.ballast = std::size_t{4} << 20;  // more bytes than the sockets between hold
