@@ -10,8 +10,8 @@ constexpr const char* kLog = "coordinator";
 constexpr int kSwitchSteps = 4;  // a planned change may take this many steps beside form_deadline
 }  // namespace
 
-// A donor sends rounds of whichever generation, until it is lost or an Abort ends that. What a donor
-// is told to do ends with its process.
+// A donor sends rounds of whichever generation, until it is lost or an Abort ends that. What a
+// donor is told to do ends with its process.
 bool JobMachine::is_following(const Worker& worker) {
   const bool was_told =
       worker.follow_generation != 0 &&
