@@ -10,25 +10,41 @@ namespace {
 constexpr const char* kLog = "coordinator";
 }
 
-// The first generation pins how the arithmetic is done; who computes otherwise is refused.
-void JobMachine::pin_fingerprint() {
-  const auto pinned_by = [&]() -> const Worker* {
-    for (const WorkerKey& key : living())
-      if (const Worker* w = worker_of(key); !w->standing.fingerprint().empty() && !w->refusal)
-        return w;
-    return nullptr;
-  }();
-  if (pinned_by == nullptr) return;
-  if (record_.fingerprint.empty()) {
-    if (op_ || in_flight_) return;
-    record_.fingerprint = pinned_by->standing.fingerprint();  // durable with the next write
+// What most of them compute, the first of several that are as many; empty: nobody says.
+std::string JobMachine::most_common_fingerprint(const std::vector<WorkerKey>& keys) {
+  std::map<std::string, std::size_t> count;
+  for (const WorkerKey& key : keys) {
+    const Worker* worker = worker_of(key);
+    if (worker != nullptr && !worker->refusal) ++count[worker->standing.fingerprint()];
   }
-  for (const WorkerKey& key : living()) {
+  count.erase("");
+  std::string chosen;
+  for (const WorkerKey& key : keys) {
+    const Worker* worker = worker_of(key);
+    if (worker == nullptr || !count.contains(worker->standing.fingerprint())) continue;
+    const std::string& own = worker->standing.fingerprint();
+    if (chosen.empty() || count[own] > count[chosen]) chosen = own;
+  }
+  return chosen;
+}
+
+// The members of the first generation pin how the arithmetic is done, and on which data: as most of
+// those do who could begin it, for one of them may be wrong. Durable with the next write.
+void JobMachine::pin_fingerprint(const std::vector<WorkerKey>& first) {
+  if (record_.fingerprint.empty()) record_.fingerprint = most_common_fingerprint(first);
+  refuse_other_bits();
+}
+
+// Who computes otherwise than the job does.
+void JobMachine::refuse_other_bits() {
+  if (record_.fingerprint.empty()) return;
+  const std::vector<WorkerKey> keys = living();
+  for (const WorkerKey& key : keys) {
     const Worker* worker = worker_of(key);
     const std::string& own = worker->standing.fingerprint();
     if (worker->refusal || own.empty() || own == record_.fingerprint) continue;
-    std::string ours = "the job's first worker";
-    for (const WorkerKey& other : living())
+    std::string ours = "the job's first workers";
+    for (const WorkerKey& other : keys)
       if (worker_of(other)->standing.fingerprint() == record_.fingerprint)
         ours = worker_of(other)->standing.cpu();
     refuse(key, "FingerprintMismatch",
@@ -149,6 +165,9 @@ void JobMachine::try_start(MonoTime now) {
     look_since_.reset();
     return;
   }
+  pin_fingerprint(ready);
+  const auto is_refused = [&](const WorkerKey& key) { return worker_of(key)->refusal.has_value(); };
+  if (std::ranges::any_of(ready, is_refused)) return try_start(now);  // are the others enough?
   if (!all_looked(now, ready)) return;
   if (++attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";

@@ -47,6 +47,7 @@ struct Outputs {
   std::optional<Record> swap;      // write this; the answer comes by swapped(). One at a time.
   std::vector<std::string> drops;  // pods whose connection is to be closed
   bool changed = false;            // the view
+  std::uint64_t checkpoints_skipped = 0;  // by workers, since the last outputs
 };
 
 enum class SwapResult { kDone, kConflict };
@@ -93,7 +94,8 @@ class JobMachine {
     std::optional<Refusal> refusal;  // it cannot take part: never a member
     bool diverged = false;  // its state was not the others': it begins anew, nobody until then
     std::optional<LeftOut> left_out;
-    int times_left_out = 0;  // in a row
+    bool reaches_all = false;  // it said so, or cannot say, since it was last left out
+    int times_left_out = 0;    // in a row
     MonoTime last_left_out{};
     std::optional<std::uint64_t> known_checkpoint;  // the newest one when it was configured
     std::uint64_t asked_look = 0;                   // number of the last Look over this connection
@@ -225,6 +227,7 @@ class JobMachine {
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
+  bool parks(const std::vector<wire::WorkerStanding>& asked) const;
   void form_recovery(MonoTime now);
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
@@ -257,7 +260,9 @@ class JobMachine {
   void take_back_stop(MonoTime now);
   void end(MonoTime now, Phase phase, const std::string& reason);
   void retire_all(MonoTime now, const std::string& reason);
-  void pin_fingerprint();
+  std::string most_common_fingerprint(const std::vector<WorkerKey>& keys);
+  void pin_fingerprint(const std::vector<WorkerKey>& first);
+  void refuse_other_bits();
   // job_view.cc
   void refresh_view(MonoTime now);
   template <class T>
