@@ -8,48 +8,42 @@
 namespace rubato::coordinator {
 namespace {
 constexpr const char* kLog = "coordinator";
-}
+constexpr const char* kMismatch = "FingerprintMismatch";
+}  // namespace
 
-// What most of them compute, the first of several that are as many; empty: nobody says.
-std::string JobMachine::most_common_fingerprint(const std::vector<WorkerKey>& keys) {
-  std::map<std::string, std::size_t> count;
-  for (const WorkerKey& key : keys) {
-    const Worker* worker = worker_of(key);
-    if (worker != nullptr && !worker->refusal) ++count[worker->standing.fingerprint()];
-  }
-  count.erase("");
+// How the job computes, and on which data: as its record says, or, before its first generation, as
+// most nodes do that have said so (workers of one node are right or wrong together); of several the
+// first of `keys`. Empty: nobody has spoken.
+std::string JobMachine::fingerprint_of(const std::vector<WorkerKey>& keys) {
+  if (!record_.fingerprint.empty()) return record_.fingerprint;
   std::string chosen;
   for (const WorkerKey& key : keys) {
-    const Worker* worker = worker_of(key);
-    if (worker == nullptr || !count.contains(worker->standing.fingerprint())) continue;
-    const std::string& own = worker->standing.fingerprint();
-    if (chosen.empty() || count[own] > count[chosen]) chosen = own;
+    const std::string& own = worker_of(key)->standing.fingerprint();
+    if (own.empty()) continue;
+    if (chosen.empty() || nodes_by_fingerprint_[own].size() > nodes_by_fingerprint_[chosen].size())
+      chosen = own;
   }
   return chosen;
 }
 
-// The members of the first generation pin how the arithmetic is done, and on which data: as most of
-// those do who could begin it, for one of them may be wrong. Durable with the next write.
-void JobMachine::pin_fingerprint(const std::vector<WorkerKey>& first) {
-  if (record_.fingerprint.empty()) record_.fingerprint = most_common_fingerprint(first);
-  refuse_other_bits();
-}
-
-// Who computes otherwise than the job does.
-void JobMachine::refuse_other_bits() {
-  if (record_.fingerprint.empty()) return;
+// Who computes otherwise than the job does. Who was refused for that while the job was thought to
+// compute otherwise is taken back.
+void JobMachine::refuse_others_than(const std::string& fingerprint) {
+  if (fingerprint.empty()) return;
   const std::vector<WorkerKey> keys = living();
   for (const WorkerKey& key : keys) {
-    const Worker* worker = worker_of(key);
+    Worker* worker = worker_of(key);
     const std::string& own = worker->standing.fingerprint();
-    if (worker->refusal || own.empty() || own == record_.fingerprint) continue;
+    if (own == fingerprint && worker->refusal && worker->refusal->reason == kMismatch)
+      worker->refusal.reset();
+    if (worker->refusal || own.empty() || own == fingerprint) continue;
     std::string ours = "the job's first workers";
     for (const WorkerKey& other : keys)
-      if (worker_of(other)->standing.fingerprint() == record_.fingerprint)
+      if (worker_of(other)->standing.fingerprint() == fingerprint)
         ours = worker_of(other)->standing.cpu();
-    refuse(key, "FingerprintMismatch",
+    refuse(key, kMismatch,
            worker->standing.cpu() + " computes other bits (fingerprint " + own + ") than " + ours +
-               " (fingerprint " + record_.fingerprint + ")");
+               " (fingerprint " + fingerprint + ")");
   }
 }
 
@@ -165,7 +159,8 @@ void JobMachine::try_start(MonoTime now) {
     look_since_.reset();
     return;
   }
-  pin_fingerprint(ready);
+  const std::string fingerprint = fingerprint_of(ready);
+  refuse_others_than(fingerprint);
   const auto is_refused = [&](const WorkerKey& key) { return worker_of(key)->refusal.has_value(); };
   if (std::ranges::any_of(ready, is_refused)) return try_start(now);  // are the others enough?
   if (!all_looked(now, ready)) return;
@@ -178,6 +173,7 @@ void JobMachine::try_start(MonoTime now) {
   start_since_.reset();
   const auto checkpoint = newest_checkpoint(ready);
   if (ready.size() > wish_.micro_batches) ready.resize(wish_.micro_batches);
+  record_.fingerprint = fingerprint;  // pinned from here on: durable with the generation
   start(now, checkpoint, ready);
 }
 

@@ -260,9 +260,8 @@ class JobMachine {
   void take_back_stop(MonoTime now);
   void end(MonoTime now, Phase phase, const std::string& reason);
   void retire_all(MonoTime now, const std::string& reason);
-  std::string most_common_fingerprint(const std::vector<WorkerKey>& keys);
-  void pin_fingerprint(const std::vector<WorkerKey>& first);
-  void refuse_other_bits();
+  std::string fingerprint_of(const std::vector<WorkerKey>& keys);
+  void refuse_others_than(const std::string& fingerprint);
   // job_view.cc
   void refresh_view(MonoTime now);
   template <class T>
@@ -307,7 +306,8 @@ class JobMachine {
   std::optional<MonoTime> suspect_since_;
   std::string suspect_why_;
   std::optional<MonoTime> diverged_at_;
-  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
+  std::map<std::string, std::set<std::string>> nodes_by_fingerprint_;  // all that have said one
+  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;             // said since the last commit
   std::optional<Probing> probing_;
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;
