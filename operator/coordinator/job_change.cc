@@ -79,6 +79,13 @@ void JobMachine::followers(MonoTime now) {
       abort(key, record_.generation);
       continue;
     }
+    // It holds a state and is no member: links may be why it was left out, by us or a leader
+    // before.
+    if (s.has_state() && !worker->reaches_all) {
+      worker->left_out = LeftOut{.retry_at = now};
+      wake_at(now);
+      continue;
+    }
     const Member& from = least_busy(load);
     ++load[from.key];
     worker->follow_generation = record_.generation;

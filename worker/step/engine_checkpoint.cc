@@ -69,6 +69,10 @@ void StepEngine::Impl::begin_checkpoint() {
   const Status begun = submit_checkpoint();
   if (begun.ok()) return;
   ++checkpoints_skipped;
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_checkpoints_skipped(checkpoints_skipped);
+  }
   LOG_WARNING("checkpoint", "step {} is skipped: {}; {} skipped so far", step, begun.error().what(),
               checkpoints_skipped);
   parts.print(fmt::format("checkpoint skipped step={} skipped={}", step, checkpoints_skipped));
