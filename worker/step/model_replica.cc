@@ -10,9 +10,9 @@
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
 #include "worker/model/training_state.h"
+#include "worker/step/model_snapshot.h"
 
 #include <cmath>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -21,62 +21,6 @@
 namespace rubato::worker {
 
 namespace {
-constexpr std::size_t kSnapshotsMax = 3;  // one for a checkpoint, one for a follower, one spare
-
-// Copies of the state, used again and again: taking fresh memory for each costs more than the copy.
-class SnapshotPool {
- public:
-  Result<std::shared_ptr<TrainingState>> take(Device& device, const ParameterTable& table) {
-    const std::lock_guard lock(mutex_);
-    for (const auto& state : states_) {
-      if (state.use_count() == 1) return state;
-    }
-    if (states_.size() >= kSnapshotsMax) return Error(Code::kExhausted, "all snapshots are in use");
-    TRY(TrainingState state, TrainingState::create(device, table));
-    states_.push_back(std::make_shared<TrainingState>(std::move(state)));
-    return states_.back();
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<TrainingState>> states_;
-};
-
-class ModelSnapshot : public Snapshot {
- public:
-  ModelSnapshot(std::shared_ptr<TrainingState> state, Device& device, const ParameterTable& table,
-                const CheckpointStore* store, CheckpointInfo info)
-      : state_(std::move(state)),
-        device_(device),
-        table_(table),
-        store_(store),
-        info_(std::move(info)) {}
-
-  std::uint64_t step() const override { return static_cast<std::uint64_t>(state_->step()); }
-  std::vector<std::span<const std::byte>> sections() const override {
-    std::vector<std::span<const std::byte>> spans;
-    for (const StateSection& section : state_->sections()) {
-      const ConstBuffer buffer = section.buffer;
-      spans.emplace_back(static_cast<const std::byte*>(device_.host_view(buffer)), buffer.bytes());
-    }
-    return spans;
-  }
-  Result<std::string> save(std::span<const StepRecord> records,
-                           std::uint32_t redo_attempts) override {
-    if (store_ == nullptr) return Error(Code::kInvalid, "checkpoint.path is not set");
-    const auto stream = device_.make_stream();
-    info_.redo_attempts = redo_attempts;
-    TRY_OK(store_->save(device_, *stream, table_, *state_, info_, records));
-    return store_->folder().path_of(state_->step());
-  }
-
- private:
-  std::shared_ptr<TrainingState> state_;
-  Device& device_;
-  const ParameterTable& table_;
-  const CheckpointStore* store_;
-  CheckpointInfo info_;
-};
 
 class ModelReplica : public Replica {
  public:

@@ -1,0 +1,47 @@
+// Copies of a ModelReplica's state, for checkpoints and followers. Private to worker/step.
+#pragma once
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/model/training_state.h"
+#include "worker/step/replica.h"
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rubato::worker {
+
+constexpr std::size_t kSnapshotsMax = 3;  // one for a checkpoint, one for a follower, one spare
+
+// Used again and again: taking fresh memory for each costs more than the copy. Thread-safe.
+class SnapshotPool {
+ public:
+  // One that nobody holds; kExhausted: all are in use.
+  Result<std::shared_ptr<TrainingState>> take(Device& device, const ParameterTable& table);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<TrainingState>> states_;
+};
+
+class ModelSnapshot : public Snapshot {
+ public:
+  // `store` may be null: then save() says so.
+  ModelSnapshot(std::shared_ptr<TrainingState> state, Device& device, const ParameterTable& table,
+                const CheckpointStore* store, CheckpointInfo info);
+  std::uint64_t step() const override { return static_cast<std::uint64_t>(state_->step()); }
+  std::vector<std::span<const std::byte>> sections() const override;
+  Result<std::string> save(std::span<const StepRecord> records,
+                           std::uint32_t redo_attempts) override;
+
+ private:
+  std::shared_ptr<TrainingState> state_;
+  Device& device_;
+  const ParameterTable& table_;
+  const CheckpointStore* store_;
+  CheckpointInfo info_;
+};
+
+}  // namespace rubato::worker
