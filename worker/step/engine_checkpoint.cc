@@ -92,6 +92,7 @@ Status StepEngine::Impl::save_last() {
   const MonoTime give_up = now() + job.checkpoint_give_up;
   const MonoTime write_limit = std::max<MonoTime>(give_up, now() + kLastWriteWait);
   Duration pause = kSaveRetryFirst;
+  std::string before;  // why the last try failed
   for (;;) {
     live_until(write_limit, [&](MonoTime until) { return writer->wait_idle(until); });
     std::optional<Error> failed;
@@ -102,7 +103,7 @@ Status StepEngine::Impl::save_last() {
     }
     if (is_interrupted()) return Error(Code::kCancelled, "interrupted");
     if (!failed && now() >= write_limit)
-      return Error(Code::kTimeout, "the disk has not taken it in time");
+      return Error(Code::kTimeout, "the disk has not taken it in time" + before);
     if (!failed) {
       const Status begun = submit_checkpoint();
       if (begun.ok()) continue;
@@ -110,6 +111,7 @@ Status StepEngine::Impl::save_last() {
     }
     const bool is_hopeless = failed->code() == Code::kConflict || failed->code() == Code::kInvalid;
     if (is_hopeless || now() >= give_up) return *failed;
+    before = "; before that: " + failed->what();
     last_checkpoint.reset();
     live_until(std::min(give_up, now() + pause), [&](MonoTime until) {
       parts.executor.sleep_until(until);
