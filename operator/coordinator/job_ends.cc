@@ -210,9 +210,7 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   op.form.set_stop_steps(op.next.stop_steps);
   for (const WorkerKey& key : workers) {
     op.next.members.push_back(as_member(key));
-    wire::Member& m = *op.form.add_members();
-    *m.mutable_id() = worker_of(key)->standing.id();
-    *m.mutable_address() = worker_of(key)->standing.listen();
+    add_member(op.form, worker_of(key)->standing);
     abort(key, op.next.generation);  // whatever it still does is of the past
   }
   LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),

@@ -23,6 +23,9 @@
 
 namespace rubato::coordinator {
 
+// The next rank. What all members' builds know, the Form asks for.
+void add_member(wire::Form& form, const wire::WorkerStanding& standing);
+
 constexpr auto kJoinSettle = 300ms;     // newcomers that are nearly ready are taken along
 constexpr auto kSuspectSettle = 150ms;  // a broken link: time to learn who died
 constexpr auto kRetireDeadline = 10s;   // a retired worker's exit
@@ -106,6 +109,7 @@ class JobMachine {
     std::uint64_t form_generation = 0;    // highest Form sent over this connection
     std::uint64_t follow_generation = 0;  // of the Follow that it was told and that still holds
     std::optional<WorkerKey> donor;       // of that Follow; none: a leader before told it
+    std::uint64_t donor_incarnation = 0;  // of that donor: the process after it knows no follower
     MonoTime follow_since{};
     std::uint64_t progress_mark = 0;
     MonoTime progress_at{};
@@ -232,7 +236,7 @@ class JobMachine {
   void complete_operation(MonoTime now);
   std::string phases_of(const Operation& op) const;
   // job_change.cc
-  static bool is_following(const Worker& worker);
+  bool is_following(const Worker& worker);
   bool is_fenced_off(const Worker& worker) const;
   bool newcomer_refuses_us();
   void followers(MonoTime now);

@@ -27,6 +27,14 @@ double seconds_between(MonoTime from, MonoTime to) {
 
 }  // namespace
 
+void add_member(wire::Form& form, const wire::WorkerStanding& standing) {
+  const bool all_others = form.members_size() == 0 || form.compare_states();
+  wire::Member& member = *form.add_members();
+  *member.mutable_id() = standing.id();
+  *member.mutable_address() = standing.listen();
+  form.set_compare_states(all_others && standing.compares_states());
+}
+
 bool JobMachine::any_state(const std::vector<WorkerKey>& workers) {
   return std::any_of(workers.begin(), workers.end(),
                      [&](const WorkerKey& key) { return worker_of(key)->standing.has_state(); });
@@ -225,9 +233,7 @@ void JobMachine::form_recovery(MonoTime now) {
   op_->form.set_stop_steps(op_->next.stop_steps);
   if (plan.decision) *op_->form.mutable_decision() = *plan.decision;
   for (std::size_t i = 0; i < op_->next.members.size(); ++i) {
-    wire::Member& m = *op_->form.add_members();
-    *m.mutable_id() = standings[i].id();
-    *m.mutable_address() = standings[i].listen();
+    add_member(op_->form, standings[i]);
     wire::Share& share = *op_->form.add_shares();
     for (const auto& range : plan.shares[i]) {
       wire::Range& out = *share.add_ranges();
