@@ -45,7 +45,9 @@ bool StepEngine::Impl::checkpoint_due(const wire::CommitRecord& record) const {
 }
 
 // Where the last decision made one due, once in a generation: a due checkpoint that an abort cut
-// off is begun by the generation after it, which stands at the same decision.
+// off is begun by the generation after it, which stands at the same decision. Before any decision
+// all of what members have read (weights to start from, a checkpoint) is compared, for all that
+// follows is made of it.
 Status StepEngine::Impl::checkpoint_if_due() {
   std::optional<wire::CommitRecord> last;
   {
@@ -54,8 +56,9 @@ Status StepEngine::Impl::checkpoint_if_due() {
     if (standing.has_last()) last = standing.last();
     compared_seq = standing.seq();
   }
-  if (!last || !checkpoint_due(*last)) return ok();
-  if (const Status equal = compare_states(); !equal.ok()) return equal;
+  if (!last) return compare_states();
+  if (!checkpoint_due(*last)) return ok();
+  if (job.has_checkpoints) TRY_OK(compare_states());
   if (membership.rank == 0) begin_checkpoint();
   return ok();
 }

@@ -191,6 +191,30 @@ TEST_F(EngineTest, AFlippedBitAnywhereIsFoundWithinAsManyRoundsAsThereAreParts) 
   EXPECT_LE(at(0).standing().seq(), 3u + kStateParts);
 }
 
+// One node has other weights to start from. The first vote that would look at them is that of round
+// 63; nothing is computed with them.
+TEST_F(EngineTest, WhoStartsFromOtherWeightsIsFoundBeforeTheFirstRound) {
+  const FakeTroubles right{.ballast = 5000};
+  FakeTroubles wrong = right;
+  wrong.starts_otherwise = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), 10, i == 1 ? wrong : right));
+  }
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
+    EXPECT_EQ(at(i).standing().seq(), 0u);
+  }
+  EXPECT_FALSE(at(1).standing().has_state());
+  abort({0, 2}, 2);
+  command = form(2, wire::FORM_RECOVER, {0, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 2}, command);
+  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+}
+
 // Its bit is of a part that no vote looks at before round 64: all of the state is compared before a
 // checkpoint is begun, so that none is written with it.
 TEST_F(EngineTest, AFlippedBitIsFoundBeforeACheckpointIsBegun) {

@@ -29,6 +29,7 @@ struct FakeTroubles {
   // speaks of, or of the ballast.
   std::uint64_t flip_step = ~std::uint64_t{0};
   bool flip_ballast = false;
+  bool starts_otherwise = false;  // from other weights than those without troubles
 };
 
 class FakeSnapshot : public Snapshot {
@@ -72,6 +73,7 @@ class FakeReplica : public Replica {
   Status init_from_seed() override {
     w_.assign(kFakeSize, 0);
     step_ = 0;
+    if (troubles_.starts_otherwise) ballast_[0] = 1;
     return ok();
   }
   Result<std::vector<std::uint64_t>> checkpoints() const override {
