@@ -61,6 +61,7 @@ TEST(JobMachineEnds, NobodyJoinsWhenTheLastStepIsCommitted) {
     pods.standing(0).set_micro_done(pods.standing(0).micro_done() + 1);
     pods.after(1s);
   }
+  EXPECT_FALSE(pods.to_write.has_value());
   EXPECT_TRUE(pods.sent.empty());
   EXPECT_EQ(pods.machine.record().members.size(), 2u);
   pods.standing(0).set_phase(wire::WORKER_FINISHED);

@@ -1,6 +1,6 @@
 // Engines in one process with fake replicas: the protocol without the arithmetic. The whole worker
 // with the real model is tests/integration/worker/worker_alone.
-#include "tests/unit/worker/step/test_worker.h"
+#include "tests/unit/worker/step/engine_fixture.h"
 #include "tests/unit/worker/support/job_secret.h"
 
 #include <gtest/gtest.h>
@@ -8,63 +8,7 @@
 namespace rubato::worker {
 namespace {
 
-class EngineTest : public ::testing::Test {
- protected:
-  void make(int count, std::uint64_t steps, const FakeTroubles& troubles = {}) {
-    for (int i = 0; i < count; ++i) {
-      workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), steps, troubles));
-    }
-  }
-  wire::WorkerCommand form(std::uint64_t generation, wire::FormMode mode,
-                           const std::vector<int>& members) {
-    wire::WorkerCommand command;
-    command.mutable_form()->set_generation(generation);
-    command.mutable_form()->set_mode(mode);
-    for (const int number : members) {
-      wire::Member& member = *command.mutable_form()->add_members();
-      *member.mutable_id() = workers_[static_cast<std::size_t>(number)]->standing().id();
-      *member.mutable_address() = workers_[static_cast<std::size_t>(number)]->standing().listen();
-    }
-    return command;
-  }
-  void tell(const std::vector<int>& numbers, const wire::WorkerCommand& command) {
-    for (const int number : numbers) {
-      workers_[static_cast<std::size_t>(number)]->engine().command(command);
-    }
-  }
-  void abort(const std::vector<int>& numbers, std::uint64_t below) {
-    wire::WorkerCommand command;
-    command.mutable_abort()->set_below(below);
-    tell(numbers, command);
-    for (const int number : numbers) {
-      EXPECT_TRUE(at(number).until(
-          [&](const wire::WorkerStanding& s) { return s.fenced_below() >= below; }));
-    }
-  }
-  // Steps take their time until the gate is open: they are not over before what the test does then.
-  static FakeTroubles slowed_by(const std::shared_ptr<Gate>& gate) {
-    FakeTroubles slow;
-    slow.on_compute = [gate](std::uint64_t, std::uint32_t) { gate->pass_slowly(); };
-    return slow;
-  }
-  TestWorker& at(int number) { return *workers_[static_cast<std::size_t>(number)]; }
-  // The weight hash that rank 0 of an undisturbed single worker ends with.
-  std::string reference(std::uint64_t steps, const FakeTroubles& troubles = {}) {
-    TestWorker alone(99, secret_.dir(), steps, troubles);
-    wire::WorkerCommand command;
-    command.mutable_form()->set_generation(1);
-    command.mutable_form()->set_mode(wire::FORM_START);
-    wire::Member& member = *command.mutable_form()->add_members();
-    *member.mutable_id() = alone.standing().id();
-    *member.mutable_address() = alone.standing().listen();
-    alone.engine().command(command);
-    EXPECT_TRUE(alone.until_phase(wire::WORKER_FINISHED));
-    return alone.lines("weights=").at(0);
-  }
-
-  JobSecret secret_{"job-1"};
-  std::vector<std::unique_ptr<TestWorker>> workers_;
-};
+using EngineTest = EngineFixture;
 
 TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
   const std::string expected = reference(20);
@@ -147,105 +91,6 @@ TEST_F(EngineTest, SurvivorsKeepWhatTheyComputed) {
 
 // ---- A bit flips in a worker's memory ----
 
-TEST_F(EngineTest, AFlippedBitIsNamedAndRefusedAndTheOthersGoOn) {
-  const std::string expected = reference(30);
-  FakeTroubles flipped;
-  flipped.flip_step = 20;
-  for (int i = 0; i < 3; ++i) {
-    workers_.push_back(
-        std::make_unique<TestWorker>(i, secret_.dir(), 30, i == 1 ? flipped : FakeTroubles{}));
-  }
-  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
-    EXPECT_NE(at(i).failure().message().find("round 20 of step 21: part 20 of 64"),
-              std::string::npos);
-    EXPECT_FALSE(at(i).failure().permanent());
-  }
-  EXPECT_FALSE(at(1).standing().has_state());  // it will not give it to anybody
-  EXPECT_EQ(at(1).standing().held_size(), 0);
-  abort({0, 1, 2}, 2);
-  for (const int worker : {0, 2}) {
-    EXPECT_EQ(at(worker).standing().seq(), 20u);  // nobody has applied the round
-    EXPECT_GT(at(worker).standing().held_size(), 0);
-  }
-  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 2});
-  command.mutable_form()->set_base_seq(20);
-  tell({0, 2}, command);
-  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
-  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
-}
-
-TEST_F(EngineTest, AFlippedBitAnywhereIsFoundWithinAsManyRoundsAsThereAreParts) {
-  FakeTroubles troubles;
-  troubles.ballast = 5000;
-  FakeTroubles flipped = troubles;
-  flipped.flip_step = 3;
-  flipped.flip_ballast = true;
-  for (int i = 0; i < 3; ++i) {
-    workers_.push_back(
-        std::make_unique<TestWorker>(i, secret_.dir(), 100, i == 2 ? flipped : troubles));
-  }
-  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
-  EXPECT_EQ(at(0).until_diverged(), std::vector<std::uint32_t>{2});
-  EXPECT_LE(at(0).standing().seq(), 3u + kStateParts);
-}
-
-// One node has other weights to start from. The first vote that would look at them is that of round
-// 63; nothing is computed with them.
-TEST_F(EngineTest, WhoStartsFromOtherWeightsIsFoundBeforeTheFirstRound) {
-  const FakeTroubles right{.ballast = 5000};
-  FakeTroubles wrong = right;
-  wrong.starts_otherwise = true;
-  for (int i = 0; i < 3; ++i) {
-    workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), 10, i == 1 ? wrong : right));
-  }
-  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
-  command.mutable_form()->set_compare_states(true);
-  tell({0, 1, 2}, command);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
-    EXPECT_EQ(at(i).standing().seq(), 0u);
-  }
-  EXPECT_FALSE(at(1).standing().has_state());
-  abort({0, 2}, 2);
-  command = form(2, wire::FORM_RECOVER, {0, 2});
-  command.mutable_form()->set_compare_states(true);
-  tell({0, 2}, command);
-  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
-}
-
-// Its bit is of a part that no vote looks at before round 64: all of the state is compared before a
-// checkpoint is begun, so that none is written with it.
-TEST_F(EngineTest, AFlippedBitIsFoundBeforeACheckpointIsBegun) {
-  FakeTroubles troubles{.checkpoint_every = 4, .ballast = 5000};
-  FakeTroubles flipped = troubles;
-  flipped.flip_step = 5;
-  flipped.flip_ballast = true;
-  for (int i = 0; i < 3; ++i) {
-    workers_.push_back(
-        std::make_unique<TestWorker>(i, secret_.dir(), 40, i == 0 ? flipped : troubles));
-  }
-  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
-  command.mutable_form()->set_compare_states(true);
-  tell({0, 1, 2}, command);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{0});
-  EXPECT_EQ(at(0).standing().seq(), 8u);
-  EXPECT_FALSE(at(0).standing().has_state());
-  EXPECT_EQ(at(0).checkpoints(), std::vector<std::uint64_t>{4});
-  EXPECT_NE(at(1).failure().message().find("round 8 of step 9: the state is"), std::string::npos)
-      << at(1).failure().message();
-  // The others begin the checkpoint that was due.
-  abort({1, 2}, 2);
-  command = form(2, wire::FORM_RECOVER, {1, 2});
-  command.mutable_form()->set_base_seq(8);
-  command.mutable_form()->set_compare_states(true);
-  tell({1, 2}, command);
-  for (const int worker : {1, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
-  ASSERT_FALSE(at(1).checkpoints().empty());
-  EXPECT_EQ(at(1).checkpoints().front(), 8u);
-}
-
 TEST_F(EngineTest, TheLastStateIsComparedBeforeItIsWritten) {
   FakeTroubles troubles{.checkpoint_every = 100, .ballast = 5000};
   FakeTroubles flipped = troubles;
@@ -269,24 +114,6 @@ TEST_F(EngineTest, WithoutTheWordOfTheFormNothingIsComparedBeforeACheckpoint) {
   tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(0).checkpoints().back(), 10u);
-}
-
-TEST_F(EngineTest, WithoutAMajorityAllDropTheirStateAndBeginAnew) {
-  const std::string expected = reference(30);
-  FakeTroubles flipped;
-  flipped.flip_step = 20;
-  for (int i = 0; i < 4; ++i) {
-    workers_.push_back(
-        std::make_unique<TestWorker>(i, secret_.dir(), 30, i % 2 == 1 ? flipped : FakeTroubles{}));
-  }
-  tell({0, 1, 2, 3}, form(1, wire::FORM_START, {0, 1, 2, 3}));
-  for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(at(i).until_diverged(), (std::vector<std::uint32_t>{0, 1, 2, 3}));
-    EXPECT_FALSE(at(i).standing().has_state());
-  }
-  tell({0, 1, 2, 3}, form(2, wire::FORM_START, {0, 1, 2, 3}));
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
-  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
 }
 
 TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
