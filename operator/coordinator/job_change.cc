@@ -49,6 +49,7 @@ const Member& JobMachine::least_busy(const std::map<WorkerKey, std::size_t>& loa
 // Everybody who is ready and no member is told to follow one. Who was turned away by a busy donor
 // is ready again after a pause, and may get another one.
 void JobMachine::followers(MonoTime now) {
+  if (is_trained()) return;
   std::size_t count = record_.members.size();
   std::map<WorkerKey, std::size_t> load = followers_of_donors();
   for (const WorkerKey& key : living()) {
@@ -106,7 +107,7 @@ JobMachine::Moves JobMachine::possible_moves() {
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
     if (is_member(key) || is_leaving(key.pod_uid) || worker->refusal) continue;
-    if (!is_following(*worker)) continue;
+    if (!is_following(*worker) || is_trained()) continue;
     if (worker->caught_up && worker->standing.has_state())
       out.joiners.push_back(key);
     else
@@ -132,7 +133,7 @@ bool JobMachine::begin_planned(MonoTime now) {
   const Moves moves = possible_moves();
   const bool has_new_settings =
       wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps && !parked_;
-  const bool rises = newcomer_refuses_us();
+  const bool rises = !is_trained() && newcomer_refuses_us();
   if (rises && parked_) {
     begin_recovery(now, "a newcomer refuses generation " + std::to_string(record_.generation));
     return true;

@@ -236,6 +236,12 @@ void JobMachine::advance_start(MonoTime now) {
   await_formed(now);
 }
 
+// The last step is committed. What is left is the last checkpoint: one worker is enough for it, who
+// joins is of no use, and no commit comes at which membership could change.
+bool JobMachine::is_trained() const {
+  return wish_.stop_steps != 0 && view_.step >= wish_.stop_steps;
+}
+
 // The last step is committed: all who live say so, rank 0 once it has written the last checkpoint.
 bool JobMachine::try_finish(MonoTime now) {
   const auto is_finished = [](const Worker* w) {

@@ -231,7 +231,6 @@ class JobMachine {
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
-  bool parks(const std::vector<wire::WorkerStanding>& asked) const;
   void form_recovery(MonoTime now);
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
@@ -259,6 +258,7 @@ class JobMachine {
   void start(MonoTime now, std::optional<std::uint64_t> checkpoint,
              const std::vector<WorkerKey>& workers);
   void advance_start(MonoTime now);
+  bool is_trained() const;
   bool try_finish(MonoTime now);
   void advance_stop(MonoTime now);
   void take_back_stop(MonoTime now);

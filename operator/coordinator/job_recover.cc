@@ -197,17 +197,6 @@ bool JobMachine::all_answered(MonoTime now) {
   return false;
 }
 
-// Do the members of this recovery stand still? Where the last step is committed nothing is left to
-// compute, and any one of them can write the last checkpoint.
-bool JobMachine::parks(const std::vector<wire::WorkerStanding>& asked) const {
-  if (wish_.stop) return abandons_step_;
-  const bool is_trained =
-      wish_.stop_steps != 0 && std::ranges::any_of(asked, [&](const wire::WorkerStanding& s) {
-        return s.has_state() && s.step() >= wish_.stop_steps;
-      });
-  return op_->next.members.size() < wish_.min_workers && !is_trained;
-}
-
 void JobMachine::form_recovery(MonoTime now) {
   std::vector<wire::WorkerStanding> standings;
   for (const Member& m : op_->next.members) standings.push_back(member(m)->standing);
@@ -236,7 +225,8 @@ void JobMachine::form_recovery(MonoTime now) {
     record_.previous.clear();
     return begin_recovery(now, reason);
   }
-  op_->parked = parks(standings);
+  const bool is_small = op_->next.members.size() < wish_.min_workers;
+  op_->parked = wish_.stop ? abandons_step_ : is_small && !is_trained();
   op_->form = form_of(op_->next.generation, wire::FORM_RECOVER);
   op_->form.set_base_seq(plan.base_seq);
   op_->form.set_parked(op_->parked);

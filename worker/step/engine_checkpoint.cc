@@ -45,7 +45,9 @@ bool StepEngine::Impl::checkpoint_due(const wire::CommitRecord& record) const {
 }
 
 // Where the last decision made one due, once in a generation: a due checkpoint that an abort cut
-// off is begun by the generation after it, which stands at the same decision.
+// off is begun by the generation after it, which stands at the same decision. Before any decision
+// all of what members have read (weights to start from, a checkpoint) is compared, for all that
+// follows is made of it.
 Status StepEngine::Impl::checkpoint_if_due() {
   std::optional<wire::CommitRecord> last;
   {
@@ -54,8 +56,9 @@ Status StepEngine::Impl::checkpoint_if_due() {
     if (standing.has_last()) last = standing.last();
     compared_seq = standing.seq();
   }
-  if (!last || !checkpoint_due(*last)) return ok();
-  if (const Status equal = compare_states(); !equal.ok()) return equal;
+  if (!last) return compare_states();
+  if (!checkpoint_due(*last)) return ok();
+  if (job.has_checkpoints) TRY_OK(compare_states());
   if (membership.rank == 0) begin_checkpoint();
   return ok();
 }
@@ -108,6 +111,7 @@ Status StepEngine::Impl::save_last() {
   const MonoTime give_up = now() + job.checkpoint_give_up;
   const MonoTime write_limit = std::max<MonoTime>(give_up, now() + kLastWriteWait);
   Duration pause = kSaveRetryFirst;
+  std::string before;  // why the last try failed
   for (;;) {
     live_until(write_limit, [&](MonoTime until) { return writer->wait_idle(until); });
     std::optional<Error> failed;
@@ -118,7 +122,7 @@ Status StepEngine::Impl::save_last() {
     }
     if (is_interrupted()) return Error(Code::kCancelled, "interrupted");
     if (!failed && now() >= write_limit)
-      return Error(Code::kTimeout, "the disk has not taken it in time");
+      return Error(Code::kTimeout, "the disk has not taken it in time" + before);
     if (!failed) {
       const Status begun = submit_checkpoint();
       if (begun.ok()) continue;
@@ -126,6 +130,7 @@ Status StepEngine::Impl::save_last() {
     }
     const bool is_hopeless = failed->code() == Code::kConflict || failed->code() == Code::kInvalid;
     if (is_hopeless || now() >= give_up) return *failed;
+    before = "; before that: " + failed->what();
     last_checkpoint.reset();
     live_until(std::min(give_up, now() + pause), [&](MonoTime until) {
       parts.executor.sleep_until(until);

@@ -234,9 +234,10 @@ Result<wire::CommitRecord> StepEngine::Impl::fold(const CommitTerms& terms,
   return record;
 }
 
-// Before a checkpoint is begun: whose state is not the majority's must not be written.
+// Before the first round, and before a checkpoint is begun: whose state is not the majority's must
+// not be trained on or written.
 Status StepEngine::Impl::compare_states() {
-  if (!membership.compare_states || !job.has_checkpoints) return ok();
+  if (!membership.compare_states) return ok();
   reach("compare");
   CommitTerms terms;
   terms.generation = membership.generation;

@@ -35,6 +35,41 @@ TEST(JobMachineEnds, FinishWaitsForRankZeroThatWritesTheLastCheckpoint) {
 }
 
 // Another rank 0 writes it then, and the job is never called finished without it.
+// While the last checkpoint is written no commit comes at which anybody could join: a newcomer
+// would make the members begin anew, and rank 0 write it anew, again and again.
+TEST(JobMachineEnds, NobodyJoinsWhenTheLastStepIsCommitted) {
+  FakePods pods(3, {}, 2);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 4; });
+  pods.start_first(2);
+  for (int step = 0; step < 3; ++step) pods.commit_all();
+  pods.connect(2);
+  pods.make_ready(2);
+  pods.after(50ms);
+  ASSERT_NE(pods.last(2, kFollow), nullptr);
+  pods.standing(2).set_phase(wire::WORKER_FOLLOWING);
+  pods.standing(2).set_following(pods.machine.record().generation);
+  pods.standing(2).set_has_state(true);
+  pods.say(2);
+  pods.commit_all();
+  ASSERT_EQ(pods.view().step, 4u);
+  pods.standing(1).set_phase(wire::WORKER_FINISHED);
+  pods.say(1);
+  pods.standing(2).set_caught_up(true);
+  pods.say(2);
+  pods.clear();
+  for (int s = 0; s < 60; ++s) {  // rank 0 shows life
+    pods.standing(0).set_micro_done(pods.standing(0).micro_done() + 1);
+    pods.after(1s);
+  }
+  EXPECT_FALSE(pods.to_write.has_value());
+  EXPECT_TRUE(pods.sent.empty());
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  pods.standing(0).set_phase(wire::WORKER_FINISHED);
+  pods.say(0);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().phase, "Finished");
+}
+
 TEST(JobMachineEnds, ARankZeroThatHangsBeforeTheLastCheckpointIsRecoveredFrom) {
   FakePods pods(2);
   pods.start_training();

@@ -1,4 +1,4 @@
-// JobMachine: starts, a new leader, stuck workers. Recoveries: job_recover_test.cc, changes:
+// JobMachine: starts, a new leader, stuck workers. Fingerprints: job_fingerprint_test.cc, recoveries: job_recover_test.cc, changes:
 // job_change_test.cc, ends: job_ends_test.cc.
 #include "tests/unit/coordinator/fake_pods.h"
 
@@ -59,86 +59,6 @@ TEST(JobMachineStart, TakesTheNewestCheckpointAndLeavesOutWhoCannotReadIt) {
   EXPECT_EQ(form.members_size(), 2);
   pods.after(50ms);
   EXPECT_NE(pods.last(1, kFollow), nullptr);  // it joins by following one who can
-}
-
-TEST(JobMachineStart, RefusesAnotherFingerprintAndNamesBothCpus) {
-  FakePods pods(3, {}, 2);
-  pods.connect_all();
-  pods.make_ready(0);
-  pods.make_ready(1);
-  pods.standing(2).set_phase(wire::WORKER_READY);
-  pods.standing(2).set_fingerprint("other");
-  pods.standing(2).set_cpu("Xeon");
-  pods.say(2);
-  pods.after(1s);
-  pods.settle();
-  EXPECT_EQ(pods.machine.record().members.size(), 2u);
-  EXPECT_TRUE(pods.view().failures.empty());  // it costs the job nothing
-  ASSERT_EQ(pods.view().refused.size(), 1u);
-  EXPECT_EQ(pods.view().refused[0].reason, "FingerprintMismatch");
-  EXPECT_EQ(pods.view().refused[0].message,
-            "Xeon computes other bits (fingerprint other) than EPYC (fingerprint f00d)");
-  EXPECT_EQ(pods.last(2, kFollow), nullptr);
-}
-
-// Of two on two nodes the first is believed. Who replaces the other may show that it was wrong.
-TEST(JobMachineStart, NodesAreCountedAlsoThoseThatWereRefused) {
-  FakePods pods(3, {}, 2);
-  pods.change_wish([](Wish& wish) { wish.min_workers = 2; });
-  const auto make_odd = [&](int pod) {
-    pods.standing(pod).set_phase(wire::WORKER_READY);
-    pods.standing(pod).set_fingerprint("odd");
-    pods.say(pod);
-  };
-  pods.connect(0);
-  pods.connect(1);
-  make_odd(0);
-  pods.make_ready(1);
-  pods.after(1s);
-  ASSERT_EQ(pods.view().refused.size(), 1u);
-  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-1");
-  EXPECT_TRUE(pods.machine.record().fingerprint.empty()) << "one is not enough to begin";
-  pods.connect(2);
-  pods.make_ready(2);
-  pods.after(1s);
-  ASSERT_EQ(pods.view().refused.size(), 1u);
-  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-0");
-  ASSERT_TRUE(pods.to_write.has_value());
-  EXPECT_EQ(pods.to_write->fingerprint, "f00d");
-  EXPECT_EQ(pods.to_write->members.front().pod, "gpt-1") << "it is taken back";
-  EXPECT_EQ(pods.to_write->members.size(), 2u);
-}
-
-// One of those who could begin it may have other data, or compute otherwise: most of them are
-// right, whoever spoke first.
-TEST(JobMachineStart, WhatMostOfTheFirstMembersComputeIsPinned) {
-  FakePods pods(5, {}, 3);
-  for (int i = 0; i < 4; ++i) pods.connect(i);
-  const auto make_odd = [&](int pod) {
-    pods.standing(pod).set_phase(wire::WORKER_READY);
-    pods.standing(pod).set_fingerprint("odd");
-    pods.say(pod);
-  };
-  make_odd(0);
-  pods.after(5s);
-  EXPECT_TRUE(pods.machine.record().fingerprint.empty());
-  pods.connect(4);  // can compute as the first one does, perhaps: told, and not bound to it
-  EXPECT_EQ(pods.last(4, kConfigure)->configure().fingerprint(), "odd");
-  pods.make_ready(1);
-  pods.make_ready(2);
-  pods.after(kJoinSettle + 50ms);
-  EXPECT_FALSE(pods.to_write.has_value()) << "two of three are left";
-  ASSERT_EQ(pods.view().refused.size(), 1u);
-  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-0");
-  pods.make_ready(3);
-  pods.after(kJoinSettle + 50ms);
-  ASSERT_TRUE(pods.to_write.has_value());
-  EXPECT_EQ(pods.to_write->fingerprint, "f00d");
-  EXPECT_EQ(pods.to_write->members.size(), 3u);
-  pods.settle();
-  make_odd(4);
-  EXPECT_EQ(pods.view().refused.size(), 2u) << "what is pinned is pinned";
-  EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
 // ---- A new leader

@@ -1,8 +1,7 @@
-// EngineTest: engines in one process with fake replicas, told what a coordinator would tell them.
+// Some workers of one job, each a StepEngine on threads of its own, told what to do by the test.
 #pragma once
 
 #include "tests/unit/worker/step/test_worker.h"
-#include "tests/unit/worker/support/job_secret.h"
 
 #include <memory>
 #include <string>
@@ -12,7 +11,7 @@
 
 namespace rubato::worker {
 
-class EngineTest : public ::testing::Test {
+class EngineFixture : public ::testing::Test {
  protected:
   void make(int count, std::uint64_t steps, const FakeTroubles& troubles = {}) {
     for (int i = 0; i < count; ++i) {
@@ -29,11 +28,6 @@ class EngineTest : public ::testing::Test {
       *member.mutable_id() = workers_[static_cast<std::size_t>(number)]->standing().id();
       *member.mutable_address() = workers_[static_cast<std::size_t>(number)]->standing().listen();
     }
-    return command;
-  }
-  // The members compare their whole states before a checkpoint.
-  wire::WorkerCommand comparing(wire::WorkerCommand command) {
-    command.mutable_form()->set_compare_states(true);
     return command;
   }
   void tell(const std::vector<int>& numbers, const wire::WorkerCommand& command) {

@@ -1,11 +1,14 @@
 // Engines in one process with fake replicas: the protocol without the arithmetic. The whole worker
 // with the real model is tests/integration/worker/worker_alone.
 #include "tests/unit/worker/step/engine_fixture.h"
+#include "tests/unit/worker/support/job_secret.h"
 
 #include <gtest/gtest.h>
 
 namespace rubato::worker {
 namespace {
+
+using EngineTest = EngineFixture;
 
 TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
   const std::string expected = reference(20);
@@ -84,6 +87,33 @@ TEST_F(EngineTest, SurvivorsKeepWhatTheyComputed) {
   gate->open();
   EXPECT_TRUE(at(1).until_phase(wire::WORKER_ABORTED));
   EXPECT_EQ(at(1).standing().seq(), 5u);  // it held its own, and committed nothing more
+}
+
+// ---- A bit flips in a worker's memory ----
+
+TEST_F(EngineTest, TheLastStateIsComparedBeforeItIsWritten) {
+  FakeTroubles troubles{.checkpoint_every = 100, .ballast = 5000};
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 9;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 10, i == 0 ? flipped : troubles));
+  }
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(at(0).standing().seq(), 10u);
+  EXPECT_TRUE(at(0).checkpoints().empty());
+}
+
+// A build among the members that does not compare: what was, is.
+TEST_F(EngineTest, WithoutTheWordOfTheFormNothingIsComparedBeforeACheckpoint) {
+  make(2, 10, {.checkpoint_every = 4});
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).checkpoints().back(), 10u);
 }
 
 TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace rubato::worker {
@@ -29,6 +30,8 @@ struct FakeTroubles {
   // speaks of, or of the ballast.
   std::uint64_t flip_step = ~std::uint64_t{0};
   bool flip_ballast = false;
+  std::optional<std::uint32_t> loads_attempts = {};  // checkpoints of any step have so many
+  bool starts_otherwise = false;  // from other weights than those without troubles
 };
 
 class FakeSnapshot : public Snapshot {
@@ -72,6 +75,7 @@ class FakeReplica : public Replica {
   Status init_from_seed() override {
     w_.assign(kFakeSize, 0);
     step_ = 0;
+    if (troubles_.starts_otherwise) ballast_[0] = 1;
     return ok();
   }
   Result<std::vector<std::uint64_t>> checkpoints() const override {
@@ -80,8 +84,11 @@ class FakeReplica : public Replica {
   Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t) const override {
     return Error(Code::kNotFound, "none");
   }
-  Result<LoadedCheckpoint> load_checkpoint(std::uint64_t) override {
-    return Error(Code::kNotFound, "none");
+  Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override {
+    if (!troubles_.loads_attempts) return Error(Code::kNotFound, "none");
+    TRY_OK(init_from_seed());
+    step_ = step;
+    return LoadedCheckpoint{std::vector<StepRecord>(step), *troubles_.loads_attempts};
   }
   Result<std::string> set_aside_checkpoint(std::uint64_t) override {
     return Error(Code::kNotFound, "none");

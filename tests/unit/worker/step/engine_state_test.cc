@@ -1,0 +1,138 @@
+// StepEngine: states that differ between members, and what a START makes of a state.
+#include "tests/unit/worker/step/engine_fixture.h"
+
+namespace rubato::worker {
+namespace {
+
+using EngineStateTest = EngineFixture;
+
+TEST_F(EngineStateTest, AFlippedBitIsNamedAndRefusedAndTheOthersGoOn) {
+  const std::string expected = reference(30);
+  FakeTroubles flipped;
+  flipped.flip_step = 20;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 30, i == 1 ? flipped : FakeTroubles{}));
+  }
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
+    EXPECT_NE(at(i).failure().message().find("round 20 of step 21: part 20 of 64"),
+              std::string::npos);
+    EXPECT_FALSE(at(i).failure().permanent());
+  }
+  EXPECT_FALSE(at(1).standing().has_state());  // it will not give it to anybody
+  EXPECT_EQ(at(1).standing().held_size(), 0);
+  abort({0, 1, 2}, 2);
+  for (const int worker : {0, 2}) {
+    EXPECT_EQ(at(worker).standing().seq(), 20u);  // nobody has applied the round
+    EXPECT_GT(at(worker).standing().held_size(), 0);
+  }
+  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 2});
+  command.mutable_form()->set_base_seq(20);
+  tell({0, 2}, command);
+  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
+TEST_F(EngineStateTest, AFlippedBitAnywhereIsFoundWithinAsManyRoundsAsThereAreParts) {
+  FakeTroubles troubles;
+  troubles.ballast = 5000;
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 3;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 100, i == 2 ? flipped : troubles));
+  }
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  EXPECT_EQ(at(0).until_diverged(), std::vector<std::uint32_t>{2});
+  EXPECT_LE(at(0).standing().seq(), 3u + kStateParts);
+}
+
+// One node has other weights to start from. The first vote that would look at them is that of round
+// 63; nothing is computed with them.
+TEST_F(EngineStateTest, WhoStartsFromOtherWeightsIsFoundBeforeTheFirstRound) {
+  const FakeTroubles right{.ballast = 5000};
+  FakeTroubles wrong = right;
+  wrong.starts_otherwise = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), 10, i == 1 ? wrong : right));
+  }
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
+    EXPECT_EQ(at(i).standing().seq(), 0u);
+  }
+  EXPECT_FALSE(at(1).standing().has_state());
+  abort({0, 2}, 2);
+  command = form(2, wire::FORM_RECOVER, {0, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 2}, command);
+  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+}
+
+// Its bit is of a part that no vote looks at before round 64: all of the state is compared before a
+// checkpoint is begun, so that none is written with it.
+TEST_F(EngineStateTest, AFlippedBitIsFoundBeforeACheckpointIsBegun) {
+  FakeTroubles troubles{.checkpoint_every = 4, .ballast = 5000};
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 5;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 40, i == 0 ? flipped : troubles));
+  }
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(at(0).standing().seq(), 8u);
+  EXPECT_FALSE(at(0).standing().has_state());
+  EXPECT_EQ(at(0).checkpoints(), std::vector<std::uint64_t>{4});
+  EXPECT_NE(at(1).failure().message().find("round 8 of step 9: the state is"), std::string::npos)
+      << at(1).failure().message();
+  // The others begin the checkpoint that was due.
+  abort({1, 2}, 2);
+  command = form(2, wire::FORM_RECOVER, {1, 2});
+  command.mutable_form()->set_base_seq(8);
+  command.mutable_form()->set_compare_states(true);
+  tell({1, 2}, command);
+  for (const int worker : {1, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  ASSERT_FALSE(at(1).checkpoints().empty());
+  EXPECT_EQ(at(1).checkpoints().front(), 8u);
+}
+
+TEST_F(EngineStateTest, WithoutAMajorityAllDropTheirStateAndBeginAnew) {
+  const std::string expected = reference(30);
+  FakeTroubles flipped;
+  flipped.flip_step = 20;
+  for (int i = 0; i < 4; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 30, i % 2 == 1 ? flipped : FakeTroubles{}));
+  }
+  tell({0, 1, 2, 3}, form(1, wire::FORM_START, {0, 1, 2, 3}));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), (std::vector<std::uint32_t>{0, 1, 2, 3}));
+    EXPECT_FALSE(at(i).standing().has_state());
+  }
+  tell({0, 1, 2, 3}, form(2, wire::FORM_START, {0, 1, 2, 3}));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
+TEST_F(EngineStateTest, TheAttemptsAtTheOpenStepGoOnFromACheckpoint) {
+  const FakeTroubles troubles{.overflow_step = 4, .loads_attempts = 1};
+  make(1, 8, troubles);
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0});
+  command.mutable_form()->set_from_checkpoint(true);
+  command.mutable_form()->set_checkpoint_step(4);
+  tell({0}, command);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).standing().seq(), 8u) << "the first attempt was before the checkpoint";
+}
+
+}  // namespace
+}  // namespace rubato::worker
