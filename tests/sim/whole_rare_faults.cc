@@ -57,7 +57,10 @@ void WholeCluster::restore_job(Job& job, const kube::ObjectStore::Backup& backup
     return entry.first.kind == "trainingjobs.rubato.dev" && entry.first.key == key;
   });
   const std::string uid = found == backup.end() ? "" : kube::uid_of(found->second);
-  if (uid == job.uid && !job.deleted) return;
+  if (uid == job.uid && !job.deleted) {
+    const Value sizes = Value::object({{"min", job.plan.min}, {"max", job.plan.max}});
+    return patch_job(job, Value::object({{"suspend", false}, {"gpus", sizes}}));
+  }
   if (!uid.empty()) (void)server_->remove(api::kTrainingJob, {"default", job.plan.shape.name});
   if (job.deleted) return;
   job.deleted = true;
