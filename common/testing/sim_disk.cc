@@ -222,6 +222,9 @@ Status SimDisk::make_directories(const std::string& path) {
     SimNodePtr next = at.volume->look(*node, part, impl_->node);
     if (!next) {
       TRY_OK(impl_->begin(*at.volume, "mkdir " + path, true));
+      next = at.volume->look(*node, part, impl_->node);  // another process may have made it
+    }
+    if (!next) {
       next = at.volume->make(true);
       at.volume->change(impl_->node, {{node, part, next}});
     }

@@ -51,6 +51,12 @@ struct Coordinator::Impl {
                    "Writes of membership that met another writer's.")
           .add();
     };
+    hooks.checkpoints_skipped = [this](std::uint64_t count) {
+      d.metrics
+          .counter("rubato_coordinator_checkpoints_skipped_total",
+                   "Checkpoints that were due while the one before was still being written.")
+          .add(static_cast<double>(count));
+    };
     return std::make_shared<JobTask>(
         d.executor, d.client, d.timing, wish, seen_step, leader,
         [this] { return stalls.awake_since(); }, std::move(hooks));

@@ -10,10 +10,16 @@ constexpr const char* kLog = "coordinator";
 constexpr int kSwitchSteps = 4;  // a planned change may take this many steps beside form_deadline
 }  // namespace
 
-// A donor sends rounds of whichever generation, until it is lost or an Abort ends that.
+// A donor sends rounds of whichever generation, until it is lost or an Abort ends that. What a
+// donor is told to do ends with its process.
 bool JobMachine::is_following(const Worker& worker) {
-  return worker.follow_generation != 0 &&
-         worker.follow_generation >= std::max(worker.abort_below, worker.settled_below);
+  const bool was_told =
+      worker.follow_generation != 0 &&
+      worker.follow_generation >= std::max(worker.abort_below, worker.settled_below);
+  if (!was_told || !worker.donor) return was_told;
+  const Worker* donor = worker_of(*worker.donor);
+  return donor != nullptr && !donor->exited &&
+         donor->standing.id().incarnation() == worker.donor_incarnation;
 }
 
 // A leader before us sent it an Abort for a generation that was never written: it would refuse all
@@ -73,10 +79,18 @@ void JobMachine::followers(MonoTime now) {
       abort(key, record_.generation);
       continue;
     }
+    // It holds a state and is no member: links may be why it was left out, by us or a leader
+    // before.
+    if (s.has_state() && !worker->reaches_all) {
+      worker->left_out = LeftOut{.retry_at = now};
+      wake_at(now);
+      continue;
+    }
     const Member& from = least_busy(load);
     ++load[from.key];
     worker->follow_generation = record_.generation;
     worker->donor = from.key;
+    worker->donor_incarnation = member(from)->standing.id().incarnation();
     worker->follow_since = now;
     worker->caught_up = false;
     wire::WorkerCommand command;
@@ -187,11 +201,7 @@ void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
   op.form.set_generation(op.next.generation);
   op.form.set_mode(wire::FORM_PLANNED);
   op.form.set_stop_steps(op.next.stop_steps);
-  for (const Member& m : op.next.members) {
-    wire::Member& out = *op.form.add_members();
-    *out.mutable_id() = member(m)->standing.id();
-    *out.mutable_address() = member(m)->standing.listen();
-  }
+  for (const Member& m : op.next.members) add_member(op.form, member(m)->standing);
   op.deadline = now + timing_.form_deadline +
                 std::chrono::duration_cast<Duration>(
                     std::chrono::duration<double>(kSwitchSteps * view_.step_seconds));

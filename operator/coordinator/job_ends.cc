@@ -8,32 +8,42 @@
 namespace rubato::coordinator {
 namespace {
 constexpr const char* kLog = "coordinator";
+constexpr const char* kMismatch = "FingerprintMismatch";
+}  // namespace
+
+// How the job computes, and on which data: as its record says, or, before its first generation, as
+// most nodes do that have said so (workers of one node are right or wrong together); of several the
+// first of `keys`. Empty: nobody has spoken.
+std::string JobMachine::fingerprint_of(const std::vector<WorkerKey>& keys) {
+  if (!record_.fingerprint.empty()) return record_.fingerprint;
+  std::string chosen;
+  for (const WorkerKey& key : keys) {
+    const std::string& own = worker_of(key)->standing.fingerprint();
+    if (own.empty()) continue;
+    if (chosen.empty() || nodes_by_fingerprint_[own].size() > nodes_by_fingerprint_[chosen].size())
+      chosen = own;
+  }
+  return chosen;
 }
 
-// The first generation pins how the arithmetic is done; who computes otherwise is refused.
-void JobMachine::pin_fingerprint() {
-  const auto pinned_by = [&]() -> const Worker* {
-    for (const WorkerKey& key : living())
-      if (const Worker* w = worker_of(key); !w->standing.fingerprint().empty() && !w->refusal)
-        return w;
-    return nullptr;
-  }();
-  if (pinned_by == nullptr) return;
-  if (record_.fingerprint.empty()) {
-    if (op_ || in_flight_) return;
-    record_.fingerprint = pinned_by->standing.fingerprint();  // durable with the next write
-  }
-  for (const WorkerKey& key : living()) {
-    const Worker* worker = worker_of(key);
+// Who computes otherwise than the job does. Who was refused for that while the job was thought to
+// compute otherwise is taken back.
+void JobMachine::refuse_others_than(const std::string& fingerprint) {
+  if (fingerprint.empty()) return;
+  const std::vector<WorkerKey> keys = living();
+  for (const WorkerKey& key : keys) {
+    Worker* worker = worker_of(key);
     const std::string& own = worker->standing.fingerprint();
-    if (worker->refusal || own.empty() || own == record_.fingerprint) continue;
-    std::string ours = "the job's first worker";
-    for (const WorkerKey& other : living())
-      if (worker_of(other)->standing.fingerprint() == record_.fingerprint)
+    if (own == fingerprint && worker->refusal && worker->refusal->reason == kMismatch)
+      worker->refusal.reset();
+    if (worker->refusal || own.empty() || own == fingerprint) continue;
+    std::string ours = "the job's first workers";
+    for (const WorkerKey& other : keys)
+      if (worker_of(other)->standing.fingerprint() == fingerprint)
         ours = worker_of(other)->standing.cpu();
-    refuse(key, "FingerprintMismatch",
+    refuse(key, kMismatch,
            worker->standing.cpu() + " computes other bits (fingerprint " + own + ") than " + ours +
-               " (fingerprint " + record_.fingerprint + ")");
+               " (fingerprint " + fingerprint + ")");
   }
 }
 
@@ -149,6 +159,10 @@ void JobMachine::try_start(MonoTime now) {
     look_since_.reset();
     return;
   }
+  const std::string fingerprint = fingerprint_of(ready);
+  refuse_others_than(fingerprint);
+  const auto is_refused = [&](const WorkerKey& key) { return worker_of(key)->refusal.has_value(); };
+  if (std::ranges::any_of(ready, is_refused)) return try_start(now);  // are the others enough?
   if (!all_looked(now, ready)) return;
   if (++attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";
@@ -159,6 +173,7 @@ void JobMachine::try_start(MonoTime now) {
   start_since_.reset();
   const auto checkpoint = newest_checkpoint(ready);
   if (ready.size() > wish_.micro_batches) ready.resize(wish_.micro_batches);
+  record_.fingerprint = fingerprint;  // pinned from here on: durable with the generation
   start(now, checkpoint, ready);
 }
 
@@ -195,9 +210,7 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   op.form.set_stop_steps(op.next.stop_steps);
   for (const WorkerKey& key : workers) {
     op.next.members.push_back(as_member(key));
-    wire::Member& m = *op.form.add_members();
-    *m.mutable_id() = worker_of(key)->standing.id();
-    *m.mutable_address() = worker_of(key)->standing.listen();
+    add_member(op.form, worker_of(key)->standing);
     abort(key, op.next.generation);  // whatever it still does is of the past
   }
   LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),

@@ -83,7 +83,8 @@ void JobMachine::take_reach(MonoTime now, const WorkerKey& key, const wire::Reac
   }
   Worker* worker = worker_of(key);
   if (worker == nullptr || !worker->left_out || !worker->left_out->answer_by) return;
-  if (reach.missed().empty())
+  worker->reaches_all = reach.missed().empty();
+  if (worker->reaches_all)
     worker->left_out.reset();  // followers() tells it whom to follow
   else
     leave_out(now, key);
@@ -96,6 +97,7 @@ void JobMachine::leave_out(MonoTime now, const WorkerKey& key) {
   Duration wait = kLinksRetry;
   for (int i = 0; i < worker->times_left_out && wait < kLinksRetryMost; ++i) wait *= 2;
   ++worker->times_left_out;
+  worker->reaches_all = false;
   worker->left_out = LeftOut{.retry_at = now + std::min<Duration>(wait, kLinksRetryMost)};
 }
 
@@ -172,6 +174,7 @@ void JobMachine::ask_left_out(MonoTime now) {
     if (!worker->left_out || is_member(key)) continue;
     LeftOut& left_out = *worker->left_out;
     if (left_out.answer_by && now >= *left_out.answer_by) {
+      worker->reaches_all = true;
       worker->left_out.reset();
     } else if (left_out.answer_by) {
       wake_at(*left_out.answer_by);

@@ -262,7 +262,7 @@ void JobMachine::pass(MonoTime now) {
     configure_new();
     restart_unready(now);
     restart_diverged(now);
-    pin_fingerprint();
+    refuse_others_than(record_.fingerprint);
     if (!holding(now)) {
       if (op_) {
         switch (op_->kind) {
@@ -302,7 +302,7 @@ void JobMachine::configure_new() {
     command.mutable_configure()->set_job(to_string(wish_.job));
     command.mutable_configure()->set_training(wish_.training);
     command.mutable_configure()->set_micro_batches(wish_.micro_batches);
-    command.mutable_configure()->set_fingerprint(record_.fingerprint);
+    command.mutable_configure()->set_fingerprint(fingerprint_of(living()));
     order(key, std::move(command));
   }
 }

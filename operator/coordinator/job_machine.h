@@ -23,6 +23,9 @@
 
 namespace rubato::coordinator {
 
+// The next rank. What all members' builds know, the Form asks for.
+void add_member(wire::Form& form, const wire::WorkerStanding& standing);
+
 constexpr auto kJoinSettle = 300ms;     // newcomers that are nearly ready are taken along
 constexpr auto kSuspectSettle = 150ms;  // a broken link: time to learn who died
 constexpr auto kRetireDeadline = 10s;   // a retired worker's exit
@@ -47,6 +50,7 @@ struct Outputs {
   std::optional<Record> swap;      // write this; the answer comes by swapped(). One at a time.
   std::vector<std::string> drops;  // pods whose connection is to be closed
   bool changed = false;            // the view
+  std::uint64_t checkpoints_skipped = 0;  // by workers, since the last outputs
 };
 
 enum class SwapResult { kDone, kConflict };
@@ -93,7 +97,8 @@ class JobMachine {
     std::optional<Refusal> refusal;  // it cannot take part: never a member
     bool diverged = false;  // its state was not the others': it begins anew, nobody until then
     std::optional<LeftOut> left_out;
-    int times_left_out = 0;  // in a row
+    bool reaches_all = false;  // it said so, or cannot say, since it was last left out
+    int times_left_out = 0;    // in a row
     MonoTime last_left_out{};
     std::optional<std::uint64_t> known_checkpoint;  // the newest one when it was configured
     std::uint64_t asked_look = 0;                   // number of the last Look over this connection
@@ -104,6 +109,7 @@ class JobMachine {
     std::uint64_t form_generation = 0;    // highest Form sent over this connection
     std::uint64_t follow_generation = 0;  // of the Follow that it was told and that still holds
     std::optional<WorkerKey> donor;       // of that Follow; none: a leader before told it
+    std::uint64_t donor_incarnation = 0;  // of that donor: the process after it knows no follower
     MonoTime follow_since{};
     std::uint64_t progress_mark = 0;
     MonoTime progress_at{};
@@ -226,12 +232,13 @@ class JobMachine {
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
+  bool parks(const std::vector<wire::WorkerStanding>& asked) const;
   void form_recovery(MonoTime now);
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
   std::string phases_of(const Operation& op) const;
   // job_change.cc
-  static bool is_following(const Worker& worker);
+  bool is_following(const Worker& worker);
   bool is_fenced_off(const Worker& worker) const;
   bool newcomer_refuses_us();
   void followers(MonoTime now);
@@ -258,7 +265,8 @@ class JobMachine {
   void take_back_stop(MonoTime now);
   void end(MonoTime now, Phase phase, const std::string& reason);
   void retire_all(MonoTime now, const std::string& reason);
-  void pin_fingerprint();
+  std::string fingerprint_of(const std::vector<WorkerKey>& keys);
+  void refuse_others_than(const std::string& fingerprint);
   // job_view.cc
   void refresh_view(MonoTime now);
   template <class T>
@@ -303,7 +311,8 @@ class JobMachine {
   std::optional<MonoTime> suspect_since_;
   std::string suspect_why_;
   std::optional<MonoTime> diverged_at_;
-  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
+  std::map<std::string, std::set<std::string>> nodes_by_fingerprint_;  // all that have said one
+  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;             // said since the last commit
   std::optional<Probing> probing_;
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;

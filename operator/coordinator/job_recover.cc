@@ -27,6 +27,14 @@ double seconds_between(MonoTime from, MonoTime to) {
 
 }  // namespace
 
+void add_member(wire::Form& form, const wire::WorkerStanding& standing) {
+  const bool all_others = form.members_size() == 0 || form.compare_states();
+  wire::Member& member = *form.add_members();
+  *member.mutable_id() = standing.id();
+  *member.mutable_address() = standing.listen();
+  form.set_compare_states(all_others && standing.compares_states());
+}
+
 bool JobMachine::any_state(const std::vector<WorkerKey>& workers) {
   return std::any_of(workers.begin(), workers.end(),
                      [&](const WorkerKey& key) { return worker_of(key)->standing.has_state(); });
@@ -213,6 +221,17 @@ bool JobMachine::all_answered(MonoTime now) {
   return false;
 }
 
+// Do the members of this recovery stand still? Where the last step is committed nothing is left to
+// compute, and any one of them can write the last checkpoint.
+bool JobMachine::parks(const std::vector<wire::WorkerStanding>& asked) const {
+  if (wish_.stop) return abandons_step_;
+  const bool is_trained =
+      wish_.stop_steps != 0 && std::ranges::any_of(asked, [&](const wire::WorkerStanding& s) {
+        return s.has_state() && s.step() >= wish_.stop_steps;
+      });
+  return op_->next.members.size() < wish_.min_workers && !is_trained;
+}
+
 void JobMachine::form_recovery(MonoTime now) {
   std::vector<wire::WorkerStanding> standings;
   for (const Member& m : op_->next.members) standings.push_back(member(m)->standing);
@@ -244,16 +263,14 @@ void JobMachine::form_recovery(MonoTime now) {
     record_.previous.clear();
     return begin_recovery(now, reason);
   }
-  op_->parked = wish_.stop ? abandons_step_ : op_->next.members.size() < wish_.min_workers;
+  op_->parked = parks(standings);
   op_->form = form_of(op_->next.generation, wire::FORM_RECOVER);
   op_->form.set_base_seq(plan.base_seq);
   op_->form.set_parked(op_->parked);
   op_->form.set_stop_steps(op_->next.stop_steps);
   if (plan.decision) *op_->form.mutable_decision() = *plan.decision;
   for (std::size_t i = 0; i < op_->next.members.size(); ++i) {
-    wire::Member& m = *op_->form.add_members();
-    *m.mutable_id() = standings[i].id();
-    *m.mutable_address() = standings[i].listen();
+    add_member(op_->form, standings[i]);
     wire::Share& share = *op_->form.add_shares();
     for (const auto& range : plan.shares[i]) {
       wire::Range& out = *share.add_ranges();

@@ -244,6 +244,8 @@ void JobTask::carry_out(JobMachine& machine) {
       broken.push_back(std::move(channel));
   }
   for (const auto& channel : broken) channel->close();
+  if (out.checkpoints_skipped > 0 && hooks_.checkpoints_skipped)
+    hooks_.checkpoints_skipped(out.checkpoints_skipped);
   if (!out.changed) return;
   for (const Change& change : machine.view().changes) {
     if (change.generation <= changes_seen_) continue;

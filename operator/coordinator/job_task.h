@@ -26,6 +26,7 @@ class JobTask {
     std::function<void(const kube::Key&)> changed;
     std::function<void(const Change&)> ended_change;  // for metrics
     std::function<void()> conflict;
+    std::function<void(std::uint64_t count)> checkpoints_skipped;
     std::function<void(std::uint64_t epoch)> newer_leader;  // the record names it
   };
   // `awake_since`: StallWatch's.

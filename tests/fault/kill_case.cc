@@ -207,7 +207,11 @@ void add_edges(std::vector<KillCase>& cases) {
     add(cases, Scene::kStart, world, Role::kLast, {"form", "connect"}, kNoCut);
   for (const int world : {1, 2, 3})
     add(cases, Scene::kEnd, world, Role::kFirst, {"checkpoint", "finish"}, kUsual);
-  for (const int world : {2, 3}) add(cases, Scene::kEnd, world, Role::kLast, {"finish"}, kUsual);
+  for (const int world : {2, 3})
+    add(cases, Scene::kEnd, world, Role::kLast, {"compare", "finish"}, kUsual);
+  for (const int world : {2, 3})
+    for (const Role role : {Role::kFirst, Role::kLast})
+      add(cases, Scene::kStep, world, role, {"compare"}, kUsual);
   for (const int world : {2, 3}) {
     cases.push_back({Scene::kLeader, world, {}, false});
     add(cases, Scene::kLeader, world, Role::kFirst, {"commit", "apply"}, kUsual);

@@ -3,9 +3,9 @@
 namespace rubato::sim {
 namespace {
 constexpr std::array<const char*, kPhases> kNames = {
-    "starting", "accumulate", "compute", "reduce", "commit", "apply",  "publish",
-    "validate", "checkpoint", "finish",  "pull",   "follow", "donate", "prepare",
-    "prepared", "switch",     "abort",   "fence",  "form",   "level",  "connect"};
+    "starting", "accumulate", "compute", "reduce", "commit", "apply",  "publish", "validate",
+    "compare",  "checkpoint", "finish",  "pull",   "follow", "donate", "prepare", "prepared",
+    "switch",   "abort",      "fence",   "form",   "level",  "connect"};
 }  // namespace
 
 const char* name_of(Phase phase) { return kNames.at(static_cast<std::size_t>(phase)); }

@@ -20,6 +20,7 @@ enum class Phase : std::uint8_t {
   kApply,
   kPublish,
   kValidate,
+  kCompare,
   kCheckpoint,
   kFinish,
   // Of a change.

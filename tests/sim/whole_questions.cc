@@ -65,13 +65,23 @@ bool WholeCluster::waits_to_train(const SeenPod& pod) {
   return false;
 }
 
+// A worker of the job stands still: who would join waits until it is given up.
+bool WholeCluster::is_held_up(const std::string& job_uid) const {
+  for (const auto& [key, pod] : witness_.pods()) {
+    if (pod.job_uid != job_uid) continue;
+    ModelNode* node = node_of_pod(pod.uid);
+    const SimHost* host = node == nullptr ? nullptr : node->find(pod.uid)->workers;
+    if (host != nullptr && host->hangs()) return true;
+  }
+  return false;
+}
+
 void WholeCluster::look_for_idle_pods() {
   if (over_) return;
   std::map<std::string, Idle> idle;
   for (const auto& [key, pod] : witness_.pods()) {
     if (!waits_to_train(pod)) continue;
-    SimHost* host = node_of_pod(pod.uid)->find(pod.uid)->workers;
-    const bool hangs = host != nullptr && host->hangs();
+    const bool hangs = is_held_up(pod.job_uid);
     const auto before = idle_.find(pod.uid);
     const bool goes_on = before != idle_.end() && before->second.hangs == hangs;
     const Idle now{goes_on ? before->second.since : executor_.now(), hangs};

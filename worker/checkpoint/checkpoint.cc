@@ -167,16 +167,41 @@ Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTabl
 
   TRY(const std::string draft, folder_.make_draft(info.step));
   Status done = write_files(files_, draft, table, host, info, records);
+  if (done.ok()) done = take_turn(info);
   if (done.ok()) done = publish(draft, info);
   (void)files_.remove_all(parent_of(draft));
-  return done;
+  const bool was_overtaken = !done.ok() && (done.error().code() == Code::kNotFound ||
+                                            done.error().code() == Code::kAlreadyExists);
+  if (!was_overtaken) return done;
+  TRY_OK(check_owner(info));
+  return Error(Code::kUnavailable, "another writer was quicker: " + done.error().what());
+}
+
+// Two jobs may have begun on an empty path, and neither sees a checkpoint of the other. So each,
+// once its draft is complete, (1) removes the other's complete drafts, (2) looks whose checkpoints
+// stand, (3) renames its own. Say that B's draft was complete later: at its (1) A's is removed,
+// and A fails at (3), or A has passed (3), and B is refused at (2).
+Status CheckpointStore::take_turn(const CheckpointInfo& info) const {
+  TRY(const std::vector<std::string> drafts, folder_.drafts());
+  for (const std::string& name : drafts) {
+    const auto theirs = read_checkpoint_info(files_, folder_.path_in_draft(name));
+    if (!theirs.ok() && theirs.error().code() == Code::kUnavailable) return theirs.error();
+    if (theirs.ok() && !difference(*theirs, info).empty()) TRY_OK(folder_.remove_entry(name));
+  }
+  return ok();
 }
 
 // From the draft to its name; only then may older ones go, and what a crash left behind.
 Status CheckpointStore::publish(const std::string& draft, const CheckpointInfo& info) const {
   const auto stands = folder_.verify(info.step);
+  TRY_OK(check_owner(info));  // what stands is ours, then
   const bool stays = stands.ok() && (stands->state_digest == info.state_digest ||
                                      stands->redo_attempts != info.redo_attempts);
+  const bool is_other = stands.ok() || stands.error().reason() == kCheckpointDamaged;
+  if (!stays && is_other) {
+    const auto aside = folder_.set_aside(info.step);
+    if (!aside.ok() && aside.error().code() != Code::kNotFound) return aside.error();
+  }
   if (!stays) TRY_OK(folder_.publish(draft, info.step));
   TRY(std::vector<std::int64_t> present, folder_.steps());
   if (present.empty())

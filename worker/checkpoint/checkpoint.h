@@ -10,7 +10,8 @@
 // previous checkpoint whole. One writer per run; one that was frozen and comes back late does no
 // harm: its checkpoint stands beside newer ones, or goes with the old. Readers at any time.
 //
-// A directory belongs to one job: neither loads nor saves touch another's checkpoints.
+// A directory belongs to one job: neither loads nor saves touch another's checkpoints. Of jobs that
+// begin on an empty one at once, whose first checkpoint is published first owns it.
 #pragma once
 
 #include "common/files.h"
@@ -90,6 +91,7 @@ class CheckpointStore {
   Result<std::string> latest() const;
 
  private:
+  Status take_turn(const CheckpointInfo& info) const;
   Status publish(const std::string& draft, const CheckpointInfo& info) const;
   FileSystem& files_;
   CheckpointFolder folder_;

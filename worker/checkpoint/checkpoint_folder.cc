@@ -15,6 +15,7 @@ constexpr std::size_t kJsonBytesMax = 1u << 20;
 constexpr std::string_view kDraft = ".draft-";
 constexpr std::string_view kDamaged = ".damaged-";
 constexpr const char* kContents = "/checkpoint";
+constexpr char kGone = '~';  // ends the name of a draft that is being removed
 constexpr std::string_view kSeal = "\"digest\": \"";
 constexpr std::size_t kSealDigits = 16;
 constexpr int kAsideMax = 1000;  // names tried for one that is set aside
@@ -196,7 +197,13 @@ Status CheckpointFolder::remove(std::span<const std::int64_t> steps) const {
 
 Status CheckpointFolder::remove_entry(const std::string& name) const {
   CHECK(name.starts_with(kDraft) || name.starts_with(kDamaged));
-  return files_.remove_all(directory_ + "/" + name);
+  const std::string path = directory_ + "/" + name;
+  if (!name.starts_with(kDraft) || name.ends_with(kGone)) return files_.remove_all(path);
+  // Its writer may be about to publish it: it has all of it or nothing.
+  const Status renamed = files_.rename(path, path + kGone);
+  if (!renamed.ok() && renamed.error().code() == Code::kNotFound) return ok();
+  TRY_OK(renamed);
+  return files_.remove_all(path + kGone);
 }
 
 Status CheckpointFolder::remove_drafts(std::int64_t step) const {
@@ -219,6 +226,10 @@ Status CheckpointFolder::release(std::int64_t step) const {
   return files_.sync_directory(path_of(step));
 }
 
+std::string CheckpointFolder::path_in_draft(const std::string& name) const {
+  return directory_ + "/" + name + kContents;
+}
+
 Result<std::string> CheckpointFolder::make_draft(std::int64_t step) const {
   TRY_OK(make_lasting_directories(files_, directory_));
   TRY(const std::string draft, files_.make_unique_directory(directory_ + "/" + std::string(kDraft) +
@@ -228,14 +239,9 @@ Result<std::string> CheckpointFolder::make_draft(std::int64_t step) const {
 }
 
 Status CheckpointFolder::publish(const std::string& draft, std::int64_t step) const {
-  const std::string target = path_of(step);
   TRY_OK(files_.sync_directory(parent_of(draft)));
   TRY_OK(files_.sync_directory(directory_));
-  if (files_.stat(target).ok()) {
-    const auto aside = set_aside(step);
-    if (!aside.ok() && aside.error().code() != Code::kNotFound) return aside.error();
-  }
-  TRY_OK(files_.rename(draft, target));
+  TRY_OK(files_.rename(draft, path_of(step)));
   TRY_OK(files_.sync_directory(directory_));
   return point_latest();
 }

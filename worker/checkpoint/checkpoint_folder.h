@@ -59,15 +59,18 @@ class CheckpointFolder {
   Result<std::string> set_aside(std::int64_t step) const;
   // Each loses its name first, so that none is ever half there.
   Status remove(std::span<const std::int64_t> steps) const;
-  Status remove_entry(const std::string& name) const;  // a draft or a damaged one
+  // A draft or a damaged one. A draft that is being written never becomes a checkpoint then.
+  Status remove_entry(const std::string& name) const;
   // Leftovers of writers that died, of `step` and older ones.
   Status remove_drafts(std::int64_t step) const;
   // A checkpoint without an owner belongs to the next job that goes on from it.
   Status release(std::int64_t step) const;
+  // Of the checkpoint in a draft.
+  std::string path_in_draft(const std::string& name) const;
   // An empty directory for a checkpoint that is being written. Its parent goes with it.
   Result<std::string> make_draft(std::int64_t step) const;
-  // A draft becomes the checkpoint of `step`; one that stood there is set aside. All in it must be
-  // synced.
+  // A draft becomes the checkpoint of `step`. All in it must be synced. kAlreadyExists: one stands
+  // there; kNotFound: the draft was removed.
   Status publish(const std::string& draft, std::int64_t step) const;
 
  private:

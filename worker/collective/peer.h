@@ -27,7 +27,8 @@ struct Peer {
 struct Membership {
   std::uint64_t generation = 0;
   std::vector<Peer> members;
-  std::uint32_t rank = 0;  // of this process
+  std::uint32_t rank = 0;       // of this process
+  bool compare_states = false;  // before a checkpoint is begun
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
 };
 

@@ -103,8 +103,10 @@ std::string describe_divergence(const CommitTerms& terms,
     if (ranks.size() > kNamesMax) shown.push_back(fmt::format("{} more", ranks.size() - kNamesMax));
     sides.push_back(fmt::format("{} at {}", to_hex(digest), fmt::join(shown, ", ")));
   }
-  return fmt::format("round {} of step {}: part {} of {} of the state is {}", terms.seq,
-                     terms.step + 1, terms.seq % kStateParts, kStateParts,
+  const std::string part =
+      terms.whole_state ? ""
+                        : fmt::format("part {} of {} of ", terms.seq % kStateParts, kStateParts);
+  return fmt::format("round {} of step {}: {}the state is {}", terms.seq, terms.step + 1, part,
                      fmt::join(sides, ", but "));
 }
 

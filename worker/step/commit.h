@@ -16,6 +16,7 @@ struct CommitTerms {
   std::uint64_t step = 0;
   std::uint32_t micro_batches = 0;
   std::uint32_t validation_batches = 0;  // how many this round owes; 0: none due
+  bool whole_state = false;              // the digests are of all of it, and no round is decided
 };
 
 // Where the votes' state digests differ the outcome is DIVERGED, and `diverged` names those who do

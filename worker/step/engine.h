@@ -60,6 +60,8 @@ struct StepEngine::Impl {
   void probe(const wire::Probe& order);
   void plan(const wire::Form& form);
   void request(const wire::Request& request);
+  void supersede_follow(const wire::WorkerCommand& command);
+  void end_follow();  // with the mutex held
   void end_requests(const wire::Form& form);
   void leave(const std::string& reason);
   void beat();
@@ -94,6 +96,8 @@ struct StepEngine::Impl {
   Status validate_share();
   bool validation_due() const;
   Result<wire::CommitRecord> reduce_and_vote();
+  Result<wire::CommitRecord> fold(const CommitTerms& terms, const wire::CommitVote& vote);
+  Status compare_states();
   Error refuse_round(const CommitTerms& terms, const std::vector<wire::CommitVote>& votes,
                      const wire::CommitRecord& record);
   Status decide(const wire::CommitRecord& record);  // changes the state
@@ -106,7 +110,7 @@ struct StepEngine::Impl {
   void reach_aside(const char* point);  // any thread; the name of the phase stays
 
   // ---- Step thread: what follows a decision (engine_publish.cc) ----
-  void publish(const wire::CommitRecord& record, double seconds);
+  Status publish(const wire::CommitRecord& record, double seconds);
   void print_step(const StepRecord& record, double seconds);
   void print_validation(std::uint64_t step, std::int64_t loss_q, std::uint32_t batches);
   void print_replayed(const StepRecord& record);
@@ -114,7 +118,7 @@ struct StepEngine::Impl {
   void export_history();
   void push_to_followers(const wire::CommitRecord& record);
   void serve_snapshots();
-  void finish();
+  Status finish();
   void validate_final();
   void stop(bool is_asked_to_save);
   void switch_generation(std::uint64_t generation);
@@ -122,6 +126,7 @@ struct StepEngine::Impl {
   // ---- Step thread: checkpoints (engine_checkpoint.cc) ----
   void checkpoint_done(std::uint64_t step, const Result<std::string>& path, double seconds);
   bool checkpoint_due(const wire::CommitRecord& record) const;
+  Status checkpoint_if_due();
   void begin_checkpoint();
   Status submit_checkpoint();
   void say_unsaved();
@@ -166,7 +171,7 @@ struct StepEngine::Impl {
   std::optional<std::uint64_t> saved_step;  // the last that the writer wrote
   std::optional<Error> save_error;          // of its last try
   std::optional<std::stop_source> follow_cancel;
-  std::uint64_t follow_generation = 0;
+  wire::Follow followed;  // the last that was obeyed
   Link* follow_connection = nullptr;
 
   // ---- Step thread ----
@@ -187,6 +192,7 @@ struct StepEngine::Impl {
   MonoTime last_commit{};
   bool first_after_change = false;
   std::optional<std::uint64_t> last_checkpoint;  // step, handed to the writer
+  std::optional<std::uint64_t> compared_seq;     // in this generation, or nothing was due there
   std::uint64_t checkpoints_skipped = 0;
   MonoTime follow_begun{};
   std::uint64_t follow_bytes = 0;

@@ -44,6 +44,22 @@ bool StepEngine::Impl::checkpoint_due(const wire::CommitRecord& record) const {
          replica->step() % job.checkpoint_every == 0;
 }
 
+// Where the last decision made one due, once in a generation: a due checkpoint that an abort cut
+// off is begun by the generation after it, which stands at the same decision.
+Status StepEngine::Impl::checkpoint_if_due() {
+  std::optional<wire::CommitRecord> last;
+  {
+    const std::lock_guard lock(mutex);
+    if (compared_seq == standing.seq()) return ok();
+    if (standing.has_last()) last = standing.last();
+    compared_seq = standing.seq();
+  }
+  if (!last || !checkpoint_due(*last)) return ok();
+  if (const Status equal = compare_states(); !equal.ok()) return equal;
+  if (membership.rank == 0) begin_checkpoint();
+  return ok();
+}
+
 // Copies the state and hands it to the writer; no step waits for the disk.
 void StepEngine::Impl::begin_checkpoint() {
   const std::uint64_t step = replica->step();
@@ -53,6 +69,10 @@ void StepEngine::Impl::begin_checkpoint() {
   const Status begun = submit_checkpoint();
   if (begun.ok()) return;
   ++checkpoints_skipped;
+  {
+    const std::lock_guard lock(mutex);
+    standing.set_checkpoints_skipped(checkpoints_skipped);
+  }
   LOG_WARNING("checkpoint", "step {} is skipped: {}; {} skipped so far", step, begun.error().what(),
               checkpoints_skipped);
   parts.print(fmt::format("checkpoint skipped step={} skipped={}", step, checkpoints_skipped));

@@ -11,6 +11,7 @@ WorkerName to_name(const wire::WorkerId& id) { return {id.pod_uid(), id.slot(), 
 Membership to_membership(const wire::Form& form, const WorkerName& self) {
   Membership membership;
   membership.generation = form.generation();
+  membership.compare_states = form.compare_states();
   membership.rank = static_cast<std::uint32_t>(form.members_size());  // not a member
   for (const wire::Member& member : form.members()) {
     Peer peer{to_name(member.id()), member.address().host(),
@@ -38,6 +39,7 @@ StepEngine::Impl::Impl(EngineParts given)
   standing.mutable_listen()->set_port(parts.hub.port());
   standing.set_phase(wire::WORKER_STARTING);
   standing.set_cpu(parts.cpu);
+  standing.set_compares_states(true);
   writer = std::make_unique<CheckpointWriter>(
       parts.executor, [this](std::uint64_t step, const Result<std::string>& path, double seconds) {
         checkpoint_done(step, path, seconds);
@@ -130,9 +132,11 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
       }
       end_requests(command.form());
       break;
-    case wire::WorkerCommand::kConfigure:
     case wire::WorkerCommand::kFollow:
     case wire::WorkerCommand::kLook:
+      supersede_follow(command);
+      break;
+    case wire::WorkerCommand::kConfigure:
       break;
     case wire::WorkerCommand::BODY_NOT_SET:
       LOG_WARNING("step", "a command that this version does not know");
@@ -143,6 +147,26 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
   changed->notify_all();
 }
 
+// Another donor, or nobody has the state: what is still to be followed leads nowhere, and a donor
+// that died would be dialed for as long as a generation may take to form.
+void StepEngine::Impl::supersede_follow(const wire::WorkerCommand& command) {
+  const std::lock_guard lock(mutex);
+  const auto is_same = [&](const wire::Follow& other) {
+    const wire::Follow& next = command.follow();
+    return command.has_follow() && other.generation() == next.generation() &&
+           to_name(other.donor()) == to_name(next.donor());
+  };
+  std::erase_if(orders, [&](const wire::WorkerCommand& order) {
+    return order.has_follow() && !is_same(order.follow());
+  });
+  if (!is_same(followed)) end_follow();
+}
+
+void StepEngine::Impl::end_follow() {
+  if (follow_cancel) follow_cancel->request_stop();
+  if (follow_connection != nullptr) follow_connection->cut();
+}
+
 void StepEngine::Impl::abort(std::uint64_t below) {
   reach_aside("abort");
   {
@@ -150,10 +174,7 @@ void StepEngine::Impl::abort(std::uint64_t below) {
     if (below > standing.fenced_below()) standing.set_fenced_below(below);
     if (communicator && communicator->generation() < below) communicator->abort();
     if (prepared && prepared->membership.generation < below) prepared.reset();
-    if (follow_generation < below) {
-      if (follow_cancel) follow_cancel->request_stop();
-      if (follow_connection != nullptr) follow_connection->cut();
-    }
+    if (followed.generation() < below) end_follow();
     std::erase_if(planned, [&](const wire::Form& form) { return form.generation() < below; });
     std::erase_if(orders, [&](const wire::WorkerCommand& order) {
       return (order.has_form() && order.form().generation() < below) ||
@@ -236,10 +257,7 @@ void StepEngine::Impl::request(const wire::Request& request) {
   LOG_INFO("step", "asked to {}{}: {}", request.checkpoint() ? "checkpoint " : "",
            request.stop() ? "stop" : "go on", request.reason());
   // While a generation trains, the next vote carries it; otherwise the step thread sees to it.
-  if (request.stop() && follow_cancel) {
-    follow_cancel->request_stop();
-    if (follow_connection != nullptr) follow_connection->cut();
-  }
+  if (request.stop()) end_follow();
   changed->notify_all();
 }
 
@@ -259,8 +277,7 @@ void StepEngine::Impl::leave(const std::string& reason) {
   LOG_INFO("step", "retires: {}", reason);
   retired = true;
   if (communicator) communicator->abort();
-  if (follow_cancel) follow_cancel->request_stop();
-  if (follow_connection != nullptr) follow_connection->cut();
+  end_follow();
   if (factory) factory->fence(~std::uint64_t{0});
   parts.hub.fence(~std::uint64_t{0});
   changed->notify_all();

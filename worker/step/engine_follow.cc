@@ -56,7 +56,7 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     standing.set_following(order.generation());
     standing.set_caught_up(false);
     follow_cancel.emplace();
-    follow_generation = order.generation();
+    followed = order;
     communicator.reset();
   }
   follow_begun = now();

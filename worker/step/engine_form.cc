@@ -281,6 +281,7 @@ void StepEngine::Impl::enter(const Membership& next, std::shared_ptr<Communicato
   membership = next;
   mine = std::move(ranges);
   first_after_change = true;
+  compared_seq.reset();
   validation_done = 0;
   validation_q = 0;
   if (next.rank == 0) export_history();

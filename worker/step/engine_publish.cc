@@ -19,7 +19,7 @@ double median(const std::deque<double>& values) {
 }
 }  // namespace
 
-void StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds) {
+Status StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds) {
   const MonoTime moment = now();
   push_to_followers(record);
   double stall = 0;
@@ -53,11 +53,14 @@ void StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds)
   }
   emit(std::move(event));
 
-  const bool is_writer = membership.rank == 0;
   mine = {wire::even_share(membership.rank, membership.size(), replica->micro_batches())};
-  if (record.stop()) return stop(is_writer && record.checkpoint());
-  if (is_writer && checkpoint_due(record)) begin_checkpoint();
-  if (record.switch_generation() != 0) switch_generation(record.switch_generation());
+  if (record.stop()) {
+    if (record.checkpoint()) TRY_OK(compare_states());
+    stop(membership.rank == 0 && record.checkpoint());
+  } else if (record.switch_generation() != 0) {
+    switch_generation(record.switch_generation());
+  }
+  return ok();
 }
 
 void StepEngine::Impl::print_step(const StepRecord& record, double seconds) {
@@ -135,21 +138,23 @@ void StepEngine::Impl::serve_snapshots() {
 // ----------------------------------------------------------------------------------------
 
 // Rank 0 says FINISHED once the final checkpoint is on disk, the others at once.
-void StepEngine::Impl::finish() {
+Status StepEngine::Impl::finish() {
   reach_aside("finish");
+  TRY_OK(compare_states());
   if (membership.rank == 0) {
     emit({});
     validate_final();
-    if (is_interrupted()) return;
+    if (is_interrupted()) return ok();
     if (const auto digest = replica->weight_digest(); digest.ok()) {
       parts.print(fmt::format("finished step={} weights={:016x}", replica->step(), digest.value()));
     }
     const Status saved = planted(Bug::kFinishUnwritten) ? submit_checkpoint() : save_last();
-    if (is_interrupted()) return;
+    if (is_interrupted()) return ok();
     if (!saved.ok()) {
       const bool another_may = membership.size() > 1;
-      return fail_save("the final checkpoint", saved.error(),
-                       another_may ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_JOB);
+      fail_save("the final checkpoint", saved.error(),
+                another_may ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_JOB);
+      return ok();
     }
   }
   {
@@ -158,6 +163,7 @@ void StepEngine::Impl::finish() {
     standing.set_phase_name("finished");
   }
   emit({});
+  return ok();
 }
 
 // No round follows that could carry it, so rank 0 evaluates the whole list: the same sum.

@@ -49,8 +49,9 @@ void StepEngine::Impl::train() {
   for (;;) {
     if (is_interrupted()) return;
     serve_snapshots();
-    if (replica->step() >= job.stop_steps) return finish();
-    Status done = round();
+    const bool is_last = replica->step() >= job.stop_steps;
+    Status done = is_last ? finish() : round();
+    if (done.ok() && is_last) return;
     if (!done.ok()) {
       if (done.error().code() == Code::kCancelled) return;
       if (const auto fault = communicator->fault()) {
@@ -82,6 +83,7 @@ void StepEngine::Impl::suspect(std::uint64_t generation, const WorkerName& peer,
 }
 
 Status StepEngine::Impl::round() {
+  TRY_OK(checkpoint_if_due());
   const MonoTime begun = now();
   TRY_OK(validate_share());
   TRY_OK(compute_share());
@@ -94,8 +96,7 @@ Status StepEngine::Impl::round() {
   end_commit();
   if (!done.ok()) return done;
   reach_aside("publish");
-  publish(record, std::chrono::duration<double>(now() - begun).count());
-  return ok();
+  return publish(record, std::chrono::duration<double>(now() - begun).count());
 }
 
 Status StepEngine::Impl::compute_share() {
@@ -206,11 +207,6 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
       state_digest(*replica, static_cast<std::uint32_t>(share.seq() % kStateParts), kStateParts,
                    share.seq()));
   vote.set_state_digest(digest);
-  TRY(const std::vector<std::string> texts, communicator->gather(vote.SerializeAsString()));
-  std::vector<wire::CommitVote> votes(texts.size());
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (!votes[i].ParseFromString(texts[i])) return Error(Code::kInternal, "a vote cannot be read");
-  }
   CommitTerms terms;
   terms.generation = membership.generation;
   terms.seq = share.seq();
@@ -219,12 +215,45 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   if (validation_due()) {
     terms.validation_batches = std::min(replica->validation_micro_batches(), kValidationMax);
   }
+  return fold(terms, vote);
+}
+
+// Gathers the votes, and makes of them what all members make of them.
+Result<wire::CommitRecord> StepEngine::Impl::fold(const CommitTerms& terms,
+                                                  const wire::CommitVote& vote) {
+  TRY(const std::vector<std::string> texts, communicator->gather(vote.SerializeAsString()));
+  std::vector<wire::CommitVote> votes(texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!votes[i].ParseFromString(texts[i])) return Error(Code::kInternal, "a vote cannot be read");
+  }
   TRY(const wire::CommitRecord record, fold_votes(terms, votes));
   if (record.outcome() == wire::OUTCOME_DIVERGED) return refuse_round(terms, votes, record);
   // All are of a build that compares, and so of one that knows the tree.
   if (std::ranges::all_of(votes, [](const auto& each) { return each.state_digest() != 0; }))
     communicator->vote_by_tree();
   return record;
+}
+
+// Before a checkpoint is begun: whose state is not the majority's must not be written.
+Status StepEngine::Impl::compare_states() {
+  if (!membership.compare_states || !job.has_checkpoints) return ok();
+  reach("compare");
+  CommitTerms terms;
+  terms.generation = membership.generation;
+  terms.step = replica->step();
+  terms.whole_state = true;
+  {
+    const std::lock_guard lock(mutex);
+    if (frozen) return Error(Code::kCancelled, "aborted");
+    terms.seq = standing.seq();
+  }
+  wire::CommitVote vote;
+  vote.set_generation(terms.generation);
+  vote.set_seq(terms.seq);
+  TRY(const std::uint64_t digest, state_digest(*replica, 0, 1, terms.seq));
+  vote.set_state_digest(digest);
+  TRY_OK(fold(terms, vote));
+  return ok();
 }
 
 // Members have computed with different states: nobody applies the round. Who is not of the majority

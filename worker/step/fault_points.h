@@ -1,9 +1,10 @@
 // FaultPoints: named places of a step where a fault can be planted, for the demo, the integration
 // tests and the kill matrix. A plan is text, "phase[:step[:action]]":
-//   phase   of a round:       compute, accumulate, reduce, commit, apply, publish, checkpoint,
-//   finish
+//   phase   of a round:       compute, accumulate, reduce, commit, apply, publish, compare,
+//                             checkpoint, finish
 //           of a change:      pull, follow (the newcomer), donate (its donor), prepare, prepared,
-//           switch of a recovery:    abort, fence (before the answer to it), form, level, connect
+//                             switch
+//           of a recovery:    abort, fence (before the answer to it), form, level, connect
 //   step    the step being worked on (zero-based); empty, * or absent: any
 //   action  kill (default), stop, kill-group, stop-group: SIGKILL or SIGSTOP to this process or to
 //           its process group. slow-MS: sleeps MS milliseconds, each time: a straggler

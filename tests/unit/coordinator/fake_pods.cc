@@ -44,6 +44,7 @@ void FakePods::collect() {
     if (command.has_probe()) probes.emplace_back(pod_of(send.pod_uid), command.probe());
     sent.push_back(std::move(send));
   }
+  checkpoints_skipped += out.checkpoints_skipped;
   if (out.swap) {
     CHECK(!to_write.has_value());  // one write at a time
     to_write = std::move(out.swap);

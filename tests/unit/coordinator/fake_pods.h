@@ -68,6 +68,7 @@ class FakePods {
   std::vector<Send> sent;
   std::optional<Record> to_write;
   std::vector<Record> written;
+  std::uint64_t checkpoints_skipped = 0;
   JobMachine machine;
 
  private:

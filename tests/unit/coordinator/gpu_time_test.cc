@@ -88,6 +88,18 @@ TEST(Sharing, ANewcomerOnAnotherNodeTellsWhetherCheckpointsAreShared) {
   }
 }
 
+// A new leader does not count again what it finds.
+TEST(SkippedCheckpoints, AreCountedOnce) {
+  FakePods pods(2);
+  pods.standing(0).set_checkpoints_skipped(3);
+  pods.start_training();
+  EXPECT_EQ(pods.checkpoints_skipped, 0u);
+  pods.standing(0).set_checkpoints_skipped(5);
+  pods.beat();
+  pods.beat();
+  EXPECT_EQ(pods.checkpoints_skipped, 2u);
+}
+
 TEST(Validation, TheNewestLossIsShown) {
   FakePods pods(2);
   pods.start_training();

@@ -45,6 +45,34 @@ TEST(JobMachineChange, ANewcomerFollowsAndAllSwitch) {
   EXPECT_TRUE(pods.machine.record().previous.empty());
 }
 
+// All state went with its donor, and it never heard of it: it waits for a process that is gone.
+TEST(JobMachineChange, WhoseDonorIsGoneIsToldToFollowAnother) {
+  FakePods pods(2, {}, 1);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 1; });
+  pods.start_first(1);
+  pods.commit_all();
+  pods.standing(1).set_looked(1);
+  pods.connect(1);
+  follow(pods, 1);
+  pods.clear();
+  pods.exit(0, -1, 9);
+  wire::WorkerStanding fresh;
+  *fresh.mutable_id() = pods.standing(0).id();
+  fresh.mutable_id()->set_incarnation(2);
+  fresh.set_phase(wire::WORKER_STARTING);
+  pods.standing(0) = fresh;
+  pods.say(0);
+  pods.make_ready(0);
+  pods.settle();
+  pods.after(20s);  // it is dialing, and answers no Look
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.machine.record().members.size(), 1u);
+  ASSERT_NE(pods.last(1, kFollow), nullptr);
+  EXPECT_EQ(pods.last(1, kFollow)->follow().donor().incarnation(), 2u);
+  EXPECT_EQ(pods.last(1, kFollow)->follow().generation(), pods.machine.record().generation);
+}
+
 // A leader before this one sent it an Abort for a generation that it could not write any more.
 TEST(JobMachineChange, AllRiseToAGenerationThatANewcomerDoesNotRefuse) {
   FakePods pods(3, {}, 2);

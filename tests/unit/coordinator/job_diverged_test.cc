@@ -78,6 +78,16 @@ TEST(JobMachineDiverged, TheMinorityBeginsAnewAndTheMajorityGoesOnWithWhatItHas)
   EXPECT_EQ(pods.view().changes.back().salvaged, 6u);
 }
 
+TEST(JobMachineDiverged, StatesAreComparedBeforeACheckpointWhereAllBuildsKnowHow) {
+  for (const bool all_know : {true, false}) {
+    FakePods pods(3);
+    for (const int pod : {0, 1, 2}) pods.standing(pod).set_compares_states(all_know || pod != 1);
+    pods.start_training();
+    ASSERT_NE(pods.last(0, kForm), nullptr);
+    EXPECT_EQ(pods.last(0, kForm)->form().compare_states(), all_know);
+  }
+}
+
 TEST(JobMachineDiverged, WhoIsDroppedIsNobodyUntilItHasBegunAnew) {
   FakePods pods(3);
   pods.start_training();

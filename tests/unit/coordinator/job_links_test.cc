@@ -166,6 +166,48 @@ TEST(JobMachineLinks, WhoIsLeftOutAgainAndAgainWaitsLonger) {
   EXPECT_GE(waits[2], 4 * kLinksRetry - 2s);
 }
 
+// Who was left out is known to the leader alone. The next one asks before it lets anybody follow
+// who holds a state: what is broken still costs no generation and no step.
+TEST(JobMachineLinks, ANewLeaderAsksWhoWasLeftOutBeforeItFollows) {
+  FakePods before = training(5);
+  const auto broken = [](int a, int b) { return a + b != 5 || (a != 2 && b != 2); };  // 2 and 3
+  before.reaches = broken;
+  recover_in_one(before, 2, 3);
+  ASSERT_FALSE(members(before).contains("gpt-3"));
+  Record record = before.machine.record();
+  ++record.leader;
+  FakePods pods(5, record);
+  pods.change_wish([&](Wish& wish) { wish.micro_batches = 128; });
+  pods.standings = before.standings;
+  pods.reaches = broken;
+  pods.connect_all();
+  train_on(pods, 60s);
+  EXPECT_EQ(pods.last(3, kFollow), nullptr);
+  EXPECT_GE(pods.count(3, kProbe), 2u);
+  EXPECT_LE(pods.count(3, kProbe), 5u) << "less and less often";
+  EXPECT_EQ(pods.machine.record().generation, record.generation);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pods.last(i, kAbort), nullptr) << i;
+  EXPECT_EQ(restarted(pods), std::vector<int>{});
+  pods.reaches = [](int, int) { return true; };
+  train_on(pods, kLinksRetryMost);
+  EXPECT_NE(pods.last(3, kFollow), nullptr);
+}
+
+// A build before this one answers no probe: it follows all the same, a moment later.
+TEST(JobMachineLinks, WhoCannotSayWhomItReachesFollows) {
+  FakePods before = training(3);
+  before.reaches = [](int a, int b) { return a != 2 && b != 2; };
+  recover_in_one(before, 0, 2);
+  Record record = before.machine.record();
+  ++record.leader;
+  FakePods pods(3, record);
+  pods.standings = before.standings;
+  pods.answers_probes = false;
+  pods.connect_all();
+  train_on(pods, 4s);
+  EXPECT_NE(pods.last(2, kFollow), nullptr);
+}
+
 // Workers of the version before do not answer: at first all try again together.
 TEST(JobMachineLinks, WithoutAnswersTheOneWithTheMostBrokenLinksIsLeftOut) {
   FakePods pods = training(3);

@@ -81,6 +81,66 @@ TEST(JobMachineStart, RefusesAnotherFingerprintAndNamesBothCpus) {
   EXPECT_EQ(pods.last(2, kFollow), nullptr);
 }
 
+// Of two on two nodes the first is believed. Who replaces the other may show that it was wrong.
+TEST(JobMachineStart, NodesAreCountedAlsoThoseThatWereRefused) {
+  FakePods pods(3, {}, 2);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 2; });
+  const auto make_odd = [&](int pod) {
+    pods.standing(pod).set_phase(wire::WORKER_READY);
+    pods.standing(pod).set_fingerprint("odd");
+    pods.say(pod);
+  };
+  pods.connect(0);
+  pods.connect(1);
+  make_odd(0);
+  pods.make_ready(1);
+  pods.after(1s);
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-1");
+  EXPECT_TRUE(pods.machine.record().fingerprint.empty()) << "one is not enough to begin";
+  pods.connect(2);
+  pods.make_ready(2);
+  pods.after(1s);
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-0");
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->fingerprint, "f00d");
+  EXPECT_EQ(pods.to_write->members.front().pod, "gpt-1") << "it is taken back";
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+}
+
+// One of those who could begin it may have other data, or compute otherwise: most of them are
+// right, whoever spoke first.
+TEST(JobMachineStart, WhatMostOfTheFirstMembersComputeIsPinned) {
+  FakePods pods(5, {}, 3);
+  for (int i = 0; i < 4; ++i) pods.connect(i);
+  const auto make_odd = [&](int pod) {
+    pods.standing(pod).set_phase(wire::WORKER_READY);
+    pods.standing(pod).set_fingerprint("odd");
+    pods.say(pod);
+  };
+  make_odd(0);
+  pods.after(5s);
+  EXPECT_TRUE(pods.machine.record().fingerprint.empty());
+  pods.connect(4);  // can compute as the first one does, perhaps: told, and not bound to it
+  EXPECT_EQ(pods.last(4, kConfigure)->configure().fingerprint(), "odd");
+  pods.make_ready(1);
+  pods.make_ready(2);
+  pods.after(kJoinSettle + 50ms);
+  EXPECT_FALSE(pods.to_write.has_value()) << "two of three are left";
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-0");
+  pods.make_ready(3);
+  pods.after(kJoinSettle + 50ms);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->fingerprint, "f00d");
+  EXPECT_EQ(pods.to_write->members.size(), 3u);
+  pods.settle();
+  make_odd(4);
+  EXPECT_EQ(pods.view().refused.size(), 2u) << "what is pinned is pinned";
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
 // ---- A new leader
 // ------------------------------------------------------------------------------------
 

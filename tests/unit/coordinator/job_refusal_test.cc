@@ -102,6 +102,46 @@ TEST(JobMachineRefusal, TheOnlyOneWithTheStateIsNeverLeftOut) {
   EXPECT_EQ(pods.last(0, kForm)->form().mode(), wire::FORM_RECOVER);
 }
 
+// The last step is committed, and one after the other cannot write the last checkpoint. The minimum
+// keeps none of them from trying; then the job fails for what the last one says.
+TEST(JobMachineRefusal, TheLastCheckpointIsTriedByOneAfterTheOther) {
+  FakePods pods(3);
+  pods.change_wish([](Wish& wish) {
+    wish.min_workers = 2;
+    wish.stop_steps = 4;
+  });
+  pods.start_training();
+  for (int step = 1; step < 4; ++step) pods.commit_all();
+  for (int pod = 0; pod < 2; ++pod) {
+    fail(pods, pod, "CheckpointFailed", wire::FAILURE_SCOPE_WORKER);
+    pods.settle();
+    EXPECT_EQ(pods.view().phase, Phase::kTraining) << pods.view().reason;
+    ASSERT_EQ(pods.machine.record().members.size(), 2u - static_cast<std::size_t>(pod));
+    EXPECT_EQ(pods.machine.record().members.front().pod, "gpt-" + std::to_string(pod + 1));
+    EXPECT_FALSE(pods.last(pod + 1, kForm)->form().parked());
+    EXPECT_EQ(pods.view().refused.size(), 1u + static_cast<std::size_t>(pod));
+  }
+  fail(pods, 2, "CheckpointFailed", wire::FAILURE_SCOPE_JOB);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kFailed);
+  EXPECT_EQ(pods.view().failure_reason, "CheckpointFailed");
+  EXPECT_EQ(pods.view().failure_message, "cannot open /data/tokens");
+}
+
+// Before that step the minimum holds: those who are left keep the state and wait for others.
+TEST(JobMachineRefusal, BelowTheMinimumThoseWhoAreLeftWait) {
+  FakePods pods(3);
+  pods.change_wish([](Wish& wish) {
+    wish.min_workers = 3;
+    wish.stop_steps = 40;
+  });
+  pods.start_training();
+  fail(pods, 0, "DataDamaged", wire::FAILURE_SCOPE_WORKER);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kParked);
+  EXPECT_TRUE(pods.last(1, kForm)->form().parked());
+}
+
 TEST(JobMachineRefusal, AJobWhoseWorkersAreAllRefusedWaitsForOthers) {
   FakePods pods(2);
   pods.connect_all();

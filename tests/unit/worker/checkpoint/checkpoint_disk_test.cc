@@ -198,5 +198,154 @@ TEST_F(CheckpointDiskTest, ADamagedOneOfTheSameStepIsReplacedAndKept) {
   EXPECT_EQ(folder.damaged().value().size(), 1u);
 }
 
+// ---- Two jobs that begin on one empty path ----
+
+class SharedPathTest : public CheckpointDiskTest {
+ protected:
+  // One of the two jobs, with a process and a node of its own.
+  struct Rival {
+    std::unique_ptr<SimDisk> disk;
+    SmallJob* job = nullptr;
+    const std::vector<StepRecord>* records = nullptr;
+    CheckpointInfo info;
+    Status save() const {
+      return CheckpointStore(*disk, kFolder, 2)
+          .save(*job->device, *job->stream, job->model->table(), job->state, info, *records);
+    }
+  };
+  Rival rival(const std::string& uid, SimVolume& volume, std::size_t step) {
+    Rival out{std::make_unique<SimDisk>(sim_.process(uid), uid), past_.jobs[step - 1].get(),
+              &past_.records[step - 1], info(*past_.jobs[step - 1])};
+    out.disk->mount("/", volume);
+    out.info.job_uid = uid;
+    return out;
+  }
+  // Whose checkpoints stand: of one job at most, all whole, and nothing was pushed aside.
+  static std::string owner(SimDisk& disk) {
+    const CheckpointFolder folder(disk, kFolder);
+    EXPECT_EQ(folder.damaged().value().size(), 0u);
+    const auto steps = folder.steps().value();
+    std::set<std::string> owners;
+    for (const std::int64_t step : steps) {
+      const auto whole = folder.verify(step);
+      EXPECT_TRUE(whole.ok()) << whole.error().what();
+      if (whole.ok()) owners.insert(whole->job_uid);
+    }
+    EXPECT_LE(owners.size(), 1u);
+    return owners.empty() ? "" : *owners.begin();
+  }
+  static bool is_refused(const Status& saved) {
+    return !saved.ok() && saved.error().reason() == kCheckpointPathTaken;
+  }
+
+  History past_ = history(2);
+};
+
+// All of one save happens before each operation of the other.
+TEST_F(SharedPathTest, WhoIsSecondIsRefusedAndOverwritesNothing) {
+  for (const std::size_t other_step : {1, 2}) {
+    std::set<std::string> winners;
+    std::uint64_t operations = 0;
+    for (std::uint64_t at = 0; at <= operations; ++at) {
+      SCOPED_TRACE("at " + std::to_string(at) + " the other saves step " +
+                   std::to_string(other_step));
+      SimVolume volume(sim_, at);
+      const Rival a = rival("uid-a", volume, 1);
+      const Rival b = rival("uid-b", volume, other_step);
+      std::uint64_t seen = 0;
+      std::optional<Status> second;
+      volume.watch([&](const std::string&) {
+        if (second || seen++ != at) return;
+        second = ok();  // operations within are not counted
+        second = b.save();
+      });
+      const Status first = a.save();
+      volume.watch(nullptr);
+      operations = std::max(operations, seen);
+      if (!second) second = b.save();
+      const std::string stands = owner(*a.disk);
+      EXPECT_EQ(stands, second->ok() ? "uid-b" : "uid-a");
+      EXPECT_EQ(first.ok(), stands == "uid-a");
+      EXPECT_EQ(is_refused(first), stands == "uid-b");
+      EXPECT_EQ(is_refused(*second), stands == "uid-a");
+      winners.insert(stands);
+    }
+    EXPECT_GT(operations, 20u);
+    EXPECT_EQ(winners.size(), 2u);
+  }
+}
+
+// Both save at once, operation by operation. Each may have kept the other from it, and both try
+// again, a while later.
+TEST_F(SharedPathTest, OneOfTwoSavesThatInterleaveOwnsThePath) {
+  std::map<std::string, int> wins;
+  int overtaken = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimVolume volume(sim_, seed);
+    volume.faults().delay = 1ms;
+    volume.faults().jitter = 4ms;
+    const std::vector<Rival> rivals = [&] {
+      std::vector<Rival> out;
+      out.push_back(rival("uid-a", volume, 1));
+      out.push_back(rival("uid-b", volume, 1 + seed % 2));
+      return out;
+    }();
+    std::vector<std::optional<Status>> ends(2);
+    std::vector<Task> tasks;
+    for (std::size_t i = 0; i < 2; ++i) {
+      tasks.push_back(sim_.process(rivals[i].info.job_uid).spawn("save", [&, i](const auto&) {
+        Rng rng(2 * seed + i);
+        Status saved = rivals[i].save();
+        while (!saved.ok() && !is_refused(saved)) {
+          EXPECT_EQ(saved.error().code(), Code::kUnavailable) << saved.error().what();
+          ++overtaken;
+          sim_.process(rivals[i].info.job_uid).sleep_for(rng.below(1000) * 1ms);
+          saved = rivals[i].save();
+        }
+        ends[i] = saved;
+      }));
+    }
+    ASSERT_TRUE(sim_.run_until([&] { return ends[0] && ends[1]; }, 1min));
+    tasks.clear();
+    volume.faults() = {};
+    const std::string stands = owner(*rivals[0].disk);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const bool owns = rivals[i].info.job_uid == stands;
+      EXPECT_EQ(ends[i]->ok(), owns);
+      EXPECT_EQ(is_refused(*ends[i]), !owns);
+    }
+    ++wins[stands];
+  }
+  EXPECT_GT(wins["uid-a"], 20);
+  EXPECT_GT(wins["uid-b"], 20);
+  EXPECT_EQ(wins[""], 0);
+  EXPECT_GT(overtaken, 0) << "they have met";
+}
+
+// What a job left half written that is gone is in nobody's way.
+TEST_F(SharedPathTest, AnothersCompleteDraftIsRemovedAndNeverHalf) {
+  SimVolume volume(sim_, 5);
+  const Rival a = rival("uid-a", volume, 1);
+  const Rival b = rival("uid-b", volume, 2);
+  volume.watch([&](const std::string& operation) {
+    volume.faults().broken = volume.faults().broken || operation.starts_with("rename");
+  });
+  EXPECT_FALSE(b.save().ok());
+  volume.watch(nullptr);
+  volume.faults().broken = false;
+  ASSERT_EQ(CheckpointFolder(*a.disk, kFolder).drafts().value().size(), 1u);
+  volume.watch([&](const std::string& operation) {  // its writer can never publish part of it
+    if (operation.starts_with("remove ") &&
+        operation.find(".draft-step-00000002") != std::string::npos) {
+      EXPECT_NE(operation.find('~'), std::string::npos) << operation;
+    }
+  });
+  ASSERT_TRUE(a.save().ok());
+  volume.watch(nullptr);
+  EXPECT_EQ(owner(*a.disk), "uid-a");
+  EXPECT_EQ(CheckpointFolder(*a.disk, kFolder).drafts().value().size(), 0u);
+}
+
 }  // namespace
 }  // namespace rubato::worker::testing

@@ -124,6 +124,11 @@ TEST(DescribeDivergence, SaysWhoWhatAndWhere) {
   EXPECT_EQ(text,
             "round 8 of step 8: part 8 of 64 of the state is 0000000000000011 at a, c, but "
             "0000000000000022 at b");
+  CommitTerms before_a_checkpoint = terms();
+  before_a_checkpoint.whole_state = true;
+  EXPECT_EQ(
+      describe_divergence(before_a_checkpoint, {with_state(0x11), with_state(0x22)}, {"a", "b"}),
+      "round 8 of step 8: the state is 0000000000000011 at a, but 0000000000000022 at b");
 }
 
 TEST(StateDigest, SeesEachBitInOnePartAndWhereTheStateStands) {

@@ -191,6 +191,62 @@ TEST_F(EngineTest, AFlippedBitAnywhereIsFoundWithinAsManyRoundsAsThereAreParts) 
   EXPECT_LE(at(0).standing().seq(), 3u + kStateParts);
 }
 
+// Its bit is of a part that no vote looks at before round 64: all of the state is compared before a
+// checkpoint is begun, so that none is written with it.
+TEST_F(EngineTest, AFlippedBitIsFoundBeforeACheckpointIsBegun) {
+  FakeTroubles troubles{.checkpoint_every = 4, .ballast = 5000};
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 5;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 40, i == 0 ? flipped : troubles));
+  }
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(at(0).standing().seq(), 8u);
+  EXPECT_FALSE(at(0).standing().has_state());
+  EXPECT_EQ(at(0).checkpoints(), std::vector<std::uint64_t>{4});
+  EXPECT_NE(at(1).failure().message().find("round 8 of step 9: the state is"), std::string::npos)
+      << at(1).failure().message();
+  // The others begin the checkpoint that was due.
+  abort({1, 2}, 2);
+  command = form(2, wire::FORM_RECOVER, {1, 2});
+  command.mutable_form()->set_base_seq(8);
+  command.mutable_form()->set_compare_states(true);
+  tell({1, 2}, command);
+  for (const int worker : {1, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  ASSERT_FALSE(at(1).checkpoints().empty());
+  EXPECT_EQ(at(1).checkpoints().front(), 8u);
+}
+
+TEST_F(EngineTest, TheLastStateIsComparedBeforeItIsWritten) {
+  FakeTroubles troubles{.checkpoint_every = 100, .ballast = 5000};
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 9;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 10, i == 0 ? flipped : troubles));
+  }
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1, 2});
+  command.mutable_form()->set_compare_states(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(at(0).standing().seq(), 10u);
+  EXPECT_TRUE(at(0).checkpoints().empty());
+}
+
+// A build among the members that does not compare: what was, is.
+TEST_F(EngineTest, WithoutTheWordOfTheFormNothingIsComparedBeforeACheckpoint) {
+  make(2, 10, {.checkpoint_every = 4});
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).checkpoints().back(), 10u);
+}
+
 TEST_F(EngineTest, WithoutAMajorityAllDropTheirStateAndBeginAnew) {
   const std::string expected = reference(30);
   FakeTroubles flipped;
@@ -227,6 +283,38 @@ TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
   EXPECT_EQ(at(0).lines("weights=").at(0), expected);
   EXPECT_FALSE(at(2).lines("gpus=3 generation=2").empty()) << "joined after the end";
   for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).standing().seq(), 400u) << "a round was redone";
+}
+
+// The donor died before the order came: the next order is obeyed at once, and not when the donor
+// has been dialed for long enough.
+TEST_F(EngineTest, WhatComesAfterAFollowThatLeadsNowhereDoesNotWaitForIt) {
+  make(2, 30);
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  const wire::WorkerCommand to_the_living = follow;
+  follow.mutable_follow()->mutable_donor()->set_pod_uid("gone");
+  follow.mutable_follow()->mutable_donor_address()->set_port(1);  // nobody listens
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_phase(wire::WORKER_FOLLOWING));
+  wire::WorkerCommand look;
+  look.mutable_look()->set_number(7);
+  const MonoTime asked = SystemClock().now();
+  tell({1}, look);
+  EXPECT_TRUE(at(1).until([](const wire::WorkerStanding& s) { return s.looked() == 7; }));
+  EXPECT_LT(SystemClock().now() - asked, kFormLimit / 2);
+  EXPECT_EQ(at(1).standing().phase(), wire::WORKER_READY);
+
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_phase(wire::WORKER_FOLLOWING));
+  wire::WorkerCommand parked = form(1, wire::FORM_START, {0});
+  parked.mutable_form()->set_parked(true);
+  tell({0}, parked);
+  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
+  tell({1}, to_the_living);
+  tell({1}, to_the_living);  // said again: it goes on
+  EXPECT_TRUE(at(1).until_caught_up());
 }
 
 TEST_F(EngineTest, ADonorWaitsForItsFollowerButNotForEver) {

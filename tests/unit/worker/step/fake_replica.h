@@ -23,7 +23,8 @@ struct FakeTroubles {
   std::uint64_t non_finite_step = ~std::uint64_t{0};
   std::uint32_t non_finite_times = 0;  // attempts of that step that are not finite
   std::function<void(std::uint64_t step, std::uint32_t micro)> on_compute = nullptr;
-  std::size_t ballast = 0;  // numbers of state that no step touches
+  std::uint64_t checkpoint_every = 0;  // 0: the job has nowhere to write them
+  std::size_t ballast = 0;             // numbers of state that no step touches
   // One bit of memory flips when the gradient of this step is here: of what this round's vote
   // speaks of, or of the ballast.
   std::uint64_t flip_step = ~std::uint64_t{0};

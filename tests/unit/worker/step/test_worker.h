@@ -36,6 +36,8 @@ class TestWorker {
           ConfiguredJob job;
           job.plan.stop_steps = steps;
           job.plan.evaluate_every = 5;
+          job.plan.checkpoint_every = troubles.checkpoint_every;
+          job.plan.has_checkpoints = troubles.checkpoint_every > 0;
           job.replica = std::make_unique<FakeReplica>(troubles);
           return job;
         },
@@ -49,6 +51,8 @@ class TestWorker {
               standing_ = event.standing();
               if (event.has_failure()) failure_ = event.failure();
               if (event.has_caught_up()) caught_up_ = true;
+              if (event.has_checkpoint_written())
+                checkpoints_.push_back(event.checkpoint_written().step());
               const wire::CommitRecord& record = event.committed().record();
               if (record.outcome() == wire::OUTCOME_DIVERGED)
                 diverged_.assign(record.diverged().begin(), record.diverged().end());
@@ -99,6 +103,10 @@ class TestWorker {
     changed_.wait_for(lock, kPatience, [&] { return failure_.reason() == "Diverged"; });
     return diverged_;
   }
+  std::vector<std::uint64_t> checkpoints() {  // steps of those that were written
+    const std::lock_guard lock(mutex_);
+    return checkpoints_;
+  }
   std::vector<std::string> lines(const std::string& with) {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> found;
@@ -119,6 +127,7 @@ class TestWorker {
   wire::Failure failure_;
   bool caught_up_ = false;
   std::vector<std::uint32_t> diverged_;
+  std::vector<std::uint64_t> checkpoints_;
   std::vector<std::string> lines_;
   std::unique_ptr<StepEngine> engine_;
   std::thread thread_;
