@@ -22,7 +22,9 @@ struct Doubling {
 
   std::vector<std::string> operator()(std::string frame) {
     const bool twice = chance > 0 && rng.chance(chance);
-    std::vector<std::string> frames(twice ? 2 : 1, frame);
+    std::vector<std::string> frames;
+    if (twice) frames.push_back(frame);
+    frames.push_back(std::move(frame));
     return frames;
   }
 };
