@@ -37,6 +37,15 @@ enum class Bug {
   kFinishUnwritten,  // rank 0 has finished before its last checkpoint is written
   kUnsynced,         // checkpoints are named before they are synced
   kPruneNewest,      // the oldest checkpoints are kept
+  // Of links between workers:
+  kRingCopies,      // with more than two members the last part of a sum is copied, not added
+  kRingPieceTwice,  // a segment that comes in pieces is added at its beginning each time
+  kRingHalfWord,    // what has come of a word is forgotten when the rest comes apart
+  kTreeOwnVote,     // a member's own vote stands for those of its first child
+  kHubAnyLink,      // whoever comes first has the link that another was awaited for
+  kHubOldLink,      // a link of an earlier generation is taken for one of this
+  kHubUnfenced,     // a hello below the fence is accepted
+  kAbortRingOnly,   // an abort does not end votes that travel by the tree
 };
 
 #ifdef RUBATO_PLANTED_BUGS

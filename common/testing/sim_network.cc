@@ -151,6 +151,8 @@ void SimNetwork::set_link(const SimLink& link) {
   impl_->link = link;
 }
 
+void SimNetwork::set_pieces(std::size_t most) { impl_->piece_most = most; }
+
 void SimNetwork::cut(const std::string& host) { impl_->cut_hosts.insert(host); }
 void SimNetwork::cut_pair(const std::string& a, const std::string& b) {
   impl_->cut_pairs.insert(std::minmax(a, b));

@@ -31,6 +31,9 @@ class SimNetwork {
   // Where `process` on `host` has streams of bytes (sim_stream.h): the same wires and faults.
   std::unique_ptr<SimStreams> attach_streams(SimProcess& process, const std::string& host);
   void set_link(const SimLink& link);
+  // From now on what is written to a stream moves at most so many bytes at once, as congested
+  // sockets do; 0: as many as there is room for.
+  void set_pieces(std::size_t most);
   // Cuts a host from all others: frames in flight and later ones are held, not lost; heal()
   // delivers them. Connections stay open meanwhile (TCP without keep-alive).
   void cut(const std::string& host);

@@ -61,8 +61,10 @@ Result<std::size_t> SimStream::try_write(const void* from, std::size_t bytes) {
   if (side.closed) return Error(Code::kCancelled, "link was cut");
   if (side.gone) return Error(Code::kUnavailable, "sending: " + side.why);
   impl_->waits_to_write = true;
-  const std::size_t some = std::min(bytes, impl_->room());
+  std::size_t some = std::min(bytes, impl_->room());
   if (some == 0) return some;
+  if (impl_->network->piece_most > 0)
+    some = std::min(some, 1 + impl_->network->rng.below(impl_->network->piece_most));
   impl_->other().bytes += some + kSimFrameHeader;
   impl_->network->send(impl_->connection, 1 - impl_->index,
                        {.frame = std::string(static_cast<const char*>(from), some), .why = {}});

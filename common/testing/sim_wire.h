@@ -128,6 +128,7 @@ struct SimNetwork::Impl : public std::enable_shared_from_this<SimNetwork::Impl> 
   SimExecutor& sim;
   Rng rng;
   SimLink link;
+  std::size_t piece_most = 0;  // bytes that a stream takes at once; 0: any number
   std::set<std::string> cut_hosts;
   std::set<std::pair<std::string, std::string>> cut_pairs;
   std::map<std::pair<std::string, std::uint16_t>, sim_wire::BacklogPtr> backlogs;

@@ -226,6 +226,7 @@ class JobMachine {
 
   // job_recover.cc
   bool any_state(const std::vector<WorkerKey>& workers);
+  std::optional<WorkerKey> ahead_of(const std::vector<WorkerKey>& asked);
   std::vector<WorkerKey> ask_for_state(bool with_joiners);
   void note_never_back(const Member& m);
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);

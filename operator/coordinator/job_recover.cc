@@ -69,7 +69,31 @@ std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
     worker->refusal.reset();  // the last one with the state is not refused whatever it says
     asked.push_back(key);
   }
+  if (const auto ahead = ahead_of(asked)) asked.insert(asked.begin(), *ahead);
   return asked;
+}
+
+// Who has answered the Abort of this recovery and knows a decided round that none of `asked` does:
+// a follower, when all whose rounds it took are lost, and those who were to join with it are
+// behind.
+std::optional<WorkerKey> JobMachine::ahead_of(const std::vector<WorkerKey>& asked) {
+  if (!op_ || op_->kind != Kind::kRecover) return std::nullopt;
+  std::optional<WorkerKey> ahead;
+  std::uint64_t newest = 0;
+  for (const WorkerKey& key : asked)
+    if (const Worker* worker = worker_of(key); worker->standing.has_state())
+      newest = std::max(newest, worker->standing.seq());
+  for (const WorkerKey& key : living()) {
+    const Worker* worker = worker_of(key);
+    const auto& s = worker->standing;
+    const bool stands_still = worker->settled_below >= op_->next.generation;
+    if (!s.has_state() || s.seq() <= newest || !stands_still || worker->refusal ||
+        worker->left_out || is_leaving(key.pod_uid))
+      continue;
+    newest = s.seq();
+    ahead = key;
+  }
+  return ahead;
 }
 
 // Lost to the leader before us, or meanwhile. While nobody has found us that says nothing of
@@ -203,6 +227,9 @@ void JobMachine::form_recovery(MonoTime now) {
   // Who was asked for its state may have been told to follow just before, and have dropped it.
   if (std::none_of(standings.begin(), standings.end(), [](const auto& s) { return s.has_state(); }))
     return begin_recovery(now, std::string(op_->change.reason));
+  std::vector<WorkerKey> asked;
+  for (const Member& m : op_->next.members) asked.push_back(m.key);
+  if (ahead_of(asked)) return begin_recovery(now, std::string(op_->change.reason));
   std::vector<wire::WorkerStanding> heard;
   for (const Member& m : op_->next.previous)
     if (const Worker* worker = member(m);

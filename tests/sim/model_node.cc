@@ -4,6 +4,7 @@
 #include "common/testing/sanitizer_fibers.h"
 #include "common/testing/sim_stream.h"
 #include "operator/kube/objects/decode.h"
+#include "tests/sim/other_build.h"
 #include "tests/sim/sim_host.h"
 #include "worker/agent/agent.h"
 
@@ -32,6 +33,13 @@ std::vector<net::Endpoint> endpoints(const std::string& list) {
                    static_cast<std::uint16_t>(std::atoi(part.substr(colon + 1).c_str()))});
   }
   return out;
+}
+
+// Random, of a pod.
+std::uint64_t word_of(const std::string& uid, std::uint64_t seed) {
+  std::uint64_t word = seed;
+  for (const char c : uid) word = mix64(word + static_cast<unsigned char>(c));
+  return word;
 }
 
 std::string secret_of(const Value& pod) {
@@ -202,8 +210,7 @@ void ModelNode::sync() {
 // In every other story images take their time, and pods of one job start apart.
 bool ModelNode::is_pulled(const SeenPod& pod) {
   if (ground_.seed % 2 != 0) return true;
-  std::uint64_t word = ground_.seed;
-  for (const char c : pod.uid) word = mix64(word + static_cast<unsigned char>(c));
+  const std::uint64_t word = word_of(pod.uid, ground_.seed);
   const MonoTime now = ground_.executor.now();
   const MonoTime since = pulls_.try_emplace(pod.uid, now).first->second;
   return now - since >= Duration(static_cast<std::int64_t>(word % kPullMost.count()));
@@ -298,7 +305,7 @@ void ModelNode::start(const SeenPod& pod) {
   container.gpus = pod.gpus;
   container.trouble = ground_.executor.now();
   container.process = &ground_.executor.process(pod.name);
-  container.network = ground_.attach(*container.process, plan_.name);
+  container.network = ground_.attach(*container.process, plan_.name, &as_next_agent);
   containers_[pod.uid] = std::move(owned);
   container.process->on_crash([this, &container] {
     if (container.exit_status) return;
@@ -329,32 +336,34 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
   World* world = ground_.world(container.job_uid);
   CHECK(world != nullptr);
   auto body = [this, world, &container, config = std::move(config)](std::stop_token) {
-    SimHost host({.executor = ground_.executor,
-                  .pod = *container.process,
-                  .world = *world,
-                  .job_uid = container.job_uid,
-                  .pod_uid = container.uid,
-                  .host = plan_.name,
-                  .isa = plan_.isa,
-                  .has_memory = plan_.illness != Illness::kNoMemory,
-                  .streams =
-                      [this](testing::SimProcess& process) {
-                        return ground_.links.network().attach_streams(process, plan_.name);
-                      },
-                  .disk =
-                      [this](testing::SimProcess& process) {
-                        auto disk = std::make_unique<testing::SimDisk>(process, plan_.name);
-                        disk->mount("/", ground_.data);
-                        disk->mount("/ckpt", ground_.checkpoints);
-                        if (!has_data_) disk->mount("/data", own_);
-                        return disk;
-                      },
-                  .reach =
-                      [this, &container](std::uint32_t slot, std::string_view name) {
-                        const std::optional<Phase> phase = phase_named(name);
-                        CHECK(phase.has_value() && slot < container.phases.size());
-                        return ground_.reached(container, slot, *phase);
-                      }});
+    SimHost host(
+        {.executor = ground_.executor,
+         .pod = *container.process,
+         .world = *world,
+         .job_uid = container.job_uid,
+         .pod_uid = container.uid,
+         .host = plan_.name,
+         .isa = plan_.isa,
+         .has_memory = plan_.illness != Illness::kNoMemory,
+         .is_old_build = Rng(word_of(container.uid, ground_.seed)).chance(ground_.old_builds),
+         .streams =
+             [this](testing::SimProcess& process) {
+               return ground_.links.network().attach_streams(process, plan_.name);
+             },
+         .disk =
+             [this](testing::SimProcess& process) {
+               auto disk = std::make_unique<testing::SimDisk>(process, plan_.name);
+               disk->mount("/", ground_.data);
+               disk->mount("/ckpt", ground_.checkpoints);
+               if (!has_data_) disk->mount("/data", own_);
+               return disk;
+             },
+         .reach =
+             [this, &container](std::uint32_t slot, std::string_view name) {
+               const std::optional<Phase> phase = phase_named(name);
+               CHECK(phase.has_value() && slot < container.phases.size());
+               return ground_.reached(container, slot, *phase);
+             }});
     worker::Agent agent(*container.process, *container.network, host, config);
     container.agent = &agent;
     container.workers = &host;

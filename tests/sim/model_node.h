@@ -7,7 +7,7 @@
 
 #include "common/testing/sim_disk.h"
 #include "operator/kube/memory/memory_server.h"
-#include "tests/sim/doubling.h"
+#include "tests/sim/edited_network.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/witness.h"
 
@@ -39,12 +39,19 @@ struct Ground {
   testing::SimVolume& data;         // that all nodes share
   testing::SimVolume& checkpoints;  // that they share, too
   std::uint64_t seed = 1;
+  double old_builds = 0;        // share of pods whose workers are of the build before
+  const bool& is_next_version;  // of what starts now
   // A worker reaches a place of a step. True: a fault strikes it there.
   std::function<bool(Container&, std::uint32_t slot, Phase)> reached;
 
-  std::unique_ptr<net::Network> attach(testing::SimProcess& process,
-                                       const std::string& host) const {
-    return std::make_unique<DoublingNetwork>(links.network().attach(process, host), doubling);
+  // A process's network; if it is of the next version, `as_next` edits what it says.
+  std::unique_ptr<net::Network> attach(testing::SimProcess& process, const std::string& host,
+                                       std::vector<std::string> (*as_next)(std::string)) const {
+    std::unique_ptr<net::Network> network = std::make_unique<EditedNetwork>(
+        links.network().attach(process, host),
+        [this](std::string frame) { return doubling(std::move(frame)); });
+    if (!is_next_version) return network;
+    return std::make_unique<EditedNetwork>(std::move(network), as_next);
   }
 };
 

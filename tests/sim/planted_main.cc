@@ -62,6 +62,14 @@ constexpr std::array kMutations = {
     Mutation{Bug::kFinishUnwritten, "finish-unwritten", "finished before the last checkpoint"},
     Mutation{Bug::kUnsynced, "unsynced", "checkpoints are named before they are synced"},
     Mutation{Bug::kPruneNewest, "prune-newest", "the oldest checkpoints are kept"},
+    Mutation{Bug::kRingCopies, "ring-copies", "the last part of a sum is copied, not added"},
+    Mutation{Bug::kRingPieceTwice, "ring-piece-twice", "pieces are added at a segment's beginning"},
+    Mutation{Bug::kRingHalfWord, "ring-half-word", "a word that comes in two pieces is lost"},
+    Mutation{Bug::kTreeOwnVote, "tree-own-vote", "the own vote stands for a child's"},
+    Mutation{Bug::kHubAnyLink, "hub-any-link", "the link of another is taken for the awaited one"},
+    Mutation{Bug::kHubOldLink, "hub-old-link", "a link of an earlier generation is taken"},
+    Mutation{Bug::kHubUnfenced, "hub-unfenced", "a hello below the fence is accepted"},
+    Mutation{Bug::kAbortRingOnly, "abort-ring-only", "an abort leaves votes by the tree alone"},
 };
 
 struct Find {

@@ -1,5 +1,7 @@
 #include "tests/sim/replica.h"
 
+#include "tests/sim/other_build.h"
+
 #include <algorithm>
 #include <set>
 
@@ -212,7 +214,7 @@ void Replica::start() {
   process.skew(settings_.monotonic_skew, settings_.wall_skew);
   auto* life = new Life(*this, process);
   life_ = life;
-  life->network = ground_.attach(process, settings_.host);
+  life->network = ground_.attach(process, settings_.host, &as_next_operator);
   life->client = std::make_unique<kube::MemoryClient>(ground_.server, process, &life->faults,
                                                       settings_.seed + lives_);
   life->lease_client = std::make_unique<kube::MemoryClient>(

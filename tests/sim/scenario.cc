@@ -24,10 +24,16 @@ constexpr std::uint64_t kPhaseLabels = 10'000;  // of random streams, one a faul
 constexpr double kAtPhase = 0.4;   // of the faults that can: they strike at a place of a step
 constexpr double kWithMore = 0.5;  // of stories: faults of disks, starved processes, clocks …
 constexpr std::uint64_t kMoreMost = 4;
+constexpr double kNarrow = 0.1;  // of stories: links move some bytes at a time
+constexpr std::array<std::size_t, 3> kPieces = {7, 50, 300};
 constexpr double kLongSpell = 0.25;
 constexpr Duration kSpellMost = 30s;
 constexpr int kFirstMore = static_cast<int>(FaultKind::kDiskSlow);
-constexpr Duration kIdleLeast = 22s;        // longer than pods are waited for
+constexpr int kLastMore = static_cast<int>(FaultKind::kMemoryFlip);
+constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
+constexpr double kMixed = 0.08;       // of stories: some workers are of the build before
+constexpr double kOldBuilds = 0.4;    // of pods then
+constexpr Duration kIdleLeast = 22s;  // longer than pods are waited for
 constexpr std::uint64_t kWritesSpan = 220;  // of a story; crashes are put before or after any
 
 Duration millis(std::uint64_t count) { return std::chrono::milliseconds(count); }
@@ -113,13 +119,35 @@ void draw_more_faults(std::uint64_t seed, Duration trouble, std::vector<Fault>& 
     Fault fault;
     fault.kind = static_cast<FaultKind>(
         kFirstMore +
-        static_cast<int>(rng.below(static_cast<std::uint64_t>(kFaultKinds - kFirstMore))));
+        static_cast<int>(rng.below(static_cast<std::uint64_t>(kLastMore + 1 - kFirstMore))));
     fault.at = 1s + some_of(rng, trouble);
     fault.spell = 100ms + some_of(rng, rng.chance(kLongSpell) ? kSpellMost : kSpellMost / 8);
     fault.pick = rng.below(1000);
     fault.more = rng.below(1000);
     faults.push_back(fault);
   }
+}
+
+// What befalls an installation now and then. Drawn apart, like all that came later.
+void draw_rare_fault(Scenario& scenario) {
+  using K = FaultKind;
+  static constexpr std::array kKinds = {K::kLeaseLost, K::kStoreRestored, K::kResize,
+                                        K::kResize,    K::kNextVersion,   K::kNextVersion};
+  Rng mixed = Rng(scenario.seed).fork(7);
+  if (mixed.chance(kMixed)) scenario.old_builds = kOldBuilds;
+  Rng rng = Rng(scenario.seed).fork(8);
+  if (!rng.chance(kWithRare)) return;
+  Fault fault;
+  fault.kind = kKinds.at(rng.below(kKinds.size()));
+  fault.at = 1s + some_of(rng, scenario.trouble);
+  fault.spell = 5s + some_of(rng, kSpellMost);
+  fault.pick = rng.below(1000);
+  fault.more = rng.below(1000);
+  if (fault.kind == K::kStoreRestored) fault.spell += some_of(rng, kSpellMost);
+  // What it leaves behind is mended within the time of trouble.
+  if (fault.kind == K::kStoreRestored || fault.kind == K::kNextVersion)
+    scenario.trouble = std::max(scenario.trouble, fault.at + fault.spell);
+  scenario.faults.push_back(fault);
 }
 
 }  // namespace
@@ -175,7 +203,9 @@ const char* name_of(FaultKind kind) {
                                                                   "node object deleted",
                                                                   "job recreated",
                                                                   "many pods crash",
-                                                                  "a bit of memory flips"};
+                                                                  "a bit of memory flips",
+                                                                  "job resized",
+                                                                  "the next version"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -241,6 +271,8 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
                                  .at = scenario.trouble + kLateAfter + some_of(longer, 1s),
                                  .pick = longer.below(1000)});
   }
+  Rng narrow = Rng(seed).fork(6);
+  if (narrow.chance(kNarrow)) scenario.pieces = kPieces.at(narrow.below(kPieces.size()));
   draw_big(scenario);
   if (faults < 0) draw_more_faults(seed, scenario.trouble, scenario.faults);
   Rng sleepy = Rng(seed).fork(3);
@@ -251,6 +283,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
                                .spell = 1s + some_of(sleepy, kSleepMost),
                                .pick = 1});  // who leads then
   }
+  if (faults < 0) draw_rare_fault(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return scenario;

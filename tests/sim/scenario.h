@@ -107,8 +107,10 @@ enum class FaultKind {
   kJobRecreated,  // … a job, and submits it again under its name
   kManyLost,      // four and more pods crash at once
   kMemoryFlip,    // a bit flips in the memory of a worker, of what its vote speaks of
+  kResize,        // gpus.min and gpus.max of a job are changed
+  kNextVersion,   // operators and new pods are of the next version, and of this one again later
 };
-constexpr int kFaultKinds = static_cast<int>(FaultKind::kMemoryFlip) + 1;
+constexpr int kFaultKinds = static_cast<int>(FaultKind::kNextVersion) + 1;
 const char* name_of(FaultKind kind);
 using Coverage = PhaseCounts<static_cast<std::size_t>(kFaultKinds)>;
 
@@ -134,6 +136,8 @@ struct Scenario {
   std::vector<Fault> faults;  // by time
   Duration link_delay = 1ms;  // of messages, at most
   Duration api_delay = 5ms;   // of requests, mostly
+  double old_builds = 0;      // share of pods whose workers are of the build before
+  std::size_t pieces = 0;     // bytes that links between workers move at once, at most; 0: any
   Duration trouble = 40s;     // faults begin in this time; all is mended soon after
   bool clocks_differ = false;
   kube::LeaseTiming lease = kShortLease;

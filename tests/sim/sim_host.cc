@@ -1,6 +1,7 @@
 #include "tests/sim/sim_host.h"
 
 #include "common/testing/sanitizer_fibers.h"
+#include "tests/sim/other_build.h"
 #include "tests/sim/phase.h"
 #include "tests/sim/sim_links.h"
 #include "worker/main/worker_process.h"
@@ -111,12 +112,13 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
             [this, &world, life](const std::string& event) {
               wire::WorkerEvent parsed;
               CHECK(parsed.ParseFromString(event));
+              if (parts_.is_old_build) parsed = as_old_event(std::move(parsed));
               life->heal();
               world.emitted(life->id, parsed);
               HostEvent out;
               out.slot = life->slot;
               out.incarnation = std::get<2>(life->id);
-              out.message = event;
+              out.message = parts_.is_old_build ? parsed.SerializeAsString() : event;
               put(std::move(out));
             },
         .print = [](const std::string&) {},
@@ -126,6 +128,11 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
               auto made = make_sim_replica(config, options, hooks);
               life->replica = made.ok() ? made->get() : nullptr;
               return made;
+            },
+        .make_factory =
+            [is_old = parts_.is_old_build](worker::LinkHub& hub, worker::Device& device) {
+              auto factory = worker::make_tcp_factory(hub, device);
+              return is_old ? as_old_factory(std::move(factory)) : std::move(factory);
             },
         .reach =
             [this, life, hung](std::string_view phase, std::uint64_t) {
@@ -155,7 +162,11 @@ Status SimHost::send(std::uint32_t slot, const std::string& command) {
   wire::WorkerCommand parsed;
   CHECK(parsed.ParseFromString(command));
   parts_.world.commanded(life.id, parsed);
-  life.commands.push_back(command);
+  if (!parts_.is_old_build) {
+    life.commands.push_back(command);
+  } else if (const auto known = as_old_command(std::move(parsed))) {
+    life.commands.push_back(known->SerializeAsString());
+  }
   life.poked->notify_all();
   return ok();
 }

@@ -30,6 +30,7 @@ struct HostParts {
   std::string host;
   std::string isa;
   bool has_memory = true;
+  bool is_old_build = false;  // its workers are of the build before this one
   std::function<std::unique_ptr<testing::SimStreams>(testing::SimProcess&)> streams;
   std::function<std::unique_ptr<FileSystem>(testing::SimProcess&)> disk;
   // A worker reaches a named place of a step (worker/step/fault_points.h). True: the thread that

@@ -91,6 +91,11 @@ void tell_plan(const Trial& trial) {
     fmt::print("  job {}: {}-{} GPUs, {} a pod, queue {}{}, {} steps\n", job.shape.name, job.min,
                job.max, job.per_pod, job.queue,
                job.priority_class.empty() ? "" : ", " + job.priority_class, job.shape.steps);
+  if (scenario.old_builds > 0)
+    fmt::print("  workers of the build before in {:.0f} % of the pods\n",
+               100 * scenario.old_builds);
+  if (scenario.pieces > 0)
+    fmt::print("  links between workers move at most {} bytes at once\n", scenario.pieces);
   int number = 0;
   for (const Fault& fault : scenario.faults)
     fmt::print("  fault {}: {}\n",

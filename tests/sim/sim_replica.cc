@@ -210,7 +210,7 @@ struct ReferenceRun::Impl {
   }
 
   void step() {
-    const auto sums = static_cast<std::size_t>(replica->reduced().bytes());
+    const auto bytes = static_cast<std::size_t>(replica->reduced().bytes());
     for (std::uint32_t attempt = 0;; ++attempt) {
       replica->clear();
       std::int64_t loss = 0;
@@ -221,7 +221,7 @@ struct ReferenceRun::Impl {
         loss += part->loss_q;
         samples += part->sample_digest;
       }
-      std::memcpy(replica->reduced().address(), replica->accumulators().address(), sums);
+      std::memcpy(replica->reduced().address(), replica->accumulators().address(), bytes);
       const auto verdict = replica->judge(attempt);
       CHECK(verdict.ok() && !verdict->non_finite);
       if (verdict->overflow) {
@@ -231,6 +231,7 @@ struct ReferenceRun::Impl {
       }
       CHECK(replica->apply(loss, samples).ok());
       states.push_back({state_digest(*replica)});
+      sums.emplace_back(loss, samples);
       return;
     }
   }
@@ -240,6 +241,7 @@ struct ReferenceRun::Impl {
   testing::SimVolume volume;
   std::unique_ptr<Replica> replica;
   std::vector<std::vector<std::uint64_t>> states;  // by step: when committed, after each redo
+  std::vector<std::pair<std::int64_t, std::uint64_t>> sums;  // by step: its loss, its samples
 };
 
 ReferenceRun::ReferenceRun(const JobShape& shape) {
@@ -260,6 +262,11 @@ bool ReferenceRun::passes(std::uint64_t step, std::uint64_t digest) {
   if (after(step) == digest) return true;
   after(step + 1);  // what redos of this step leave is known then
   return std::ranges::find(impl_->states[step], digest) != impl_->states[step].end();
+}
+
+bool ReferenceRun::decides(std::uint64_t step, std::int64_t loss_q, std::uint64_t sample_digest) {
+  after(step + 1);
+  return impl_->sums[step] == std::pair(loss_q, sample_digest);
 }
 
 Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape) {

@@ -59,6 +59,8 @@ class ReferenceRun {
   static void prepare(const JobShape& shape);
   // True when the run comes through this state, with so many steps committed.
   bool passes(std::uint64_t step, std::uint64_t digest);
+  // True when the rounds about this step have this loss and these samples.
+  bool decides(std::uint64_t step, std::int64_t loss_q, std::uint64_t sample_digest);
   std::uint64_t after(std::uint64_t step);  // the digest when the step was just committed
 
  private:

@@ -100,31 +100,6 @@ void WholeCluster::operator_fault(const Fault& fault) {
   });
 }
 
-void WholeCluster::lose_lease() {
-  story_.say("FAULT the operators die, and their Lease is deleted");
-  for (auto& replica : replicas_) {
-    links_.touch(replica->host());
-    replica->crash();
-  }
-  (void)server_->remove(kube::types::kLease, {"rubato-system", "rubato-operator"});
-}
-
-// Objects go back in time, and nothing else does: neither processes nor what operators remember.
-void WholeCluster::restore_store(const Fault& fault) {
-  story_.say("FAULT a backup of the store is taken, to be restored in {:.1f} s",
-             seconds(fault.spell));
-  kube::ObjectStore::Backup backup;
-  server_->visit([&](const kube::ObjectStore& store) { backup = store.backup(); });
-  later(fault.spell, [this, backup = std::move(backup)] {
-    story_.say("the store is restored");
-    trouble_everywhere();
-    server_->go_back_to(backup);
-    for (Job& job : jobs_)
-      if (job.world) job.world->store_went_back();
-    witness_.store_went_back(backup);
-  });
-}
-
 // All that is broken is mended: from here on everything must come to a good end.
 void WholeCluster::calm() {
   story_.say("all is mended");

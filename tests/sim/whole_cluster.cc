@@ -97,6 +97,8 @@ WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
               data_,
               checkpoints_,
               scenario_.seed,
+              scenario_.old_builds,
+              is_next_version_,
               [this](Container& container, std::uint32_t slot, Phase phase) {
                 return reached(container, slot, phase);
               }} {
@@ -104,6 +106,7 @@ WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
   crashes_.on_crash = [this] { note_met_by_all(FaultKind::kCrashAtWrite); };
   doubling_.rng = Rng(scenario_.seed).fork(23);
   network_.set_link({100us, scenario_.link_delay});
+  network_.set_pieces(scenario_.pieces);
   for (const JobPlan& plan : scenario_.jobs)
     jobs_.push_back({.plan = plan, .uid = {}, .world = {}});
 }

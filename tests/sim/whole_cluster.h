@@ -140,8 +140,6 @@ class WholeCluster {
   void double_messages(const Fault& fault);
   void api_fault(const Fault& fault);
   void operator_fault(const Fault& fault);
-  void lose_lease();
-  void restore_store(const Fault& fault);
   void patch_job(const Job& job, json::Value spec);
 
   // whole_more_faults.cc
@@ -162,6 +160,14 @@ class WholeCluster {
   void lose_many(const Fault& fault);
   void add_node(NodePlan plan);
 
+  // whole_rare_faults.cc
+  void lose_lease();
+  void restore_store(const Fault& fault);
+  void restore_job(Job& job, const kube::ObjectStore::Backup& backup);
+  void resize(const Fault& fault, Job& job);
+  void change_version(const Fault& fault);
+  void restart_operators();
+
   const Scenario scenario_;
   const RunOptions options_;
   testing::SimExecutor executor_;
@@ -174,14 +180,15 @@ class WholeCluster {
   std::unique_ptr<kube::MemoryServer> server_;
   Witness witness_;
   Doubling doubling_;
+  bool is_next_version_ = false;  // what starts now
   Ground ground_;
   WriteCrashes crashes_;
   std::vector<std::unique_ptr<ModelNode>> nodes_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<Job> jobs_;
-  std::vector<std::unique_ptr<World>> retired_;  // of jobs that were submitted again
-  std::map<std::string, MonoTime> unready_;      // nodes, since when
-  std::map<std::string, Idle> idle_;             // pods by uid
+  std::map<std::string, std::unique_ptr<World>> retired_;  // of jobs that came again, by uid
+  std::map<std::string, MonoTime> unready_;                // nodes, since when
+  std::map<std::string, Idle> idle_;                       // pods by uid
   std::vector<ArmedFault> armed_;
   Coverage coverage_;
   bool has_noted_ = false;  // whom the present fault met

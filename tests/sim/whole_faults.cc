@@ -107,6 +107,10 @@ void WholeCluster::inject_now(const Fault& fault) {
       return lose_many(fault);
     case K::kMemoryFlip:
       return on_pod(fault, &WholeCluster::flip_memory);
+    case K::kResize:
+      return on_job(fault, &WholeCluster::resize);
+    case K::kNextVersion:
+      return change_version(fault);
   }
 }
 

@@ -194,7 +194,7 @@ void WholeCluster::again(Duration wait, Job& job) {
   later(wait, [this, wait, &job] {
     if (over_) return;
     if (status_of(job) != nullptr) return again(1s, job);
-    retired_.push_back(std::move(job.world));  // its last processes may still end
+    retired_[job.uid] = std::move(job.world);  // its last processes may still end
     job.plan.shape.life += 1;
     job.deleted = false;
     submit(job);

@@ -19,8 +19,9 @@ using json::Value;
 
 World* WholeCluster::world_of(const std::string& uid) const {
   for (const Job& job : jobs_)
-    if (job.uid == uid) return job.world.get();
-  return nullptr;
+    if (job.uid == uid && job.world) return job.world.get();
+  const auto before = retired_.find(uid);
+  return before == retired_.end() ? nullptr : before->second.get();
 }
 
 ModelNode* WholeCluster::node_of_pod(const std::string& pod_uid) const {

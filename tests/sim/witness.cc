@@ -60,6 +60,9 @@ void Witness::store_went_back(const kube::ObjectStore::Backup& backup) {
       seen.allocation = job->status.allocation;
   }
   jobs_ = std::move(restored);
+  for (const auto& [key, pod] : pods_)
+    for (auto& [name, job] : jobs_)
+      if (job.uid == pod.job_uid) job.made_pods.insert(pod.name);
 }
 
 // ---- Pods

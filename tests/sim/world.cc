@@ -12,6 +12,17 @@ constexpr Duration kLeaderSettled = 5s;
 std::string text(const WorkerTuple& id) {
   return fmt::format("{}/{}#{}", std::get<0>(id), std::get<1>(id), std::get<2>(id));
 }
+
+// What a worker says only where it, or another, broke the protocol: whatever breaks on the way, no
+// member is given another's bytes, and no round lacks a micro-batch or has one twice. The next
+// recovery would hide it.
+bool is_of_a_fault_of_ours(const wire::WorkerEvent& event) {
+  const std::string& why = event.suspect().why();
+  const std::string& reason = event.failure().reason();
+  return why.find("peer is in another operation") != std::string::npos ||
+         why.find("peer sent") != std::string::npos || reason == "StepFailed" ||
+         reason == "LedgerMismatch" || reason == "BadForm";
+}
 }  // namespace
 
 World::World(Story& story, JobShape shape, IsHeard is_heard)
@@ -41,6 +52,9 @@ void World::emitted(const WorkerTuple& who, const wire::WorkerEvent& event) {
     const bool is_refused = event.committed().record().outcome() == wire::OUTCOME_DIVERGED;
     is_refused ? void(++refused_) : decided(who, event.committed());
   }
+  if (is_of_a_fault_of_ours(event))
+    broken(
+        fmt::format("{} says {}{}", text(who), event.suspect().why(), event.failure().message()));
   if (event.has_failure())
     story_.say("  {} says {}: {}", text(who), event.failure().reason(), event.failure().message());
 }
@@ -59,6 +73,7 @@ void World::record_written(std::uint64_t generation, std::uint64_t leader, std::
   if (generation < record_generation_) broken("the record's generation went back");
   if (leader < record_leader_) broken("the record's leader went back");
   if (leader > record_leader_) leader_since_ = now();
+  if (went_back_ && generation > record_generation_) forget_unknown(generation);
   const auto [known, is_new] = memberships_.try_emplace(generation, Generation{.members = members});
   Generation& written = known->second;
   if (written.members != members)
@@ -70,6 +85,26 @@ void World::record_written(std::uint64_t generation, std::uint64_t leader, std::
   if (written.stands) most_members_ = std::max<std::uint64_t>(most_members_, members.size());
   record_generation_ = generation;
   record_leader_ = leader;
+}
+
+void World::store_went_back() {
+  record_generation_ = record_leader_ = 0;
+  went_back_ = true;
+  for (auto& [number, generation] : memberships_) generation.is_rescale = false;
+}
+
+// After a restore: numbers from `generation` on that nobody alive has heard of may be used again.
+void World::forget_unknown(std::uint64_t generation) {
+  const bool is_known = std::ranges::any_of(peers_, [&](const auto& entry) {
+    const wire::WorkerStanding& s = entry.second.standing;
+    return entry.second.alive && (s.generation() >= generation || s.fenced_below() > generation);
+  });
+  if (is_known) return;
+  memberships_.erase(memberships_.lower_bound(generation), memberships_.end());
+  records_.erase(records_.lower_bound(generation), records_.end());
+  if (deciding_generation_ < generation) return;
+  deciding_generation_ = generation;
+  decided_step_ = 0;
 }
 
 std::size_t World::members_with(const WorkerTuple& who) const {
@@ -92,6 +127,7 @@ void World::decided(const WorkerTuple& who, const wire::Committed& committed) {
   if (record.micro_batches() != shape_.micro_batches)
     broken(fmt::format("round {} was decided with {} micro-batches", record.seq(),
                        record.micro_batches()));
+  look_at_record(who, committed);
   const auto found = memberships_.find(generation);
   if (found == memberships_.end() || !found->second.members.contains(who))
     broken(
@@ -107,6 +143,22 @@ void World::decided(const WorkerTuple& who, const wire::Committed& committed) {
   if (generation > deciding_generation_) decided_step_ = 0;
   if (generation >= deciding_generation_) decided_step_ = std::max(decided_step_, record.step());
   deciding_generation_ = std::max(deciding_generation_, generation);
+}
+
+// A decision is a function of the votes, and of its numbers an undisturbed run has the same; all
+// who decide a round decide it alike.
+void World::look_at_record(const WorkerTuple& who, const wire::Committed& committed) {
+  const wire::CommitRecord& record = committed.record();
+  if (!reference_->decides(record.step(), record.loss_q(), record.sample_digest()))
+    broken(
+        fmt::format("{} decides round {} of step {} with a loss or samples of no undisturbed run",
+                    text(who), record.seq(), record.step()));
+  wire::CommitRecord& said = records_[committed.generation()];
+  if (said.seq() == record.seq() && said.micro_batches() > 0 &&
+      said.SerializeAsString() != record.SerializeAsString())
+    broken(fmt::format("{} decides round {} of generation {} otherwise than another", text(who),
+                       record.seq(), committed.generation()));
+  if (record.seq() >= said.seq()) said = record;
 }
 
 // A generation that is no planned change goes on from `base_seq`. Nobody who stands still for it,

@@ -57,8 +57,8 @@ class World {
   // ---- What is written ----
   void record_written(std::uint64_t generation, std::uint64_t leader, std::string_view phase,
                       const std::set<WorkerTuple>& members);
-  // Records may be older than they were.
-  void store_went_back() { record_generation_ = record_leader_ = 0; }
+  // Records may be older than they were, and so is what was counted in them.
+  void store_went_back();
   void broken(const std::string& what) { story_.broken(shape_.name + ": " + what); }
 
   // Digest of the state after `step` steps of an undisturbed run.
@@ -74,6 +74,8 @@ class World {
 
  private:
   void decided(const WorkerTuple& who, const wire::Committed& committed);
+  void forget_unknown(std::uint64_t generation);
+  void look_at_record(const WorkerTuple& who, const wire::Committed& committed);
   void resumes(const WorkerTuple& who, const wire::Form& form);
 
   Story& story_;
@@ -81,6 +83,7 @@ class World {
   const IsHeard is_heard_;
   std::unique_ptr<ReferenceRun> reference_;
   std::map<WorkerTuple, Peer> peers_;
+  std::map<std::uint64_t, wire::CommitRecord> records_;  // by generation: the last that was said
   struct Generation {
     std::set<WorkerTuple> members;
     bool is_rescale = false;
@@ -91,6 +94,7 @@ class World {
   std::uint64_t record_generation_ = 0;
   std::uint64_t record_leader_ = 0;
   MonoTime leader_since_{};
+  bool went_back_ = false;
   std::uint64_t deciding_generation_ = 0;  // the newest that has decided a round
   std::uint64_t decided_step_ = 0;         // and the newest step it decided
   std::uint64_t highest_step_ = 0;

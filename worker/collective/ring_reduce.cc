@@ -1,5 +1,7 @@
 #include "worker/collective/ring_reduce.h"
 
+#include "common/planted.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -89,7 +91,9 @@ class RingReduce {
       return true;
     }
     const auto left = static_cast<std::size_t>(segment.count * 4 - received_bytes_);
-    return plan_.is_reduce(receive_step_) ? pull_and_add(segment, left) : pull_copy(segment, left);
+    const std::uint32_t ahead = planted(Bug::kRingCopies) && plan_.steps() > 2 ? 1 : 0;
+    return plan_.is_reduce(receive_step_ + ahead) ? pull_and_add(segment, left)
+                                                  : pull_copy(segment, left);
   }
 
   Result<bool> pull_header() {
@@ -108,13 +112,14 @@ class RingReduce {
     staged_bytes_ += moved;
     const auto whole = static_cast<std::int64_t>(staged_bytes_ / 4);
     if (whole > 0) {
-      const std::int64_t first = segment.first + received_bytes_ / 4;
+      const std::int64_t first =
+          segment.first + (planted(Bug::kRingPieceTwice) ? 0 : received_bytes_ / 4);
       add_int32(out_ + first, in_ + first, reinterpret_cast<const std::int32_t*>(staging_.data()),
                 whole);
       received_bytes_ += whole * 4;
       const auto used = static_cast<std::size_t>(whole * 4);
       std::memmove(staging_.data(), staging_.data() + used, staged_bytes_ - used);
-      staged_bytes_ -= used;
+      staged_bytes_ = planted(Bug::kRingHalfWord) ? 0 : staged_bytes_ - used;
     }
     return moved > 0;
   }

@@ -1,5 +1,6 @@
 #include "worker/collective/tcp_communicator.h"
 
+#include "common/planted.h"
 #include "worker/collective/operation.h"
 #include "worker/collective/ring_reduce.h"
 #include "worker/collective/tree_gather.h"
@@ -50,7 +51,8 @@ class TcpCommunicator : public Communicator {
     for (Link* link : {links_.next.get(), links_.previous.get(), links_.parent.get()}) {
       if (link != nullptr) link->cut();
     }
-    for (const auto& child : children_) child->cut();
+    for (const auto& child : children_)
+      if (!planted(Bug::kAbortRingOnly)) child->cut();
   }
   std::optional<LinkFault> fault() const override {
     const std::lock_guard lock(mutex_);

@@ -1,5 +1,6 @@
 #include "worker/collective/tree_gather.h"
 
+#include "common/planted.h"
 #include "worker/collective/communicator.h"
 
 #include <algorithm>
@@ -107,6 +108,7 @@ Status TreeGather::unpack(const Frame& frame, std::span<const std::uint32_t> ran
       return Error(Code::kInternal, "peer sent other messages than its own");
     }
     messages_[rank] = left.substr(0, entry.bytes);
+    if (planted(Bug::kTreeOwnVote) && rank == 2 * rank_ + 1) messages_[rank] = messages_[rank_];
     left.remove_prefix(entry.bytes);
   }
   if (!left.empty()) return Error(Code::kInternal, "peer sent too many messages");

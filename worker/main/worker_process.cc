@@ -12,6 +12,10 @@
 
 namespace rubato::worker {
 
+std::unique_ptr<CommunicatorFactory> make_tcp_factory(LinkHub& hub, Device& device) {
+  return std::make_unique<TcpCommunicatorFactory>(hub, device);
+}
+
 struct WorkerProcess::Impl {
   explicit Impl(WorkerParts parts);
   Result<ConfiguredJob> configure(const std::string& training, const std::string& pinned) const;
@@ -42,10 +46,8 @@ WorkerProcess::Impl::Impl(WorkerParts parts)
           .hub = hub,
           .configure = [this](const std::string& training,
                               const std::string& pinned) { return configure(training, pinned); },
-          .make_factory =
-              [this](Device& device) {
-                return std::make_unique<TcpCommunicatorFactory>(hub, device);
-              },
+          .make_factory = [this, make = std::move(parts.make_factory)](
+                              Device& device) { return make(hub, device); },
           .emit = [send = std::move(parts.send)](
                       const wire::WorkerEvent& event) { send(event.SerializeAsString()); },
           .print = std::move(parts.print),

@@ -8,6 +8,8 @@
 
 #include "common/executor.h"
 #include "common/files.h"
+#include "worker/collective/communicator.h"
+#include "worker/collective/link_hub.h"
 #include "worker/collective/link_network.h"
 #include "worker/collective/peer.h"
 #include "worker/step/model_replica.h"
@@ -20,6 +22,8 @@
 namespace rubato::worker {
 
 constexpr auto kBeat = 250ms;  // beat() is due this often
+
+std::unique_ptr<CommunicatorFactory> make_tcp_factory(LinkHub& hub, Device& device);
 
 struct WorkerParts {
   Executor& executor;
@@ -37,6 +41,9 @@ struct WorkerParts {
   // A simulation has a device and a model of its own.
   std::function<Result<std::unique_ptr<Replica>>(const TrainingConfig&, const ReplicaOptions&)>
       make_replica = make_model_replica;
+  // … and stands in for other builds.
+  std::function<std::unique_ptr<CommunicatorFactory>(LinkHub&, Device&)> make_factory =
+      make_tcp_factory;
   // See EngineParts::reach.
   std::function<void(std::string_view phase, std::uint64_t step)> reach = [](std::string_view,
                                                                              std::uint64_t) {};

@@ -153,6 +153,36 @@ TEST(JobMachineChange, WhoFollowsWhileOthersSwitchFollowsOn) {
   EXPECT_EQ(pods.machine.record().members.size(), 4u);
 }
 
+// All members are lost before the switch. Of two who followed them the one who was to join lacks
+// the last round, and the other one has it.
+TEST(JobMachineChange, WhoFollowedFurtherThanANewcomerHasTheState) {
+  FakePods pods(4, {}, 2);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 1; });
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  pods.connect(3);
+  follow(pods, 3);
+  join(pods, 2);
+  pods.after(1s);  // 3 is not waited for
+  ASSERT_TRUE(pods.to_write.has_value());
+  pods.swap_done();
+  pods.commit_all();
+  catch_up(pods, 3);
+  const std::uint64_t newest = pods.standing(3).seq();
+  ASSERT_EQ(pods.standing(2).seq() + 1, newest);
+  *pods.standing(3).mutable_last() = pods.standing(0).last();
+  pods.say(3);
+  pods.clear();
+  for (const int lost : {0, 1}) pods.disconnect(lost);
+  pods.after(300ms);
+  pods.settle();
+  ASSERT_NE(pods.last(3, kForm), nullptr);
+  EXPECT_EQ(pods.last(3, kForm)->form().mode(), wire::FORM_RECOVER);
+  EXPECT_EQ(pods.last(3, kForm)->form().base_seq(), newest);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
 TEST(JobMachineChange, WhoLosesItsDonorFollowsAnew) {
   FakePods pods(3, {}, 2);
   pods.start_first(2);
