@@ -61,6 +61,7 @@ struct Operator::Impl {
   // Jobs as we had seen them before the watch showed older ones.
   std::mutex seen_newer_mutex;
   std::map<kube::Key, std::shared_ptr<const JobObject>> seen_newer;
+  std::atomic<bool> in_doubt{false};  // some of these were not asked for yet, or it is so
 
   // Made once the trust root is known, in this order.
   std::unique_ptr<coordinator::Coordinator> coordinator;
@@ -85,7 +86,10 @@ struct Operator::Impl {
                  .timing = settings.lease,
                  .seed = settings.seed,
                  .epoch_floor = [this] { return epoch_floor(); }}),
-        leading(c, e, [this] { return elector.valid_until(); }, write_limit(settings)) {}
+        leading(c, e, [this] { return may_write_until(); }, write_limit(settings)) {}
+
+  // Nothing is decided on caches that may be of two times.
+  MonoTime may_write_until() const { return in_doubt ? MonoTime{} : elector.valid_until(); }
 
   static Duration write_limit(const OperatorSettings& settings) {
     return settings.write_limit > 0s ? settings.write_limit : settings.lease.lease / 3;
@@ -115,6 +119,7 @@ struct Operator::Impl {
       return;
     const std::lock_guard lock(seen_newer_mutex);
     seen_newer.emplace(change.key(), change.before);
+    in_doubt = true;
   }
 
   // A list may answer with what stood before a write of ours: the job itself is asked.
@@ -135,6 +140,8 @@ struct Operator::Impl {
       const auto job = api::decode_training_job(*live);
       if (job.ok() && goes_back(seen->job, *job)) return true;
     }
+    const std::lock_guard lock(seen_newer_mutex);
+    in_doubt = !seen_newer.empty();
     return false;
   }
 
