@@ -1,5 +1,5 @@
-// JobMachine: starts, a new leader, stuck workers. Fingerprints: job_fingerprint_test.cc, recoveries: job_recover_test.cc, changes:
-// job_change_test.cc, ends: job_ends_test.cc.
+// JobMachine: starts, a new leader, stuck workers. Fingerprints: job_fingerprint_test.cc,
+// recoveries: job_recover_test.cc, changes: job_change_test.cc, ends: job_ends_test.cc.
 #include "tests/unit/coordinator/fake_pods.h"
 
 #include <gtest/gtest.h>
