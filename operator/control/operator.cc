@@ -233,12 +233,17 @@ struct Operator::Impl {
   // Until `stop` or the end of leadership.
   Status lead(const std::stop_token& stop) {
     const std::int64_t epoch = elector.epoch();
+    // What a standby remembers of before a restore (names of pods that were made) is not so either.
+    std::string outdone = why_outdone(epoch);
+    if (!outdone.empty()) {
+      (void)elector.release();
+      return Error(Code::kExpired, outdone);
+    }
     LOG_INFO("operator", "{} leads (epoch {})", settings.identity, epoch);
     coordinator->lead(static_cast<std::uint64_t>(epoch));
     jobs->set_leader(epoch);
     controller->start();
     loop->start(epoch);
-    std::string outdone;
     while (!stop.stop_requested() && elector.is_leader() && outdone.empty()) {
       executor.sleep_for(200ms, stop);
       outdone = why_outdone(epoch);

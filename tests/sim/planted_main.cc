@@ -1,6 +1,6 @@
 // sim_planted: plants known bugs, one at a time, and shows that the simulation finds them.
-//   sim_planted                      all that can be seen, each within 1 000 seeds, up to the first
-//   find sim_planted --bug skip-fence     one; --seed N begins elsewhere, --seeds COUNT bounds it
+//   sim_planted                     all that can be seen, each within 1 000 seeds, up to the first
+//   find sim_planted --bug skip-fence    one; --seed N begins elsewhere, --seeds COUNT bounds it
 #include "common/planted.h"
 #include "tests/sim/runner.h"
 
@@ -31,6 +31,20 @@ struct Mutation {
 constexpr const char* kTwiceIsUnseen =
     "a second guard: those whom a recovery asks come from one generation, whose shares lie apart, "
     "and a worker that was left out drops what it holds when it is told to follow";
+
+// link_hub_test holds it.
+constexpr const char* kUnfencedIsUnseen =
+    "a second guard: nobody awaits a link of a generation below its own fence, so one lies unused";
+
+constexpr const char* kOldLinkIsUnseen =
+    "such a link waits only where votes went by the ring alone (builds differ), and its other end "
+    "is "
+    "closed: the members recover, which costs time alone";
+
+// tree_gather_test holds it.
+constexpr const char* kAbortIsUnseen =
+    "an abort reaches the peers as well, whose ends free who waits; where one is cut off too, the "
+    "one who waits is restarted, which costs time alone";
 
 constexpr std::array kMutations = {
     Mutation{Bug::kSkipFence, "skip-fence", "recovery does not wait until workers stand still"},
@@ -67,9 +81,12 @@ constexpr std::array kMutations = {
     Mutation{Bug::kRingHalfWord, "ring-half-word", "a word that comes in two pieces is lost"},
     Mutation{Bug::kTreeOwnVote, "tree-own-vote", "the own vote stands for a child's"},
     Mutation{Bug::kHubAnyLink, "hub-any-link", "the link of another is taken for the awaited one"},
-    Mutation{Bug::kHubOldLink, "hub-old-link", "a link of an earlier generation is taken"},
-    Mutation{Bug::kHubUnfenced, "hub-unfenced", "a hello below the fence is accepted"},
-    Mutation{Bug::kAbortRingOnly, "abort-ring-only", "an abort leaves votes by the tree alone"},
+    Mutation{Bug::kHubOldLink, "hub-old-link", "a link of an earlier generation is taken",
+             kOldLinkIsUnseen},
+    Mutation{Bug::kHubUnfenced, "hub-unfenced", "a hello below the fence is accepted",
+             kUnfencedIsUnseen},
+    Mutation{Bug::kAbortRingOnly, "abort-ring-only", "an abort leaves votes by the tree alone",
+             kAbortIsUnseen},
 };
 
 struct Find {
