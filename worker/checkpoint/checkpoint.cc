@@ -139,6 +139,9 @@ Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
   TRY(const std::vector<std::int64_t> present, folder_.steps());
   for (const std::int64_t step : present) {
     const std::string path = folder_.path_of(step);
+    const auto about = folder_.summary(step);
+    if (!about.ok() && about.error().code() == Code::kUnavailable) return about.error();
+    if (!about.ok()) continue;  // damaged: it says nothing of owners
     const Result<CheckpointInfo> theirs = read_checkpoint_info(files_, path);
     if (!theirs.ok() && theirs.error().code() == Code::kUnavailable) return theirs.error();
     if (!theirs.ok()) continue;

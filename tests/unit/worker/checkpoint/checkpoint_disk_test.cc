@@ -198,6 +198,23 @@ TEST_F(CheckpointDiskTest, ADamagedOneOfTheSameStepIsReplacedAndKept) {
   EXPECT_EQ(folder.damaged().value().size(), 1u);
 }
 
+// What a damaged run.json says of its job is no word of an owner.
+TEST_F(CheckpointDiskTest, ADamagedOneIsNobodysElse) {
+  History past = history(2);
+  SimVolume volume(sim_, 3);
+  SimDisk disk(sim_.process("writer"), "n");
+  disk.mount("/", volume);
+  ASSERT_TRUE(save(disk, past, 1).ok());
+  const std::string path = std::string(kFolder) + "/step-00000001/run.json";
+  const std::uint64_t size = disk.stat(path)->size;
+  const CheckpointStore store(disk, kFolder, 2);
+  for (std::uint64_t at = 0; at < size; ++at) {
+    ASSERT_TRUE(volume.flip_bit(path, at, 1).ok());
+    EXPECT_TRUE(store.check_owner(info(*past.jobs[0])).ok()) << "byte " << at;
+    ASSERT_TRUE(volume.flip_bit(path, at, 1).ok());
+  }
+}
+
 // ---- Two jobs that begin on one empty path ----
 
 class SharedPathTest : public CheckpointDiskTest {
