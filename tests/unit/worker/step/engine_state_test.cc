@@ -91,6 +91,7 @@ TEST_F(EngineStateTest, AFlippedBitIsFoundBeforeACheckpointIsBegun) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{0});
   EXPECT_EQ(at(0).standing().seq(), 8u);
   EXPECT_FALSE(at(0).standing().has_state());
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.checkpoint_step() == 4; }));
   EXPECT_EQ(at(0).checkpoints(), std::vector<std::uint64_t>{4});
   EXPECT_NE(at(1).failure().message().find("round 8 of step 9: the state is"), std::string::npos)
       << at(1).failure().message();
