@@ -211,8 +211,9 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   for (const WorkerKey& key : workers) {
     op.next.members.push_back(as_member(key));
     add_member(op.form, worker_of(key)->standing);
-    abort(key, op.next.generation);  // whatever it still does is of the past
   }
+  // Whatever anybody still does is of the past, also who follows a donor that has no state any more.
+  for (const WorkerKey& key : living()) abort(key, op.next.generation);
   LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),
            op.next.generation, workers.size(), op.change.reason);
   op_ = std::move(op);

@@ -10,6 +10,7 @@
 namespace rubato::worker {
 
 namespace {
+constexpr auto kDonorDial = 10s;        // a donor that answers later is one that was told anew
 constexpr auto kDonorSilence = 60s;     // alive frames come twice a second
 constexpr Duration kBusyPause = 200ms;  // after a first donor that is busy; doubled each time
 constexpr Duration kBusyPauseMost = 5s;
@@ -110,7 +111,7 @@ void StepEngine::Impl::pause_for_busy() {
 Status StepEngine::Impl::follow_donor(const wire::Follow& order) {
   const Peer donor{to_name(order.donor()), order.donor_address().host(),
                    static_cast<std::uint16_t>(order.donor_address().port())};
-  TRY(const auto link, parts.hub.dial(donor, order.generation(), "state", now() + kFormLimit,
+  TRY(const auto link, parts.hub.dial(donor, order.generation(), "state", now() + kDonorDial,
                                       follow_cancel->get_token()));
   {
     const std::lock_guard lock(mutex);
