@@ -77,7 +77,7 @@ std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
 // a follower, when all whose rounds it took are lost, and those who were to join with it are
 // behind.
 std::optional<WorkerKey> JobMachine::ahead_of(const std::vector<WorkerKey>& asked) {
-  if (!op_ || op_->kind != Kind::kRecover) return std::nullopt;
+  if (!op_ || op_->kind != Kind::kRecover || planted(Bug::kDropRound)) return std::nullopt;
   std::optional<WorkerKey> ahead;
   std::uint64_t newest = 0;
   for (const WorkerKey& key : asked)

@@ -36,6 +36,7 @@ constexpr const char* kTwiceIsUnseen =
 constexpr const char* kUnfencedIsUnseen =
     "a second guard: nobody awaits a link of a generation below its own fence, so one lies unused";
 
+// link_hub_test holds it.
 constexpr const char* kOldLinkIsUnseen =
     "such a link waits only where votes went by the ring alone (builds differ), and its other end "
     "is "

@@ -53,6 +53,17 @@ TEST_F(LinkHubTest, AProbeReachesWhoAnswersAndLeavesNoLink) {
   EXPECT_FALSE(hub.probe(other, soon(), {}));
 }
 
+TEST_F(LinkHubTest, ALinkIsOfOneGenerationAlone) {
+  Fleet fleet(2, secret_.dir(), device_);
+  auto earlier = dial(fleet.members[0], fleet.members[1], 4);
+  auto later = dial(fleet.members[0], fleet.members[1], 5);
+  ASSERT_TRUE(earlier.ok() && later.ok());
+  const auto got = fleet.members[1].hub->await(fleet.members[0].peer.name, 5, "ring", soon());
+  ASSERT_TRUE(got.ok());
+  ASSERT_TRUE(later.value()->send_frame("of five", soon()).ok());
+  EXPECT_EQ(got.value()->receive_frame(soon()).value(), "of five");
+}
+
 TEST_F(LinkHubTest, AFenceDropsLinksThatWait) {
   Fleet fleet(2, secret_.dir(), device_);
   auto link = dial(fleet.members[0], fleet.members[1], 4);
