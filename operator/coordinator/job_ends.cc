@@ -16,12 +16,12 @@ constexpr const char* kMismatch = "FingerprintMismatch";
 // first of `keys`. Empty: nobody has spoken.
 std::string JobMachine::fingerprint_of(const std::vector<WorkerKey>& keys) {
   if (!record_.fingerprint.empty()) return record_.fingerprint;
+  std::map<std::string, std::size_t> nodes;
+  for (const auto& [node, fingerprint] : fingerprint_of_node_) ++nodes[fingerprint];
   std::string chosen;
   for (const WorkerKey& key : keys) {
     const std::string& own = worker_of(key)->standing.fingerprint();
-    if (own.empty()) continue;
-    if (chosen.empty() || nodes_by_fingerprint_[own].size() > nodes_by_fingerprint_[chosen].size())
-      chosen = own;
+    if (!own.empty() && (chosen.empty() || nodes[own] > nodes[chosen])) chosen = own;
   }
   return chosen;
 }

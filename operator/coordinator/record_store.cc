@@ -83,7 +83,9 @@ Status RecordStore::swap(const Record& from, const Record& to, const std::stop_t
     if (code == Code::kNotFound || kube::is_forbidden(written.error()) || code == Code::kInvalid)
       return written;
     // Did an earlier try of ours get through? Is there anything of another's?
-    if (const auto job = read(); job.ok()) {
+    const auto job = read();
+    if (!job.ok() && job.error().code() == Code::kNotFound) return job.error();
+    if (job.ok()) {
       const Record now = record_from((*job)["status"]["membership"]);
       if (now == to) return ok();
       if (now.generation != from.generation || now.leader != from.leader || now.seq != from.seq)

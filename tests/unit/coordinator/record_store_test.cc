@@ -121,7 +121,9 @@ TEST_F(RecordStoreTest, AnotherJobOfTheSameNameIsNotWritten) {
   job.at("metadata").erase("resourceVersion");
   ASSERT_TRUE(server_.create(api::kTrainingJob, "default", job).ok());
   ASSERT_TRUE(store().open(3).ok());
-  EXPECT_FALSE(of_the_old.swap(*first, after(*first, 1), {}).ok());
+  const Status swapped = of_the_old.swap(*first, after(*first, 1), {});
+  ASSERT_FALSE(swapped.ok());
+  EXPECT_EQ(swapped.error().code(), Code::kNotFound);
   EXPECT_EQ(stored().generation, 0u);
 }
 
