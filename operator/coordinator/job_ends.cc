@@ -212,7 +212,8 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
     op.next.members.push_back(as_member(key));
     add_member(op.form, worker_of(key)->standing);
   }
-  // Whatever anybody still does is of the past, also who follows a donor that has no state any more.
+  // Whatever anybody still does is of the past, also who follows a donor that has no state any
+  // more.
   for (const WorkerKey& key : living()) abort(key, op.next.generation);
   LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),
            op.next.generation, workers.size(), op.change.reason);

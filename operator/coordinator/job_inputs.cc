@@ -122,8 +122,7 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standin
   }
   worker.exited = false;
   const wire::WorkerStanding before = std::exchange(worker.standing, standing);
-  if (!standing.fingerprint().empty())
-    fingerprint_of_node_[agent.node] = standing.fingerprint();
+  if (!standing.fingerprint().empty()) fingerprint_of_node_[agent.node] = standing.fingerprint();
   const bool is_known = before.id().incarnation() == standing.id().incarnation();
   if (is_known && standing.checkpoints_skipped() > before.checkpoints_skipped())
     outputs_.checkpoints_skipped += standing.checkpoints_skipped() - before.checkpoints_skipped();

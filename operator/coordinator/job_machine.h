@@ -312,7 +312,7 @@ class JobMachine {
   std::string suspect_why_;
   std::optional<MonoTime> diverged_at_;
   std::map<std::string, std::string> fingerprint_of_node_;  // what each has said last
-  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;             // said since the last commit
+  std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
   std::optional<Probing> probing_;
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;
