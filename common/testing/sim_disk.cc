@@ -51,7 +51,7 @@ struct SimDisk::Impl : std::enable_shared_from_this<Impl> {
   Result<std::pair<SimNodePtr, std::string>> parent(const Place& at, const std::string& path) {
     auto parts = sim_path_parts(at.path);
     if (parts.empty()) return Error(Code::kAlreadyExists, path + " is a mount point");
-    const std::string name = parts.back();
+    const std::string& name = parts.back();
     const SimNodePtr directory = at.volume->find(parent_of("/" + at.path), node);
     if (!directory || !directory->is_directory) return no_such(path);
     return std::pair(directory, name);

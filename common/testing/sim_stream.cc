@@ -109,7 +109,7 @@ struct SimStreams::Impl {
 };
 
 SimStreams::SimStreams(std::shared_ptr<SimNetwork::Impl> network, SimProcess& process,
-                       std::string host)
+                       const std::string& host)
     : impl_(new Impl{network, process, host, network->listen(process, {host, 0})}) {}
 SimStreams::~SimStreams() { close(); }
 std::uint16_t SimStreams::port() const { return impl_->backlog->local.port; }

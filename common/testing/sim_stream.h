@@ -45,7 +45,8 @@ class SimStream {
 // One process's place on the network: one listening port, and dialling.
 class SimStreams {
  public:
-  SimStreams(std::shared_ptr<SimNetwork::Impl> network, SimProcess& process, std::string host);
+  SimStreams(std::shared_ptr<SimNetwork::Impl> network, SimProcess& process,
+             const std::string& host);
   ~SimStreams();
   std::uint16_t port() const;
   // kTimeout at the deadline; kCancelled after close().

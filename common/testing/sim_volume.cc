@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 namespace rubato::testing {
 
@@ -100,8 +101,8 @@ SimNodePtr SimVolume::Impl::look(const SimNode& directory, const std::string& na
   const auto found = directory.names.find(name);
   if (found == directory.names.end()) return nullptr;
   const auto& changes = found->second.changes;
-  for (auto change = changes.rbegin(); change != changes.rend(); ++change)
-    if (change->by == by || change->at + faults.lag <= executor.now()) return change->node;
+  for (const auto& change : std::views::reverse(changes))
+    if (change.by == by || change.at + faults.lag <= executor.now()) return change.node;
   return nullptr;
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace rubato::coordinator {
 namespace {
 
@@ -332,6 +334,21 @@ bool JobMachine::holding(MonoTime now) {
   return held_;
 }
 
+// Who is missing from the recorded generation, or stands elsewhere; "": it is whole.
+std::string JobMachine::why_not_whole() {
+  for (const Member& m : record_.members)
+    if (member(m) == nullptr) return why_lost(m);
+  for (const Member& m : record_.members) {
+    const auto& s = member(m)->standing;
+    const bool works = s.phase() == (parked_ ? wire::WORKER_PARKED : wire::WORKER_TRAINING) ||
+                       s.phase() == wire::WORKER_FINISHED ||
+                       (wish_.stop && s.phase() == wire::WORKER_STOPPED);
+    if (!works || s.generation() != record_.generation)
+      return fmt::format("pod {} is not in generation {}", m.pod, record_.generation);
+  }
+  return "";
+}
+
 void JobMachine::stable(MonoTime now) {
   if (record_.members.empty()) {
     if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
@@ -346,20 +363,8 @@ void JobMachine::stable(MonoTime now) {
     advance_stop(now);
     if (ended_ != Phase::kWaiting || op_) return;
   }
-  // 1. Is somebody missing?
-  for (const Member& m : record_.members)
-    if (member(m) == nullptr) return begin_recovery(now, why_lost(m));
-  // 2. Does somebody stand elsewhere than the record says?
-  for (const Member& m : record_.members) {
-    const auto& s = member(m)->standing;
-    const bool works = s.phase() == (parked_ ? wire::WORKER_PARKED : wire::WORKER_TRAINING) ||
-                       s.phase() == wire::WORKER_FINISHED ||
-                       (wish_.stop && s.phase() == wire::WORKER_STOPPED);
-    if (works && s.generation() == record_.generation) continue;
-    return begin_recovery(
-        now, "pod " + m.pod + " is not in generation " + std::to_string(record_.generation));
-  }
-  // 3. A link broke and nobody died of it.
+  if (const std::string why = why_not_whole(); !why.empty()) return begin_recovery(now, why);
+  // A link broke and nobody died of it.
   if (suspect_since_) {
     if (now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
     wake_at(*suspect_since_ + kSuspectSettle);

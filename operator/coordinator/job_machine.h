@@ -162,6 +162,7 @@ class JobMachine {
   // job_inputs.cc: inputs; job_machine.cc: the pass
   void pass(MonoTime now);
   void stable(MonoTime now);
+  std::string why_not_whole();
   // job_evidence.cc
   void note_round(std::uint64_t generation, MonoTime told);
   MonoTime dead_at(const Agent& agent) const;
@@ -274,6 +275,7 @@ class JobMachine {
   void refresh_phase(MonoTime now);
   void refresh_end(MonoTime now);  // the phase of a job that has ended
   void enter(Phase phase, std::string reason);
+  void note_marks(const wire::WorkerStanding& standing);
   void note_commits(MonoTime now);
   void note_sharing(const Agent& agent, const Worker& worker);
   void note_unshared(const std::string& pod, const std::string& node, std::uint64_t step);

@@ -6,30 +6,31 @@
 
 namespace rubato::coordinator {
 
+// Checkpoints and validations that a member tells of.
+void JobMachine::note_marks(const wire::WorkerStanding& s) {
+  if (s.has_checkpoint() &&
+      (!view_.has_checkpoint || s.checkpoint_step() > view_.checkpoint_step)) {
+    view_.has_checkpoint = true;
+    view_.checkpoint_step = s.checkpoint_step();
+    outputs_.changed = true;
+  }
+  if (s.validation_step() > view_.validation_step) {
+    view_.validation_step = s.validation_step();
+    view_.validation_loss = s.validation_loss();
+    outputs_.changed = true;
+  }
+}
+
 // Takes progress from the member that is furthest.
 void JobMachine::note_commits(MonoTime now) {
   const wire::WorkerStanding* ahead = nullptr;
-  const auto look = [&](const std::vector<Member>& members) {
-    for (const Member& m : members) {
+  for (const auto* members : {&record_.members, &record_.previous})
+    for (const Member& m : *members) {
       const Worker* worker = member(m);
       if (worker == nullptr || !worker->standing.has_state()) continue;
-      const auto& s = worker->standing;
-      if (s.has_checkpoint() &&
-          (!view_.has_checkpoint || s.checkpoint_step() > view_.checkpoint_step)) {
-        view_.has_checkpoint = true;
-        view_.checkpoint_step = s.checkpoint_step();
-        outputs_.changed = true;
-      }
-      if (s.validation_step() > view_.validation_step) {
-        view_.validation_step = s.validation_step();
-        view_.validation_loss = s.validation_loss();
-        outputs_.changed = true;
-      }
-      if (ahead == nullptr || s.seq() > ahead->seq()) ahead = &s;
+      note_marks(worker->standing);
+      if (ahead == nullptr || worker->standing.seq() > ahead->seq()) ahead = &worker->standing;
     }
-  };
-  look(record_.members);
-  look(record_.previous);
   if (ahead == nullptr || (op_ && op_->kind == Kind::kStart)) return;
   if (ahead->seq() == view_.seq && ahead->step() == view_.step) return;
   const bool forward = ahead->seq() > view_.seq;

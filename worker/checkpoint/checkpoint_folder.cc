@@ -186,7 +186,7 @@ Status CheckpointFolder::remove(std::span<const std::int64_t> steps) const {
     TRY_OK(files_.remove_all(gone));
     const Status renamed = files_.rename(path_of(step), gone);
     if (!renamed.ok() && renamed.error().code() == Code::kNotFound) continue;
-    TRY_OK(renamed);
+    if (!renamed.ok()) return renamed;
     nameless.push_back(gone);
   }
   if (nameless.empty()) return ok();
@@ -202,7 +202,7 @@ Status CheckpointFolder::remove_entry(const std::string& name) const {
   // Its writer may be about to publish it: it has all of it or nothing.
   const Status renamed = files_.rename(path, path + kGone);
   if (!renamed.ok() && renamed.error().code() == Code::kNotFound) return ok();
-  TRY_OK(renamed);
+  if (!renamed.ok()) return renamed;
   return files_.remove_all(path + kGone);
 }
 
