@@ -193,7 +193,6 @@ struct StepEngine::Impl {
   bool first_after_change = false;
   std::optional<std::uint64_t> last_checkpoint;  // step, handed to the writer
   std::optional<std::uint64_t> compared_seq;     // in this generation, or nothing was due there
-  std::uint64_t checkpoints_skipped = 0;
   MonoTime follow_begun{};
   std::uint64_t follow_bytes = 0;
   int busy_answers = 0;  // of donors, in a row

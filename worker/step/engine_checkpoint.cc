@@ -71,14 +71,15 @@ void StepEngine::Impl::begin_checkpoint() {
   reach("checkpoint");
   const Status begun = submit_checkpoint();
   if (begun.ok()) return;
-  ++checkpoints_skipped;
+  std::uint64_t skipped = 0;
   {
     const std::lock_guard lock(mutex);
-    standing.set_checkpoints_skipped(checkpoints_skipped);
+    skipped = standing.checkpoints_skipped() + 1;
+    standing.set_checkpoints_skipped(skipped);
   }
   LOG_WARNING("checkpoint", "step {} is skipped: {}; {} skipped so far", step, begun.error().what(),
-              checkpoints_skipped);
-  parts.print(fmt::format("checkpoint skipped step={} skipped={}", step, checkpoints_skipped));
+              skipped);
+  parts.print(fmt::format("checkpoint skipped step={} skipped={}", step, skipped));
 }
 
 // Nowhere to write: said, so that nobody waits for it.

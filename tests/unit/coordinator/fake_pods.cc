@@ -203,6 +203,21 @@ void FakePods::obey_requests() {
   }
 }
 
+void FakePods::begin_anew(int pod) {
+  wire::WorkerStanding& s = standing(pod);
+  const std::uint64_t next = s.id().incarnation() + 1;
+  exit(pod, -1, 9);
+  const wire::Address listen = s.listen();
+  wire::WorkerId id = s.id();
+  id.set_incarnation(next);
+  s = {};
+  *s.mutable_id() = id;
+  *s.mutable_listen() = listen;
+  s.set_phase(wire::WORKER_STARTING);
+  say(pod);
+  make_ready(pod);
+}
+
 void FakePods::settle() {
   for (int i = 0; i < 20; ++i) {
     obey_aborts();

@@ -30,6 +30,7 @@ class FakePods {
   void say(int pod);  // an event without news: the standing
   void say(int pod, const std::function<void(wire::WorkerEvent&)>& news);
   void exit(int pod, int code, int signal);
+  void begin_anew(int pod);   // its worker is killed, and the next process is ready
   void beat();                // heartbeats of all that are connected
   void after(Duration time);  // in heartbeat steps, so that the connected stay alive
   void swap_done();

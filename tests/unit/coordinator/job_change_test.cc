@@ -55,14 +55,7 @@ TEST(JobMachineChange, WhoseDonorIsGoneIsToldToFollowAnother) {
   pods.connect(1);
   follow(pods, 1);
   pods.clear();
-  pods.exit(0, -1, 9);
-  wire::WorkerStanding fresh;
-  *fresh.mutable_id() = pods.standing(0).id();
-  fresh.mutable_id()->set_incarnation(2);
-  fresh.set_phase(wire::WORKER_STARTING);
-  pods.standing(0) = fresh;
-  pods.say(0);
-  pods.make_ready(0);
+  pods.begin_anew(0);
   pods.settle();
   pods.after(20s);  // it is dialing, and answers no Look
   pods.settle();

@@ -35,21 +35,6 @@ void hold(FakePods& pods, int pod, std::uint32_t begin, std::uint32_t end) {
   range.set_end(end);
 }
 
-void begin_anew(FakePods& pods, int pod) {
-  wire::WorkerStanding& s = pods.standing(pod);
-  const std::uint64_t next = s.id().incarnation() + 1;
-  pods.exit(pod, -1, 9);
-  const wire::Address listen = s.listen();
-  wire::WorkerId id = s.id();
-  id.set_incarnation(next);
-  s = {};
-  *s.mutable_id() = id;
-  *s.mutable_listen() = listen;
-  s.set_phase(wire::WORKER_STARTING);
-  pods.say(pod);
-  pods.make_ready(pod);
-}
-
 TEST(JobMachineDiverged, TheMinorityBeginsAnewAndTheMajorityGoesOnWithWhatItHas) {
   FakePods pods(4);
   pods.start_training();
@@ -103,11 +88,11 @@ TEST(JobMachineDiverged, WhoIsDroppedIsNobodyUntilItHasBegunAnew) {
   EXPECT_EQ(pods.last(1, kForm), nullptr);
   // The others die: it is not asked even now.
   pods.clear();
-  for (const int pod : {0, 2}) begin_anew(pods, pod);
+  for (const int pod : {0, 2}) pods.begin_anew(pod);
   pods.after(1s);
   pods.settle();
   EXPECT_EQ(pods.last(1, kForm), nullptr);
-  begin_anew(pods, 1);
+  pods.begin_anew(1);
   pods.after(1s);
   pods.settle();
   ASSERT_NE(pods.last(1, kForm), nullptr);
@@ -126,7 +111,7 @@ TEST(JobMachineDiverged, TheRestartIsSaidAgainOverANewConnection) {
   pods.settle();
   EXPECT_EQ(pods.machine.record().members.size(), 2u);
   pods.clear();
-  begin_anew(pods, 1);
+  pods.begin_anew(1);
   pods.after(1s);
   EXPECT_FALSE(pods.was_restarted(1));
   EXPECT_NE(pods.last(1, kFollow), nullptr);
@@ -153,7 +138,7 @@ TEST(JobMachineDiverged, WithoutAMajorityAllBeginAnewFromTheNewestCheckpoint) {
   }
   EXPECT_NE(pods.view().diverged.find("no majority"), std::string::npos);
   for (int i = 0; i < 5; ++i) {
-    begin_anew(pods, i);
+    pods.begin_anew(i);
     pods.standing(i).set_has_checkpoint(true);
     pods.standing(i).set_checkpoint_step(0);
     pods.say(i);
