@@ -44,6 +44,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Dev" AND NOT RUBATO_SANITIZE)
 else()
   # At -O2, and in instrumented code, GCC 12 sees uninitialised variants and overlapping strings
   # that are none. The dev build is where warnings count.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-tsan)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-tsan)
+  endif()
 endif()
 find_package(Threads REQUIRED)

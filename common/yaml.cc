@@ -1,9 +1,13 @@
 #include "common/yaml.h"
 
+#include "common/utf8.h"
+
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 namespace rubato::yaml {
@@ -94,12 +98,62 @@ Result<Value> convert(const YAML::Node& node, std::size_t depth, Budget& budget)
   return Value();
 }
 
+// Where the documents start, without making them. A word that begins none (",") is not taken
+// up by yaml-cpp: it would give an empty document there for ever, and LoadAll never return.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { start = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+  YAML::Mark start;
+};
+
+Status check_documents(const std::string& text) {
+  std::istringstream input(text);
+  YAML::Parser parser(input);
+  DocumentStarts documents;
+  for (int last = -1; parser.HandleNextDocument(documents); last = documents.start.pos)
+    if (documents.start.pos == last)
+      return Error(Code::kInvalid, "YAML: line " + std::to_string(documents.start.line + 1) +
+                                       ", column " + std::to_string(documents.start.column + 1) +
+                                       ": nothing begins with this");
+  return ok();
+}
+
 }  // namespace
 
-Result<std::vector<Value>> parse_all(std::string_view text) {
+Status check_text(std::string_view text) {
   if (text.size() > kMaxBytes) return Error(Code::kInvalid, "YAML: the text is too large");
+  std::size_t line = 1;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text, i);
+    const bool is_control =
+        byte == 0x7f || (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r');
+    if (length == 0 || is_control)
+      return Error(Code::kInvalid, "YAML: line " + std::to_string(line) +
+                                       (is_control ? " has a control character" : " is not UTF-8") +
+                                       ": is this a text file?");
+    line += byte == '\n' ? 1 : 0;
+    i += length;
+  }
+  return ok();
+}
+
+Result<std::vector<Value>> parse_all(std::string_view text) {
+  TRY_OK(check_text(text));
   std::vector<Value> out;
   try {
+    TRY_OK(check_documents(std::string(text)));
     Budget budget;
     for (const YAML::Node& document : YAML::LoadAll(std::string(text))) {
       TRY(Value value, convert(document, 0, budget));

@@ -15,6 +15,9 @@ constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxBytes = 16u << 20;
 constexpr std::size_t kMaxNodes = 1u << 20;  // after aliases are expanded
 
+// Is this text that YAML allows: no more than kMaxBytes of UTF-8, without control characters?
+// kInvalid names the line. parse_all() looks itself.
+Status check_text(std::string_view text);
 // kInvalid names line and column.
 Result<std::vector<json::Value>> parse_all(std::string_view text);
 // Exactly one document.

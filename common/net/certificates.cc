@@ -1,6 +1,7 @@
 #include "common/net/certificates.h"
 
 #include "common/free_with.h"
+#include "common/net/x509_name.h"
 
 #include <array>
 #include <memory>
@@ -208,6 +209,25 @@ Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateReq
   TRY_OK(add_alternative_names(x, request));
   if (X509_sign(x, issuer_key.get(), EVP_sha256()) == 0) return openssl_error("signing");
   return to_pem(x, key.get());
+}
+
+std::string first_dns_name(const X509* certificate) {
+  const Names names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_DNS) continue;
+    return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName)),
+            static_cast<std::size_t>(ASN1_STRING_length(name->d.dNSName))};
+  }
+  return "";
+}
+
+std::string certificate_name(const std::string& certificate) {
+  const Bio text = read_bio(certificate);
+  const Certificate parsed(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return parsed ? first_dns_name(parsed.get()) : "";
 }
 
 std::string hmac_sha256_hex(std::string_view key, std::string_view message) {

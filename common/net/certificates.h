@@ -29,6 +29,9 @@ Result<KeyPair> make_authority(const std::string& common_name, WallTime not_befo
                                WallTime not_after);
 Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateRequest& request);
 
+// The first DNS name of a certificate (PEM); empty: it has none, or cannot be read.
+std::string certificate_name(const std::string& certificate);
+
 // HMAC-SHA-256, hex: a job's token is hmac(master key, job uid). SHA-256, hex.
 std::string hmac_sha256_hex(std::string_view key, std::string_view message);
 std::string sha256_hex(std::string_view bytes);

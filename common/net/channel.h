@@ -7,6 +7,7 @@
 #include "common/result.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,20 @@ struct TlsConfig {
   bool require_peer_certificate = false;  // for listeners
 };
 
+// What a listener grants those who dial it, whoever they are.
+struct ListenLimits {
+  std::size_t frame = kMaxFrame;                   // bytes of a received one
+  std::size_t receive_queue = kReceiveQueueBytes;  // of each channel
+  std::size_t send_queue = kSendQueueBytes;
+  // Connections whose handshake goes on, or that accept() has not given out. Beyond: new ones wait
+  // in the kernel's backlog.
+  std::size_t pending = 1024;
+  // Of those from one IP address. Beyond: closed at once, and `refused` is called (from any
+  // thread; must not wait). So no one host keeps the others out.
+  std::size_t pending_per_source = 256;
+  std::function<void()> refused = {};
+};
+
 // Thread-safe: one reader and any number of senders.
 class Channel {
  public:
@@ -44,9 +59,14 @@ class Channel {
   // The next frame. kTimeout at the deadline; kUnavailable once the peer has gone and all frames
   // that arrived before were read.
   virtual Result<std::string> receive(MonoTime deadline) = 0;
+  // `news` is called, from any thread, whenever receive() may have another answer than before, and
+  // once at first: who reads many channels need not wait at each. It must only enqueue. Once.
+  virtual void on_news(std::function<void()> news) = 0;
   virtual void close() = 0;
   virtual bool closed() const = 0;
   virtual Endpoint peer() const = 0;
+  // The first DNS name in the peer's verified certificate; empty: it has shown none.
+  virtual std::string peer_name() const = 0;
 };
 
 class Listener {
@@ -62,7 +82,8 @@ class Network {
  public:
   virtual ~Network() = default;
   // Port 0 asks for a free one; see Listener::local().
-  virtual Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls) = 0;
+  virtual Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls,
+                                                   const ListenLimits& limits) = 0;
   virtual Result<std::unique_ptr<Channel>> dial(const Endpoint& to, const TlsConfig& tls,
                                                 MonoTime deadline) = 0;
 };

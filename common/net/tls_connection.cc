@@ -13,7 +13,7 @@ namespace asio = boost::asio;
 constexpr std::size_t kHeader = 4;
 // Small frames go out together, as few TLS records; a batch never splits a frame.
 constexpr std::size_t kBatchBytes = 128 * 1024;
-constexpr std::size_t kKeepCapacity = 1u << 20;  // above, a buffer's memory is given back
+constexpr std::size_t kKeepCapacity = 16u << 10;  // above, a buffer's memory is given back
 
 // Silence of the network is told to the layers above by their own heartbeats (within 3 s); these
 // only make sure that a dead connection's socket does not live on for the kernel's 15 minutes. A
@@ -48,16 +48,19 @@ void Io::remember(const std::shared_ptr<TlsConnection>& connection) {
 }
 
 TlsConnection::TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context,
-                             TlsRole role)
+                             TlsRole role, const ListenLimits& limits)
     : io_(std::move(io)),
       context_(std::move(context)),
       role_(role),
+      frame_most_(limits.frame),
+      inbox_most_(limits.receive_queue),
+      outbox_most_(limits.send_queue),
       stream_(io_->context, *context_),
       timer_(io_->context),
       readable_(io_->executor.make_condition()),
       writable_(io_->executor.make_condition()) {}
 
-void TlsConnection::set_options() {
+void TlsConnection::connected() {
   ErrorCode ignored;  // a socket that refuses an option fails soon enough by itself
   socket().set_option(Tcp::no_delay(true), ignored);
   socket().set_option(asio::socket_base::keep_alive(true), ignored);
@@ -76,7 +79,6 @@ void TlsConnection::set_options() {
 }
 
 void TlsConnection::handshake(const std::string& peer_name, std::function<void(Status)> done) {
-  set_options();
   SSL* ssl = stream_.native_handle();
   if (!peer_name.empty()) {
     if (Status named = demand_peer_name(ssl, peer_name, role_); !named.ok()) {
@@ -101,6 +103,7 @@ void TlsConnection::handshake(const std::string& peer_name, std::function<void(S
           self->fail(error);
           done(error);
         } else {
+          self->peer_name_ = certified_name(self->stream_.native_handle());
           done(ok());
         }
       });
@@ -119,7 +122,7 @@ void TlsConnection::fail(const Error& why) {
     outbox_.clear();
     outbox_bytes_ = 0;
   }
-  readable_->notify_all();
+  tell_reader();
   writable_->notify_all();
   timer_.cancel();
   ErrorCode ignored;
@@ -158,10 +161,10 @@ void TlsConnection::on_read(const ErrorCode& code, std::size_t count) {
       inbox_bytes_ += frame.size() + kHeader;
       inbox_.push_back(std::move(frame));
     }
-    pause = inbox_bytes_ >= kReceiveQueueBytes;
+    pause = inbox_bytes_ >= inbox_most_;
     paused_ = pause;
   }
-  if (!frames.empty()) readable_->notify_all();
+  if (!frames.empty()) tell_reader();
   if (!well_formed) {
     fail(closed_error("the peer sent a frame beyond the limit"));
   } else if (!pause) {
@@ -178,7 +181,7 @@ bool TlsConnection::take_frames(std::string_view bytes, std::deque<std::string>&
       if (partial_.size() < kHeader) return true;
     }
     const std::size_t size = get_header(partial_);
-    if (size > kMaxFrame) return false;
+    if (size > frame_most_) return false;
     // Grows with what arrives, so a header alone costs the peer's bytes, not our memory.
     const std::size_t part = std::min(size - (partial_.size() - kHeader), bytes.size());
     partial_.append(bytes, 0, part);
@@ -236,7 +239,7 @@ Status TlsConnection::send(std::string frame, MonoTime deadline) {
   const std::size_t size = frame.size() + kHeader;
   std::unique_lock lock(mutex_);
   const bool room = writable_->wait_until(lock, deadline, [&] {
-    return gone_ || closing_ || outbox_bytes_ == 0 || outbox_bytes_ + size <= kSendQueueBytes;
+    return gone_ || closing_ || outbox_bytes_ == 0 || outbox_bytes_ + size <= outbox_most_;
   });
   if (gone_ || closing_) return closed_error(closing_ ? "closed" : why_);
   if (!room) return Error(Code::kTimeout, "channel: the send queue stayed full");
@@ -259,7 +262,7 @@ Result<std::string> TlsConnection::receive(MonoTime deadline) {
   std::string frame = std::move(inbox_.front());
   inbox_.pop_front();
   inbox_bytes_ -= frame.size() + kHeader;
-  if (paused_ && !gone_ && inbox_bytes_ < kReceiveQueueBytes / 2) {
+  if (paused_ && !gone_ && inbox_bytes_ < inbox_most_ / 2) {
     paused_ = false;
     asio::post(io_->context, [self = shared_from_this()] { self->start_reading(); });
   }
@@ -275,8 +278,26 @@ void TlsConnection::close() {
     inbox_bytes_ = 0;
     if (!gone_) asio::post(io_->context, [self = shared_from_this()] { self->begin_linger(); });
   }
-  readable_->notify_all();
+  tell_reader();
   writable_->notify_all();
+}
+
+void TlsConnection::on_news(std::function<void()> news) {
+  {
+    const std::lock_guard lock(mutex_);
+    news_ = std::move(news);
+  }
+  tell_reader();
+}
+
+void TlsConnection::tell_reader() {
+  readable_->notify_all();
+  std::function<void()> news;
+  {
+    const std::lock_guard lock(mutex_);
+    news = news_;
+  }
+  if (news) news();
 }
 
 // Queued frames still go out, then the end of the stream; then we wait for the peer's end.

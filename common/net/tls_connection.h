@@ -38,12 +38,15 @@ struct Io {
 
 class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
  public:
-  TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context, TlsRole role);
+  TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context, TlsRole role,
+                const ListenLimits& limits = {});
 
   // --- I/O thread ---
   Tcp::socket& socket() { return stream_.next_layer(); }
   bool gone() const { return gone_; }
-  // Socket options, then the handshake within kHandshakeLimit; `done` is called once.
+  // The socket is: sets its options and peer(). Before the handshake.
+  void connected();
+  // Within kHandshakeLimit; `done` is called once.
   void handshake(const std::string& peer_name, std::function<void(Status)> done);
   void start_reading();
   // Closes at once; both queues' waiters learn `why`.
@@ -54,26 +57,32 @@ class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
   // --- any thread ---
   Status send(std::string frame, MonoTime deadline);
   Result<std::string> receive(MonoTime deadline);
+  void on_news(std::function<void()> news);
   void close();
   bool closed() const;
   Endpoint peer() const { return peer_; }
+  std::string peer_name() const { return peer_name_; }
 
  private:
-  void set_options();
   void read();
   void on_read(const ErrorCode& code, std::size_t count);
   // Cuts complete frames from the bytes read; false when the peer breaks the format.
   bool take_frames(std::string_view bytes, std::deque<std::string>& frames);
   void write();
   void begin_linger();
+  void tell_reader();
 
   const std::shared_ptr<Io> io_;
   const std::shared_ptr<SslContext> context_;
   const TlsRole role_;
+  const std::size_t frame_most_;
+  const std::size_t inbox_most_;
+  const std::size_t outbox_most_;
   boost::asio::ssl::stream<Tcp::socket> stream_;
   boost::asio::steady_timer timer_;  // the handshake, later the farewell
   Endpoint peer_;                    // set before anybody else sees the connection
-  std::array<char, 32 * 1024> chunk_;
+  std::string peer_name_;            // so is this
+  std::array<char, 4 * 1024> chunk_;
   std::string partial_;  // an incomplete frame with its header
   std::string batch_;    // being written
   bool writing_ = false;
@@ -89,6 +98,7 @@ class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
   std::size_t outbox_bytes_ = 0;  // with the batch being written
   bool closing_ = false;          // close() was called
   bool gone_ = false;             // the socket is closed
+  std::function<void()> news_;    // who is told, besides `readable_`
   std::string why_;
 };
 

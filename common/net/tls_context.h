@@ -4,6 +4,7 @@
 #include "common/net/channel.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <boost/asio/ssl.hpp>
@@ -19,6 +20,9 @@ Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRol
 
 // Demands `name` (DNS or IP) among the peer's alternative names. Before the handshake.
 Status demand_peer_name(SSL* ssl, const std::string& name, TlsRole role);
+
+// The first DNS name in the certificate that the peer has shown and we have verified; empty: none.
+std::string certified_name(SSL* ssl);
 
 // What a failed handshake means: kDenied when the peer's certificate was refused by us.
 Error handshake_error(SSL* ssl, const boost::system::error_code& code);

@@ -3,6 +3,8 @@
 #include "common/log.h"
 #include "common/net/tls_connection.h"
 
+#include <map>
+
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -22,9 +24,11 @@ class TlsChannel : public Channel {
     return connection_->send(std::move(frame), deadline);
   }
   Result<std::string> receive(MonoTime deadline) override { return connection_->receive(deadline); }
+  void on_news(std::function<void()> news) override { connection_->on_news(std::move(news)); }
   void close() override { connection_->close(); }
   bool closed() const override { return connection_->closed(); }
   Endpoint peer() const override { return connection_->peer(); }
+  std::string peer_name() const override { return connection_->peer_name(); }
 
  private:
   const std::shared_ptr<TlsConnection> connection_;
@@ -33,10 +37,12 @@ class TlsChannel : public Channel {
 // The acceptor and the connections that wait: for their handshake, or to be taken.
 class Backlog : public std::enable_shared_from_this<Backlog> {
  public:
-  Backlog(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context, std::string peer_name)
+  Backlog(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context, std::string peer_name,
+          ListenLimits limits)
       : io_(std::move(io)),
         context_(std::move(context)),
         peer_name_(std::move(peer_name)),
+        limits_(std::move(limits)),
         acceptor_(io_->context),
         retry_(io_->context),
         arrived_(io_->executor.make_condition()) {}
@@ -66,10 +72,10 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
   void accept_next() {
     {
       const std::lock_guard lock(mutex_);
-      if (closed_ || accepting_ || waiting_ >= kPendingHandshakes) return;
+      if (closed_ || accepting_ || waiting_ >= limits_.pending) return;
       accepting_ = true;
     }
-    auto connection = std::make_shared<TlsConnection>(io_, context_, TlsRole::kServer);
+    auto connection = std::make_shared<TlsConnection>(io_, context_, TlsRole::kServer, limits_);
     acceptor_.async_accept(connection->socket(),
                            [self = shared_from_this(), connection](const ErrorCode& code) {
                              self->on_accepted(connection, code);
@@ -96,7 +102,7 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
     if (!awake) return Error(Code::kTimeout, "nobody connected");
     const auto connection = std::move(ready_.front());
     ready_.pop_front();
-    --waiting_;
+    leave(connection->peer().host);
     asio::post(io_->context, [self = shared_from_this(), connection] {
       connection->start_reading();
       self->accept_next();
@@ -131,7 +137,6 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
       const std::lock_guard lock(mutex_);
       accepting_ = false;
       if (closed_) return;
-      if (!code) ++waiting_;
     }
     if (code) {
       LOG_WARNING("net", "accept: {}", code.message());
@@ -141,12 +146,32 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
       });
       return;
     }
-    io_->remember(connection);
-    connection->handshake(peer_name_,
-                          [self = shared_from_this(), connection](const Status& status) {
-                            self->on_handshake(connection, status);
-                          });
+    connection->connected();
+    if (!admit(connection->peer().host)) {
+      connection->fail(Error(Code::kUnavailable, "too many connections of this host"));
+      if (limits_.refused) limits_.refused();
+    } else {
+      io_->remember(connection);
+      connection->handshake(peer_name_,
+                            [self = shared_from_this(), connection](const Status& status) {
+                              self->on_handshake(connection, status);
+                            });
+    }
     accept_next();
+  }
+
+  bool admit(const std::string& source) {
+    const std::lock_guard lock(mutex_);
+    std::size_t& here = waiting_of_[source];
+    if (here >= limits_.pending_per_source) return false;
+    ++here;
+    ++waiting_;
+    return true;
+  }
+  // Under the lock.
+  void leave(const std::string& source) {
+    --waiting_;
+    if (--waiting_of_[source] == 0) waiting_of_.erase(source);
   }
 
   void on_handshake(const std::shared_ptr<TlsConnection>& connection, const Status& status) {
@@ -158,7 +183,7 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
         connection->fail(Error(Code::kUnavailable, "the listener is closed"));
       }
       if (refused) {
-        --waiting_;
+        leave(connection->peer().host);
       } else {
         ready_.push_back(connection);
       }
@@ -176,12 +201,14 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
   const std::shared_ptr<Io> io_;
   const std::shared_ptr<SslContext> context_;
   const std::string peer_name_;
+  const ListenLimits limits_;
   Tcp::acceptor acceptor_;
   asio::steady_timer retry_;
   std::mutex mutex_;
   const std::unique_ptr<Condition> arrived_;
   std::deque<std::shared_ptr<TlsConnection>> ready_;
-  std::size_t waiting_ = 0;  // in handshake or ready
+  std::size_t waiting_ = 0;                        // in handshake or ready
+  std::map<std::string, std::size_t> waiting_of_;  // by IP address; none is zero
   bool accepting_ = false;
   bool closed_ = false;
 };
@@ -259,6 +286,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     asio::async_connect(connection_->socket(), endpoints,
                         [self = shared_from_this()](const ErrorCode& code, const auto&) {
                           if (code) return self->finish(self->unavailable(code));
+                          self->connection_->connected();
                           self->connection_->handshake(
                               self->peer_name_,
                               [self](const Status& status) { self->finish(status); });
@@ -317,9 +345,11 @@ TlsNetwork::~TlsNetwork() {
   impl_->thread.join();
 }
 
-Result<std::unique_ptr<Listener>> TlsNetwork::listen(const Endpoint& at, const TlsConfig& tls) {
+Result<std::unique_ptr<Listener>> TlsNetwork::listen(const Endpoint& at, const TlsConfig& tls,
+                                                     const ListenLimits& limits) {
   TRY(auto context, make_context(tls, TlsRole::kServer));
-  const auto backlog = std::make_shared<Backlog>(impl_->io, std::move(context), tls.peer_name);
+  const auto backlog =
+      std::make_shared<Backlog>(impl_->io, std::move(context), tls.peer_name, limits);
   TRY(const Endpoint local, backlog->open(at));
   {
     const std::lock_guard lock(impl_->mutex);

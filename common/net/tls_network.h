@@ -16,13 +16,13 @@
 namespace rubato::net {
 
 constexpr auto kHandshakeLimit = 5s;
-constexpr std::size_t kPendingHandshakes = 256;  // beyond: new connections wait in the backlog
 
 class TlsNetwork : public Network {
  public:
   explicit TlsNetwork(Executor& executor);
   ~TlsNetwork() override;
-  Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls) override;
+  Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls,
+                                           const ListenLimits& limits) override;
   Result<std::unique_ptr<Channel>> dial(const Endpoint& to, const TlsConfig& tls,
                                         MonoTime deadline) override;
 

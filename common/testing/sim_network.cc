@@ -1,6 +1,7 @@
 // Everything here runs on the executor's one thread; mutexes only satisfy Condition's signature.
 #include "common/testing/sim_network.h"
 
+#include "common/net/certificates.h"
 #include "common/testing/sim_stream.h"
 #include "common/testing/sim_wire.h"
 
@@ -52,12 +53,17 @@ class SimChannel : public Channel {
     return frame;
   }
 
+  void on_news(std::function<void()> news) override {
+    news();
+    own().news = std::move(news);
+  }
   void close() override { impl_->close(connection_, index_, "the peer closed"); }
   bool closed() const override {
     const Side& side = connection_->sides.at(index_);
     return side.closed || side.gone;
   }
   Endpoint peer() const override { return connection_->sides.at(1 - index_).address; }
+  std::string peer_name() const override { return index_ == 1 ? connection_->dialer_name : ""; }
 
  private:
   Side& own() { return connection_->sides.at(index_); }
@@ -97,7 +103,8 @@ class HostNetwork : public net::Network {
   HostNetwork(std::shared_ptr<Impl> impl, SimProcess& process, std::string host)
       : impl_(std::move(impl)), process_(process), host_(std::move(host)) {}
 
-  Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls) override {
+  Result<std::unique_ptr<Listener>> listen(const Endpoint& at, const TlsConfig& tls,
+                                           const net::ListenLimits&) override {
     if (tls.certificate.empty()) {
       return Error(Code::kInvalid, "TLS: a listener needs a certificate");
     }
@@ -105,6 +112,7 @@ class HostNetwork : public net::Network {
     if (backlog == nullptr) {
       return Error(Code::kUnavailable, "listen on " + to_string(at) + ": address in use");
     }
+    backlog->demands_name = tls.require_peer_certificate;
     return std::unique_ptr<Listener>(std::make_unique<SimListener>(impl_, backlog));
   }
 
@@ -113,7 +121,8 @@ class HostNetwork : public net::Network {
     if (tls.authority.empty()) {
       return Error(Code::kInvalid, "TLS: a dial needs an authority to verify the peer with");
     }
-    TRY(ConnectionPtr connection, impl_->dial(process_, host_, to, deadline));
+    TRY(ConnectionPtr connection,
+        impl_->dial(process_, host_, to, deadline, {}, net::certificate_name(tls.certificate)));
     return std::unique_ptr<Channel>(std::make_unique<SimChannel>(impl_, std::move(connection), 0));
   }
 

@@ -1,6 +1,7 @@
 // SimNetwork: channels in virtual time with seeded delay and faults. Hosts are names (the host part
 // of an Endpoint); each SimProcess lives on one host. TLS is not modelled: a dial with an empty
-// authority, or a listener without a certificate, is still refused, so that code cannot forget it.
+// authority, or a listener without a certificate, is still refused, so that code cannot forget it;
+// so is a dial without a certificate where the listener demands one.
 // Frames in flight and unread together are bounded as in production; a dial to a cut host or a
 // frozen process tries again each second until its deadline, and is refused where nobody listens.
 #pragma once

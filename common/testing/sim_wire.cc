@@ -13,6 +13,7 @@ constexpr Duration kDialAgain = 1s;  // TCP's first retransmission of a SYN
 
 ConnectionPtr SimNetwork::Impl::connect(const Attempt& attempt, const BacklogPtr& backlog) {
   const auto connection = std::make_shared<Connection>();
+  connection->dialer_name = attempt.name;
   connection->sides[0].process = attempt.process;
   connection->sides[0].address = {attempt.from, ++next_port};
   connection->sides[1].process = backlog->process;
@@ -98,11 +99,12 @@ void SimNetwork::Impl::stop_listening(const BacklogPtr& backlog) {
 
 Result<ConnectionPtr> SimNetwork::Impl::dial(SimProcess& process, const std::string& from,
                                              const net::Endpoint& to, MonoTime deadline,
-                                             const std::stop_token& stop) {
+                                             const std::stop_token& stop, std::string name) {
   const auto attempt = std::make_shared<Attempt>();
   attempt->process = &process;
   attempt->from = from;
   attempt->to = to;
+  attempt->name = std::move(name);
   attempt->finished = process.make_condition();
   later(delay(), [attempt](Impl& impl) { impl.knock(attempt); });
   const std::stop_callback on_stop(stop, [&] { attempt->finished->notify_all(); });
@@ -126,6 +128,8 @@ void SimNetwork::Impl::knock(const AttemptPtr& attempt) {
   const auto found = backlogs.find({attempt->to.host, attempt->to.port});
   if (found != backlogs.end()) {
     const BacklogPtr& backlog = found->second;
+    if (backlog->demands_name && attempt->name.empty())
+      return later(delay(), [attempt](Impl& self) { self.answer(attempt); });
     if (backlog->process->frozen() || backlog->ready.size() >= kBacklogMax) return again();
     attempt->connection = connect(*attempt, backlog);
     backlog->ready.push_back(attempt->connection);

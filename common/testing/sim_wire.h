@@ -6,6 +6,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,8 +44,12 @@ struct Side {
   bool gone = false;      // the other side's end arrived, or a reset
   std::string why;
   std::vector<Condition*> watchers;  // of those who wait for several sides at once
+  std::function<void()> news;        // Channel::on_news
 
-  void notify_readable() { notify(*readable); }
+  void notify_readable() {
+    notify(*readable);
+    if (news) news();
+  }
   void notify_writable() { notify(*writable); }
 
  private:
@@ -56,6 +61,7 @@ struct Side {
 
 struct Connection {
   std::array<Side, 2> sides;  // the dialer, the acceptor
+  std::string dialer_name;    // by its certificate
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
@@ -64,6 +70,7 @@ struct Backlog {
   net::Endpoint local;
   std::unique_ptr<Condition> arrived;
   std::deque<ConnectionPtr> ready;
+  bool demands_name = false;  // of who dials
   bool closed = false;
 };
 using BacklogPtr = std::shared_ptr<Backlog>;
@@ -72,6 +79,7 @@ struct Attempt {
   SimProcess* process = nullptr;
   std::string from;
   net::Endpoint to;
+  std::string name;  // by the dialer's certificate
   std::unique_ptr<Condition> finished;
   bool abandoned = false;
   bool done = false;
@@ -118,7 +126,7 @@ struct SimNetwork::Impl : public std::enable_shared_from_this<SimNetwork::Impl> 
   // Waits until the other host has answered, `deadline`, or `stop` is requested.
   Result<sim_wire::ConnectionPtr> dial(SimProcess& process, const std::string& from,
                                        const net::Endpoint& to, MonoTime deadline,
-                                       const std::stop_token& stop = {});
+                                       const std::stop_token& stop = {}, std::string name = "");
   void knock(const sim_wire::AttemptPtr& attempt);
   void answer(const sim_wire::AttemptPtr& attempt);
   void process_crashed(const SimProcess& process);

@@ -59,6 +59,16 @@ const ObjectSchema& TrainingQueueSpec::schema() {
          "Whether it may hold more than it is guaranteed, of what others leave idle, until a queue "
          "inside its guarantee wants it back.")
         .defaulted();
+    s.field("namespaces", &TrainingQueueSpec::namespaces,
+            "Namespaces whose jobs may use it; empty: all. A job of another one waits "
+            "(QueueForbidden); one that has GPUs already keeps them.")
+        .entries(0, 1024)
+        .each_length(1, 63);
+    s.field("preemption", &TrainingQueueSpec::preemption,
+            "Whom its jobs may stop whose priority is lower: nobody (`never`), jobs of this queue "
+            "(`withinQueue`), or of every queue (`anyQueue`), though never what another queue is "
+            "guaranteed. What is lent of this queue's guarantee is taken back in any case.")
+        .defaulted();
     s.field("quotas", &TrainingQueueSpec::quotas, "Guarantees and limits, one per GPU type.")
         .entries(0, 64)
         .keyed_by({"gpuType"});

@@ -60,11 +60,19 @@ inline constexpr std::string_view kWaitingForRelease =
     "WaitingForRelease";  // old pods not yet gone
 inline constexpr std::string_view kQueueLimit = "QueueLimit";
 inline constexpr std::string_view kQueueNotFound = "QueueNotFound";
+inline constexpr std::string_view kQueueForbidden = "QueueForbidden";  // not for this namespace
+inline constexpr std::string_view kPodForbidden = "PodForbidden";      // by a quota, Pod Security …
 inline constexpr std::string_view kNeverFits = "NeverFits";  // no state of this cluster can hold it
 inline constexpr std::string_view kPreempted = "Preempted";
 inline constexpr std::string_view kRequeued = "Requeued";
 inline constexpr std::string_view kGangTimeout = "GangTimeout";    // pods did not all start in time
+inline constexpr std::string_view kNodesAvoided = "NodesAvoided";  // the others are too few
 inline constexpr std::string_view kNodesRefused = "NodesRefused";  // for one reason, all of them
+inline constexpr std::string_view kClaimNotFound = "ClaimNotFound";
+inline constexpr std::string_view kClaimLost = "ClaimLost";
+inline constexpr std::string_view kClaimNotBound = "ClaimNotBound";
+inline constexpr std::string_view kClaimInUse = "ClaimInUse";
+inline constexpr std::string_view kStorageClassNotFound = "StorageClassNotFound";
 // Allocated, Running
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kReleased = "Released";
@@ -75,7 +83,6 @@ inline constexpr std::string_view kParked = "Parked";  // below min: holds its s
 // Rescaling
 inline constexpr std::string_view kGrow = "Grow";
 inline constexpr std::string_view kShrink = "Shrink";
-inline constexpr std::string_view kMove = "Move";
 inline constexpr std::string_view kSettled = "Settled";
 // Recovering, Degraded
 inline constexpr std::string_view kNodeLost = "NodeLost";
@@ -92,13 +99,8 @@ inline constexpr std::string_view kResumed = "Resumed";
 inline constexpr std::string_view kStepsReached = "StepsReached";
 inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
 inline constexpr std::string_view kMaxRestarts = "ReachedMaxRestarts";
-inline constexpr std::string_view kNonFinite = "NonFinite";
 inline constexpr std::string_view kInvalidTemplate = "InvalidTemplate";
 inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
-inline constexpr std::string_view kUnsupported = "Unsupported";
-inline constexpr std::string_view kFingerprintMismatch = "FingerprintMismatch";
-inline constexpr std::string_view kDataUnreadable = "DataUnreadable";
-inline constexpr std::string_view kCheckpointUnusable = "CheckpointUnusable";
 // CheckpointUnusable, Degraded
 inline constexpr std::string_view kCheckpointDamaged = "CheckpointDamaged";
 inline constexpr std::string_view kCheckpointWritten = "CheckpointWritten";

@@ -49,20 +49,45 @@ void set_object(Value& out, const ObjectSchema& schema, const std::string& kind,
   if (rules_here.size() > 0) out.set("x-kubernetes-validations", std::move(rules_here));
 }
 
-// PodTemplateSpec as far as the API server should look into it; the rest is kept as it is and is
-// checked by a dry-run Pod.
-Value pod_template() {
+Value list_of(Value items, std::int64_t at_most) {
+  return Value::object({{"type", "array"}, {"maxItems", at_most}, {"items", std::move(items)}});
+}
+
+// PodTemplateSpec as far as the API server should look into it: what rules speak of. The rest is
+// kept as it is and is checked by a dry-run Pod.
+Value pod_template(const std::string& kind, const std::string& path) {
   const Value anything =
       Value::object({{"type", "object"}, {"x-kubernetes-preserve-unknown-fields", true}});
+  const Value text = Value::object({{"type", "string"}});
+  const auto with = [&](Value properties) {
+    Value out = anything;
+    out.set("properties", std::move(properties));
+    return out;
+  };
   Value container = anything;
   container.set("required", Value::array({"name"}));
-  container.set("properties", Value::object({{"name", Value::object({{"type", "string"}})}}));
-  Value spec = anything;
+  container.set("properties", Value::object({{"name", text}}));
+  Value containers = list_of(std::move(container), 64);
+  containers.set("minItems", 1);
+  Value spec = with(Value::object(
+      {{"containers", std::move(containers)},
+       {"affinity",
+        with(Value::object({{"podAffinity", anything},
+                            {"podAntiAffinity", anything},
+                            {"nodeAffinity",
+                             with(Value::object({{"preferredDuringSchedulingIgnoredDuringExecution",
+                                                  list_of(anything, 64)}}))}}))},
+       {"topologySpreadConstraints", list_of(anything, 64)},
+       {"schedulingGates", list_of(anything, 64)},
+       {"resourceClaims", list_of(anything, 64)},
+       {"nodeName", text},
+       {"schedulerName", text},
+       {"priorityClassName", text},
+       {"restartPolicy", text},
+       {"terminationGracePeriodSeconds", Value::object({{"type", "integer"}, {"format", "int64"}})},
+       {"hostNetwork", Value::object({{"type", "boolean"}})}}));
   spec.set("required", Value::array({"containers"}));
-  spec.set("properties", Value::object({{"containers", Value::object({{"type", "array"},
-                                                                      {"minItems", 1},
-                                                                      {"maxItems", 64},
-                                                                      {"items", container}})}}));
+  spec.set("x-kubernetes-validations", validations(kind, path + ".spec"));
   Value out = Value::object({{"type", "object"}, {"required", Value::array({"spec"})}});
   out.set("properties", Value::object({{"metadata", anything}, {"spec", spec}}));
   return out;
@@ -131,7 +156,7 @@ Value type_schema(const TypeSchema& type, const std::string& kind, const std::st
       out.set("additionalProperties", type_schema(type.items.front(), kind, path + "[]"));
       break;
     case ValueType::kPodTemplate:
-      out = pod_template();
+      out = pod_template(kind, path);
       break;
   }
   set_bounds(out, type);

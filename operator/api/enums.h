@@ -40,6 +40,12 @@ constexpr auto words(Precision) { return std::array<std::string_view, 2>{"f32", 
 enum class Reduce { kExact, kFast };
 constexpr auto words(Reduce) { return std::array<std::string_view, 2>{"exact", "fast"}; }
 
+// Whom a queue's jobs of higher priority may preempt.
+enum class Preemption { kNever, kWithinQueue, kAnyQueue };
+constexpr auto words(Preemption) {
+  return std::array<std::string_view, 3>{"never", "withinQueue", "anyQueue"};
+}
+
 // The policies that SchedulingPolicy can name.
 enum class PolicyName { kMarginalThroughput };
 constexpr auto words(PolicyName) { return std::array<std::string_view, 1>{"marginalThroughput"}; }

@@ -110,8 +110,7 @@ const ObjectSchema& CheckpointSpec::schema() {
     s.field("path", &CheckpointSpec::path,
             "Folder as the worker pod sees it, on storage that all nodes share. Empty: none; a "
             "suspended job then starts again from step 0.")
-        .length(0, kMaxPath)
-        .pattern("^(/.*)?$");
+        .length(0, kMaxPath);
     s.field("keep", &CheckpointSpec::keep, "How many complete checkpoints stay.")
         .defaulted()
         .at_least(1)
@@ -131,7 +130,8 @@ const ObjectSchema& FaultToleranceSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<FaultToleranceSpec> s("FaultToleranceSpec", "What the job survives.");
     s.field("tolerate", &FaultToleranceSpec::tolerate,
-            "Simultaneous losses of pods that must not cost a return to a checkpoint.")
+            "Losses of pods at one moment that must not cost a return to a checkpoint. Each pod "
+            "holds the whole state, so it must be less than the pods of gpus.min.")
         .defaulted()
         .at_least(0)
         .at_most(64);
@@ -169,8 +169,7 @@ const ObjectSchema& TrainingJobSpec::schema() {
         .immutable();
     s.field("training", &TrainingJobSpec::training, "What the builtin runtime trains.");
     s.field("faultTolerance", &TrainingJobSpec::fault_tolerance, "What the job survives.")
-        .defaulted()
-        .immutable();
+        .defaulted();
     s.field("parkSeconds", &TrainingJobSpec::park_seconds,
             "How long a job that fell below gpus.min holds its state in memory before it "
             "checkpoints, releases its GPUs and queues again.")
@@ -183,8 +182,10 @@ const ObjectSchema& TrainingJobSpec::schema() {
         .immutable()
         .at_least(0)
         .at_most(86400);
-    s.field("activeDeadlineSeconds", &TrainingJobSpec::active_deadline_seconds,
-            "Longest time from start or resume; then the job is Failed (DeadlineExceeded).")
+    s.field(
+         "activeDeadlineSeconds", &TrainingJobSpec::active_deadline_seconds,
+         "Longest time from its first step since it was submitted or resumed; then the job is "
+         "Failed (DeadlineExceeded). Time in the queue before that, and suspended, does not count.")
         .at_least(1)
         .at_most(kMaxSeconds);
     s.field("ttlSecondsAfterFinished", &TrainingJobSpec::ttl_seconds_after_finished,

@@ -153,7 +153,7 @@ struct TrainingSpec {
 };
 
 struct FaultToleranceSpec {
-  std::int32_t tolerate = 1;       // simultaneous losses that must not cost a checkpoint
+  std::int32_t tolerate = 0;       // simultaneous losses that must not cost a checkpoint
   std::int32_t max_restarts = 10;  // failures that are the job's own, not the infrastructure's
 
   static const ObjectSchema& schema();

@@ -44,6 +44,11 @@ const ObjectSchema& Allocation::schema() {
     s.field("pods", &Allocation::pods, "The pods that should exist.").required();
     s.field("since", &Allocation::since, "When it was decided.");
     s.field("reason", &Allocation::reason, "Why this and not another.");
+    s.field(
+        "failedPods", &Allocation::failed_pods,
+        "Pods that failed of themselves and have left, of the job's life; against maxRestarts.");
+    s.field("lostPods", &Allocation::lost_pods,
+            "Pods that nodes, kubelets or people ended and that have left, of the job's life.");
     return s.build();
   }();
   return kSchema;
@@ -83,7 +88,8 @@ const ObjectSchema& Membership::schema() {
             "Rescales of the job's life, the one that led to this generation included.");
     s.field("recomputedSteps", &Membership::recomputed_steps,
             "Steps done again after a return to a checkpoint, of the job's life.");
-    s.field("planDigest", &Membership::plan_digest, "Of the parallel plan.");
+    s.field("failures", &Membership::failures,
+            "Workers that ended by themselves, of the job's life; against maxRestarts.");
     return s.build();
   }();
   return kSchema;
@@ -129,8 +135,6 @@ const ObjectSchema& Performance::schema() {
         "lostGPUSeconds).");
     s.field("mfu", &Performance::mfu,
             "Model FLOP utilisation, 0 to 1; absent where the GPU type's peak is not known.");
-    s.field("gradientNoiseScale", &Performance::gradient_noise_scale,
-            "Batch size at which noise equals signal, in sequences.");
     s.field("byType", &Performance::by_type, "By GPU type.");
     return s.build();
   }();
@@ -141,10 +145,10 @@ const ObjectSchema& Rescale::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<Rescale> s("Rescale", "One change of the number of workers.");
     s.field("reason", &Rescale::reason, "Why.");
+    s.field("generation", &Rescale::generation, "Of the membership that it led to.");
     s.field("from", &Rescale::from, "GPUs before.");
     s.field("to", &Rescale::to, "GPUs after.");
     s.field("stallSeconds", &Rescale::stall_seconds, "How long training stood still.");
-    s.field("gain", &Rescale::gain, "Speed after / before.");
     s.field("time", &Rescale::time, "When.");
     return s.build();
   }();
@@ -170,7 +174,6 @@ const ObjectSchema& LostGpuSeconds::schema() {
             "Planned changes: newcomers that start and pull state, leavers, the stall.");
     s.field("failure", &LostGpuSeconds::failure,
             "Losses: standing still, parked, and the work that is done again.");
-    s.field("straggler", &LostGpuSeconds::straggler, "Waiting for the slowest; not measured yet.");
     s.field("checkpoint", &LostGpuSeconds::checkpoint,
             "The checkpoint before a stop and the last one; writing while training goes on costs "
             "none.");
@@ -182,8 +185,10 @@ const ObjectSchema& LostGpuSeconds::schema() {
 const ObjectSchema& Restarts::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<Restarts> s("Restarts", "Pods and workers that were started again.");
-    s.field("count", &Restarts::count, "Of the job's own making; against maxRestarts.");
-    s.field("infrastructure", &Restarts::infrastructure, "Not charged to the job.");
+    s.field("count", &Restarts::count,
+            "Workers and pods that failed of themselves, of the job's life; against maxRestarts.");
+    s.field("infrastructure", &Restarts::infrastructure,
+            "Pods that were lost or ended by others, of the job's life; not charged.");
     return s.build();
   }();
   return kSchema;
@@ -194,7 +199,7 @@ const ObjectSchema& AvoidedNode::schema() {
     SchemaBuilder<AvoidedNode> s("AvoidedNode", "A node where a pod of the job was of no use.");
     s.field("node", &AvoidedNode::node, "Its name.").required();
     s.field("reason", &AvoidedNode::reason,
-            "`PodGivenUp`, or why the worker there cannot take part.")
+            "`PodGivenUp`, `VolumeRefused`, or why the worker there cannot take part.")
         .required();
     s.field("message", &AvoidedNode::message, "Both sides of it, for people.")
         .length(0, kAvoidedMessageMost);

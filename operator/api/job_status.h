@@ -50,6 +50,9 @@ struct Allocation {
   std::vector<AllocatedPod> pods;
   std::optional<WallTime> since;
   std::string reason;  // why this and not another
+  // Pods that have left it, of the job's life: that failed of themselves, and that others ended.
+  std::optional<std::int64_t> failed_pods;
+  std::optional<std::int64_t> lost_pods;
 
   static const ObjectSchema& schema();
   bool operator==(const Allocation&) const = default;
@@ -80,7 +83,7 @@ struct Membership {
   std::optional<std::int64_t> stop_steps;  // training.stop.steps of this generation
   std::optional<std::int64_t> rescales;    // of the job's life, this generation's included
   std::optional<std::int64_t> recomputed_steps;  // of the job's life
-  std::string plan_digest;                       // of the plan for this generation, hex
+  std::optional<std::int64_t> failures;          // of workers, of the job's own making; of its life
 
   static const ObjectSchema& schema();
   bool operator==(const Membership&) const = default;
@@ -114,7 +117,6 @@ struct Performance {
   double tokens_per_second = 0;
   std::optional<double> goodput;  // usefulGPUSeconds / (usefulGPUSeconds + all lost), 0..1
   std::optional<double> mfu;      // model FLOP utilisation, 0..1; absent: the peak is not known
-  std::optional<double> gradient_noise_scale;
   std::vector<TypePerformance> by_type;
 
   static const ObjectSchema& schema();
@@ -123,10 +125,10 @@ struct Performance {
 
 struct Rescale {
   std::string reason;
+  std::int64_t generation = 0;  // of the membership that it led to
   std::int32_t from = 0;
   std::int32_t to = 0;
-  double stall_seconds = 0;    // running workers waited so long
-  std::optional<double> gain;  // speed after / before
+  double stall_seconds = 0;  // running workers waited so long
   std::optional<WallTime> time;
 
   static const ObjectSchema& schema();
@@ -146,7 +148,6 @@ struct LostGpuSeconds {
   double queue = 0;
   double rescale = 0;
   double failure = 0;
-  std::optional<double> straggler;  // not measured yet
   double checkpoint = 0;
 
   static const ObjectSchema& schema();
@@ -165,7 +166,7 @@ struct Restarts {
 // longer.
 struct AvoidedNode {
   std::string node;
-  std::string reason;             // "PodGivenUp", or what its worker said: "DataNotFound" …
+  std::string reason;             // "PodGivenUp", "VolumeRefused", or what its worker said
   std::string message;            // with both sides, of the last pod
   std::int32_t times = 0;         // in a row
   std::optional<WallTime> since;  // of the first in the row for this reason

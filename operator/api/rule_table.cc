@@ -1,5 +1,6 @@
 #include "operator/api/rule_table.h"
 
+#include "common/training_limits.h"
 #include "operator/api/job_spec.h"
 #include "operator/api/resources.h"
 
@@ -29,10 +30,6 @@ bool is_rfc1035(std::string_view name) {
   for (const char c : name)
     if (!letter(c) && !digit(c) && c != '-') return false;
   return true;
-}
-
-bool is_auto_or_one(const Value& degree) {
-  return degree.string_view_or("") == "auto" || degree.int_or(0) == 1;
 }
 
 // [1, 2, 4 … 65536]: all that gpus.max can be.
@@ -111,28 +108,37 @@ std::vector<Rule> runtime_rules() {
   return {
       {"runtime-needs-training", "TrainingJob", "spec",
        "self.runtime != 'builtin' || has(self.training)", ".training",
-       "runtime builtin needs to know what to train; add spec.training, or set spec.runtime to "
-       "torchrun or command",
-       false,
+       "runtime builtin needs to know what to train; add spec.training", false,
        [](const Value& self, const Value&) {
-         return self["runtime"].string_view_or("") != "builtin" || !self["training"].is_null();
+         return self["runtime"].string_view_or("builtin") != "builtin" ||
+                !self["training"].is_null();
        }},
       {"runtime-without-training", "TrainingJob", "spec",
        "self.runtime == 'builtin' || !has(self.training)", ".training",
        "only runtime builtin reads training; remove spec.training, or set spec.runtime to builtin",
        false,
        [](const Value& self, const Value&) {
-         return self["runtime"].string_view_or("") == "builtin" || self["training"].is_null();
+         return self["runtime"].string_view_or("builtin") == "builtin" ||
+                self["training"].is_null();
        }},
-      {"exact-mix", "TrainingJob", "spec",
-       "!has(self.training) || self.training.reduce != 'exact' || !self.accelerators.mix",
-       ".training.reduce",
-       "exact reduction needs one type of GPU; set training.reduce to fast, or accelerators.mix to "
-       "false",
+  };
+}
+
+std::vector<Rule> fault_rules() {
+  return {
+      {"tolerate-pods", "TrainingJob", "spec",
+       "self.gpus.perPod < 1 || self.faultTolerance.tolerate < self.gpus.min / self.gpus.perPod || "
+       "self.faultTolerance.tolerate < 1",
+       ".faultTolerance.tolerate",
+       "with gpus.min GPUs a job has no more pods than this (gpus.min / gpus.perPod), and where "
+       "all "
+       "are lost nobody holds its state; lower tolerate, or raise gpus.min",
        false,
        [](const Value& self, const Value&) {
-         return self["training"]["reduce"].string_view_or("") != "exact" ||
-                !self["accelerators"]["mix"].bool_or(false);
+         const std::int64_t tolerate = number(self["faultTolerance"], "tolerate");
+         const Value& gpus = self["gpus"];
+         return number(gpus, "perPod") < 1 || tolerate < 1 ||
+                tolerate < number(gpus, "min") / number(gpus, "perPod");
        }},
   };
 }
@@ -164,7 +170,7 @@ std::vector<Rule> model_rules() {
        false,
        [](const Value& self, const Value&) {
          return self["preset"].is_null() ||
-                self["preset"].string_or("").starts_with(self["family"].string_or("") + "-");
+                self["preset"].string_or("").starts_with(self["family"].string_or("gpt2") + "-");
        }},
       {"model-heads", "TrainingJob", "spec.training.model",
        "!has(self.hidden) || !has(self.heads) || self.heads < 1 || self.hidden % self.heads == 0",
@@ -175,9 +181,6 @@ std::vector<Rule> model_rules() {
        [](const Value& self, const Value&) {
          return is_multiple(number(self, "hidden"), number(self, "heads"));
        }},
-      {"unsupported-family", "TrainingJob", "spec.training.model", "self.family == 'gpt2'",
-       ".family", "this release trains family gpt2 only; set model.family to gpt2", false,
-       [](const Value& self, const Value&) { return self["family"].string_view_or("") == "gpt2"; }},
   };
 }
 
@@ -237,6 +240,16 @@ std::vector<Rule> training_rules() {
          return number(self, "micro") < 1 ||
                 number(self, "global") / number(self, "micro") <= BatchSpec::kMicroBatchesMax;
        }},
+      {"validation-fraction", "TrainingJob", "spec.training.data",
+       fmt::format("self.validationFraction <= {:.1f}", training::kValidationFractionMost),
+       ".validationFraction",
+       fmt::format("more than half of the data would be kept for validation; give a part of 1, at "
+                   "most {:.1f}, such as 0.05 for 5 percent",
+                   training::kValidationFractionMost),
+       false,
+       [](const Value& self, const Value&) {
+         return self["validationFraction"].double_or(0) <= training::kValidationFractionMost;
+       }},
       {"evaluate-needs-split", "TrainingJob", "spec.training",
        "self.evaluateEvery < 1 || self.data.validationFraction > 0.0", ".evaluateEvery",
        "there is nothing to evaluate on; set data.validationFraction, such as 0.05, or "
@@ -245,23 +258,6 @@ std::vector<Rule> training_rules() {
        [](const Value& self, const Value&) {
          return number(self, "evaluateEvery") < 1 ||
                 self["data"]["validationFraction"].double_or(0) > 0;
-       }},
-      {"unsupported-precision", "TrainingJob", "spec.training", "self.precision == 'f32'",
-       ".precision", "this release trains in f32 only; set training.precision to f32", false,
-       [](const Value& self, const Value&) {
-         return self["precision"].string_view_or("") == "f32";
-       }},
-      {"unsupported-parallelism", "TrainingJob", "spec.training",
-       "[self.parallelism.tensor, self.parallelism.pipeline, self.parallelism.sharding].all("
-       "degree, degree == dyn('auto') || degree == dyn(1))",
-       ".parallelism",
-       "this release splits the batch only, not the model; leave tensor, pipeline and sharding at "
-       "auto",
-       false,
-       [](const Value& self, const Value&) {
-         const Value& degrees = self["parallelism"];
-         return is_auto_or_one(degrees["tensor"]) && is_auto_or_one(degrees["pipeline"]) &&
-                is_auto_or_one(degrees["sharding"]);
        }},
   };
 }
@@ -313,8 +309,8 @@ std::vector<Rule> queue_rules() {
 
 std::vector<Rule> rule_table() {
   std::vector<Rule> out;
-  for (auto part : {name_rules, gpu_rules, runtime_rules, model_rules, optimizer_rules,
-                    training_rules, status_rules, queue_rules})
+  for (auto part : {name_rules, gpu_rules, runtime_rules, fault_rules, model_rules, optimizer_rules,
+                    training_rules, word_rules, unsupported_rules, status_rules, queue_rules})
     for (Rule& rule : part()) out.push_back(std::move(rule));
   return out;
 }

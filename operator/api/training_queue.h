@@ -3,6 +3,7 @@
 #pragma once
 
 #include "operator/api/conditions.h"
+#include "operator/api/enums.h"
 #include "operator/api/object_meta.h"
 #include "operator/api/schema.h"
 
@@ -33,9 +34,11 @@ struct QueueCell {
 };
 
 struct TrainingQueueSpec {
-  double weight = 1.0;    // share beyond the guarantees; not enforced yet
-  std::string parent;     // not enforced yet
-  bool borrowing = true;  // may use what others leave idle, until they want it back
+  double weight = 1.0;                  // share beyond the guarantees; not enforced yet
+  std::string parent;                   // not enforced yet
+  bool borrowing = true;                // may use what others leave idle, until they want it back
+  std::vector<std::string> namespaces;  // that may use it; empty: all
+  Preemption preemption = Preemption::kWithinQueue;
   std::vector<QueueQuota> quotas;
   std::vector<QueueCell> cells;  // not enforced yet
 

@@ -1,3 +1,4 @@
+#include "common/training_limits.h"
 #include "operator/api/job_spec.h"
 #include "operator/api/schema_builder.h"
 
@@ -15,13 +16,16 @@ std::vector<std::string> preset_names() {
 }  // namespace
 
 const std::vector<ModelPreset>& model_presets() {
-  static const std::vector<ModelPreset> kPresets{
-      {"gpt2-tiny", ModelFamily::kGpt2, {2, 64, 2, 257}, "0.1 M parameters, bytes; for tests"},
-      {"gpt2-demo", ModelFamily::kGpt2, {4, 192, 4, 257}, "1.8 M parameters, bytes; the demo"},
-      {"gpt2-10m", ModelFamily::kGpt2, {6, 384, 6, 257}, "10.6 M parameters, bytes"},
-      {"gpt2-124m", ModelFamily::kGpt2, {12, 768, 12, 50257}, "124 M parameters, GPT-2's tokens"},
-  };
-  return kPresets;
+  static const std::vector<ModelPreset> kAll = [] {
+    std::vector<ModelPreset> all;
+    for (const training::Preset& preset : training::kPresets)
+      all.push_back({preset.name,
+                     ModelFamily::kGpt2,
+                     {preset.layers, preset.hidden, preset.heads, preset.vocabulary},
+                     preset.about});
+    return all;
+  }();
+  return kAll;
 }
 
 Result<ModelShape> model_shape(const ModelSpec& model) {
@@ -43,19 +47,22 @@ const ObjectSchema& ModelSpec::schema() {
     s.field("family", &ModelSpec::family, "Architecture.").defaulted();
     s.field("preset", &ModelSpec::preset, "Named sizes; excludes layers, hidden, heads and vocab.")
         .choices(preset_names());
-    s.field("layers", &ModelSpec::layers, "Transformer blocks.").at_least(1).at_most(1024);
+    s.field("layers", &ModelSpec::layers, "Transformer blocks.")
+        .at_least(1)
+        .at_most(training::kLayersMost);
     s.field("hidden", &ModelSpec::hidden, "Width of the residual stream; a multiple of heads.")
         .at_least(1)
-        .at_most(131072);
-    s.field("heads", &ModelSpec::heads, "Attention heads.").at_least(1).at_most(1024);
+        .at_most(training::kHiddenMost);
+    s.field("heads", &ModelSpec::heads, "Attention heads.")
+        .at_least(1)
+        .at_most(training::kHeadsMost);
     s.field("vocab", &ModelSpec::vocab,
             "Size of the vocabulary; unset: 257, bytes and end of text.")
         .at_least(2)
-        .at_most(1048576);
+        .at_most(training::kVocabularyMost);
     s.field("initFrom", &ModelSpec::init_from,
             "Folder of safetensors with Hugging Face names to start from; unset: random.")
-        .length(0, kMaxPath)
-        .pattern("^(/.*)?$");
+        .length(0, kMaxPath);
     return s.build();
   }();
   return kSchema;
@@ -66,13 +73,12 @@ const ObjectSchema& DataSpec::schema() {
     SchemaBuilder<DataSpec> s("DataSpec", "What is learned.");
     s.field("path", &DataSpec::path, "File or folder of tokens, as the worker pod sees it.")
         .required()
-        .length(1, kMaxPath)
-        .pattern("^/");
+        .length(1, kMaxPath);
     s.field("validationFraction", &DataSpec::validation_fraction,
             "Part of the data, at its end, that is kept for evaluation.")
         .defaulted()
-        .at_least(0)
-        .at_most(0.5);
+        .at_least(
+            0);  // and at most: a rule, for the server would print the whole part of the bound
     return s.build();
   }();
   return kSchema;
@@ -92,7 +98,7 @@ const ObjectSchema& BatchSpec::schema() {
     s.field("sequenceLength", &BatchSpec::sequence_length, "Tokens of a sequence.")
         .defaulted()
         .at_least(1)
-        .at_most(1048576);
+        .at_most(training::kSequenceMost);
     return s.build();
   }();
   return kSchema;
@@ -130,18 +136,18 @@ const ObjectSchema& OptimizerSpec::schema() {
     s.field("learningRate", &OptimizerSpec::learning_rate, "Highest learning rate.")
         .defaulted()
         .more_than(0)
-        .at_most(1000);
+        .at_most(training::kLearningRateMost);
     s.field("betas", &OptimizerSpec::betas, "Decay of the first and second moment, each in [0, 1).")
         .defaulted()
         .entries(2, 2);
     s.field("epsilon", &OptimizerSpec::epsilon, "Added to the root of the second moment.")
         .defaulted()
         .more_than(0)
-        .at_most(1);
+        .at_most(training::kEpsilonMost);
     s.field("weightDecay", &OptimizerSpec::weight_decay, "Decoupled; on matrices only.")
         .defaulted()
         .at_least(0)
-        .at_most(1000);
+        .at_most(training::kWeightDecayMost);
     s.field("gradientClip", &OptimizerSpec::gradient_clip, "Largest global norm; 0: no clipping.")
         .defaulted()
         .at_least(0);

@@ -25,6 +25,10 @@ std::string shortened(const std::string& text) {
   return text.substr(0, end) + "...";
 }
 
+bool is_of_worker(const std::string& reason) {
+  return reason != kPodGivenUp && reason != kVolumeRefused;
+}
+
 // No time mends a spec that the workers cannot train.
 Duration limit_of(const std::string& reason) {
   return reason == "BadTraining" ? Duration{0} : kAllRefusedLimit;
@@ -59,8 +63,14 @@ void forget_old_rows(std::vector<api::AvoidedNode>& nodes, WallTime now, Duratio
   std::erase_if(nodes, [&](const auto& node) { return now - until_of(node) > 2 * patience; });
 }
 
+const api::AvoidedNode* find_avoided(const std::vector<api::AvoidedNode>& nodes,
+                                     const std::string& node) {
+  const auto found = std::ranges::find(nodes, node, &api::AvoidedNode::node);
+  return found == nodes.end() ? nullptr : &*found;
+}
+
 bool is_listed(const std::vector<api::AvoidedNode>& nodes, const std::string& node) {
-  return std::ranges::find(nodes, node, &api::AvoidedNode::node) != nodes.end();
+  return find_avoided(nodes, node) != nullptr;
 }
 
 std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now) {
@@ -75,7 +85,7 @@ std::optional<CommonRefusal> common_refusal(const std::vector<api::AvoidedNode>&
   std::vector<const api::AvoidedNode*> refused;
   for (const auto& node : nodes)
     if (until_of(node) > now) refused.push_back(&node);
-  if (refused.empty() || refused.front()->reason == kPodGivenUp) return std::nullopt;
+  if (refused.empty() || !is_of_worker(refused.front()->reason)) return std::nullopt;
   std::ranges::sort(refused, {}, &api::AvoidedNode::node);
   CommonRefusal common;
   common.reason = refused.front()->reason;

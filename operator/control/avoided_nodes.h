@@ -16,6 +16,9 @@ namespace rubato::control {
 
 constexpr std::string_view kPodGivenUp = "PodGivenUp";  // reason of a pod that did not come in time
 
+constexpr std::string_view kVolumeRefused =
+    "VolumeRefused";  // no volume for it there, or not its volume
+
 constexpr Duration kRefusalWait = std::chrono::seconds(30);  // after the first refusal in a row
 constexpr Duration kAvoidMost = std::chrono::minutes(30);    // or the first wait, if longer
 
@@ -38,10 +41,13 @@ WallTime avoid_node(std::vector<api::AvoidedNode>& nodes, const UselessPod& pod,
                     Duration patience);
 void forget_old_rows(std::vector<api::AvoidedNode>& nodes, WallTime now, Duration patience);
 
+// Null: it is not listed.
+const api::AvoidedNode* find_avoided(const std::vector<api::AvoidedNode>& nodes,
+                                     const std::string& node);
 bool is_listed(const std::vector<api::AvoidedNode>& nodes, const std::string& node);
 std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now);
 
-// All that are avoided at `now` refused for one and the same reason.
+// The workers of all that are avoided at `now` refused, for one and the same reason.
 struct CommonRefusal {
   std::string reason;
   std::string text;           // the nodes and the last message

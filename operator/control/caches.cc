@@ -6,6 +6,7 @@ namespace rubato::control {
 
 namespace {
 constexpr const char* kByOwner = "owner";
+constexpr const char* kByClaim = "claim";  // "namespace/name"
 }  // namespace
 
 Result<std::optional<json::Value>> live_pod(kube::Client& client, const kube::Key& key) {
@@ -38,7 +39,20 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
       queues(client, executor, metrics),
       policies(client, executor, metrics),
       priorities(client, executor, metrics),
-      leases(client, executor, metrics, {.ns = std::string(kNodeLeases)}) {
+      leases(client, executor, metrics, {.ns = std::string(kNodeLeases)}),
+      claims(client, executor, metrics),
+      volumes(client, executor, metrics),
+      storage_classes(client, executor, metrics) {
+  jobs.store().add_index(kByClaim, [](const JobObject& job) {
+    std::vector<std::string> keys;
+    for (const auto& volume : job.job.spec.pod_template["spec"]["volumes"].items()) {
+      const auto& claim = volume["persistentVolumeClaim"]["claimName"];
+      const std::string key = to_string(kube::Key{job.meta.ns, claim.string_or("")});
+      if (claim.is_string() && std::find(keys.begin(), keys.end(), key) == keys.end())
+        keys.push_back(key);
+    }
+    return keys;
+  });
   pods.store().add_index(kByOwner, [](const kube::Pod& pod) -> std::vector<std::string> {
     if (!pod.meta.owner || pod.meta.owner->kind != "TrainingJob") return {};
     return {pod.meta.owner->uid};
@@ -46,25 +60,19 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
 }
 
 void Caches::start() {
-  jobs.start();
-  pods.start();
-  nodes.start();
-  queues.start();
-  policies.start();
-  priorities.start();
-  leases.start();
+  for_each([](auto& informer) { informer.start(); });
 }
 
 bool Caches::has_synced() const {
-  return jobs.has_synced() && pods.has_synced() && nodes.has_synced() && queues.has_synced() &&
-         policies.has_synced() && priorities.has_synced() && leases.has_synced();
+  bool all = true;
+  for_each([&](const auto& informer) { all = all && informer.has_synced(); });
+  return all;
 }
 
 bool Caches::wait_for_sync(MonoTime deadline) {
-  return jobs.wait_for_sync(deadline) && pods.wait_for_sync(deadline) &&
-         nodes.wait_for_sync(deadline) && queues.wait_for_sync(deadline) &&
-         policies.wait_for_sync(deadline) && priorities.wait_for_sync(deadline) &&
-         leases.wait_for_sync(deadline);
+  bool all = true;
+  for_each([&](auto& informer) { all = all && informer.wait_for_sync(deadline); });
+  return all;
 }
 
 World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
@@ -78,6 +86,9 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.queues = queues.store().list();
   world.policies = policies.store().list();
   world.priorities = priorities.store().list();
+  world.claims = claims.store().list();
+  world.volumes = volumes.store().list();
+  world.storage_classes = storage_classes.store().list();
   for (const auto& lease : leases.store().list())
     world.leases.push_back(std::make_shared<const NodeLease>(memory.by_our_clock(*lease, now)));
   world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };
@@ -91,6 +102,30 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
 
 std::vector<std::shared_ptr<const kube::Pod>> Caches::pods_of(const std::string& job_uid) const {
   return pods.store().by_index(kByOwner, job_uid);
+}
+
+StorageView Caches::storage() const {
+  return {[this](const kube::Key& key) { return claims.store().get(key); },
+          [this](const std::string& name) { return volumes.store().get({"", name}); },
+          [this](const std::string& name) { return storage_classes.store().get({"", name}); },
+          [this] { return default_class(storage_classes.store().list()); },
+          [this] { return volumes.store().list(); }};
+}
+
+std::vector<kube::Key> Caches::jobs_using(const kube::Key& claim) const {
+  std::vector<kube::Key> keys;
+  for (const auto& job : jobs.store().by_index(kByClaim, to_string(claim)))
+    keys.push_back(job->meta.key());
+  return keys;
+}
+
+std::vector<kube::Key> Caches::jobs_using(const kube::Claim& claim) const {
+  std::vector<kube::Key> keys = jobs_using(claim.meta.key());
+  if (!claim.meta.owner || claim.meta.owner->kind != "Pod") return keys;
+  const auto pod = pods.store().get({claim.meta.ns, claim.meta.owner->name});
+  if (pod && pod->meta.owner && pod->meta.owner->kind == "TrainingJob")
+    keys.push_back({pod->meta.ns, pod->meta.owner->name});
+  return keys;
 }
 
 }  // namespace rubato::control

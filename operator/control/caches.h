@@ -8,6 +8,7 @@
 #include "operator/control/memory.h"
 #include "operator/control/objects.h"
 #include "operator/control/placement_gate.h"
+#include "operator/control/volumes.h"
 #include "operator/kube/informer.h"
 
 #include <optional>
@@ -26,7 +27,20 @@ class Caches {
   // Pods as they are, or will be once the cache shows what was bound.
   World snapshot(const Memory& memory, const PlacementGate& gate,
                  const coordinator::Coordinator& coordinator, WallTime now) const;
+  StorageView storage() const;  // as the stores show it at each call
+  // Jobs whose pods name the claim, or whose pod it was made for.
+  std::vector<kube::Key> jobs_using(const kube::Claim& claim) const;
+  std::vector<kube::Key> jobs_using(const kube::Key& claim) const;
   std::vector<std::shared_ptr<const kube::Pod>> pods_of(const std::string& job_uid) const;
+
+  template <class Visit>
+  void for_each(Visit visit) {
+    visit_all(*this, visit);
+  }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    visit_all(*this, visit);
+  }
 
   kube::Informer<JobObject> jobs;
   kube::Informer<kube::Pod> pods;
@@ -35,6 +49,24 @@ class Caches {
   kube::Informer<PolicyObject> policies;
   kube::Informer<PriorityClassObject> priorities;
   kube::Informer<NodeLease> leases;
+  kube::Informer<kube::Claim> claims;
+  kube::Informer<kube::Volume> volumes;
+  kube::Informer<kube::StorageClass> storage_classes;
+
+ private:
+  template <class Self, class Visit>
+  static void visit_all(Self& self, Visit& visit) {
+    visit(self.jobs);
+    visit(self.pods);
+    visit(self.nodes);
+    visit(self.queues);
+    visit(self.policies);
+    visit(self.priorities);
+    visit(self.leases);
+    visit(self.claims);
+    visit(self.volumes);
+    visit(self.storage_classes);
+  }
 };
 
 // The pod as the API server has it now, if it has it. A list: the operator's role has no need of

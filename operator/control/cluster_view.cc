@@ -3,39 +3,47 @@
 #include "common/planted.h"
 #include "operator/api/resources.h"
 #include "operator/control/avoided_nodes.h"
+#include "operator/control/claim_users.h"
+#include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
 
 #include <algorithm>
+#include <limits>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 namespace rubato::control {
 
 namespace {
 
-sched::Resources resources_of(const kube::Amounts& amounts, const Config& config) {
-  return {kube::amount_of(amounts, config.gpu_resource), kube::amount_of(amounts, "cpu"),
-          kube::amount_of(amounts, "memory")};
-}
+constexpr std::string_view kPods = "pods";  // of which each pod is one
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 4;
 
 // Pods by key, and the free resources of each node.
 class Capture {
  public:
-  Capture(const World& world, const Config& config) : world_(world), config_(config) {
+  Capture(const World& world, const Config& config)
+      : world_(world),
+        config_(config),
+        storage_(storage_of(world.claims, world.volumes, world.storage_classes)) {
     for (const auto& pod : world.pods) pods_[pod->meta.key()] = pod.get();
     for (const auto& lease : world.leases) leases_[lease->meta.name] = lease.get();
     for (const auto& priority : world.priorities) {
-      priorities_[priority->meta.name] = priority->value;
-      if (priority->global_default) default_priority_ = priority->value;
+      priorities_[priority->meta.name] = priority.get();
+      if (priority->global_default) default_priority_ = priority.get();
     }
   }
 
   sched::ClusterState run() {
+    std::vector<const JobObject*> jobs;
+    for (const auto& job : world_.jobs) {
+      if (is_schedulable(*job) && !has_ended(*job)) jobs.push_back(job.get());
+    }
+    for (const JobObject* job : jobs) describe(job->job);
     for (const auto& node : world_.nodes) add_node(*node);
     subtract_pods();
-    for (const auto& job : world_.jobs) {
-      if (is_schedulable(*job) && !has_ended(*job)) add_job(*job);
-    }
+    note_claim_users();
+    for (const JobObject* job : jobs) add_job(*job);
     add_queues();
     sched::ClusterState state;
     for (auto& [name, node] : nodes_) state.nodes.push_back(std::move(node));
@@ -58,7 +66,11 @@ class Capture {
     seen.gpu_type =
         std::string(kube::find(node.meta.labels, config_.gpu_type_label).value_or("unknown"));
     seen.gpus_total = kube::amount_of(node.allocatable, config_.gpu_resource);
-    seen.free = resources_of(node.allocatable, config_);
+    seen.free = resources_of(node.allocatable);
+    const bool counts_pods =
+        std::any_of(node.allocatable.begin(), node.allocatable.end(),
+                    [](const kube::Amount& amount) { return amount.resource == kPods; });
+    if (!counts_pods) seen.free.others[0] = kNoLimit;
     const auto lease = leases_.find(node.meta.name);
     seen.why_not = why_unschedulable(node, lease == leases_.end() ? nullptr : lease->second,
                                      world_.suspects, world_.now, config_);
@@ -71,14 +83,97 @@ class Capture {
       if (pod->node_name.empty() || pod->is_finished()) continue;
       if (planted(Bug::kGiveOnEarly) && pod->meta.deleting) continue;
       const auto node = nodes_.find(pod->node_name);
-      if (node != nodes_.end()) node->second.free -= resources_of(pod->requests, config_);
+      if (node != nodes_.end()) node->second.free -= taken_by(*pod);
     }
-    for (auto& [name, node] : nodes_) {
-      // More may be promised than a node has left after it shrank; that is nobody's to take.
-      node.free.gpus = std::max<sched::Gpus>(node.free.gpus, 0);
-      node.free.cpu = std::max<sched::MilliCpu>(node.free.cpu, 0);
-      node.free.memory = std::max<sched::Bytes>(node.free.memory, 0);
+    // More may be promised than a node has left after it shrank; that is nobody's to take.
+    for (auto& [name, node] : nodes_) node.free.raise_to_zero();
+  }
+
+  // Of the kinds that a node counts and a job here asks for.
+  sched::Resources resources_of(const kube::Amounts& amounts) const {
+    sched::Resources all{kube::amount_of(amounts, config_.gpu_resource),
+                         kube::amount_of(amounts, "cpu"), kube::amount_of(amounts, "memory")};
+    for (std::size_t i = 0; i < others_.size(); ++i)
+      all.others[i] = kube::amount_of(amounts, others_[i]);
+    return all;
+  }
+
+  sched::Resources taken_by(const kube::Pod& pod) const {
+    sched::Resources taken = resources_of(pod.requests);
+    taken.others[0] = 1;
+    return taken;
+  }
+
+  // The pod that the job's template makes, and what it asks for beyond GPUs, cores and memory.
+  void describe(const api::TrainingJob& job) {
+    auto& made =
+        made_.emplace(job.meta.uid, kube::Pod::decode(sample_pod(job, config_))).first->second;
+    if (!made.ok()) return;
+    for (const kube::Amount& amount : made->requests) {
+      const bool known =
+          amount.resource == config_.gpu_resource || amount.resource == "cpu" ||
+          amount.resource == "memory" ||
+          std::find(others_.begin(), others_.end(), amount.resource) != others_.end();
+      if (!known) others_.push_back(amount.resource);
+      if (others_.size() <= sched::Resources::kOthers) continue;
+      others_.pop_back();
+      made = Error(Code::kInvalid, "asks for " + amount.resource +
+                                       ", and jobs that wait or train "
+                                       "here ask for more kinds of resources than can be counted");
+      return;
     }
+  }
+
+  // Pods, and promises of pods, of which each counts where it is, or is to be.
+  void note_claim_users() {
+    for (const auto& pod : world_.pods) {
+      if (pod->node_name.empty() || pod->is_finished()) continue;
+      for (const std::string& claim : pod->claims)
+        users_.add({pod->meta.ns, claim}, {pod->meta.name, pod->node_name});
+    }
+    for (const auto& job : world_.jobs) {
+      const auto made = made_.find(job->job.meta.uid);
+      if (made == made_.end() || !made->second.ok() || !job->job.status.allocation) continue;
+      for (const auto& allocated : job->job.status.allocation->pods) {
+        const kube::Pod* pod = find_pod(job->job, allocated.name);
+        if ((pod != nullptr && !pod->node_name.empty()) ||
+            is_lost(job->job, allocated, pod, world_))
+          continue;
+        for (const std::string& claim : made->second->claims)
+          users_.add({job->job.meta.ns, claim}, {allocated.name, allocated.node});
+      }
+    }
+  }
+
+  // Where its volumes can be used, or why it has to wait for them.
+  void describe_volumes(const api::TrainingJob& job, const kube::Pod& pod, sched::Job& seen,
+                        std::set<sched::NodeId>& eligible) const {
+    if (pod.claims.empty() && pod.ephemeral.empty()) return;
+    const std::int64_t per_pod = std::max<std::int64_t>(job.spec.gpus.per_pod, 1);
+    VolumeNeeds needs = volume_needs(pod, job.spec.gpus.max / per_pod, storage_);
+    for (const auto& node : world_.nodes)
+      if (!needs.admits(*node)) eligible.erase(node->meta.name);
+    for (const kube::Key& claim : needs.one_node) users_.keep_to_users(claim, eligible);
+    for (const kube::Key& claim : needs.one_pod)
+      if (needs.problem.reason.empty()) needs.problem = used_by_others(job, claim);
+    seen.one_node = !needs.one_node.empty();
+    seen.narrowed = needs.why_narrow();
+    if (!seen.refused.empty() || needs.problem.reason.empty()) return;
+    seen.refused = needs.problem.message;
+    seen.refused_as = needs.problem.reason;
+  }
+
+  VolumeProblem used_by_others(const api::TrainingJob& job, const kube::Key& claim) const {
+    return users_.problem_of(claim, [&](const std::string& pod) { return is_its_own(job, pod); });
+  }
+
+  // Of its allocation, and not lost.
+  bool is_its_own(const api::TrainingJob& job, const std::string& name) const {
+    if (!job.status.allocation) return false;
+    const auto& pods = job.status.allocation->pods;
+    const auto found = std::find_if(pods.begin(), pods.end(),
+                                    [&](const auto& allocated) { return allocated.name == name; });
+    return found != pods.end() && !is_lost(job, *found, find_pod(job, name), world_);
   }
 
   void add_job(const JobObject& object) {
@@ -87,7 +182,11 @@ class Capture {
     seen.id = job.meta.uid;
     seen.name = job.meta.ns + "/" + job.meta.name;
     seen.queue = job.spec.queue;
-    seen.priority = priority_of(job.spec.priority_class_name);
+    if (const PriorityClassObject* priority = priority_of(job.spec.priority_class_name)) {
+      seen.priority = priority->value;
+      seen.may_preempt = priority->preempts;
+    }
+    seen.not_admitted = not_admitted(job);
     seen.weight = job.spec.objective.weight;
     seen.queued_at = std::chrono::duration<double>(
                          job.meta.creation_time.value_or(world_.now).time_since_epoch())
@@ -98,7 +197,7 @@ class Capture {
                                                                     : sched::Shape::kAny;
     seen.allow = job.spec.accelerators.allow;
     seen.mix = job.spec.accelerators.mix;
-    seen.refused = refusal(job);
+    seen.refused = refusal(object);
     describe_pod(job, seen);
     seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
@@ -111,9 +210,9 @@ class Capture {
     jobs_.push_back(std::move(seen));
   }
 
-  std::string refusal(const api::TrainingJob& job) const {
-    if (std::string problem = template_problem(job); !problem.empty()) return problem;
-    const auto held = world_.held_back.find(job.meta.uid);
+  std::string refusal(const JobObject& object) const {
+    if (!object.problem.empty()) return object.problem;
+    const auto held = world_.held_back.find(object.job.meta.uid);
     const bool waits = held != world_.held_back.end() && held->second.until > world_.now;
     return waits ? to_text(held->second) : "";
   }
@@ -121,38 +220,18 @@ class Capture {
   // What one pod takes, and which nodes its selectors, affinity and tolerations admit.
   void describe_pod(const api::TrainingJob& job, sched::Job& seen) const {
     seen.per_pod.gpus = job.spec.gpus.per_pod;
-    api::AllocatedPod sample;
-    sample.name = api::pod_name(job.meta.name, 0);
-    const auto pod = kube::Pod::decode(worker_pod(job, sample, config_));
+    const Result<kube::Pod>& pod = made_.at(job.meta.uid);
     if (!pod.ok()) {
       seen.refused = "spec.template: " + pod.error().what();
       return;
     }
-    seen.per_pod = resources_of(pod->requests, config_);
+    seen.per_pod = taken_by(*pod);
     std::set<sched::NodeId> eligible;
     for (const auto& node : world_.nodes) {
       if (admits(*pod, *node)) eligible.insert(node->meta.name);
     }
+    describe_volumes(job, *pod, seen, eligible);
     seen.eligible = std::move(eligible);
-  }
-
-  static bool admits(const kube::Pod& pod, const kube::Node& node) {
-    const auto label = [&](std::string_view key) { return kube::find(node.meta.labels, key); };
-    for (const auto& [key, value] : pod.node_selector) {
-      if (label(key) != std::optional<std::string_view>(value)) return false;
-    }
-    for (const kube::Taint& taint : node.taints) {
-      if (taint.effect == "PreferNoSchedule") continue;
-      // Kubernetes marks unready nodes by taints; readiness is judged in why_unschedulable().
-      if (taint.key.starts_with("node.kubernetes.io/")) continue;
-      if (!kube::tolerates(pod.tolerations, taint)) return false;
-    }
-    if (pod.affinity_terms.empty()) return true;
-    for (std::size_t i = 0; i < pod.affinity_terms.size(); ++i) {
-      const bool named = pod.affinity_nodes[i].empty() || pod.affinity_nodes[i] == node.meta.name;
-      if (named && pod.affinity_terms[i].matches(label)) return true;
-    }
-    return false;
   }
 
   // Allocated pods, then pods that are still there though the allocation has dropped them.
@@ -164,9 +243,12 @@ class Capture {
         allocated.insert(pod.name);
         const kube::Pod* object = find_pod(job, pod.name);
         const bool lost = is_lost(job, pod, object, world_);
+        const bool unstarted = is_unstarted(job, pod, object, world_);
+        const auto* avoided = find_avoided(job.status.avoided_nodes, pod.node);
+        const bool by_volume = unstarted && avoided != nullptr && avoided->reason == kVolumeRefused;
         seen.held.push_back({pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost,
-                             is_unstarted(job, pod, object, world_),
-                             is_refused(job, pod, object, world_)});
+                             unstarted && !by_volume,
+                             by_volume || is_refused(job, pod, object, world_)});
         promised += pod.gpus;
         // A pod that was lost is replaced in this round, unless the job waits.
         const bool open = object == nullptr || object->node_name.empty();
@@ -212,6 +294,7 @@ class Capture {
       queue.name = object->meta.name;
       queue.weight = object->queue.spec.weight;
       queue.borrowing = object->queue.spec.borrowing;
+      queue.preempts = preempts(object->queue.spec.preemption);
       for (const auto& quota : object->queue.spec.quotas) {
         sched::Quota& of_type = queue.quotas[quota.gpu_type];
         of_type.guaranteed = quota.guaranteed;
@@ -239,9 +322,36 @@ class Capture {
     }
   }
 
-  std::int64_t priority_of(const std::string& name) const {
+  // Null: there is none of that name, and no default one.
+  const PriorityClassObject* priority_of(const std::string& name) const {
     const auto found = priorities_.find(name);
     return found == priorities_.end() ? default_priority_ : found->second;
+  }
+
+  std::string not_admitted(const api::TrainingJob& job) const {
+    for (const auto& object : world_.queues) {
+      if (object->meta.name != job.spec.queue) continue;
+      const auto& names = object->queue.spec.namespaces;
+      if (names.empty() || std::find(names.begin(), names.end(), job.meta.ns) != names.end())
+        return "";
+      return fmt::format(
+          "queue \"{}\" takes jobs of other namespaces only ({}); change spec.queue, or add {} to "
+          "the queue's spec.namespaces",
+          job.spec.queue, fmt::join(names, ", "), job.meta.ns);
+    }
+    return "";
+  }
+
+  static sched::Preempts preempts(api::Preemption preemption) {
+    switch (preemption) {
+      case api::Preemption::kNever:
+        return sched::Preempts::kNobody;
+      case api::Preemption::kWithinQueue:
+        return sched::Preempts::kOwnQueue;
+      case api::Preemption::kAnyQueue:
+        return sched::Preempts::kAnyQueue;
+    }
+    return sched::Preempts::kNobody;
   }
 
   // The job's own: somebody else's under the name says nothing about the one that is to come.
@@ -254,103 +364,23 @@ class Capture {
 
   const World& world_;
   const Config& config_;
+  const StorageView storage_;
+  ClaimUsers users_;
   std::map<kube::Key, const kube::Pod*> pods_;
   std::map<std::string, const NodeLease*> leases_;
-  std::map<std::string, std::int64_t> priorities_;
-  std::int64_t default_priority_ = 0;
+  std::map<std::string, const PriorityClassObject*> priorities_;
+  const PriorityClassObject* default_priority_ = nullptr;
   std::map<std::string, sched::Node> nodes_;
   std::vector<sched::Job> jobs_;
   std::map<std::string, sched::Queue> queues_;
+  std::vector<std::string> others_{std::string(kPods)};  // as sched::Resources::others has them
+  std::map<std::string, Result<kube::Pod>> made_;        // by uid of the job
 };
 
 }  // namespace
 
 sched::ClusterState capture(const World& world, const Config& config) {
   return Capture(world, config).run();
-}
-
-namespace {
-// As far as the job controller has said: it may be behind a spec that was just changed back.
-bool is_or_gets_suspended(const api::TrainingJob& job) {
-  const api::Condition* found =
-      api::find_condition(job.status.conditions, api::condition::kSuspended);
-  return found != nullptr && (found->status == api::ConditionStatus::kTrue ||
-                              found->reason == api::reason::kSuspending);
-}
-}  // namespace
-
-bool is_schedulable(const JobObject& object) {
-  const api::TrainingJob& job = object.job;
-  return !job.meta.is_deleting() && job.meta.has_finalizer(api::kFinalizer) && !job.spec.suspend &&
-         !api::is_finished(job.status.conditions) && !is_or_gets_suspended(job) &&
-         job.status.observed_generation.has_value();
-}
-
-bool is_lost(const api::TrainingJob& job, const api::AllocatedPod& allocated, const kube::Pod* pod,
-             const World& world) {
-  const bool node_exists = std::any_of(world.nodes.begin(), world.nodes.end(), [&](const auto& n) {
-    return n->meta.name == allocated.node;
-  });
-  if (!node_exists) return true;
-  if (is_unstarted(job, allocated, pod, world) || is_refused(job, allocated, pod, world))
-    return true;
-  // Absent: not created yet, or deleted since.
-  if (pod == nullptr) return world.lost_pods.contains(job.meta.ns + "/" + allocated.name);
-  return pod->is_finished() || pod->meta.deleting.has_value() ||
-         world.lost_pods.contains(pod->meta.uid);
-}
-
-bool is_unstarted(const api::TrainingJob& job, const api::AllocatedPod& allocated,
-                  const kube::Pod* pod, const World& world) {
-  return is_listed(job.status.avoided_nodes, allocated.node) &&
-         world.given_up.contains(start_key(job.meta.ns, allocated, pod));
-}
-
-bool is_refused(const api::TrainingJob& job, const api::AllocatedPod& allocated,
-                const kube::Pod* pod, const World& world) {
-  return pod != nullptr && is_listed(job.status.avoided_nodes, allocated.node) &&
-         world.given_up.contains(refusal_key(pod->meta.uid));
-}
-
-std::string refusal_key(const std::string& pod_uid) { return pod_uid + " refused"; }
-
-std::string start_key(const std::string& ns, const api::AllocatedPod& allocated,
-                      const kube::Pod* pod) {
-  if (pod == nullptr) return ns + "/" + allocated.name + " made";
-  switch (pod->phase) {
-    case kube::PodPhase::kPending:
-      return pod->meta.uid + " started";
-    case kube::PodPhase::kRunning:
-      return pod->meta.uid + " heard";
-    case kube::PodPhase::kSucceeded:
-    case kube::PodPhase::kFailed:
-    case kube::PodPhase::kUnknown:
-      break;
-  }
-  return "";
-}
-
-std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
-                              const std::map<std::string, WallTime>& suspects, WallTime now,
-                              const Config& config) {
-  if (node.meta.deleting) return "being deleted";
-  if (node.unschedulable) return "cordoned";
-  return why_silent(node, lease, suspects, now, config);
-}
-
-std::string why_silent(const kube::Node& node, const NodeLease* lease,
-                       const std::map<std::string, WallTime>& suspects, WallTime now,
-                       const Config& config) {
-  if (node.ready != kube::Node::Ready::kTrue) return "not ready";
-  if (lease != nullptr) {
-    const Duration limit = config.node_lease_limit > 0s ? config.node_lease_limit : lease->duration;
-    if (now - lease->renewed > limit) return "its Lease is not renewed";
-  }
-  const auto suspect = suspects.find(node.meta.name);
-  if (suspect != suspects.end() && (lease == nullptr || lease->renewed <= suspect->second)) {
-    return "a worker fell silent on it and its Lease was not renewed since";
-  }
-  return "";
 }
 
 }  // namespace rubato::control

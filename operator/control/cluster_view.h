@@ -10,6 +10,7 @@
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
 #include "operator/control/objects.h"
+#include "operator/control/volumes.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/objects/node.h"
 #include "operator/kube/objects/pod.h"
@@ -33,6 +34,9 @@ struct World {
   std::vector<std::shared_ptr<const PolicyObject>> policies;
   std::vector<std::shared_ptr<const PriorityClassObject>> priorities;
   std::vector<std::shared_ptr<const NodeLease>> leases;
+  std::vector<std::shared_ptr<const kube::Claim>> claims;    // sorted by key, as stores have them
+  std::vector<std::shared_ptr<const kube::Volume>> volumes;  // and these
+  std::vector<std::shared_ptr<const kube::StorageClass>> storage_classes;
   std::function<std::optional<coordinator::View>(const std::string& job_uid)> view_of;
   // Nodes on which a worker fell silent, and when: no new pod until their Lease renews after that.
   std::map<std::string, WallTime> suspects;
@@ -50,6 +54,11 @@ struct World {
 };
 
 sched::ClusterState capture(const World& world, const Config& config);
+
+// Claims of its pods that one node, or one pod, may use at a time: who is given one in a plan,
+// others get in a later one, which sees where it is.
+std::vector<kube::Key> exclusive_claims(const api::TrainingJob& job, const World& world,
+                                        const Config& config);
 
 // Is this job for the scheduler: not finished, not suspended, not being deleted, already seen by
 // the job controller?
@@ -72,15 +81,5 @@ std::string refusal_key(const std::string& pod_uid);
 // it runs, its agent to be heard of. "" when it has ended.
 std::string start_key(const std::string& ns, const api::AllocatedPod& allocated,
                       const kube::Pod* pod);
-
-// "" while the node shows signs of life, else what is missing.
-std::string why_silent(const kube::Node& node, const NodeLease* lease,
-                       const std::map<std::string, WallTime>& suspects, WallTime now,
-                       const Config& config);
-
-// "" when a pod may be bound to the node now, else why not.
-std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
-                              const std::map<std::string, WallTime>& suspects, WallTime now,
-                              const Config& config);
 
 }  // namespace rubato::control

@@ -18,6 +18,7 @@ struct Config {
   std::vector<std::string> coordinator_addresses;
   std::string secret_mount = "/var/run/rubato/job";
   std::string agent_command = "rubato-agent";
+  int worker_metrics_port = 0;  // where agents show their metrics, in worker pods; 0: nowhere
 
   // Relative gain in speed below which a job is not grown; below zero: it takes what is free, even
   // where measured speed falls (slots that share one machine's cores).

@@ -24,11 +24,4 @@ std::optional<double> peak_flops(std::string_view gpu_type, api::Precision preci
   return std::nullopt;
 }
 
-double flops_per_token(const api::ModelShape& shape, std::int32_t sequence_length) {
-  const double layers = shape.layers;
-  const double hidden = shape.hidden;
-  const double weights = 12 * layers * hidden * hidden + static_cast<double>(shape.vocab) * hidden;
-  return 6 * weights + 12 * layers * hidden * sequence_length;
-}
-
 }  // namespace rubato::control

@@ -12,8 +12,4 @@ namespace rubato::control {
 // sheet gives it; none for types that are not in the table.
 std::optional<double> peak_flops(std::string_view gpu_type, api::Precision precision);
 
-// Forward and backward, nothing recomputed: 6 per weight that multiplies, 12 layers hidden length
-// for attention (the count of the PaLM report, its appendix B).
-double flops_per_token(const api::ModelShape& shape, std::int32_t sequence_length);
-
 }  // namespace rubato::control

@@ -1,5 +1,6 @@
 // What counts as a failure, and when it is for good; pods that do not start.
 #include "operator/control/job_pass.h"
+#include "operator/control/pod_failures.h"
 #include "operator/control/worker_pod.h"
 
 #include <algorithm>
@@ -9,20 +10,6 @@
 namespace rubato::control {
 
 namespace {
-
-// The table of reasons that no job can help: of the pod's status, and exit codes of a SIGTERM or
-// SIGKILL that came from outside.
-bool is_infrastructure(const kube::Pod& pod) {
-  for (const std::string_view reason :
-       {"Evicted", "NodeLost", "NodeRebooted", "NodeShutdown", "NodeAffinity", "Preempting",
-        "Shutdown", "Terminated", "UnexpectedAdmissionError"}) {
-    if (pod.reason == reason) return true;
-  }
-  if (pod.reason.starts_with("OutOf")) return true;
-  return std::any_of(pod.containers.begin(), pod.containers.end(), [](const auto& container) {
-    return container.exit_code == 128 + 15 || container.exit_code == 128 + 9;
-  });
-}
 
 // In this time a pod is made, and the agent of one that runs has found a new leader.
 constexpr Duration kHearing = 10s;
@@ -42,15 +29,20 @@ std::string why_unstarted(const kube::Pod* pod) {
 
 }  // namespace
 
-// Failures that are charged to maxRestarts: workers that crashed, and pods that failed of
-// themselves (ended pods are kept, so they can be counted). What the infrastructure did is not
-// charged.
+// Failures that are charged to maxRestarts: of workers, of pods that have left the allocation, both
+// of the job's life and on record, and of pods that are about to leave it.
 std::uint64_t JobPass::own_failures() const {
-  std::uint64_t count = view_ ? view_->failure_count : 0;
-  for (const auto& pod : pods_) {
-    if (pod->phase == kube::PodPhase::kFailed && !is_infrastructure(*pod)) ++count;
+  std::int64_t count = 0;
+  if (const auto& membership = job_.status.membership) count = membership->failures.value_or(0);
+  if (view_) count = std::max(count, static_cast<std::int64_t>(view_->failure_count));
+  if (job_.status.allocation) count += job_.status.allocation->failed_pods.value_or(0);
+  for (const auto& [name, allocated] : allocated_) {
+    const kube::Pod* pod = find(name);
+    if (pod != nullptr && failed_of_itself(*pod)) ++count;
   }
-  return count;
+  // A pod that somebody deletes before it has left is seen as lost from then on.
+  if (job_.status.restarts) count = std::max<std::int64_t>(count, job_.status.restarts->count);
+  return static_cast<std::uint64_t>(count);
 }
 
 // Of the time to come that a pod (null: to be made) has. It is counted from the decision on it or,
@@ -156,7 +148,10 @@ void JobPass::give_up(const std::string& key, const UselessPod& useless, const s
   d_.memory.give_up(job_.meta.uid, key);
   d_.wake_scheduler();
   if (!d_.memory.say_once(job_.meta.uid, key + " given up")) return;
-  emit(kube::EventLevel::kWarning, useless.reason == kPodGivenUp ? "PodGivenUp" : "WorkerRefused",
+  emit(kube::EventLevel::kWarning,
+       useless.reason == kPodGivenUp      ? "PodGivenUp"
+       : useless.reason == kVolumeRefused ? "VolumeRefused"
+                                          : "WorkerRefused",
        "Starting",
        fmt::format("{}: its GPUs are given back, and the job gets no other on this node before {}",
                    what, to_rfc3339(until)));
@@ -189,7 +184,7 @@ std::map<std::string, const api::AllocatedPod*> JobPass::unstarted() const {
 }
 
 std::string JobPass::start_problems() const {
-  std::vector<std::string> problems;
+  std::vector<std::string> problems(claim_waits_.begin(), claim_waits_.end());
   for (const auto& pod : pods_) {
     const std::string why = start_problem(*pod);
     if (why.empty() || !is_allocated(pod->meta.name) || pod->meta.deleting) continue;
@@ -206,11 +201,7 @@ std::string JobPass::failure() {
     return failed_reason_;
   };
   if (job_.meta.is_deleting()) return "";
-  if (job_.spec.runtime != api::Runtime::kBuiltin || !job_.spec.training) {
-    return fail(api::reason::kUnsupported, "spec.runtime \"" +
-                                               std::string(api::name_of(job_.spec.runtime)) +
-                                               "\" is not run yet; use builtin with spec.training");
-  }
+  if (!failed_reason_.empty()) return failed_reason_;  // its template
   if (const auto refusal = refused_by_all(); refusal && wall() >= refusal->fails_at) {
     return fail(refusal->reason,
                 "every node that it may use refused its workers: " + refusal->text);
@@ -218,12 +209,13 @@ std::string JobPass::failure() {
   if (view_ && view_->phase == coordinator::Phase::kFailed) {
     return fail(view_->failure_reason, view_->failure_message);
   }
-  if (view_ &&
-      view_->failure_count > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {
-    const std::string last = view_->failures.empty() ? "" : ": " + view_->failures.back().message;
+  if (const std::uint64_t failures = own_failures();
+      failures > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {
+    const bool knows = view_ && !view_->failures.empty();
     return fail(api::reason::kMaxRestarts,
                 fmt::format("{} failures of its own, more than faultTolerance.maxRestarts = {}{}",
-                            own_failures(), job_.spec.fault_tolerance.max_restarts, last));
+                            failures, job_.spec.fault_tolerance.max_restarts,
+                            knows ? ": " + view_->failures.back().message : ""));
   }
   if (job_.spec.active_deadline_seconds && job_.status.start_time && !job_.spec.suspend &&
       wall() - *job_.status.start_time > std::chrono::seconds(*job_.spec.active_deadline_seconds)) {

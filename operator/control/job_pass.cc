@@ -3,7 +3,9 @@
 #include "common/log.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
+#include "operator/control/node_fit.h"
 #include "operator/control/plan_executor.h"
+#include "operator/control/pod_failures.h"
 #include "operator/kube/errors.h"
 
 #include <algorithm>
@@ -71,6 +73,7 @@ kube::Outcome JobPass::run() {
   if (api::is_finished(job_.status.conditions) && !job_.meta.is_deleting()) {
     return clean_up_finished();
   }
+  TRY_OK(check_template());
   // 2. What is wanted now?
   decide();
   if (intent_ == Intent::kTrain && view_ && view_->end == Phase::kStopped) {
@@ -252,13 +255,13 @@ kube::Outcome JobPass::clean_up_finished() {
   if (job_.status.allocation && !job_.status.allocation->pods.empty())
     TRY_OK(release(stop_reason_));
   const bool failed = api::is_true(job_.status.conditions, api::condition::kFailed);
+  const api::Condition* end = api::find_condition(
+      job_.status.conditions, failed ? api::condition::kFailed : api::condition::kComplete);
+  const WallTime ended = end->last_transition_time.value_or(wall());
   for (const auto& pod : pods_) {
     if (pod->is_finished() || pod->meta.deleting) continue;
     // Workers of a complete job have been told to go and end by themselves.
-    const api::Condition* end = api::find_condition(
-        job_.status.conditions, failed ? api::condition::kFailed : api::condition::kComplete);
-    const bool ends_by_itself = !was_lost(*pod) && end != nullptr && end->last_transition_time &&
-                                wall() - *end->last_transition_time < d_.config.teardown_extra;
+    const bool ends_by_itself = !was_lost(*pod) && wall() - ended < d_.config.teardown_extra;
     if (ends_by_itself) {
       again_ = std::min<Duration>(again_, kWhileStopping);
       continue;
@@ -272,7 +275,6 @@ kube::Outcome JobPass::clean_up_finished() {
   }
   TRY_OK(write_status());
   if (!job_.spec.ttl_seconds_after_finished) return kube::Outcome::requeue_after(again_);
-  const WallTime ended = job_.status.completion_time.value_or(wall());
   const Duration left =
       ended + std::chrono::seconds(*job_.spec.ttl_seconds_after_finished) - wall();
   if (left > 0s) return kube::Outcome::requeue_after(std::min(left, again_));
@@ -284,7 +286,8 @@ Status JobPass::release(const std::string& reason) {
     again_ = std::min<Duration>(again_, kWhileBehind);
     return ok();
   }
-  const api::Allocation none = released(job_, reason, leader_, wall());
+  api::Allocation none = released(job_, reason, leader_, wall());
+  count_left(job_, pods_by_name_, none);
   const auto written = write_allocation(d_.client, job_, none);
   if (!written.ok() && kube::may_have_happened(written.error())) {
     d_.settle_later(job_, none);

@@ -28,6 +28,7 @@ class JobPass {
  private:
   // Steps, in order.
   Status ensure_finalizer(bool& written);
+  Status check_template();
   Status ensure_pods();
   Status check_gang();
   void give_up_useless();
@@ -35,6 +36,13 @@ class JobPass {
   void give_up(const std::string& key, const UselessPod& useless, const std::string& what);
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
+  void refuse_template(const Error& error);
+  // job_pass_claims.cc: before a pod is bound.
+  Status ready_claims(const kube::Pod& pod, const std::string& node, bool& ready);
+  Status select_node(const kube::Claim& claim, const kube::Pod& pod, const kube::Node& node);
+  Status bind_volume(const kube::Claim& claim, const kube::Pod& pod, const kube::Node& node);
+  Status annotate_claim(const kube::Claim& claim, const std::string& node);
+  void give_up_node(const std::string& node, const kube::Pod& pod, const std::string& why);
   Status adopt_pod(const api::AllocatedPod& pod);
   Status bind_pod(const kube::Pod& pod, const std::string& node);
   void instruct_coordinator();
@@ -87,7 +95,9 @@ class JobPass {
   std::string stop_reason_;
   std::string queued_reason_, queued_message_;
   std::string failed_reason_, failed_message_;
-  Duration again_ = 30s;  // come back no later than this
+  std::string forbidden_;              // why the API server lets nobody make the job's pods now
+  std::set<std::string> claim_waits_;  // what allocated pods wait for before they are bound
+  Duration again_ = 30s;               // come back no later than this
 };
 
 }  // namespace rubato::control

@@ -1,4 +1,5 @@
 // Where a reconcile makes, binds and removes pods.
+#include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
 #include "operator/control/worker_pod.h"
 #include "operator/kube/errors.h"
@@ -10,6 +11,35 @@
 namespace rubato::control {
 
 using json::Value;
+
+namespace {
+constexpr auto kWhileForbidden = std::chrono::seconds(10);  // how soon a trial is made again
+}  // namespace
+
+// Before the job is scheduled for the first time (its observedGeneration says so), a pod of it is
+// made for a trial: what the API server refuses for good fails the job, and what it forbids now (a
+// quota, Pod Security, no such PriorityClass) the job waits for, without GPUs.
+Status JobPass::check_template() {
+  if (job_.status.observed_generation || job_.meta.is_deleting()) return ok();
+  const auto made = d_.client.create(kube::types::kPod, job_.meta.ns, sample_pod(job_, d_.config),
+                                     {.dry_run = true});
+  if (made.ok() || made.error().code() == Code::kAlreadyExists) return ok();
+  if (made.error().code() == Code::kInvalid) {
+    refuse_template(made.error());
+    return ok();
+  }
+  if (!kube::is_forbidden(made.error())) return made.error().in("trying a pod of spec.template");
+  forbidden_ = made.error().what();
+  emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
+       fmt::format("no pod can be made: {}", forbidden_));
+  again_ = std::min<Duration>(again_, kWhileForbidden);
+  return ok();
+}
+
+void JobPass::refuse_template(const Error& error) {
+  failed_reason_ = std::string(api::reason::kInvalidTemplate);
+  failed_message_ = "the pod made from spec.template is refused: " + error.what();
+}
 
 Status JobPass::ensure_pods() {
   if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
@@ -53,8 +83,7 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
     const Error& error = created.error();
     if (error.code() == Code::kAlreadyExists) return adopt_pod(allocated);
     if (error.code() == Code::kInvalid) {
-      failed_reason_ = std::string(api::reason::kInvalidTemplate);
-      failed_message_ = "the pod made from spec.template is refused: " + error.what();
+      refuse_template(error);
       intent_ = Intent::kOver;
       return ok();
     }
@@ -95,6 +124,9 @@ Status JobPass::adopt_pod(const api::AllocatedPod& allocated) {
 }
 
 Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
+  bool ready = false;
+  TRY_OK(ready_claims(pod, node, ready));
+  if (!ready) return ok();
   const Value binding = Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Binding"},

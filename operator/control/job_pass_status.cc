@@ -1,4 +1,5 @@
 // What a reconcile says: status, written only where it changed, and events on transitions.
+#include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
@@ -25,6 +26,14 @@ coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
   seconds.checkpoint = status.lost_gpu_seconds->checkpoint;
   return seconds;
 }
+
+// Of waiting: it does not end by itself.
+bool is_for_its_owner(std::string_view why) {
+  namespace reason = api::reason;
+  return why == reason::kClaimNotFound || why == reason::kClaimLost ||
+         why == reason::kClaimNotBound || why == reason::kClaimInUse ||
+         why == reason::kStorageClassNotFound || why == reason::kNodesRefused;
+}
 }  // namespace
 
 Status JobPass::write_status() {
@@ -43,6 +52,10 @@ Status JobPass::write_status() {
     facts.queued_reason = held->reason;
     facts.queued_message = to_text(*held);
   }
+  if (!object_->problem.empty()) {
+    facts.queued_reason = std::string(api::reason::kInvalidSpec);
+    facts.queued_message = object_->problem;
+  }
   facts.avoided_nodes = avoided_nodes_;
   if (const auto refusal = refused_by_all(); refusal && facts.queued_reason.empty()) {
     facts.queued_reason = std::string(api::reason::kNodesRefused);
@@ -52,6 +65,8 @@ Status JobPass::write_status() {
         refusal->reason, refusal->text, to_rfc3339(refusal->next_try),
         to_rfc3339(refusal->fails_at));
   }
+  facts.own_failures = own_failures();
+  facts.forbidden = forbidden_;
   facts.start_problems = start_problems();
   emit_start_problems();
   facts.now = wall();
@@ -118,7 +133,7 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
         now.type == api::condition::kFailed || now.type == api::condition::kRecovering ||
         now.type == api::condition::kDiverged || now.type == api::condition::kCheckpointNotShared ||
         now.type == api::condition::kCheckpointUnusable ||
-        now.reason == api::reason::kCheckpointFailed;
+        now.reason == api::reason::kCheckpointFailed || is_for_its_owner(now.reason);
     emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
          now.message);
   }
@@ -135,8 +150,8 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
       d_.memory.is_news(job_.meta.uid, "rescales", std::to_string(wanted.rescales->count))) {
     const api::Rescale& last = *wanted.rescales->last;
     emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
-         fmt::format("{} to {} workers, {}; stall {:.2f} s", last.from, last.to, last.reason,
-                     last.stall_seconds));
+         fmt::format("{} to {}, {}; stall {:.2f} s", last.from, counted(last.to, "worker"),
+                     last.reason, last.stall_seconds));
   }
 }
 

@@ -1,10 +1,10 @@
 #include "operator/control/job_status.h"
 
+#include "common/words.h"
 #include "operator/api/resources.h"
-#include "operator/control/flops.h"
+#include "operator/control/job_figures.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -30,11 +30,8 @@ class Builder {
       : facts_(facts), job_(*facts.job), status_(facts.job->status) {}
 
   api::TrainingJobStatus run() {
-    status_.observed_generation = job_.meta.generation;
-    fix_decay();
-    progress();
-    gpu_time();
-    rescales();
+    if (facts_.forbidden.empty()) status_.observed_generation = job_.meta.generation;
+    put_figures(facts_, status_);
     conditions();
     status_.state = std::string(api::state_of(status_.conditions));
     status_.reason = state_reason();
@@ -84,15 +81,17 @@ class Builder {
     if (failed) set(condition::kFailed, true, facts_.failed_reason, facts_.failed_message);
     if (complete) {
       set(condition::kComplete, true, reason::kStepsReached,
-          fmt::format("all {} steps are committed", facts_.view->step));
-      status_.completion_time = facts_.now;
+          fmt::format("step {}, the last one, is committed", facts_.view->step));
     }
     const bool over = failed || complete;
+    if (over) status_.completion_time = facts_.now;
+    if (job_.spec.suspend) status_.start_time.reset();  // the deadline counts from the resume
+    parked(over);
     suspended();
     queued(over);
     const bool allocated = !over && held() > 0;
     set(condition::kAllocated, allocated, allocated ? reason::kPlaced : reason::kReleased,
-        allocated ? fmt::format("{} GPUs: {}", held(), job_.status.allocation->reason)
+        allocated ? fmt::format("{}: {}", counted(held(), "GPU"), job_.status.allocation->reason)
                   : "holds no GPUs");
     if (over || !is_taken_over()) {
       running(over);
@@ -101,6 +100,11 @@ class Builder {
     checkpoint_sharing();
     checkpoint_damage();
     diverged();
+  }
+
+  void parked(bool over) {
+    if (over || !is(Phase::kParked)) return status_.parked_since.reset();
+    if (!status_.parked_since) status_.parked_since = facts_.now;
   }
 
   void checkpoint_damage() {
@@ -180,6 +184,9 @@ class Builder {
                  : job_.spec.suspend ? "suspended"
                                      : "has GPUs");
     }
+    if (!facts_.forbidden.empty())
+      return set(condition::kQueued, true, reason::kPodForbidden,
+                 "its pods may not be made, and it waits without GPUs: " + facts_.forbidden);
     if (!facts_.queued_reason.empty()) {
       return set(condition::kQueued, true, facts_.queued_reason, facts_.queued_message);
     }
@@ -194,6 +201,13 @@ class Builder {
     if (verdict.reason == "WaitingForRelease") return reason::kWaitingForRelease;
     if (verdict.reason == "QueueLimit") return reason::kQueueLimit;
     if (verdict.reason == "QueueUnknown") return reason::kQueueNotFound;
+    if (verdict.reason == "NodesAvoided" || verdict.reason == "EveryNodeAvoided")
+      return reason::kNodesAvoided;
+    if (verdict.reason == "QueueForbidden") return reason::kQueueForbidden;
+    for (const std::string_view why :
+         {reason::kClaimNotFound, reason::kClaimLost, reason::kClaimNotBound, reason::kClaimInUse,
+          reason::kStorageClassNotFound})
+      if (verdict.reason == why) return why;
     return reason::kWaitingForGpus;
   }
 
@@ -203,8 +217,9 @@ class Builder {
     }
     if (is_stepping()) {
       if (!status_.start_time) status_.start_time = facts_.now;
-      return set(condition::kRunning, true, reason::kTraining,
-                 fmt::format("{} workers, generation {}", members(), facts_.view->generation));
+      return set(
+          condition::kRunning, true, reason::kTraining,
+          fmt::format("{}, generation {}", counted(members(), "worker"), facts_.view->generation));
     }
     if (is(Phase::kRecovering)) return;  // for a moment; Recovering says so
     if (is(Phase::kParked)) {
@@ -249,132 +264,6 @@ class Builder {
     return reason::kWorkerCrashed;
   }
 
-  // With the first status that is ever written, thus before anything is allocated.
-  void fix_decay() {
-    if (status_.decay_steps || !job_.spec.training) return;
-    status_.decay_steps =
-        job_.spec.training->optimizer.schedule.decay_steps.value_or(job_.spec.training->stop.steps);
-  }
-
-  void progress() {
-    if (!job_.spec.training) return;
-    api::Progress progress = job_.status.progress.value_or(api::Progress{});
-    progress.steps = job_.spec.training->stop.steps;
-    if (facts_.view && facts_.view->generation > 0) {
-      const coordinator::View& view = *facts_.view;
-      // A start from a checkpoint goes back; that is what happened, so that is what is shown.
-      progress.step = static_cast<std::int64_t>(view.step);
-      progress.tokens = static_cast<std::int64_t>(view.tokens);
-      if (view.step > 0 && view.loss != 0) progress.loss = view.loss;
-      if (view.validation_step > 0) progress.validation_loss = view.validation_loss;
-      if (view.has_checkpoint)
-        progress.checkpoint_step = static_cast<std::int64_t>(view.checkpoint_step);
-      progress.recomputed_steps = static_cast<std::int64_t>(view.recomputed_steps);
-      speed(view, progress);
-    }
-    if (progress.steps > 0) {
-      progress.percentage =
-          static_cast<std::int32_t>(100 * std::min(progress.step, progress.steps) / progress.steps);
-    }
-    status_.progress = progress;
-  }
-
-  void speed(const coordinator::View& view, api::Progress& progress) {
-    if (view.step_seconds <= 0 || !is_stepping()) return;
-    const auto& batch = job_.spec.training->batch;
-    const double tokens_per_step = static_cast<double>(batch.global) * batch.sequence_length;
-    api::Performance performance = job_.status.performance.value_or(api::Performance{});
-    performance.tokens_per_second = tokens_per_step / view.step_seconds;
-    performance.mfu = utilisation(view, performance.tokens_per_second);
-    remember_point(view, performance);
-    status_.performance = performance;
-    progress.estimated_remaining_seconds = static_cast<std::int64_t>(
-        static_cast<double>(std::max<std::int64_t>(progress.steps - progress.step, 0)) *
-        view.step_seconds);
-  }
-
-  std::optional<double> utilisation(const coordinator::View& view, double tokens_per_second) const {
-    double peak = 0;
-    for (const auto& member : view.members) {
-      const auto one = peak_flops(member.gpu_type, job_.spec.training->precision);
-      if (!one) return std::nullopt;
-      peak += *one;
-    }
-    const auto shape = api::model_shape(job_.spec.training->model);
-    if (peak <= 0 || !shape.ok()) return std::nullopt;
-    return tokens_per_second * flops_per_token(*shape, job_.spec.training->batch.sequence_length) /
-           peak;
-  }
-
-  void gpu_time() {
-    if (!facts_.gpu_seconds || facts_.gpu_seconds->held() <= 0) return;
-    const coordinator::GpuSeconds& spent = *facts_.gpu_seconds;
-    const auto tenths = [](double seconds) { return std::round(seconds * 10) / 10; };
-    status_.useful_gpu_seconds = tenths(spent.useful);
-    api::LostGpuSeconds lost;
-    lost.queue = tenths(spent.queue);
-    lost.rescale = tenths(spent.rescale);
-    lost.failure = tenths(spent.failure);
-    lost.checkpoint = tenths(spent.checkpoint);
-    status_.lost_gpu_seconds = lost;
-    api::Performance performance = status_.performance.value_or(api::Performance{});
-    performance.goodput = std::round(1000 * spent.useful / spent.held()) / 1000;
-    status_.performance = performance;
-  }
-
-  // One measured point per (type, count): the latest. Only while nothing changes.
-  void remember_point(const coordinator::View& view, api::Performance& performance) const {
-    if (!is(Phase::kTraining) || view.members.empty()) return;
-    const std::string& type = view.members.front().gpu_type;
-    for (const auto& member : view.members) {
-      if (member.gpu_type != type) return;
-    }
-    const auto same = [&](const api::TypePerformance& point) {
-      return point.gpu_type == type && point.gpus == members();
-    };
-    const auto found = std::find_if(performance.by_type.begin(), performance.by_type.end(), same);
-    if (found != performance.by_type.end()) {
-      found->tokens_per_second = performance.tokens_per_second;
-    } else if (performance.by_type.size() < kPointsKept) {
-      performance.by_type.push_back({type, members(), performance.tokens_per_second});
-    }
-  }
-
-  // The last one may be of a leader that could not tell what it cost: it is counted only.
-  void rescales() {
-    if (!facts_.view) return;
-    api::Rescales rescales = job_.status.rescales.value_or(api::Rescales{});
-    const std::uint64_t seen = rescales.last ? rescales_seen(rescales) : 0;
-    for (const coordinator::Change& change : facts_.view->changes) {
-      if (change.generation > seen && is_rescale(change)) rescales.last = rescale_of(change);
-    }
-    rescales.count = std::max(rescales.count, static_cast<std::int64_t>(facts_.view->rescales));
-    if (rescales.count > 0) status_.rescales = std::move(rescales);
-  }
-
-  api::Rescale rescale_of(const coordinator::Change& change) const {
-    const std::uint32_t micro_batches = change.salvaged + change.recomputed;
-    api::Rescale rescale;
-    rescale.reason = fmt::format("{}: {}{} (generation {})", change.kind, change.reason,
-                                 micro_batches == 0 ? ""
-                                                    : fmt::format("; {} of {} micro-batches kept",
-                                                                  change.salvaged, micro_batches),
-                                 change.generation);
-    rescale.from = static_cast<std::int32_t>(change.from);
-    rescale.to = static_cast<std::int32_t>(change.to);
-    rescale.stall_seconds = change.stall_seconds;
-    rescale.time = facts_.now;
-    return rescale;
-  }
-
-  // The generation that the last rescale led to stands at the end of its reason, so that an older
-  // one does not take its place.
-  static std::uint64_t rescales_seen(const api::Rescales& rescales) {
-    const std::string& text = rescales.last->reason;
-    const auto at = text.rfind("(generation ");
-    return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 12, nullptr, 10);
-  }
-
   void display() {
     api::Display display = job_.status.display.value_or(api::Display{});
     const auto& gpus = job_.spec.gpus;
@@ -410,7 +299,6 @@ class Builder {
     return status_.reason;
   }
 
-  static constexpr std::size_t kPointsKept = 32;
   const JobFacts& facts_;
   const api::TrainingJob& job_;
   api::TrainingJobStatus status_;

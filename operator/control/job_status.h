@@ -18,11 +18,13 @@ struct JobFacts {
   std::optional<sched::Verdict> verdict;
   std::int32_t pods_running = 0;                       // of the allocation
   std::string start_problems;                          // of pods that the kubelet cannot start
+  std::uint64_t own_failures = 0;                      // charged to maxRestarts
   std::vector<std::string> pods_left;                  // all that have not ended
   bool finishes_a_stop = false;                        // of a suspend that was taken back too late
   std::optional<coordinator::GpuSeconds> gpu_seconds;  // of the job's whole life
   std::string failed_reason;                           // not empty: the job failed for good
   std::string failed_message;
+  std::string forbidden;      // its pods may not be made now, so it is not scheduled yet
   std::string queued_reason;  // overrides the verdict: Requeued, GangTimeout, Preempted
   std::string queued_message;
   std::vector<api::AvoidedNode> avoided_nodes;

@@ -110,6 +110,24 @@ std::set<std::string> Memory::given_up() const {
   return all;
 }
 
+void Memory::note_selected(const std::string& job_uid, const std::string& claim_uid,
+                           const std::string& node) {
+  std::lock_guard lock(mutex_);
+  selected_[job_uid][claim_uid] = node;
+}
+
+std::optional<std::string> Memory::take_selected(const std::string& job_uid,
+                                                 const std::string& claim_uid) {
+  std::lock_guard lock(mutex_);
+  const auto of_job = selected_.find(job_uid);
+  if (of_job == selected_.end()) return std::nullopt;
+  const auto found = of_job->second.find(claim_uid);
+  if (found == of_job->second.end()) return std::nullopt;
+  std::optional<std::string> node = std::move(found->second);
+  of_job->second.erase(found);
+  return node;
+}
+
 void Memory::note_grown(const std::string& job_uid, WallTime now) {
   std::lock_guard lock(mutex_);
   grown_[job_uid] = now;
@@ -191,6 +209,7 @@ void Memory::forget_job(const std::string& job_uid) {
   told_.erase(job_uid);
   early_.erase(job_uid);
   unstarted_.erase(job_uid);
+  selected_.erase(job_uid);
 }
 
 }  // namespace rubato::control

@@ -61,6 +61,12 @@ class Memory {
                         const std::function<bool(const std::string& pod)>& waits);
   std::set<std::string> given_up() const;  // keys
 
+  // For which node this leader asked for the volume of a claim, until that is made or refused.
+  void note_selected(const std::string& job_uid, const std::string& claim_uid,
+                     const std::string& node);
+  std::optional<std::string> take_selected(const std::string& job_uid,
+                                           const std::string& claim_uid);
+
   // A running job was given more GPUs; kept until the job is forgotten.
   void note_grown(const std::string& job_uid, WallTime now);
   std::set<std::string> grown_since(WallTime since) const;
@@ -108,7 +114,8 @@ class Memory {
     std::map<std::string, MonoTime> waiting;  // start_keys
     std::set<std::string> given_up;           // start_keys and refusal_keys
   };
-  std::map<std::string, Unstarted> unstarted_;  // bounded by the job's pods
+  std::map<std::string, Unstarted> unstarted_;                          // bounded by the job's pods
+  std::map<std::string, std::map<std::string, std::string>> selected_;  // bounded by its claims
   std::map<std::string, MonoTime> progress_written_;
   struct Account {
     coordinator::GpuSeconds before;  // of counts that have ended

@@ -1,6 +1,7 @@
 #include "operator/control/objects.h"
 
 #include "operator/api/resources.h"
+#include "operator/api/rules.h"
 #include "operator/kube/objects/object.h"
 
 namespace rubato::control {
@@ -10,7 +11,12 @@ kube::ResourceType JobObject::type() { return api::kTrainingJob; }
 Result<JobObject> JobObject::decode(const json::Value& value) {
   TRY(kube::Object object, kube::Object::decode(value));
   TRY(api::TrainingJob job, api::decode_training_job(value));
-  return JobObject{std::move(object.meta), std::move(job), value["status"]};
+  std::string problem;
+  for (const api::Violation& violation :
+       api::validate(api::kTrainingJob.kind, json::Value(), value)) {
+    problem += (problem.empty() ? "" : "; ") + violation.field + ": " + violation.message;
+  }
+  return JobObject{std::move(object.meta), std::move(job), value["status"], std::move(problem)};
 }
 
 kube::ResourceType QueueObject::type() { return api::kTrainingQueue; }
@@ -34,7 +40,8 @@ kube::ResourceType PriorityClassObject::type() { return kube::types::kPriorityCl
 Result<PriorityClassObject> PriorityClassObject::decode(const json::Value& value) {
   TRY(kube::Object object, kube::Object::decode(value));
   return PriorityClassObject{std::move(object.meta), value["value"].int_or(0),
-                             value["globalDefault"].bool_or(false)};
+                             value["globalDefault"].bool_or(false),
+                             value["preemptionPolicy"].string_view_or("") != "Never"};
 }
 
 kube::ResourceType NodeLease::type() { return kube::types::kLease; }

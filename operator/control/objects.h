@@ -15,6 +15,8 @@ struct JobObject {
   kube::Meta meta;
   api::TrainingJob job;
   json::Value status;  // as it stands on the server: patches are differences to it
+  // Rules that its spec breaks, which stood before they did, or were got past; "" when none.
+  std::string problem;
 
   static kube::ResourceType type();
   static Result<JobObject> decode(const json::Value& value);
@@ -42,6 +44,7 @@ struct PriorityClassObject {
   kube::Meta meta;
   std::int64_t value = 0;
   bool global_default = false;
+  bool preempts = true;  // preemptionPolicy is not Never
 
   static kube::ResourceType type();
   static Result<PriorityClassObject> decode(const json::Value& value);

@@ -1,10 +1,13 @@
 #include "operator/control/operator.h"
 
 #include "common/log.h"
+#include "common/process_metrics.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/caches.h"
+#include "operator/control/cluster_series.h"
 #include "operator/control/job_controller.h"
+#include "operator/control/job_flow.h"
 #include "operator/control/memory.h"
 #include "operator/control/scheduler_loop.h"
 #include "operator/kube/controller.h"
@@ -53,6 +56,10 @@ struct Operator::Impl {
   Memory memory;
   PlacementGate gate;
   Caches caches;
+  JobFlow flow;
+  std::mutex text_mutex;
+  std::shared_ptr<const std::string> text;  // of the last metrics_text()
+  MonoTime text_made{};
   kube::EventRecorder events;
   kube::LeaderElector elector;
   kube::FencedClient leading;  // for everything that only a leader may write
@@ -78,6 +85,7 @@ struct Operator::Impl {
         settings(std::move(s)),
         policy(policy_of(settings.config)),
         caches(c, e, m),
+        flow(m),
         events(c, e, m, {.instance = settings.identity, .seed = settings.seed}),
         elector(lease, e, m,
                 {.lease = {settings.ns, "rubato-operator"},
@@ -170,6 +178,8 @@ struct Operator::Impl {
     net::TlsConfig tls;
     tls.certificate = pair.certificate;
     tls.private_key = pair.private_key;
+    tls.authority = trust.authority.certificate;
+    tls.require_peer_certificate = true;
     coordinator = std::make_unique<coordinator::Coordinator>(
         coordinator::Dependencies{.executor = executor,
                                   .network = network,
@@ -211,8 +221,13 @@ struct Operator::Impl {
       enqueue(key);
       loop->wake();
     });
+    caches.jobs.on_written([this](const kube::Change<JobObject>& change) {
+      look_whether_back(change);
+      note_flow(change);
+    });
     caches.jobs.on_change([this, enqueue](const kube::Change<JobObject>& change) {
       look_whether_back(change);
+      note_flow(change);
       enqueue(change.key());
       loop->wake();
     });
@@ -225,9 +240,50 @@ struct Operator::Impl {
     caches.leases.on_change([this](const kube::Change<NodeLease>& change) {
       memory.note_lease(change.any(), change.after == nullptr, executor.clock().wall());
     });
+    caches.claims.on_change([this, enqueue](const kube::Change<kube::Claim>& change) {
+      wake_users(caches.jobs_using(change.any()), enqueue);
+    });
+    caches.volumes.on_change([this, enqueue](const kube::Change<kube::Volume>& change) {
+      // One that nobody has may be what a claim waits for.
+      const auto& claim = change.any().claim;
+      if (!claim) loop->wake();
+      if (claim) wake_users(caches.jobs_using(*claim), enqueue);
+    });
+    caches.storage_classes.on_change(
+        [this](const kube::Change<kube::StorageClass>&) { loop->wake(); });
     caches.nodes.on_change([this](const kube::Change<kube::Node>&) { loop->wake(); });
     caches.queues.on_change([this](const kube::Change<QueueObject>&) { loop->wake(); });
     caches.policies.on_change([this](const kube::Change<PolicyObject>&) { loop->wake(); });
+  }
+
+  void wake_users(const std::vector<kube::Key>& jobs_of_claim,
+                  const std::function<void(const kube::Key&)>& enqueue) {
+    for (const kube::Key& key : jobs_of_claim) enqueue(key);
+    if (!jobs_of_claim.empty()) loop->wake();
+  }
+
+  void note_flow(const kube::Change<JobObject>& change) {
+    if (change.before && change.after && elector.is_leader())
+      flow.note(change.before->job, change.after->job);
+  }
+
+  std::shared_ptr<const std::string> metrics_text() {
+    const std::lock_guard lock(text_mutex);
+    if (text && executor.now() < text_made + kMetricsAge) return text;
+    if (ready) controller->queue().refresh_metrics();
+    Exposition out;
+    expose_process("rubato-operator", out);
+    if (elector.is_leader() && caches.has_synced())
+      expose(ClusterSeries{.jobs = caches.jobs.store().list(),
+                           .queues = caches.queues.store().list(),
+                           .nodes = caches.nodes.store().list(),
+                           .gpu_resource = settings.config.gpu_resource,
+                           .gpu_type_label = settings.config.gpu_type_label,
+                           .now = executor.clock().wall()},
+             out);
+    text = std::make_shared<const std::string>(metrics.expose() + out.take());
+    text_made = executor.now();
+    return text;
   }
 
   // Until `stop` or the end of leadership.
@@ -286,9 +342,7 @@ Status Operator::run(const std::stop_token& stop) {
 
 bool Operator::is_ready() const { return impl_->ready; }
 bool Operator::is_healthy() const { return impl_->elector.is_healthy(kLeaseTolerance); }
-void Operator::refresh_metrics() {
-  if (impl_->ready) impl_->controller->queue().refresh_metrics();
-}
+std::shared_ptr<const std::string> Operator::metrics_text() { return impl_->metrics_text(); }
 
 bool Operator::is_leader() const { return impl_->elector.is_leader(); }
 std::int64_t Operator::epoch() const { return impl_->elector.epoch(); }

@@ -37,6 +37,8 @@ struct OperatorSettings {
   std::uint64_t seed = 1;  // of jitter
 };
 
+constexpr auto kMetricsAge = 1s;
+
 class Operator {
  public:
   // `lease_client`: for the Lease alone, so that renewals never queue behind slow requests; its
@@ -52,8 +54,9 @@ class Operator {
   bool is_healthy() const;  // the Lease is not overdue
   bool is_leader() const;
   std::int64_t epoch() const;  // the fencing token, see LeaderElector; 0 before it led
-  // Sets the gauges that grow with time; call before the metrics are read.
-  void refresh_metrics();
+  // The text of /metrics: the registry, the process, and, of who leads, its jobs and queues. Made
+  // anew at most once in kMetricsAge, however many ask; the text is shared by all of them.
+  std::shared_ptr<const std::string> metrics_text();
 
  private:
   struct Impl;

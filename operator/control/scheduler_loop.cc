@@ -2,10 +2,12 @@
 
 #include "common/log.h"
 #include "common/planted.h"
+#include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/cluster_status.h"
 #include "operator/control/plan_executor.h"
+#include "operator/control/pod_failures.h"
 #include "operator/kube/errors.h"
 
 #include <algorithm>
@@ -53,7 +55,10 @@ void SchedulerLoop::run(const std::stop_token& stop) {
     }
     if (stop.stop_requested()) return;
     look_after_bindings();
-    if (settle() && take_stock() && has_seen_own_writes()) round();
+    if (!d_.caches.has_synced())
+      wake();  // what happened cannot be told before they are listed again: at the next turn
+    else if (settle() && take_stock() && has_seen_own_writes())
+      round();
     d_.executor.sleep_for(d_.config.round_spacing, stop);
   }
 }
@@ -225,10 +230,11 @@ void SchedulerLoop::load_policy(const World& world) {
 void SchedulerLoop::apply_all(const std::vector<sched::Action>& actions,
                               const sched::ClusterState& state, const World& world) {
   std::set<sched::NodeId> unsure;
+  std::set<kube::Key> claimed;
   const auto apply_one = [&](const sched::Action& action) {
     const bool waits = std::any_of(action.add.begin(), action.add.end(),
                                    [&](const auto& add) { return unsure.contains(add.node); });
-    if (!waits && apply(action, world)) return;
+    if (!waits && may_have_claims(action, world, claimed) && apply(action, world)) return;
     for (const sched::Job& job : state.jobs) {
       if (job.id != action.job) continue;
       for (const sched::Held& held : job.held) unsure.insert(held.node);
@@ -252,6 +258,23 @@ std::int64_t SchedulerLoop::named_ordinal(const api::TrainingJob& job) const {
   return highest;
 }
 
+// Of two jobs that want the same exclusive claim, in one plan, the second decides anew.
+bool SchedulerLoop::may_have_claims(const sched::Action& action, const World& world,
+                                    std::set<kube::Key>& claimed) {
+  if (action.add.empty()) return true;
+  const auto found = std::find_if(world.jobs.begin(), world.jobs.end(),
+                                  [&](const auto& job) { return job->job.meta.uid == action.job; });
+  if (found == world.jobs.end()) return true;
+  const auto claims = exclusive_claims((*found)->job, world, d_.config);
+  if (std::any_of(claims.begin(), claims.end(),
+                  [&](const kube::Key& key) { return claimed.contains(key); })) {
+    wake();
+    return false;
+  }
+  claimed.insert(claims.begin(), claims.end());
+  return true;
+}
+
 bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   const auto found = std::find_if(world.jobs.begin(), world.jobs.end(),
                                   [&](const auto& job) { return job->job.meta.uid == action.job; });
@@ -259,8 +282,12 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   const api::TrainingJob& job = (*found)->job;
   if (!d_.gate.begin_decision(job.meta.uid))
     return false;  // a pod is on its way; its change wakes us
-  const api::Allocation next =
+  api::Allocation next =
       allocation_after(job, action, leader_, d_.executor.clock().wall(), named_ordinal(job));
+  const auto pods = d_.caches.pods_of(job.meta.uid);
+  std::map<std::string, const kube::Pod*> by_name;
+  for (const auto& pod : pods) by_name[pod->meta.name] = pod.get();
+  count_left(job, by_name, next);
   const auto written = write_allocation(d_.client, job, next);
   d_.metrics
       .counter("rubato_plan_actions_total", "Decisions of the scheduler.",
@@ -288,13 +315,13 @@ void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& nex
                          sched::ActionKind kind) {
   if (kind == sched::ActionKind::kGrow)
     d_.memory.note_grown(job.meta.uid, d_.executor.clock().wall());
-  LOG_INFO("scheduler", "{}/{}: {} to {} GPUs (epoch {}): {}", job.meta.ns, job.meta.name,
-           name_of(kind), next.gpus, next.epoch, next.reason);
+  LOG_INFO("scheduler", "{}/{}: {} to {} (epoch {}): {}", job.meta.ns, job.meta.name, name_of(kind),
+           counted(next.gpus, "GPU"), next.epoch, next.reason);
   d_.events.emit(
       {std::string(api::kApiVersion), "TrainingJob", job.meta.ns, job.meta.name, job.meta.uid, ""},
       {kind == sched::ActionKind::kPreempt ? kube::EventLevel::kWarning : kube::EventLevel::kNormal,
        kind == sched::ActionKind::kPreempt ? "Preempted" : "Allocated", "Scheduling",
-       fmt::format("{} to {} GPUs: {}", name_of(kind), next.gpus, next.reason)});
+       fmt::format("{} to {}: {}", name_of(kind), counted(next.gpus, "GPU"), next.reason)});
   d_.enqueue({job.meta.ns, job.meta.name});
 }
 

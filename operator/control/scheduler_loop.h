@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace rubato::control {
@@ -61,6 +62,8 @@ class SchedulerLoop {
   void load_policy(const World& world);
   void apply_all(const std::vector<sched::Action>& actions, const sched::ClusterState& state,
                  const World& world);
+  bool may_have_claims(const sched::Action& action, const World& world,
+                       std::set<kube::Key>& claimed);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
   void tell_verdicts(const World& world, sched::Plan& plan);

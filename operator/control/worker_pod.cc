@@ -13,6 +13,8 @@ using json::Value;
 
 constexpr const char* kSecretVolume = "rubato-job";
 
+constexpr const char* kMetricsPort = "rubato-metrics";
+
 Value plain_env(const char* name, std::string value) {
   return Value::object({{"name", name}, {"value", std::move(value)}});
 }
@@ -61,6 +63,8 @@ void complete_container(Value& container, const api::TrainingJob& job, const Con
   put_named(env, plain_env("RUBATO_SLOTS", std::to_string(job.spec.gpus.per_pod)));
   put_named(env, plain_env("RUBATO_COORDINATORS", joined(config.coordinator_addresses)));
   put_named(env, plain_env("RUBATO_SECRET_DIR", config.secret_mount));
+  if (config.worker_metrics_port > 0)
+    put_named(env, plain_env("RUBATO_METRICS_PORT", std::to_string(config.worker_metrics_port)));
   put_named(env, field_env("RUBATO_POD_NAME", "metadata.name"));
   put_named(env, field_env("RUBATO_POD_UID", "metadata.uid"));
   put_named(env, field_env("RUBATO_POD_IP", "status.podIP"));
@@ -68,6 +72,11 @@ void complete_container(Value& container, const api::TrainingJob& job, const Con
   put_named(container.at("volumeMounts"),
             Value::object(
                 {{"name", kSecretVolume}, {"mountPath", config.secret_mount}, {"readOnly", true}}));
+  // From here on `env` is no more: another member may have moved it.
+  if (config.worker_metrics_port > 0)
+    put_named(container.at("ports"), Value::object({{"name", kMetricsPort},
+                                                    {"containerPort", config.worker_metrics_port},
+                                                    {"protocol", "TCP"}}));
   const std::string gpus = std::to_string(job.spec.gpus.per_pod);
   Value& resources = container.at("resources");
   resources.at("requests").set(config.gpu_resource, gpus);
@@ -111,9 +120,8 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
   spec.set("terminationGracePeriodSeconds", job.spec.grace_period_seconds);
   spec.set("enableServiceLinks", false);
   spec.set("automountServiceAccountToken", false);  // no API token in a worker
-  if (spec["priorityClassName"].is_null() && !job.spec.priority_class_name.empty()) {
+  if (!job.spec.priority_class_name.empty())
     spec.set("priorityClassName", job.spec.priority_class_name);
-  }
   put_named(spec.at("volumes"),
             Value::object({{"name", kSecretVolume},
                            {"secret", Value::object({{"secretName", job_secret_name(job)},
@@ -129,23 +137,10 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
                         {"spec", std::move(spec)}});
 }
 
-std::string template_problem(const api::TrainingJob& job) {
-  const Value& spec = job.spec.pod_template["spec"];
-  if (spec["containers"].size() == 0) {
-    return "spec.template.spec.containers: name one container, with the image that holds the agent";
-  }
-  if (spec["resourceClaims"].size() > 0) {
-    return "spec.template.spec.resourceClaims: dynamic resource allocation is not supported yet; "
-           "ask "
-           "for GPUs by spec.gpus";
-  }
-  if (spec["hostNetwork"].bool_or(false)) {
-    return "spec.template.spec.hostNetwork: not supported; remove it";
-  }
-  if (!spec["nodeName"].is_null()) {
-    return "spec.template.spec.nodeName: the scheduler chooses nodes; use nodeSelector";
-  }
-  return "";
+json::Value sample_pod(const api::TrainingJob& job, const Config& config) {
+  api::AllocatedPod first;
+  first.name = api::pod_name(job.meta.name, 0);
+  return worker_pod(job, first, config);
 }
 
 std::string start_problem(const kube::Pod& pod) {

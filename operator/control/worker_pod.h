@@ -18,8 +18,8 @@ std::string job_secret_name(const api::TrainingJob& job);
 json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& allocated,
                        const Config& config);
 
-// Why this template can never work, in words that say the mend; empty when it can.
-std::string template_problem(const api::TrainingJob& job);
+// The same before anything is allocated: what its pods ask for, and whether they may be made.
+json::Value sample_pod(const api::TrainingJob& job, const Config& config);
 
 // What keeps a container of a pod that has not run from starting, in the kubelet's own word
 // ("ImagePullBackOff", "ErrImageNeverPull" …); empty while it starts as usual.

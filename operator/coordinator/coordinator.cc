@@ -5,10 +5,58 @@
 #include "operator/coordinator/job_task.h"
 #include "operator/coordinator/server.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 #include <mutex>
 
 namespace rubato::coordinator {
+namespace {
+
+const std::vector<double> kCheckpointBuckets = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
+constexpr double kCheckpointLongest = 1e6;  // seconds; a worker says how long, and might lie
+
+// Causes come from workers: those that we know, for each other one would be a series more.
+std::string bounded_cause(const Change& change) {
+  static constexpr std::array<const char*, 14> kKnown = {"Crash",
+                                                         "Killed",
+                                                         "OutOfMemory",
+                                                         "Error",
+                                                         "AgentLost",
+                                                         "Silent",
+                                                         "Stuck",
+                                                         "Diverged",
+                                                         "PodDeleted",
+                                                         "DataNotFound",
+                                                         "DataInvalid",
+                                                         "NonFinite",
+                                                         "FingerprintMismatch",
+                                                         "CheckpointUnusable"};
+  if (change.cause.empty()) return change.kind == "recover" ? "PodDeleted" : "Planned";
+  const auto known = std::find(kKnown.begin(), kKnown.end(), change.cause);
+  return known == kKnown.end() ? "Other" : *known;
+}
+
+void note_phases(Metrics& metrics, const Change& change) {
+  const auto observe = [&](const char* phase, double seconds) {
+    metrics
+        .histogram("rubato_coordinator_change_phase_seconds",
+                   "Phases of a change of membership: detect, answer, write, form, first_step.",
+                   {{"kind", change.kind}, {"phase", phase}},
+                   {0.01, 0.03, 0.1, 0.3, 0.5, 1, 2, 5, 10, 30, 100})
+        .observe(seconds);
+  };
+  if (!change.cause.empty()) {
+    observe("detect", change.detect_seconds);
+    observe("answer", change.answer_seconds);
+    observe("write", change.write_seconds);
+  }
+  observe("form", change.form_seconds);
+  observe("first_step", change.first_step_seconds);
+}
+
+}  // namespace
 
 struct Coordinator::Impl {
   explicit Impl(Dependencies given)
@@ -34,8 +82,11 @@ struct Coordinator::Impl {
     hooks.ended_change = [this](const Change& change) {
       const Labels labels{{"kind", change.kind}};
       d.metrics
-          .counter("rubato_coordinator_changes_total", "Changes of membership that ended.", labels)
+          .counter("rubato_coordinator_changes_total",
+                   "Changes of membership that ended, by kind and cause.",
+                   {{"kind", change.kind}, {"reason", bounded_cause(change)}})
           .add();
+      note_phases(d.metrics, change);
       d.metrics
           .histogram("rubato_coordinator_stall_seconds",
                      "Training time lost to a change of membership.", labels,
@@ -51,6 +102,17 @@ struct Coordinator::Impl {
                    "Writes of membership that met another writer's.")
           .add();
     };
+    hooks.checkpoint_written = [this](double seconds) {
+      d.metrics
+          .counter("rubato_coordinator_checkpoints_written_total",
+                   "Checkpoints that were written in full.")
+          .add();
+      d.metrics
+          .histogram("rubato_coordinator_checkpoint_seconds",
+                     "How long the writing of a checkpoint took, beside the training.", {},
+                     kCheckpointBuckets)
+          .observe(std::isfinite(seconds) ? std::clamp(seconds, 0.0, kCheckpointLongest) : 0.0);
+    };
     hooks.checkpoints_skipped = [this](std::uint64_t count) {
       d.metrics
           .counter("rubato_coordinator_checkpoints_skipped_total",
@@ -59,7 +121,9 @@ struct Coordinator::Impl {
     };
     return std::make_shared<JobTask>(
         d.executor, d.client, d.timing, wish, seen_step, leader,
-        [this] { return stalls.awake_since(); }, std::move(hooks));
+        JobTask::World{.awake_since = [this] { return stalls.awake_since(); },
+                       .heard_until = [this] { return server.heard_until(); }},
+        std::move(hooks));
   }
 
   Dependencies d;

@@ -99,10 +99,17 @@ struct Change {
   std::uint64_t generation = 0;  // the new one
   std::string kind;              // "start", "recover", "join", "leave", "settings": same workers
   std::string reason;            // "node n3 lost: agent connection closed", "allocation epoch 7" …
+  std::string cause;             // "recover": View::recovers_from, or "PodDeleted"; else empty
   std::uint32_t from = 0;        // workers before and after
   std::uint32_t to = 0;
-  double detect_seconds = 0;     // from the last sign of life to the decision (recover)
-  double stall_seconds = 0;      // from the last commit before to the first after, less one step
+  double detect_seconds = 0;  // from the last sign of life to the decision (recover)
+  double stall_seconds = 0;   // from the last commit before to the first after, less one step
+  // Where the time from the decision to the first commit went: all standings are here, the record
+  // is written (of a recovery both), all have formed, the first step is committed. Sums up to it.
+  double answer_seconds = 0;
+  double write_seconds = 0;
+  double form_seconds = 0;
+  double first_step_seconds = 0;
   std::uint32_t salvaged = 0;    // micro-batches kept
   std::uint32_t recomputed = 0;  // micro-batches computed again
   std::uint64_t at_step = 0;
@@ -129,7 +136,18 @@ struct Refusal {
   bool operator==(const Refusal&) const = default;
 };
 
-struct View {
+// What changes with every step.
+struct Progress {
+  std::uint64_t step = 0;
+  std::uint64_t seq = 0;
+  double loss = 0;  // mean per token at `step`; meaningful when step > 0
+  std::uint64_t tokens = 0;
+  double step_seconds = 0;  // median
+  GpuSeconds gpu_seconds;   // since `since`: what the coordinator has seen itself
+  MonoTime since{};         // another one: counted from nothing again
+};
+
+struct View : Progress {
   Phase phase = Phase::kWaiting;
   std::string reason;    // one sentence: why it is in this phase
   bool shrinks = false;  // kSwitching: to fewer workers
@@ -142,13 +160,8 @@ struct View {
   std::vector<std::string> heard_pods;    // their agents are connected
   std::vector<std::string> ready_pods;    // connected and configured
   std::vector<std::string> retired_pods;  // their workers have left: the pods may be deleted
-  std::uint64_t step = 0;
-  std::uint64_t seq = 0;
-  double loss = 0;  // mean per token at `step`; meaningful when step > 0
-  std::uint64_t tokens = 0;
-  double step_seconds = 0;            // median
-  std::uint64_t validation_step = 0;  // of the last evaluation; 0: none yet
-  double validation_loss = 0;         // meaningful when validation_step > 0
+  std::uint64_t validation_step = 0;      // of the last evaluation; 0: none yet
+  double validation_loss = 0;             // meaningful when validation_step > 0
   std::uint64_t checkpoint_step = 0;
   bool has_checkpoint = false;
   // Could a worker on another node than the writer's read the checkpoint? Unset: nobody had to yet.
@@ -176,9 +189,7 @@ struct View {
   std::string diverged;
   std::vector<Refusal> refused;      // workers of pods that are still wanted; at most one a slot
   std::vector<PodFailure> failures;  // newest last; bounded by kFailuresKept
-  std::uint64_t failure_count = 0;   // of all time, infrastructure's not counted
-  GpuSeconds gpu_seconds;            // since `since`: what the coordinator has seen itself
-  MonoTime since{};                  // another one: counted from nothing again
+  std::uint64_t failure_count = 0;   // of the job's life, infrastructure's not counted
   std::string failure_reason;        // kFailed
   std::string failure_message;
 };

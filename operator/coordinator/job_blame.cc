@@ -2,11 +2,15 @@
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 namespace rubato::coordinator {
 namespace {
 
 constexpr int kPatienceDoublings = 4;
+// Places of a step at which a worker may be waiting for any of the others.
+constexpr std::array<std::string_view, 4> kWaitsAt = {"form", "compare", "reduce", "commit"};
 
 Duration seconds(double s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
@@ -14,12 +18,22 @@ Duration seconds(double s) {
 
 }  // namespace
 
-// How long a worker may take: longer where steps are long, and twice as long after each attempt
-// that brought no step. A false alarm can cost the job its only copy of the state; it must not
-// repeat itself.
+// Its process ended by itself, or its pod is gone: no deadline of ours has said so.
+bool JobMachine::has_ended(const Member& m) {
+  if (member(m) != nullptr) return false;
+  if (wished(m.key.pod_uid) == nullptr) return true;
+  const Agent* agent = agent_of(m.key.pod_uid);
+  if (agent == nullptr || agent->dead) return false;
+  const auto worker = agent->workers.find(m.key.slot);
+  return worker != agent->workers.end() && worker->second.exited && !worker->second.restart_sent;
+}
+
+// How long a worker may take: longer where steps are long, and twice as long after each alarm since
+// the last step. A false one can cost the job its only copy of the state; it must not repeat
+// itself.
 Duration JobMachine::patience(Duration floor) const {
   const Duration by_step = seconds(timing_.progress_factor * view_.step_seconds);
-  return std::max(floor, by_step) * (1 << std::min(attempts_, kPatienceDoublings));
+  return std::max(floor, by_step) * (1 << std::min(alarms_, kPatienceDoublings));
 }
 
 // Heartbeats come, and it does not get ready: nobody waits for it, but its GPU is idle.
@@ -50,7 +64,7 @@ void JobMachine::blame_the_stuck(MonoTime now) {
   std::vector<WorkerKey> laggards;
   for (const Member& m : record_.members) {
     const std::string& at = member(m)->standing.phase_name();
-    if (at != "reduce" && at != "commit" && at != "form") laggards.push_back(m.key);
+    if (std::ranges::find(kWaitsAt, at) == kWaitsAt.end()) laggards.push_back(m.key);
   }
   const bool some = !laggards.empty() && laggards.size() < record_.members.size();
   if (some) {

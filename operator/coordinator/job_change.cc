@@ -229,9 +229,7 @@ bool JobMachine::all_switched(const std::vector<Member>& all) {
     if (in || worker->form_generation >= op_->next.generation) continue;
     if (!agents_[m.key.pod_uid].connected) continue;
     worker->form_generation = op_->next.generation;
-    wire::WorkerCommand command;
-    *command.mutable_form() = op_->form;
-    order(m.key, std::move(command));
+    tell_form(m.key);
   }
   return complete;
 }

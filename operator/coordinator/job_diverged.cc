@@ -39,6 +39,7 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   }
   if (minority.empty()) return;
   const std::string where = fmt::format("round {} of step {}", record.seq(), record.step() + 1);
+  outputs_.changed = true;
   view_.diverged =
       kept.empty()
           ? fmt::format(

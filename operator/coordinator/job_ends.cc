@@ -81,6 +81,31 @@ bool JobMachine::may_start(MonoTime now, std::size_t ready) {
   return false;
 }
 
+// Does its standing say what is on disk now? An older worker (`looked` is 0) looks when it is
+// configured and never again; so what it says holds until a step is committed, which may bring
+// another checkpoint, or until it could not start from what it had seen. When one that a leader
+// before us configured has looked is not known.
+bool JobMachine::has_looked(const Worker& worker, std::uint64_t number) const {
+  if (const std::uint64_t looked = worker.standing.looked(); looked != 0) return looked == number;
+  const bool is_old = worker.configured_at ? *worker.configured_at < last_commit_ : has_trained_;
+  return !is_old && !worker.start_failed;
+}
+
+// An older worker knows no Look: its next process looks. Nobody holds a state when this is asked.
+void JobMachine::ask_to_look(const WorkerKey& key, std::uint64_t number) {
+  Worker* worker = worker_of(key);
+  if (worker->standing.looked() == 0) {
+    if (!worker->restart_sent)
+      send_restart(key.pod_uid, *worker, "what it saw on disk is old, and its build looks once");
+    return;
+  }
+  if (worker->asked_look == number) return;
+  worker->asked_look = number;
+  wire::WorkerCommand command;
+  command.mutable_look()->set_number(number);
+  order(key, std::move(command));
+}
+
 // Asks all who may start to look at the checkpoints now, and waits: what they saw when they were
 // configured may be old. Who does not answer in time while others have done is taken from the list;
 // if nobody answers, nothing is known, and nothing is begun.
@@ -90,25 +115,18 @@ bool JobMachine::all_looked(MonoTime now, std::vector<WorkerKey>& ready) {
     ++looks_;
   }
   const std::uint64_t number = (record_.leader << 32) + (looks_ << 8);
-  const auto has_looked = [&](const WorkerKey& key) {
-    const std::uint64_t looked = worker_of(key)->standing.looked();
-    return looked == number || looked == 0;  // 0: an older worker, which cannot be asked
+  const auto is_answered = [&](const WorkerKey& key) {
+    return has_looked(*worker_of(key), number);
   };
-  for (const WorkerKey& key : ready) {
-    Worker* worker = worker_of(key);
-    if (has_looked(key) || worker->asked_look == number) continue;
-    worker->asked_look = number;
-    wire::WorkerCommand command;
-    command.mutable_look()->set_number(number);
-    order(key, std::move(command));
-  }
-  const bool all = std::ranges::all_of(ready, has_looked);
-  const bool any = std::ranges::any_of(ready, has_looked);
+  for (const WorkerKey& key : ready)
+    if (!is_answered(key)) ask_to_look(key, number);
+  const bool all = std::ranges::all_of(ready, is_answered);
+  const bool any = std::ranges::any_of(ready, is_answered);
   if (!all && (!any || now < *look_since_ + kLookDeadline)) {
     wake_at(*look_since_ + kLookDeadline);
     return false;
   }
-  std::erase_if(ready, [&](const WorkerKey& key) { return !has_looked(key); });
+  std::erase_if(ready, [&](const WorkerKey& key) { return !is_answered(key); });
   look_since_.reset();
   return true;
 }
@@ -148,7 +166,7 @@ std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey
     LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
                 to_string(wish_.job), all - ready.size(), all, newest);
   else if (all > 1)
-    view_.checkpoint_shared = true;
+    show(view_.checkpoint_shared, std::optional(true));
   return newest;
 }
 
@@ -164,6 +182,7 @@ void JobMachine::try_start(MonoTime now) {
   const auto is_refused = [&](const WorkerKey& key) { return worker_of(key)->refusal.has_value(); };
   if (std::ranges::any_of(ready, is_refused)) return try_start(now);  // are the others enough?
   if (!all_looked(now, ready)) return;
+  outputs_.changed = true;
   if (++attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";
     view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts";

@@ -81,6 +81,7 @@ void JobMachine::awake(MonoTime now, MonoTime since) {
     for (auto& [slot, worker] : agent.workers) {
       worker.follow_since += slept;
       worker.progress_at = now;
+      if (worker.form_since) worker.form_since = now;
     }
   }
 }

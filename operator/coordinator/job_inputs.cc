@@ -3,11 +3,19 @@
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 
 namespace rubato::coordinator {
 namespace {
 
 constexpr const char* kLog = "coordinator";
+// Bounds of what agents say.
+constexpr std::uint32_t kSlotsMax = 256;          // workers of a pod
+constexpr std::size_t kTextMax = 1024;            // bytes of what reaches a status
+constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
+constexpr double kSecondsMost = 1e6;
+constexpr std::chrono::seconds kGraceMost = 24h;
 
 // Grows whenever a worker shows that it is alive inside its step.
 std::uint64_t progress_of(const wire::WorkerStanding& s) {
@@ -22,40 +30,101 @@ wire::FailureScope scope_of(const wire::Failure& failure) {
   return is_alike ? wire::FAILURE_SCOPE_JOB : wire::FAILURE_SCOPE_WORKER;
 }
 
+// An agent speaks for the workers of its own pod alone.
+bool is_of(const std::string& pod_uid, const wire::WorkerId& id) {
+  return id.pod_uid() == pod_uid && id.slot() < kSlotsMax;
+}
+
+std::string clipped(const std::string& text) {
+  if (text.size() <= kTextMax) return text;
+  std::size_t end = kTextMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // of a letter
+  return text.substr(0, end) + " …";
+}
+
+bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::WorkerStanding& b) {
+  const auto decisive = [](const wire::WorkerStanding& s) {
+    return std::tuple(s.id().incarnation(), s.phase(), s.generation(), s.fenced_below(),
+                      s.has_state(), s.reduced(), s.prepared_generation(), s.following(),
+                      s.caught_up(), s.looked(), s.has_checkpoint());
+  };
+  return decisive(a) == decisive(b);
+}
+
+double bounded(double value, double most) {
+  return std::isfinite(value) ? std::clamp(value, -most, most) : 0;
+}
+
+// What is computed with, or shown to others, is a number, and no text is long.
+void bound(wire::WorkerStanding& standing) {
+  constexpr double kLossMost = 1e9;
+  standing.set_loss(bounded(standing.loss(), kLossMost));
+  standing.set_validation_loss(bounded(standing.validation_loss(), kLossMost));
+  standing.set_step_seconds(std::max(0.0, bounded(standing.step_seconds(), kSecondsMost)));
+  standing.set_seq(std::min(standing.seq(), kCountMost));
+  standing.set_step(std::min(standing.step(), kCountMost));
+  standing.set_tokens(std::min(standing.tokens(), kCountMost));
+  standing.set_checkpoint_step(std::min(standing.checkpoint_step(), kCountMost));
+  standing.set_validation_step(std::min(standing.validation_step(), kCountMost));
+  standing.set_checkpoints_skipped(std::min(standing.checkpoints_skipped(), kCountMost));
+  if (standing.fingerprint().size() > kTextMax) standing.clear_fingerprint();
+  if (standing.cpu().size() > kTextMax) standing.clear_cpu();
+  if (standing.phase_name().size() > kTextMax) standing.clear_phase_name();
+  if (standing.listen().host().size() > kTextMax) standing.clear_listen();
+}
+
 }  // namespace
 
 // ---- Inputs
 // ----------------------------------------------------------------------------------------
 
 void JobMachine::wish(MonoTime now, const Wish& wish) {
+  has_news_ = true;
   const bool is_taken_back = wish_.stop && !wish.stop;
   wish_ = wish;
   index_wish();
+  forget_gone();
   if (is_taken_back && !conflict_) take_back_stop(now);
 }
 
+// Agents of pods that are no more, and what was said of these.
+void JobMachine::forget_gone() {
+  std::erase_if(agents_, [&](const auto& entry) {
+    return wished(entry.first) == nullptr && !entry.second.connected;
+  });
+  std::set<std::string> names;
+  for (const Wish::Pod& pod : wish_.pods) names.insert(pod.name);
+  std::erase_if(retired_pods_, [&](const std::string& name) { return !names.contains(name); });
+}
+
 void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
+  const Wish::Pod* pod = wished(hello.pod_uid());
+  if (pod == nullptr) return;  // it went meanwhile
   Agent& agent = agents_[hello.pod_uid()];
-  agent.name = hello.pod_name();
-  agent.node = hello.node();
+  agent.name = pod->name;
+  agent.node = pod->node.empty() ? clipped(hello.node()) : pod->node;
   agent.connected = true;
   agent.dead = agent.suspected = false;
   agent.last_seen = told_ = arrived;
+  has_news_ = true;
   // What was said over the old connection may be lost: it is said again where it is still needed.
   for (auto& [slot, worker] : agent.workers) {
     worker.configured = worker.asked_stop = worker.retired = worker.restart_sent = false;
     worker.asked_look = 0;
     worker.abort_below = worker.form_generation = worker.follow_generation = 0;
+    worker.form_since.reset();
     worker.settled_below = 0;
     worker.exited = true;  // unless the hello names it
   }
-  for (const auto& standing : hello.workers()) take_standing(agent, standing);
+  for (const auto& standing : hello.workers())
+    if (is_of(hello.pod_uid(), standing.id())) take_standing(agent, standing);
 }
 
 void JobMachine::disconnected(MonoTime arrived, const std::string& pod_uid,
                               const std::string& why) {
   Agent* agent = agent_of(pod_uid);
   if (agent == nullptr || !agent->connected) return;
+  has_news_ = true;
   agent->connected = false;
   agent->lost_at = arrived;
   agent->lost_why = why;
@@ -69,22 +138,24 @@ void JobMachine::message(MonoTime arrived, const std::string& pod_uid,
   told_ = arrived;
   switch (message.body_case()) {
     case wire::AgentMessage::kHeartbeat: {
-      for (const auto& standing : message.heartbeat().workers()) take_standing(*agent, standing);
+      for (const auto& standing : message.heartbeat().workers())
+        if (is_of(pod_uid, standing.id())) take_standing(*agent, standing);
       wire::CoordinatorMessage answer;
       answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
-      outputs_.sends.push_back({pod_uid, std::move(answer)});
+      outputs_.sends.push_back({pod_uid, std::move(answer), nullptr});
       break;
     }
     case wire::AgentMessage::kWorker:
-      take_event(*agent, message.worker());
+      if (is_of(pod_uid, message.worker().standing().id())) take_event(*agent, message.worker());
       break;
     case wire::AgentMessage::kExited:
-      take_exit(pod_uid, *agent, message.exited());
+      if (is_of(pod_uid, message.exited().id())) take_exit(pod_uid, *agent, message.exited());
       break;
     case wire::AgentMessage::kLeaving:
       if (!agent->leaving) {
-        const Duration grace = std::chrono::seconds(message.leaving().grace_seconds());
-        agent->leaving = true;
+        const Duration grace =
+            std::min(std::chrono::seconds(message.leaving().grace_seconds()), kGraceMost);
+        agent->leaving = has_news_ = true;
         agent->leave_deadline = arrived + std::max<Duration>(grace - kLeaveSafety, grace / 2);
       }
       break;
@@ -96,6 +167,7 @@ void JobMachine::message(MonoTime arrived, const std::string& pod_uid,
 
 void JobMachine::swapped(SwapResult result) {
   CHECK(in_flight_.has_value());
+  has_news_ = true;
   const Record written = *std::exchange(in_flight_, std::nullopt);
   if (result == SwapResult::kConflict) {
     conflict_ = true;
@@ -122,7 +194,10 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standin
   }
   worker.exited = false;
   const wire::WorkerStanding before = std::exchange(worker.standing, standing);
+  bound(worker.standing);
   if (!standing.fingerprint().empty()) fingerprint_of_node_[agent.node] = standing.fingerprint();
+  const bool ends_change = unfinished_ && standing.seq() > before.seq();
+  has_news_ = has_news_ || ends_change || !differs_in_progress_alone(before, worker.standing);
   const bool is_known = before.id().incarnation() == standing.id().incarnation();
   if (is_known && standing.checkpoints_skipped() > before.checkpoints_skipped())
     outputs_.checkpoints_skipped += standing.checkpoints_skipped() - before.checkpoints_skipped();
@@ -137,6 +212,7 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standin
   // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
   if (note_generations(standing))
     worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
+  if (standing.generation() >= worker.form_generation) worker.form_since.reset();
   if (progress_of(standing) != worker.progress_mark) {
     worker.progress_mark = progress_of(standing);
     worker.progress_at = told_;
@@ -148,6 +224,7 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
   take_standing(agent, standing);
   Worker& worker = agent.workers[standing.id().slot()];
   if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
+  has_news_ = has_news_ || event.news_case() != wire::WorkerEvent::kCommitted;
   switch (event.news_case()) {
     case wire::WorkerEvent::kSuspect: {
       const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
@@ -158,11 +235,11 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
       if (!suspect_since_) suspect_since_ = told_;
       const wire::WorkerId& peer = event.suspect().peer();
       note_broken_link(key, {peer.pod_uid(), peer.slot()});
-      suspect_why_ = "link of pod " + agent.name + " failed: " + event.suspect().why();
+      suspect_why_ = "link of pod " + agent.name + " failed: " + clipped(event.suspect().why());
       if (Agent* other = agent_of(peer.pod_uid())) {
         other->suspected = true;
         suspect_why_ = "link of pod " + agent.name + " to pod " + other->name +
-                       " failed: " + event.suspect().why();
+                       " failed: " + clipped(event.suspect().why());
       }
       break;
     }
@@ -176,8 +253,11 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
       note_damaged(event.checkpoint_damaged());
       break;
     case wire::WorkerEvent::kCheckpointWritten:  // where it stands, the standing says
-      if (view_.checkpoint_damaged) view_.checkpoint_damaged = "";
-      view_.checkpoint_failing.clear();
+      if (outputs_.checkpoints_written.size() < kCheckpointsTold)
+        outputs_.checkpoints_written.push_back(
+            std::max(0.0, bounded(event.checkpoint_written().seconds(), kSecondsMost)));
+      if (view_.checkpoint_damaged) show(*view_.checkpoint_damaged, std::string());
+      show(view_.checkpoint_failing, std::string());
       break;
     case wire::WorkerEvent::kCommitted:
       if (event.committed().record().outcome() == wire::OUTCOME_DIVERGED)
@@ -192,27 +272,30 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
 
 void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
                               const wire::Failure& failure) {
-  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), failure.reason(), agent.name,
-              failure.message());
+  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), clipped(failure.reason()),
+              agent.name, clipped(failure.message()));
   const wire::WorkerStanding& standing = worker.standing;
   const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
   const wire::FailureScope scope = scope_of(failure);
   // Nobody but a member speaks for the job, and a worker that holds its only copy is not refused.
   if (scope == wire::FAILURE_SCOPE_JOB && is_member(key)) {
-    view_.failure_reason = failure.reason();
-    view_.failure_message = failure.message();
+    outputs_.changed = true;
+    view_.failure_reason = clipped(failure.reason());
+    view_.failure_message = clipped(failure.message());
     return;
   }
   if (scope == wire::FAILURE_SCOPE_WORKER && (!standing.has_state() || others_hold_state(key)))
-    return refuse(key, failure.reason(), failure.message());
+    return refuse(key, clipped(failure.reason()), clipped(failure.message()));
   if (failure.reason() == "CheckpointFailed") {
-    view_.checkpoint_failing = failure.message();  // it holds its state, and tries again
+    view_.checkpoint_failing = clipped(failure.message());  // it holds its state, and tries again
     outputs_.changed = true;
     return;
   }
+  worker.start_failed = worker.start_failed || !standing.has_state();
   if ((standing.generation() >= oldest_of_interest() || joins(key)) && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level
-    suspect_why_ = failure.reason() + " of pod " + agent.name + ": " + failure.message();
+    suspect_why_ =
+        clipped(failure.reason()) + " of pod " + agent.name + ": " + clipped(failure.message());
   }
 }
 
@@ -233,9 +316,9 @@ void JobMachine::refuse(const WorkerKey& key, const std::string& reason,
 void JobMachine::note_damaged(const wire::CheckpointDamaged& news) {
   if (news.path().empty() && view_.checkpoint_damaged && !view_.checkpoint_damaged->empty())
     return;  // another member was first, and has said where it is kept
-  const std::string kept = news.path().empty() ? "" : "; kept as " + news.path();
+  const std::string kept = news.path().empty() ? "" : "; kept as " + clipped(news.path());
   view_.checkpoint_damaged = "the checkpoint of step " + std::to_string(news.step()) +
-                             " cannot be used: " + news.why() + kept +
+                             " cannot be used: " + clipped(news.why()) + kept +
                              "; older ones are tried in turn";
   outputs_.changed = true;
 }
@@ -243,6 +326,7 @@ void JobMachine::note_damaged(const wire::CheckpointDamaged& news) {
 void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited) {
   const auto found = agent.workers.find(exited.id().slot());
   if (found == agent.workers.end()) return;
+  has_news_ = true;
   Worker& worker = found->second;
   if (exited.id().incarnation() < worker.standing.id().incarnation()) return;
   worker.exited = true;
@@ -255,7 +339,7 @@ void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire:
   if (exited.id().incarnation() <= worker.restart_ordered) return;  // counted when it was ordered
   add_failure({.pod = agent.name,
                .pod_uid = pod_uid,
-               .reason = exited.reason().empty() ? "Crash" : exited.reason(),
+               .reason = exited.reason().empty() ? "Crash" : clipped(exited.reason()),
                .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
                           std::to_string(exited.exit_code()) + ", signal " +
                           std::to_string(exited.signal()),

@@ -1,6 +1,5 @@
 #include "operator/coordinator/job_machine.h"
 
-#include "common/log.h"
 #include "common/planted.h"
 
 #include <algorithm>
@@ -10,9 +9,13 @@
 namespace rubato::coordinator {
 namespace {
 
-constexpr const char* kLog = "coordinator";
 constexpr Duration kHoldMax = 30s;
 constexpr Duration kTickMin = 5ms;
+// Between two passes, for each worker: while there is news, and while there is not. A pass takes
+// less than a microsecond a worker.
+constexpr Duration kPassPace = 5us;
+constexpr Duration kQuietPassPace = 200us;
+constexpr Duration kQuietPassMost = 50ms;
 
 }  // namespace
 
@@ -37,6 +40,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   view_.step = record_.step;
   view_.rescales = planted(Bug::kForgetRescales) ? 0 : record_.rescales;
   view_.recomputed_steps = record_.recomputed_steps;
+  view_.failure_count = record_.failures;
   view_.generation = record_.generation;
   if (record_.previous.empty()) formed_generation_ = record_.generation;
   wake_at(now);
@@ -131,92 +135,6 @@ std::vector<WorkerKey> JobMachine::living() {
   return keys;
 }
 
-// ---- Output
-// --------------------------------------------------------------------------------------------
-
-void JobMachine::order(const WorkerKey& key, wire::WorkerCommand command) {
-  const Worker* worker = worker_of(key);
-  if (worker == nullptr) return;
-  wire::CoordinatorMessage message;
-  *message.mutable_order()->mutable_id() = worker->standing.id();
-  *message.mutable_order()->mutable_command() = std::move(command);
-  outputs_.sends.push_back({key.pod_uid, std::move(message)});
-}
-
-void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
-  Worker* worker = worker_of(key);
-  if (worker == nullptr || worker->restart_sent) return;  // its end is on the way
-  const bool counted = worker->restart_ordered == worker->standing.id().incarnation();
-  send_restart(key.pod_uid, *worker, reason);
-  if (counted) return;
-  add_failure({.pod = agents_[key.pod_uid].name,
-               .pod_uid = key.pod_uid,
-               .reason = "Stuck",
-               .message = reason,
-               .infrastructure = false});
-}
-
-void JobMachine::send_restart(const std::string& pod_uid, Worker& worker,
-                              const std::string& reason) {
-  const wire::WorkerId& id = worker.standing.id();
-  worker.restart_sent = true;
-  worker.restart_ordered = id.incarnation();
-  LOG_WARNING(kLog, "{}: restarts worker {}: {}", to_string(wish_.job),
-              to_string(WorkerKey{pod_uid, id.slot()}), reason);
-  wire::CoordinatorMessage message;
-  *message.mutable_restart_worker()->mutable_id() = id;
-  message.mutable_restart_worker()->set_reason(reason);
-  outputs_.sends.push_back({pod_uid, std::move(message)});
-}
-
-void JobMachine::abort(const WorkerKey& key, std::uint64_t below) {
-  Worker* worker = worker_of(key);
-  if (worker == nullptr || worker->abort_below >= below) return;
-  if (!agents_[key.pod_uid].connected) return;  // it is told when it is back
-  worker->abort_below = below;
-  wire::WorkerCommand command;
-  command.mutable_abort()->set_below(below);
-  order(key, std::move(command));
-}
-
-void JobMachine::ask_swap() {
-  if (in_flight_ || op_->swap_asked) return;
-  op_->swap_asked = true;
-  op_->next.leader = record_.leader;
-  op_->next.seq = record_.seq + 1;
-  op_->next.step = std::max(record_.step, view_.step);
-  op_->next.fingerprint = record_.fingerprint;
-  op_->next.recomputed_steps = record_.recomputed_steps;
-  op_->next.rescales = view_.rescales + (unfinished_ && is_rescale(*unfinished_) ? 1 : 0) +
-                       (is_rescale(op_->change) ? 1 : 0);
-  in_flight_ = op_->next;
-  outputs_.swap = in_flight_;
-}
-
-// A new word for the phase only; an operation writes its own.
-void JobMachine::write_phase(Phase phase) {
-  if (in_flight_ || op_ || record_.generation == 0 || record_.phase == name_of(phase)) return;
-  Record next = record_;
-  next.phase = name_of(phase);
-  next.previous.clear();
-  next.step = std::max(record_.step, view_.step);
-  ++next.seq;
-  in_flight_ = std::move(next);
-  outputs_.swap = in_flight_;
-}
-
-void JobMachine::wake_at(MonoTime time) { next_tick_ = std::min(next_tick_, time); }
-
-void JobMachine::add_failure(PodFailure failure) {
-  LOG_WARNING(kLog, "{}: {} {}: {}", to_string(wish_.job), failure.pod, failure.reason,
-              failure.message);
-  if (!failure.infrastructure) ++view_.failure_count;
-  view_.failures.push_back(std::move(failure));
-  ++failures_since_commit_;
-  if (view_.failures.size() > kFailuresKept) view_.failures.erase(view_.failures.begin());
-  outputs_.changed = true;
-}
-
 // The next generation is above all that workers name. False: no leader can have told it that.
 bool JobMachine::note_generations(const wire::WorkerStanding& standing) {
   const std::uint64_t named =
@@ -239,6 +157,14 @@ std::uint64_t JobMachine::next_generation() {
   return highest_generation_;
 }
 
+Duration JobMachine::quiet_pace() const {
+  return std::min(static_cast<int>(agents_.size()) * kQuietPassPace, kQuietPassMost);
+}
+
+MonoTime JobMachine::next_pass() const {
+  return passed_ + (has_news_ ? static_cast<int>(agents_.size()) * kPassPace : quiet_pace());
+}
+
 // ---- The pass
 // ----------------------------------------------------------------------------------------
 
@@ -251,6 +177,7 @@ void JobMachine::pass(MonoTime now) {
   if (conflict_) return;
   next_tick_ = now + 500ms;
   passed_ = now;
+  has_news_ = false;
   gpu_time_.advance(now);
   note_commits(now);
   if (ended_ != Phase::kWaiting) {
@@ -261,7 +188,7 @@ void JobMachine::pass(MonoTime now) {
   } else if (wish_.stop && stop_since_ && now >= *stop_since_ + wish_.grace) {
     end(now, Phase::kStopped, wish_.stop_reason);
   } else {
-    configure_new();
+    configure_new(now);
     restart_unready(now);
     restart_diverged(now);
     refuse_others_than(record_.fingerprint);
@@ -292,13 +219,14 @@ void JobMachine::pass(MonoTime now) {
   next_tick_ = std::max(next_tick_, now + kTickMin);
 }
 
-void JobMachine::configure_new() {
+void JobMachine::configure_new(MonoTime now) {
   for (const WorkerKey& key : living()) {
     Worker* worker = worker_of(key);
     if (worker->configured || worker->refusal) continue;
     if (worker->standing.phase() != wire::WORKER_STARTING) continue;
     if (!agents_[key.pod_uid].connected) continue;
     worker->configured = true;
+    worker->configured_at = now;
     if (view_.has_checkpoint) worker->known_checkpoint = view_.checkpoint_step;
     wire::WorkerCommand command;
     command.mutable_configure()->set_job(to_string(wish_.job));

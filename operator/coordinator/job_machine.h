@@ -38,19 +38,26 @@ constexpr auto kProbeReturn = 1s;       // and for the way of the question and t
 constexpr auto kLinksRetry = 5s;        // who was left out for its links asks for them again, first
 constexpr auto kLinksRetryMost = 2min;  // doubled each time, up to this
 constexpr auto kLinksQuiet = 10min;     // then a row of times is over
-constexpr int kAttemptsMax = 64;        // starts and recoveries without a commit, before Failed
+constexpr std::size_t kCheckpointsTold = 64;  // of one batch of inputs
+constexpr int kAttemptsMax = 64;  // starts and recoveries without a commit, before Failed
 
 struct Send {
   std::string pod_uid;
   wire::CoordinatorMessage message;
+  // What many are told alike, serialized once: another part of the same message, to be merged.
+  std::shared_ptr<const std::string> rest;
+
+  std::string frame() const;
 };
 
 struct Outputs {
   std::vector<Send> sends;
   std::optional<Record> swap;      // write this; the answer comes by swapped(). One at a time.
   std::vector<std::string> drops;  // pods whose connection is to be closed
-  bool changed = false;            // the view
-  std::uint64_t checkpoints_skipped = 0;  // by workers, since the last outputs
+  bool changed = false;            // the view, in more than its Progress
+  // By workers, since the last outputs: how long each that was written took, and those left out.
+  std::vector<double> checkpoints_written;
+  std::uint64_t checkpoints_skipped = 0;
 };
 
 enum class SwapResult { kDone, kConflict };
@@ -74,6 +81,10 @@ class JobMachine {
 
   // When tick() is due at the latest.
   MonoTime next_tick() const { return next_tick_; }
+  // When the next pass is worth its work, which grows with the job: at once in a small one, and
+  // soon when something was said since the last that may ask for a decision.
+  MonoTime next_pass() const;
+  Duration quiet_pace() const;  // between passes while there is no news
   Outputs take_outputs();
   const View& view() const { return view_; }
   const Record& record() const { return record_; }
@@ -102,14 +113,17 @@ class JobMachine {
     MonoTime last_left_out{};
     std::optional<std::uint64_t> known_checkpoint;  // the newest one when it was configured
     std::uint64_t asked_look = 0;                   // number of the last Look over this connection
-    bool restart_sent = false;                      // over this connection
-    std::uint64_t restart_ordered = 0;    // highest incarnation that we had killed ourselves
-    std::uint64_t abort_below = 0;        // highest sent over this connection
-    std::uint64_t settled_below = 0;      // highest Abort that it has answered: it stands still
-    std::uint64_t form_generation = 0;    // highest Form sent over this connection
-    std::uint64_t follow_generation = 0;  // of the Follow that it was told and that still holds
-    std::optional<WorkerKey> donor;       // of that Follow; none: a leader before told it
-    std::uint64_t donor_incarnation = 0;  // of that donor: the process after it knows no follower
+    std::optional<MonoTime> configured_at;  // by us; after it, it looked at the disk by itself
+    bool start_failed = false;              // it could not begin with what it was told to
+    bool restart_sent = false;              // over this connection
+    std::uint64_t restart_ordered = 0;      // highest incarnation that we had killed ourselves
+    std::uint64_t abort_below = 0;          // highest sent over this connection
+    std::uint64_t settled_below = 0;        // highest Abort that it has answered: it stands still
+    std::uint64_t form_generation = 0;      // highest Form sent over this connection
+    std::optional<MonoTime> form_since;     // of the first in this recovery; none: it took one up
+    std::uint64_t follow_generation = 0;    // of the Follow that it was told and that still holds
+    std::optional<WorkerKey> donor;         // of that Follow; none: a leader before told it
+    std::uint64_t donor_incarnation = 0;    // of that donor: the process after it knows no follower
     MonoTime follow_since{};
     std::uint64_t progress_mark = 0;
     MonoTime progress_at{};
@@ -141,7 +155,8 @@ class JobMachine {
     MonoTime deadline{};
     MonoTime answered{};  // a recovery: all standings are here, …
     MonoTime written{};   // … the record is written
-    wire::Form form;      // START and RECOVER
+    wire::Form form;
+    std::shared_ptr<const std::string> told_form;  // Send::rest of it, once it is told
     Change change;
   };
   // Links broke and nobody died of it: who reaches whom?
@@ -169,13 +184,14 @@ class JobMachine {
   void mark_dead(MonoTime heard);
   void call_dead(const std::string& uid, Agent& agent);
   // job_inputs.cc
+  void forget_gone();
   void take_standing(Agent& agent, const wire::WorkerStanding& standing);
   void take_event(Agent& agent, const wire::WorkerEvent& event);
   void take_failure(MonoTime now, Agent& agent, Worker& worker, const wire::Failure& failure);
   void refuse(const WorkerKey& key, const std::string& reason, const std::string& message);
   void take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited);
   void note_damaged(const wire::CheckpointDamaged& news);
-  void configure_new();
+  void configure_new(MonoTime now);
   bool holding(MonoTime now);
   // job_diverged.cc
   void take_diverged(std::uint64_t generation, const wire::CommitRecord& record);
@@ -214,6 +230,7 @@ class JobMachine {
   std::vector<WorkerKey> living();  // in the order of the wish
   // Output
   void order(const WorkerKey& key, wire::WorkerCommand command);
+  void tell_form(const WorkerKey& key);
   void restart(const WorkerKey& key, const std::string& reason);
   void send_restart(const std::string& pod_uid, Worker& worker, const std::string& reason);
   void abort(const WorkerKey& key, std::uint64_t below);
@@ -231,9 +248,12 @@ class JobMachine {
   std::vector<WorkerKey> ask_for_state(bool with_joiners);
   void note_never_back(const Member& m);
   void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
+  bool has_ended(const Member& m);  // for certain
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
+  bool awaits_followers(MonoTime now);
   void form_recovery(MonoTime now);
+  bool restart_deaf(MonoTime now, const std::vector<WorkerKey>& missing);
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
   std::string phases_of(const Operation& op) const;
@@ -254,6 +274,8 @@ class JobMachine {
   // job_ends.cc
   std::vector<WorkerKey> ready_to_start(MonoTime now);
   bool may_start(MonoTime now, std::size_t ready);
+  bool has_looked(const Worker& worker, std::uint64_t number) const;
+  void ask_to_look(const WorkerKey& key, std::uint64_t number);
   bool all_looked(MonoTime now, std::vector<WorkerKey>& ready);
   std::optional<std::uint64_t> newest_checkpoint(std::vector<WorkerKey>& ready);
   void try_start(MonoTime now);
@@ -270,8 +292,13 @@ class JobMachine {
   void refuse_others_than(const std::string& fingerprint);
   // job_view.cc
   void refresh_view(MonoTime now);
+  // Writes only what is another now: the view of a large job is large.
   template <class T>
-  void show(T& shown, T now);
+  void show(T& shown, T now) {
+    if (shown == now) return;
+    shown = std::move(now);
+    outputs_.changed = true;
+  }
   void refresh_phase(MonoTime now);
   void refresh_end(MonoTime now);  // the phase of a job that has ended
   void enter(Phase phase, std::string reason);
@@ -291,6 +318,7 @@ class JobMachine {
   std::set<WorkerKey> member_keys_;  // of record_.members
   MonoTime led_since_;
   MonoTime passed_;         // the last pass
+  bool has_news_ = true;    // since then: more than progress
   MonoTime awake_since_{};  // the end of our last sleep
   MonoTime told_;           // arrival of what is taken down now
   struct RoundBegun {
@@ -326,6 +354,7 @@ class JobMachine {
   MonoTime quiet_since_{};  // no member showed progress since
   MonoTime last_commit_{};  // when a commit was last seen
   int attempts_ = 0;        // recoveries since the last commit
+  int alarms_ = 0;          // those of them that nobody's end has caused
   bool parked_ = false;
   bool abandons_step_ = false;  // a stop cannot wait for it: the next generation does not compute
   bool stuck_once_ = false;

@@ -110,10 +110,13 @@ void JobMachine::note_never_back(const Member& m) {
 }
 
 void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
+  if (std::ranges::none_of(record_.members, [&](const Member& m) { return has_ended(m); }))
+    ++alarms_;
   Operation op;
   op.kind = Kind::kRecover;
   op.began = now;
   op.deadline = now + patience(timing_.standing_deadline);
+  outputs_.changed = true;
   // A recovery that starts again inherits the story of the first.
   if (op_ && op_->kind == Kind::kRecover) {
     op.began = op_->began;
@@ -200,7 +203,8 @@ bool JobMachine::all_answered(MonoTime now) {
         const Worker* worker = member(m);
         return worker == nullptr || worker->settled_below >= op_->next.generation;
       });
-  if ((silent.empty() && is_heard) || planted(Bug::kSkipFence)) return true;
+  if ((silent.empty() && is_heard && !awaits_followers(now)) || planted(Bug::kSkipFence))
+    return true;
   MonoTime until = op_->deadline;
   for (const WorkerKey& key : silent)  // who hung up while we slept is given its time to come back
     if (!agents_[key.pod_uid].connected) until = std::max(until, dead_at(agents_[key.pod_uid]));
@@ -219,6 +223,23 @@ bool JobMachine::all_answered(MonoTime now) {
   }
   begin_recovery(now, "a worker did not answer");
   return false;
+}
+
+// All who have trained are lost. Those who were to join hold what they had prepared; a follower may
+// hold a round that was decided since, so its answer is waited for too.
+bool JobMachine::awaits_followers(MonoTime now) {
+  if (now >= op_->deadline) return false;
+  const auto has_trained = [&](const Member& m) {
+    const Worker* worker = member(m);
+    return worker != nullptr && worker->standing.generation() == formed_generation_;
+  };
+  if (std::ranges::any_of(op_->next.members, has_trained)) return false;
+  return std::ranges::any_of(living(), [&](const WorkerKey& key) {
+    const Worker* worker = worker_of(key);
+    return worker->standing.has_state() && !worker->refusal &&
+           worker->abort_below >= op_->next.generation &&
+           worker->settled_below < op_->next.generation;
+  });
 }
 
 void JobMachine::form_recovery(MonoTime now) {
@@ -275,6 +296,28 @@ void JobMachine::form_recovery(MonoTime now) {
   await_formed(now);
 }
 
+// Who answers Aborts and takes up no Form: its step thread hangs. Counted from the first Form that
+// it was told in this recovery, however often that began again: the others, whom its links do not
+// reach, may give up each generation before its deadline is over. No link is to blame, for whoever
+// has taken up a Form says so before it dials.
+bool JobMachine::restart_deaf(MonoTime now, const std::vector<WorkerKey>& missing) {
+  bool some = false;
+  for (const WorkerKey& key : missing) {
+    Worker* worker = worker_of(key);
+    if (worker == nullptr || !worker->form_since) continue;
+    if (worker->form_generation < op_->next.generation) continue;  // it is told when it is back
+    const MonoTime due = *worker->form_since + patience(timing_.form_deadline);
+    if (now < due) {
+      wake_at(due);
+      continue;
+    }
+    restart(key, "took up no generation that it was told");
+    worker->exited = true;  // until it says hello anew
+    some = true;
+  }
+  return some;
+}
+
 // START and RECOVER: Forms go out (again to who reconnects), until all are in.
 void JobMachine::await_formed(MonoTime now) {
   const std::uint64_t generation = op_->next.generation;
@@ -288,12 +331,16 @@ void JobMachine::await_formed(MonoTime now) {
     missing.push_back(m.key);
     if (worker->form_generation >= generation || !agents_[m.key.pod_uid].connected) continue;
     worker->form_generation = generation;
+    if (!worker->form_since || *worker->form_since < op_->began) worker->form_since = now;
     worker->asked_stop = false;  // a Form ends what was asked before it
-    wire::WorkerCommand command;
-    *command.mutable_form() = op_->form;
-    order(m.key, std::move(command));
+    tell_form(m.key);
   }
   if (missing.empty()) return complete_operation(now);
+  if (restart_deaf(now, missing))
+    return begin_recovery(now, "a worker did not take up generation " + std::to_string(generation));
+  // Who gives up waiting for one of those closes its own links, and its neighbours call them
+  // broken.
+  broken_links_.clear();
   if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
   if (now < op_->deadline)
     return wake_at(suspect_since_ ? *suspect_since_ + kSuspectSettle : op_->deadline);
@@ -328,6 +375,13 @@ void JobMachine::complete_operation(MonoTime now) {
   LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s{}: {} -> {} workers, {}{}",
            to_string(wish_.job), change.generation, seconds_between(op_->began, now),
            phases_of(*op_), change.from, change.to, change.reason, parked_ ? ", parked" : "");
+  if (op_->kind == Kind::kRecover) {
+    change.cause = view_.recovers_from.empty() ? "PodDeleted" : view_.recovers_from;
+    change.answer_seconds = std::max(0.0, seconds_between(op_->began, op_->answered));
+    change.write_seconds = std::max(0.0, seconds_between(op_->answered, op_->written));
+  }
+  change.form_seconds = std::max(
+      0.0, seconds_between(op_->began, now) - change.answer_seconds - change.write_seconds);
   if (unfinished_) end_change(now, 0);  // another came before its first step
   unfinished_ = std::move(change);
   unfinished_since_ = last_commit_;

@@ -18,18 +18,18 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 JobTask::JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
-                 std::uint64_t seen_step, std::uint64_t epoch,
-                 std::function<MonoTime()> awake_since, Hooks hooks)
+                 std::uint64_t seen_step, std::uint64_t epoch, World world, Hooks hooks)
     : executor_(executor),
       client_(client),
       timing_(timing),
       seen_step_(seen_step),
       epoch_(epoch),
-      awake_since_(std::move(awake_since)),
+      world_(std::move(world)),
       hooks_(std::move(hooks)),
       job_(wish.job),
       uid_(wish.uid),
       wakeup_(executor.make_condition()),
+      write_asked_(executor.make_condition()),
       wish_(std::move(wish)) {
   writer_ = executor_.spawn("record", [this](std::stop_token stop) { write(stop); });
   thinker_ = executor_.spawn("job", [this](std::stop_token stop) { think(stop); });
@@ -46,6 +46,7 @@ void JobTask::stop() {
   thinker_.request_stop();
   writer_.request_stop();
   wake();
+  write_asked_->notify_all();
   thinker_.join();
   writer_.join();
 }
@@ -55,7 +56,7 @@ void JobTask::ensure(const Wish& wish) {
     const std::lock_guard lock(mutex_);
     if (wish == wish_) return;
     wish_ = wish;
-    inputs_.push_back({executor_.now(), wish});
+    put({executor_.now(), wish});
   }
   wake();
 }
@@ -64,6 +65,11 @@ bool JobTask::knows_pod(const std::string& pod_uid) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(wish_.pods.begin(), wish_.pods.end(),
                      [&](const Wish::Pod& pod) { return pod.uid == pod_uid; });
+}
+
+std::size_t JobTask::pod_count() const {
+  const std::lock_guard lock(mutex_);
+  return wish_.pods.size();
 }
 
 void JobTask::note_pod(const std::string& pod_name) {
@@ -89,27 +95,40 @@ void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channe
     if (slot.id > session) return channel->close();
     replaced = std::exchange(slot.channel, std::move(channel));
     slot.id = session;
-    inputs_.push_back({arrived, std::move(hello)});
+    put({arrived, std::move(hello)});
   }
   if (replaced) replaced->close();
   wake();
 }
 
+bool JobTask::has_room() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_ || (inputs_.size() < kInputsMax && input_bytes_ < kInputBytesMax);
+}
+
 bool JobTask::deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message,
-                      MonoTime arrived) {
-  std::unique_lock lock(mutex_);
-  const auto is_current = [&] {
+                      std::size_t size, MonoTime arrived) {
+  bool wakes = false;
+  {
+    const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(pod_uid);
-    return !stopping_ && found != sessions_.end() && found->second.id == session;
-  };
-  const bool room = wakeup_->wait_until(lock, executor_.now() + kInputWait, [&] {
-    return inputs_.size() < kInputsMax || !is_current();
-  });
-  if (!room || !is_current()) return false;
-  inputs_.push_back({arrived, Said{pod_uid, std::move(message)}});
-  lock.unlock();
-  wake();
+    if (stopping_ || found == sessions_.end() || found->second.id != session) return false;
+    input_bytes_ += size;
+    const bool can_wait = message.has_heartbeat();
+    Input input{arrived, Said{pod_uid, std::move(message)}};
+    wakes = inputs_.empty() || !can_wait || inputs_.size() + 1 == kBatchMax;
+    if (can_wait)
+      inputs_.push_back(std::move(input));
+    else
+      put(std::move(input));
+  }
+  if (wakes) wake();
   return true;
+}
+
+void JobTask::put(Input input) {
+  inputs_.push_back(std::move(input));
+  is_urgent_ = true;
 }
 
 void JobTask::detach(std::uint64_t session, const std::string& pod_uid, const std::string& why,
@@ -119,7 +138,7 @@ void JobTask::detach(std::uint64_t session, const std::string& pod_uid, const st
     const auto found = sessions_.find(pod_uid);
     if (found == sessions_.end() || found->second.id != session) return;
     sessions_.erase(found);
-    inputs_.push_back({arrived, Gone{pod_uid, why}});
+    put({arrived, Gone{pod_uid, why}});
   }
   wake();
 }
@@ -140,6 +159,8 @@ void JobTask::think(const std::stop_token& stop) {
     for (auto& [pod, session] : sessions_) session.channel->close();
     sessions_.clear();
     inputs_.clear();
+    input_bytes_ = 0;
+    is_urgent_ = false;
   }
 }
 
@@ -170,20 +191,34 @@ std::optional<JobMachine> JobTask::load(const std::stop_token& stop) {
 
 void JobTask::serve(JobMachine& machine, const std::stop_token& stop) {
   while (!machine.must_reload()) {
-    const MonoTime due = std::max(machine.next_tick(), executor_.now());
+    MonoTime due = std::max(machine.next_tick(), executor_.now());
+    if (next_pass_) due = std::max(std::min(due, *next_pass_), executor_.now());
     std::deque<Input> batch;
     {
       std::unique_lock lock(mutex_);
-      wakeup_->wait_until(lock, due,
-                          [&] { return !inputs_.empty() || stopping_ || stop.stop_requested(); });
+      while (!stopping_ && !stop.stop_requested() && !is_urgent_ && inputs_.size() < kBatchMax) {
+        // Heartbeats alone wait for more of them.
+        MonoTime until = due;
+        if (!inputs_.empty())
+          until = std::min(until, inputs_.front().arrived + machine.quiet_pace());
+        if (executor_.now() >= until) break;
+        wakeup_->wait_until(lock, until);
+      }
       if (stopping_ || stop.stop_requested()) return;
       batch.swap(inputs_);
+      input_bytes_ = 0;
+      is_urgent_ = false;
     }
-    wake();  // sessions that wait for room
     for (Input& input : batch) {
       feed(machine, std::move(input));
       if (machine.must_reload()) return;
     }
+    const MonoTime now = executor_.now();
+    if (now < due && now < machine.next_pass()) {
+      next_pass_ = machine.next_pass();
+      continue;
+    }
+    next_pass_.reset();
     judge(machine, due);
     carry_out(machine);
   }
@@ -205,12 +240,12 @@ void JobTask::feed(JobMachine& machine, Input input) {
 // process, or this task alone, slept. `due`: when the task was to run at the latest.
 void JobTask::judge(JobMachine& machine, MonoTime due) {
   const MonoTime now = executor_.now();
-  MonoTime heard = now;
+  MonoTime heard = std::min(now, world_.heard_until());
   {
     const std::lock_guard lock(mutex_);
     if (!inputs_.empty()) heard = std::min(heard, inputs_.front().arrived);
   }
-  MonoTime awake = awake_since_();
+  MonoTime awake = world_.awake_since();
   if (now > due + kLateMost) awake = now;
   machine.awake(now, awake);
   machine.tick(now, heard);
@@ -228,9 +263,12 @@ void JobTask::carry_out(JobMachine& machine) {
       broken.push_back(found->second.channel);
       sessions_.erase(found);
     }
-    view_ = machine.view();
+    if (out.changed)
+      view_ = machine.view();
+    else
+      static_cast<Progress&>(view_) = machine.view();
   }
-  if (out.swap) wake();
+  if (out.swap) write_asked_->notify_all();
   for (const Send& send : out.sends) {
     std::shared_ptr<net::Channel> channel;
     {
@@ -240,10 +278,11 @@ void JobTask::carry_out(JobMachine& machine) {
     }
     if (!channel) continue;
     // A full queue means an agent that has not read for long: it says hello again.
-    if (!channel->send(send.message.SerializeAsString(), executor_.now()).ok())
-      broken.push_back(std::move(channel));
+    if (!channel->send(send.frame(), executor_.now()).ok()) broken.push_back(std::move(channel));
   }
   for (const auto& channel : broken) channel->close();
+  if (hooks_.checkpoint_written)
+    for (const double seconds : out.checkpoints_written) hooks_.checkpoint_written(seconds);
   if (out.checkpoints_skipped > 0 && hooks_.checkpoints_skipped)
     hooks_.checkpoints_skipped(out.checkpoints_skipped);
   if (!out.changed) return;
@@ -264,8 +303,8 @@ void JobTask::write(const std::stop_token& stop) {
     std::pair<Record, Record> swap;
     {
       std::unique_lock lock(mutex_);
-      wakeup_->wait_until(lock, executor_.now() + 10s,
-                          [&] { return to_write_ || stopping_ || stop.stop_requested(); });
+      write_asked_->wait_until(lock, executor_.now() + 10s,
+                               [&] { return to_write_ || stopping_ || stop.stop_requested(); });
       if (stopping_ || stop.stop_requested()) return;
       if (!to_write_) continue;
       swap = *to_write_;
@@ -275,8 +314,7 @@ void JobTask::write(const std::stop_token& stop) {
     {
       const std::lock_guard lock(mutex_);
       to_write_.reset();
-      inputs_.push_back(
-          {executor_.now(), written.ok() ? SwapResult::kDone : SwapResult::kConflict});
+      put({executor_.now(), written.ok() ? SwapResult::kDone : SwapResult::kConflict});
     }
     wake();
   }

@@ -16,9 +16,12 @@
 
 namespace rubato::coordinator {
 
-constexpr std::size_t kInputsMax = 8192;  // full: sessions wait, so agents' sockets fill
-constexpr auto kInputWait = 5s;           // then the session ends
-constexpr auto kLateMost = 500ms;         // of our own task; later: it has slept
+// What agents said and is not taken down. Full: sessions are not read, so agents' sockets fill.
+constexpr std::size_t kInputsMax = 8192;
+constexpr std::size_t kInputBytesMax = 16 << 20;
+constexpr std::size_t kBatchMax = 1024;  // so many heartbeats wait for no more
+constexpr auto kInputWait = 5s;          // then the session ends
+constexpr auto kLateMost = 500ms;        // of our own task; later: it has slept
 
 class JobTask {
  public:
@@ -27,18 +30,23 @@ class JobTask {
     std::function<void(const Change&)> ended_change;  // for metrics
     std::function<void()> conflict;
     std::function<void(std::uint64_t count)> checkpoints_skipped;
+    std::function<void(double seconds)> checkpoint_written;
     std::function<void(std::uint64_t epoch)> newer_leader;  // the record names it
   };
-  // `awake_since`: StallWatch's.
+  // What the task reads of its surroundings; from its own thread.
+  struct World {
+    std::function<MonoTime()> awake_since;  // StallWatch's
+    std::function<MonoTime()> heard_until;  // what agents had sent by then was delivered
+  };
   JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
-          std::uint64_t seen_step, std::uint64_t epoch, std::function<MonoTime()> awake_since,
-          Hooks hooks);
+          std::uint64_t seen_step, std::uint64_t epoch, World world, Hooks hooks);
   ~JobTask();
   // Ends both tasks and all sessions. Idempotent; waits for a write under way.
   void stop();
 
   void ensure(const Wish& wish);
   bool knows_pod(const std::string& pod_uid) const;
+  std::size_t pod_count() const;
   // An agent that holds the job's token gave this name, whether the pod is wanted or not.
   void note_pod(const std::string& pod_name);
   View view() const;
@@ -47,9 +55,11 @@ class JobTask {
   // when the session had it from its channel.
   void attach(std::uint64_t session, std::shared_ptr<net::Channel> channel, wire::Hello hello,
               MonoTime arrived);
-  // False: the session should end.
+  // Room for what one more agent says.
+  bool has_room() const;
+  // `size`: of the message on the wire. False: the session should end.
   bool deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message,
-               MonoTime arrived);
+               std::size_t size, MonoTime arrived);
   void detach(std::uint64_t session, const std::string& pod_uid, const std::string& why,
               MonoTime arrived);
 
@@ -72,6 +82,8 @@ class JobTask {
     std::shared_ptr<net::Channel> channel;
   };
 
+  std::optional<MonoTime> next_pass_;  // the thinking task's: what was taken down waits for it
+
   void think(const std::stop_token& stop);
   void write(const std::stop_token& stop);
   std::optional<JobMachine> load(const std::stop_token& stop);
@@ -79,6 +91,7 @@ class JobTask {
   void feed(JobMachine& machine, Input input);
   void judge(JobMachine& machine, MonoTime due);
   void carry_out(JobMachine& machine);
+  void put(Input input);  // under the lock
   void wake() { wakeup_->notify_all(); }
 
   Executor& executor_;
@@ -86,17 +99,20 @@ class JobTask {
   const Timing timing_;
   const std::uint64_t seen_step_;
   const std::uint64_t epoch_;
-  const std::function<MonoTime()> awake_since_;
+  const World world_;
   const Hooks hooks_;
   const kube::Key job_;
   const std::string uid_;
-  std::unique_ptr<Condition> wakeup_;
+  std::unique_ptr<Condition> wakeup_;       // the thinking task's
+  std::unique_ptr<Condition> write_asked_;  // the writing task's
   mutable std::mutex mutex_;
   bool stopping_ = false;
   Wish wish_;
   View view_;
   std::int64_t highest_ordinal_ = -1;  // of pods whose agents came
   std::deque<Input> inputs_;
+  bool is_urgent_ = false;                   // some are more than heartbeats
+  std::size_t input_bytes_ = 0;              // of what agents said in them
   std::map<std::string, Session> sessions_;  // by pod uid
   std::optional<std::pair<Record, Record>> to_write_;
   std::uint64_t changes_seen_ = 0;  // generation of the newest reported Change

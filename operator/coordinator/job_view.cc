@@ -56,7 +56,7 @@ void JobMachine::note_commits(MonoTime now) {
   }
   last_commit_ = now;
   has_trained_ = true;
-  attempts_ = 0;
+  attempts_ = alarms_ = 0;
   failures_since_commit_ = 0;
   broken_links_.clear();
   stuck_once_ = false;
@@ -66,6 +66,7 @@ void JobMachine::note_commits(MonoTime now) {
 void JobMachine::end_change(MonoTime now, double usual) {
   const double gap = std::chrono::duration<double>(now - unfinished_since_).count();
   unfinished_->stall_seconds = std::max(0.0, gap - usual);
+  unfinished_->first_step_seconds = std::chrono::duration<double>(now - formed_at_).count();
   if (is_rescale(*unfinished_)) ++view_.rescales;
   view_.changes.push_back(std::move(*unfinished_));
   unfinished_.reset();
@@ -80,7 +81,7 @@ void JobMachine::note_sharing(const Agent& agent, const Worker& worker) {
   if (record_.members.front().node == agent.node) return;
   const auto& s = worker.standing;
   if (s.has_checkpoint() && s.checkpoint_step() >= *worker.known_checkpoint) {
-    if (!view_.checkpoint_shared) view_.checkpoint_shared = true;
+    if (!view_.checkpoint_shared) show(view_.checkpoint_shared, std::optional(true));
     return;
   }
   note_unshared(agent.name, agent.node, *worker.known_checkpoint);
@@ -151,7 +152,7 @@ void JobMachine::refresh_end(MonoTime now) {
 }
 
 void JobMachine::refresh_phase(MonoTime now) {
-  view_.shrinks = op_ && op_->change.kind == "leave";
+  show(view_.shrinks, op_ && op_->change.kind == "leave");
   const std::string size = std::to_string(record_.members.size());
   if (ended_ != Phase::kWaiting) {
     refresh_end(now);
@@ -173,25 +174,19 @@ void JobMachine::refresh_phase(MonoTime now) {
   } else {
     enter(Phase::kTraining, size + " workers");
   }
-  if (view_.phase == Phase::kParked && !view_.parked_since) view_.parked_since = now;
-  if (view_.phase != Phase::kParked) view_.parked_since.reset();
-  if (view_.phase == Phase::kWaiting && !view_.waiting_since) view_.waiting_since = now;
-  if (view_.phase != Phase::kWaiting) view_.waiting_since.reset();
-}
-
-// Writes only what is another now: the view of a large job is large.
-template <class T>
-void JobMachine::show(T& shown, T now) {
-  if (shown == now) return;
-  shown = std::move(now);
-  outputs_.changed = true;
+  const auto since = [&](Phase phase, std::optional<MonoTime>& shown) {
+    if (view_.phase == phase && shown) return;
+    show(shown, view_.phase == phase ? std::optional(now) : std::nullopt);
+  };
+  since(Phase::kParked, view_.parked_since);
+  since(Phase::kWaiting, view_.waiting_since);
 }
 
 void JobMachine::refresh_view(MonoTime now) {
   refresh_phase(now);
   show(view_.taking_over, held_);
   show(view_.stop_since, stop_since_);
-  view_.stop_reason = stop_since_ ? wish_.stop_reason : "";
+  show(view_.stop_reason, stop_since_ ? wish_.stop_reason : std::string());
   show(view_.end, ended_);
   show(view_.generation, record_.generation);
   const auto is_shown = [](const MemberView& shown, const Member& m) {

@@ -47,6 +47,7 @@ json::Value to_json(const Record& record) {
   if (record.stop_steps != 0) out.set("stopSteps", record.stop_steps);
   if (record.rescales != 0) out.set("rescales", record.rescales);
   if (record.recomputed_steps != 0) out.set("recomputedSteps", record.recomputed_steps);
+  if (record.failures != 0) out.set("failures", record.failures);
   return out;
 }
 
@@ -66,6 +67,7 @@ Record record_from(const json::Value& membership) {
   record.stop_steps = number("stopSteps");
   record.rescales = number("rescales");
   record.recomputed_steps = number("recomputedSteps");
+  record.failures = number("failures");
   return record;
 }
 

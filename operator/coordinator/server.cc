@@ -4,34 +4,78 @@
 #include "common/net/certificates.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 namespace rubato::coordinator {
 namespace {
 constexpr const char* kLog = "coordinator";
-}
+constexpr auto kLookInterval = 100ms;  // at sessions with a limit
+constexpr auto kRoomInterval = 10ms;   // at jobs that had no room
+constexpr Duration kPausePerSession = 1us;
+constexpr Duration kPauseLeast = 100us;
+constexpr Duration kPauseMost = 5ms;
+}  // namespace
+
+struct Server::Inbox {
+  struct Newcomer {
+    std::uint64_t id = 0;
+    std::shared_ptr<net::Channel> channel;
+  };
+  explicit Inbox(Executor& e) : executor(e), arrived(e.make_condition()) {}
+
+  template <class Change>
+  void add(Change change) {
+    {
+      const std::lock_guard lock(mutex);
+      if (newcomers.empty() && ready.empty()) since = executor.now();
+      change();
+    }
+    arrived->notify_all();
+  }
+
+  Executor& executor;
+  mutable std::mutex mutex;
+  const std::unique_ptr<Condition> arrived;
+  std::deque<Newcomer> newcomers;
+  std::vector<std::uint64_t> ready;
+  MonoTime since{};               // the oldest of them came
+  std::optional<MonoTime> taken;  // a batch is being worked on, and came by then
+};
 
 Server::Server(const Dependencies& dependencies,
                std::function<Standing(const std::string& uid)> find)
-    : dependencies_(dependencies), executor_(dependencies.executor), find_(std::move(find)) {}
+    : dependencies_(dependencies),
+      executor_(dependencies.executor),
+      find_(std::move(find)),
+      agents_(dependencies.metrics.gauge("rubato_coordinator_agents", "Agents connected now.")),
+      inbox_(std::make_shared<Inbox>(dependencies.executor)) {}
 
 Server::~Server() {
   stopping_ = true;
   if (listener_) listener_->close();
   acceptor_.request_stop();
+  server_.request_stop();
+  inbox_->arrived->notify_all();
   acceptor_.join();
-  std::list<Connection> rest;
-  {
-    const std::lock_guard lock(mutex_);
-    rest.swap(connections_);
+  server_.join();
+  for (auto& [id, session] : sessions_) {
+    session.channel->close();
+    if (session.stage == Stage::kMember) agents_.add(-1);
   }
-  for (Connection& connection : rest) connection.channel->close();
-  for (Connection& connection : rest) connection.task.join();
 }
 
 Status Server::start() {
   CHECK(!listener_);
-  TRY(listener_, dependencies_.network.listen(dependencies_.listen, dependencies_.tls));
-  acceptor_ = executor_.spawn("agents", [this](std::stop_token stop) { accept_all(stop); });
+  net::ListenLimits limits;
+  limits.frame = kAgentFrameMax;
+  limits.receive_queue = kAgentQueueMax;
+  limits.send_queue = kAgentOutboxMax;
+  // The I/O thread may say so when we are gone; the registry stays.
+  limits.refused = [&counter = refusals("TooManyHandshakes")] { counter.add(); };
+  TRY(listener_, dependencies_.network.listen(dependencies_.listen, dependencies_.tls, limits));
+  acceptor_ = executor_.spawn("agents-accept", [this](std::stop_token stop) { accept_all(stop); });
+  server_ = executor_.spawn("agents", [this](std::stop_token stop) { serve_all(stop); });
   return ok();
 }
 
@@ -40,10 +84,16 @@ net::Endpoint Server::local() const {
   return listener_->local();
 }
 
+MonoTime Server::heard_until() const {
+  const std::lock_guard lock(inbox_->mutex);
+  if (inbox_->taken) return *inbox_->taken;
+  return inbox_->newcomers.empty() && inbox_->ready.empty() ? executor_.now() : inbox_->since;
+}
+
 void Server::accept_all(const std::stop_token& stop) {
+  std::uint64_t next_session = 1;
   while (!stop.stop_requested() && !stopping_) {
     auto accepted = listener_->accept(executor_.now() + 1s);
-    reap();
     if (!accepted.ok()) {
       if (accepted.error().code() == Code::kTimeout) continue;
       if (stopping_ || stop.stop_requested()) return;
@@ -51,40 +101,193 @@ void Server::accept_all(const std::stop_token& stop) {
       executor_.sleep_for(100ms, stop);
       continue;
     }
-    const std::shared_ptr<net::Channel> channel = std::move(*accepted);
-    const std::lock_guard lock(mutex_);
-    if (connections_.size() >= kSessionsMax) {
+    std::shared_ptr<net::Channel> channel = std::move(*accepted);
+    if (open_ >= kSessionsMax) {
       LOG_WARNING(kLog, "more than {} agents", kSessionsMax);
+      count_refused("TooManyAgents");
       channel->close();
       continue;
     }
-    const std::uint64_t id = next_session_++;
-    connections_.push_back({channel, Task{}});
-    connections_.back().task =
-        executor_.spawn("agent", [this, id, channel](std::stop_token) { serve(id, channel); });
+    ++open_;
+    const std::uint64_t id = next_session++;
+    inbox_->add([&] { inbox_->newcomers.push_back({id, std::move(channel)}); });
   }
 }
 
-void Server::reap() {
-  std::list<Connection> done;
-  const std::lock_guard lock(mutex_);
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    const auto here = it++;
-    if (here->task.done()) done.splice(done.end(), connections_, here);
+// ---- The serving task
+// ----------------------------------------------------------------------------------------
+
+void Server::serve_all(const std::stop_token& stop) {
+  MonoTime looked = executor_.now();
+  while (!stop.stop_requested() && !stopping_) {
+    Duration most = 1s;
+    if (!limited_.empty()) most = kLookInterval;
+    if (!full_.empty()) most = kRoomInterval;
+    std::deque<Inbox::Newcomer> newcomers;
+    std::vector<std::uint64_t> ready;
+    {
+      std::unique_lock lock(inbox_->mutex);
+      inbox_->taken.reset();
+      inbox_->arrived->wait_until(lock, executor_.now() + most, [&] {
+        return stopping_ || stop.stop_requested() || !inbox_->newcomers.empty() ||
+               !inbox_->ready.empty();
+      });
+      newcomers.swap(inbox_->newcomers);
+      ready.swap(inbox_->ready);
+      if (!newcomers.empty() || !ready.empty()) inbox_->taken = inbox_->since;
+    }
+    for (Inbox::Newcomer& newcomer : newcomers) open(newcomer.id, std::move(newcomer.channel));
+    for (const std::uint64_t id : ready) take_turn(id);
+    for (const std::uint64_t id : std::exchange(full_, {})) take_turn(id);
+    // Many small wake-ups cost more than what they bring.
+    const Duration pause = kPausePerSession * static_cast<int>(sessions_.size());
+    if (pause > kPauseLeast) executor_.sleep_for(std::min(pause, kPauseMost), stop);
+    if (executor_.now() - looked < kLookInterval) continue;
+    looked = executor_.now();
+    look_at_limits();
   }
 }
 
+void Server::open(std::uint64_t id, std::shared_ptr<net::Channel> channel) {
+  Session session;
+  session.identity = channel->peer_name();
+  session.limit = executor_.now() + kHelloLimit;
+  session.is_queued = std::make_shared<std::atomic<bool>>(false);
+  if (!session.identity.empty()) {
+    const Standing standing = find_(session.identity);
+    const std::size_t pods = standing.job ? standing.job->pod_count() : 0;
+    if (++greeting_of_[session.identity] > std::max(kGreetingMin, pods)) {
+      leave_greeting(session);
+      count_refused("TooManyConnections");
+      channel->close();
+      --open_;
+      return;
+    }
+  }
+  limited_.insert(id);
+  session.channel = channel;
+  const auto is_queued = session.is_queued;
+  sessions_.emplace(id, std::move(session));
+  channel->on_news([inbox = inbox_, is_queued, id] {
+    if (!is_queued->exchange(true)) inbox->add([&] { inbox->ready.push_back(id); });
+  });
+}
+
+void Server::leave_greeting(const Session& session) {
+  if (session.identity.empty()) return;
+  const auto found = greeting_of_.find(session.identity);
+  if (--found->second == 0) greeting_of_.erase(found);
+}
+
+void Server::take_turn(std::uint64_t id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  Session& session = found->second;
+  session.is_queued->store(false);
+  for (std::size_t taken = 0;; ++taken) {
+    if (session.stage == Stage::kMember && !session.job->has_room()) {
+      if (full_.insert(id).second && limited_.insert(id).second)
+        session.limit = executor_.now() + kInputWait;
+      return;
+    }
+    if (session.stage == Stage::kMember) limited_.erase(id);  // its job had room again
+    if (taken == kTurnFrames) {
+      if (!session.is_queued->exchange(true)) inbox_->add([&] { inbox_->ready.push_back(id); });
+      return;
+    }
+    const MonoTime now = executor_.now();
+    const auto frame = session.channel->receive(now);
+    if (!frame.ok()) {
+      if (frame.error().code() != Code::kTimeout) end(id, "connection closed");
+      return;
+    }
+    if (const char* why = take(id, session, *frame, now)) return end(id, why);
+  }
+}
+
+const char* Server::take(std::uint64_t id, Session& session, const std::string& frame,
+                         MonoTime arrived) {
+  constexpr const char* kNotTheProtocol = "spoke what is not the protocol";
+  if (session.stage == Stage::kFarewell) return nullptr;
+  wire::AgentMessage message;
+  if (!message.ParseFromString(frame)) {
+    count_refused("NotTheProtocol");
+    return kNotTheProtocol;
+  }
+  if (session.stage == Stage::kMember) {
+    const bool is_taken =
+        session.job->deliver(id, session.pod_uid, std::move(message), frame.size(), arrived);
+    return is_taken ? nullptr : "another connection took its place";
+  }
+  if (!message.has_hello()) {
+    count_refused("NotTheProtocol");
+    return kNotTheProtocol;
+  }
+  leave_greeting(session);
+  if (dependencies_.tls.require_peer_certificate && session.identity != message.hello().job_uid())
+    refuse(*session.channel, "BadCertificate", "the certificate is not this job's", true);
+  else
+    session.job = greet(*session.channel, message.hello());
+  if (!session.job) {
+    // The answer is on its way; the agent closes when it has read it.
+    session.stage = Stage::kFarewell;
+    session.limit = arrived + kFarewellLimit;
+    return nullptr;
+  }
+  session.stage = Stage::kMember;
+  session.pod_uid = message.hello().pod_uid();
+  limited_.erase(id);
+  agents_.add(1);
+  session.job->attach(id, session.channel, std::move(*message.mutable_hello()), arrived);
+  return nullptr;
+}
+
+void Server::end(std::uint64_t id, const std::string& why) {
+  const auto found = sessions_.find(id);
+  const Session session = std::move(found->second);
+  sessions_.erase(found);
+  limited_.erase(id);
+  full_.erase(id);
+  --open_;
+  session.channel->close();
+  if (session.stage == Stage::kGreeting) leave_greeting(session);
+  if (session.stage != Stage::kMember) return;
+  agents_.add(-1);
+  session.job->detach(id, session.pod_uid, why, executor_.now());
+}
+
+void Server::look_at_limits() {
+  const MonoTime now = executor_.now();
+  std::vector<std::uint64_t> over;
+  for (const std::uint64_t id : limited_)
+    if (sessions_.at(id).limit <= now) over.push_back(id);
+  for (const std::uint64_t id : over) {
+    const Stage stage = sessions_.at(id).stage;
+    if (stage == Stage::kGreeting) count_refused("NoHello");
+    if (stage == Stage::kMember) count_refused("Flood");
+    end(id, stage == Stage::kMember ? "sent more than its job can take" : "was silent");
+  }
+}
+
+// ---- Answers
+// -------------------------------------------------------------------------------------------------
+
+// A full queue is of somebody who does not read.
 void Server::answer(net::Channel& channel, const wire::CoordinatorMessage& message) {
-  const Status sent = channel.send(message.SerializeAsString(), executor_.now() + 1s);
-  if (!sent.ok()) channel.close();
+  if (!channel.send(message.SerializeAsString(), executor_.now()).ok()) channel.close();
 }
+
+Counter& Server::refusals(const char* reason) {
+  return dependencies_.metrics.counter("rubato_coordinator_refused_total",
+                                       "Connections of agents refused, by reason.",
+                                       {{"reason", reason}});
+}
+
+void Server::count_refused(const char* reason) { refusals(reason).add(); }
 
 void Server::refuse(net::Channel& channel, const char* reason, const std::string& message,
                     bool permanent) {
-  dependencies_.metrics
-      .counter("rubato_coordinator_refused_total", "Agents refused, by reason.",
-               {{"reason", reason}})
-      .add();
+  count_refused(reason);
   LOG_INFO(kLog, "refuses {}: {}: {}", net::to_string(channel.peer()), reason, message);
   wire::CoordinatorMessage refused;
   refused.mutable_refused()->set_reason(reason);
@@ -156,45 +359,6 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
   welcome.mutable_welcome()->set_seal(seal(standing.epoch, dependencies_.identity));
   answer(channel, welcome);
   return standing.job;
-}
-
-void Server::serve(std::uint64_t id, const std::shared_ptr<net::Channel>& channel) {
-  const auto first = channel->receive(executor_.now() + kHelloLimit);
-  const MonoTime said_hello = executor_.now();
-  wire::AgentMessage message;
-  if (!first.ok() || !message.ParseFromString(*first) || !message.has_hello()) {
-    channel->close();
-    return;
-  }
-  const std::string pod_uid = message.hello().pod_uid();
-  const std::shared_ptr<JobTask> job = greet(*channel, message.hello());
-  if (!job) {
-    // The answer is on its way; the agent closes when it has read it.
-    (void)channel->receive(executor_.now() + 1s);
-    channel->close();
-    return;
-  }
-  Gauge& agents = dependencies_.metrics.gauge("rubato_coordinator_agents", "Agents connected now.");
-  agents.add(1);
-  job->attach(id, channel, message.hello(), said_hello);
-  std::string why = "connection closed";
-  while (!stopping_) {
-    const auto frame = channel->receive(executor_.now() + 5s);
-    const MonoTime arrived = executor_.now();
-    if (!frame.ok()) {
-      if (frame.error().code() == Code::kTimeout && !channel->closed()) continue;
-      break;
-    }
-    wire::AgentMessage next;
-    if (!next.ParseFromString(*frame)) {
-      why = "spoke what is not the protocol";
-      break;
-    }
-    if (!job->deliver(id, pod_uid, std::move(next), arrived)) break;
-  }
-  channel->close();
-  job->detach(id, pod_uid, why, executor_.now());
-  agents.add(-1);
 }
 
 }  // namespace rubato::coordinator

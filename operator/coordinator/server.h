@@ -1,6 +1,10 @@
-// Server: the port that agents dial. Accepts channels, reads the hello, checks the token, the
+// Server: the port that agents dial. Accepts channels, reads the hello, checks certificate, token,
 // versions and whether we lead, and then carries an agent's messages to its job.
-// Private to this folder. One task accepts; one task per connection.
+//
+// One task serves all agents: each channel that has news gets its turn, and in a turn at most
+// kTurnFrames are taken, so that who floods us delays the others by that much. A channel whose job
+// has no room is not read until there is some; its socket fills, and its agent waits.
+// Private to this folder.
 #pragma once
 
 #include "operator/coordinator/coordinator.h"
@@ -8,20 +12,33 @@
 
 #include <atomic>
 #include <functional>
-#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
 
 namespace rubato::coordinator {
 
 constexpr std::uint32_t kWireVersion = 1;  // we speak kWireVersionMin … kWireVersion
 constexpr std::uint32_t kWireVersionMin = 1;
-constexpr std::size_t kSessionsMax = 4096;  // beyond: connections are closed at once
+constexpr std::size_t kSessionsMax = 16384;  // beyond: connections are closed at once
 constexpr auto kHelloLimit = 5s;
+constexpr auto kFarewellLimit = 1s;  // for an agent to read why it is refused
+constexpr std::size_t kTurnFrames = 16;
+// Of those who have a certificate of a job and have not said hello: more than its pods are, and
+// than this, are not let in.
+constexpr std::size_t kGreetingMin = 64;
+constexpr std::size_t kAgentFrameMax = 256
+                                       << 10;  // bytes; the longest says whom 4 000 workers reach
+constexpr std::size_t kAgentQueueMax = 512
+                                       << 10;     // bytes of an agent's frames that wait to be read
+constexpr std::size_t kAgentOutboxMax = 4 << 20;  // bytes that wait for an agent to read them
 
 class Server {
  public:
-  // What the coordinator answers for a job; called from session tasks.
+  // What the coordinator answers for a job; called from the serving task.
   struct Standing {
     bool leading = false;
     std::uint64_t epoch = 0;
@@ -31,32 +48,56 @@ class Server {
   ~Server();
   Status start();
   net::Endpoint local() const;
+  // All that had arrived by then is with its job. Any thread.
+  MonoTime heard_until() const;
 
  private:
-  struct Connection {
+  enum class Stage { kGreeting, kMember, kFarewell };
+  struct Session {
     std::shared_ptr<net::Channel> channel;
-    Task task;
+    Stage stage = Stage::kGreeting;
+    MonoTime limit{};  // kGreeting, kFarewell: it ends. kMember: so it does, if its job had no room
+    std::string identity;  // the job's uid, by the peer's certificate
+    std::string pod_uid;
+    std::shared_ptr<JobTask> job;
+    std::shared_ptr<std::atomic<bool>> is_queued;  // its turn comes
   };
+  struct Inbox;  // which sessions have news; outlives us with the channels that know it
+
   void accept_all(const std::stop_token& stop);
-  void serve(std::uint64_t id, const std::shared_ptr<net::Channel>& channel);
+  void serve_all(const std::stop_token& stop);
+  void open(std::uint64_t id, std::shared_ptr<net::Channel> channel);
+  void take_turn(std::uint64_t id);
+  // Why the session is over; null: it is not.
+  const char* take(std::uint64_t id, Session& session, const std::string& frame, MonoTime arrived);
+  void leave_greeting(const Session& session);
+  void end(std::uint64_t id, const std::string& why);
+  void look_at_limits();
   // The hello's answer; a job when the agent is welcome.
   std::shared_ptr<JobTask> greet(net::Channel& channel, const wire::Hello& hello);
   bool note_leader(const wire::Hello& hello, const Standing& standing);
   std::string seal(std::uint64_t epoch, const std::string& identity) const;
   void refuse(net::Channel& channel, const char* reason, const std::string& message,
               bool permanent);
+  Counter& refusals(const char* reason);
+  void count_refused(const char* reason);
   void answer(net::Channel& channel, const wire::CoordinatorMessage& message);
-  void reap();
 
   const Dependencies dependencies_;
   Executor& executor_;
   const std::function<Standing(const std::string&)> find_;
+  Gauge& agents_;
+  const std::shared_ptr<Inbox> inbox_;
   std::unique_ptr<net::Listener> listener_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::list<Connection> connections_;
-  std::uint64_t next_session_ = 1;
+  std::atomic<std::size_t> open_{0};  // sessions, with those that wait in the inbox
+  // The serving task's.
+  std::unordered_map<std::uint64_t, Session> sessions_;
+  std::set<std::uint64_t> limited_;                 // by `limit`
+  std::map<std::string, std::size_t> greeting_of_;  // by identity; none is zero
+  std::set<std::uint64_t> full_;                    // their jobs have no room
   Task acceptor_;
+  Task server_;
 };
 
 }  // namespace rubato::coordinator

@@ -29,6 +29,7 @@ const ResourceType kLease{"coordination.k8s.io", "v1", "leases", "Lease", true};
 const ResourceType kPersistentVolumeClaim{"", "v1", "persistentvolumeclaims",
                                           "PersistentVolumeClaim", true};
 const ResourceType kPersistentVolume{"", "v1", "persistentvolumes", "PersistentVolume", false};
+const ResourceType kStorageClass{"storage.k8s.io", "v1", "storageclasses", "StorageClass", false};
 const ResourceType kPriorityClass{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass",
                                   false};
 const ResourceType kCustomResourceDefinition{

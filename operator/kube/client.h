@@ -141,8 +141,8 @@ class Client {
 // Types that the operator and its tools use.
 namespace types {
 extern const ResourceType kPod, kNode, kNamespace, kSecret, kConfigMap, kService, kEvent, kLease,
-    kPersistentVolumeClaim, kPersistentVolume, kPriorityClass, kCustomResourceDefinition,
-    kServiceAccount;
+    kPersistentVolumeClaim, kPersistentVolume, kStorageClass, kPriorityClass,
+    kCustomResourceDefinition, kServiceAccount;
 }  // namespace types
 
 // Shorthands for metadata.

@@ -73,13 +73,21 @@ class Informer : private ReflectorSink {
   void wrote(const json::Value& answer) {
     auto object = T::decode(answer);
     if (!object.ok()) return skip(object.error());
-    store_.put_written(std::make_shared<const T>(std::move(object).value()));
+    const auto change = store_.put_written(std::make_shared<const T>(std::move(object).value()));
+    if (!change) return;
+    for (const auto& handler : written_handlers_) handler(*change);
   }
 
   // Before start(). Handlers must not block and must not throw.
   void on_change(Handler handler) {
     CHECK(!started_);
     handlers_.push_back(std::move(handler));
+  }
+  // The same for what wrote() puts in the place of an older state, on its caller's thread: the
+  // change that follows from the watch has that as its `before`.
+  void on_written(Handler handler) {
+    CHECK(!started_);
+    written_handlers_.push_back(std::move(handler));
   }
   void start() {
     CHECK(!started_);
@@ -89,7 +97,9 @@ class Informer : private ReflectorSink {
   }
   void stop() { task_ = Task(); }
 
-  // The first list was stored and delivered to every handler.
+  // A list was stored and delivered to every handler, and the watch goes on from there: false again
+  // from a version that the server does not know any more until the list that follows (its store
+  // may be another one, restored from a backup).
   bool has_synced() const {
     std::lock_guard lock(mutex_);
     return synced_;
@@ -186,6 +196,11 @@ class Informer : private ReflectorSink {
 
   void advance(const std::string& version) override { store_.set_version(version); }
 
+  void expired() override {
+    std::lock_guard lock(mutex_);
+    synced_ = false;
+  }
+
   void resync() override {
     for (auto& object : store_.list()) deliver(Change<T>{object, object, true});
   }
@@ -199,6 +214,7 @@ class Informer : private ReflectorSink {
   std::string resource_;
   Store<T> store_;
   std::vector<Handler> handlers_;
+  std::vector<Handler> written_handlers_;
   Reflector reflector_;
   bool started_ = false;
   bool synced_here_ = false;  // the informer's task only

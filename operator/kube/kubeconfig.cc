@@ -1,6 +1,7 @@
 #include "operator/kube/kubeconfig.h"
 
 #include "common/net/certificates.h"
+#include "common/yaml.h"
 #include "operator/kube/rest_url.h"
 
 #include <cstdlib>
@@ -48,14 +49,20 @@ void merge_named(const YAML::Node& list, const char* inner, const fs::path& fold
   }
 }
 
-void merge_file(const fs::path& path, Merged& merged) {
-  const YAML::Node root = YAML::LoadFile(path.string());
-  if (!root.IsMap()) return;
+Status merge_file(const fs::path& path, Merged& merged) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(Code::kInvalid, "cannot be read");
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  TRY_OK(yaml::check_text(bytes.str()));
+  const YAML::Node root = YAML::Load(bytes.str());
+  if (!root.IsMap()) return ok();
   const fs::path folder = fs::absolute(path).parent_path();
   merge_named(root["clusters"], "cluster", folder, merged.clusters);
   merge_named(root["users"], "user", folder, merged.users);
   merge_named(root["contexts"], "context", folder, merged.contexts);
   if (merged.current.empty()) merged.current = text(root, "current-context");
+  return ok();
 }
 
 std::string resolve(const Entry& entry, const std::string& path) {
@@ -191,7 +198,8 @@ Result<RestConfig> load_kubeconfig(const KubeconfigOptions& options) {
     if (!fs::exists(file, ignored)) continue;  // a list may name files that are not there
     found = true;
     try {
-      merge_file(file, merged);
+      if (const Status read = merge_file(file, merged); !read.ok())
+        return Error(Code::kInvalid, file.string() + ": " + read.error().what());
     } catch (const YAML::Exception& error) {
       return Error(Code::kInvalid, file.string() + ": " + error.what());
     }

@@ -54,6 +54,7 @@ void Reflector::note_failure(const Error& error) {
     listed_ = false;
     version_.clear();
     reason_ = "expired";
+    sink_.expired();
   }
 }
 

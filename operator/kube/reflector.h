@@ -41,6 +41,8 @@ class ReflectorSink {
   virtual Result<std::string> apply(const WatchEvent& event) = 0;
   // All changes up to `version` were delivered.
   virtual void advance(const std::string& version) = 0;
+  // The server cannot say what changed since; a list follows.
+  virtual void expired() = 0;
   virtual void resync() = 0;
 };
 

@@ -156,6 +156,17 @@ Result<std::string> RestClient::get_raw(const std::string& path, const std::stri
   return send(std::move(request));
 }
 
+Result<WallTime> RestClient::server_time() {
+  HttpRequest request = read("/version");
+  TRY(const Credential credential, target_->credentials->get());
+  request.authorization = credential.authorization;
+  TRY(const HttpResponse response, attempt(request, executor_.now() + options_.limits.timeout));
+  std::tm parts{};
+  if (::strptime(response.date.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts) == nullptr)
+    return Error(Code::kNotFound, "the API server's answers carry no date");
+  return WallTime(std::chrono::seconds(::timegm(&parts)));
+}
+
 Result<std::unique_ptr<LineStream>> RestClient::stream(const std::string& path,
                                                        const std::string& accept) {
   HttpRequest request = read(path);

@@ -69,6 +69,8 @@ class RestClient : public Client {
   // Any path of the server ("/version", "/openapi/v3"); the body of a 2xx answer.
   Result<std::string> get_raw(const std::string& path,
                               const std::string& accept = "application/json");
+  // What its clock showed when it answered, in whole seconds. kNotFound: it does not say.
+  Result<WallTime> server_time();
   // The same, line by line as it comes: logs that are followed, watches of tables.
   Result<std::unique_ptr<LineStream>> stream(const std::string& path,
                                              const std::string& accept = "application/json");

@@ -62,6 +62,7 @@ struct HttpResponse {
   std::string retry_after;
   std::string flow_schema;  // which API priority level judged us; for logs of 429
   std::string warning;
+  std::string date;  // the server's clock, as RFC 9110 writes it
 };
 
 // How long a stream may be quiet, last as a whole, and take for one line.

@@ -131,6 +131,7 @@ class CppRestTransport : public UnaryTransport {
           flight->response.code = answer.status_code();
           flight->response.retry_after = header(answer.headers(), "Retry-After");
           flight->response.warning = header(answer.headers(), "Warning");
+          flight->response.date = header(answer.headers(), "Date");
           flight->response.flow_schema = header(answer.headers(), "X-Kubernetes-PF-FlowSchema-UID");
           return answer.extract_utf8string(true);
         })

@@ -111,16 +111,17 @@ class Store {
     return Change<T>{std::move(before), std::move(object)};
   }
   // The answer to a write of ours. Only over an older state of the same object: a deletion that was
-  // seen meanwhile is not undone.
-  void put_written(const Pointer& object) {
+  // seen meanwhile is not undone. None: it takes nobody's place.
+  std::optional<Change<T>> put_written(const Pointer& object) {
     std::lock_guard lock(mutex_);
     const auto at = objects_.find(object->meta.key());
     if (at == objects_.end() || (*at)->meta.uid != object->meta.uid ||
         !is_older_version((*at)->meta.resource_version, object->meta.resource_version))
-      return;
+      return std::nullopt;
     written_[object->meta.key()] = object->meta.resource_version;
-    take(object->meta.key());
+    Pointer before = take(object->meta.key());
     insert(object);
+    return Change<T>{std::move(before), object};
   }
   // `last`: the object as the deletion event shows it.
   Change<T> erase(Pointer last) {

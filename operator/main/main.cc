@@ -6,12 +6,16 @@
 #include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
 #include "common/rng.h"
+#include "common/version.h"
+#include "operator/control/metrics_access.h"
 #include "operator/control/operator.h"
 #include "operator/kube/rest_client.h"
 
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <CLI/CLI.hpp>
 #include <linux/close_range.h>
@@ -21,6 +25,8 @@ namespace rubato {
 namespace {
 
 constexpr int kLeaseLost = 3;  // exit status, where it cannot begin anew
+constexpr auto kOwnCertificateLife = std::chrono::hours(24 * 90);
+constexpr auto kOwnCertificateSkew = std::chrono::hours(1);
 
 struct Options {
   std::string kubeconfig;
@@ -30,6 +36,9 @@ struct Options {
   std::string advertise;
   std::vector<std::string> coordinators;
   std::string probes;
+  std::string metrics;
+  std::string metrics_certificate;
+  int worker_metrics_port = 0;
   std::string gpu_resource = "nvidia.com/gpu";
   double lease_seconds = 15;
   double node_lease_seconds = 0;
@@ -61,6 +70,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
   };
   settings.config.min_gain = options.min_gain;
+  settings.config.worker_metrics_port = options.worker_metrics_port;
   settings.config.node_lease_limit = seconds(options.node_lease_seconds);
   settings.config.gang_start = seconds(options.gang_seconds);
   settings.timing.progress_floor = seconds(options.stall_seconds);
@@ -70,25 +80,77 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   return settings;
 }
 
-// /metrics, /healthz (the Lease is not overdue), /readyz (the caches are full).
-Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor, const Metrics& metrics,
+net::HttpResponse metrics_of(control::Operator& replica) {
+  return {.shared_body = replica.metrics_text(),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+Result<std::string> read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (text.empty()) return Error(Code::kNotFound, "cannot read " + path.string());
+  return text;
+}
+
+Result<net::KeyPair> self_signed(const std::string& name, WallTime now) {
+  const WallTime from = now - kOwnCertificateSkew;
+  const WallTime until = now + kOwnCertificateLife;
+  TRY(const net::KeyPair authority, net::make_authority(name, from, until));
+  return net::issue_certificate(
+      authority,
+      {.common_name = name, .dns_names = {name}, .not_before = from, .not_after = until});
+}
+
+// tls.crt and tls.key of a folder, as a mounted Secret has them, read again when it is replaced;
+// without one, a pair of this process' own, which nobody can verify, made anew in good time.
+std::function<Result<net::KeyPair>()> certificate_source(const Options& options, Clock& clock) {
+  if (!options.metrics_certificate.empty())
+    return [path = std::filesystem::path(options.metrics_certificate)]() -> Result<net::KeyPair> {
+      net::KeyPair pair;
+      TRY(pair.certificate, read_file(path / "tls.crt"));
+      TRY(pair.private_key, read_file(path / "tls.key"));
+      return pair;
+    };
+  return [name = options.identity, &clock, made = WallTime{},
+          pair = net::KeyPair{}]() mutable -> Result<net::KeyPair> {
+    const WallTime now = clock.wall();
+    if (now - made < kOwnCertificateLife / 2) return pair;
+    TRY(pair, self_signed(name, now));
+    made = now;
+    return pair;
+  };
+}
+
+// /metrics over HTTPS, for accounts that may `get` it.
+Result<std::unique_ptr<net::HttpListener>> serve_metrics(Executor& executor,
+                                                         control::Operator& replica,
+                                                         control::MetricsAccess& access,
+                                                         const Options& options) {
+  if (options.metrics.empty()) return std::unique_ptr<net::HttpListener>();
+  TRY(const net::Endpoint endpoint, net::parse_endpoint(options.metrics));
+  return net::HttpListener::start(
+      executor, endpoint, {{"/metrics", [&replica] { return metrics_of(replica); }}},
+      {.certificate = certificate_source(options, executor.clock()),
+       .admit = [&access](const net::HttpRequest& request, net::HttpOptions::Decide done) {
+         access.decide(request, std::move(done));
+       }});
+}
+
+// /healthz (the Lease is not overdue), /readyz (the caches are full), and /metrics where it has no
+// port of its own.
+Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor,
                                                         control::Operator& replica,
-                                                        const std::string& at) {
-  if (at.empty()) return std::unique_ptr<net::HttpListener>();
-  TRY(const net::Endpoint endpoint, net::parse_endpoint(at));
+                                                        const Options& options) {
+  if (options.probes.empty()) return std::unique_ptr<net::HttpListener>();
+  TRY(const net::Endpoint endpoint, net::parse_endpoint(options.probes));
   const auto yes_or_no = [](bool good) {
     return net::HttpResponse{.status = good ? 200 : 503, .body = good ? "ok\n" : "no\n"};
   };
-  return net::HttpListener::start(
-      executor, endpoint,
-      {{"/metrics",
-        [&metrics, &replica] {
-          replica.refresh_metrics();
-          return net::HttpResponse{.body = metrics.expose(),
-                                   .content_type = "text/plain; version=0.0.4; charset=utf-8"};
-        }},
-       {"/healthz", [&replica, yes_or_no] { return yes_or_no(replica.is_healthy()); }},
-       {"/readyz", [&replica, yes_or_no] { return yes_or_no(replica.is_ready()); }}});
+  net::HttpListener::Handlers handlers = {
+      {"/healthz", [&replica, yes_or_no] { return yes_or_no(replica.is_healthy()); }},
+      {"/readyz", [&replica, yes_or_no] { return yes_or_no(replica.is_ready()); }}};
+  if (options.metrics.empty()) handlers["/metrics"] = [&replica] { return metrics_of(replica); };
+  return net::HttpListener::start(executor, endpoint, std::move(handlers));
 }
 
 // The same process begins anew, with nothing left of the life before: to end would cost it the
@@ -125,7 +187,9 @@ Status run(const Options& options, char** arguments) {
   net::TlsNetwork network(executor);
   control::Operator replica(*client, *lease_client, executor, network, metrics,
                             std::move(settings));
-  TRY(const auto probes, serve_probes(executor, metrics, replica, options.probes));
+  control::MetricsAccess access(*client, executor, metrics);
+  TRY(const auto scraped, serve_metrics(executor, replica, access, options));
+  TRY(const auto probes, serve_probes(executor, replica, options));
   Status ended = ok();
   Task task = executor.spawn("operator", [&](const std::stop_token& stop) {
     ended = replica.run(stop);
@@ -150,6 +214,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "The Rubato operator: watches TrainingJobs, assigns GPUs, and coordinates elastic workers.\n"
       "Run two replicas; one leads by a Lease, the other takes over. Training goes on meanwhile."};
+  app.set_version_flag("--version", rubato::version_of("rubato-operator"));
   rubato::Options options;
   char host[256] = "operator";
   ::gethostname(host, sizeof host - 1);
@@ -190,6 +255,15 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--probes", options.probes,
                  "Where /metrics, /healthz and /readyz are served, ip:port (default: nowhere)");
+  app.add_option("--metrics", options.metrics,
+                 "Where /metrics alone is served, ip:port, over HTTPS and to accounts that may get "
+                 "that URL (default: at --probes, to everybody)");
+  app.add_option("--metrics-certificate", options.metrics_certificate,
+                 "Folder with tls.crt and tls.key for --metrics (default: a pair of its own)");
+  app.add_option("--worker-metrics-port", options.worker_metrics_port,
+                 "Port of worker pods where their agents show metrics; 0: none")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
   app.add_option("--min-gain", options.min_gain,
                  "A job grows only when it gets faster by at least this part; below zero: always")
       ->check(CLI::Range(-1.0, 1.0))

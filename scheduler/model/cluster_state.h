@@ -3,6 +3,7 @@
 // Quantities are integers with units; times are seconds since an epoch that the caller chooses.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,12 +21,18 @@ using Bytes = std::int64_t;
 
 // What one pod takes of a node, or what a node has left.
 struct Resources {
+  static constexpr std::size_t kOthers = 8;
   Gpus gpus = 0;
   MilliCpu cpu = 0;
   Bytes memory = 0;
-  bool fits(const Resources& wanted) const {
-    return wanted.gpus <= gpus && wanted.cpu <= cpu && wanted.memory <= memory;
-  }
+  // Whatever else nodes count (pods, local storage, huge pages, network devices …): the same kind
+  // at the same place everywhere in one ClusterState.
+  std::array<std::int64_t, kOthers> others{};
+
+  // How many times `wanted`, which asks for a GPU at least, is in this; 0 where any is negative.
+  std::int64_t copies_of(const Resources& wanted) const;
+  bool fits(const Resources& wanted) const;
+  void raise_to_zero();  // what is negative
   Resources& operator-=(const Resources& other);
   Resources& operator+=(const Resources& other);
   bool operator==(const Resources&) const = default;
@@ -52,7 +59,7 @@ struct Held {
   bool leaving = false;    // already told to leave: its GPUs come free soon
   bool lost = false;       // its node or process is gone: it does not count as held
   bool unstarted = false;  // lost because it did not start in time
-  bool refused = false;    // lost because its worker cannot take part there
+  bool refused = false;    // lost because its worker, or its volumes, cannot be there
 };
 
 // A measured point: tokens/s of this job on `gpus` GPUs of one type.
@@ -78,11 +85,16 @@ struct Job {
   std::optional<std::set<NodeId>> eligible;  // nodes its selectors and tolerations admit; none: all
   std::set<NodeId> avoid;                    // nodes that it gets nothing new on for a while
   std::vector<Held> held;
-  bool started = false;  // has an allocation (even if it shrank below min)
-  bool settled = true;   // false while a rescale of it is under way: neither grown nor shrunk
-  bool cooling = false;  // grown a short while ago: not grown again yet
+  bool started = false;      // has an allocation (even if it shrank below min)
+  bool settled = true;       // false while a rescale of it is under way: neither grown nor shrunk
+  bool cooling = false;      // grown a short while ago: not grown again yet
+  bool may_preempt = true;   // jobs of lower priority, as far as its queue allows it
+  std::string not_admitted;  // its queue does not take it; the reason
   std::vector<ThroughputPoint> measured;
-  std::string refused;  // not to be scheduled; the reason (suspended jobs are simply absent)
+  bool one_node = false;   // all its pods on one node, as long as it holds any there
+  std::string narrowed;    // why it may use few nodes only, for reasons: a clause, or ""
+  std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
+  std::string refused_as;  // the same in CamelCase; "": Refused
 };
 
 struct Quota {
@@ -90,12 +102,16 @@ struct Quota {
   std::optional<Gpus> limit;  // and never hold more than these
 };
 
+// Whom a queue's jobs may preempt by their priority.
+enum class Preempts { kNobody, kOwnQueue, kAnyQueue };
+
 struct Queue {
   std::string name;
   double weight = 1.0;                  // not used by any policy yet
   std::map<std::string, Quota> quotas;  // by GPU type; "*": all types together
   bool borrowing = true;                // may hold more than it is guaranteed
   bool closed = false;
+  Preempts preempts = Preempts::kAnyQueue;
   // Held by jobs that are not among ClusterState::jobs any more: finished, suspended or being
   // deleted, and their pods are still there.
   std::map<std::string, Gpus> held_by_leavers;  // by GPU type

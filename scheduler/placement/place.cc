@@ -45,19 +45,19 @@ std::optional<std::string> bound_type(const Job& job) {
   return std::nullopt;
 }
 
-std::int64_t copies(const Resources& free, const Resources& wanted) {
-  CHECK_GT(wanted.gpus, 0);
-  std::int64_t n = free.gpus / wanted.gpus;
-  if (wanted.cpu > 0) n = std::min(n, free.cpu / wanted.cpu);
-  if (wanted.memory > 0) n = std::min(n, free.memory / wanted.memory);
-  return std::max<std::int64_t>(n, 0);
-}
-
 struct Candidate {
   const Node* node;
   std::int64_t fits;
   bool used;  // the job already has a pod here
 };
+
+// Where the rest of a job must go that has its pods on one node; "": anywhere yet.
+NodeId bound_node(const Job& job, const NodeId& so_far) {
+  if (!job.one_node) return "";
+  for (const Held& held : job.held)
+    if (!held.lost) return held.node;
+  return so_far;
+}
 
 std::vector<Candidate> candidates(const Job& job, const FreeMap& free, const std::string* type) {
   std::set<NodeId> used;
@@ -67,7 +67,7 @@ std::vector<Candidate> candidates(const Job& job, const FreeMap& free, const std
   std::vector<Candidate> found;
   for (const auto& [id, node] : free.nodes()) {
     if (!admits(job, *node) || (type && node->gpu_type != *type)) continue;
-    const std::int64_t fits = copies(free.free().at(id), job.per_pod);
+    const std::int64_t fits = free.free().at(id).copies_of(job.per_pod);
     if (fits > 0) found.push_back({node, fits, used.contains(id)});
   }
   std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
@@ -110,10 +110,16 @@ void keep_within(std::vector<Candidate>& nodes, const Job& job, const TypeRoom& 
 }  // namespace
 
 std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, FreeMap& free,
-                                            const TypeRoom& room, const std::string& bound_to) {
+                                            const TypeRoom& room, const PlacedSoFar& so_far) {
   if (room("*") / job.per_pod.gpus < pods) return std::nullopt;
-  for (const auto& type : types_to_try(job, free, bound_to)) {
+  for (const auto& type : types_to_try(job, free, so_far.gpu_type)) {
     std::vector<Candidate> nodes = candidates(job, free, type ? &*type : nullptr);
+    if (const NodeId only = bound_node(job, so_far.node); !only.empty())
+      std::erase_if(nodes, [&](const Candidate& c) { return c.node->id != only; });
+    if (job.one_node)  // each has the whole of what the queue allows
+      std::erase_if(nodes, [&](const Candidate& c) {
+        return c.fits < pods || room(c.node->gpu_type) / job.per_pod.gpus < pods;
+      });
     keep_within(nodes, job, room);
     std::int64_t fits = 0;
     for (const Candidate& c : nodes) fits += c.fits;
@@ -138,7 +144,11 @@ std::int64_t pods_that_fit(const Job& job, const FreeMap& free) {
   std::int64_t best = 0;
   for (const auto& type : types_to_try(job, free, "")) {
     std::int64_t room = 0;
-    for (const Candidate& c : candidates(job, free, type ? &*type : nullptr)) room += c.fits;
+    const NodeId only = bound_node(job, "");
+    for (const Candidate& c : candidates(job, free, type ? &*type : nullptr)) {
+      if (!only.empty() && c.node->id != only) continue;
+      room = job.one_node ? std::max(room, c.fits) : room + c.fits;
+    }
     best = std::max(best, room);
   }
   return best;

@@ -34,12 +34,18 @@ bool admits(const Job& job, const Node& node);
 // How many GPUs of a type the job's queue may still take; "*": of all types together.
 using TypeRoom = std::function<Gpus(const std::string& gpu_type)>;
 
+// What pods of a job that were placed earlier in the same round have fixed for the rest.
+struct PlacedSoFar {
+  std::string gpu_type;
+  NodeId node;
+};
+
 // Places `pods` pods of `job`: one GPU type unless job.mix, the type it already holds if any; nodes
 // that it already uses first, then the fullest that fit (best fit), ties by name. Takes the
-// resources from `free`. Nothing when they do not all fit; then `free` is unchanged. `bound_to`:
-// the type that pods placed earlier in the same round have fixed. `room`: what the queue allows.
+// resources from `free`. Nothing when they do not all fit; then `free` is unchanged. `room`: what
+// the queue allows.
 std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, FreeMap& free,
-                                            const TypeRoom& room, const std::string& bound_to = "");
+                                            const TypeRoom& room, const PlacedSoFar& so_far = {});
 
 // How many pods of `job` fit now, over all nodes of its best type.
 std::int64_t pods_that_fit(const Job& job, const FreeMap& free);

@@ -1,5 +1,6 @@
 // The first policy: plan.h says what it does, round.h in which steps.
 #include "common/check.h"
+#include "common/words.h"
 #include "scheduler/perf/throughput.h"
 #include "scheduler/policy/round.h"
 #include "scheduler/policy/sizes.h"
@@ -10,6 +11,19 @@
 #include <fmt/format.h>
 
 namespace rubato::sched {
+
+namespace {
+
+std::string needed(const Job& job, Gpus gpus) {
+  return counted(gpus, "GPU") + (job.one_node ? " on one node" : "");
+}
+
+std::string in_all(const Job& job, Gpus most) {
+  return job.one_node ? fmt::format("the largest node it may use has {}", most)
+                      : fmt::format("the nodes it may use have {} in all", most);
+}
+
+}  // namespace
 
 Plan Round::run() {
   order_jobs();
@@ -47,7 +61,7 @@ void Round::settle_losses(Entry& entry) {
     entry.repaired = true;
     entry.reason = fmt::format("pod {} on node {} {}", held.ordinal, held.node,
                                held.unstarted ? "did not start in time"
-                               : held.refused ? "cannot take part"
+                               : held.refused ? "cannot be used there"
                                               : "is lost");
   }
   if (entry.now > job.max && job.settled) {
@@ -57,13 +71,17 @@ void Round::settle_losses(Entry& entry) {
 
 void Round::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
-  if (!job.refused.empty()) return verdict(entry, Outcome::kNotNow, "Refused", job.refused);
+  if (!job.refused.empty())
+    return verdict(entry, Outcome::kNotNow, job.refused_as.empty() ? "Refused" : job.refused_as,
+                   job.refused);
   const auto queue = state_.queues.find(job.queue);
   if (queue == state_.queues.end() && !job.started) {
     return verdict(
         entry, Outcome::kNotNow, "QueueUnknown",
         fmt::format("there is no TrainingQueue \"{}\"; create it or change spec.queue", job.queue));
   }
+  if (!job.not_admitted.empty() && !job.started)
+    return verdict(entry, Outcome::kNotNow, "QueueForbidden", job.not_admitted);
   if (queue != state_.queues.end() && queue->second.closed && !job.started) {
     return verdict(entry, Outcome::kNotNow, "QueueClosed",
                    fmt::format("queue \"{}\" takes no new jobs", job.queue));
@@ -77,21 +95,31 @@ void Round::give_minimum(Entry& entry) {
   }
   if (entry.now >= job.min) return verdict(entry, Outcome::kPlaced, "Placed", "");
   if (const Gpus room = room_for(job); room < *wanted - entry.now) {
-    return verdict(entry, Outcome::kNotNow, "QueueLimit",
-                   fmt::format("queue \"{}\" holds {} GPUs and may take {} more that this job can "
-                               "use; {} are needed",
-                               job.queue, quota_.used(job.queue), room, *wanted - entry.now));
+    return verdict(
+        entry, Outcome::kNotNow, "QueueLimit",
+        fmt::format("queue \"{}\" holds {} and may take {} more that this job can use; "
+                    "needed: {}",
+                    job.queue, counted(quota_.used(job.queue), "GPU"), room, *wanted - entry.now));
   }
   if (const Gpus most = capacity_for(job); most < job.min) {
-    return verdict(
-        entry, Outcome::kNever, "ExceedsCluster",
-        fmt::format("needs {} GPUs; the nodes it may use have {} in all", job.min, most));
+    return verdict(entry, Outcome::kNever, "ExceedsCluster",
+                   fmt::format("needs {}; {}{}", needed(job, job.min), in_all(job, most),
+                               job.narrowed.empty() ? "" : " (" + job.narrowed + ")"));
   }
   if (avoids_all(job)) {
     return verdict(entry, Outcome::kNotNow, "EveryNodeAvoided",
                    fmt::format("pods of it were of no use on any node that it may use ({}); they "
                                "are tried again in a while",
                                fmt::join(job.avoid, ", ")));
+  }
+  // No room that others make helps it before one of those nodes is tried again.
+  if (const Gpus most = capacity_not_avoided(job); most < job.min) {
+    return verdict(entry, Outcome::kNotNow, "NodesAvoided",
+                   fmt::format("needs {} GPUs; the nodes it may use have {} in all (for now none "
+                               "on {}, where a pod of it was of no use: status.avoidedNodes says "
+                               "why, and until when{})",
+                               job.min, most, fmt::join(job.avoid, ", "),
+                               job.narrowed.empty() ? "" : "; " + job.narrowed));
   }
   place_or_make_room(entry, *wanted);
 }
@@ -139,7 +167,7 @@ void Round::grow() {
     const bool is_disturbed = entry.job->started && entry.add.empty();
     if (is_disturbed && grown_ >= config_.grown_per_round) continue;
     const auto placed = place(*entry.job, (step.to - entry.now) / entry.job->per_pod.gpus, free_,
-                              room_of(*entry.job), type_of(entry));
+                              room_of(*entry.job), placed_so_far(entry));
     if (!placed) continue;  // does not fit: neither would a larger step
     if (is_disturbed) ++grown_;
     take(entry, *placed);

@@ -76,6 +76,7 @@ class Round {
   bool reserve_if_fits(const Job& job, std::int64_t pods, const FreeMap& trial);
   static bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota);
   bool may_preempt(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const;
+  bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;  // by its priority
   static std::string why_preempted(const Job& by, const Job& victim);
 
   // round_limits.cc
@@ -84,8 +85,10 @@ class Round {
   std::set<std::string> types_for(const Job& job) const;
   bool is_inside_guarantee(const Entry& entry) const;
   Gpus capacity_for(const Job& job) const;
+  Gpus capacity_not_avoided(const Job& job) const;
   bool avoids_all(const Job& job) const;
   static std::string type_of(const Entry& entry);
+  static PlacedSoFar placed_so_far(const Entry& entry);
 
   const ClusterState& state_;
   const PolicyConfig& config_;

@@ -5,6 +5,25 @@
 #include <algorithm>
 
 namespace rubato::sched {
+namespace {
+
+Gpus whole_pods(const Job& job, const Node& node) {
+  return node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
+}
+
+// By what the GPUs of a job must have in common: their node, their type, or nothing.
+std::string bound_by(const Job& job, const NodeId& node, const std::string& type) {
+  if (job.one_node) return node;
+  return job.mix ? "" : type;
+}
+
+Gpus most_of(const std::map<std::string, Gpus>& all) {
+  Gpus best = 0;
+  for (const auto& [what, gpus] : all) best = std::max(best, gpus);
+  return best;
+}
+
+}  // namespace
 
 TypeRoom Round::room_of(const Job& job) const {
   return [this, &job](const std::string& type) {
@@ -40,18 +59,26 @@ bool Round::is_inside_guarantee(const Entry& entry) const {
   });
 }
 
-// All GPUs of the nodes the job may use, of its best single type unless it may mix.
+// All GPUs of the nodes the job may use, of its best single type unless it may mix; of the best
+// node where one must hold all of it.
 Gpus Round::capacity_for(const Job& job) const {
-  std::map<std::string, Gpus> by_type;
-  for (const Node& node : state_.nodes) {
-    if (may_use(job, node)) {  // a cordoned or silent node may come back
-      by_type[job.mix ? "" : node.gpu_type] +=
-          node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
-    }
-  }
-  Gpus best = 0;
-  for (const auto& [type, gpus] : by_type) best = std::max(best, gpus);
-  return best;
+  std::map<std::string, Gpus> common;
+  for (const Node& node : state_.nodes)
+    if (may_use(job, node))  // a cordoned or silent node may come back
+      common[bound_by(job, node.id, node.gpu_type)] += whole_pods(job, node);
+  return most_of(common);
+}
+
+// The same without what it avoids for now, but with what it holds there.
+Gpus Round::capacity_not_avoided(const Job& job) const {
+  std::map<std::string, Gpus> common;
+  for (const Node& node : state_.nodes)
+    if (may_use(job, node) && !job.avoid.contains(node.id))
+      common[bound_by(job, node.id, node.gpu_type)] += whole_pods(job, node);
+  for (const Held& held : job.held)
+    if (!held.lost && !held.leaving && job.avoid.contains(held.node))
+      common[bound_by(job, held.node, held.gpu_type)] += held.gpus;
+  return most_of(common);
 }
 
 // A node that may come back and has not been tried yet is not avoided.
@@ -60,6 +87,10 @@ bool Round::avoids_all(const Job& job) const {
     return may_use(job, node) && node.gpus_total >= job.per_pod.gpus &&
            !job.avoid.contains(node.id);
   });
+}
+
+PlacedSoFar Round::placed_so_far(const Entry& entry) {
+  return {type_of(entry), entry.add.empty() ? "" : entry.add.front().node};
 }
 
 std::string Round::type_of(const Entry& entry) {

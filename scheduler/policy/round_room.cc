@@ -1,4 +1,5 @@
 // How room is made for a job below its minimum.
+#include "common/words.h"
 #include "scheduler/policy/round.h"
 #include "scheduler/policy/sizes.h"
 
@@ -14,11 +15,14 @@ void Round::place_or_make_room(Entry& entry, Gpus wanted) {
   const std::int64_t pods = (wanted - entry.now) / job.per_pod.gpus;
   if (auto placed = place(job, pods, free_, room_of(job))) {
     take(entry, *placed);
-    if (entry.reason.empty()) entry.reason = fmt::format("{} GPUs are free", wanted);
+    if (entry.reason.empty()) entry.reason = "there is room for it";
     return verdict(entry, Outcome::kPlaced, "Placed", "");
   }
   const Gpus fit = pods_that_fit(job, free_) * job.per_pod.gpus;
-  std::string need = fmt::format("needs {} more GPUs, {} are free for it", wanted - entry.now, fit);
+  std::string need =
+      fmt::format("needs {}{}, {} {} free for it", counted(wanted - entry.now, "more GPU"),
+                  job.one_node ? " on one node" : "", fit, fit == 1 ? "is" : "are");
+  if (!job.narrowed.empty()) need += " (" + job.narrowed + ")";
   if (!job.avoid.empty())
     need += fmt::format(" (for now none on {}, where a pod of it was of no use)",
                         fmt::join(job.avoid, ", "));
@@ -143,9 +147,7 @@ bool Round::reserve_if_fits(const Job& job, std::int64_t pods, const FreeMap& tr
   for (const Placement& placement : *placed) {
     const Resources left = free_.free().at(placement.node);
     Resources all = left;
-    all.cpu = std::max<MilliCpu>(all.cpu, 0);
-    all.memory = std::max<Bytes>(all.memory, 0);
-    all.gpus = std::max<Gpus>(all.gpus, 0);
+    all.raise_to_zero();
     free_.take(placement.node, all);
   }
   return true;
@@ -157,9 +159,24 @@ bool Round::is_protected(const Entry& held, const Entry& wanting, const QuotaBoo
          quota.is_guaranteed(held.job->queue, type_of(held), 0);
 }
 
+bool Round::has_leave_to_preempt(const Entry& wanting, const Entry& victim) const {
+  const auto queue = state_.queues.find(wanting.job->queue);
+  if (!wanting.job->may_preempt || queue == state_.queues.end()) return false;
+  switch (queue->second.preempts) {
+    case Preempts::kNobody:
+      return false;
+    case Preempts::kOwnQueue:
+      return victim.job->queue == wanting.job->queue;
+    case Preempts::kAnyQueue:
+      return true;
+  }
+  return false;
+}
+
 bool Round::may_preempt(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
   if (is_protected(victim, wanting, quota)) return false;
-  if (victim.job->priority < wanting.job->priority) return true;
+  if (victim.job->priority < wanting.job->priority && has_leave_to_preempt(wanting, victim))
+    return true;
   return victim.job->queue != wanting.job->queue && is_inside_guarantee(wanting) &&
          quota.is_borrowing(victim.job->queue, type_of(victim));
 }

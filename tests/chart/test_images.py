@@ -6,12 +6,16 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 
 import pytest
 from charts import ROOT, Helm, objects
 from control_plane import ControlPlane, free_port, wait_until
 from sandbox import USER, Image
+
+sys.path.append(str(ROOT / "tests" / "runbook"))
+from installed import FOR_TESTS  # noqa: E402
 
 # A build folder, or "source" (make test-images).
 FROM = os.environ.get("RUBATO_IMAGES_FROM", os.environ.get("RUBATO_BUILD", ROOT / "build" / "release"))
@@ -55,6 +59,15 @@ def test_holds_programs_and_their_libraries_only(archives, name):
     assert not [member.name for member in members if member.mode & 0o6000], "set-uid or set-gid"
     writable = [member.name for member in members if member.mode & 0o002 and not member.issym()]
     assert [path.strip("./") for path in writable] == ["tmp"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_holds_nothing_made_for_tests(archives, name):
+    """Fault points and the ledger of samples are in the image `testing` alone."""
+    with tarfile.open(archives[name]) as tar:
+        for layer in json.load(tar.extractfile("manifest.json"))[0]["Layers"]:
+            data = tar.extractfile(layer).read()
+            assert [word for word in FOR_TESTS if word in data] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,19 +14,25 @@ JOB = {"apiVersion": "rubato.dev/v1alpha1", "kind": "TrainingJob", "metadata": {
                 "training": {"model": {"family": "gpt2", "layers": 1, "hidden": 8, "heads": 1}, "data": {"path": "/d"},
                              "batch": {"global": 8, "micro": 1, "sequenceLength": 16}, "stop": {"steps": 10}},
                 "template": {"spec": {"containers": [{"name": "worker", "image": "x"}]}}}}
-SERVICE_MONITOR_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced",
-             "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
-             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
-                 "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+
+
+def monitoring_crd(kind):
+    """As much of a CRD of the Prometheus operator as the API server needs to take such an object."""
+    plural = kind.lower() + "s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced",
+                 "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                 "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                     "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
 
 
 @pytest.fixture(scope="module")
 def plane():
     with ControlPlane() as plane:
-        plane.kubectl("apply", "-f", "-", input=json.dumps(SERVICE_MONITOR_CRD))
+        for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
+            plane.kubectl("apply", "-f", "-", input=json.dumps(monitoring_crd(kind)))
         yield plane
 
 

@@ -14,6 +14,7 @@ from charts import NAMESPACE, Helm, is_hook, key, objects
 from cluster import Cluster
 from control_plane import ControlPlane, wait_until
 from jobs import Job
+from storage import BY_HAND, Storage, StoringJob
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rubato-operator"
 CHANGE_S = 120
@@ -125,7 +126,7 @@ def recorded():
 
 def story(cluster):
     """Grow, change the leader, lose a pod, be deleted while training; a job that completes and is cleaned up; one whose
-    pods are refused."""
+    volumes are made for it; one whose pods are refused."""
     cluster.add_nodes(2)
     job = cluster.apply(Job("rights", steps=20000, gpus=(1, 3)))
     job.wait_members(2, CHANGE_S)
@@ -146,6 +147,16 @@ def story(cluster):
     short = cluster.apply(Brief("brief", steps=5, gpus=(1, 1)))
     short.wait_state("Complete", CHANGE_S)
     short.wait_gone(CHANGE_S)
+    storage = Storage(cluster.plane)
+    storage.make_class("zonal")
+    storage.make_class("by-hand", BY_HAND)
+    storage.make_claim("made", "zonal")
+    storage.make_claim("found", "by-hand")
+    storage.make_volume("found-volume", "by-hand", cluster.nodes)
+    storing = cluster.apply(StoringJob("storing", claims=["made", "found"], gpus=(1, 1)))
+    wait_until(lambda: storage.selected("made") and storage.is_bound("found"), CHANGE_S, "both claims to be seen to")
+    storing.delete()
+    storing.wait_gone(CHANGE_S)
     greedy = cluster.apply(Greedy("greedy", gpus=(1, 1)))
     # Said again, it becomes a series: the only patch of an event that is sure to happen.
     wait_until(lambda: any(e["reason"] == "FailedCreate" and "PodSecurity" in e["note"] and e.get("series")

@@ -17,6 +17,7 @@ BAD_VALUES = [  # what is set, and a word of the refusal
     ("image.digest=sha256:12", "pattern"), ("scheduler.gpuResource=gpu", "pattern"),
     ("scheduler.minGain=2", "maximum"), ("scheduler.gangSeconds=0", "exclusive"),
     ("leaderElection.leaseSeconds=1", "minimum"), ("coordinator.port=0", "minimum"),
+    ("coordinator.port=8080", "a number of its own"),
     ("coordinator.port=65536", "maximum"), ("podAntiAffinity=maybe", "value must be one of"),
     ("podDisruptionBudget.minAvailable=half", "pattern"), ("metrics.serviceMonitor.interval=often", "pattern"),
     ("priorityClasses[0].value=1", "name"), ("defaults.policy.name=other", "default"),

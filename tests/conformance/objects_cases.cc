@@ -247,6 +247,26 @@ TEST_P(Objects, LeasesNeedAVersionAndMayBeCreatedByReplacing) {
   EXPECT_EQ(client().update(types::kLease, lease).error().code(), Code::kInvalid);
 }
 
+TEST_P(Objects, StorageClassesBindAtOnceUnlessTheySayOtherwise) {
+  const auto storage_class = [&](const char* name) {
+    return Value::object({{"apiVersion", "storage.k8s.io/v1"},
+                          {"kind", "StorageClass"},
+                          {"metadata", Value::object({{"name", ns() + "-" + name}})},
+                          {"provisioner", "disk.example"}});
+  };
+  const auto made = client().create(types::kStorageClass, "", storage_class("a"));
+  ASSERT_TRUE(made.ok()) << made.error().to_string();
+  EXPECT_EQ((*made)["volumeBindingMode"].string_or(""), "Immediate");
+  EXPECT_EQ((*made)["reclaimPolicy"].string_or(""), "Delete");
+  Value next = *made;
+  next.set("volumeBindingMode", "WaitForFirstConsumer");
+  EXPECT_EQ(client().update(types::kStorageClass, next).error().code(), Code::kInvalid);
+  Value nobody = storage_class("b");
+  nobody.erase("provisioner");
+  EXPECT_EQ(client().create(types::kStorageClass, "", nobody).error().code(), Code::kInvalid);
+  EXPECT_TRUE(client().remove(types::kStorageClass, {"", ns() + "-a"}).ok());
+}
+
 TEST_P(Objects, SecretsTakePlainTextOnce) {
   const Value secret =
       Value::object({{"apiVersion", "v1"},

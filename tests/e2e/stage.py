@@ -23,7 +23,8 @@ from realcluster.errors import ClusterError, wait_for
 from realcluster.leftovers import leftovers
 from watching import SlotRule, Watch, conditions_of
 
-IMAGE = "localhost/rubato-worker:dev"
+IMAGE = "localhost/rubato-worker:dev"  # what ships
+TESTING_IMAGE = "localhost/rubato-testing:dev"  # the same with worker/testing: it keeps a ledger
 COMMIT_POLL_S = 0.004
 CHANGE_S = 180
 ACTS_WITHIN_S = 6.0  # of a leader that woke up: twice the silence after which it calls an agent lost
@@ -65,6 +66,7 @@ def staged(request: pytest.FixtureRequest | None, name: str, nodes: int,
 
 
 def install(cluster: Cluster, values: Mapping[str, Any] | None = None) -> None:
+    cluster.load(*rubato.build_images(build_folder(), "testing"))
     rubato.install(cluster, build_folder(), {**(values or {}), **(api_faults.VALUES if api_faults.asked() else {})})
 
 
@@ -190,10 +192,13 @@ class Stage:
 class PodJob(Job):
     """A small job whose workers are real pods. `cpu` keeps a step long enough for things to happen in it."""
 
-    def __init__(self, name: str, cpu: str | None = None, image: str = IMAGE, pull: str = "Never",
+    def __init__(self, name: str, cpu: str | None = None, image: str = TESTING_IMAGE, pull: str = "Never",
                  **settings: Any) -> None:
         super().__init__(name, **settings)
         self.cpu, self.image, self.pull = cpu, image, pull
+
+    def testing_worker(self) -> list:
+        return []  # it is in the image
 
     def manifest(self) -> dict:
         made = super().manifest()

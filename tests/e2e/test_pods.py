@@ -18,7 +18,7 @@ import pytest
 import yaml
 from realcluster import ROOT, rubato
 from realcluster.errors import wait_for
-from stage import IMAGE, CommitClock, PodJob, figure, message, staged
+from stage import IMAGE, TESTING_IMAGE, CommitClock, PodJob, figure, message, staged
 
 REFERENCE_STEPS = int(os.environ.get("E2E_STEPS", "4000"))  # as many as the story usually takes; a part takes fewer
 STEPS = 50000  # more than it ever takes
@@ -140,7 +140,7 @@ def test_image_missing(stage, undisturbed):
     stage.pods.wait(lambda latest: not {("default", "unpacked-w0"), ("default", "unpacked-w1")} & set(latest), CHANGE_S,
                     "its pods to go")
     nodes = {node.name: node for node in stage.cluster.nodes()}
-    nodes.pop(first).tag(IMAGE, ABSENT_IMAGE)
+    nodes.pop(first).tag(TESTING_IMAGE, ABSENT_IMAGE)
     job.wait_members(1, CHANGE_S)
     wait_for(lambda: "did not start in time" in job.message("Allocated"), CHANGE_S, "a GPU to be taken back")
     assert [pod["node"] for pod in job.status()["allocation"]["pods"]] == [first]
@@ -149,7 +149,7 @@ def test_image_missing(stage, undisturbed):
     wait_for(lambda: {event["reason"] for event in job.events()} >= {"PodCannotStart", "GangTimeout", "PodGivenUp"},
              CHANGE_S, "the events")
     for node in nodes.values():
-        node.tag(IMAGE, ABSENT_IMAGE)
+        node.tag(TESTING_IMAGE, ABSENT_IMAGE)
     job.wait_state("Complete", 2 * CHANGE_S)
     job.check_ledger()
     stage.cluster.kubectl("uncordon", kept)

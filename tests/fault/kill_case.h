@@ -1,6 +1,6 @@
 // The kill matrix: what is done to whom, where, and how many there are. A case is a scene (a step,
 // a join, a recovery …) in which one to three workers, or their disks, are hit at a named place
-// (the phases of worker/step/fault_points.h).
+// (the phases of worker/testing/fault_points.h).
 #pragma once
 
 #include <cstdint>

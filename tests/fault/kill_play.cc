@@ -130,8 +130,12 @@ class Story {
       if (!each.is_over) end(each);  // who was away at the end comes back to it
     }
     if (case_.scene != Scene::kEnd) until("everybody is back", [&] { return is_whole(); });
+    // Who came in the place of a lost pod has survived nothing, and may not be there yet.
+    const int began = case_.world + (case_.scene == Scene::kJoin ? 1 : 0);
+    next_look_ = MonoTime{};  // a case may come here before its first look was due
+    look_at_survivors();
     for (const auto& each : job_.pods)
-      if (is_survivor(*each) && !survivors_.has_seen(*each))
+      if (each->number < began && is_survivor(*each) && !survivors_.has_seen(*each))
         give_up("the worker of " + each->name + " was never seen");
     job_.pace(0ms);
     until("the end", [&] { return job_.view().phase == Phase::kFinished; });

@@ -3,6 +3,7 @@ logs)."""
 
 import calendar
 import json
+import os
 import pathlib
 import random
 import re
@@ -44,6 +45,12 @@ class Job:
 
     # ---- manifest ----
 
+    def testing_worker(self):
+        """What makes an agent start the worker that keeps a ledger and heeds fault plans (worker/testing). A job
+        without a ledger trains with the one that ships."""
+        build = self.cluster.bin if self.cluster else pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin"
+        return [{"name": "RUBATO_WORKER", "value": str(build / "testing" / "rubato-worker")}] if self.ledger else []
+
     def manifests(self):
         claims = [{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                    "metadata": {"name": name, "namespace": "default"},
@@ -58,7 +65,7 @@ class Job:
         container = {
             "name": "worker", "image": "rubato/worker:dev", "command": ["rubato-agent"],
             "env": [{"name": "RUBATO_LEDGER", "value": "1" if self.ledger else ""},
-                    {"name": "RUBATO_FAULT_FILE", "value": "/fault/plan"},
+                    {"name": "RUBATO_FAULT_FILE", "value": "/fault/plan"}, *self.testing_worker(),
                     *({"name": k, "value": v} for k, v in self.env.items())],
             "volumeMounts": [{"name": "tokens", "mountPath": "/data", "readOnly": True},
                              {"name": "checkpoints", "mountPath": "/ckpt"},

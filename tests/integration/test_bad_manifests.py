@@ -176,7 +176,10 @@ CHOICES = {
     "spec.activeDeadlineSeconds": [0, 1, None],
     "spec.suspend": [True, "yes"],
     "spec.queue": ["", "q", "q" * 64],
-    "spec.template": [{"spec": {"containers": []}}, {"spec": {"nodeName": "n"}}, None],
+    "spec.template": [{"spec": {"containers": []}}, {"spec": {"nodeName": "n"}}, None,
+                      {"spec": {"affinity": {"podAffinity": {}}}}, {"spec": {"affinity": {"nodeAffinity": {}}}},
+                      {"spec": {"schedulingGates": []}}, {"spec": {"hostNetwork": "yes"}}],
+    "spec.faultTolerance": [{"tolerate": 1}, {"tolerate": 2}, {"tolerate": 65}],
     "spec.bogus": [1],
 }
 

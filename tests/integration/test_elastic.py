@@ -12,8 +12,9 @@ import time
 
 import pytest
 import processes
-from cluster import Cluster, wait_quickly
-from control_plane import ControlPlane, wait_until
+from cluster import wait_quickly
+from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
+from control_plane import wait_until
 from jobs import Job
 from watching import conditions_of
 
@@ -22,36 +23,6 @@ REFERENCE_STEPS = 2000  # a step takes some 15 ms here; things must have time to
 COLUMNS = ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S", "GOODPUT", "RESCALES", "AGE"]
 WIDE = COLUMNS + ["QUEUE", "REASON"]
 FINISH_S = 600
-CHANGE_S = 120
-
-
-@pytest.fixture(scope="module")
-def plane_and_cluster():
-    with ControlPlane(controller_manager=True) as plane:
-        cluster = Cluster(plane, os.environ["RUBATO_BUILD"])
-        with cluster:
-            yield cluster
-        cluster.check_nothing_left()
-
-
-@pytest.fixture
-def cluster(plane_and_cluster, request):
-    """The cluster without nodes; what a test adds goes when it ends."""
-    found, failed = plane_and_cluster, request.session.testsfailed
-    yield found
-    if request.session.testsfailed > failed:
-        found.plane.keep = True
-        print(f"logs are kept in {found.folder}\n{found.explain()}")
-    for operator in found.operators.values():
-        if operator.is_running():
-            operator.resume()
-        else:
-            operator.start()
-    for node in found.nodes.values():
-        if node.is_frozen:
-            node.thaw()
-    found.clear(CHANGE_S)
-    found.check()
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,7 @@ class World:
 
     def __init__(self, kubeconfig, claims, kubectl):
         self.kubeconfig, self.claims, self.kubectl = kubeconfig, pathlib.Path(claims), kubectl
+        self.state = None  # of a cluster that rubatoctl made
         self.job = Job("sentence", steps=STEPS, gpus=(1, 2))
 
     def ctl(self, *words, input=None, check=True, by_flag=False, limit_s=COMMAND_S):
@@ -108,6 +109,7 @@ def world(request, tmp_path_factory):
         found, state = local_world(tmp_path_factory.mktemp("ctl"))
         try:
             found.prepare()
+            found.state = state
             yield found
         finally:
             subprocess.run([BIN / "rubatoctl", "local", "down", "--purge", "--state", state], check=True,
@@ -134,6 +136,20 @@ def trained(world):
 
 
 # ---- stories ---------------------------------------------------------------------------------------
+
+
+def test_a_text_of_ones_own_is_one_command_away(world, tmp_path):
+    if world.state is None:
+        return  # where claims are depends on the cluster
+    data = world.claims / "default"
+    assert (data / "kjv-data" / "kjv.tokens").stat().st_size > 1 << 20  # the example's, since `local up`
+    text = tmp_path / "mine.txt"
+    text.write_text("time is taken from one note and given back to another\n" * 1000)
+    words = ("local", "data", text, "--state", world.state, "--claim", "mine", "--file", "mine.tokens")
+    assert "0.1 MB of text in claim default/mine: a job that mounts it at /data reads /data/mine.tokens" in \
+        world.ctl(*words).stdout
+    assert (data / "mine" / "mine.tokens").stat().st_size > 50000
+    assert "No such file" in world.refused("local", "data", tmp_path / "none", "--state", world.state)
 
 
 def test_logs_follow_shows_each_step_once(world, trained):

@@ -1,5 +1,5 @@
 """docs/runbook.md explains every condition, reason, event and metric that the code has, and none that it has
-not. Python's standard library only."""
+not; each reason is set by the code and asked for by a test. Python's standard library only."""
 
 import pathlib
 import re
@@ -35,7 +35,9 @@ def in_code():
             r'\b(?:counter|gauge|histogram)\(\s*(?:metrics,\s*)?"([a-z0-9_]+)"', text))
         # Reasons that the coordinator makes up itself, and those of workers that end a job.
         found["reasons of conditions"] |= set(re.findall(r'failure_reason = "(\w+)"', text))
-        found["refusals"] |= set(re.findall(r'\brefuse\(channel, "(\w+)"', text))
+        found["refusals"] |= set(re.findall(r'\b(?:refuse\([^,()]*channel,\s*|count_refused\(|refusals\()"(\w+)"', text))
+    for text in sources(["operator/coordinator"]):
+        found["reasons of conditions"] |= set(re.findall(r'char\* kMismatch = "(\w+)"', text))
     for text in sources(["worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'set_reason\("(\w+)"\)', text))
         found["reasons of conditions"] |= set(re.findall(r'\bfail\("(\w+)",[^;]*,\s*wire::FAILURE_SCOPE_(?:WORKER|JOB)\);', text))
@@ -75,6 +77,23 @@ def differences(code, page):
             yield f"docs/runbook.md explains `{name}` ({kind}), which the code does not have"
 
 
+def unset(reasons):
+    """Reasons that no code sets, and those that no test asks for, by their constant or as a word."""
+    constants = dict(re.findall(r"string_view (k\w+)\s*=\s*\"(\w+)\";", (ROOT / "operator/api/conditions.h").read_text()
+                                .split("namespace reason")[1]))
+    code = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.cc")))
+    tests = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*"))
+                      if path.suffix in (".cc", ".h", ".py") and path != pathlib.Path(__file__).resolve())
+    for constant, word in sorted(constants.items()):
+        if f"reason::{constant}" not in code:
+            yield f"no code sets the reason `{word}`"
+    names = dict(re.findall(r'char\* (k\w+) = "(\w+)"', "\n".join(sources(["worker"]))))
+    constant_of = {word: constant for constant, word in (constants | names).items()}
+    for word in sorted(reasons):
+        if f'"{word}"' not in tests and not re.search(rf"\b{constant_of.get(word, '-')}\b", tests):
+            yield f"no test asks for the reason `{word}`"
+
+
 def self_test():
     code = {"metrics": {"a", "b"}}
     assert list(differences(code, {"metrics": {"a", "c"}})) == [
@@ -87,7 +106,8 @@ def main():
     self_test()
     code = in_code()
     assert all(code.values()), f"nothing found of {[kind for kind in code if not code[kind]]}"
-    wrong = list(differences(code, in_page((ROOT / "docs/runbook.md").read_text())))
+    wrong = [*differences(code, in_page((ROOT / "docs/runbook.md").read_text())),
+             *unset(code["reasons of conditions"])]
     print("\n".join(wrong) or f"runbook: {', '.join(f'{len(v)} {k}' for k, v in code.items())}")
     return 1 if wrong else 0
 

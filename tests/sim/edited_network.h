@@ -39,9 +39,11 @@ class EditedChannel : public net::Channel {
     return ok();
   }
   Result<std::string> receive(MonoTime deadline) override { return inner_->receive(deadline); }
+  void on_news(std::function<void()> news) override { inner_->on_news(std::move(news)); }
   void close() override { inner_->close(); }
   bool closed() const override { return inner_->closed(); }
   net::Endpoint peer() const override { return inner_->peer(); }
+  std::string peer_name() const override { return inner_->peer_name(); }
 
  private:
   const std::unique_ptr<net::Channel> inner_;
@@ -69,9 +71,9 @@ class EditedNetwork : public net::Network {
  public:
   EditedNetwork(std::unique_ptr<net::Network> inner, FrameEdit edit)
       : inner_(std::move(inner)), edit_(std::move(edit)) {}
-  Result<std::unique_ptr<net::Listener>> listen(const net::Endpoint& at,
-                                                const net::TlsConfig& tls) override {
-    TRY(auto listener, inner_->listen(at, tls));
+  Result<std::unique_ptr<net::Listener>> listen(const net::Endpoint& at, const net::TlsConfig& tls,
+                                                const net::ListenLimits& limits) override {
+    TRY(auto listener, inner_->listen(at, tls, limits));
     return std::unique_ptr<net::Listener>(
         std::make_unique<EditedListener>(std::move(listener), edit_));
   }

@@ -64,5 +64,28 @@ TEST(FoundStories, AWorkerThatIsFencedHigherThanTheRecordJoins) {
   expect_good_end(scenario);
 }
 
+// The store is restored from a backup. Until its pods, nodes and jobs were listed again the caches
+// showed those of before: the scheduler gave GPUs that pods of the restored store have.
+TEST(FoundStories, NothingIsScheduledOnCachesOfAStoreThatWasRestored) {
+  Scenario scenario;
+  scenario.seed = 3243;
+  scenario.nodes = {{"n0", "fast", 2},
+                    {"n1", "fast", 2},
+                    {"n2", "fast", 4},
+                    {"n3", "fast", 2},
+                    {"n4", "fast", 4}};
+  scenario.queues = {{"default", 0}, {"small", 4}};
+  scenario.jobs = {job("job-0", 4, 4, 570, 26, 0s)};
+  scenario.jobs[0].per_pod = 2;
+  scenario.jobs[0].priority_class = "high";
+  scenario.jobs[0].queue = "small";
+  scenario.faults = {{FaultKind::kApiFlaky, 2848ms, 3482ms, 98, 199},
+                     {FaultKind::kWorkerKilled, 3795ms, 4425ms, 171, 314},
+                     {FaultKind::kPowerCut, 30356ms, 8315ms, 585, 51},
+                     {FaultKind::kStoreRestored, 38724ms, 34606ms, 416, 517},
+                     {FaultKind::kPodCrash, 55558ms, 0ms, 231, 0}};
+  expect_good_end(scenario);
+}
+
 }  // namespace
 }  // namespace rubato::sim

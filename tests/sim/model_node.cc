@@ -138,6 +138,7 @@ bool ModelNode::is_well(const std::string& pod_uid, MonoTime since) const {
   if (found == containers_.end() || !up_ || frozen_ || ground_.links.is_cut(plan_.name))
     return false;
   const Container& container = *found->second;
+  if (container.workers != nullptr && container.workers->hangs()) return false;
   return !container.exit_status && !container.terminating && container.process != nullptr &&
          !container.process->frozen() && container.trouble <= since &&
          ground_.executor.now() - container.trouble > kWellAfter;
@@ -318,7 +319,11 @@ void ModelNode::start(const SeenPod& pod) {
   config.pod_uid = pod.uid;
   config.node = plan_.name;
   const auto secret = ground_.server.get(kube::types::kSecret, {pod.ns, secret_of(pod.object)});
-  config.token = net::base64_decode((*secret)["data"]["token"].string_or("")).value_or("");
+  const auto decoded = [&](const char* name) {
+    return net::base64_decode((*secret)["data"][name].string_or("")).value_or("");
+  };
+  config.token = decoded("token");
+  config.tls.certificate = decoded("tls.crt");
   config.slots = static_cast<std::uint32_t>(
       std::max(1, std::atoi(environment(pod.object, "RUBATO_SLOTS").c_str())));
   container.phases.assign(config.slots, Phase::kStarting);
@@ -363,7 +368,8 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
                const std::optional<Phase> phase = phase_named(name);
                CHECK(phase.has_value() && slot < container.phases.size());
                return ground_.reached(container, slot, *phase);
-             }});
+             },
+         .harmed = [this, &container] { container.trouble = ground_.executor.now(); }});
     worker::Agent agent(*container.process, *container.network, host, config);
     container.agent = &agent;
     container.workers = &host;

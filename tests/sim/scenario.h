@@ -38,7 +38,9 @@ struct JobPlan {
   int max = 4;
   int per_pod = 1;
   Duration submit_at{0};
-  bool can_finish = true;  // false: it must stay Queued and say why
+  bool can_finish = true;                   // false: it must stay Queued and say why
+  std::vector<std::string> claims = {};     // that its pods mount
+  std::vector<std::string> scratches = {};  // ephemeral volumes of class "zonal"
 };
 
 struct QueuePlan {

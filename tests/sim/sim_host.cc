@@ -134,14 +134,15 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
               auto factory = worker::make_tcp_factory(hub, device);
               return is_old ? as_old_factory(std::move(factory)) : std::move(factory);
             },
-        .reach =
-            [this, life, hung](std::string_view phase, std::uint64_t) {
-              life->heal();
-              if (phase == name_of(Phase::kCommit)) flip_now(*life);
-              if (!parts_.reach(life->slot, phase)) return;
-              life->process->sleep_for(kStruckStays);
-              hung();
-            },
+        .hooks = {.reach =
+                      [this, life, hung](std::string_view phase, std::uint64_t) {
+                        life->heal();
+                        if (phase == name_of(Phase::kCommit)) flip_now(*life);
+                        if (!parts_.reach(life->slot, phase)) return;
+                        life->process->sleep_for(kStruckStays);
+                        hung();
+                      },
+                  .open_ledger = {}},
     });
     Task task = process.spawn("control", [&life = *life, &worker](const std::stop_token& stop) {
       control(life, worker, stop);
@@ -253,6 +254,7 @@ void SimHost::flip_now(Life& life) {
   const std::int32_t bit = 1 << (which / 64 % 31);
   *word ^= bit;
   life.flip_back = [word, bit] { *word ^= bit; };
+  parts_.harmed();
 }
 
 bool SimHost::hangs() const {

@@ -33,9 +33,10 @@ struct HostParts {
   bool is_old_build = false;  // its workers are of the build before this one
   std::function<std::unique_ptr<testing::SimStreams>(testing::SimProcess&)> streams;
   std::function<std::unique_ptr<FileSystem>(testing::SimProcess&)> disk;
-  // A worker reaches a named place of a step (worker/step/fault_points.h). True: the thread that
+  // A worker reaches a named place of a step (worker/testing/fault_points.h). True: the thread that
   // did stays there for a moment, for what is then done to it.
   std::function<bool(std::uint32_t slot, std::string_view phase)> reach;
+  std::function<void()> harmed;  // something that was to happen to a worker has
 };
 
 class SimHost : public worker::WorkerHost {

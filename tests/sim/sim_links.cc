@@ -53,6 +53,7 @@ class SimArrival : public Arrival {
   Result<std::unique_ptr<Link>> secure(MonoTime, std::stop_token) override {
     return std::move(link_);
   }
+  std::string source() const override { return ""; }
 
  private:
   std::unique_ptr<Link> link_;

@@ -24,7 +24,7 @@ using worker::StepRecord;
 using worker::Stream;
 using worker::Verdict;
 
-constexpr std::uint64_t kTokens = 8000;
+constexpr std::uint64_t kTokens = 4100;
 constexpr std::int64_t kSequence = 8;
 constexpr std::uint64_t kSpikesOneIn = 150;
 

@@ -2,6 +2,9 @@
 // before.
 #include "tests/sim/whole_cluster.h"
 
+#include <string>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace rubato::sim {
@@ -60,6 +63,52 @@ TEST(UpgradeStories, WorkersOfTwoBuildsTrainOneJobToItsEnd) {
     const RunResult result = WholeCluster(scenario, {.listening = true}).run();
     EXPECT_TRUE(result.ok) << "seed " << seed << ": " << result.what;
   }
+}
+
+// They look at the disk once, when they are configured, and it does not answer then: what they say
+// of it ("none") is wrong, and they begin anew to look again.
+TEST(UpgradeStories, WorkersOfTheBuildBeforeThatComeWhileTheDiskIsBrokenFindTheCheckpoint) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Scenario scenario = three_train(seed, 150);
+    scenario.old_builds = 1;
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    const auto status = [&]() -> const json::Value& {
+      return cluster.witness().jobs().at(kJob).object["status"];
+    };
+    const auto step = [&] {
+      return cluster.witness().jobs().contains(kJob) ? status()["progress"]["step"].int_or(0) : 0;
+    };
+    const auto state = [&] { return status()["state"].string_or(""); };
+    ASSERT_TRUE(cluster.run_until([&] { return step() >= 30; }, 3 * kSoon));
+    cluster.inject({FaultKind::kSuspend, 0s, kSoon / 2, 0, 0});
+    ASSERT_TRUE(cluster.run_until([&] { return state() == "Suspended"; }, kSoon));
+    const auto stopped_at = step();
+    ASSERT_TRUE(cluster.run_until([&] { return state() == "Starting"; }, kSoon));
+    cluster.inject({FaultKind::kDiskBroken, 0s, 3s, 0, 0});
+    EXPECT_TRUE(cluster.run_until([&] { return step() > stopped_at; }, 3 * kSoon))
+        << "seed " << seed << ": " << state() << " at step " << step();
+  }
+}
+
+// They look at the checkpoints once, when they are configured. One that is set aside after that,
+// because it cannot be loaded, is not tried for ever.
+TEST(UpgradeStories, WorkersThatCannotBeAskedToLookFindTheCheckpointBefore) {
+  Scenario scenario = three_train(1, 100'000);
+  scenario.old_builds = 1;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  const auto saved = [&] {
+    const auto job = cluster.witness().jobs().find(kJob);
+    if (job == cluster.witness().jobs().end()) return std::int64_t{0};
+    return job->second.object["status"]["progress"]["checkpointStep"].int_or(0);
+  };
+  ASSERT_TRUE(cluster.run_until([&] { return saved() >= 30; }, 2min));
+  const std::int64_t newest = saved();
+  const std::string file = fmt::format("/elastic-1/step-{:08}/optimizer.safetensors", newest);
+  ASSERT_TRUE(cluster.volume().flip_bit(file, 600, 3).ok()) << file;
+  for (std::uint64_t node : {0, 0, 0}) cluster.inject({FaultKind::kPowerCut, 0s, 3s, node, 0});
+  EXPECT_TRUE(cluster.run_until([&] { return saved() > newest; }, 2min));
 }
 
 }  // namespace

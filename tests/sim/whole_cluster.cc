@@ -22,8 +22,16 @@ const char* const kNamespace = "default";
 constexpr Duration kGlance = 100ms;
 
 Value manifest(const JobPlan& job) {
-  const Value pod = Value::object(
+  Value pod = Value::object(
       {{"containers", Value::array({Value::object({{"name", "worker"}, {"image", "model"}})})}});
+  for (const std::string& claim : job.claims)
+    pod.at("volumes").push_back(Value::object(
+        {{"name", claim}, {"persistentVolumeClaim", Value::object({{"claimName", claim}})}}));
+  for (const std::string& scratch : job.scratches) {
+    const Value claim = Value::object({{"spec", Value::object({{"storageClassName", "zonal"}})}});
+    pod.at("volumes").push_back(Value::object(
+        {{"name", scratch}, {"ephemeral", Value::object({{"volumeClaimTemplate", claim}})}}));
+  }
   Value spec = Value::object(
       {{"queue", job.queue},
        {"gpus", Value::object({{"min", job.min}, {"max", job.max}, {"perPod", job.per_pod}})},

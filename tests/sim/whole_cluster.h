@@ -52,7 +52,8 @@ class WholeCluster {
   bool all_finished() const;
   void inject(const Fault& fault);
   const Witness& witness() const { return witness_; }
-  World& world(const std::string& job);  // it was submitted
+  World& world(const std::string& job);              // it was submitted
+  kube::MemoryServer& server() { return *server_; }  // for what people and controllers do there
   ModelNode& node(const std::string& name);
   testing::SimVolume& volume() { return checkpoints_; }  // that all nodes share
   const Coverage& coverage() const { return coverage_; }

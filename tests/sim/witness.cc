@@ -242,12 +242,13 @@ void Witness::check_queue(const std::string& queue) {
 }
 
 // The pod may be well and its worker another one by now: restarted, with nothing of the job's
-// state.
-bool Witness::are_alive(const SeenJob& seen, const std::set<WorkerTuple>& workers) const {
+// state. And who was to join by a change that a new leader finds unfinished may not have come to
+// it: it was in no generation yet, and follows anew.
+bool Witness::are_in_it(const SeenJob& seen, const std::set<WorkerTuple>& workers) const {
   World* world = ask_.world(seen.uid);
   return std::all_of(workers.begin(), workers.end(), [&](const WorkerTuple& id) {
     const Peer* peer = world == nullptr ? nullptr : world->find_peer(id);
-    return peer != nullptr && peer->alive;
+    return peer != nullptr && peer->alive && peer->standing.generation() > 0;
   });
 }
 
@@ -289,7 +290,7 @@ void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
                            [&](const auto& p) { return p.name == entry.second.name; });
       });
       if (members.contains(pod_uid) || !allocated || !ask_.is_well(pod_uid, seen.known_until) ||
-          !are_alive(seen, workers))
+          !are_in_it(seen, workers))
         continue;
       story_.broken(
           fmt::format("{}: a leader of {:.1f} s drops a pod that is well", name,

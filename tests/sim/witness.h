@@ -86,7 +86,7 @@ class Witness {
   void job_changed(const std::string& key, const json::Value* object);
   void look_at_allocation(const std::string& key, SeenJob& seen, const api::Allocation& now);
   void look_at_membership(SeenJob& seen, const json::Value& record);
-  bool are_alive(const SeenJob& seen, const std::set<WorkerTuple>& workers) const;
+  bool are_in_it(const SeenJob& seen, const std::set<WorkerTuple>& workers) const;
   void check_node(const std::string& node, const std::string& why);
   void check_queue(const std::string& queue);
   int promised(const std::string& node) const;

@@ -270,6 +270,16 @@ std::vector<Column> builtin_columns(const kube::ResourceInfo& info) {
             text("Global-Default", 0,
                  [](const Value& o, WallTime) { return Value(o["globalDefault"].bool_or(false)); }),
             age_column(), text("PreemptionPolicy", 0, at("preemptionPolicy"))};
+  if (kind == "StorageClass")
+    return {name_column(),
+            text("Provisioner", 0, at("provisioner")),
+            text("ReclaimPolicy", 0, at("reclaimPolicy")),
+            text("VolumeBindingMode", 0, at("volumeBindingMode")),
+            text("AllowVolumeExpansion", 0,
+                 [](const Value& o, WallTime) {
+                   return Value(o["allowVolumeExpansion"].bool_or(false));
+                 }),
+            age_column()};
   if (kind == "CustomResourceDefinition")
     return {name_column(), text("Created At", 0, at("metadata.creationTimestamp"))};
   return {};

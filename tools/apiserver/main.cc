@@ -1,6 +1,7 @@
 // rubato-apiserver: the in-memory API server as a program. See README.md.
 #include "common/executor.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "common/yaml.h"
 #include "operator/api/rules.h"
 #include "operator/kube/memory/journal.h"
@@ -184,6 +185,7 @@ int run(int argc, char** argv) {
   Arguments arguments;
   arguments.state = default_state();
   CLI::App app(kAbout, "rubato-apiserver");
+  app.set_version_flag("--version", version_of("rubato-apiserver"));
   app.add_option("--state", arguments.state,
                  "Folder for the journal, certificates, token and kubeconfig (created, mode 0700)")
       ->capture_default_str();

@@ -2,6 +2,7 @@
 #include "common/executor.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/version.h"
 #include "operator/kube/rest_client.h"
 #include "tools/localnode/log_server.h"
 #include "tools/localnode/node_agent.h"
@@ -92,6 +93,7 @@ int main(int argc, char** argv) {
       "A Kubernetes node that runs pods as processes of this machine: for laptops and tests.\n"
       "Each pod gets its own user, mount and PID namespace and its own loopback address. Killing\n"
       "this process with its process group is a power cut: every pod dies with it."};
+  app.set_version_flag("--version", rubato::version_of("rubato-localnode"));
   Options options;
   options.node.cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   options.node.memory_bytes =

@@ -23,6 +23,7 @@ NodeAgent::NodeAgent(Executor& executor, kube::Client& client, Metrics& metrics,
       settings_(std::move(settings)),
       runner_settings_{settings_.name, settings_.address, settings_.root, settings_.path},
       volumes_(client, settings_.claims),
+      claim_binder_(executor, client, metrics, settings_.claims),
       pods_(client, executor, metrics,
             {.type = kube::types::kPod, .field_selector = "spec.nodeName=" + settings_.name}),
       boot_id_(net::random_hex(16)),
@@ -39,6 +40,7 @@ NodeAgent::~NodeAgent() { stop(); }
 Status NodeAgent::start() {
   TRY_OK(register_node());
   lease_task_ = executor_.spawn("lease", [this](std::stop_token stop) { renew_lease(stop); });
+  claim_binder_.start();
   pods_.start();
   pods_task_ = executor_.spawn("pods", [this](std::stop_token stop) { reconcile(stop); });
   return ok();
@@ -52,6 +54,7 @@ void NodeAgent::stop() {
   }
   pods_task_.join();
   pods_.stop();
+  claim_binder_.stop();
   std::map<std::string, std::unique_ptr<PodRunner>> runners;
   {
     std::lock_guard lock(mutex_);

@@ -8,6 +8,7 @@
 #include "operator/kube/client.h"
 #include "operator/kube/informer.h"
 #include "operator/kube/objects/object.h"
+#include "tools/localnode/claim_binder.h"
 #include "tools/localnode/pod_runner.h"
 
 #include <map>
@@ -65,6 +66,7 @@ class NodeAgent {
   NodeSettings settings_;
   RunnerSettings runner_settings_;
   Volumes volumes_;
+  ClaimBinder claim_binder_;
   kube::Informer<kube::Object> pods_;
   std::string boot_id_;
 

@@ -69,8 +69,11 @@ Result<std::map<std::string, std::string>> Volumes::prepare(const json::Value& p
 
 Result<std::string> Volumes::make(const json::Value& pod, const json::Value& volume,
                                   const std::string& folder) {
-  if (const auto& claim = volume["persistentVolumeClaim"]; claim.is_object()) {
-    const kube::Key key{kube::namespace_of(pod), claim["claimName"].string_or("")};
+  const auto& named = volume["persistentVolumeClaim"];
+  if (named.is_object() || volume["ephemeral"].is_object()) {
+    const std::string made = kube::name_of(pod) + "-" + volume["name"].string_or("");
+    const kube::Key key{kube::namespace_of(pod),
+                        named.is_object() ? named["claimName"].string_or("") : made};
     const auto found = client_.get(kube::types::kPersistentVolumeClaim, key);
     if (!found.ok()) return found.error();
     const std::string path = claims_ + "/" + key.ns + "/" + key.name;
@@ -90,7 +93,7 @@ Result<std::string> Volumes::make(const json::Value& pod, const json::Value& vol
   }
   return Error(Code::kInvalid,
                "its type is not supported here; use emptyDir, secret, configMap, downwardAPI, "
-               "projected or persistentVolumeClaim");
+               "projected, persistentVolumeClaim or ephemeral");
 }
 
 Status Volumes::add_source(const json::Value& pod, const json::Value& source,

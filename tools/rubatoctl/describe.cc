@@ -1,3 +1,4 @@
+#include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/crd.h"
 #include "operator/api/resources.h"
@@ -67,7 +68,7 @@ void print_summary(const api::TrainingJob& job, const Value& object, WallTime no
            fmt::format(
                "{:.4f}{}", *p.loss,
                p.validation_loss ? fmt::format("  validation {:.4f}", *p.validation_loss) : ""));
-    if (p.recomputed_steps > 0) line("Recomputed", fmt::format("{} steps", p.recomputed_steps));
+    if (p.recomputed_steps > 0) line("Recomputed", counted(p.recomputed_steps, "step"));
   }
   if (status.performance) {
     line(

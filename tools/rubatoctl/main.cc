@@ -1,9 +1,11 @@
 // rubatoctl: one habit with kubectl for training jobs, and a whole cluster on one machine.
 #include "common/files.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "tools/rubatoctl/checkpoints.h"
 #include "tools/rubatoctl/completion.h"
 #include "tools/rubatoctl/demo/demo.h"
+#include "tools/rubatoctl/doctor/doctor.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/training.h"
@@ -31,6 +33,8 @@ const char* const kAbout =
     "What it learned:\n"
     "  rubatoctl loss gpt-kjv -o plot\n"
     "  rubatoctl generate --checkpoint DIR --prompt \"In the beginning\"\n"
+    "What is wrong, and what to do about it:\n"
+    "  rubatoctl doctor\n"
     "All of it in one go, with a proof at the end:\n"
     "  rubatoctl local demo";
 
@@ -38,6 +42,7 @@ const char* const kAbout =
 class Program {
  public:
   Program() : app_(kAbout, "rubatoctl") {
+    app_.set_version_flag("--version", version_of("rubatoctl"));
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.add_option("--kubeconfig", cluster_.kubeconfig,
@@ -49,6 +54,7 @@ class Program {
     add_job_commands();
     add_training_commands();
     add_checkpoint_commands();
+    add_doctor_command();
     add_node_commands();
     add_local_commands();
     auto* completion = command(app_, "completion",
@@ -225,6 +231,32 @@ class Program {
               [this] { return release_checkpoints(files_, path_); });
   }
 
+  void add_doctor_command() {
+    auto* doctor_command = talk(
+        app_, "doctor",
+        "What is wrong with this cluster, and what to do about it\n\n"
+        "Looks at the CRDs and whether they are of this build, at your rights and the operator's, "
+        "at who leads, at\nimages that cannot be pulled, at nodes and the GPUs they offer, at "
+        "clocks, and at each job of the namespace:\nits state and why, its data, its "
+        "checkpoints. One line a check: ok, warning or WRONG, and the way out below it.\n"
+        "Changes nothing. Exit status 1 when something is wrong; warnings alone are 0.\n\n"
+        "  rubatoctl doctor                     the cluster, and the jobs of the namespace\n"
+        "  rubatoctl doctor gpt-kjv             the cluster, and this job\n"
+        "  rubatoctl doctor -n team-a           the jobs of another namespace\n"
+        "  rubatoctl doctor --gpu-resource example.com/gpu",
+        [this](Session& s) {
+          doctor_.ns = s.ns();
+          return doctor(s, doctor_);
+        });
+    doctor_command->add_option("job", doctor_.job, "this job only");
+    doctor_command
+        ->add_option("--operator-namespace", doctor_.operator_ns, "where the operator is installed")
+        ->capture_default_str();
+    doctor_command->add_option("--gpu-resource", doctor_.gpu_resource,
+                               "what nodes offer (default: nvidia.com/gpu, amd.com/gpu, "
+                               "rubato.dev/slot)");
+  }
+
   void add_node_commands() {
     auto* node = app_.add_subcommand("node", "Nodes: list, cordon, drain; add and kill local ones");
     node->require_subcommand(1);
@@ -278,6 +310,16 @@ class Program {
         ->check(CLI::Range(0, 600))
         ->capture_default_str();
     add_state(*down);
+    auto* data = command(
+        *local, "data",
+        "Put texts, as tokens, where a job reads them; without any, the King James Bible", [this] {
+          if (!cluster_.ns.empty()) place_.ns = cluster_.ns;
+          return local_data(executor_, state_, texts_, place_);
+        });
+    data->add_option("texts", texts_, "text files, in order");
+    data->add_option("--claim", place_.claim, "that the job mounts")->capture_default_str();
+    data->add_option("--file", place_.file, "in it")->capture_default_str();
+    add_state(*data);
     auto* status = command(*local, "status", "What of it runs",
                            [this] { return local_status(executor_, state_); });
     add_state(*status);
@@ -318,7 +360,10 @@ class Program {
   ThreadExecutor executor_;
   ClusterChoice cluster_;
   GetOptions get_;
+  DoctorChoice doctor_;
   DemoOptions demo_;
+  std::vector<std::string> texts_;
+  DataPlace place_;
   DeleteChoice delete_;
   PosixFileSystem files_;
   PruneOptions prune_;

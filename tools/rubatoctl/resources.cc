@@ -29,6 +29,7 @@ const kube::ResourceType* builtin(const std::string& word) {
       {"sa", &kube::types::kServiceAccount},
       {"pvc", &kube::types::kPersistentVolumeClaim},
       {"pv", &kube::types::kPersistentVolume},
+      {"sc", &kube::types::kStorageClass},
       {"pc", &kube::types::kPriorityClass},
       {"crd", &kube::types::kCustomResourceDefinition},
   };
@@ -38,8 +39,8 @@ const kube::ResourceType* builtin(const std::string& word) {
        {&kube::types::kPod, &kube::types::kNode, &kube::types::kNamespace, &kube::types::kSecret,
         &kube::types::kConfigMap, &kube::types::kService, &kube::types::kEvent,
         &kube::types::kLease, &kube::types::kPersistentVolumeClaim, &kube::types::kPersistentVolume,
-        &kube::types::kPriorityClass, &kube::types::kCustomResourceDefinition,
-        &kube::types::kServiceAccount})
+        &kube::types::kStorageClass, &kube::types::kPriorityClass,
+        &kube::types::kCustomResourceDefinition, &kube::types::kServiceAccount})
     if (word == type->plural || word == lower(type->kind)) return type;
   return nullptr;
 }

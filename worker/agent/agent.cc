@@ -1,6 +1,9 @@
 #include "worker/agent/agent.h"
 
 #include "common/log.h"
+#include "common/process_metrics.h"
+#include "common/version.h"
+#include "worker/agent/agent_series.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/protocol/wire.pb.h"
 
@@ -13,7 +16,6 @@ namespace rubato::worker {
 
 namespace {
 
-constexpr const char* kBuild = "rubato 0.1.0";
 constexpr std::size_t kInboxMax =
     10000;  // frames and events not yet handled; more is a broken peer
 
@@ -50,6 +52,7 @@ struct Agent::Impl {
 
   std::mutex mutex;
   std::unique_ptr<Condition> changed;
+  AgentSeries series;          // guarded by mutex
   std::deque<Input> inbox;     // guarded by mutex
   bool terminating = false;    // guarded by mutex
   bool welcome_news = false;   // guarded by mutex
@@ -68,6 +71,7 @@ struct Agent::Impl {
         config(std::move(c)),
         slots(config.slots),
         changed(e.make_condition()),
+        series{.job = config.job, .pod = config.pod_name, .node = config.node},
         link(e, network, config,
              {.hello = [this](std::uint64_t epoch,
                               const std::string& seal) { return hello(epoch, seal); },
@@ -104,7 +108,7 @@ struct Agent::Impl {
     wire::Hello& hello = *message.mutable_hello();
     hello.set_version_min(1);
     hello.set_version_max(1);
-    hello.set_build(kBuild);
+    hello.set_build(version_of("rubato"));
     hello.set_job_uid(config.job_uid);
     hello.set_token(config.token);
     hello.set_pod_uid(config.pod_uid);
@@ -153,7 +157,7 @@ struct Agent::Impl {
     std::unique_lock lock(mutex);
     MonoTime deadline = next_heartbeat;
     for (const Slot& slot : slots) {
-      if (slot.start_at) deadline = std::min(deadline, *slot.start_at);
+      if (slot.start_at && !is_ending()) deadline = std::min(deadline, *slot.start_at);
     }
     if (leave_by) deadline = std::min(deadline, *leave_by);
     if (end_by) deadline = std::min(deadline, *end_by);
@@ -209,8 +213,10 @@ struct Agent::Impl {
     slot.start_at = executor.now() + std::min<Duration>(wait, kRestartBackoffMost);
   }
 
+  bool is_ending() const { return leave_by || end_by; }  // starts no worker any more
+
   void start_due_workers() {
-    if (leave_by || end_by) return;
+    if (is_ending()) return;
     for (std::uint32_t i = 0; i < slots.size(); ++i) {
       if (slots[i].start_at && executor.now() >= *slots[i].start_at) start_worker(i);
     }
@@ -228,7 +234,9 @@ struct Agent::Impl {
     {
       std::lock_guard lock(mutex);
       slot.standing = message.worker().standing();
+      series.workers[event.slot].take(message.worker(), executor.now());
     }
+    message.mutable_worker()->clear_phases();  // of the agent's metrics alone
     if (message.worker().has_failure() && message.worker().failure().permanent())
       slot.failed = true;
     link.send(pack(message));
@@ -236,9 +244,12 @@ struct Agent::Impl {
 
   void on_exit(const HostEvent& event, Slot& slot) {
     slot.alive = false;
+    {
+      std::lock_guard lock(mutex);
+      ++series.workers[event.slot].exits[reason_of(event)];
+    }
     const bool wanted = event.signal == 0 && event.exit_code == 0;
-    const bool restart =
-        !wanted && !slot.failed && !leave_by && !end_by && slot.restarts < kRestartsMax;
+    const bool restart = !wanted && !slot.failed && !is_ending() && slot.restarts < kRestartsMax;
     slot.retired = !restart;
     wire::AgentMessage message;
     wire::Exited& exited = *message.mutable_exited();
@@ -335,6 +346,17 @@ Agent::Agent(Executor& executor, net::Network& network, WorkerHost& host, AgentC
 Agent::~Agent() = default;
 
 int Agent::run() { return impl_->run(); }
+
+std::string Agent::metrics_text() const {
+  Exposition out;
+  expose_process("rubato-agent", out);
+  std::lock_guard lock(impl_->mutex);
+  impl_->series.connected = impl_->link.is_connected();
+  for (std::uint32_t i = 0; i < impl_->slots.size(); ++i)
+    impl_->series.workers[i].incarnation = impl_->slots[i].incarnation;
+  expose(impl_->series, out);
+  return out.take();
+}
 
 void Agent::terminate() {
   std::lock_guard lock(impl_->mutex);

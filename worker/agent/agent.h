@@ -55,6 +55,8 @@ class Agent {
   int run();
   // SIGTERM: announces a planned leave. From any task; returns at once.
   void terminate();
+  // Its own and its workers' metrics, as agent_series.h has them. From any task; returns at once.
+  std::string metrics_text() const;
 
  private:
   struct Impl;

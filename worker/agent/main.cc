@@ -1,8 +1,10 @@
 // rubato-agent: PID 1 of a worker pod.
 #include "common/executor.h"
 #include "common/log.h"
+#include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
 #include "common/rng.h"
+#include "common/version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/process_host.h"
 
@@ -30,6 +32,7 @@ the job's coordinator. It is configured by its environment, which the operator s
   RUBATO_SECRET_DIR                     token, ca.crt, tls.crt, tls.key (/var/run/rubato/job)
   RUBATO_WORKER                         the worker program (default: beside this one)
   RUBATO_GRACE_SECONDS                  the pod's terminationGracePeriodSeconds (60)
+  RUBATO_METRICS_PORT                   where /metrics is served at the pod's address (nowhere)
 
 It ends with 0 when its workers were retired, with 143 when SIGTERM's grace ran out.
 )";
@@ -78,8 +81,25 @@ Result<AgentConfig> config_from_environment() {
   const std::string secrets = optional("RUBATO_SECRET_DIR", "/var/run/rubato/job");
   TRY(config.token, read_file(secrets + "/token"));
   TRY(config.tls.authority, read_file(secrets + "/ca.crt"));
+  TRY(config.tls.certificate, read_file(secrets + "/tls.crt"));
+  TRY(config.tls.private_key, read_file(secrets + "/tls.key"));
   config.tls.peer_name = "rubato-operator";
   return config;
+}
+
+// A pod trains on without them.
+std::unique_ptr<net::HttpListener> serve_metrics(Executor& executor, const Agent& agent) {
+  const int port = std::atoi(optional("RUBATO_METRICS_PORT", "0").c_str());
+  if (port <= 0 || port > UINT16_MAX) return nullptr;
+  auto listener = net::HttpListener::start(
+      executor, {optional("RUBATO_POD_IP", "0.0.0.0"), static_cast<std::uint16_t>(port)},
+      {{"/metrics", [&agent] {
+          return net::HttpResponse{.body = agent.metrics_text(),
+                                   .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+        }}});
+  if (listener.ok()) return std::move(listener).value();
+  LOG_WARNING("agent", "no metrics: {}", listener.error().to_string());
+  return nullptr;
 }
 
 Result<int> run() {
@@ -96,6 +116,7 @@ Result<int> run() {
   net::TlsNetwork network(executor);
   ProcessHost host(executor, optional("RUBATO_WORKER", beside));
   Agent agent(executor, network, host, std::move(config));
+  const auto metrics = serve_metrics(executor, agent);
   int status = 0;
   Task task = executor.spawn("agent", [&](std::stop_token) {
     status = agent.run();
@@ -109,7 +130,11 @@ Result<int> run() {
 }  // namespace
 }  // namespace rubato::worker
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::puts(rubato::version_of("rubato-agent").c_str());
+    return 0;
+  }
   if (argc > 1) {
     std::fputs(rubato::worker::kHelp, stdout);
     return 0;

@@ -1,5 +1,6 @@
 // rubato-generate: text from a checkpoint.
 //   rubato-generate --checkpoint DIR --prompt "In the beginning" --tokens 200 --seed 1
+#include "common/version.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/tokenizer.h"
 #include "worker/model/generate.h"
@@ -52,6 +53,7 @@ Status run(Request request) {
 
 int main(int argc, char** argv) {
   CLI::App app("Makes text with the model of a checkpoint.");
+  app.set_version_flag("--version", rubato::version_of("rubato-generate"));
   rubato::worker::Request request;
   app.add_option("--checkpoint", request.checkpoint,
                  "a checkpoint, or a directory of them (the newest is taken)")

@@ -57,8 +57,12 @@ struct LinkHub::Impl {
   std::deque<Waiting> waiting;  // oldest first, at most kWaitingLinks
   std::map<std::string, Handler> servers;
 
-  std::vector<Task> handshakes;  // of the acceptor's thread
-  Task acceptor;                 // last: it ends before what it uses
+  struct Handshake {
+    std::string source;
+    Task task;
+  };
+  std::vector<Handshake> handshakes;  // of the acceptor's thread
+  Task acceptor;                      // last: it ends before what it uses
 
   void accept_loop(const std::stop_token& stop);
   void greet(Arrival& arrival, const std::stop_token& stop);
@@ -84,7 +88,7 @@ Executor& LinkHub::executor() { return impl_->executor; }
 
 void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    std::erase_if(handshakes, [](const Task& task) { return task.done(); });
+    std::erase_if(handshakes, [](const Handshake& each) { return each.task.done(); });
     // With all handshake places taken, new connections wait in the backlog.
     if (handshakes.size() >= kPendingLinkHandshakes) {
       executor.sleep_for(kAcceptPause, stop);
@@ -96,9 +100,18 @@ void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
       if (arrival.error().code() == Code::kExhausted) executor.sleep_for(kAcceptPause, stop);
       continue;
     }
-    handshakes.push_back(executor.spawn(
-        "link-handshake", [this, came = std::shared_ptr<Arrival>(std::move(arrival).value())](
-                              const std::stop_token& stopped) { greet(*came, stopped); }));
+    const std::shared_ptr<Arrival> came = std::move(arrival).value();
+    const std::string source = came->source();
+    const auto is_of_it = [&](const Handshake& each) { return each.source == source; };
+    const auto pending = std::ranges::count_if(handshakes, is_of_it);
+    if (!source.empty() && static_cast<std::size_t>(pending) >= kPendingPerHost) {
+      LOG_WARNING("links", "too many connections of {}", source);
+      continue;
+    }
+    handshakes.push_back(
+        {source, executor.spawn("link-handshake", [this, came](const std::stop_token& stopped) {
+           greet(*came, stopped);
+         })});
   }
   handshakes.clear();
 }

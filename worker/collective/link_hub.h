@@ -7,7 +7,8 @@
 // has a server (serve()) go to it instead.
 //
 // Threads: one acceptor; each handshake runs in a task of its own, at most kPendingLinkHandshakes
-// of them, so that a slow or hostile client never delays others. All methods are thread-safe.
+// of them and half as many for one host, so that a slow or hostile client never delays others. All
+// methods are thread-safe.
 #pragma once
 
 #include "common/executor.h"
@@ -23,7 +24,8 @@
 namespace rubato::worker {
 
 constexpr auto kLinkHandshakeLimit = 5s;
-constexpr std::size_t kPendingLinkHandshakes = 64;
+constexpr std::size_t kPendingLinkHandshakes = 128;
+constexpr std::size_t kPendingPerHost = kPendingLinkHandshakes / 2;  // beyond: closed at once
 constexpr std::size_t kWaitingLinks = 256;
 
 struct LinkHubConfig {

@@ -20,6 +20,8 @@ class Arrival {
   virtual ~Arrival() = default;
   // kDenied: not a worker of this job; kTimeout; kCancelled: `stop`; kUnavailable.
   virtual Result<std::unique_ptr<Link>> secure(MonoTime deadline, std::stop_token stop) = 0;
+  // The host that it comes from; empty: not known.
+  virtual std::string source() const = 0;
 };
 
 class LinkNetwork {

@@ -98,6 +98,18 @@ Result<std::uint16_t> local_port(int fd) {
   return ntohs(port);
 }
 
+std::string peer_host(int fd) {
+  sockaddr_storage at{};
+  socklen_t size = sizeof at;
+  std::array<char, NI_MAXHOST> host{};
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&at), size, host.data(), host.size(), nullptr,
+                    0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return host.data();
+}
+
 Result<Socket> connect_tcp(const std::string& host, std::uint16_t port, MonoTime deadline,
                            const StopSignal& cancel) {
   const std::string name = "connecting to " + name_of_address(host, port);

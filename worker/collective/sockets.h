@@ -30,6 +30,8 @@ void tune_socket(int fd);
 // Listens; `port` 0 asks for a free one. The backlog holds what cannot be accepted yet.
 Result<Socket> listen_tcp(const std::string& host, std::uint16_t port);
 Result<std::uint16_t> local_port(int fd);
+// The other side's address, in digits; empty: it has gone.
+std::string peer_host(int fd);
 // kUnavailable: refused or unreachable; kTimeout; kCancelled.
 Result<Socket> connect_tcp(const std::string& host, std::uint16_t port, MonoTime deadline,
                            const StopSignal& cancel);

@@ -34,6 +34,7 @@ class TlsArrival : public Arrival {
     return identity_.secure(socket_.release(), TlsIdentity::Side::kAccepts, deadline,
                             StopSignal(std::move(stop)));
   }
+  std::string source() const override { return peer_host(socket_.fd()); }
 
  private:
   Socket socket_;

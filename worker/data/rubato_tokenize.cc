@@ -1,6 +1,7 @@
 // rubato-tokenize: turns text into a token file, one token per byte and an end-of-text token last.
 //   rubato-tokenize --out /data/kjv.tok bible.txt
 //   bible -f 'gen1:1-rev22:21' | rubato-tokenize --out /data/kjv.tok
+#include "common/version.h"
 #include "worker/backend/digest.h"
 #include "worker/data/token_file.h"
 #include "worker/data/tokenizer.h"
@@ -59,6 +60,7 @@ Status tokenize(const std::vector<std::string>& inputs, const std::string& outpu
 
 int main(int argc, char** argv) {
   CLI::App app("Turns text into a token file: one token per byte, end-of-text after each input.");
+  app.set_version_flag("--version", rubato::version_of("rubato-tokenize"));
   std::vector<std::string> inputs = {"-"};
   std::string output;
   app.add_option("inputs", inputs, "text files, in order; - is standard input")->expected(-1);

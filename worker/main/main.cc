@@ -2,10 +2,11 @@
 // (RUBATO_AGENT_FD) and who it is; everything else comes as commands. Exits 0 when retired, 1 when
 // the agent is gone, 2 when the environment is wrong.
 #include "common/log.h"
+#include "common/version.h"
 #include "worker/collective/tls_link_network.h"
 #include "worker/main/agent_link.h"
+#include "worker/main/hooks.h"
 #include "worker/main/worker_process.h"
-#include "worker/step/fault_points.h"
 
 #include <atomic>
 #include <csignal>
@@ -25,7 +26,6 @@ struct Environment {
   WorkerName self;
   std::string host;
   std::string secret_dir;
-  bool ledger = false;
 };
 
 std::string variable(const char* name, const char* fallback = "") {
@@ -44,7 +44,6 @@ Result<Environment> read_environment() {
       std::strtoull(variable("RUBATO_INCARNATION", "1").c_str(), nullptr, 10);
   environment.host = variable("RUBATO_POD_IP", "127.0.0.1");
   environment.secret_dir = variable("RUBATO_SECRET_DIR");
-  environment.ledger = !variable("RUBATO_LEDGER").empty();
   if (environment.agent_fd < 0) return Error(Code::kInvalid, "RUBATO_AGENT_FD is not set");
   if (environment.job_uid.empty()) return Error(Code::kInvalid, "RUBATO_JOB_UID is not set");
   if (environment.self.pod_uid.empty()) return Error(Code::kInvalid, "RUBATO_POD_UID is not set");
@@ -73,7 +72,6 @@ int run(const Environment& environment) {
   ThreadExecutor executor;
   PosixFileSystem files;
   AgentLink agent(environment.agent_fd);
-  FaultPoints faults = FaultPoints::from_environment();
   std::mutex output;
   WorkerProcess process({
       .executor = executor,
@@ -82,7 +80,6 @@ int run(const Environment& environment) {
       .job_uid = environment.job_uid,
       .self = environment.self,
       .host = environment.host,
-      .ledger = environment.ledger,
       .cpu = cpu_model(),
       .send = [&](const std::string& event) { agent.send(event); },
       .print =
@@ -91,7 +88,7 @@ int run(const Environment& environment) {
             std::fprintf(stdout, "%s\n", line.c_str());
             std::fflush(stdout);
           },
-      .reach = [&](std::string_view phase, std::uint64_t step) { faults.reach(phase, step); },
+      .hooks = make_hooks(),
   });
   std::atomic<bool> agent_gone{false};
   std::thread control([&] {
@@ -110,7 +107,11 @@ int run(const Environment& environment) {
 }  // namespace
 }  // namespace rubato::worker
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::puts(rubato::version_of("rubato-worker").c_str());
+    return 0;
+  }
   // Ends come from the agent: a signal to the group must not take a member out of its round.
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGINT, SIG_IGN);

@@ -25,7 +25,7 @@ struct WorkerProcess::Impl {
   const decltype(WorkerParts::make_replica) make_replica;
   const std::string job_uid;
   const WorkerName self;
-  const bool ledger;
+  const decltype(Hooks::open_ledger) open_ledger;
   LinkHub hub;
   StepEngine engine;
 };
@@ -36,7 +36,7 @@ WorkerProcess::Impl::Impl(WorkerParts parts)
       make_replica(std::move(parts.make_replica)),
       job_uid(parts.job_uid),
       self(parts.self),
-      ledger(parts.ledger),
+      open_ledger(std::move(parts.hooks.open_ledger)),
       hub(executor, std::move(parts.network), {.job_uid = parts.job_uid, .self = self}),
       engine({
           .executor = executor,
@@ -52,17 +52,17 @@ WorkerProcess::Impl::Impl(WorkerParts parts)
                       const wire::WorkerEvent& event) { send(event.SerializeAsString()); },
           .print = std::move(parts.print),
           .cpu = std::move(parts.cpu),
-          .reach = std::move(parts.reach),
+          .reach = std::move(parts.hooks.reach),
       }) {}
 
 Result<ConfiguredJob> WorkerProcess::Impl::configure(const std::string& training,
                                                      const std::string& pinned) const {
   TRY(const TrainingConfig config, parse_training(training));
   ConfiguredJob job;
-  if (!config.checkpoint_path.empty() && (ledger || config.ledger)) {
+  if (!config.checkpoint_path.empty() && open_ledger) {
     TRY(job.ledger,
-        SampleLedger::open(files, fmt::format("{}/ledger/{}-{}-{}.jsonl", config.checkpoint_path,
-                                              self.pod_uid, self.slot, self.incarnation)));
+        open_ledger(files, fmt::format("{}/ledger/{}-{}-{}.jsonl", config.checkpoint_path,
+                                       self.pod_uid, self.slot, self.incarnation)));
   }
   ReplicaOptions options{.files = files};
   options.job_uid = job_uid;

@@ -12,6 +12,7 @@
 #include "worker/collective/link_hub.h"
 #include "worker/collective/link_network.h"
 #include "worker/collective/peer.h"
+#include "worker/main/hooks.h"
 #include "worker/step/model_replica.h"
 
 #include <functional>
@@ -31,9 +32,8 @@ struct WorkerParts {
   std::unique_ptr<LinkNetwork> network;
   std::string job_uid;
   WorkerName self;
-  std::string host;     // where peers reach the network's port
-  bool ledger = false;  // write the sample ledger, whatever the job says
-  std::string cpu;      // for people
+  std::string host;  // where peers reach the network's port
+  std::string cpu;   // for people
   // A serialised wire::WorkerEvent for the agent. Any thread; must not block.
   std::function<void(const std::string& event)> send;
   // Lines for people and tools, without the newline. Any thread.
@@ -44,9 +44,7 @@ struct WorkerParts {
   // … and stands in for other builds.
   std::function<std::unique_ptr<CommunicatorFactory>(LinkHub&, Device&)> make_factory =
       make_tcp_factory;
-  // See EngineParts::reach.
-  std::function<void(std::string_view phase, std::uint64_t step)> reach = [](std::string_view,
-                                                                             std::uint64_t) {};
+  Hooks hooks;
 };
 
 class WorkerProcess {

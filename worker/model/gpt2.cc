@@ -1,5 +1,6 @@
 #include "worker/model/gpt2.h"
 
+#include "common/training_limits.h"
 #include "worker/backend/digest.h"
 #include "worker/model/scalar_math.h"
 
@@ -254,8 +255,9 @@ Status Gpt2::logits(Stream& stream, std::span<const std::int32_t> tokens, ConstB
 }
 
 double Gpt2::flops_per_token() const {
-  return 6.0 * static_cast<double>(table_.parameter_count()) +
-         12.0 * static_cast<double>(config_.layers * config_.hidden * config_.sequence_length);
+  return training::flops_per_token(
+      static_cast<double>(config_.layers), static_cast<double>(config_.hidden),
+      static_cast<double>(config_.vocabulary), static_cast<double>(config_.sequence_length));
 }
 
 }  // namespace rubato::worker

@@ -33,8 +33,7 @@ struct ModelConfig {
   // kInvalid names the field.
   Status validate() const;
 };
-// The presets of docs/api.md, and "gpt2-350m", "-774m", "-1558m"; "tiny" and "kjv" for tests and
-// benchmarks.
+// The presets of docs/api.md (common/training_limits.h); "tiny" and "kjv" for tests and benchmarks.
 Result<ModelConfig> model_preset(const std::string& name);
 // The config.json of Hugging Face, and back. from: missing members take the preset's value.
 json::Value to_huggingface_config(const ModelConfig& config);

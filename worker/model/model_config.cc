@@ -1,4 +1,5 @@
 #include "common/json.h"
+#include "common/training_limits.h"
 #include "worker/model/model.h"
 
 #include <cmath>
@@ -17,11 +18,11 @@ Status positive(std::int64_t value, std::int64_t most, const char* field) {
 
 Status ModelConfig::validate() const {
   if (family != "gpt2") return Error(Code::kInvalid, "unknown model family '" + family + "': gpt2");
-  TRY_OK(positive(layers, 1024, "layers"));
-  TRY_OK(positive(heads, 1024, "heads"));
-  TRY_OK(positive(hidden, 1 << 16, "hidden"));
-  TRY_OK(positive(vocabulary, 1 << 22, "vocabulary"));
-  TRY_OK(positive(sequence_length, 1 << 20, "sequenceLength"));
+  TRY_OK(positive(layers, training::kLayersMost, "layers"));
+  TRY_OK(positive(heads, training::kHeadsMost, "heads"));
+  TRY_OK(positive(hidden, training::kHiddenMost, "hidden"));
+  TRY_OK(positive(vocabulary, training::kVocabularyMost, "vocabulary"));
+  TRY_OK(positive(sequence_length, training::kSequenceMost, "sequenceLength"));
   if (hidden % heads != 0)
     return Error(Code::kInvalid, "hidden " + std::to_string(hidden) + " is not a multiple of " +
                                      std::to_string(heads) + " heads");
@@ -33,27 +34,16 @@ Result<ModelConfig> model_preset(const std::string& name) {
   if (name == "kjv") return ModelConfig{};
   if (name == "tiny")
     return ModelConfig{.layers = 2, .heads = 4, .hidden = 64, .sequence_length = 32};
-  // The names of docs/api.md.
-  if (name == "gpt2-tiny") return ModelConfig{.layers = 2, .heads = 2, .hidden = 64};
-  if (name == "gpt2-demo") return ModelConfig{.layers = 4, .heads = 4, .hidden = 192};
-  if (name == "gpt2-10m") return ModelConfig{.layers = 6, .heads = 6, .hidden = 384};
-  ModelConfig big{.vocabulary = 50257, .sequence_length = 1024};
-  constexpr struct {
-    const char* name;
-    std::int64_t layers, heads, hidden;
-  } kSizes[] = {{"gpt2-124m", 12, 12, 768},
-                {"gpt2-350m", 24, 16, 1024},
-                {"gpt2-774m", 36, 20, 1280},
-                {"gpt2-1558m", 48, 25, 1600}};
-  for (const auto& size : kSizes) {
-    if (name != size.name) continue;
-    big.layers = size.layers;
-    big.heads = size.heads;
-    big.hidden = size.hidden;
-    return big;
+  std::string known = "kjv, tiny";
+  for (const training::Preset& preset : training::kPresets) {
+    known += ", " + std::string(preset.name);
+    if (name != preset.name) continue;
+    ModelConfig config{.layers = preset.layers, .heads = preset.heads, .hidden = preset.hidden};
+    config.vocabulary = preset.vocabulary;
+    if (preset.vocabulary > 257) config.sequence_length = 1024;
+    return config;
   }
-  return Error(Code::kInvalid, "unknown model preset '" + name +
-                                   "': tiny, kjv, gpt2-124m, gpt2-350m, gpt2-774m or gpt2-1558m");
+  return Error(Code::kInvalid, "unknown model preset '" + name + "': " + known);
 }
 
 json::Value to_huggingface_config(const ModelConfig& config) {

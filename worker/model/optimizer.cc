@@ -1,5 +1,6 @@
 #include "worker/model/optimizer.h"
 
+#include "common/training_limits.h"
 #include "worker/model/scalar_math.h"
 
 #include <algorithm>
@@ -10,8 +11,8 @@ Status OptimizerConfig::validate() const {
   const auto bad = [](const char* field, const char* rule) {
     return Error(Code::kInvalid, std::string(field) + " " + rule);
   };
-  if (!(learning_rate > 0 && learning_rate < 100))
-    return bad("learningRate", "must lie in (0, 100)");
+  if (!(learning_rate > 0 && learning_rate <= training::kLearningRateMost))
+    return bad("learningRate", "must lie in (0, 100]");
   if (!(min_learning_rate >= 0 && min_learning_rate <= learning_rate))
     return bad("minLearningRate", "must lie in [0, learningRate]");
   if (warmup_steps < 0) return bad("warmupSteps", "must not be negative");
@@ -19,8 +20,10 @@ Status OptimizerConfig::validate() const {
     return bad("decaySteps", "must be 0 or at least warmupSteps");
   if (!(beta1 >= 0 && beta1 < 1)) return bad("beta1", "must lie in [0, 1)");
   if (!(beta2 >= 0 && beta2 < 1)) return bad("beta2", "must lie in [0, 1)");
-  if (!(epsilon > 0)) return bad("epsilon", "must be above 0");
-  if (!(weight_decay >= 0 && weight_decay < 1)) return bad("weightDecay", "must lie in [0, 1)");
+  if (!(epsilon > 0 && epsilon <= training::kEpsilonMost))
+    return bad("epsilon", "must lie in (0, 1]");
+  if (!(weight_decay >= 0 && weight_decay <= training::kWeightDecayMost))
+    return bad("weightDecay", "must lie in [0, 1]");
   if (!(clip_norm >= 0)) return bad("clipNorm", "must not be negative");
   return ok();
 }

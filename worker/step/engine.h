@@ -106,6 +106,7 @@ struct StepEngine::Impl {
   bool begin_commit();  // false: the standing was given away already
   void end_commit();
   void set_phase_name(const char* name);
+  void book_phase();                    // the time until now, with the mutex held
   void reach(const char* point);        // the step thread's work has a new name
   void reach_aside(const char* point);  // any thread; the name of the phase stays
 
@@ -155,6 +156,9 @@ struct StepEngine::Impl {
   mutable std::mutex mutex;
   const std::unique_ptr<Condition> changed;
   wire::WorkerStanding standing;  // the master copy of everything it names
+  // Time in each phase since the start, up to `phase_since`; bounded by the names there are.
+  std::map<std::string, double, std::less<>> phase_seconds;
+  MonoTime phase_since{};
   Mode mode = Mode::kIdle;
   // The highest Abort after which nothing below it can change any more: what a standing says.
   std::uint64_t settled_below = 0;

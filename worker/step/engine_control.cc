@@ -92,6 +92,12 @@ std::uint64_t StepEngine::Impl::prepared_vote() {
 void StepEngine::Impl::emit(wire::WorkerEvent event) {
   const std::lock_guard lock(mutex);  // held while it is handed on, so that standings stay in order
   *event.mutable_standing() = standing_now();
+  book_phase();
+  for (const auto& [name, seconds] : phase_seconds) {
+    wire::PhaseTime& phase = *event.add_phases();
+    phase.set_name(name);
+    phase.set_seconds(seconds);
+  }
   parts.emit(event);
 }
 

@@ -160,6 +160,7 @@ Status StepEngine::Impl::finish() {
   {
     const std::lock_guard lock(mutex);
     standing.set_phase(wire::WORKER_FINISHED);
+    book_phase();
     standing.set_phase_name("finished");
   }
   emit({});
@@ -209,6 +210,7 @@ void StepEngine::Impl::stop(bool is_asked_to_save) {
     const std::lock_guard lock(mutex);
     if (standing.generation() < standing.fenced_below()) return;
     standing.set_phase(wire::WORKER_STOPPED);
+    book_phase();
     standing.set_phase_name("stopped");
   }
   emit({});
@@ -229,6 +231,7 @@ void StepEngine::Impl::switch_generation(std::uint64_t generation) {
     const std::lock_guard lock(mutex);
     old = std::exchange(communicator, nullptr);
     standing.set_phase(wire::WORKER_STOPPED);
+    book_phase();
     standing.set_phase_name("left");
   }
   LOG_INFO("step", "left at generation {}, step {}", generation, replica->step());

@@ -28,7 +28,16 @@ void StepEngine::Impl::end_commit() {
 
 void StepEngine::Impl::set_phase_name(const char* name) {
   const std::lock_guard lock(mutex);
+  book_phase();
   standing.set_phase_name(name);
+}
+
+void StepEngine::Impl::book_phase() {
+  const MonoTime until = now();
+  if (phase_since != MonoTime{} && !standing.phase_name().empty())
+    phase_seconds[standing.phase_name()] +=
+        std::chrono::duration<double>(until - phase_since).count();
+  phase_since = until;
 }
 
 void StepEngine::Impl::reach(const char* point) {

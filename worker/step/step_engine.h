@@ -78,8 +78,8 @@ struct EngineParts {
   // Lines for people and tools (stdout), without the newline. Any thread.
   std::function<void(const std::string&)> print;
   std::string cpu;  // for people
-  // Called at the named places of a step (fault_points.h), by any thread: may stop or end the
-  // process, or take its time.
+  // Called at the named places of a step (worker/testing/fault_points.h), by any thread: may stop
+  // or end the process, or take its time.
   std::function<void(std::string_view phase, std::uint64_t step)> reach = [](std::string_view,
                                                                              std::uint64_t) {};
 };

@@ -2,6 +2,9 @@
 
 #include "common/json.h"
 
+#include <algorithm>
+#include <string>
+
 namespace rubato::worker {
 
 namespace {
@@ -36,6 +39,88 @@ OptimizerConfig optimizer_of(const json::Value& spec, std::int64_t steps) {
   return config;
 }
 
+enum class Form { kNumber, kText, kObject, kNumbers, kTextOrNumber };
+struct Field {
+  std::string_view path;
+  Form form;
+};
+// All that a training spec can say. What is not here would be trained otherwise than was asked.
+constexpr Field kFields[] = {
+    {"model", Form::kObject},
+    {"model.family", Form::kText},
+    {"model.preset", Form::kText},
+    {"model.layers", Form::kNumber},
+    {"model.hidden", Form::kNumber},
+    {"model.heads", Form::kNumber},
+    {"model.vocab", Form::kNumber},
+    {"model.initFrom", Form::kText},
+    {"data", Form::kObject},
+    {"data.path", Form::kText},
+    {"data.validationFraction", Form::kNumber},
+    {"batch", Form::kObject},
+    {"batch.global", Form::kNumber},
+    {"batch.micro", Form::kNumber},
+    {"batch.sequenceLength", Form::kNumber},
+    {"optimizer", Form::kObject},
+    {"optimizer.name", Form::kText},
+    {"optimizer.learningRate", Form::kNumber},
+    {"optimizer.betas", Form::kNumbers},
+    {"optimizer.epsilon", Form::kNumber},
+    {"optimizer.weightDecay", Form::kNumber},
+    {"optimizer.gradientClip", Form::kNumber},
+    {"optimizer.schedule", Form::kObject},
+    {"optimizer.schedule.warmupSteps", Form::kNumber},
+    {"optimizer.schedule.decay", Form::kText},
+    {"optimizer.schedule.decaySteps", Form::kNumber},
+    {"optimizer.schedule.minLearningRate", Form::kNumber},
+    {"stop", Form::kObject},
+    {"stop.steps", Form::kNumber},
+    {"seed", Form::kNumber},
+    {"evaluateEvery", Form::kNumber},
+    {"precision", Form::kText},
+    {"parallelism", Form::kObject},
+    {"parallelism.tensor", Form::kTextOrNumber},
+    {"parallelism.pipeline", Form::kTextOrNumber},
+    {"parallelism.sharding", Form::kTextOrNumber},
+    {"reduce", Form::kText},
+    {"checkpoint", Form::kObject},
+    {"checkpoint.every", Form::kNumber},
+    {"checkpoint.path", Form::kText},
+    {"checkpoint.keep", Form::kNumber},
+    {"checkpoint.giveUpAfter", Form::kNumber},
+};
+
+bool has_form(const json::Value& value, Form form) {
+  switch (form) {
+    case Form::kNumber:
+      return value.is_number();
+    case Form::kText:
+      return value.is_string();
+    case Form::kObject:
+      return value.is_object();
+    case Form::kNumbers:
+      return value.is_array() &&
+             std::ranges::all_of(value.items(), [](const auto& item) { return item.is_number(); });
+    case Form::kTextOrNumber:
+      return value.is_string() || value.is_number();
+  }
+  return false;
+}
+
+Status check_fields(const json::Value& object, const std::string& prefix) {
+  for (const auto& [name, value] : object.members()) {
+    const std::string path = prefix + name;
+    const auto* known =
+        std::ranges::find_if(kFields, [&](const Field& field) { return field.path == path; });
+    if (known == std::end(kFields))
+      return Error(Code::kInvalid, "this worker does not know training." + path);
+    if (!has_form(value, known->form))
+      return Error(Code::kInvalid, "training." + path + " has the wrong type");
+    if (value.is_object()) TRY_OK(check_fields(value, path + "."));
+  }
+  return ok();
+}
+
 Status check(const TrainingConfig& config, const json::Value& spec) {
   TRY_OK(config.model.validate());
   TRY_OK(config.optimizer.validate());
@@ -46,8 +131,15 @@ Status check(const TrainingConfig& config, const json::Value& spec) {
       sampler.global_batch % sampler.micro_batch != 0) {
     return Error(Code::kInvalid, "batch.global must be a multiple of batch.micro");
   }
-  const std::string reduce = spec["reduce"].string_or("exact");
-  if (reduce != "exact") return Error(Code::kInvalid, "reduce \"" + reduce + "\" is unknown here");
+  const auto only = [&](const json::Value& value, const char* field, const char* word) -> Status {
+    if (const std::string said = value.string_or(word); said != word)
+      return Error(Code::kInvalid, std::string("training.") + field + " \"" + said +
+                                       "\" is not possible here; it must be " + word);
+    return ok();
+  };
+  TRY_OK(only(spec["reduce"], "reduce", "exact"));
+  TRY_OK(only(spec["precision"], "precision", "f32"));
+  TRY_OK(only(spec["optimizer"]["name"], "optimizer.name", "adamw"));
   return ok();
 }
 }  // namespace
@@ -55,6 +147,7 @@ Status check(const TrainingConfig& config, const json::Value& spec) {
 Result<TrainingConfig> parse_training(std::string_view text) {
   TRY(const json::Value spec, json::parse(text));
   if (!spec.is_object()) return Error(Code::kInvalid, "training is not an object");
+  TRY_OK(check_fields(spec, ""));
   TrainingConfig config;
   const json::Value& batch = spec["batch"];
   TRY(config.model, model_of(spec["model"]));
@@ -75,7 +168,6 @@ Result<TrainingConfig> parse_training(std::string_view text) {
   config.checkpoint_path = checkpoint["path"].string_or("");
   config.checkpoint_keep = static_cast<int>(checkpoint["keep"].int_or(3));
   config.checkpoint_give_up_seconds = checkpoint["giveUpAfter"].int_or(1800);
-  config.ledger = spec["ledger"].bool_or(false);
   TRY_OK(check(config, spec));
   return config;
 }

@@ -25,7 +25,6 @@ struct TrainingConfig {
   std::string checkpoint_path;         // empty: no checkpoints, no exports
   int checkpoint_keep = 3;
   std::int64_t checkpoint_give_up_seconds = 1800;  // trying to write the last one
-  bool ledger = false;                             // "ledger": true asks for the sample ledger
 };
 
 // kInvalid names the member.

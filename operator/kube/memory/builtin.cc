@@ -70,6 +70,11 @@ void prepare_volume(Value& volume) {
   volume.set("status", Value::object({{"phase", "Pending"}}));
 }
 
+void prepare_storage_class(Value& storage_class) {
+  set_missing(storage_class, "reclaimPolicy", "Delete");
+  set_missing(storage_class, "volumeBindingMode", "Immediate");
+}
+
 void require_names(const Value& crd, std::vector<FieldError>& errors) {
   const Value& spec = crd["spec"];
   for (const char* key : {"plural", "singular", "kind", "listKind"})
@@ -131,6 +136,7 @@ std::optional<ApiError> prepare_create(const ResourceInfo& info, Value& object,
   if (kind == "PersistentVolumeClaim") prepare_volume_claim(object);
   if (kind == "PersistentVolume") prepare_volume(object);
   if (kind == "CustomResourceDefinition") prepare_crd(object);
+  if (kind == "StorageClass") prepare_storage_class(object);
   if (kind == "PriorityClass") set_missing(object, "preemptionPolicy", "PreemptLowerPriority");
   return std::nullopt;
 }
@@ -160,6 +166,8 @@ std::vector<FieldError> validate_create(const ResourceInfo& info, const Value& o
   if (kind == "Service") check_ports(object, errors);
   if (kind == "PersistentVolumeClaim" && object["spec"]["accessModes"].size() == 0)
     errors.push_back(field::required("spec.accessModes", "at least 1 access mode is required"));
+  if (kind == "StorageClass" && object["provisioner"].string_view_or("").empty())
+    errors.push_back(field::required("provisioner"));
   if (kind == "Lease") {
     const Value& seconds = object["spec"]["leaseDurationSeconds"];
     if (seconds.is_int() && seconds.int_or(0) <= 0)
@@ -179,6 +187,11 @@ std::vector<FieldError> validate_update(const ResourceInfo& info, const Value& o
     errors.push_back(field::forbidden("data", "field is immutable when `immutable` is set"));
   if (kind == "Secret" && !(old_object["type"] == new_object["type"]))
     errors.push_back(field::invalid("type", new_object["type"], "field is immutable"));
+  if (kind == "StorageClass")
+    for (const char* key : {"parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"})
+      if (!(old_object[key] == new_object[key]))
+        errors.push_back(
+            field::forbidden(key, "updates to " + std::string(key) + " are forbidden."));
   if (kind == "PriorityClass" && !(old_object["value"] == new_object["value"]))
     errors.push_back(field::forbidden("value", "may not be changed in an update."));
   return errors;

@@ -66,6 +66,10 @@ std::vector<ResourceInfo> make_builtins() {
   all.push_back(std::move(lease));
   all.push_back(builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false,
                         "priorityclass", {"pc"}));
+  ResourceInfo storage_class = builtin("storage.k8s.io", "v1", "storageclasses", "StorageClass",
+                                       false, "storageclass", {"sc"});
+  storage_class.returns_deleted = true;
+  all.push_back(std::move(storage_class));
   ResourceInfo crd = with_status(builtin("apiextensions.k8s.io", "v1", "customresourcedefinitions",
                                          "CustomResourceDefinition", false,
                                          "customresourcedefinition", {"crd", "crds"}));

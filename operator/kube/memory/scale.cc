@@ -27,20 +27,39 @@ const Value& read(const Value& object, const std::string& path) {
   return *here;
 }
 
+// As Go names and prints it.
+const char* go_type(const Value& value) {
+  if (value.is_string()) return "string";
+  if (value.is_bool()) return "bool";
+  if (value.is_int()) return "int64";
+  if (value.is_number()) return "float64";
+  return value.is_array() ? "[]interface {}" : "map[string]interface {}";
+}
+
+std::string go_text(const Value& value) {
+  if (value.is_string()) return value.string_or("");
+  if (!value.is_array()) return json::dump(value);
+  std::string text;
+  for (const Value& item : value.items()) text += (text.empty() ? "" : " ") + go_text(item);
+  return "[" + text + "]";
+}
+
+FieldError not_read(const std::string& path, const Value& found, const char* wanted) {
+  return field::invalid(path, 0,
+                        path + " accessor error: " + go_text(found) + " is of the type " +
+                            go_type(found) + ", expected " + wanted);
+}
+
 void check_count(const Value& object, const std::string& path, std::vector<FieldError>& errors) {
-  const Value& value = read(object, path);
-  const char* go_type = value.is_string()   ? "string"
-                        : value.is_bool()   ? "bool"
-                        : value.is_number() ? "float64"
-                                            : nullptr;
-  if (!value.is_int()) {
-    if (go_type == nullptr) return;
-    const std::string text = value.is_string() ? value.string_or("") : json::dump(value);
-    errors.push_back(field::invalid(
-        path, 0,
-        path + " accessor error: " + text + " is of the type " + go_type + ", expected int64"));
-    return;
+  const Value* here = &object;
+  for (const std::string& part : parts(path)) {
+    if (!here->is_null() && !here->is_object())
+      return errors.push_back(not_read(path, *here, "map[string]interface{}"));
+    here = &(*here)[part];
   }
+  const Value& value = *here;
+  if (value.is_null()) return;
+  if (!value.is_int()) return errors.push_back(not_read(path, value, "int64"));
   const std::int64_t count = value.int_or(0);
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   if (count < 0)

@@ -39,6 +39,11 @@ const char* type_name(const Value& value) {
   return "null";
 }
 
+const char* format_name(const Value& value) {
+  if (value.is_int()) return "int64";
+  return value.is_number() ? "float64" : "";
+}
+
 bool has_type(const Value& value, const std::string& type) {
   if (type == "integer")
     return value.is_int() ||
@@ -76,6 +81,11 @@ bool matches(const std::string& text, const std::string& pattern) {
 
 std::string number_text(const Value& value) { return json::dump(value); }
 
+// The real server compares integers with the whole part of a bound.
+Value bound_for(const Value& value, const Value& bound) {
+  return value.is_int() ? Value(static_cast<std::int64_t>(bound.double_or(0))) : bound;
+}
+
 class Walker {
  public:
   std::vector<FieldError> errors;
@@ -84,6 +94,7 @@ class Walker {
   void walk(const Value& value, const Value& schema, const std::string& path, bool resource) {
     if (value.is_null() && schema["nullable"].bool_or(false)) return;
     if (!check_type(value, schema, path)) {
+      check_enum(value, schema, path);
       if (value.is_number()) check_number(value, schema, path);
       return;
     }
@@ -108,12 +119,18 @@ class Walker {
     }
     const std::string type = schema["type"].string_or("");
     if (type.empty() || has_type(value, type)) return true;
+    // With a format the real server names that, and the format of what it got.
+    const std::string format = schema["format"].string_or("");
+    const bool by_format = !format.empty() && !value.is_string() && !value.is_array();
+    const std::string wanted = by_format ? format : type;
+    const std::string got = by_format ? format_name(value) : type_name(value);
     errors.push_back(field::type_invalid(
-        path, type_name(value),
-        in_body(path) + "must be of type " + type + ": \"" + type_name(value) + "\""));
+        path, got, in_body(path) + "must be of type " + wanted + ": \"" + got + "\""));
     if (type == "integer" && value.is_number())
       errors.push_back(field::invalid(
-          "<nil>", "", "Checked value must be of type integer (default format) in " + path));
+          "<nil>", "",
+          "Checked value must be of type integer " +
+              (format.empty() ? "(default format)" : "with format " + format) + " in " + path));
     return false;
   }
 
@@ -130,23 +147,25 @@ class Walker {
 
   void check_number(const Value& value, const Value& schema, const std::string& path) {
     const double number = value.double_or(0);
-    if (const Value* max = schema.find("maximum")) {
+    if (const Value* found = schema.find("maximum")) {
+      const Value max = bound_for(value, *found);
       const bool exclusive = schema["exclusiveMaximum"].bool_or(false);
-      if (number > max->double_or(0) || (exclusive && number >= max->double_or(0)))
+      if (number > max.double_or(0) || (exclusive && number >= max.double_or(0)))
         errors.push_back(field::invalid(
             path, value,
             in_body(path) +
                 (exclusive ? "should be less than " : "should be less than or equal to ") +
-                number_text(*max)));
+                number_text(max)));
     }
-    if (const Value* min = schema.find("minimum")) {
+    if (const Value* found = schema.find("minimum")) {
+      const Value min = bound_for(value, *found);
       const bool exclusive = schema["exclusiveMinimum"].bool_or(false);
-      if (number < min->double_or(0) || (exclusive && number <= min->double_or(0)))
+      if (number < min.double_or(0) || (exclusive && number <= min.double_or(0)))
         errors.push_back(field::invalid(
             path, value,
             in_body(path) +
                 (exclusive ? "should be greater than " : "should be greater than or equal to ") +
-                number_text(*min)));
+                number_text(min)));
     }
     if (const Value* step = schema.find("multipleOf"))
       if (step->double_or(0) > 0 && std::fmod(number, step->double_or(1)) != 0)

@@ -4,6 +4,7 @@
 
 #include "common/json.h"
 #include "operator/kube/objects/meta.h"
+#include "operator/kube/objects/node_terms.h"
 
 #include <algorithm>
 #include <string>
@@ -108,6 +109,45 @@ Result<Meta> decode_meta(const View& object) {
   view["finalizers"].for_items(
       [&](const View& item) { meta.finalizers.push_back(item.string_or("")); });
   return meta;
+}
+
+// Requirements of a term as a LabelSelector object. `operation`: of those that name none, as in
+// allowedTopologies of a StorageClass.
+template <class View>
+json::Value decode_expressions(const View& list, std::string_view operation = {}) {
+  json::Value expressions = json::Value::array();
+  list.for_items([&](const View& item) {
+    json::Value values = json::Value::array();
+    item["values"].for_items([&](const View& value) { values.push_back(value.string_or("")); });
+    expressions.push_back(json::Value::object({{"key", item["key"].string_or("")},
+                                               {"operator", item["operator"].string_or(operation)},
+                                               {"values", std::move(values)}}));
+  });
+  return json::Value::object({{"matchExpressions", std::move(expressions)}});
+}
+
+inline NodeTerm node_term(const json::Value& labels, const json::Value& fields) {
+  auto of_labels = Selector::from_object(labels);
+  auto of_fields = Selector::from_object(fields);
+  bool understood = of_labels.ok() && of_fields.ok();
+  if (understood) {
+    understood = !of_labels.value().empty() || !of_fields.value().empty();
+    for (const Requirement& field : of_fields.value().requirements())
+      if (field.key != "metadata.name") understood = false;
+  }
+  if (!understood) return {Selector::nothing(), Selector()};
+  return {std::move(of_labels).value(), std::move(of_fields).value()};
+}
+
+// A list of nodeSelectorTerms.
+template <class View>
+NodeTerms decode_node_terms(const View& list) {
+  NodeTerms all;
+  list.for_items([&](const View& term) {
+    all.terms.push_back(node_term(decode_expressions(term["matchExpressions"]),
+                                  decode_expressions(term["matchFields"])));
+  });
+  return all;
 }
 
 }  // namespace rubato::kube

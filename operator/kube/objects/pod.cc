@@ -57,42 +57,6 @@ Amounts pod_requests(const View& spec) {
   return running;
 }
 
-// Requirements of a nodeSelectorTerm as a LabelSelector object.
-template <class View>
-json::Value expressions_of(const View& list) {
-  json::Value expressions = json::Value::array();
-  list.for_items([&](const View& item) {
-    json::Value values = json::Value::array();
-    item["values"].for_items([&](const View& value) { values.push_back(value.string_or("")); });
-    expressions.push_back(json::Value::object({{"key", item["key"].string_or("")},
-                                               {"operator", item["operator"].string_or("")},
-                                               {"values", std::move(values)}}));
-  });
-  return json::Value::object({{"matchExpressions", std::move(expressions)}});
-}
-
-// A term that is empty, malformed, or asks something of a field other than "is this node" matches
-// no node: never place what we do not understand.
-template <class View>
-void decode_affinity(const View& spec, Pod& pod) {
-  const View required =
-      spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-  required["nodeSelectorTerms"].for_items([&](const View& term) {
-    auto selector = Selector::from_object(expressions_of(term["matchExpressions"]));
-    std::string node;
-    bool understood = selector.ok();
-    term["matchFields"].for_items([&](const View& field) {
-      if (!node.empty() || field["operator"].string_view_or("") != "In" ||
-          field["key"].string_view_or("") != "metadata.name")
-        understood = false;
-      field["values"].for_items([&](const View& value) { node = value.string_or(""); });
-    });
-    if (!understood || (selector.value().empty() && node.empty())) selector = Selector::nothing();
-    pod.affinity_terms.push_back(std::move(selector).value());
-    pod.affinity_nodes.push_back(std::move(node));
-  });
-}
-
 template <class View>
 void decode_spec(const View& spec, Pod& pod) {
   pod.node_name = spec["nodeName"].string_or("");
@@ -100,6 +64,9 @@ void decode_spec(const View& spec, Pod& pod) {
   pod.priority = static_cast<int>(spec["priority"].int_or(0));
   pod.requests = pod_requests(spec);
   pod.node_selector = decode_string_map(spec["nodeSelector"]);
+  pod.affinity = decode_node_terms(
+      spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+          ["nodeSelectorTerms"]);
   spec["tolerations"].for_items([&](const View& item) {
     pod.tolerations.push_back(
         Toleration{item["key"].string_or(""), item["operator"].string_view_or("") == "Exists",
@@ -109,6 +76,12 @@ void decode_spec(const View& spec, Pod& pod) {
   spec["volumes"].for_items([&](const View& volume) {
     const View claim = volume["persistentVolumeClaim"];
     if (claim.is_object()) pod.claims.push_back(claim["claimName"].string_or(""));
+    const View made = volume["ephemeral"]["volumeClaimTemplate"]["spec"];
+    if (!made.is_object()) return;
+    EphemeralVolume ephemeral{volume["name"].string_or(""), std::nullopt};
+    if (const View name = made["storageClassName"]; name.is_string())
+      ephemeral.storage_class = name.string_or("");
+    pod.ephemeral.push_back(std::move(ephemeral));
   });
   spec["schedulingGates"].for_items(
       [&](const View& gate) { pod.scheduling_gates.push_back(gate["name"].string_or("")); });
@@ -156,7 +129,6 @@ Result<Pod> decode_pod(const View& view) {
   Pod pod;
   TRY(pod.meta, decode_meta(view));
   decode_spec(view["spec"], pod);
-  decode_affinity(view["spec"], pod);
   decode_status(view["status"], pod);
   return pod;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "operator/kube/objects/meta.h"
-#include "operator/kube/selector.h"
+#include "operator/kube/objects/node_terms.h"
 
 #include <string_view>
 
@@ -38,6 +38,13 @@ struct Taint {
 };
 bool tolerates(const std::vector<Toleration>& tolerations, const Taint& taint);
 
+// A volume that comes and goes with its pod: a claim named "<pod>-<volume>" is made for it.
+struct EphemeralVolume {
+  std::string name;
+  std::optional<std::string> storage_class;
+  bool operator==(const EphemeralVolume&) const = default;
+};
+
 struct Pod {
   Meta meta;
   std::string node_name;  // "" until bound
@@ -48,12 +55,10 @@ struct Pod {
   // container when that is more, plus overhead. A limit without a request counts as a request.
   Amounts requests;
   StringMap node_selector;
-  // Required node affinity: a node must satisfy every requirement of at least one term; the field
-  // part of a term (a node name) stands in `affinity_nodes` at the same index. Empty: no demand.
-  std::vector<Selector> affinity_terms;
-  std::vector<std::string> affinity_nodes;  // "" when the term names no node
+  NodeTerms affinity;  // the required node affinity
   std::vector<Toleration> tolerations;
-  std::vector<std::string> claims;  // PersistentVolumeClaims of its volumes
+  std::vector<std::string> claims;  // PersistentVolumeClaims that its volumes name
+  std::vector<EphemeralVolume> ephemeral;
   std::vector<std::string> scheduling_gates;
   bool has_resource_claims = false;  // dynamic resource allocation
   bool host_network = false;

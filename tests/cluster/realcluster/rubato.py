@@ -24,9 +24,9 @@ VALUES = {"scheduler.gpuResource": RESOURCE, "scheduler.minGain": -1, "leaderEle
           "defaults.policy.create": False}
 
 
-def build_images(build: pathlib.Path) -> list[pathlib.Path]:
-    """deploy/build from the programs in that build folder; what is built already is taken as it is."""
-    done = run([ROOT / "deploy" / "build", "--from", build], limit_s=BUILD_LIMIT_S)
+def build_images(build: pathlib.Path, *names: str) -> list[pathlib.Path]:
+    """deploy/build from the programs in that build folder, all that ship unless named; what is built already is taken as it is."""
+    done = run([ROOT / "deploy" / "build", "--from", build, *names], limit_s=BUILD_LIMIT_S)
     return [pathlib.Path(line) for line in done.stdout.split()]
 
 

@@ -69,6 +69,9 @@ JobProcesses::JobProcesses(const JobOptions& options)
   CHECK(server.ok());
   tls_.certificate = server->certificate;
   tls_.private_key = server->private_key;
+  tls_.authority = authority->certificate;
+  tls_.require_peer_certificate = true;
+  authority_ = *authority;
   net::CertificateRequest theirs = ours;
   theirs.common_name = job_uid_;
   theirs.dns_names = {job_uid_};
@@ -139,11 +142,19 @@ void JobProcesses::lead(std::uint64_t epoch) {
   wish(stop_);
 }
 
+std::string JobProcesses::token() const { return net::hmac_sha256_hex(kMaster, job_uid_); }
+
 void JobProcesses::stop_leading() { coordinator_.reset(); }
 
 JobProcesses::Pod& JobProcesses::start_pod() { return start_pod(""); }
 
-JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
+JobProcesses::Pod& JobProcesses::promise_pod() {
+  Pod& pod = add_pod();
+  wish(stop_);
+  return pod;
+}
+
+JobProcesses::Pod& JobProcesses::add_pod() {
   auto pod = std::make_unique<Pod>();
   const auto number = pods.size();
   pod->number = static_cast<int>(number);
@@ -151,6 +162,12 @@ JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
   pod->uid = fmt::format("00000000-0000-0000-0000-{:012}", number);
   pod->log = (folder_ / (pod->name + ".log")).string();
   pod->fault_file = (folder_ / ("fault-" + std::to_string(number))).string();
+  pods.push_back(std::move(pod));
+  return *pods.back();
+}
+
+JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
+  Pod* const pod = &add_pod();
   if (!fault.empty()) plan_fault(*pod, fault);
   const std::string faults = pod->fault_file + ":" + (folder_ / "pace").string();
   const int node = options_.nodes != nullptr ? pod->number % options_.nodes->size() : 0;
@@ -160,11 +177,12 @@ JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
                                      "RUBATO_JOB_UID=" + job_uid_,
                                      "RUBATO_POD_NAME=" + pod->name,
                                      "RUBATO_POD_UID=" + pod->uid,
-                                     "RUBATO_NODE=n" + std::to_string(number),
+                                     "RUBATO_NODE=n" + std::to_string(pod->number),
                                      "RUBATO_POD_IP=" + address,
                                      "RUBATO_SLOTS=1",
                                      "RUBATO_COORDINATORS=" + net::to_string(port_),
                                      "RUBATO_SECRET_DIR=" + (folder_ / "secret").string(),
+                                     "RUBATO_WORKER=" RUBATO_TESTING_WORKER,
                                      "RUBATO_FAULT_FILE=" + faults,
                                      options_.ledger ? "RUBATO_LEDGER=1" : "RUBATO_LEDGER=",
                                      "PATH=/usr/bin:/bin"};
@@ -191,9 +209,8 @@ JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
   CHECK_EQ(failed, 0);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  pods.push_back(std::move(pod));
   wish(stop_);
-  return *pods.back();
+  return *pod;
 }
 
 void JobProcesses::wish(bool stop) {

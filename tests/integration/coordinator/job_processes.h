@@ -5,6 +5,7 @@
 
 #include "common/executor.h"
 #include "common/metrics.h"
+#include "common/net/certificates.h"
 #include "common/net/tls_network.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/memory/memory_client.h"
@@ -59,7 +60,8 @@ class JobProcesses {
   void lead(std::uint64_t epoch);  // a new Coordinator object on the same port
   void stop_leading();             // and it is gone: connections end
   Pod& start_pod();
-  Pod& start_pod(const std::string& fault);  // with a plan (worker/step/fault_points.h)
+  Pod& start_pod(const std::string& fault);  // with a plan (worker/testing/fault_points.h)
+  Pod& promise_pod();                        // wanted, and no process of ours is it
   void plan_fault(const Pod& pod, const std::string& fault) const;
   // Every round takes at least this long, from now on; zero: as long as it takes.
   void pace(std::chrono::milliseconds time) const;
@@ -75,6 +77,11 @@ class JobProcesses {
   // "step bits" of every committed step in any worker's log; fails on two answers for one step.
   std::map<std::uint64_t, std::string> losses() const;
   std::string job_uid() const { return job_uid_; }
+  // What whoever is to attack it needs.
+  const net::KeyPair& authority() const { return authority_; }
+  std::string token() const;
+  net::Endpoint port() const { return port_; }
+  std::string metrics() const { return metrics_.expose(); }
   const std::filesystem::path& folder() const { return folder_; }
   void keep_files() { keeps_files_ = true; }
   NodeDisks& disks() { return *disks_; }  // with JobOptions::disks
@@ -85,6 +92,7 @@ class JobProcesses {
  private:
   std::filesystem::path home(int pod) const;  // where its processes live
   void open_disks();
+  Pod& add_pod();
 
   const JobOptions options_;
   bool keeps_files_ = false;
@@ -96,6 +104,7 @@ class JobProcesses {
   kube::MemoryServer server_;
   kube::MemoryClient client_;
   net::TlsConfig tls_;
+  net::KeyPair authority_;
   net::Endpoint port_;
   std::unique_ptr<Coordinator> coordinator_;
   std::string job_uid_;

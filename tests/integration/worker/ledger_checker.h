@@ -1,5 +1,5 @@
-// Checks the ledgers that the workers of a run wrote (worker/step/sample_ledger.h) against the data
-// itself: that each committed step was made of every micro-batch exactly once, that each
+// Checks the ledgers that the workers of a run wrote (worker/testing/file_ledger.h) against the
+// data itself: that each committed step was made of every micro-batch exactly once, that each
 // micro-batch held the samples it should, and that the tokens fed to the model were those samples'
 // tokens.
 //

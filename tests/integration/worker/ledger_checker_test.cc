@@ -3,7 +3,7 @@
 
 #include "worker/backend/digest.h"
 #include "worker/data/token_file.h"
-#include "worker/step/sample_ledger.h"
+#include "worker/testing/file_ledger.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -58,8 +58,8 @@ class LedgerCheckerTest : public ::testing::Test {
 
   void write(const std::string& name) {
     for (std::uint32_t worker = 0; worker < 2; ++worker) {
-      const auto ledger = SampleLedger::open(
-          files_, folder_ + "/" + name + "/w" + std::to_string(worker) + ".jsonl");
+      const auto ledger =
+          FileLedger::open(files_, folder_ + "/" + name + "/w" + std::to_string(worker) + ".jsonl");
       for (std::uint64_t step = 0; step < kSteps; ++step) {
         std::vector<std::uint32_t> mine;
         for (std::uint32_t micro = worker * 2; micro < worker * 2 + 2; ++micro) {

@@ -16,7 +16,8 @@ constexpr std::uint32_t kMicroBatch = 2;
 constexpr std::uint32_t kLength = 64;
 
 struct Options {
-  std::string program;
+  std::string program;  // the worker with the hooks of tests
+  std::string shipped;  // the one without
   std::string folder;
   std::uint64_t steps = 30;
   std::uint64_t seeds = 4;  // of chaos

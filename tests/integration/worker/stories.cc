@@ -23,6 +23,15 @@ void run_with(Stage& stage, int size, const std::string& fault) {
   }
 }
 
+void heeds_no_fault(Stage& stage) {
+  Crew& crew = stage.crew();
+  const int a = crew.spawn("compute:1:kill");
+  const int b = crew.spawn("reduce:*:stop");
+  crew.start({a, b});
+  crew.finish();
+  if (crew.recoveries() != 0) throw std::runtime_error("it heeded a fault plan");
+}
+
 namespace {
 void joins(Stage& stage) {
   Crew& crew = stage.crew();

@@ -16,6 +16,8 @@ using Story = std::function<void(Stage&)>;
 
 // `size` workers from the seed to the end; the second has the plan `fault`.
 void run_with(Stage& stage, int size, const std::string& fault = "");
+// Two workers, one told to be killed in its second step: neither is, nor is a ledger written.
+void heeds_no_fault(Stage& stage);
 std::vector<std::pair<std::string, Story>> all_stories(const Options& options);
 
 }  // namespace rubato::worker

@@ -2,7 +2,9 @@
 // worker, then again under each scripted story (more workers, kills at named phases, a join, a
 // leave, a freeze, stop and resume at another size), and demands equal loss bytes, equal weights,
 // and every sample exactly once.
-//   worker_alone [--worker PROGRAM] [--folder DIR] [--steps N] [--seeds N] [--first-seed S]
+// The last story is of the worker that ships: it heeds no fault plan and writes no ledger.
+//   worker_alone [--worker PROGRAM] [--shipped PROGRAM] [--folder DIR] [--steps N] [--seeds N]
+//   [--first-seed S]
 //   [--keep] [story…]
 #include "tests/integration/worker/stories.h"
 #include "tests/unit/worker/support/job_secret.h"
@@ -16,6 +18,14 @@
 namespace rubato::worker {
 namespace {
 
+std::vector<std::string> compare_shipped(const Outcome& outcome, const Outcome& reference) {
+  std::vector<std::string> faults;
+  if (outcome.steps != reference.steps) faults.emplace_back("loss bytes differ");
+  if (outcome.weights != reference.weights) faults.emplace_back("weights differ");
+  if (std::filesystem::exists(outcome.ledger)) faults.emplace_back("it has written a ledger");
+  return faults;
+}
+
 int play(const Options& options) {
   std::filesystem::create_directories(options.folder);
   write_tokens(options);
@@ -25,7 +35,12 @@ int play(const Options& options) {
   run_with(undisturbed, 1);
   const Outcome reference = undisturbed.outcome();
   int failed = 0;
-  for (const auto& [name, story] : all_stories(options)) {
+  Options shipped = options;
+  shipped.program = options.shipped;
+  auto stories = all_stories(options);
+  stories.emplace_back("the worker that ships", heeds_no_fault);
+  for (const auto& [name, story] : stories) {
+    const bool ships = name == "the worker that ships";
     if (!options.stories.empty() &&
         std::ranges::none_of(options.stories,
                              [&](const std::string& s) { return name.starts_with(s); })) {
@@ -37,9 +52,10 @@ int play(const Options& options) {
       std::string folder = name;
       std::replace(folder.begin(), folder.end(), ' ', '-');
       std::replace(folder.begin(), folder.end(), ',', '-');
-      Stage stage(options, folder, secret.dir());
+      Stage stage(ships ? shipped : options, folder, secret.dir());
       story(stage);
-      faults = compare(options, stage.outcome(), reference);
+      faults = ships ? compare_shipped(stage.outcome(), reference)
+                     : compare(options, stage.outcome(), reference);
     } catch (const std::exception& error) {
       faults.emplace_back(error.what());
     }
@@ -57,13 +73,16 @@ int play(const Options& options) {
 
 int main(int argc, char** argv) {
   rubato::worker::Options options;
-  options.program =
-      (std::filesystem::path(argv[0]).parent_path() / "../bin/rubato-worker").string();
+  const auto programs = std::filesystem::path(argv[0]).parent_path() / "../bin";
+  options.program = programs / "testing/rubato-worker";
+  options.shipped = programs / "rubato-worker";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool has_next = i + 1 < argc;
     if (word == "--worker" && has_next) {
       options.program = argv[++i];
+    } else if (word == "--shipped" && has_next) {
+      options.shipped = argv[++i];
     } else if (word == "--folder" && has_next) {
       options.folder = argv[++i];
     } else if (word == "--steps" && has_next) {

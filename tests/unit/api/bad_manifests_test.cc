@@ -4,6 +4,7 @@
 #include "tests/unit/api/yaml_value.h"
 
 #include <algorithm>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -74,6 +75,29 @@ TEST_F(BadManifests, AreRefusedWithTheWordsOfTheRealServer) {
     }
     EXPECT_EQ(sorted_lines(causes_of(answer)), sorted_lines(wanted));
   }
+}
+
+// How a server says what would do: a rule's words after ';', "such as", or what is asked for.
+bool says_the_way_out(const std::string& cause) {
+  for (const char* words :
+       {"; ", " such as ", " must be ", " should be ", " should have at least ",
+        " must have at most ", "must consist of ", "supported values: ", "Required value",
+        "may not be more than ", "Duplicate value: ", ", expected ", "should match '^auto$'"})
+    if (cause.find(words) != std::string::npos) return true;
+  return false;
+}
+
+TEST(Book, HasManyMistakesAndEachSaysFieldAndWayOut) {
+  std::set<std::string> names;
+  std::size_t refused = 0;
+  for (const Value& test : book()["cases"].items()) {
+    const std::string name = test["name"].string_or("");
+    EXPECT_TRUE(names.insert(name).second) << name << " is there twice";
+    refused += test.has("unknown") || test["causes"].size() > 0 ? 1 : 0;
+    for (const Value& cause : test["causes"].items())
+      EXPECT_TRUE(says_the_way_out(cause.string_or(""))) << name << ": " << cause.string_or("");
+  }
+  EXPECT_GE(refused, 200u);
 }
 
 TEST(Book, MeetsEveryRule) {

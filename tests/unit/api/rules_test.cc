@@ -13,7 +13,8 @@ Value job(std::int64_t min, std::int64_t max) {
   return Value::object(
       {{"metadata", Value::object({{"name", "a"}})},
        {"spec", Value::object({{"gpus", Value::object({{"min", min}, {"max", max}})},
-                               {"runtime", "command"},
+                               {"runtime", "builtin"},
+                               {"training", Value::object({{"seed", 1}})},
                                {"accelerators", Value::object({{"mix", false}})}})}});
 }
 
@@ -39,14 +40,14 @@ TEST(Validate, OtherKindsAreNotOurs) { EXPECT_TRUE(validate("Pod", nullptr, job(
 
 TEST(Validate, NumbersAreEqualWhateverTheirForm) {
   Value old = job(1, 2);
-  old.at("spec").set("topology", Value::object({{"level", "rack"}, {"depth", 1}}));
+  old.at("spec").set("template", Value::object({{"level", "rack"}, {"depth", 1}}));
   Value now = job(1, 2);
-  now.at("spec").set("topology", Value::object({{"depth", 1.0}, {"level", "rack"}}));
+  now.at("spec").set("template", Value::object({{"depth", 1.0}, {"level", "rack"}}));
   EXPECT_TRUE(validate("TrainingJob", old, now).empty());
-  now.at("spec").at("topology").set("depth", 2);
-  EXPECT_EQ(validate("TrainingJob", old, now).at(0).field, "spec.topology");
-  now.at("spec").erase("topology");
-  EXPECT_EQ(validate("TrainingJob", old, now).at(0).field, "spec.topology");
+  now.at("spec").at("template").set("depth", 2);
+  EXPECT_EQ(validate("TrainingJob", old, now).at(0).field, "spec.template");
+  now.at("spec").erase("template");
+  EXPECT_EQ(validate("TrainingJob", old, now).at(0).field, "spec.template");
 }
 
 TEST(Validate, ItemsOfListsAreNumbered) {

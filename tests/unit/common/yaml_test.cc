@@ -25,5 +25,17 @@ TEST(Yaml, ReadsJsonListsAndSeveralDocuments) {
 
 TEST(Yaml, NamesThePlaceOfAFault) { EXPECT_NE(as_json("a: [1").find("line 1"), std::string::npos); }
 
+// yaml-cpp's LoadAll never returns from these; found by `make fuzz`.
+TEST(Yaml, RefusesWhatBeginsNothing) {
+  EXPECT_EQ(as_json(","), "YAML: line 1, column 1: nothing begins with this");
+  EXPECT_EQ(as_json("a: 1\n---\n, b\n"), "YAML: line 3, column 1: nothing begins with this");
+}
+
+TEST(Yaml, RefusesWhatIsNoText) {
+  EXPECT_EQ(as_json("a: 1\nb: \xdf\xdf"), "YAML: line 2 is not UTF-8: is this a text file?");
+  EXPECT_EQ(as_json("a: \x04"), "YAML: line 1 has a control character: is this a text file?");
+  EXPECT_EQ(as_json("a: \xc3\xa9\t\r\n"), "{\"a\":\"\xc3\xa9\"}");
+}
+
 }  // namespace
 }  // namespace rubato

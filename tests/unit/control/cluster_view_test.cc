@@ -1,5 +1,6 @@
 #include "operator/control/cluster_view.h"
 
+#include "operator/control/node_fit.h"
 #include "tests/unit/control/fixtures.h"
 
 namespace rubato::control {
@@ -48,7 +49,7 @@ TEST(Capture, APromiseWithoutAPodTakesItsPlace) {
   ASSERT_EQ(state.jobs.size(), 1u);
   EXPECT_EQ(state.jobs[0].held.size(), 2u);
   EXPECT_FALSE(state.jobs[0].held[1].lost);
-  EXPECT_EQ(state.jobs[0].per_pod, (sched::Resources{1, 500, 0}));
+  EXPECT_EQ(state.jobs[0].per_pod, (sched::Resources{1, 500, 0, {1}}));
 }
 
 TEST(Capture, ASuspendedJobHoldsItsShareOfTheQueueUntilItsPodsAreGivenBack) {
@@ -189,6 +190,89 @@ TEST(Capture, AJobThatGetsSuspendedIsAbsent) {
       1, 2,
       R"("conditions":[{"type":"Suspended","status":"False","reason":"Resumed","message":""}])")};
   EXPECT_EQ(capture(w, config()).jobs.size(), 1u);
+}
+
+std::shared_ptr<const JobObject> job_that_asks_for(const std::string& limits) {
+  auto object = std::make_shared<JobObject>(*job(1, 2));
+  object->job.spec.pod_template =
+      parse(R"({"spec":{"containers":[{"name":"worker","image":"x","resources":{"limits":{)" +
+            limits + "}}}]}}");
+  return object;
+}
+
+// A kubelet refuses a pod for whatever its node lacks, so all of it counts.
+TEST(Capture, EveryKindOfResourceThatAPodAsksForIsCounted) {
+  World w = world();
+  w.jobs = {
+      job_that_asks_for(R"("rdma/hca":"2","hugepages-2Mi":"64Mi","ephemeral-storage":"1Gi")")};
+  const auto with = [](const std::string& name, const std::string& more) {
+    return std::make_shared<const kube::Node>(*kube::Node::decode(parse(
+        R"({"metadata":{"name":")" + name + R"(","uid":"u","labels":{"nvidia.com/gpu.product":"A"}},
+        "spec":{},"status":{"allocatable":{"cpu":"8","memory":"8Gi","rubato.dev/slot":"4",)" +
+        more + R"(},"conditions":[{"type":"Ready","status":"True"}]}})")));
+  };
+  const std::string all = R"("rdma/hca":"4","hugepages-2Mi":"1Gi","ephemeral-storage":"9Gi")";
+  w.nodes = {with("full", all + R"(,"pods":"1")"), with("good", all + R"(,"pods":"110")"),
+             with("no-hca", R"("hugepages-2Mi":"1Gi","ephemeral-storage":"9Gi","pods":"110")")};
+  w.pods = {pod("other", "full", "Running")};
+  const auto state = capture(w, config());
+  const sched::Resources& wanted = state.jobs[0].per_pod;
+  EXPECT_EQ(of(state, "good").free.copies_of(wanted), 2);  // two network devices each
+  EXPECT_EQ(of(state, "full").free.copies_of(wanted), 0);  // one pod at most
+  EXPECT_EQ(of(state, "no-hca").free.copies_of(wanted), 0);
+}
+
+TEST(Capture, MoreKindsThanCanBeCountedAreRefused) {
+  std::string limits;
+  for (int i = 0; i < 8; ++i)
+    limits += (limits.empty() ? "\"" : ",\"") + std::string("example.com/d") + std::to_string(i) +
+              R"(":"1")";
+  World w = world();
+  w.jobs = {job_that_asks_for(limits)};
+  EXPECT_NE(capture(w, config()).jobs[0].refused.find("more kinds of resources"),
+            std::string::npos);
+}
+
+// Pressure keeps pods away, as a kubelet would; what readiness already says does not count twice.
+TEST(NodeFit, PressureTaintsCount) {
+  const auto plain = pod("p", "", "Pending");
+  const auto tainted = [](const std::string& key) {
+    return node("n1", 2,
+                R"("taints":[{"key":"node.kubernetes.io/)" + key + R"(","effect":"NoSchedule"}])");
+  };
+  EXPECT_FALSE(admits(*plain, *tainted("disk-pressure")));
+  EXPECT_FALSE(admits(*plain, *tainted("pid-pressure")));
+  EXPECT_FALSE(admits(*plain, *tainted("network-unavailable")));
+  EXPECT_TRUE(admits(*plain, *tainted("memory-pressure")));
+  EXPECT_TRUE(admits(*plain, *tainted("not-ready")));
+}
+
+std::shared_ptr<const QueueObject> queue(const std::string& spec) {
+  return std::make_shared<const QueueObject>(*QueueObject::decode(
+      parse(R"({"metadata":{"name":"default","uid":"q"},"spec":{)" + spec + "}}")));
+}
+
+TEST(Capture, AQueueSaysWhichNamespacesMayUseIt) {
+  World w = world();
+  w.jobs = {job(1, 2)};
+  w.queues = {queue(R"("namespaces":["ns","team-b"])")};
+  EXPECT_EQ(capture(w, config()).jobs[0].not_admitted, "");
+  w.queues = {queue(R"("namespaces":["team-a","team-b"])")};
+  EXPECT_EQ(capture(w, config()).jobs[0].not_admitted,
+            "queue \"default\" takes jobs of other namespaces only (team-a, team-b); change "
+            "spec.queue, or add ns to the queue's spec.namespaces");
+}
+
+TEST(Capture, WhoMayPreemptIsTheQueuesAndThePriorityClasssSay) {
+  World w = world();
+  w.jobs = {job(1, 2, "", R"("priorityClassName":"polite")")};
+  w.queues = {queue("")};
+  w.priorities = {std::make_shared<const PriorityClassObject>(*PriorityClassObject::decode(
+      parse(R"({"metadata":{"name":"polite","uid":"c"},"value":7,"preemptionPolicy":"Never"})")))};
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.jobs[0].priority, 7);
+  EXPECT_FALSE(state.jobs[0].may_preempt);
+  EXPECT_EQ(state.queues.at("default").preempts, sched::Preempts::kOwnQueue);
 }
 
 }  // namespace

@@ -1,40 +1,12 @@
 #include "operator/control/job_status.h"
 
 #include "operator/control/plan_executor.h"
-#include "tests/unit/control/fixtures.h"
+#include "tests/unit/control/status_facts.h"
 
 namespace rubato::control {
 namespace {
 
 using coordinator::Phase;
-
-constexpr const char* kAllocated =
-    R"("allocation":{"epoch":1,"nextOrdinal":2,"gpus":2,"reason":"free","pods":[
-       {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1},
-       {"name":"job-w1","ordinal":1,"node":"n2","gpuType":"A","gpus":1}]})";
-
-coordinator::View view(Phase phase, std::uint32_t members) {
-  coordinator::View v;
-  v.phase = phase;
-  v.generation = 1;
-  for (std::uint32_t i = 0; i < members; ++i) {
-    v.members.push_back({"job-w" + std::to_string(i), "p", "n", "A", 0, 0});
-  }
-  v.step = 41;
-  v.loss = 3.18;
-  v.step_seconds = 0.5;
-  return v;
-}
-
-api::TrainingJobStatus status(const JobObject& object, std::optional<coordinator::View> v = {},
-                              std::optional<sched::Verdict> verdict = {}) {
-  JobFacts facts;
-  facts.job = &object.job;
-  facts.view = std::move(v);
-  facts.verdict = std::move(verdict);
-  facts.now = *parse_rfc3339("2026-11-21T08:00:00Z");
-  return status_of(facts);
-}
 
 TEST(JobStatus, EveryWaitingJobSaysWhy) {
   const auto s = status(*job(2, 4), {},
@@ -43,6 +15,13 @@ TEST(JobStatus, EveryWaitingJobSaysWhy) {
   EXPECT_EQ(s.reason, "NeverFits");
   EXPECT_EQ(api::find_condition(s.conditions, "Queued")->message, "needs 2 GPUs");
   EXPECT_EQ(s.display->gpus, "0/2-4");
+}
+
+TEST(JobStatus, AJobThatAvoidsNodesWaitsForThemAndNotForGpus) {
+  for (const char* verdict : {"NodesAvoided", "EveryNodeAvoided"}) {
+    const auto s = status(*job(2, 4), {}, sched::Verdict{sched::Outcome::kNotNow, verdict, "n2"});
+    EXPECT_EQ(s.reason, "NodesAvoided");
+  }
 }
 
 TEST(JobStatus, RunningShowsProgressSpeedAndEta) {
@@ -88,12 +67,7 @@ TEST(JobStatus, ANewLeaderLeavesWhatWasSaidOfWorkersThatTrainOn) {
 
 api::TrainingJobStatus suspended(const JobObject& object, std::optional<coordinator::View> v,
                                  std::vector<std::string> pods_left) {
-  JobFacts facts;
-  facts.job = &object.job;
-  facts.view = std::move(v);
-  facts.pods_left = std::move(pods_left);
-  facts.now = *parse_rfc3339("2026-11-21T08:00:00Z");
-  return status_of(facts);
+  return status(object, std::move(v), {}, std::move(pods_left));
 }
 
 TEST(JobStatus, SuspendedIsSaidOnlyWhenNothingOfTheJobRuns) {
@@ -169,7 +143,6 @@ TEST(JobStatus, GoodputIsTheUsefulPartOfWhatWasHeld) {
   EXPECT_EQ(*s.performance->goodput, 0.93);
   EXPECT_EQ(*s.useful_gpu_seconds, 93);
   EXPECT_EQ(s.lost_gpu_seconds->queue, 4);
-  EXPECT_FALSE(s.lost_gpu_seconds->straggler.has_value());  // not measured
   EXPECT_EQ(*s.progress->validation_loss, 3.5);
   EXPECT_FALSE(s.performance->mfu.has_value());  // nobody knows the peak of an "A"
 }
@@ -181,6 +154,52 @@ TEST(JobStatus, MfuWhereThePeakIsKnown) {
   // 6 · (12·1·8² + 257·8) + 12·1·8·16 = 18480 FLOP a token, 256 tokens/s, two of 67 TFLOP/s.
   ASSERT_TRUE(s.performance->mfu.has_value());
   EXPECT_NEAR(*s.performance->mfu, 18480.0 * 256 / (2 * 67e12), 1e-18);
+}
+
+TEST(JobStatus, NoMfuOfGpusThatAreNotUsed) {
+  auto v = view(Phase::kTraining, 2);
+  for (auto& member : v.members) member.gpu_type = "NVIDIA-H100-80GB-HBM3";
+  const auto on_cpu =
+      job(2, 4, std::string(kAllocated) + R"(,"membership":{"generation":1,"leader":1,
+      "phase":"Training","members":[],"seq":0,"step":0,"fingerprint":"2-cpu/avx2/v1-0123"})");
+  EXPECT_FALSE(status(*on_cpu, v).performance->mfu.has_value());
+}
+
+TEST(JobStatus, BothEndsHaveATime) {
+  EXPECT_TRUE(status(*job(2, 4, kAllocated), view(Phase::kFinished, 2)).completion_time);
+  JobFacts facts;
+  const auto object = job(2, 4, kAllocated);
+  facts.job = &object->job;
+  facts.failed_reason = "NonFinite";
+  EXPECT_TRUE(status_of(facts).completion_time);
+}
+
+// The deadline is of the time since the last resume.
+TEST(JobStatus, TheStartOfASuspendedJobIsForgotten) {
+  const std::string started = std::string(kAllocated) + R"(,"startTime":"2026-11-21T07:30:00Z")";
+  EXPECT_TRUE(status(*job(2, 4, started), view(Phase::kTraining, 2)).start_time);
+  EXPECT_FALSE(
+      status(*job(2, 4, started, R"("suspend":true)"), view(Phase::kStopping, 2)).start_time);
+}
+
+TEST(JobStatus, AParkedJobSaysSinceWhen) {
+  const auto parked = status(*job(2, 4, kAllocated), view(Phase::kParked, 1));
+  ASSERT_TRUE(parked.parked_since);
+  const std::string before = std::string(kAllocated) + R"(,"parkedSince":"2026-11-21T07:30:00Z")";
+  EXPECT_LT(*status(*job(2, 4, before), view(Phase::kParked, 1)).parked_since,
+            *parked.parked_since);
+  EXPECT_FALSE(status(*job(2, 4, before), view(Phase::kTraining, 2)).parked_since);
+}
+
+TEST(JobStatus, RestartsAreWhatIsChargedAndWhatIsNot) {
+  JobFacts facts;
+  const auto object =
+      job(2, 4, R"("allocation":{"epoch":1,"nextOrdinal":2,"gpus":0,"pods":[],"lostPods":3})");
+  facts.job = &object->job;
+  facts.own_failures = 2;
+  const auto s = status_of(facts);
+  EXPECT_EQ(s.restarts->count, 2);
+  EXPECT_EQ(s.restarts->infrastructure, 3);
 }
 
 TEST(JobStatus, CheckpointsThatAreNotSharedAreSaid) {

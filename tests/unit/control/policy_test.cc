@@ -53,6 +53,7 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   EXPECT_EQ(loaded.active, "marginalThroughput");
   EXPECT_EQ(loaded.observed_generation, 4);
   EXPECT_TRUE(api::is_true(loaded.conditions, "Active"));
+  EXPECT_EQ(api::find_condition(loaded.conditions, "Active")->reason, "Loaded");
   const auto refused = policy_status(object, flags, "spec.parameters.x is not known", kNow);
   const auto* condition = api::find_condition(refused.conditions, "Active");
   EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);

@@ -26,6 +26,7 @@ TEST(QueueStatus, SaysWhatNothingEnforces) {
   queue.meta.generation = 2;
   const auto all = queue_status(queue, {}, {});
   EXPECT_TRUE(api::is_true(all.conditions, "Enforced"));
+  EXPECT_EQ(api::find_condition(all.conditions, "Enforced")->reason, "AllEnforced");
   queue.spec.parent = "company";
   queue.spec.weight = 2;
   const auto some = queue_status(queue, {}, {});

@@ -37,6 +37,23 @@ TEST(WorkerPod, CarriesWhatTheAgentNeeds) {
   EXPECT_TRUE(found);
 }
 
+TEST(WorkerPod, ShowsMetricsWhereAPortIsSet) {
+  const auto object = job(1, 2);
+  const auto worker = [&](int port) {
+    Config c = config();
+    c.worker_metrics_port = port;
+    return worker_pod(object->job, third(), c)["spec"]["containers"][0];
+  };
+  EXPECT_TRUE(worker(0)["ports"].is_null());
+  EXPECT_EQ(worker(9400)["env"].size(), worker(0)["env"].size() + 1);
+  EXPECT_EQ(worker(9400)["ports"][0]["containerPort"].int_or(0), 9400);
+  std::string told;
+  const json::Value shown = worker(9400);  // outlives what the loop refers to
+  for (const auto& env : shown["env"].items())
+    if (env["name"].string_or("") == "RUBATO_METRICS_PORT") told = env["value"].string_or("");
+  EXPECT_EQ(told, "9400");
+}
+
 // The agent leaves in order in the time that the kubelet gives it.
 TEST(WorkerPod, TellsTheAgentItsGracePeriod) {
   const auto object = job(1, 2);
@@ -55,11 +72,12 @@ TEST(WorkerPod, SameInputSamePod) {
   EXPECT_EQ(worker_pod(object->job, third(), config()), worker_pod(object->job, third(), config()));
 }
 
-TEST(WorkerPod, TemplateProblemsSayTheMend) {
-  EXPECT_EQ(template_problem(job(1, 2)->job), "");
-  auto bad = *job(1, 2);
-  bad.job.spec.pod_template = parse(R"({"spec":{"containers":[{"name":"a"}],"nodeName":"n1"}})");
-  EXPECT_NE(template_problem(bad.job).find("nodeSelector"), std::string::npos);
+// A job that was accepted by an older release is not run otherwise than it says.
+TEST(JobObject, NamesWhatThisReleaseRefuses) {
+  EXPECT_EQ(job(1, 2)->problem, "");
+  const std::string problem =
+      job(1, 2, "", R"("topology":{"level":"rack","mode":"required"})")->problem;
+  EXPECT_NE(problem.find("spec.topology: this release"), std::string::npos) << problem;
 }
 
 TEST(WorkerPod, WhatKeepsItFromStartingIsTheKubeletsWord) {

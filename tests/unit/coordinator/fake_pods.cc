@@ -40,6 +40,7 @@ void FakePods::collect() {
   std::vector<std::pair<int, wire::Probe>> probes;
   for (Send& send : out.sends) {
     if (send.message.has_heartbeat_ack()) continue;
+    CHECK(send.message.ParseFromString(send.frame()));
     const auto& command = send.message.order().command();
     if (command.has_probe()) probes.emplace_back(pod_of(send.pod_uid), command.probe());
     sent.push_back(std::move(send));
@@ -126,6 +127,16 @@ void FakePods::beat() {
   }
 }
 
+void FakePods::beat_in_turn(Duration period) {
+  for (std::size_t i = 0; i < standings.size(); ++i) {
+    now += period / static_cast<int>(standings.size());
+    wire::AgentMessage message;
+    *message.mutable_heartbeat()->add_workers() = standings[i];
+    machine.message(now, uid(static_cast<int>(i)), message);
+    if (now >= std::min(machine.next_tick(), machine.next_pass())) collect();
+  }
+}
+
 void FakePods::after(Duration time) {
   const MonoTime end = now + time;
   while (now < end) {
@@ -171,7 +182,7 @@ void FakePods::obey_aborts() {
 void FakePods::obey_forms() {
   for (int i = 0; i < static_cast<int>(standings.size()); ++i) {
     const auto* command = last(i, wire::WorkerCommand::kForm);
-    if (command == nullptr || !connected[static_cast<std::size_t>(i)]) continue;
+    if (command == nullptr || !connected[static_cast<std::size_t>(i)] || deaf == i) continue;
     const wire::Form form = command->form();
     if (form.generation() <= standing(i).generation()) continue;
     if (form.mode() != wire::FORM_PLANNED) wants_stop[static_cast<std::size_t>(i)] = false;

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,10 @@ class FakePods {
   void say(int pod);  // an event without news: the standing
   void say(int pod, const std::function<void(wire::WorkerEvent&)>& news);
   void exit(int pod, int code, int signal);
-  void begin_anew(int pod);   // its worker is killed, and the next process is ready
-  void beat();                // heartbeats of all that are connected
+  void begin_anew(int pod);  // its worker is killed, and the next process is ready
+  void beat();               // heartbeats of all that are connected
+  // The same, spread evenly over `period`, with passes as a JobTask makes them.
+  void beat_in_turn(Duration period);
   void after(Duration time);  // in heartbeat steps, so that the connected stay alive
   void swap_done();
   void swap_conflict();
@@ -56,6 +59,8 @@ class FakePods {
   void clear() { sent.clear(); }
   void break_link(int from, int to);  // `from` says so
 
+  // Its step thread hangs: it says what it is asked, and takes up no Form.
+  std::optional<int> deaf;
   // Who is asked whom it reaches answers at once.
   bool answers_probes = true;
   std::function<bool(int from, int to)> reaches = [](int, int) { return true; };

@@ -108,6 +108,132 @@ TEST(JobMachineLook, OlderWorkersAreNotAsked) {
   EXPECT_EQ(pods.last(0, kForm)->form().checkpoint_step(), 30u);
 }
 
+class OlderWorkers : public ::testing::Test {
+ protected:
+  static constexpr int kPods = 2;
+  void configure(std::uint64_t step) {  // what each sees on disk, once; 0: nothing
+    for (int i = 0; i < kPods; ++i) see(i, step);
+  }
+  void see(int pod, std::uint64_t step) {
+    pods_.standing(pod).set_has_checkpoint(step > 0);
+    pods_.standing(pod).set_checkpoint_step(step);
+    pods_.make_ready(pod);
+  }
+  void fail_start(int pod) {
+    const std::uint64_t generation = pods_.last(pod, kForm)->form().generation();
+    pods_.standing(pod).set_generation(generation);
+    pods_.say(pod,
+              [](wire::WorkerEvent& event) { event.mutable_failure()->set_reason("StartFailed"); });
+  }
+  // The process that was asked for, which looks anew.
+  void begin_anew(int pod, std::uint64_t step) {
+    pods_.exit(pod, -1, 9);
+    wire::WorkerStanding& s = pods_.standing(pod);
+    wire::WorkerId id = s.id();
+    id.set_incarnation(id.incarnation() + 1);
+    s = {};
+    *s.mutable_id() = id;
+    s.set_phase(wire::WORKER_STARTING);
+    pods_.say(pod);
+    see(pod, step);
+  }
+
+  FakePods pods_{kPods};
+};
+
+// Their disk did not answer when they were configured, and they took that for "none". They refuse
+// the seed beside a checkpoint, and would for ever.
+TEST_F(OlderWorkers, WhoCouldNotStartLooksAgainInItsNextProcess) {
+  pods_.answers_probes = false;
+  pods_.connect_all();
+  configure(0);
+  pods_.after(1s);
+  pods_.swap_done();
+  ASSERT_NE(pods_.last(0, kForm), nullptr);
+  EXPECT_FALSE(pods_.last(0, kForm)->form().from_checkpoint());
+  for (int i = 0; i < kPods; ++i) EXPECT_FALSE(pods_.was_restarted(i));
+  for (int i = 0; i < kPods; ++i) fail_start(i);
+  pods_.clear();
+  pods_.after(10s);
+  for (int i = 0; i < kPods; ++i) {
+    EXPECT_TRUE(pods_.was_restarted(i));
+    EXPECT_EQ(pods_.last(i, kForm), nullptr) << "what they saw is known to be wrong";
+    begin_anew(i, 40);
+  }
+  pods_.after(1s);
+  pods_.swap_done();
+  for (int i = 0; i < kPods; ++i) {
+    ASSERT_NE(pods_.last(i, kForm), nullptr);
+    EXPECT_EQ(pods_.last(i, kForm)->form().checkpoint_step(), 40u);
+  }
+  EXPECT_EQ(pods_.view().failure_count, 0u) << "nothing of it is the job's fault";
+}
+
+// They saw the checkpoint of step 20, trained on from it, and all lost their state.
+TEST_F(OlderWorkers, WhatWasSeenBeforeTheLastStepIsOld) {
+  pods_.connect_all();
+  configure(20);
+  pods_.after(1s);
+  pods_.settle();
+  pods_.commit_all();
+  pods_.after(1s);
+  pods_.clear();
+  for (int i = 0; i < kPods; ++i) {  // in the same process
+    pods_.standing(i).set_has_state(false);
+    see(i, 20);
+  }
+  pods_.settle();
+  pods_.after(1s);
+  for (int i = 0; i < kPods; ++i) {
+    EXPECT_TRUE(pods_.was_restarted(i));
+    EXPECT_EQ(pods_.last(i, kForm), nullptr);
+    begin_anew(i, 40);
+  }
+  pods_.after(1s);
+  pods_.settle();
+  ASSERT_NE(pods_.last(0, kForm), nullptr);
+  EXPECT_EQ(pods_.last(0, kForm)->form().checkpoint_step(), 40u);
+}
+
+// What an older worker names may have been set aside since: the START from it fails, and would
+// fail for ever. It looks again when its next process is configured.
+TEST(JobMachineLook, AnOlderWorkerWhoseStartFailedBeginsAnew) {
+  FakePods pods(3);
+  make_seeing(pods, 3);
+  pods.after(1s);
+  answer(pods, 0, 20, 7);
+  for (const int old : {1, 2}) {
+    pods.standing(old).set_looked(0);
+    pods.standing(old).set_has_checkpoint(true);
+    pods.standing(old).set_checkpoint_step(30);
+    pods.say(old);
+  }
+  pods.swap_done();
+  for (const int old : {1, 2}) {
+    ASSERT_NE(pods.last(old, kForm), nullptr);
+    EXPECT_EQ(pods.last(old, kForm)->form().checkpoint_step(), 30u);
+    pods.standing(old).set_generation(pods.last(old, kForm)->form().generation());
+    pods.say(old,
+             [](wire::WorkerEvent& event) { event.mutable_failure()->set_reason("StartFailed"); });
+  }
+  pods.after(10s);
+  for (const int old : {1, 2}) EXPECT_TRUE(pods.was_restarted(old));
+  EXPECT_FALSE(pods.was_restarted(0));
+  EXPECT_EQ(pods.view().failure_count, 0u) << "no fault of theirs";
+  for (const int old : {1, 2}) {
+    pods.begin_anew(old);
+    pods.standing(old).set_has_checkpoint(true);
+    pods.standing(old).set_checkpoint_step(20);
+    pods.say(old);
+  }
+  pods.after(1s);
+  answer(pods, 0, 20, 7);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 3u);
+  EXPECT_EQ(pods.view().checkpoint_step, 20u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
 TEST(JobMachineLook, DamageAndFailedWritesAreToldUntilOneIsWritten) {
   FakePods pods(2);
   pods.start_training();

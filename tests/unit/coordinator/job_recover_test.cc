@@ -30,6 +30,42 @@ TEST(JobMachineRecovery, AbortAndWriteGoOutTogetherAndTheFormWaitsForBoth) {
   EXPECT_EQ(pods.view().failure_count, 1u);
 }
 
+// All who have trained are lost while 2 was about to join. 3, which follows too, holds a round that
+// was decided after 2 had prepared, and its answer comes last.
+TEST(JobMachineRecovery, AFollowerIsHeardWhereAllWhoHaveTrainedAreLost) {
+  FakePods pods(4, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  const auto follow = [&](int pod, std::uint64_t seq) {
+    pods.connect(pod);
+    pods.make_ready(pod);
+    pods.standing(pod).set_phase(wire::WORKER_FOLLOWING);
+    pods.standing(pod).set_following(pods.machine.record().generation);
+    pods.standing(pod).set_has_state(true);
+    pods.standing(pod).set_seq(seq);
+    pods.standing(pod).set_caught_up(true);
+    pods.say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+  };
+  follow(2, pods.standing(0).seq());
+  pods.swap_done();
+  follow(3, pods.standing(0).seq() + 1);
+  for (const int pod : {0, 1}) pods.disconnect(pod);
+  pods.after(1s);
+  pods.swap_done();
+  pods.clear();
+  const auto stand_still = [&](int pod) {
+    pods.standing(pod).set_fenced_below(pods.machine.record().generation);
+    pods.standing(pod).set_phase(wire::WORKER_ABORTED);
+    pods.say(pod);
+  };
+  stand_still(2);
+  EXPECT_EQ(pods.last(2, kForm), nullptr) << "3 may know more";
+  stand_still(3);
+  pods.settle();
+  ASSERT_NE(pods.last(3, kForm), nullptr);
+  EXPECT_EQ(pods.last(3, kForm)->form().base_seq(), 2u);
+}
+
 TEST(JobMachineRecovery, AConnectionMayComeBackWithinTheGrace) {
   FakePods pods(3);
   pods.start_training();
@@ -173,6 +209,9 @@ TEST(JobMachineRecovery, WhoWasAskedMayHaveDroppedItsState) {
   pods.exit(1, -1, 9);
   pods.settle();
   pods.standing(1).mutable_id()->set_incarnation(2);
+  pods.standing(1).set_phase(wire::WORKER_STARTING);
+  pods.say(1);
+  pods.make_ready(1);
   pods.standing(1).set_phase(wire::WORKER_FOLLOWING);
   pods.standing(1).set_generation(0);
   pods.say(1);
@@ -181,6 +220,7 @@ TEST(JobMachineRecovery, WhoWasAskedMayHaveDroppedItsState) {
   pods.standing(0).mutable_id()->set_incarnation(2);
   pods.standing(0).set_phase(wire::WORKER_STARTING);
   pods.standing(0).set_has_state(false);
+  pods.say(0);
   ASSERT_NE(pods.last(1, kAbort), nullptr);
   pods.standing(1).set_has_state(false);
   pods.standing(1).set_phase(wire::WORKER_READY);
@@ -190,6 +230,71 @@ TEST(JobMachineRecovery, WhoWasAskedMayHaveDroppedItsState) {
   pods.settle();
   ASSERT_NE(pods.last(1, kForm), nullptr);
   EXPECT_EQ(pods.last(1, kForm)->form().mode(), wire::FORM_START);
+}
+
+void form_fails(FakePods& pods, int pod) {
+  pods.say(pod, [](wire::WorkerEvent& event) {
+    event.mutable_failure()->set_reason("FormFailed");
+    event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_ATTEMPT);
+  });
+}
+
+// Its step thread hangs, its control thread answers every Abort and every probe. Those whom its
+// links do not reach give up one generation after the other before the deadline of any is over.
+TEST(JobMachineRecovery, WhoTakesUpNoGenerationIsRestartedHoweverOftenItIsBegunAgain) {
+  FakePods pods(6);
+  pods.start_training();
+  pods.deaf = 1;
+  for (const int lost : {5, 4, 3}) {
+    pods.exit(lost, -1, 9);
+    pods.settle();
+  }
+  for (int second = 1; second < 200 && !pods.was_restarted(1); ++second) {
+    pods.after(1s);
+    if (second % 60 == 0) form_fails(pods, 2);
+    if (second % 60 == 0) pods.break_link(0, 2);  // it closes its links; that is no fault of theirs
+    pods.settle();
+  }
+  EXPECT_TRUE(pods.was_restarted(1));
+  EXPECT_FALSE(pods.was_restarted(0));
+  EXPECT_FALSE(pods.was_restarted(2));
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+// Generation after generation forms and none commits a step: that has an end, which says so.
+TEST(JobMachineRecovery, AttemptsWithoutAStepHaveAnEnd) {
+  FakePods pods(2);
+  pods.start_training();
+  for (int i = 0; i < 2 * kAttemptsMax && pods.view().phase != Phase::kFailed; ++i) {
+    form_fails(pods, 0);
+    pods.after(1s);
+    pods.settle();
+  }
+  EXPECT_EQ(pods.view().phase, Phase::kFailed);
+  EXPECT_EQ(pods.view().failure_reason, "RecoveryFailed");
+}
+
+// What it was told in a recovery that is over does not count.
+TEST(JobMachineRecovery, WhoWasToldOfAnOlderGenerationHasItsTime) {
+  FakePods pods(4);
+  pods.start_training();
+  pods.deaf = 1;
+  pods.exit(3, -1, 9);
+  pods.settle();
+  pods.after(5s);
+  pods.deaf.reset();
+  pods.settle();
+  pods.commit_all();
+  pods.after(2s);
+  pods.deaf = 1;
+  pods.exit(2, -1, 9);
+  pods.settle();
+  pods.after(9s);
+  EXPECT_FALSE(pods.was_restarted(1));
+  pods.after(2s);
+  EXPECT_TRUE(pods.was_restarted(1));
 }
 
 }  // namespace

@@ -81,6 +81,40 @@ TEST(Informer, ShowsOwnWritesAtOnceAndNeverThePastAgain) {
   EXPECT_TRUE(contents(informer.store()).empty());
 }
 
+// The watch shows an own write as what was there before, so what it replaced is told at once.
+TEST(Informer, TellsWhatAnAnswerReplaced) {
+  SimWorld world(1);
+  world.make_config_map("a", 1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  std::vector<std::string> told;
+  informer.on_written([&](const Change<Object>& change) {
+    told.push_back(value_of(*change.before) + ">" + value_of(*change.after));
+  });
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  const json::Value second = world.set_config_map("a", 2);
+  const json::Value third = world.set_config_map("a", 3);
+  informer.wrote(third);
+  informer.wrote(second);
+  EXPECT_EQ(told, (std::vector<std::string>{"1>3"}));
+}
+
+// Whoever decides waits: after a backup was restored, say, what it holds is of another time.
+TEST(Informer, IsNotInSyncFromAVersionThatExpiredUntilTheNextList) {
+  SimWorld world(1);
+  world.make_config_map("a", 1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  ObjectStore::Backup backup;
+  world.server.visit([&](const ObjectStore& store) { backup = store.backup(); });
+  world.set_config_map("a", 2);
+  world.server.go_back_to(backup);
+  EXPECT_TRUE(world.sim.run_until([&] { return !informer.has_synced(); }, 10s));
+  EXPECT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  EXPECT_EQ(contents(informer.store()), (Contents{{"a", "1"}}));
+}
+
 // The event of the write is lost with the watch: the list that follows shows what is there already.
 TEST(Informer, HandlersHearOfOwnWritesThatAListShows) {
   Store<Object> store;

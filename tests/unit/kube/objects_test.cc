@@ -2,6 +2,7 @@
 #include "operator/kube/objects/node.h"
 #include "operator/kube/objects/object.h"
 #include "operator/kube/objects/pod.h"
+#include "operator/kube/objects/storage.h"
 #include "operator/kube/quantity.h"
 
 #include <limits>
@@ -73,7 +74,10 @@ constexpr const char* kPod = R"({
         {}]}}},
     "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"},
                     {"key": "v", "value": "1"}],
-    "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e"}],
+    "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e"},
+                {"name": "f", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                  "storageClassName": "fast"}}}},
+                {"name": "g", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
     "schedulingGates": [{"name": "g"}], "resourceClaims": [{"name": "r"}]},
   "status": {
     "phase": "Failed", "reason": "Evicted", "message": "low on disk", "podIP": "10.0.0.1",
@@ -102,10 +106,10 @@ void expect_same(const Pod& a, const Pod& b) {
   EXPECT_EQ(a.priority, b.priority);
   EXPECT_EQ(text_of(a.requests), text_of(b.requests));
   EXPECT_EQ(a.node_selector, b.node_selector);
-  EXPECT_EQ(a.affinity_nodes, b.affinity_nodes);
-  EXPECT_TRUE(a.affinity_terms == b.affinity_terms);
+  EXPECT_TRUE(a.affinity == b.affinity);
   EXPECT_TRUE(a.tolerations == b.tolerations);
   EXPECT_EQ(a.claims, b.claims);
+  EXPECT_EQ(a.ephemeral, b.ephemeral);
   EXPECT_EQ(a.scheduling_gates, b.scheduling_gates);
   EXPECT_EQ(a.has_resource_claims, b.has_resource_claims);
   EXPECT_EQ(a.host_network, b.host_network);
@@ -133,11 +137,11 @@ TEST(PodTest, WhatIsRead) {
   // cpu: 1.5 + 1 + sidecar 0.1 + overhead 0.05; memory: the init container needs most.
   EXPECT_EQ(text_of(pod.requests), "cpu=2650;memory=3221225472;nvidia.com/gpu=8;");
   EXPECT_EQ(amount_of(pod.requests, "nvidia.com/gpu"), 8);
-  ASSERT_EQ(pod.affinity_terms.size(), 3u);
-  EXPECT_EQ(pod.affinity_nodes, (std::vector<std::string>{"", "n9", ""}));
-  const auto rack = [](std::string_view) { return std::optional<std::string_view>("r1"); };
-  EXPECT_TRUE(pod.affinity_terms[0].matches(rack));
-  EXPECT_FALSE(pod.affinity_terms[2].matches(rack));  // an empty term matches no node
+  ASSERT_EQ(pod.affinity.terms.size(), 3u);
+  EXPECT_TRUE(pod.affinity.admits({{"rack", "r1"}}, "n1"));
+  EXPECT_TRUE(pod.affinity.admits({}, "n9"));
+  EXPECT_FALSE(pod.affinity.admits({}, "n1"));  // an empty term matches no node
+  EXPECT_EQ(pod.ephemeral, (std::vector<EphemeralVolume>{{"f", "fast"}, {"g", std::nullopt}}));
   EXPECT_EQ(pod.phase, PodPhase::kFailed);
   EXPECT_TRUE(pod.is_ready());
   ASSERT_EQ(pod.containers.size(), 3u);
@@ -237,6 +241,95 @@ TEST(Versions, CompareAsIntegers) {
   EXPECT_TRUE(is_older_version("", "1"));
   EXPECT_FALSE(is_older_version("10", "10"));
   EXPECT_FALSE(is_older_version("11", "10"));
+}
+
+NodeTerms terms_of(const std::string& terms) {
+  const auto volume =
+      Volume::decode(*json::parse(R"({"metadata":{"name":"v"},"spec":{"nodeAffinity":{"required":
+                       {"nodeSelectorTerms":[)" +
+                                  terms + "]}}}}"));
+  EXPECT_TRUE(volume.ok());
+  return volume->nodes;
+}
+
+TEST(NodeTerms, EachOperatorOfLabelsAndFields) {
+  const StringMap n1{{"cores", "8"}, {"zone", "a"}};
+  const auto admits = [&](const std::string& expression) {
+    return terms_of(R"({"matchExpressions":[)" + expression + "]}").admits(n1, "n1");
+  };
+  EXPECT_TRUE(admits(R"({"key":"zone","operator":"In","values":["a","b"]})"));
+  EXPECT_FALSE(admits(R"({"key":"zone","operator":"In","values":["b"]})"));
+  EXPECT_TRUE(admits(R"({"key":"zone","operator":"NotIn","values":["b"]})"));
+  EXPECT_FALSE(admits(R"({"key":"zone","operator":"NotIn","values":["a"]})"));
+  EXPECT_TRUE(admits(R"({"key":"zone","operator":"Exists"})"));
+  EXPECT_FALSE(admits(R"({"key":"rack","operator":"Exists"})"));
+  EXPECT_TRUE(admits(R"({"key":"rack","operator":"DoesNotExist"})"));
+  EXPECT_FALSE(admits(R"({"key":"zone","operator":"DoesNotExist"})"));
+  EXPECT_TRUE(admits(R"({"key":"cores","operator":"Gt","values":["7"]})"));
+  EXPECT_FALSE(admits(R"({"key":"cores","operator":"Gt","values":["8"]})"));
+  EXPECT_TRUE(admits(R"({"key":"cores","operator":"Lt","values":["9"]})"));
+  EXPECT_FALSE(admits(R"({"key":"cores","operator":"Lt","values":["8"]})"));
+  EXPECT_FALSE(admits(R"({"key":"zone","operator":"Near","values":["a"]})")) << "not understood";
+  const auto by_field = [&](const std::string& operation, const std::string& key) {
+    return terms_of(R"({"matchFields":[{"key":")" + key + R"(","operator":")" + operation +
+                    R"(","values":["n1"]}]})");
+  };
+  EXPECT_TRUE(by_field("In", "metadata.name").admits(n1, "n1"));
+  EXPECT_FALSE(by_field("In", "metadata.name").admits(n1, "n2"));
+  EXPECT_TRUE(by_field("NotIn", "metadata.name").admits(n1, "n2"));
+  EXPECT_FALSE(by_field("NotIn", "metadata.name").admits(n1, "n1"));
+  EXPECT_FALSE(by_field("NotIn", "spec.taints").admits(n1, "n2")) << "no field that is known";
+}
+
+TEST(NodeTerms, OneTermSuffices) {
+  const std::string two = R"({"matchExpressions":[{"key":"zone","operator":"In","values":["a"]}]},
+                             {"matchFields":[{"key":"metadata.name","operator":"In","values":["n2"]}]})";
+  EXPECT_TRUE(terms_of(two).admits({{"zone", "a"}}, "n1"));
+  EXPECT_TRUE(terms_of(two).admits({}, "n2"));
+  EXPECT_FALSE(terms_of(two).admits({}, "n1"));
+  EXPECT_FALSE(terms_of("{}").admits({}, "n1"));
+  EXPECT_TRUE(terms_of("").admits({}, "n1")) << "no demand";
+}
+
+TEST(Storage, WhatIsReadOfAClaim) {
+  const auto claim = Claim::decode(*json::parse(
+      R"({"metadata":{"name":"data","namespace":"ns","uid":"u","annotations":
+           {"volume.kubernetes.io/selected-node":"n1"}},
+          "spec":{"accessModes":["ReadWriteOnce","ReadWriteMany"],"storageClassName":"",
+                  "volumeName":"pv-1","selector":{"matchLabels":{"tier":"fast"}},
+                  "resources":{"requests":{"storage":"1Gi"}}},
+          "status":{"phase":"Bound"}})"));
+  ASSERT_TRUE(claim.ok());
+  EXPECT_EQ(claim->phase, Claim::Phase::kBound);
+  EXPECT_EQ(claim->volume, "pv-1");
+  EXPECT_EQ(claim->storage_class, "");
+  EXPECT_TRUE(claim->modes.one_node && claim->modes.many_nodes && !claim->modes.one_pod);
+  EXPECT_EQ(claim->requested, 1073741824);
+  EXPECT_EQ(claim->selected_node, "n1");
+  EXPECT_EQ(claim->volume_mode, "Filesystem");
+  EXPECT_EQ(claim->selector.requirements().size(), 1u);
+}
+
+TEST(Storage, WhatIsReadOfAVolumeAndAClass) {
+  const auto volume = Volume::decode(*json::parse(
+      R"({"metadata":{"name":"pv-1"},"spec":{"capacity":{"storage":"2Gi"},"storageClassName":"local",
+          "accessModes":["ReadWriteOncePod"],"claimRef":{"namespace":"ns","name":"data","uid":"u"}},
+          "status":{"phase":"Available"}})"));
+  ASSERT_TRUE(volume.ok());
+  EXPECT_EQ(volume->capacity, 2147483648);
+  EXPECT_EQ(volume->storage_class, "local");
+  EXPECT_TRUE(volume->modes.one_pod && volume->available && volume->nodes.empty());
+  EXPECT_EQ(volume->claim, (Key{"ns", "data"}));
+  EXPECT_EQ(volume->claim_uid, "u");
+  const auto storage_class = StorageClass::decode(*json::parse(
+      R"({"metadata":{"name":"zonal","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},
+          "provisioner":"disk.example","volumeBindingMode":"WaitForFirstConsumer",
+          "allowedTopologies":[{"matchLabelExpressions":[{"key":"zone","values":["a","b"]}]}]})"));
+  ASSERT_TRUE(storage_class.ok());
+  EXPECT_EQ(storage_class->provisioner, "disk.example");
+  EXPECT_TRUE(storage_class->waits_for_consumer && storage_class->is_default);
+  EXPECT_TRUE(storage_class->topologies.admits({{"zone", "b"}}, "n1"));
+  EXPECT_FALSE(storage_class->topologies.admits({{"zone", "c"}}, "n1"));
 }
 
 }  // namespace

@@ -2,42 +2,14 @@
 
 #include "common/rng.h"
 #include "scheduler/policy/sizes.h"
+#include "tests/unit/scheduler/small_clusters.h"
+
+#include <set>
 
 #include <gtest/gtest.h>
 
 namespace rubato::sched {
 namespace {
-
-Node node(const std::string& id, Gpus total, Gpus free, const std::string& type = "A") {
-  return {.id = id, .gpu_type = type, .gpus_total = total, .free = {free, 64000, 1 << 30}};
-}
-
-Job job(const std::string& id, Gpus min, Gpus max) {
-  Job j;
-  j.id = j.name = id;
-  j.queue = "default";
-  j.min = min;
-  j.max = max;
-  j.per_pod = {1, 100, 1 << 20};
-  return j;
-}
-
-Job running(const std::string& id, Gpus min, Gpus max, const std::vector<NodeId>& nodes) {
-  Job j = job(id, min, max);
-  j.started = true;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    j.held.push_back({static_cast<std::int64_t>(i), nodes[i], "A", 1, false, false});
-  }
-  return j;
-}
-
-ClusterState cluster(std::vector<Node> nodes, std::vector<Job> jobs) {
-  ClusterState state;
-  state.nodes = std::move(nodes);
-  state.jobs = std::move(jobs);
-  state.queues["default"] = {.name = "default"};
-  return state;
-}
 
 TEST(Plan, StartsAtTheMinimumAndGrowsIntoWhatIsFree) {
   const Plan plan = make_plan(cluster({node("n1", 2, 2), node("n2", 2, 2)}, {job("a", 2, 3)}), {});
@@ -103,18 +75,6 @@ TEST(Plan, WhatIsReservedIsNotGrownInto) {
   EXPECT_TRUE(plan.actions.empty());
 }
 
-TEST(Plan, PreemptsOnlyLowerPriority) {
-  Job high = job("high", 2, 2);
-  const auto nodes = std::vector<Node>{node("n1", 2, 0)};
-  Plan plan = make_plan(cluster(nodes, {running("low", 2, 2, {"n1", "n1"}), high}), {});
-  EXPECT_TRUE(plan.actions.empty());
-  high.priority = 1;
-  plan = make_plan(cluster(nodes, {running("low", 2, 2, {"n1", "n1"}), high}), {});
-  ASSERT_EQ(plan.actions.size(), 1u);
-  EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
-  EXPECT_EQ(plan.actions[0].job, "low");
-}
-
 TEST(Plan, LostPodsAreWrittenOffAndReplaced) {
   Job a = running("a", 2, 3, {"n1", "n2", "n3"});
   a.held[2].lost = true;
@@ -140,6 +100,30 @@ TEST(Plan, AJobThatAvoidsEveryNodeThatItMayUseIsToldSo) {
   other.schedulable = false;
   const ClusterState three = cluster({node("n1", 2, 2), node("n2", 2, 2), other}, {a});
   EXPECT_EQ(make_plan(three, {}).verdicts.at("a").reason, "InsufficientGPUs");
+}
+
+TEST(Plan, AJobThatTheNodesItDoesNotAvoidCannotHoldIsToldSo) {
+  Job a = job("a", 3, 3);
+  const auto verdict = [&](const std::vector<Node>& nodes) {
+    return make_plan(cluster(nodes, {a, running("b", 1, 1, {"n1"})}), {}).verdicts.at("a");
+  };
+  const std::vector<Node> nodes{node("n1", 2, 1), node("n2", 2, 2)};
+  EXPECT_EQ(verdict(nodes).reason, "Placed");
+  a.avoid = {"n2"};
+  EXPECT_EQ(verdict(nodes).reason, "NodesAvoided");
+  EXPECT_EQ(verdict(nodes).outcome, Outcome::kNotNow);
+  EXPECT_NE(verdict(nodes).message.find("have 2 in all (for now none on n2"), std::string::npos);
+  // They could, but for others.
+  EXPECT_EQ(verdict({node("n1", 4, 3), node("n2", 2, 2)}).reason, "Placed");
+  EXPECT_EQ(verdict({node("n1", 3, 2), node("n2", 2, 2)}).reason, "InsufficientGPUs");
+  // What it holds on one counts.
+  a = running("a", 3, 3, {"n2", "n2"});
+  a.avoid = {"n2"};
+  EXPECT_EQ(verdict({node("n1", 2, 1), node("n2", 2, 0)}).reason, "Placed");
+  a.held[1].lost = true;
+  EXPECT_EQ(verdict({node("n1", 2, 1), node("n2", 2, 0)}).reason, "InsufficientGPUs");
+  a.held[0].lost = true;
+  EXPECT_EQ(verdict({node("n1", 2, 1), node("n2", 2, 0)}).reason, "NodesAvoided");
 }
 
 TEST(Plan, ANodeThatIsAvoidedGetsNothingNew) {
@@ -379,6 +363,63 @@ TEST(PlanProperty, InvariantsOnRandomClusters) {
     EXPECT_EQ(plan.verdicts.size(), state.jobs.size());
     EXPECT_EQ(make_plan(state, {}).actions, plan.actions);
   }
+}
+
+Job on_one_node(Job job) {
+  job.one_node = true;
+  job.narrowed = "claim \"data\" is for one node";
+  return job;
+}
+
+std::set<NodeId> nodes_of(const Plan& plan) {
+  std::set<NodeId> nodes;
+  for (const Action& action : plan.actions)
+    for (const Placement& placement : action.add) nodes.insert(placement.node);
+  return nodes;
+}
+
+TEST(OneNode, AJobStartsAndGrowsOnTheSameNode) {
+  // In one round: it starts with two on n2, the smallest that has them, and grows only there.
+  const auto state = cluster({node("n1", 1, 1), node("n2", 3, 3), node("n3", 8, 8)},
+                             {on_one_node(job("a", 2, 8))});
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].add.size(), 3u);
+  EXPECT_EQ(nodes_of(plan), (std::set<NodeId>{"n2"}));
+}
+
+TEST(OneNode, ARunningJobGrowsWhereItIsOrNot) {
+  const Job a = on_one_node(running("a", 1, 4, {"n1"}));
+  EXPECT_TRUE(make_plan(cluster({node("n1", 1, 0), node("n2", 4, 4)}, {a}), {}).actions.empty());
+  EXPECT_EQ(nodes_of(make_plan(cluster({node("n1", 2, 1), node("n2", 4, 4)}, {a}), {})),
+            (std::set<NodeId>{"n1"}));
+}
+
+TEST(OneNode, WhatNoNodeHoldsNeverFitsAndSaysWhy) {
+  const auto state = cluster({node("n1", 2, 2), node("n2", 2, 2)}, {on_one_node(job("a", 3, 4))});
+  const Verdict verdict = make_plan(state, {}).verdicts.at("a");
+  EXPECT_EQ(verdict.outcome, Outcome::kNever);
+  EXPECT_EQ(
+      verdict.message,
+      "needs 3 GPUs on one node; the largest node it may use has 2 (claim \"data\" is for one "
+      "node)");
+}
+
+TEST(OneNode, FreeGpusOfSeveralNodesAreNotEnough) {
+  const auto state = cluster({node("n1", 2, 1), node("n2", 2, 1)}, {on_one_node(job("a", 2, 2))});
+  const Plan plan = make_plan(state, {});
+  EXPECT_TRUE(plan.actions.empty());
+  EXPECT_TRUE(plan.verdicts.at("a").message.starts_with(
+      "needs 2 more GPUs on one node, 1 is free for it (claim \"data\" is for one node); "));
+}
+
+TEST(Plan, ARefusalKeepsItsName) {
+  Job a = job("a", 1, 1);
+  a.refused = "its claim is not there";
+  EXPECT_EQ(make_plan(cluster({node("n1", 1, 1)}, {a}), {}).verdicts.at("a").reason, "Refused");
+  a.refused_as = "ClaimNotFound";
+  EXPECT_EQ(make_plan(cluster({node("n1", 1, 1)}, {a}), {}).verdicts.at("a").reason,
+            "ClaimNotFound");
 }
 
 }  // namespace

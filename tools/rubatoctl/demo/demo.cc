@@ -8,6 +8,7 @@
 #include "tools/rubatoctl/demo/terminal.h"
 #include "tools/rubatoctl/local/cluster.h"
 #include "tools/rubatoctl/local/commands.h"
+#include "tools/rubatoctl/local/data.h"
 #include "tools/rubatoctl/manifests.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/view/plot.h"
@@ -30,7 +31,6 @@ constexpr auto kFaultPoll = 5ms;
 constexpr auto kNoProgressLimit = 180s;
 constexpr auto kDownGrace = 5s;
 constexpr const char* kFaultPhase = "reduce";
-constexpr const char* kWholeBible = "gen1:1-rev22:21";
 constexpr const char* kPrompt = "In the beginning";
 
 Error interrupted() { return Error(Code::kCancelled, "interrupted"); }
@@ -62,6 +62,11 @@ class Demo {
   Status compare();
   void stop();
 
+  // Stops at a named phase of a step; an installed rubatoctl has none beside it.
+  std::string testing_worker() const {
+    const std::string program = program_folder() + "/testing/rubato-worker";
+    return fs::exists(program) ? program : "";
+  }
   std::string checkpoints(const DemoJob& job) const {
     return cluster_->claim_folder(job.ns, job.checkpoint_claim);
   }
@@ -151,20 +156,10 @@ Status Demo::start_cluster() {
 Status Demo::make_tokens() {
   terminal_.heading("The King James Bible, one token per byte");
   const DemoJob& job = story_->job();
-  const std::string folder = cluster_->claim_folder(job.ns, job.data_claim);
-  fs::create_directories(folder);
-  const std::string book = folder_ + "/kjv.txt";
-  const Status read = run_program(executor_, {"bible", "-f", kWholeBible}, book, is_interrupted);
-  if (!read.ok())
-    return Error(read.error().code(),
-                 read.error().what() +
-                     "\n  What to do: apt-get install bible-kjv bible-kjv-text (`scripts/setup "
-                     "build` does it)");
-  const std::string tokens = folder + "/" + job.data_file;
-  TRY_OK(run_program(executor_, {program_folder() + "/rubato-tokenize", "--out", tokens, book},
-                     folder_ + "/logs/tokenize.log", is_interrupted));
-  terminal_.say(fmt::format("{:.1f} MB of text in {}",
-                            static_cast<double>(fs::file_size(book)) / 1e6, job.data_claim));
+  TRY(const std::uint64_t bytes,
+      put_bible(executor_, *cluster_, {job.ns, job.data_claim, job.data_file}, is_interrupted));
+  terminal_.say(
+      fmt::format("{:.1f} MB of text in {}", static_cast<double>(bytes) / 1e6, job.data_claim));
   return ok();
 }
 
@@ -175,7 +170,7 @@ Status Demo::elastic_run() {
   const DemoJob& job = story_->job();
   terminal_.heading(
       fmt::format("{} ({}) on 2 to 4 GPUs, {} steps", job.name, job.model, job.steps));
-  TRY_OK(apply_objects(*session_, story_->disturbed(), false));
+  TRY_OK(apply_objects(*session_, story_->disturbed(testing_worker()), false));
   JobWatch watch(*session_, job.ns, job.name);
   watch.other = [this](const std::string&, const std::string& line) {
     if (line.starts_with("fault-point ")) fault_line_ = line;
@@ -247,6 +242,13 @@ Status Demo::act(DemoAct act, JobWatch& watch) {
 // then the node, with all that runs on it, is killed.
 Status Demo::lose_a_node(JobWatch& watch) {
   const std::string node = watch.last_node();
+  if (testing_worker().empty()) {
+    TRY_OK(cluster_->kill_node(node));
+    marks_.push_back({static_cast<double>(watch.step()), 'x'});
+    terminal_.say(
+        fmt::format("step {}: node {} loses its power (SIGKILL)", watch.step() + 1, node));
+    return ok();
+  }
   const std::string file = checkpoints(story_->job()) + "/faults/" + node;
   fs::create_directories(fs::path(file).parent_path());
   {

@@ -59,9 +59,11 @@ Status JobWatch::look() {
     last_node_ = member["node"].string_or("");
   }
   const json::Value& last = status["rescales"]["last"];
-  const std::string reason = last["reason"].string_or("");
-  if (reason.empty() || (!rescales_.empty() && rescales_.back().reason == reason)) return ok();
-  rescales_.push_back({generation_in(reason), reason, last["stallSeconds"].double_or(0)});
+  const std::int64_t generation = last["generation"].int_or(0);
+  if (generation == 0 || (!rescales_.empty() && rescales_.back().generation == generation))
+    return ok();
+  rescales_.push_back(
+      {generation, last["reason"].string_or(""), last["stallSeconds"].double_or(0)});
   return ok();
 }
 

@@ -1,7 +1,6 @@
 #include "tools/rubatoctl/demo/report.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 
 #include <fmt/core.h>
@@ -24,11 +23,6 @@ double median(const std::deque<double>& values) {
 
 }  // namespace
 
-std::int64_t generation_in(const std::string& reason) {
-  const auto at = reason.rfind("(generation ");
-  return at == std::string::npos ? 0 : std::strtoll(reason.c_str() + at + 12, nullptr, 10);
-}
-
 std::vector<ChangeCost> costs_of(const StepsSeen& steps, const std::vector<RescaleSeen>& rescales) {
   std::vector<ChangeCost> costs;
   std::deque<double> lengths;
@@ -42,7 +36,7 @@ std::vector<ChangeCost> costs_of(const StepsSeen& steps, const std::vector<Resca
             -1};
         for (const RescaleSeen& rescale : rescales) {
           if (rescale.generation != cost.generation) continue;
-          cost.reason = rescale.reason.substr(0, rescale.reason.rfind(" (generation "));
+          cost.reason = rescale.reason;
           cost.stall_seconds = rescale.stall_seconds;
         }
         costs.push_back(std::move(cost));

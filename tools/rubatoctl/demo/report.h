@@ -24,8 +24,6 @@ struct RescaleSeen {
   std::string reason;
   double stall_seconds = 0;
 };
-// "recover: pod a on node b lost (generation 4)" gives 4; 0 when there is none.
-std::int64_t generation_in(const std::string& reason);
 
 struct ChangeCost {
   std::int64_t step = 0;  // the first of the new generation

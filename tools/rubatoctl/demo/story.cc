@@ -70,8 +70,9 @@ Result<DemoStory> DemoStory::make(std::vector<Value> manifests, std::int64_t ste
   return story;
 }
 
-std::vector<Value> DemoStory::disturbed() const {
+std::vector<Value> DemoStory::disturbed(const std::string& testing_worker) const {
   std::vector<Value> out = manifests_;
+  if (testing_worker.empty()) return out;
   const std::string folder =
       manifests_[at_]["spec"]["training"]["checkpoint"]["path"].string_or("") + "/faults/";
   Value& containers = out[at_].at("spec").at("template").at("spec").at("containers");
@@ -81,6 +82,8 @@ std::vector<Value> DemoStory::disturbed() const {
        {"valueFrom",
         Value::object({{"fieldRef", Value::object({{"fieldPath", "spec.nodeName"}})}})}});
   container.at("env").push_back(std::move(node));
+  container.at("env").push_back(
+      Value::object({{"name", "RUBATO_WORKER"}, {"value", testing_worker}}));
   container.at("env").push_back(
       Value::object({{"name", "RUBATO_FAULT_FILE"}, {"value", folder + "$(DEMO_NODE)"}}));
   return out;

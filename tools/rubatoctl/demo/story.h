@@ -25,8 +25,9 @@ class DemoStory {
  public:
   static Result<DemoStory> make(std::vector<json::Value> manifests, std::int64_t steps);
   const DemoJob& job() const { return job_; }
-  // As it is, and each worker looks for faults to play in faults/NODE beside the checkpoints.
-  std::vector<json::Value> disturbed() const;
+  // As it is; with the program `testing_worker` each worker is that, and looks for faults to play
+  // in faults/NODE beside the checkpoints.
+  std::vector<json::Value> disturbed(const std::string& testing_worker) const;
   // The same job on one GPU from the start to the end, under another name, its checkpoints in a
   // claim of their own.
   std::vector<json::Value> undisturbed() const;

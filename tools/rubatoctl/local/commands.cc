@@ -51,6 +51,18 @@ std::string gpus_of(const Value& node) {
   return text.empty() ? "0" : text;
 }
 
+// The example finds its text; a cluster is of use without it, too.
+void bring_example(Executor& executor, const LocalCluster& cluster) {
+  const DataPlace place;
+  if (fs::exists(cluster.claim_folder(place.ns, place.claim) + "/" + place.file)) return;
+  const auto put = put_bible(executor, cluster, place, [] { return false; });
+  if (put.ok())
+    fmt::print(stderr, "the King James Bible is in claim {}, for examples/gpt-kjv.yaml\n",
+               place.claim);
+  else
+    fmt::print(stderr, "examples/gpt-kjv.yaml has no text to learn: {}\n", put.error().what());
+}
+
 }  // namespace
 
 std::string program_folder() {
@@ -75,12 +87,25 @@ Status local_up(Executor& executor, const UpOptions& options) {
   TRY(const std::string crds, crds_folder(options.crds));
   TRY(const auto cluster, LocalCluster::open(executor, settings_for(options.state, crds), true));
   TRY_OK(cluster->up(options.nodes, options.slots));
+  bring_example(executor, *cluster);
   fmt::print(stderr, "\nThe cluster is up. Use it with kubectl or rubatoctl:\n\n");
   fmt::print("export KUBECONFIG={}\n", cluster->kubeconfig());
   fmt::print(stderr,
              "\n  rubatoctl apply -f examples/gpt-kjv.yaml      rubatoctl get tj -w\n"
              "  rubatoctl node add                            rubatoctl top\n"
              "  rubatoctl local down\n");
+  return ok();
+}
+
+Status local_data(Executor& executor, const std::string& state,
+                  const std::vector<std::string>& texts, const DataPlace& place) {
+  TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
+  const auto go_on = [] { return false; };
+  TRY(const std::uint64_t bytes, texts.empty()
+                                     ? put_bible(executor, *cluster, place, go_on)
+                                     : put_texts(executor, *cluster, texts, place, go_on));
+  fmt::print("{:.1f} MB of text in claim {}/{}: a job that mounts it at /data reads /data/{}\n",
+             static_cast<double>(bytes) / 1e6, place.ns, place.claim, place.file);
   return ok();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tools/rubatoctl/local/cluster.h"
+#include "tools/rubatoctl/local/data.h"
 #include "tools/rubatoctl/session.h"
 
 #include <string>
@@ -23,6 +24,9 @@ Status local_up(Executor& executor, const UpOptions& options);
 Status local_down(Executor& executor, const std::string& state, bool purge,
                   std::chrono::seconds grace);
 Status local_status(Executor& executor, const std::string& state);
+// Texts for jobs, as tokens in a claim; without any, the example's.
+Status local_data(Executor& executor, const std::string& state,
+                  const std::vector<std::string>& texts, const DataPlace& place);
 
 Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots);
 Status node_kill(Executor& executor, const std::string& state, const std::string& name);

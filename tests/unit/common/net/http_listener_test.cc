@@ -1,5 +1,7 @@
 #include "common/net/http_listener.h"
 
+#include <future>
+
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -87,6 +89,75 @@ TEST_F(HttpListenerTest, BoundsConnectionsAndEndsWithThemOpen) {
   for (int i = 0; i < 64; ++i) mute.push_back(std::make_unique<RawClient>(http_->local()));
   EXPECT_EQ(ask(get("/healthz")), "");
   http_.reset();
+}
+
+TEST_F(HttpListenerTest, ASharedBodyIsSentAsItIs) {
+  const auto body = std::make_shared<const std::string>(1 << 20, 'x');
+  http_ = HttpListener::start(executor_, {"127.0.0.1", 0},
+                              {{"/big", [&] { return HttpResponse{.shared_body = body}; }}})
+              .value();
+  EXPECT_TRUE(ask(get("/big")).ends_with("\r\n\r\n" + *body));
+}
+
+TEST_F(HttpListenerTest, WhoIsNotAdmittedGetsTheRefusalHoweverLate) {
+  HttpOptions::Decide later;
+  std::promise<void> asked;
+  HttpOptions options;
+  options.admit = [&](const HttpRequest& request, HttpOptions::Decide done) {
+    EXPECT_EQ(request.path, "/x");
+    if (request.authorization == "good") return done(std::nullopt);
+    later = std::move(done);
+    asked.set_value();
+  };
+  http_ = HttpListener::start(executor_, {"127.0.0.1", 0},
+                              {{"/x", [] { return HttpResponse{.body = "secret"}; }}}, options)
+              .value();
+  EXPECT_TRUE(
+      ask("GET /x?y HTTP/1.1\r\nHost: x\r\nAuthorization: good\r\nConnection: close\r\n\r\n")
+          .ends_with("secret"));
+  RawClient client(http_->local());
+  client.send(get("/x"));
+  asked.get_future().wait();
+  later(HttpResponse{.status = 401, .body = "who are you?"});
+  const std::string refused = client.read_until("");
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 401 ")) << refused;
+  EXPECT_NE(refused.find("WWW-Authenticate: Bearer"), std::string::npos);
+  EXPECT_EQ(refused.find("secret"), std::string::npos);
+}
+
+TEST_F(HttpListenerTest, AWordThatComesAfterTheListenerIsLost) {
+  HttpOptions::Decide later;
+  std::promise<void> asked;
+  HttpOptions options;
+  options.admit = [&](const HttpRequest&, HttpOptions::Decide done) {
+    later = std::move(done);
+    asked.set_value();
+  };
+  http_ = HttpListener::start(executor_, {"127.0.0.1", 0}, {}, options).value();
+  RawClient client(http_->local());
+  client.send(get("/x"));
+  asked.get_future().wait();
+  http_.reset();
+  later(std::nullopt);
+  EXPECT_EQ(client.read_until(""), "");
+}
+
+TEST_F(HttpListenerTest, WithACertificateOnlyTlsIsAnswered) {
+  const auto now = executor_.clock().wall();
+  const KeyPair authority = make_authority("a", now - 1h, now + 1h).value();
+  HttpOptions options;
+  options.certificate = [&] {
+    return issue_certificate(
+        authority,
+        {.common_name = "m", .dns_names = {"m"}, .not_before = now - 1h, .not_after = now + 1h});
+  };
+  http_ = HttpListener::start(executor_, {"127.0.0.1", 0},
+                              {{"/x", [] { return HttpResponse{.body = "secret"}; }}}, options)
+              .value();
+  EXPECT_EQ(ask(get("/x")).find("secret"), std::string::npos);
+  options.certificate = [] { return Result<KeyPair>(Error(Code::kNotFound, "no tls.crt")); };
+  EXPECT_EQ(HttpListener::start(executor_, {"127.0.0.1", 0}, {}, options).error().code(),
+            Code::kNotFound);
 }
 
 TEST_F(HttpListenerTest, ATakenPortIsSaid) {

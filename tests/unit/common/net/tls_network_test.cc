@@ -69,7 +69,7 @@ class TlsNetworkTest : public ::testing::Test {
             .authority = authority_.certificate};
   }
   std::unique_ptr<Listener> listen() {
-    return network_->listen({"127.0.0.1", 0}, server_tls()).value();
+    return network_->listen({"127.0.0.1", 0}, server_tls(), {}).value();
   }
   Pair connect(Listener& listener) {
     Pair pair;
@@ -109,7 +109,7 @@ TEST_F(TlsNetworkTest, Echo) {
 TEST_F(TlsNetworkTest, APortCanBeTakenAgainAtOnce) {
   Endpoint at{"127.0.0.1", 0};
   for (int i = 0; i < 100; ++i) {
-    auto listener = network_->listen(at, server_tls());
+    auto listener = network_->listen(at, server_tls(), {});
     ASSERT_TRUE(listener.ok()) << listener.error().to_string();
     at = (*listener)->local();
     if (i % 10 == 0) connect(**listener);
@@ -182,15 +182,16 @@ TEST_F(TlsNetworkTest, RefusesConfigurationsThatVerifyNothing) {
   TlsConfig tls = client_tls();
   tls.authority = "";
   EXPECT_EQ(other_->dial(listener->local(), tls, soon()).error().code(), Code::kInvalid);
-  EXPECT_EQ(network_->listen({"127.0.0.1", 0}, {}).error().code(), Code::kInvalid);
+  EXPECT_EQ(network_->listen({"127.0.0.1", 0}, {}, {}).error().code(), Code::kInvalid);
   TlsConfig server = server_tls();
   server.authority = "";
-  EXPECT_EQ(network_->listen({"127.0.0.1", 0}, server).error().code(), Code::kInvalid);
+  EXPECT_EQ(network_->listen({"127.0.0.1", 0}, server, {}).error().code(), Code::kInvalid);
   server = server_tls();
   server.private_key = client_.private_key;
-  EXPECT_EQ(network_->listen({"127.0.0.1", 0}, server).error().code(), Code::kInvalid);
-  EXPECT_EQ(network_->listen({"nowhere", 0}, server_tls()).error().code(), Code::kInvalid);
-  EXPECT_EQ(network_->listen(listener->local(), server_tls()).error().code(), Code::kUnavailable);
+  EXPECT_EQ(network_->listen({"127.0.0.1", 0}, server, {}).error().code(), Code::kInvalid);
+  EXPECT_EQ(network_->listen({"nowhere", 0}, server_tls(), {}).error().code(), Code::kInvalid);
+  EXPECT_EQ(network_->listen(listener->local(), server_tls(), {}).error().code(),
+            Code::kUnavailable);
 }
 
 TEST_F(TlsNetworkTest, NobodyListens) {

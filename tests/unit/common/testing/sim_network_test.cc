@@ -23,7 +23,7 @@ class SimNetworkTest : public ::testing::Test {
     pair.server = listener.accept(server_.now() + 10s).value();
     return pair;
   }
-  std::unique_ptr<Listener> listen() { return server_net_->listen({"", 0}, kTls).value(); }
+  std::unique_ptr<Listener> listen() { return server_net_->listen({"", 0}, kTls, {}).value(); }
   MonoTime soon() { return sim_.now() + 10s; }
 
   const net::TlsConfig kTls{.certificate = "cert", .private_key = "key", .authority = "ca"};
@@ -50,12 +50,12 @@ TEST_F(SimNetworkTest, FramesArriveInOrderAfterADelay) {
 }
 
 TEST_F(SimNetworkTest, RefusesWhatTlsWouldRefuse) {
-  EXPECT_EQ(server_net_->listen({"", 0}, {}).error().code(), Code::kInvalid);
+  EXPECT_EQ(server_net_->listen({"", 0}, {}, {}).error().code(), Code::kInvalid);
   EXPECT_EQ(client_net_->dial({"b", 1}, {}, soon()).error().code(), Code::kInvalid);
   EXPECT_EQ(client_net_->dial({"b", 1}, kTls, soon()).error().code(), Code::kUnavailable);
-  const auto listener = server_net_->listen({"", 7}, kTls);
-  EXPECT_EQ(server_net_->listen({"", 7}, kTls).error().code(), Code::kUnavailable);
-  EXPECT_TRUE(client_net_->listen({"", 7}, kTls).ok());
+  const auto listener = server_net_->listen({"", 7}, kTls, {});
+  EXPECT_EQ(server_net_->listen({"", 7}, kTls, {}).error().code(), Code::kUnavailable);
+  EXPECT_TRUE(client_net_->listen({"", 7}, kTls, {}).ok());
 }
 
 TEST_F(SimNetworkTest, ACutHoldsFramesAndAHealDeliversThem) {
@@ -168,7 +168,7 @@ std::uint64_t run_story(std::uint64_t seed, int& echoes) {
   const net::TlsConfig tls{.certificate = "c", .private_key = "k", .authority = "a"};
   SimProcess& server = sim.process("server");
   const auto server_net = network.attach(server, "s");
-  const auto listener = server_net->listen({"", 1}, tls).value();
+  const auto listener = server_net->listen({"", 1}, tls, {}).value();
   std::vector<std::unique_ptr<Network>> nets;
   std::vector<Task> tasks;  // last: they use the rest until they are joined
   tasks.push_back(server.spawn("accept", [&](std::stop_token stop) {

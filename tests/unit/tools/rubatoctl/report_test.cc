@@ -18,8 +18,8 @@ TEST(Costs, GapAgainstTheUsualStep) {
   for (int i = 1; i <= 5; ++i) add(steps, i, 4, 3, i * 0.5);
   add(steps, 6, 3, 4, 3.75);  // 1.25 s after the fifth
   add(steps, 7, 3, 4, 4.25);
-  const auto costs = costs_of(
-      steps, {{4, "recover: pod a on node b lost; 6 of 8 micro-batches kept (generation 4)", 0.7}});
+  const auto costs =
+      costs_of(steps, {{4, "recover: pod a on node b lost; 6 of 8 micro-batches kept", 0.7}});
   ASSERT_EQ(costs.size(), 1u);
   EXPECT_EQ(costs[0].step, 6);
   EXPECT_EQ(costs[0].from, 4);
@@ -37,11 +37,6 @@ TEST(Costs, WithoutTheOperatorsWordTheGapTells) {
   const auto table = cost_table(costs_of(steps, {}));
   EXPECT_EQ(table.rows[0],
             (std::vector<std::string>{"4", "2 to 3", "1.50s", "2.50s", "1.00s", "-"}));
-}
-
-TEST(Generation, IsReadFromTheReason) {
-  EXPECT_EQ(generation_in("join: pod a joins (generation 12)"), 12);
-  EXPECT_EQ(generation_in("join"), 0);
 }
 
 TEST(PaceOf, TheLastSteps) {

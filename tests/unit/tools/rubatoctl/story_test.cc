@@ -42,7 +42,7 @@ TEST(DemoStory, ReadsTheExample) {
 
 TEST(DemoStory, TheRunsDifferInNothingThatTrains) {
   const DemoStory both = story(120);
-  const auto disturbed_manifests = both.disturbed();
+  const auto disturbed_manifests = both.disturbed("/bin/testing/rubato-worker");
   const auto alone_manifests = both.undisturbed();
   const Value& disturbed = job_of(disturbed_manifests);
   const Value& alone = job_of(alone_manifests);
@@ -53,14 +53,18 @@ TEST(DemoStory, TheRunsDifferInNothingThatTrains) {
                 .string_or(""),
             "kjv-checkpoints-alone");
   const Value& env = disturbed["spec"]["template"]["spec"]["containers"][0]["env"];
-  EXPECT_EQ(env[1]["name"].string_or(""), "RUBATO_FAULT_FILE");
-  EXPECT_EQ(env[1]["value"].string_or(""), "/ckpt/faults/$(DEMO_NODE)");
+  EXPECT_EQ(env[1]["name"].string_or(""), "RUBATO_WORKER");
+  EXPECT_EQ(env[1]["value"].string_or(""), "/bin/testing/rubato-worker");
+  EXPECT_EQ(env[2]["name"].string_or(""), "RUBATO_FAULT_FILE");
+  EXPECT_EQ(env[2]["value"].string_or(""), "/ckpt/faults/$(DEMO_NODE)");
+  EXPECT_TRUE(
+      job_of(both.disturbed(""))["spec"]["template"]["spec"]["containers"][0]["env"].is_null());
   EXPECT_TRUE(alone["spec"]["template"]["spec"]["containers"][0]["env"].is_null());
 }
 
 TEST(DemoStory, SaysWhatItCannotUse) {
   EXPECT_FALSE(DemoStory::make({}, 0).ok());
-  auto manifests = story().disturbed();
+  auto manifests = story().disturbed("");
   for (Value& manifest : manifests)
     if (manifest["kind"].string_or("") == "TrainingJob")
       manifest.at("spec").at("training").at("data").set("path", "/elsewhere/x");

@@ -70,7 +70,7 @@ TEST_F(DataTest, TokenFilesOfEveryWidthRoundTrip) {
 TEST_F(DataTest, DamagedTokenFilesAreRefused) {
   const std::string good = bytes_of(write_tokens(257, 100));
   EXPECT_EQ(TokenFile::open(files, path("missing")).error().code(), Code::kNotFound);
-  EXPECT_FALSE(TokenFile::open(files, write_bytes("a", "")).ok());
+  EXPECT_EQ(TokenFile::open(files, write_bytes("a", "")).error().reason(), "DataInvalid");
   EXPECT_FALSE(TokenFile::open(files, write_bytes("b", good.substr(0, 63))).ok());
   EXPECT_FALSE(TokenFile::open(files, write_bytes("c", good.substr(0, good.size() - 1))).ok());
   EXPECT_FALSE(TokenFile::open(files, write_bytes("d", good + "x")).ok());

@@ -1,8 +1,8 @@
 #include "worker/step/commit.h"
 
 #include "tests/unit/worker/step/fake_replica.h"
-#include "worker/step/fault_points.h"
 #include "worker/step/round_share.h"
+#include "worker/testing/fault_points.h"
 
 #include <csignal>
 

@@ -1,4 +1,4 @@
-#include "worker/step/fault_points.h"
+#include "worker/testing/fault_points.h"
 
 #include "common/log.h"
 

@@ -1,0 +1,187 @@
+#include "operator/control/job_figures.h"
+
+#include "common/training_limits.h"
+#include "operator/control/flops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace rubato::control {
+
+namespace {
+
+using coordinator::Phase;
+
+constexpr std::size_t kPointsKept = 32;
+
+class Figures {
+ public:
+  Figures(const JobFacts& facts, api::TrainingJobStatus& status)
+      : facts_(facts), job_(*facts.job), status_(status) {}
+
+  void put() {
+    fix_decay();
+    progress();
+    gpu_time();
+    rescales();
+    restarts();
+  }
+
+ private:
+  bool is(Phase phase) const { return facts_.view && facts_.view->phase == phase; }
+  bool is_stepping() const { return is(Phase::kTraining) || is(Phase::kSwitching); }
+  std::int32_t members() const {
+    return facts_.view ? static_cast<std::int32_t>(facts_.view->members.size()) : 0;
+  }
+  // Whatever GPUs it was given: the fingerprint of its workers begins with the numerics' version
+  // and the device.
+  bool computes_on_cpu() const {
+    const auto& membership = job_.status.membership;
+    return membership && membership->fingerprint.find("-cpu/") != std::string::npos;
+  }
+
+  // With the first status that is ever written, thus before anything is allocated.
+  void fix_decay() {
+    if (status_.decay_steps || !job_.spec.training) return;
+    status_.decay_steps =
+        job_.spec.training->optimizer.schedule.decay_steps.value_or(job_.spec.training->stop.steps);
+  }
+
+  void progress() {
+    if (!job_.spec.training) return;
+    api::Progress progress = job_.status.progress.value_or(api::Progress{});
+    progress.steps = job_.spec.training->stop.steps;
+    if (facts_.view && facts_.view->generation > 0) {
+      const coordinator::View& view = *facts_.view;
+      // A start from a checkpoint goes back; that is what happened, so that is what is shown.
+      progress.step = static_cast<std::int64_t>(view.step);
+      progress.tokens = static_cast<std::int64_t>(view.tokens);
+      if (view.step > 0 && view.loss != 0) progress.loss = view.loss;
+      if (view.validation_step > 0) progress.validation_loss = view.validation_loss;
+      if (view.has_checkpoint)
+        progress.checkpoint_step = static_cast<std::int64_t>(view.checkpoint_step);
+      progress.recomputed_steps = static_cast<std::int64_t>(view.recomputed_steps);
+      speed(view, progress);
+    }
+    if (progress.steps > 0) {
+      progress.percentage =
+          static_cast<std::int32_t>(100 * std::min(progress.step, progress.steps) / progress.steps);
+    }
+    status_.progress = progress;
+  }
+
+  void speed(const coordinator::View& view, api::Progress& progress) {
+    if (view.step_seconds <= 0 || !is_stepping()) return;
+    const auto& batch = job_.spec.training->batch;
+    const double tokens_per_step = static_cast<double>(batch.global) * batch.sequence_length;
+    api::Performance performance = job_.status.performance.value_or(api::Performance{});
+    performance.tokens_per_second = tokens_per_step / view.step_seconds;
+    performance.mfu = utilisation(view, performance.tokens_per_second);
+    remember_point(view, performance);
+    status_.performance = performance;
+    progress.estimated_remaining_seconds = static_cast<std::int64_t>(
+        static_cast<double>(std::max<std::int64_t>(progress.steps - progress.step, 0)) *
+        view.step_seconds);
+  }
+
+  std::optional<double> utilisation(const coordinator::View& view, double tokens_per_second) const {
+    if (computes_on_cpu()) return std::nullopt;
+    double peak = 0;
+    for (const auto& member : view.members) {
+      const auto one = peak_flops(member.gpu_type, job_.spec.training->precision);
+      if (!one) return std::nullopt;
+      peak += *one;
+    }
+    const auto shape = api::model_shape(job_.spec.training->model);
+    if (peak <= 0 || !shape.ok()) return std::nullopt;
+    return tokens_per_second *
+           training::flops_per_token(shape->layers, shape->hidden, shape->vocab,
+                                     job_.spec.training->batch.sequence_length) /
+           peak;
+  }
+
+  void gpu_time() {
+    if (!facts_.gpu_seconds || facts_.gpu_seconds->held() <= 0) return;
+    const coordinator::GpuSeconds& spent = *facts_.gpu_seconds;
+    const auto tenths = [](double seconds) { return std::round(seconds * 10) / 10; };
+    status_.useful_gpu_seconds = tenths(spent.useful);
+    api::LostGpuSeconds lost;
+    lost.queue = tenths(spent.queue);
+    lost.rescale = tenths(spent.rescale);
+    lost.failure = tenths(spent.failure);
+    lost.checkpoint = tenths(spent.checkpoint);
+    status_.lost_gpu_seconds = lost;
+    api::Performance performance = status_.performance.value_or(api::Performance{});
+    performance.goodput = std::round(1000 * spent.useful / spent.held()) / 1000;
+    status_.performance = performance;
+  }
+
+  // One measured point per (type, count): the latest. Only while nothing changes.
+  void remember_point(const coordinator::View& view, api::Performance& performance) const {
+    if (!is(Phase::kTraining) || view.members.empty()) return;
+    const std::string& type = view.members.front().gpu_type;
+    for (const auto& member : view.members) {
+      if (member.gpu_type != type) return;
+    }
+    const auto same = [&](const api::TypePerformance& point) {
+      return point.gpu_type == type && point.gpus == members();
+    };
+    const auto found = std::find_if(performance.by_type.begin(), performance.by_type.end(), same);
+    if (found != performance.by_type.end()) {
+      found->tokens_per_second = performance.tokens_per_second;
+    } else if (performance.by_type.size() < kPointsKept) {
+      performance.by_type.push_back({type, members(), performance.tokens_per_second});
+    }
+  }
+
+  // The last one may be of a leader that could not tell what it cost: it is counted only.
+  void rescales() {
+    if (!facts_.view) return;
+    api::Rescales rescales = job_.status.rescales.value_or(api::Rescales{});
+    const std::int64_t seen = rescales.last ? rescales.last->generation : 0;
+    for (const coordinator::Change& change : facts_.view->changes) {
+      const auto generation = static_cast<std::int64_t>(change.generation);
+      if (generation > seen && is_rescale(change)) rescales.last = rescale_of(change);
+    }
+    rescales.count = std::max(rescales.count, static_cast<std::int64_t>(facts_.view->rescales));
+    if (rescales.count > 0) status_.rescales = std::move(rescales);
+  }
+
+  api::Rescale rescale_of(const coordinator::Change& change) const {
+    const std::uint32_t micro_batches = change.salvaged + change.recomputed;
+    api::Rescale rescale;
+    rescale.reason = fmt::format("{}: {}{}", change.kind, change.reason,
+                                 micro_batches == 0 ? ""
+                                                    : fmt::format("; {} of {} micro-batches kept",
+                                                                  change.salvaged, micro_batches));
+    rescale.generation = static_cast<std::int64_t>(change.generation);
+    rescale.from = static_cast<std::int32_t>(change.from);
+    rescale.to = static_cast<std::int32_t>(change.to);
+    rescale.stall_seconds = change.stall_seconds;
+    rescale.time = facts_.now;
+    return rescale;
+  }
+
+  void restarts() {
+    const auto& allocation = job_.status.allocation;
+    api::Restarts restarts;
+    restarts.count = static_cast<std::int32_t>(facts_.own_failures);
+    if (allocation)
+      restarts.infrastructure = static_cast<std::int32_t>(allocation->lost_pods.value_or(0));
+    if (restarts.count > 0 || restarts.infrastructure > 0) status_.restarts = restarts;
+  }
+
+  const JobFacts& facts_;
+  const api::TrainingJob& job_;
+  api::TrainingJobStatus& status_;
+};
+
+}  // namespace
+
+void put_figures(const JobFacts& facts, api::TrainingJobStatus& status) {
+  Figures(facts, status).put();
+}
+
+}  // namespace rubato::control

@@ -1,0 +1,29 @@
+// Which nodes a pod may go to. Pure.
+#pragma once
+
+#include "common/clock.h"
+#include "operator/control/config.h"
+#include "operator/control/objects.h"
+#include "operator/kube/objects/node.h"
+#include "operator/kube/objects/pod.h"
+
+#include <map>
+#include <string>
+
+namespace rubato::control {
+
+// By the pod's node selector, required node affinity and tolerations; taints that pressure puts on
+// a node count.
+bool admits(const kube::Pod& pod, const kube::Node& node);
+
+// "" while the node shows signs of life, else what is missing.
+std::string why_silent(const kube::Node& node, const NodeLease* lease,
+                       const std::map<std::string, WallTime>& suspects, WallTime now,
+                       const Config& config);
+
+// "" when a pod may be bound to the node now, else why not.
+std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
+                              const std::map<std::string, WallTime>& suspects, WallTime now,
+                              const Config& config);
+
+}  // namespace rubato::control

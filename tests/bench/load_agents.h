@@ -1,0 +1,74 @@
+// LoadAgents: thousands of agents in one process, over real TLS, for the benchmark of the
+// coordinator. Each beats, and its one worker does at once what it is told; steps take a second.
+#pragma once
+
+#include "common/executor.h"
+#include "common/net/tls_network.h"
+#include "worker/protocol/wire.pb.h"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace rubato::bench {
+
+struct LoadJob {
+  std::string uid;
+  std::string token;
+  net::TlsConfig tls;
+  int agents = 0;
+};
+
+class LoadAgents {
+ public:
+  LoadAgents(Executor& executor, net::Endpoint coordinator, const std::vector<LoadJob>& jobs);
+  ~LoadAgents();
+  // The first agent of the first job is gone for good. Returns when all others of its job have a
+  // Form of a later generation: a line that says when the fence and the Forms were there.
+  std::string lose_one();
+
+  static std::string pod_uid(const std::string& job_uid, int number);
+
+ private:
+  struct Agent {
+    const LoadJob* job = nullptr;
+    int number = 0;
+    std::shared_ptr<net::Channel> channel;  // null: dials
+    std::shared_ptr<std::atomic<bool>> is_queued;
+    bool welcomed = false;
+    bool gone = false;
+    MonoTime next_beat{};
+    std::uint64_t beats = 0;
+    wire::WorkerStanding standing;
+    MonoTime formed{};  // and the steps since then:
+    std::uint64_t base_seq = 0;
+    std::uint64_t base_step = 0;
+    MonoTime fenced{};  // the last Abort came
+  };
+  void dial(const std::stop_token& stop);
+  void serve(const std::stop_token& stop);
+  void read(std::size_t index);
+  void obey(Agent& agent, const wire::CoordinatorMessage& message);
+  void obey(Agent& agent, const wire::WorkerCommand& command);
+  void advance(Agent& agent, MonoTime now);
+  void beat(Agent& agent, MonoTime now);
+  void say(Agent& agent);
+  void say_hello(std::size_t index, std::shared_ptr<net::Channel> channel);
+
+  Executor& executor_;
+  const net::Endpoint coordinator_;
+  net::TlsNetwork network_;
+  std::vector<Agent> agents_;  // the serving task's, but for those who dial
+  std::mutex mutex_;
+  std::unique_ptr<Condition> news_;   // for the serving task
+  std::unique_ptr<Condition> calls_;  // for those who dial
+  std::vector<std::size_t> ready_;
+  std::deque<std::size_t> to_dial_;
+  std::deque<std::pair<std::size_t, std::shared_ptr<net::Channel>>> dialed_;
+  std::atomic<bool> stopping_{false};
+  std::vector<Task> tasks_;
+};
+
+}  // namespace rubato::bench

@@ -1,0 +1,97 @@
+// Each reason of a condition, and what leads to it. tests/runbook holds the list to be whole.
+#include "operator/control/queue_status.h"
+#include "tests/unit/control/status_facts.h"
+
+namespace rubato::control {
+namespace {
+
+using coordinator::Phase;
+
+using Said = std::pair<std::string, std::string>;  // status and reason of a condition
+
+Said said(const api::TrainingJobStatus& status, std::string_view type) {
+  const api::Condition* found = api::find_condition(status.conditions, type);
+  if (found == nullptr) return {"", ""};
+  return {std::string(api::name_of(found->status)), found->reason};
+}
+
+std::string had(const std::string& type, const std::string& reason,
+                const std::string& status = "True") {
+  return std::string(kAllocated) + R"(,"conditions":[{"type":")" + type + R"(","status":")" +
+         status + R"(","reason":")" + reason +
+         R"(","message":"","lastTransitionTime":"2026-11-21T07:00:00Z"}])";
+}
+
+Said queued_for(const std::string& reason) {
+  return said(status(*job(2, 4), {}, sched::Verdict{sched::Outcome::kNotNow, reason, "why"}),
+              "Queued");
+}
+
+TEST(Reasons, OfWaiting) {
+  EXPECT_EQ(queued_for("QueueUnknown"), Said("True", "QueueNotFound"));
+  EXPECT_EQ(queued_for("QueueForbidden"), Said("True", "QueueForbidden"));
+  EXPECT_EQ(queued_for("QueueLimit"), Said("True", "QueueLimit"));
+  EXPECT_EQ(queued_for("WaitingForRelease"), Said("True", "WaitingForRelease"));
+  EXPECT_EQ(queued_for("InsufficientGPUs"), Said("True", "WaitingForGPUs"));
+  for (const char* of_volumes :
+       {"ClaimNotFound", "ClaimLost", "ClaimNotBound", "ClaimInUse", "StorageClassNotFound"})
+    EXPECT_EQ(queued_for(of_volumes), Said("True", of_volumes));
+  JobFacts facts;
+  JobObject object = *job(2, 4);
+  object.job.status.observed_generation.reset();
+  facts.job = &object.job;
+  facts.forbidden = "exceeded quota";
+  EXPECT_EQ(said(status_of(facts), "Queued"), Said("True", "PodForbidden"));
+  EXPECT_FALSE(status_of(facts).observed_generation) << "it is not scheduled yet";
+  facts.forbidden.clear();
+  facts.queued_reason = "InvalidSpec";
+  EXPECT_EQ(said(status_of(facts), "Queued"), Said("True", "InvalidSpec"));
+}
+
+TEST(Reasons, OfChangesThatAreOver) {
+  EXPECT_EQ(said(status(*job(2, 4, had("Running", "Training"))), "Running"),
+            Said("False", "PodsStarting"));
+  EXPECT_EQ(
+      said(
+          status(*job(
+              2, 4,
+              R"("conditions":[{"type":"Running","status":"True","reason":"Training","message":""}])")),
+          "Running"),
+      Said("False", "Stopped"));
+  const auto trains = view(Phase::kTraining, 2);
+  EXPECT_EQ(said(status(*job(2, 4, had("Rescaling", "Grow")), trains), "Rescaling"),
+            Said("False", "Settled"));
+  EXPECT_EQ(said(status(*job(2, 4, had("Recovering", "NodeLost")), trains), "Recovering"),
+            Said("False", "Recovered"));
+  EXPECT_EQ(said(status(*job(2, 4, kAllocated), view(Phase::kTraining, 1)), "Degraded"),
+            Said("True", "FewerThanAllocated"));
+}
+
+TEST(Reasons, OfCheckpoints) {
+  auto v = view(Phase::kTraining, 2);
+  v.checkpoint_damaged = "step 20 is damaged";
+  v.checkpoint_shared = false;
+  auto s = status(*job(2, 4, kAllocated), v);
+  EXPECT_EQ(said(s, "CheckpointUnusable"), Said("True", "CheckpointDamaged"));
+  EXPECT_EQ(said(s, "CheckpointNotShared"), Said("True", "NodeLocalVolume"));
+  v.checkpoint_damaged = "";
+  v.checkpoint_shared = true;
+  EXPECT_EQ(said(status(*job(2, 4, had("CheckpointUnusable", "CheckpointDamaged")), v),
+                 "CheckpointUnusable"),
+            Said("False", "CheckpointWritten"));
+  EXPECT_EQ(said(status(*job(2, 4, had("CheckpointNotShared", "NodeLocalVolume")), v),
+                 "CheckpointNotShared"),
+            Said("False", "SharedVolume"));
+}
+
+TEST(Reasons, OfStatesThatDiffered) {
+  auto v = view(Phase::kTraining, 2);
+  v.diverged = "two held different states";
+  EXPECT_EQ(said(status(*job(2, 4, kAllocated), v), "Diverged"), Said("True", "StatesDiffer"));
+  v.diverged.clear();
+  EXPECT_EQ(said(status(*job(2, 4, had("Diverged", "StatesDiffer")), v), "Diverged"),
+            Said("False", "StatesAgree"));
+}
+
+}  // namespace
+}  // namespace rubato::control

@@ -1,0 +1,243 @@
+// Each fault is made on an in-memory API server, and named with the way out.
+#include "tools/rubatoctl/doctor/doctor.h"
+
+#include "operator/api/crd.h"
+#include "operator/api/kinds.h"
+#include "operator/api/resources.h"
+#include "operator/kube/memory/memory_client.h"
+#include "operator/kube/memory/memory_server.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+using json::Value;
+namespace types = kube::types;
+
+Value parsed(const std::string& text) {
+  auto value = json::parse(text);
+  if (!value.ok()) ADD_FAILURE() << value.error().what() << " in " << text;
+  return value.ok() ? *value : Value();
+}
+
+class Doctor : public ::testing::Test {
+ protected:
+  Doctor() {
+    for (const api::Kind& kind : api::kinds())
+      make(types::kCustomResourceDefinition, "", api::crd(kind));
+    for (const char* ns : {"default", "rubato-system", "kube-node-lease"})
+      (void)server_.create(types::kNamespace, "",
+                           parsed(R"({"metadata":{"name":")" + std::string(ns) + "\"}}"));
+    lease("rubato-system", "rubato-operator", "operator-0", now_);
+    node("n1", R"("nvidia.com/gpu":"4")", R"("nvidia.com/gpu":"4")");
+  }
+
+  void make(const kube::ResourceType& type, const std::string& ns, const Value& object) {
+    const auto made = server_.create(type, ns, object);
+    if (!made.ok()) {
+      ADD_FAILURE() << made.error().message << " in " << json::dump(object);
+      return;
+    }
+    if (!object["status"].is_object()) return;
+    Value with_status = made.value().object;
+    with_status.set("status", object["status"]);
+    const auto updated = client_.update(type, with_status, {.subresource = "status"});
+    if (!updated.ok()) ADD_FAILURE() << updated.error().what();
+  }
+
+  void lease(const std::string& ns, const std::string& name, const std::string& holder,
+             WallTime time) {
+    static_cast<void>(server_.remove(types::kLease, {ns, name}));
+    make(types::kLease, ns,
+         parsed(R"({"metadata":{"name":")" + name + R"("},"spec":{"holderIdentity":")" + holder +
+                R"(","leaseDurationSeconds":15,"renewTime":")" + to_rfc3339_micro(time) + "\"}}"));
+  }
+
+  void node(const std::string& name, const std::string& capacity, const std::string& allocatable,
+            const std::string& ready = "True", const std::string& labels = "") {
+    static_cast<void>(server_.remove(types::kNode, {"", name}));
+    make(
+        types::kNode, "",
+        parsed(R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels +
+               R"(}},"spec":{},"status":{"capacity":{)" + capacity + R"(},"allocatable":{)" +
+               allocatable + R"(},"conditions":[{"type":"Ready","status":")" + ready + R"("}]}})"));
+  }
+
+  // `volumes` and `mounts` are the inside of those lists.
+  void job(const std::string& state, const std::string& reason, const std::string& volumes,
+           const std::string& mounts, const std::string& conditions = "") {
+    make(
+        api::kTrainingJob, "default",
+        parsed(
+            R"({"apiVersion":"rubato.dev/v1alpha1","kind":"TrainingJob","metadata":{"name":"gpt"},"spec":{
+             "gpus":{"min":1,"max":4},"training":{"model":{"family":"gpt2","layers":1,"hidden":8,"heads":1},
+             "data":{"path":"/data/t"},"batch":{"global":8,"micro":1,"sequenceLength":16},"stop":{"steps":9},
+             "checkpoint":{"path":"/ckpt"}},"template":{"spec":{"volumes":[)" +
+            volumes + R"(],"containers":[{"name":"worker","image":"x","volumeMounts":[)" + mounts +
+            R"(]}]}}},"status":{"state":")" + state + R"(","reason":")" + reason +
+            R"(","conditions":[)" + conditions + "]}}"));
+  }
+
+  std::string examined() {
+    Patient patient{client_, now_ + ahead_, [this] { return server_time_; }};
+    return report(examine(patient, choice_));
+  }
+  void expect(const std::string& text) {
+    const std::string all = examined();
+    EXPECT_NE(all.find(text), std::string::npos) << "no \"" << text << "\" in\n" << all;
+  }
+
+  ThreadExecutor executor_;
+  WallTime now_ = std::chrono::floor<std::chrono::seconds>(executor_.clock().wall());
+  Duration ahead_{0};
+  Result<WallTime> server_time_ = now_;
+  SystemClock clock_;
+  kube::MemoryServer server_{clock_};
+  kube::MemoryClient client_{server_, executor_};
+  DoctorChoice choice_{.ns = "default"};
+};
+
+TEST_F(Doctor, FindsNothingWhereNothingIs) {
+  const std::string all = examined();
+  EXPECT_EQ(all.find("WRONG"), std::string::npos) << all;
+  EXPECT_EQ(all.find("warning"), std::string::npos) << all;
+  expect("ok       operator: operator-0 leads\n");
+  expect("ok       GPUs: 4 nvidia.com/gpu on 1 node\n");
+  expect("ok       clocks: agree\n");
+}
+
+TEST_F(Doctor, Kinds) {
+  const std::string crd = "trainingqueues.rubato.dev";
+  auto as_stored = client_.get(types::kCustomResourceDefinition, {"", crd}, "");
+  ASSERT_TRUE(as_stored.ok());
+  Value& weight = as_stored->at("spec")
+                      .at("versions")
+                      .at(std::size_t{0})
+                      .at("schema")
+                      .at("openAPIV3Schema")
+                      .at("properties")
+                      .at("spec")
+                      .at("properties")
+                      .at("weight");
+  EXPECT_EQ(json::dump(weight["default"]), "1.0");
+  weight.set("default", 1);  // as a real server writes it
+  ASSERT_TRUE(client_.update(types::kCustomResourceDefinition, *as_stored, {}).ok());
+  EXPECT_EQ(examined().find("another build"), std::string::npos);
+  auto stored = client_.get(types::kCustomResourceDefinition, {"", crd}, "");
+  ASSERT_TRUE(stored.ok());
+  stored->at("spec")
+      .at("versions")
+      .at(std::size_t{0})
+      .at("schema")
+      .at("openAPIV3Schema")
+      .set("description", "older");
+  ASSERT_TRUE(client_.update(types::kCustomResourceDefinition, *stored, {}).ok());
+  expect("warning  kind TrainingQueue: its CRD is of another build than this rubatoctl");
+  ASSERT_TRUE(client_.remove(types::kCustomResourceDefinition, {"", crd}, {}).ok());
+  expect(
+      "WRONG    kind TrainingQueue: its CRD is not installed\n"
+      "         What to do: `kubectl apply --server-side -f crds/`");
+}
+
+TEST_F(Doctor, AnOperatorThatDoesNotLead) {
+  lease("rubato-system", "rubato-operator", "operator-0", now_ - 5min);
+  expect("WRONG    operator: nobody leads: operator-0 last said so 5m ago");
+  choice_.operator_ns = "default";
+  expect("WRONG    operator: none has led in namespace default");
+  expect("--operator-namespace names another one");
+}
+
+TEST_F(Doctor, AnImageOfTheOperatorThatCannotBePulled) {
+  make(types::kPod, "rubato-system",
+       parsed(R"({"metadata":{"name":"op-1","labels":{"app.kubernetes.io/name":"rubato-operator"}},
+      "spec":{"nodeName":"n1","containers":[{"name":"operator","image":"x:1"}]},"status":{"phase":"Pending","containerStatuses":[
+      {"name":"operator","image":"x:1","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}})"));
+  expect(
+      "WRONG    operator: pod op-1 on node n1: ImagePullBackOff (x:1)\n         What to do: push "
+      "the image");
+}
+
+TEST_F(Doctor, Gpus) {
+  node("n1", R"("nvidia.com/gpu":"4")", R"("nvidia.com/gpu":"3")");
+  expect("warning  node n1: 3 of 4 nvidia.com/gpu are healthy");
+  node("n1", "", "", "True", R"("nvidia.com/gpu.present":"true")");
+  expect("WRONG    node n1: holds GPUs, and offers none");
+  expect(
+      "WRONG    GPUs: none of the 1 node that are Ready offers nvidia.com/gpu or amd.com/gpu or "
+      "rubato.dev/slot");
+  node("n1", "", "", "False");
+  expect("warning  node n1: is not Ready");
+  static_cast<void>(server_.remove(types::kNode, {"", "n1"}));
+  expect("WRONG    GPUs: the cluster has no nodes");
+}
+
+TEST_F(Doctor, Clocks) {
+  ahead_ = 10s;
+  expect("warning  clock of this machine: is 10s ahead of the API server's");
+  ahead_ = -10min;
+  expect("WRONG    clock of this machine: is 10m behind the API server's");
+  ahead_ = 0s;
+  lease("kube-node-lease", "n1", "n1", now_ + 30s);
+  expect("warning  clock of node n1: 30s ahead of the API server's");
+  lease("kube-node-lease", "n1", "n1", now_ - 5min);
+  expect("warning  clock of node n1: its Lease is 5m old though it is Ready");
+  server_time_ = Error(Code::kNotFound, "no date");
+  EXPECT_EQ(examined().find("clock"), std::string::npos);
+}
+
+TEST_F(Doctor, AJobWithoutVolumes) {
+  job("Failed", "DataNotFound", R"({"name":"d","persistentVolumeClaim":{"claimName":"text"}})",
+      R"({"name":"d","mountPath":"/data"})",
+      R"({"type":"Failed","status":"True","reason":"DataNotFound","message":"no /data/t","lastTransitionTime":"2026-01-01T00:00:00Z"})");
+  expect(
+      "WRONG    job default/gpt: Failed (DataNotFound): no /data/t\n"
+      "         What to do: docs/runbook.md: DataNotFound");
+  EXPECT_EQ(examined().find("claim text"), std::string::npos);  // it is over
+}
+
+TEST_F(Doctor, PlacesOfAJob) {
+  job("Queued", "WaitingForGPUs",
+      R"({"name":"d","persistentVolumeClaim":{"claimName":"text"}},{"name":"c","hostPath":{"path":"/srv/ckpt"}})",
+      R"({"name":"d","mountPath":"/data"},{"name":"c","mountPath":"/ckpt"})");
+  expect("warning  job default/gpt: Queued (WaitingForGPUs)");
+  expect("WRONG    job default/gpt: data at /data/t: PersistentVolumeClaim text does not exist");
+  expect("warning  job default/gpt: checkpoints at /ckpt lie in /srv/ckpt of each node");
+  make(
+      types::kPersistentVolumeClaim, "default",
+      parsed(
+          R"({"metadata":{"name":"text"},"spec":{"accessModes":["ReadWriteOnce"]},"status":{"phase":"Pending"}})"));
+  expect("warning  job default/gpt: data at /data/t: claim text is not bound yet");
+}
+
+TEST_F(Doctor, CheckpointsThatDoNotLast) {
+  job("Running", "Training", R"({"name":"c","emptyDir":{}})",
+      R"({"name":"c","mountPath":"/ckpt"})");
+  expect("ok       job default/gpt: Running (Training)");
+  expect("WRONG    job default/gpt: checkpoints at /ckpt lie in an emptyDir");
+}
+
+TEST_F(Doctor, CheckpointsThatOneNodeSees) {
+  job("Running", "Training", R"({"name":"c","persistentVolumeClaim":{"claimName":"k"}})",
+      R"({"name":"c","mountPath":"/ckpt"})",
+      R"({"type":"Degraded","status":"True","reason":"Slow","message":"one is slow","lastTransitionTime":"2026-01-01T00:00:00Z"})");
+  make(
+      types::kPersistentVolumeClaim, "default",
+      parsed(
+          R"({"metadata":{"name":"k"},"spec":{"accessModes":["ReadWriteOnce"]},"status":{"phase":"Bound"}})"));
+  expect("checkpoints at /ckpt: claim k is not ReadWriteMany");
+  expect("warning  job default/gpt: Degraded: one is slow");
+  make(types::kPod, "default",
+       parsed(R"({"metadata":{"name":"gpt-w0","labels":{"rubato.dev/job-name":"gpt"}},
+      "spec":{"nodeName":"n1","containers":[{"name":"worker","image":"y"}]},"status":{"phase":"Pending","containerStatuses":[
+      {"name":"worker","image":"y","state":{"waiting":{"reason":"ErrImagePull"}}}]}})"));
+  expect("WRONG    job default/gpt: pod gpt-w0 on node n1: ErrImagePull (y)");
+}
+
+TEST_F(Doctor, AJobThatIsNotThere) {
+  choice_.job = "other";
+  expect("WRONG    job default/other: does not exist");
+}
+
+}  // namespace
+}  // namespace rubato::ctl

@@ -1,0 +1,48 @@
+#include "tools/rubatoctl/local/data.h"
+
+#include "tools/rubatoctl/local/commands.h"
+
+#include <filesystem>
+
+namespace rubato::ctl {
+
+namespace fs = std::filesystem;
+
+namespace {
+constexpr const char* kWholeBible = "gen1:1-rev22:21";
+}  // namespace
+
+Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
+                                const std::vector<std::string>& texts, const DataPlace& place,
+                                const std::function<bool()>& should_stop) {
+  std::uint64_t bytes = 0;
+  for (const std::string& text : texts) {
+    std::error_code error;
+    const std::uint64_t size = fs::file_size(text, error);
+    if (error) return Error(Code::kNotFound, text + ": " + error.message());
+    bytes += size;
+  }
+  const std::string folder = cluster.claim_folder(place.ns, place.claim);
+  fs::create_directories(folder);
+  std::vector<std::string> command = {program_folder() + "/rubato-tokenize", "--out",
+                                      folder + "/" + place.file};
+  command.insert(command.end(), texts.begin(), texts.end());
+  TRY_OK(run_program(executor, command, cluster.log_of("tokenize"), should_stop));
+  return bytes;
+}
+
+Result<std::uint64_t> put_bible(Executor& executor, const LocalCluster& cluster,
+                                const DataPlace& place, const std::function<bool()>& should_stop) {
+  const std::string folder = cluster.claim_folder(place.ns, place.claim);
+  fs::create_directories(folder);
+  const std::string book = cluster.log_of("kjv") + ".txt";
+  const Status read = run_program(executor, {"bible", "-f", kWholeBible}, book, should_stop);
+  if (!read.ok())
+    return Error(Code::kNotFound,
+                 read.error().what() +
+                     "\n  What to do: apt-get install bible-kjv bible-kjv-text (`scripts/setup "
+                     "build` does it)");
+  return put_texts(executor, cluster, {book}, place, should_stop);
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,29 @@
+// Text for jobs of a local cluster: tokens in the folder that plays a claim.
+#pragma once
+
+#include "tools/rubatoctl/local/cluster.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+// Where a job reads it. The defaults are those of examples/gpt-kjv.yaml.
+struct DataPlace {
+  std::string ns = "default";
+  std::string claim = "kjv-data";
+  std::string file = "kjv.tokens";
+};
+
+// One token per byte, end-of-text after each file; what was there is replaced. Answers the bytes of
+// text. kInvalid or kNotFound say which file cannot be read.
+Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
+                                const std::vector<std::string>& texts, const DataPlace& place,
+                                const std::function<bool()>& should_stop);
+// The King James Bible, of Debian's package bible-kjv. kNotFound names the package.
+Result<std::uint64_t> put_bible(Executor& executor, const LocalCluster& cluster,
+                                const DataPlace& place, const std::function<bool()>& should_stop);
+
+}  // namespace rubato::ctl

@@ -1,0 +1,31 @@
+// Hooks: where tests reach into a worker: named places of a step, and the ledger of samples. The
+// program that ships is linked with no_hooks.cc, which leaves both empty and reads no environment;
+// the one of our tests (bin/testing/rubato-worker) with worker/testing/test_hooks.cc. All else in
+// the two is the same object code.
+#pragma once
+
+#include "common/files.h"
+#include "common/result.h"
+#include "worker/step/sample_ledger.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace rubato::worker {
+
+struct Hooks {
+  // See EngineParts::reach. Any thread.
+  std::function<void(std::string_view phase, std::uint64_t step)> reach = [](std::string_view,
+                                                                             std::uint64_t) {};
+  // The ledger of a job with checkpoints, beside which it lies. Empty: none is kept.
+  std::function<Result<std::unique_ptr<SampleLedger>>(FileSystem& files, const std::string& path)>
+      open_ledger;
+};
+
+// Once a process.
+Hooks make_hooks();
+
+}  // namespace rubato::worker
