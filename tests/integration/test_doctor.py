@@ -64,7 +64,7 @@ def test_each_fault_of_a_cluster_is_named_until_it_is_mended(plane):
     assert "warning  kind TrainingQueue: its CRD is of another build than this rubatoctl" in doctor(plane)[1]
 
     assert "WRONG    operator: none has led in namespace rubato-system" in doctor(plane)[1]
-    lease(plane, "rubato-system", "rubato-operator", "operator-0", age_s=600)
+    lease(plane, "rubato-system", "rubato-operator", "operator-0", age_s=630)
     assert "WRONG    operator: nobody leads: operator-0 last said so 10m" in doctor(plane)[1]
     lease(plane, "rubato-system", "rubato-operator", "operator-0")
     assert "ok       operator: operator-0 leads" in doctor(plane)[1]
