@@ -77,9 +77,14 @@ const ObjectSchema& Membership::schema() {
     s.field("leader", &Membership::leader, "leaseTransitions of the operator that may write.")
         .required();
     s.field("phase", &Membership::phase, "How far the change is.").required();
-    s.field("members", &Membership::members, "The workers, in order of rank.").required();
+    s.field("members", &Membership::members,
+            "The workers, in order of rank; empty where they are packed.")
+        .required();
     s.field("previous", &Membership::previous,
             "The workers of the generation before, while a planned change is under way.");
+    s.field("packed", &Membership::packed,
+            "Both lists of a job of more than 64 workers, for programs: base64 of zlib of JSON.");
+    s.field("size", &Membership::size, "How many workers.");
     s.field("seq", &Membership::seq, "Writes within the generation.").required();
     s.field("step", &Membership::step, "Last committed step known at the time.").required();
     s.field("fingerprint", &Membership::fingerprint, "Of the numerics; joiners must equal it.");

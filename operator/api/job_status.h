@@ -77,6 +77,8 @@ struct Membership {
   std::string phase;        // rubato::coordinator names them
   std::vector<MembershipMember> members;
   std::vector<MembershipMember> previous;  // of the generation before, while phase is Switching
+  std::string packed;                      // both of a job of more than 64: packed_members.h
+  std::int64_t size = 0;                   // how many members
   std::int64_t seq = 0;                    // writes within this generation
   std::int64_t step = 0;                   // last committed step known when written
   std::string fingerprint;                 // of numerics, hex; set by the first generation

@@ -135,7 +135,7 @@ class Series {
     family("rubato_job_max_gpus", [](const Job& job) -> Number { return job.spec.gpus.max; });
     family("rubato_job_workers", [](const Job& job) -> Number {
       const bool has_members = held(job) > 0 && job.status.membership;
-      return has_members ? static_cast<double>(job.status.membership->members.size()) : 0;
+      return has_members ? static_cast<double>(job.status.membership->size) : 0;
     });
     family("rubato_job_avoided_nodes", [](const Job& job) -> Number {
       return static_cast<double>(job.status.avoided_nodes.size());

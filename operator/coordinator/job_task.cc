@@ -8,6 +8,7 @@
 namespace rubato::coordinator {
 namespace {
 constexpr const char* kLog = "coordinator";
+constexpr Duration kLoadBackoffFirst = 20ms;
 constexpr Duration kLoadBackoffMax = 2s;
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -82,6 +83,7 @@ View JobTask::view() const {
   const std::lock_guard lock(mutex_);
   View view = view_;
   view.highest_ordinal = highest_ordinal_;
+  if (!write_problem_.empty()) view.reason = write_problem_;
   return view;
 }
 
@@ -152,9 +154,7 @@ void JobTask::think(const std::stop_token& stop) {
     if (!machine) return;
     serve(*machine, stop);
     if (stop.stop_requested()) return;
-    // Another wrote the record. Begin again from what stands; agents come back and say hello.
-    LOG_WARNING(kLog, "{}: membership was written by another; reads it again", to_string(job_));
-    if (hooks_.conflict) hooks_.conflict();
+    // Begin again from what stands; agents come back and say hello.
     const std::lock_guard lock(mutex_);
     for (auto& [pod, session] : sessions_) session.channel->close();
     sessions_.clear();
@@ -166,7 +166,7 @@ void JobTask::think(const std::stop_token& stop) {
 
 std::optional<JobMachine> JobTask::load(const std::stop_token& stop) {
   RecordStore store(executor_, client_, job_, uid_);
-  Duration wait = 20ms;
+  Duration wait = kLoadBackoffFirst;
   for (;;) {
     if (stop.stop_requested()) return std::nullopt;
     const auto record = store.open(epoch_);
@@ -299,6 +299,7 @@ void JobTask::carry_out(JobMachine& machine) {
 
 void JobTask::write(const std::stop_token& stop) {
   RecordStore store(executor_, client_, job_, uid_);
+  Duration wait = kLoadBackoffFirst;
   for (;;) {
     std::pair<Record, Record> swap;
     {
@@ -310,7 +311,26 @@ void JobTask::write(const std::stop_token& stop) {
       swap = *to_write_;
     }
     const Status written = store.swap(swap.first, swap.second, stop);
-    if (!written.ok()) LOG_WARNING(kLog, "{}: {}", to_string(job_), written.error().to_string());
+    std::string problem;
+    if (!written.ok()) {
+      LOG_WARNING(kLog, "{}: {}", to_string(job_), written.error().to_string());
+      if (written.error().code() == Code::kConflict) {
+        if (hooks_.conflict) hooks_.conflict();
+      } else {
+        problem = fmt::format("cannot write the membership of {} workers: {}",
+                              swap.second.members.size(), written.error().what());
+      }
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      write_problem_ = problem;
+    }
+    if (problem.empty()) {
+      wait = kLoadBackoffFirst;
+    } else {
+      if (!executor_.sleep_for(wait, stop)) return;
+      wait = std::min<Duration>(wait * 2, kLoadBackoffMax);
+    }
     {
       const std::lock_guard lock(mutex_);
       to_write_.reset();

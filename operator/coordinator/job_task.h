@@ -109,6 +109,7 @@ class JobTask {
   bool stopping_ = false;
   Wish wish_;
   View view_;
+  std::string write_problem_;          // why the record could not be written; empty: it could
   std::int64_t highest_ordinal_ = -1;  // of pods whose agents came
   std::deque<Input> inputs_;
   bool is_urgent_ = false;                   // some are more than heartbeats

@@ -1,5 +1,9 @@
 #include "operator/coordinator/record.h"
 
+#include "operator/api/packed_members.h"
+
+#include <algorithm>
+
 namespace rubato::coordinator {
 namespace {
 
@@ -31,18 +35,46 @@ std::vector<Member> members_from(const json::Value& list) {
   return members;
 }
 
+std::vector<api::MembershipMember> to_api(const std::vector<Member>& members) {
+  std::vector<api::MembershipMember> out;
+  out.reserve(members.size());
+  for (const Member& m : members)
+    out.push_back({m.pod, m.key.pod_uid, m.node, static_cast<std::int32_t>(m.key.slot),
+                   static_cast<std::int64_t>(m.incarnation), m.gpu_type});
+  return out;
+}
+
+std::vector<Member> from_api(const std::vector<api::MembershipMember>& members) {
+  std::vector<Member> out;
+  out.reserve(members.size());
+  for (const api::MembershipMember& m : members)
+    out.push_back({{m.pod_uid, static_cast<std::uint32_t>(m.slot)},
+                   static_cast<std::uint64_t>(m.incarnation),
+                   m.pod,
+                   m.node,
+                   m.gpu_type});
+  return out;
+}
+
 }  // namespace
 
 std::string to_string(const WorkerKey& key) { return key.pod_uid + "/" + std::to_string(key.slot); }
 
 json::Value to_json(const Record& record) {
-  json::Value out = json::Value::object({{"generation", record.generation},
-                                         {"leader", record.leader},
-                                         {"phase", record.phase},
-                                         {"members", to_json(record.members)},
-                                         {"seq", record.seq},
-                                         {"step", record.step}});
-  if (!record.previous.empty()) out.set("previous", to_json(record.previous));
+  const bool packed =
+      std::max(record.members.size(), record.previous.size()) > api::kListedMembersMost;
+  json::Value out =
+      json::Value::object({{"generation", record.generation},
+                           {"leader", record.leader},
+                           {"phase", record.phase},
+                           {"members", packed ? json::Value::array() : to_json(record.members)},
+                           {"size", record.members.size()},
+                           {"seq", record.seq},
+                           {"step", record.step}});
+  if (packed)
+    out.set("packed", api::pack({to_api(record.members), to_api(record.previous)}));
+  else if (!record.previous.empty())
+    out.set("previous", to_json(record.previous));
   if (!record.fingerprint.empty()) out.set("fingerprint", record.fingerprint);
   if (record.stop_steps != 0) out.set("stopSteps", record.stop_steps);
   if (record.rescales != 0) out.set("rescales", record.rescales);
@@ -51,7 +83,7 @@ json::Value to_json(const Record& record) {
   return out;
 }
 
-Record record_from(const json::Value& membership) {
+Result<Record> record_from(const json::Value& membership) {
   const auto number = [&](const char* name) {
     return static_cast<std::uint64_t>(membership[name].int_or(0));
   };
@@ -59,8 +91,14 @@ Record record_from(const json::Value& membership) {
   record.generation = number("generation");
   record.leader = number("leader");
   record.phase = membership["phase"].string_or("");
-  record.members = members_from(membership["members"]);
-  record.previous = members_from(membership["previous"]);
+  if (const std::string packed = membership["packed"].string_or(""); !packed.empty()) {
+    TRY(const api::Members members, api::unpack(packed));
+    record.members = from_api(members.members);
+    record.previous = from_api(members.previous);
+  } else {
+    record.members = members_from(membership["members"]);
+    record.previous = members_from(membership["previous"]);
+  }
   record.seq = number("seq");
   record.step = number("step");
   record.fingerprint = membership["fingerprint"].string_or("");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/json.h"
+#include "common/result.h"
 
 #include <compare>
 #include <cstdint>
@@ -44,7 +45,9 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 
+// Members as lists, or packed when they are many (operator/api/packed_members.h).
 json::Value to_json(const Record& record);
-Record record_from(const json::Value& membership);
+// kInvalid: packed members that cannot be read.
+Result<Record> record_from(const json::Value& membership);
 
 }  // namespace rubato::coordinator

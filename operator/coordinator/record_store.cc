@@ -36,7 +36,7 @@ Result<Record> RecordStore::try_open(std::uint64_t epoch) {
   TRY(const json::Value job, read());
   const json::Value& membership = job["status"]["membership"];
   if (!membership.is_null()) {
-    const Record record = record_from(membership);
+    TRY(const Record record, record_from(membership));
     if (record.leader > epoch) newer_leader_ = record.leader;
     if (newer_leader_)
       return Error(Code::kConflict, "leader " + std::to_string(record.leader) + " is newer");
@@ -86,7 +86,7 @@ Status RecordStore::swap(const Record& from, const Record& to, const std::stop_t
     const auto job = read();
     if (!job.ok() && job.error().code() == Code::kNotFound) return job.error();
     if (job.ok()) {
-      const Record now = record_from((*job)["status"]["membership"]);
+      TRY(const Record now, record_from((*job)["status"]["membership"]));
       if (now == to) return ok();
       if (now.generation != from.generation || now.leader != from.leader || now.seq != from.seq)
         return Error(Code::kConflict, "membership was written by another");

@@ -72,6 +72,11 @@ Error error_from_status(int http_code, const json::Value& status, std::string_vi
     reason = "NamespaceTerminating";
   } else if (code == 403 && message.find("exceeded quota") != std::string::npos) {
     reason = "ExceededQuota";
+  } else if (code == 500 && (message.find("request is too large") != std::string::npos ||
+                             message.find("message larger than max") != std::string::npos)) {
+    kind = Code::kInvalid;  // etcd's refusal of an object of more than 1.5 MiB, and its client's
+    reason = "RequestEntityTooLarge";
+    message += " (the object is larger than etcd takes: 1.5 MiB)";
   }
   if (code == 401) reason = "Unauthorized";  // some authenticators say nothing
   Error error(kind, std::move(message), where);

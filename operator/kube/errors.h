@@ -15,6 +15,7 @@
 //   429                            kExhausted    retry_after() says when
 //   500 and other 5xx              kInternal     the write may have happened: read before repeating
 //   500 reason ServerTimeout       kTimeout
+//   500 of etcd: too large         kInvalid      reason "RequestEntityTooLarge"
 //   503                            kUnavailable
 //   504 ResourceVersionTooLarge    kExpired      list again with an empty resourceVersion
 //   504                            kTimeout

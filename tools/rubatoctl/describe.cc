@@ -1,6 +1,7 @@
 #include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/crd.h"
+#include "operator/api/packed_members.h"
 #include "operator/api/resources.h"
 #include "operator/api/training_job.h"
 #include "tools/rubatoctl/objects.h"
@@ -109,8 +110,14 @@ void print_tables(const api::TrainingJob& job, WallTime now) {
   }
   if (status.membership) {
     const auto& membership = *status.membership;
+    std::vector<api::MembershipMember> workers = membership.members;
+    if (!membership.packed.empty()) {
+      const auto packed = api::unpack(membership.packed);
+      if (!packed.ok()) return line("Membership", packed.error().what());
+      workers = packed->members;
+    }
     TextTable members{{"POD", "SLOT", "NODE", "INCARNATION"}, {}};
-    for (const auto& member : membership.members)
+    for (const auto& member : workers)
       members.rows.push_back({member.pod, std::to_string(member.slot), member.node,
                               std::to_string(member.incarnation)});
     print_indented(fmt::format("Membership (generation {}, {}, step {})", membership.generation,

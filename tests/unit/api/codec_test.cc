@@ -99,7 +99,7 @@ TEST(Codec, WritesNumbersAlwaysAndLeavesOutWhatIsUnset) {
   EXPECT_TRUE(allocation["pods"].is_array());  // required
   EXPECT_FALSE(allocation.has("since"));
   EXPECT_EQ(json::dump(encode(Membership{})),
-            R"({"generation":0,"leader":0,"phase":"","members":[],"seq":0,"step":0})");
+            R"({"generation":0,"leader":0,"phase":"","members":[],"size":0,"seq":0,"step":0})");
 }
 
 TEST(Codec, AStatusUpdateTouchesOnlyWhatChanged) {

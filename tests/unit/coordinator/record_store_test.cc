@@ -47,7 +47,8 @@ class RecordStoreTest : public ::testing::Test {
     return {executor_, client_, kJob, kube::uid_of(server_.get(api::kTrainingJob, kJob).value())};
   }
   Record stored() {
-    return record_from(server_.get(api::kTrainingJob, kJob).value()["status"]["membership"]);
+    return record_from(server_.get(api::kTrainingJob, kJob).value()["status"]["membership"])
+        .value();
   }
   static Record after(const Record& record, std::uint64_t generation) {
     Record next = record;
@@ -74,6 +75,37 @@ TEST_F(RecordStoreTest, TheFirstRecordIsWrittenAndEverythingComesBack) {
   const Record next = after(*first, 1);
   ASSERT_TRUE(store().swap(*first, next, {}).ok());
   EXPECT_EQ(stored(), next);
+}
+
+// More members than a list should hold: the record that a person sees has their number.
+TEST_F(RecordStoreTest, ABigJobComesBackToo) {
+  const auto first = store().open(3);
+  Record big = after(*first, 1);
+  big.members.clear();
+  for (std::uint32_t i = 0; i < 300; ++i)
+    big.members.push_back({{"uid-" + std::to_string(i), i % 8}, i, "gpt-w", "n", "H100"});
+  big.previous.assign(big.members.begin(), big.members.begin() + 10);
+  ASSERT_TRUE(store().swap(*first, big, {}).ok());
+  EXPECT_EQ(stored(), big);
+  const json::Value job = server_.get(api::kTrainingJob, kJob).value();
+  EXPECT_EQ(job["status"]["membership"]["size"].int_or(0), 300);
+  EXPECT_EQ(job["status"]["membership"]["members"].size(), 0u);
+  Record small = after(big, 2);
+  ASSERT_TRUE(store().swap(big, small, {}).ok());
+  EXPECT_EQ(stored(), small);
+}
+
+// Unreadable, by whoever wrote there: said, and left as it is.
+TEST_F(RecordStoreTest, ADamagedRecordIsNotOverwritten) {
+  ASSERT_TRUE(store().open(3).ok());
+  const auto patch = json::parse(R"({"status":{"membership":{"packed":"bm8="}}})");
+  ASSERT_TRUE(server_
+                  .patch(api::kTrainingJob, kJob, kube::PatchType::kMerge, patch.value(),
+                         {.subresource = "status"})
+                  .ok());
+  const auto opened = store().open(4);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.error().what().find("packed members"), std::string::npos);
 }
 
 TEST_F(RecordStoreTest, TheFirstWriteMayRaceWithOthers) {

@@ -48,6 +48,18 @@ TEST(Errors, CausesTellApart) {
       "ExceededQuota");
 }
 
+// What a server of 1.36 says to a status of 1.6 and one of 2.2 MB.
+TEST(Errors, TooLargeForEtcdStaysWrong) {
+  for (const char* said : {"etcdserver: request is too large",
+                           "rpc error: code = ResourceExhausted desc = trying to send message "
+                           "larger than max (2201955 vs. 2097152)"}) {
+    const Error error = error_from_status(500, make_status(500, "", said));
+    EXPECT_EQ(error.code(), Code::kInvalid);
+    EXPECT_EQ(error.reason(), "RequestEntityTooLarge");
+    EXPECT_NE(error.what().find("larger than etcd takes: 1.5 MiB"), std::string::npos);
+  }
+}
+
 TEST(Errors, RetryAfter) {
   auto status = make_status(429, "TooManyRequests", "slow");
   status.at("details").set("retryAfterSeconds", 3);
