@@ -127,6 +127,10 @@ MonoTime SimExecutor::now() const { return impl_->now; }
 Rng& SimExecutor::rng() { return impl_->user_rng; }
 std::uint64_t SimExecutor::steps() const { return impl_->steps; }
 std::uint64_t SimExecutor::digest() const { return impl_->digest; }
+std::string_view SimExecutor::running() const {
+  const auto& fiber = impl_->current_;
+  return fiber && fiber->process != nullptr ? std::string_view(fiber->process->name) : "";
+}
 std::string SimExecutor::dump() const { return impl_->dump(); }
 
 bool SimExecutor::run_until(const std::function<bool()>& done, Duration limit) {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace rubato::testing {
 
@@ -80,6 +81,8 @@ class SimExecutor {
   std::uint64_t steps() const;  // context switches so far
   // A hash of every switch so far (virtual time, fiber): equal digests, equal runs.
   std::uint64_t digest() const;
+  // Of the process whose fiber runs now; empty outside of fibers.
+  std::string_view running() const;
   // Who exists, what each waits for and until when: one line per fiber.
   std::string dump() const;
 

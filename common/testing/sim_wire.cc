@@ -22,7 +22,10 @@ ConnectionPtr SimNetwork::Impl::connect(const Attempt& attempt, const BacklogPtr
     side.readable = side.process->make_condition();
     side.writable = side.process->make_condition();
   }
-  std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+  std::erase_if(connections, [](const auto& weak) {
+    const auto known = weak.lock();
+    return !known || known->is_over();
+  });
   connections.push_back(connection);
   return connection;
 }
@@ -71,10 +74,13 @@ void SimNetwork::Impl::close(const ConnectionPtr& connection, std::size_t index,
   Side& side = connection->sides.at(index);
   if (side.closed) return;
   side.closed = true;
-  side.inbox.clear();
+  side.inbox = {};
   side.notify_readable();
   side.notify_writable();
   if (!side.gone) send(connection, 1 - index, {.frame = {}, .is_end = true, .why = why});
+  // What a crashed process owns stays; that need not be much.
+  if (connection->is_over())
+    for (Side& each : connection->sides) each.flight = {};
 }
 
 BacklogPtr SimNetwork::Impl::listen(SimProcess& process, net::Endpoint at) {

@@ -62,6 +62,8 @@ struct Side {
 struct Connection {
   std::array<Side, 2> sides;  // the dialer, the acceptor
   std::string dialer_name;    // by its certificate
+
+  bool is_over() const { return sides[0].closed && sides[1].closed; }
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 

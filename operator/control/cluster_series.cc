@@ -135,7 +135,10 @@ class Series {
     family("rubato_job_max_gpus", [](const Job& job) -> Number { return job.spec.gpus.max; });
     family("rubato_job_workers", [](const Job& job) -> Number {
       const bool has_members = held(job) > 0 && job.status.membership;
-      return has_members ? static_cast<double>(job.status.membership->size) : 0;
+      if (!has_members) return 0;
+      const auto& membership = *job.status.membership;  // one of an earlier build has no size
+      const auto listed = static_cast<std::int64_t>(membership.members.size());
+      return static_cast<double>(std::max(membership.size, listed));
     });
     family("rubato_job_avoided_nodes", [](const Job& job) -> Number {
       return static_cast<double>(job.status.avoided_nodes.size());

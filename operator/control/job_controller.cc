@@ -45,6 +45,12 @@ void JobController::forget(const std::string& uid) {
   d_.gate.forget_job(uid);
 }
 
+void JobController::on_job_change(const kube::Change<JobObject>& change) {
+  if (!change.before) return;
+  const std::string& uid = change.before->job.meta.uid;
+  if (!change.after || change.after->job.meta.uid != uid) forget(uid);
+}
+
 void JobController::on_pod_change(const kube::Change<kube::Pod>& change) {
   d_.gate.saw(change);
   const auto& owner = change.any().meta.owner;

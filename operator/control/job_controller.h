@@ -46,6 +46,9 @@ class JobController {
 
   void set_leader(std::int64_t leader) { leader_ = leader; }
   kube::Outcome reconcile(const kube::Key& key);
+  // From the job informer, of a standby: it keeps nothing of a job that is gone. A leader learns
+  // that by reconcile().
+  void on_job_change(const kube::Change<JobObject>& change);
   // From the pod informer: an allocated pod that vanishes is lost, at once.
   void on_pod_change(const kube::Change<kube::Pod>& change);
 

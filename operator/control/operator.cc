@@ -64,6 +64,7 @@ struct Operator::Impl {
   kube::LeaderElector elector;
   kube::FencedClient leading;  // for everything that only a leader may write
   std::atomic<bool> ready{false};
+  std::atomic<bool> leads{false};            // jobs are looked at: a standby collects no keys
   std::atomic<std::int64_t> named_epoch{0};  // the highest that somebody else has led under
   // Jobs as we had seen them before the watch showed older ones.
   std::mutex seen_newer_mutex;
@@ -192,7 +193,9 @@ struct Operator::Impl {
                                   .identity = settings.identity,
                                   .on_epoch = [this](std::uint64_t other) { note_epoch(other); },
                                   .timing = settings.timing});
-    const auto enqueue = [this](const kube::Key& key) { controller->queue().add(key); };
+    const auto enqueue = [this](const kube::Key& key) {
+      if (leads) controller->queue().add(key);
+    };
     loop = std::make_unique<SchedulerLoop>(
         SchedulerLoop::Dependencies{executor, leading, metrics, caches, memory, gate, *coordinator,
                                     events, settings.config, policy, enqueue});
@@ -228,6 +231,7 @@ struct Operator::Impl {
     caches.jobs.on_change([this, enqueue](const kube::Change<JobObject>& change) {
       look_whether_back(change);
       note_flow(change);
+      if (!leads) jobs->on_job_change(change);
       enqueue(change.key());
       loop->wake();
     });
@@ -298,6 +302,9 @@ struct Operator::Impl {
     LOG_INFO("operator", "{} leads (epoch {})", settings.identity, epoch);
     coordinator->lead(static_cast<std::uint64_t>(epoch));
     jobs->set_leader(epoch);
+    leads = true;  // what changes from here on is told; what stands is all of it
+    for (const auto& job : caches.jobs.store().list())
+      controller->queue().add({job->job.meta.ns, job->job.meta.name});
     controller->start();
     loop->start(epoch);
     while (!stop.stop_requested() && elector.is_leader() && outdone.empty()) {

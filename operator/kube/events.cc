@@ -75,11 +75,8 @@ void EventRecorder::emit(const ObjectReference& regarding, const EventText& text
 
 bool EventRecorder::is_spam(const ObjectReference& regarding) {
   const MonoTime now = executor_.now();
-  if (buckets_.size() >= kBucketsMax) {
-    const auto full = kSpamBurst * kSpamRefill;  // quiet for so long: as good as never seen
-    std::erase_if(buckets_, [&](const auto& entry) { return now - entry.second.at > full; });
-    if (buckets_.size() >= kBucketsMax) buckets_.clear();
-  }
+  if (buckets_.size() >= kBucketsMax) drop_full_buckets(now);
+  if (buckets_.size() >= kBucketsMax) buckets_.clear();
   const auto [at, fresh] = buckets_.try_emplace(regarding, Bucket{kSpamBurst, now});
   Bucket& bucket = at->second;
   using Seconds = std::chrono::duration<double>;
@@ -89,6 +86,13 @@ bool EventRecorder::is_spam(const ObjectReference& regarding) {
   if (bucket.tokens < 1) return true;
   bucket.tokens -= 1;
   return false;
+}
+
+void EventRecorder::drop_full_buckets(MonoTime now) {
+  std::erase_if(buckets_, [&](const auto& entry) {
+    const double missing = kSpamBurst - entry.second.tokens;
+    return now - entry.second.at >= missing * kSpamRefill;  // as good as never seen
+  });
 }
 
 bool EventRecorder::flush(MonoTime deadline) {
@@ -187,6 +191,8 @@ void EventRecorder::tend_series(std::stop_token stop) {
     if (due && series.count > series.written) write_series(series, stop);
     at = silent ? series_.erase(at) : std::next(at);
   }
+  const std::lock_guard lock(mutex_);
+  drop_full_buckets(executor_.now());
 }
 
 template <class Attempt>

@@ -102,6 +102,7 @@ class EventRecorder {
   Status with_retries(Attempt attempt, std::stop_token stop);
   json::Value to_json(const Emitted& emitted, const Key& event) const;
   bool is_spam(const ObjectReference& regarding);
+  void drop_full_buckets(MonoTime now);
 
   Client& client_;
   Executor& executor_;

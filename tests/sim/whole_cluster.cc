@@ -1,6 +1,7 @@
 #include "tests/sim/whole_cluster.h"
 
 #include "common/log.h"
+#include "common/testing/sim_disk.h"
 #include "operator/api/crd.h"
 #include "operator/api/kinds.h"
 #include "operator/api/resources.h"
@@ -198,6 +199,26 @@ void WholeCluster::submit(Job& job) {
   story_.say("job {} is submitted: {} to {} GPUs, {} a pod, queue {}, {} steps",
              job.plan.shape.name, job.plan.min, job.plan.max, job.plan.per_pod, job.plan.queue,
              job.plan.shape.steps);
+}
+
+void WholeCluster::submit(const JobPlan& plan) {
+  jobs_.push_back({.plan = plan, .uid = {}, .world = {}});
+  submit(jobs_.back());
+}
+
+bool WholeCluster::forget(const std::string& job) {
+  const auto found =
+      std::ranges::find_if(jobs_, [&](const Job& each) { return each.plan.shape.name == job; });
+  CHECK(found != jobs_.end());
+  if (status_of(*found) != nullptr) return false;
+  for (const auto& node : nodes_)
+    for (const auto& [uid, container] : node->containers())
+      if (container->job_uid == found->uid) return false;
+  testing::SimDisk disk(server_process_, "janitor");
+  disk.mount("/ckpt", checkpoints_);
+  CHECK(disk.remove_all(found->plan.shape.folder()).ok());
+  jobs_.erase(found);
+  return true;
 }
 
 void WholeCluster::start() {

@@ -9,6 +9,7 @@
 #include "tests/sim/replica.h"
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +52,14 @@ class WholeCluster {
   bool run_until(const std::function<bool()>& done, Duration limit);  // stops at a violation
   bool all_finished() const;
   void inject(const Fault& fault);
+  // For stories in which jobs come and go. `forget`: what the harness and the volume keep of a job
+  // that was deleted and has no process left; false: not yet.
+  void submit(const JobPlan& plan);
+  bool forget(const std::string& job);
+  std::string_view running() const { return executor_.running(); }  // process
+  MonoTime now() const { return executor_.now(); }
+  Replica* leader();  // null: nobody leads
+  const std::optional<std::string>& violation() const { return story_.violation(); }
   const Witness& witness() const { return witness_; }
   World& world(const std::string& job);              // it was submitted
   kube::MemoryServer& server() { return *server_; }  // for what people and controllers do there
@@ -114,7 +123,6 @@ class WholeCluster {
   ModelNode* pick_node(const Fault& fault, bool up = true);
   Container* pick_container(const Fault& fault);
   Job* pick_job(const Fault& fault);
-  Replica* leader();
   void trouble_everywhere();
   void on_node(const Fault& fault, void (WholeCluster::*act)(const Fault&, ModelNode&));
   void cut_power(const Fault& fault, ModelNode& node);
@@ -186,7 +194,7 @@ class WholeCluster {
   WriteCrashes crashes_;
   std::vector<std::unique_ptr<ModelNode>> nodes_;
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::vector<Job> jobs_;
+  std::list<Job> jobs_;
   std::map<std::string, std::unique_ptr<World>> retired_;  // of jobs that came again, by uid
   std::map<std::string, MonoTime> unready_;                // nodes, since when
   std::map<std::string, Idle> idle_;                       // pods by uid
