@@ -97,6 +97,8 @@ const ObjectSchema& TrainingQueueStatus::schema() {
     s.field("running", &TrainingQueueStatus::running, "Jobs with GPUs.");
     s.field("gpus", &TrainingQueueStatus::gpus, "GPUs held.");
     s.field("usage", &TrainingQueueStatus::usage, "GPUs held, by type.");
+    s.field("installation", &TrainingQueueStatus::installation,
+            "Whose jobs are counted, where several installations see the queue.");
     s.field("conditions", &TrainingQueueStatus::conditions, "All aspects of its state.")
         .keyed_by({"type"});
     return s.build();
@@ -161,6 +163,8 @@ const ObjectSchema& SchedulingPolicyStatus::schema() {
     s.field("active", &SchedulingPolicyStatus::active, "The policy that the leader uses.");
     s.field("observedGeneration", &SchedulingPolicyStatus::observed_generation,
             "The metadata.generation that it has loaded.");
+    s.field("installation", &SchedulingPolicyStatus::installation,
+            "Whose leader that is, where several installations see the policy.");
     s.field("conditions", &SchedulingPolicyStatus::conditions, "All aspects of its state.")
         .keyed_by({"type"});
     return s.build();

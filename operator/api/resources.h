@@ -17,6 +17,8 @@ extern const kube::ResourceType kTrainingJob, kTrainingQueue, kSchedulingPolicy,
 
 // Keys in metadata of objects that the operator makes.
 inline constexpr std::string_view kFinalizer = "rubato.dev/teardown";
+// Jobs, queues, policies: whose they are (control/installation.h).
+inline constexpr std::string_view kLabelInstallation = "rubato.dev/installation";
 inline constexpr std::string_view kLabelJob = "rubato.dev/job-name";     // pods, secrets, services
 inline constexpr std::string_view kLabelOrdinal = "rubato.dev/ordinal";  // pods
 inline constexpr std::string_view kLabelEpoch = "rubato.dev/epoch";  // pods: the epoch they came in

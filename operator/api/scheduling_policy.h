@@ -37,6 +37,7 @@ struct SchedulingPolicySpec {
 struct SchedulingPolicyStatus {
   std::string active;  // policy in force, as the leader last loaded it
   std::int64_t observed_generation = 0;
+  std::string installation;  // whose leader that is
   std::vector<Condition> conditions;
 
   static const ObjectSchema& schema();

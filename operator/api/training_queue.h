@@ -59,6 +59,7 @@ struct TrainingQueueStatus {
   std::int64_t running = 0;
   std::int32_t gpus = 0;
   std::vector<QueueUsage> usage;
+  std::string installation;  // whose jobs these are
   std::vector<Condition> conditions;
 
   static const ObjectSchema& schema();

@@ -32,17 +32,24 @@ void add_unseen(const std::vector<std::shared_ptr<const kube::Pod>>& unseen,
   }
 }
 
-Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics)
-    : jobs(client, executor, metrics),
+Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics,
+               const Installation& installation)
+    : jobs(client, executor, metrics, {.namespaces = installation.namespaces}),
       pods(client, executor, metrics),
       nodes(client, executor, metrics),
       queues(client, executor, metrics),
       policies(client, executor, metrics),
       priorities(client, executor, metrics),
-      leases(client, executor, metrics, {.ns = std::string(kNodeLeases)}),
-      claims(client, executor, metrics),
+      leases(client, executor, metrics, {.namespaces = {std::string(kNodeLeases)}}),
+      claims(client, executor, metrics, {.namespaces = installation.namespaces}),
       volumes(client, executor, metrics),
       storage_classes(client, executor, metrics) {
+  const auto is_seen = [installation](const auto& object) {
+    return installation.may_see(object.meta);
+  };
+  jobs.keep_only(is_seen);
+  queues.keep_only(is_seen);
+  policies.keep_only(is_seen);
   jobs.store().add_index(kByClaim, [](const JobObject& job) {
     std::vector<std::string> keys;
     for (const auto& volume : job.job.spec.pod_template["spec"]["volumes"].items()) {

@@ -5,6 +5,7 @@
 #include "common/executor.h"
 #include "common/metrics.h"
 #include "operator/control/cluster_view.h"
+#include "operator/control/installation.h"
 #include "operator/control/memory.h"
 #include "operator/control/objects.h"
 #include "operator/control/placement_gate.h"
@@ -18,7 +19,10 @@ namespace rubato::control {
 
 class Caches {
  public:
-  Caches(kube::Client& client, Executor& executor, Metrics& metrics);
+  // Jobs, queues and policies that the installation may see, and the claims of its namespaces; all
+  // else of the whole cluster.
+  Caches(kube::Client& client, Executor& executor, Metrics& metrics,
+         const Installation& installation);
   void start();
   bool has_synced() const;
   // False when the deadline passed first.

@@ -20,23 +20,32 @@ void write(kube::Client& client, const kube::ResourceType& type, const std::stri
               written.error().to_string());
 }
 
+bool is_of_another(const kube::Meta& meta, const std::string& writer,
+                   const Installation& installation) {
+  return !writer.empty() && writer != installation.name && !installation.owns(meta);
+}
+
 }  // namespace
 
-void write_queues(kube::Client& client, const World& world) {
+void write_queues(kube::Client& client, const World& world, const Installation& installation) {
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
   for (const auto& object : world.queues) {
-    const api::TrainingQueueStatus wanted =
+    if (is_of_another(object->meta, object->queue.status.installation, installation)) continue;
+    api::TrainingQueueStatus wanted =
         queue_status(object->queue, std::move(usage[object->meta.name]), world.now);
+    wanted.installation = installation.name;
     write(client, api::kTrainingQueue, object->meta.name, object->status, api::encode(wanted));
   }
 }
 
 void write_policies(kube::Client& client, const World& world, const Policy& in_force,
-                    const std::string& refused) {
+                    const std::string& refused, const Installation& installation) {
   for (const auto& object : world.policies) {
-    const api::SchedulingPolicyStatus wanted =
+    if (is_of_another(object->meta, object->policy.status.installation, installation)) continue;
+    api::SchedulingPolicyStatus wanted =
         policy_status(object->policy, in_force, refused, world.now);
+    wanted.installation = installation.name;
     write(client, api::kSchedulingPolicy, object->meta.name, object->status, api::encode(wanted));
   }
 }

@@ -1,8 +1,10 @@
 // Writes the status of TrainingQueues and SchedulingPolicies, after a round. What differs from the
 // caches is patched; a write that fails is made again in the next round. Lives on the scheduler's
-// task.
+// task. Where several installations see an object, the first that wrote its status goes on alone,
+// until the label rubato.dev/installation says whose it is.
 #pragma once
 
+#include "operator/control/installation.h"
 #include "operator/control/policy.h"
 #include "operator/control/queue_status.h"
 #include "operator/kube/client.h"
@@ -11,9 +13,9 @@
 
 namespace rubato::control {
 
-void write_queues(kube::Client& client, const World& world);
+void write_queues(kube::Client& client, const World& world, const Installation& installation);
 // `refused`: why the object named "default" was not loaded; empty when it was.
 void write_policies(kube::Client& client, const World& world, const Policy& in_force,
-                    const std::string& refused);
+                    const std::string& refused, const Installation& installation);
 
 }  // namespace rubato::control

@@ -33,6 +33,7 @@ struct JobControllerDependencies {
   coordinator::Coordinator& coordinator;
   kube::EventRecorder& events;
   const Config& config;
+  const Installation& installation;
   const PolicyInForce& policy;
   TrustRoot trust;
   std::function<void()> wake_scheduler;

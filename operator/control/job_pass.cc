@@ -64,10 +64,10 @@ JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const 
 }
 
 kube::Outcome JobPass::run() {
-  // 1. Nothing is made before the finalizer stands.
+  // 1. Nothing is made before the job is ours and the finalizer stands.
   if (!job_.meta.is_deleting()) {
     bool written = false;
-    TRY_OK(ensure_finalizer(written));
+    TRY_OK(claim(written));
     if (written) return kube::done();  // the change brings us back
   }
   if (api::is_finished(job_.status.conditions) && !job_.meta.is_deleting()) {
@@ -106,16 +106,21 @@ kube::Outcome JobPass::run() {
   return kube::Outcome::requeue_after(again_);
 }
 
-Status JobPass::ensure_finalizer(bool& written) {
-  if (job_.meta.has_finalizer(api::kFinalizer)) return ok();
-  Value finalizers = Value::array();
-  for (const std::string& other : job_.meta.finalizers) finalizers.push_back(other);
-  finalizers.push_back(api::kFinalizer);
-  const Value patch = Value::object(
-      {{"metadata", Value::object({{"finalizers", std::move(finalizers)},
-                                   {"resourceVersion", job_.meta.resource_version}})}});
+Status JobPass::claim(bool& written) {
+  const bool has_finalizer = job_.meta.has_finalizer(api::kFinalizer);
+  if (has_finalizer && d_.installation.owns(object_->meta)) return ok();
+  Value metadata = Value::object(
+      {{"labels", Value::object({{std::string(api::kLabelInstallation), d_.installation.name}})},
+       {"resourceVersion", job_.meta.resource_version}});
+  if (!has_finalizer) {
+    Value finalizers = Value::array();
+    for (const std::string& other : job_.meta.finalizers) finalizers.push_back(other);
+    finalizers.push_back(api::kFinalizer);
+    metadata.set("finalizers", std::move(finalizers));
+  }
+  const Value patch = Value::object({{"metadata", std::move(metadata)}});
   const auto result = d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge, patch);
-  if (!result.ok()) return result.error().in("adding the finalizer");
+  if (!result.ok()) return result.error().in("adding finalizer and installation");
   d_.caches.jobs.wrote(*result);
   written = true;
   return ok();

@@ -27,7 +27,7 @@ class JobPass {
 
  private:
   // Steps, in order.
-  Status ensure_finalizer(bool& written);
+  Status claim(bool& written);
   Status check_template();
   Status ensure_pods();
   Status check_gang();

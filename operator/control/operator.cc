@@ -85,7 +85,7 @@ struct Operator::Impl {
         metrics(m),
         settings(std::move(s)),
         policy(policy_of(settings.config)),
-        caches(c, e, m),
+        caches(c, e, m, settings.installation),
         flow(m),
         events(c, e, m, {.instance = settings.identity, .seed = settings.seed}),
         elector(lease, e, m,
@@ -196,12 +196,12 @@ struct Operator::Impl {
     const auto enqueue = [this](const kube::Key& key) {
       if (leads) controller->queue().add(key);
     };
-    loop = std::make_unique<SchedulerLoop>(
-        SchedulerLoop::Dependencies{executor, leading, metrics, caches, memory, gate, *coordinator,
-                                    events, settings.config, policy, enqueue});
+    loop = std::make_unique<SchedulerLoop>(SchedulerLoop::Dependencies{
+        executor, leading, metrics, caches, memory, gate, *coordinator, events, settings.config,
+        settings.installation, policy, enqueue});
     jobs = std::make_unique<JobController>(JobControllerDependencies{
-        executor, leading, caches, memory, gate, *coordinator, events, settings.config, policy,
-        std::move(trust), [this] { loop->wake(); },
+        executor, leading, caches, memory, gate, *coordinator, events, settings.config,
+        settings.installation, policy, std::move(trust), [this] { loop->wake(); },
         [this](const api::TrainingJob& job, const api::Allocation& tried) {
           loop->settle_later(job, tried);
         }});

@@ -14,6 +14,7 @@
 #include "common/metrics.h"
 #include "common/net/channel.h"
 #include "operator/control/config.h"
+#include "operator/control/installation.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/client.h"
 #include "operator/kube/leader_election.h"
@@ -25,7 +26,8 @@ namespace rubato::control {
 
 struct OperatorSettings {
   Config config;
-  std::string ns = "rubato-system";    // of the Lease and the trust root
+  std::string ns = "rubato-system";  // of the Lease and the trust root
+  Installation installation;
   std::string identity;                // unique for this life of the process
   net::Endpoint coordinator_listen;    // where agents are answered
   std::string coordinator_advertised;  // "host:port" by which agents reach this replica

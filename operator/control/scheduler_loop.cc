@@ -70,7 +70,8 @@ bool SchedulerLoop::has_seen_own_writes() const {
     const auto job = d_.caches.jobs.store().get(written.job);
     if (!job) return true;
     // Another of the same name: made after this one, or, in an old cache, before it.
-    if (job->job.meta.uid != uid) return d_.caches.jobs.store().has_seen(written.version);
+    if (job->job.meta.uid != uid)
+      return d_.caches.jobs.store().has_seen(written.version, written.job.ns);
     const auto& allocation = job->job.status.allocation;
     return allocation && allocation->epoch >= written.epoch;
   });
@@ -88,10 +89,13 @@ void SchedulerLoop::settle_later(const api::TrainingJob& job, const api::Allocat
 // allocations, for which a round waits, and what is bound, which counts until the cache shows it.
 bool SchedulerLoop::take_stock() {
   if (took_stock_) return true;
-  const auto jobs = list_all(api::kTrainingJob, "");
-  if (!jobs.ok()) return false;  // again in the next round
-  const auto pods = list_all(kube::types::kPod, std::string(api::kLabelJob));
-  if (!pods.ok()) return false;
+  const auto jobs = list_jobs();
+  const auto pods = list_all(kube::types::kPod, "", std::string(api::kLabelJob));
+  if (!jobs.ok() || !pods.ok()) {  // again in the next round
+    LOG_WARNING("scheduler", "no round before what stands is known: {}",
+                (jobs.ok() ? pods.error() : jobs.error()).to_string());
+    return false;
+  }
   for (const auto& item : *pods) {
     const auto pod = kube::Pod::decode(item);
     if (pod.ok() && !pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
@@ -100,11 +104,13 @@ bool SchedulerLoop::take_stock() {
   written_.clear();
   std::map<std::string, std::int64_t> stands;
   for (const auto& item : *jobs) {
-    const auto job = api::decode_training_job(item);
-    if (!job.ok() || !job->status.allocation) continue;
-    stands[job->meta.uid] = job->status.allocation->epoch;
-    written_[job->meta.uid] = {
-        {job->meta.ns, job->meta.name}, job->status.allocation->epoch, job->meta.resource_version};
+    const auto object = JobObject::decode(item);
+    if (!object.ok() || !d_.installation.may_see(object->meta)) continue;
+    const auto& allocation = object->job.status.allocation;
+    if (!allocation) continue;
+    stands[object->meta.uid] = allocation->epoch;
+    written_[object->meta.uid] = {object->meta.key(), allocation->epoch,
+                                  object->meta.resource_version};
   }
   d_.gate.open(stands);
   for (const auto& [uid, job] : written_) d_.enqueue(job.job);  // their pods may be placed now
@@ -112,14 +118,25 @@ bool SchedulerLoop::take_stock() {
   return true;
 }
 
+Result<std::vector<json::Value>> SchedulerLoop::list_jobs() {
+  if (d_.installation.namespaces.empty()) return list_all(api::kTrainingJob, "", "");
+  std::vector<json::Value> all;
+  for (const std::string& ns : d_.installation.namespaces) {
+    TRY(std::vector<json::Value> some, list_all(api::kTrainingJob, ns, ""));
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 Result<std::vector<json::Value>> SchedulerLoop::list_all(const kube::ResourceType& type,
+                                                         const std::string& ns,
                                                          const std::string& label_selector) {
   std::vector<json::Value> all;
   kube::ListOptions options;
   options.label_selector = label_selector;
   options.limit = kObjectsPerPage;
   do {
-    TRY(kube::ObjectList page, d_.client.list(type, "", options));
+    TRY(kube::ObjectList page, d_.client.list(type, ns, options));
     for (auto& item : page.items) all.push_back(std::move(item));
     options.continue_token = page.continue_token;
   } while (!options.continue_token.empty());
@@ -210,8 +227,8 @@ void SchedulerLoop::round() {
   written_.clear();
   apply_all(plan.actions, state, world);
   tell_verdicts(world, plan);
-  write_policies(d_.client, world, *policy, refused_);
-  write_queues(d_.client, world);
+  write_policies(d_.client, world, *policy, refused_, d_.installation);
+  write_queues(d_.client, world, d_.installation);
 }
 
 void SchedulerLoop::load_policy(const World& world) {

@@ -35,6 +35,7 @@ class SchedulerLoop {
     coordinator::Coordinator& coordinator;
     kube::EventRecorder& events;
     const Config& config;
+    const Installation& installation;
     PolicyInForce& policy;  // set by each round
     // A job got an allocation or another verdict: reconcile it.
     std::function<void(const kube::Key&)> enqueue;
@@ -71,7 +72,8 @@ class SchedulerLoop {
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
-  Result<std::vector<json::Value>> list_all(const kube::ResourceType& type,
+  Result<std::vector<json::Value>> list_jobs();
+  Result<std::vector<json::Value>> list_all(const kube::ResourceType& type, const std::string& ns,
                                             const std::string& label_selector);
   bool shows_bound(const kube::Pod& pod) const;  // the cache
   void look_after_bindings();

@@ -33,7 +33,8 @@ bool is_or_gets_suspended(const api::TrainingJob& job) {
 
 bool is_schedulable(const JobObject& object) {
   const api::TrainingJob& job = object.job;
-  return !job.meta.is_deleting() && job.meta.has_finalizer(api::kFinalizer) && !job.spec.suspend &&
+  return !job.meta.is_deleting() && job.meta.has_finalizer(api::kFinalizer) &&
+         kube::find(object.meta.labels, api::kLabelInstallation) && !job.spec.suspend &&
          !api::is_finished(job.status.conditions) && !is_or_gets_suspended(job) &&
          job.status.observed_generation.has_value();
 }

@@ -65,24 +65,21 @@ class Store {
     std::lock_guard lock(mutex_);
     return objects_.size();
   }
-  // The resourceVersion up to which this copy is complete, from lists, events and bookmarks.
-  std::string version() const {
+  // Read your writes: true once what was written at `version` in a namespace can be read here.
+  bool has_seen(std::string_view version, const std::string& ns) const {
     std::lock_guard lock(mutex_);
-    return version_;
-  }
-  // Read your writes: true once what was written at `version` can be read here.
-  bool has_seen(std::string_view version) const {
-    std::lock_guard lock(mutex_);
-    return !is_older_version(version_, version);
+    auto at = versions_.find(ns);
+    if (at == versions_.end()) at = versions_.find("");
+    return at != versions_.end() && !is_older_version(at->second, version);
   }
 
-  // For the informer.
-  std::vector<Change<T>> replace(std::vector<Pointer> objects, const std::string& version) {
+  // For the informer. `scope`: the namespace that the list or event is of; "": all. The version up
+  // to which that part of the copy is complete comes from lists, events and bookmarks.
+  std::vector<Change<T>> replace(std::vector<Pointer> objects, const std::string& version,
+                                 const std::string& scope = "") {
     std::lock_guard lock(mutex_);
     std::vector<Change<T>> changes;
-    Objects old = std::move(objects_);
-    objects_.clear();
-    for (auto& index : indexes_) index.second.objects.clear();
+    Objects old = take_all(scope);
     for (auto& object : objects) {
       const auto at = old.find(object->meta.key());
       Pointer before = at == old.end() ? nullptr : *at;
@@ -94,16 +91,16 @@ class Store {
       if (!same) changes.push_back(Change<T>{std::move(before), std::move(object)});
     }
     for (const auto& gone : old) changes.push_back(Change<T>{gone, nullptr});
-    version_ = version;
-    written_.clear();
+    versions_[scope] = version;
+    std::erase_if(written_, [&](const auto& entry) { return is_of(scope, entry.first.ns); });
     return changes;
   }
   // Nothing while a later write of ours stands: that one's event is still to come.
-  std::optional<Change<T>> put(Pointer object) {
+  std::optional<Change<T>> put(Pointer object, const std::string& scope = "") {
     std::lock_guard lock(mutex_);
-    version_ = object->meta.resource_version;
+    const std::string& version = versions_[scope] = object->meta.resource_version;
     if (const auto at = written_.find(object->meta.key()); at != written_.end()) {
-      if (is_older_version(version_, at->second)) return std::nullopt;
+      if (is_older_version(version, at->second)) return std::nullopt;
       written_.erase(at);
     }
     Pointer before = take(object->meta.key());
@@ -124,16 +121,16 @@ class Store {
     return Change<T>{std::move(before), object};
   }
   // `last`: the object as the deletion event shows it.
-  Change<T> erase(Pointer last) {
+  Change<T> erase(Pointer last, const std::string& scope = "") {
     std::lock_guard lock(mutex_);
     take(last->meta.key());
     written_.erase(last->meta.key());
-    version_ = last->meta.resource_version;
+    versions_[scope] = last->meta.resource_version;
     return Change<T>{std::move(last), nullptr};
   }
-  void set_version(const std::string& version) {
+  void set_version(const std::string& version, const std::string& scope = "") {
     std::lock_guard lock(mutex_);
-    version_ = version;
+    versions_[scope] = version;
   }
 
  private:
@@ -152,6 +149,20 @@ class Store {
     std::unordered_map<std::string, Objects> objects;
   };
 
+  static bool is_of(const std::string& scope, const std::string& ns) {
+    return scope.empty() || scope == ns;
+  }
+  Objects take_all(const std::string& scope) {
+    if (!scope.empty()) {
+      Objects taken;
+      for (const Pointer& object : objects_)
+        if (object->meta.ns == scope) taken.insert(object);
+      for (const Pointer& object : taken) take(object->meta.key());
+      return taken;
+    }
+    for (auto& index : indexes_) index.second.objects.clear();
+    return std::exchange(objects_, {});
+  }
   void insert(const Pointer& object) {
     CHECK(objects_.insert(object).second);
     for (auto& [name, index] : indexes_) {
@@ -177,8 +188,8 @@ class Store {
   mutable std::mutex mutex_;
   Objects objects_;
   std::map<std::string, Index> indexes_;
-  std::string version_;
-  std::map<Key, std::string> written_;  // versions of ours that no event has shown yet
+  std::map<std::string, std::string> versions_;  // by scope
+  std::map<Key, std::string> written_;           // versions of ours that no event has shown yet
 };
 
 }  // namespace rubato::kube

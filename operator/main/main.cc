@@ -32,6 +32,8 @@ struct Options {
   std::string kubeconfig;
   std::string ns = "rubato-system";
   std::string identity;
+  std::string installation = control::Installation{}.name;
+  std::vector<std::string> namespaces;
   std::string listen = "0.0.0.0:7443";
   std::string advertise;
   std::vector<std::string> coordinators;
@@ -53,6 +55,8 @@ struct Options {
 Result<control::OperatorSettings> settings_of(const Options& options) {
   control::OperatorSettings settings;
   settings.ns = options.ns;
+  settings.installation = {options.installation, options.namespaces};
+  TRY_OK(settings.installation.check());
   settings.seed = random_seed();
   settings.identity = options.identity + "_" + net::random_hex(4);
   TRY(settings.coordinator_listen, net::parse_endpoint(options.listen));
@@ -224,6 +228,14 @@ int main(int argc, char** argv) {
       "Cluster (default: $KUBECONFIG, then the cluster it runs in, then ~/.kube/config)");
   app.add_option("--namespace", options.ns, "Namespace of its Lease and Secret")
       ->capture_default_str();
+  app.add_option("--installation", options.installation,
+                 "Its name: it sees jobs, queues and policies whose label rubato.dev/installation "
+                 "names it, or that have none; one for each independent operator of a cluster")
+      ->capture_default_str();
+  app.add_option("--namespaces", options.namespaces,
+                 "Namespaces whose TrainingJobs it sees; it needs no rights in others but to read "
+                 "pods (default: all)")
+      ->delimiter(',');
   app.add_option("--identity", options.identity, "Name of this replica")->capture_default_str();
   app.add_option("--listen", options.listen, "Where agents are answered, host:port")
       ->capture_default_str();

@@ -1,4 +1,5 @@
-"""What the operator calls, as the API server's audit log has it, against the rules of the chart: nothing is missing,
+"""The chart with `namespaces: [default]`, whose rules are those of the default rendering, but for where they count.
+What the operator calls, as the API server's audit log has it, against the rules of the chart: nothing is missing,
 nothing is superfluous. Two operators run a short elastic story as the chart's service account, in a namespace where
 Pod Security "restricted" is enforced, with nobody else's rights.
 """
@@ -17,6 +18,7 @@ from jobs import Job
 from storage import BY_HAND, Storage, StoringJob
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rubato-operator"
+ROLES = ("rubato-operator", "rubato-operator-jobs")
 CHANGE_S = 120
 # Rules that this run does not show in use, and why they are there all the same.
 NOT_SEEN = {
@@ -70,7 +72,7 @@ def grants(rendered):
     """{(group, resource, verb, name): namespaces in which the operator's roles grant it}; "" is all of them."""
     granted = {}
     for found in rendered:
-        if found["kind"] not in ("ClusterRole", "Role") or found["metadata"]["name"] != "rubato-operator":
+        if found["kind"] not in ("ClusterRole", "Role") or found["metadata"]["name"] not in ROLES:
             continue
         for rule in found["rules"]:
             for group in rule["apiGroups"]:
@@ -89,7 +91,8 @@ def allows(grant, namespaces, call):
 
 def counts(plane, binding):
     """Does the API server know already what this binding grants?"""
-    ask = {"": ("list", "trainingjobs.rubato.dev", "-A"),
+    ask = {"": ("list", "nodes"),
+           "default": ("list", "trainingjobs.rubato.dev", "-n", "default"),
            NAMESPACE: ("create", "leases.coordination.k8s.io", "-n", NAMESPACE),
            "kube-node-lease": ("list", "leases.coordination.k8s.io", "-n", "kube-node-lease")}
     words = ask[binding["metadata"].get("namespace", "")]
@@ -101,7 +104,7 @@ def recorded():
     """(rendered objects, audit entries) of a run."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="rubato-audit-"))
     audit, helm = Audit(folder), Helm(folder)
-    rendered = objects(helm.template())
+    rendered = objects(helm.template("--set", "namespaces={default}"))
 
     def install(plane):
         """The account with its rights; returns the kubeconfig that the operators run with."""
@@ -117,7 +120,8 @@ def recorded():
 
     flags = [*audit.flags(), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with ControlPlane(controller_manager=True, api_server_flags=flags) as plane:
-        with Cluster(plane, os.environ["RUBATO_BUILD"], operator_kubeconfig=install) as cluster:
+        with Cluster(plane, os.environ["RUBATO_BUILD"], operator_kubeconfig=install,
+                     operator_flags=["--namespaces=default"]) as cluster:
             story(cluster)
             cluster.check()
     yield rendered, audit.entries()  # the server has ended: nothing is half written
@@ -192,8 +196,17 @@ def test_nobody_else_has_the_rights(recorded):
     rendered, _ = recorded
     for found in rendered:
         if found["kind"] in ("ClusterRoleBinding", "RoleBinding"):
-            assert found["roleRef"]["name"] == "rubato-operator", key(found)
+            assert found["roleRef"]["name"] == found["metadata"]["name"] in ROLES, key(found)
             assert [subject["name"] for subject in found["subjects"]] == ["rubato-operator"]
+
+
+def test_the_default_rendering_grants_the_same_everywhere(recorded):
+    rendered, _ = recorded
+    everywhere = grants(objects(Helm(pathlib.Path(tempfile.gettempdir())).template()))
+    assert set(everywhere) == set(grants(rendered))
+    for grant, where in grants(rendered).items():
+        wider = {"" if namespace == "default" else namespace for namespace in where}
+        assert everywhere[grant] == ({""} if "" in wider else wider), grant
 
 
 def test_no_wildcards(recorded):

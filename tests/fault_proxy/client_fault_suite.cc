@@ -81,7 +81,7 @@ struct ConfigMapObject {
 
 TEST_F(ClientFault, InformerConverges) {
   InformerConfig config;
-  config.ns = ns;
+  config.namespaces = {ns};
   config.label_selector = "suite=fault";
   Informer<ConfigMapObject> cache(*subject, executor, metrics, config);
   cache.start();

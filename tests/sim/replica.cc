@@ -20,6 +20,8 @@ bool is_write(kube::Verb verb) {
 
 control::OperatorSettings operator_settings(const ReplicaSettings& settings, std::uint64_t life) {
   control::OperatorSettings out;
+  out.ns = settings.ns;
+  out.installation = settings.installation;
   out.identity = fmt::format("{}_{}", settings.host, life);
   out.coordinator_listen = {settings.host, kCoordinatorPort};
   out.coordinator_advertised = fmt::format("{}:{}", settings.host, kCoordinatorPort);

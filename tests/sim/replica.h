@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/metrics.h"
+#include "operator/control/installation.h"
 #include "operator/control/operator.h"
 #include "operator/kube/memory/memory_client.h"
 #include "tests/sim/model_node.h"
@@ -39,6 +40,8 @@ struct ApiTrouble {
 
 struct ReplicaSettings {
   std::string host;  // "op-a"
+  std::string ns = "rubato-system";
+  control::Installation installation = {};
   std::vector<std::string> coordinators;
   Duration api_delay = 5ms;
   Duration monotonic_skew{};

@@ -39,6 +39,7 @@ struct JobPlan {
   int per_pod = 1;
   Duration submit_at{0};
   bool can_finish = true;                   // false: it must stay Queued and say why
+  std::string installation = {};            // by its label
   std::vector<std::string> claims = {};     // that its pods mount
   std::vector<std::string> scratches = {};  // ephemeral volumes of class "zonal"
 };
@@ -143,6 +144,8 @@ struct Scenario {
   Duration trouble = 40s;     // faults begin in this time; all is mended soon after
   bool clocks_differ = false;
   kube::LeaseTiming lease = kShortLease;
+  // Two operators that are independent of each other, "rubato" and "other", of one replica each.
+  bool has_two_installations = false;
 };
 
 // `faults`: how many are drawn; below zero: as many as the seed says.

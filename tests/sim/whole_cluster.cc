@@ -20,6 +20,7 @@ constexpr Duration kNodeGrace = 8s;   // a silent node is marked Unknown
 constexpr Duration kEviction = 15s;   // and its pods are deleted
 constexpr std::size_t kHistory = 48;  // changes of a kind that a watch may be behind
 const char* const kNamespace = "default";
+const char* const kOtherNamespace = "rubato-other";  // of a second installation
 constexpr Duration kGlance = 100ms;
 
 Value manifest(const JobPlan& job) {
@@ -42,19 +43,21 @@ Value manifest(const JobPlan& job) {
        {"gracePeriodSeconds", 8},
        {"template", Value::object({{"spec", pod}})}});
   if (!job.priority_class.empty()) spec.set("priorityClassName", job.priority_class);
+  Value labels = Value::object();
+  if (!job.installation.empty()) labels.set(std::string(api::kLabelInstallation), job.installation);
   return Value::object(
       {{"apiVersion", std::string(api::kApiVersion)},
        {"kind", "TrainingJob"},
-       {"metadata", Value::object({{"name", job.shape.name}, {"namespace", kNamespace}})},
+       {"metadata",
+        Value::object({{"name", job.shape.name}, {"namespace", kNamespace}, {"labels", labels}})},
        {"spec", std::move(spec)}});
 }
 
-Value trust_secret() {
+Value trust_secret(const std::string& ns) {
   return Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Secret"},
-       {"metadata",
-        Value::object({{"name", "rubato-operator-trust"}, {"namespace", "rubato-system"}})},
+       {"metadata", Value::object({{"name", "rubato-operator-trust"}, {"namespace", ns}})},
        {"type", "Opaque"},
        {"data", Value::object({{"ca.crt", net::base64_encode(authority().certificate)},
                                {"ca.key", net::base64_encode(authority().private_key)},
@@ -152,8 +155,11 @@ void WholeCluster::install() {
     return Value::object(
         {{"apiVersion", version}, {"kind", kind}, {"metadata", Value::object({{"name", name}})}});
   };
-  must(server_->create(kube::types::kNamespace, "", named("v1", "Namespace", "rubato-system")));
-  must(server_->create(kube::types::kSecret, "rubato-system", trust_secret()));
+  for (const char* ns : {"rubato-system", kOtherNamespace}) {
+    if (ns == kOtherNamespace && !scenario_.has_two_installations) continue;
+    must(server_->create(kube::types::kNamespace, "", named("v1", "Namespace", ns)));
+    must(server_->create(kube::types::kSecret, ns, trust_secret(ns)));
+  }
   Value high = named("scheduling.k8s.io/v1", "PriorityClass", "high");
   high.set("value", 100);
   must(server_->create(kube::types::kPriorityClass, "", high));
@@ -241,6 +247,11 @@ void WholeCluster::start() {
     ReplicaSettings settings;
     settings.host = host;
     settings.coordinators = addresses;
+    if (scenario_.has_two_installations) {
+      settings.coordinators = {addresses[replicas_.size()]};
+      if (!replicas_.empty()) settings.ns = kOtherNamespace;
+      if (!replicas_.empty()) settings.installation.name = "other";
+    }
     settings.api_delay = scenario_.api_delay;
     settings.lease = scenario_.lease;
     settings.seed = scenario_.seed * 2 + replicas_.size();

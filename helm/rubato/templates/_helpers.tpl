@@ -13,6 +13,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "rubato.installation" -}}
+{{- default (include "rubato.fullname" . | replace "." "-") .Values.installation }}
+{{- end }}
+
 {{- define "rubato.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (printf "%s-operator" (include "rubato.fullname" .)) .Values.serviceAccount.name }}

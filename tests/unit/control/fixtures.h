@@ -47,7 +47,8 @@ inline std::shared_ptr<const JobObject> job(int min, int max, const std::string&
                                             const std::string& spec = "") {
   const json::Value value = parse(
       R"({"metadata":{"name":"job","namespace":"ns","uid":"job-uid-1","resourceVersion":"7","generation":3,
-         "creationTimestamp":"2026-11-21T07:00:00Z","finalizers":["rubato.dev/teardown"]},
+         "creationTimestamp":"2026-11-21T07:00:00Z","finalizers":["rubato.dev/teardown"],
+         "labels":{"rubato.dev/installation":"rubato"}},
          "spec":{"gpus":{"min":)" +
       std::to_string(min) + R"(,"max":)" + std::to_string(max) + "}" +
       (spec.empty() ? "" : "," + spec) +

@@ -11,7 +11,7 @@ namespace {
 InformerConfig config_maps() {
   InformerConfig config;
   config.type = types::kConfigMap;
-  config.ns = "default";
+  config.namespaces = {"default"};
   return config;
 }
 
@@ -51,7 +51,7 @@ TEST(Informer, ListsThenFollows) {
   world.remove_config_map("a");
   ASSERT_TRUE(world.sim.run_until([&] { return heard.size() >= 4; }, 10s));
   EXPECT_EQ(heard, (std::vector<std::string>{"a initial ->1", "a 1>2", "b ->7", "a 2>-"}));
-  EXPECT_TRUE(informer.store().has_seen(resource_version_of(b)));
+  EXPECT_TRUE(informer.store().has_seen(resource_version_of(b), "default"));
   EXPECT_EQ(contents(informer.store()), contents(world.server));
 }
 
@@ -144,8 +144,9 @@ TEST(Informer, BookmarksMoveTheVersion) {
   const auto written = world.server.create(types::kSecret, "default", secret);
   ASSERT_TRUE(written.ok());
   const std::string version = resource_version_of(written.value().object);
-  EXPECT_FALSE(informer.store().has_seen(version));
-  EXPECT_TRUE(world.sim.run_until([&] { return informer.store().has_seen(version); }, 300s));
+  EXPECT_FALSE(informer.store().has_seen(version, "default"));
+  EXPECT_TRUE(
+      world.sim.run_until([&] { return informer.store().has_seen(version, "default"); }, 300s));
 }
 
 TEST(Informer, IndexesFollowChanges) {
@@ -252,6 +253,80 @@ TEST(Informer, StopsWhileItWaits) {
   });
   EXPECT_TRUE(world.sim.run_until([&] { return stopped; }, 1s));
   EXPECT_TRUE(informer->has_synced());
+}
+
+json::Value map_in(const std::string& ns, const std::string& name, const std::string& owner) {
+  return json::Value::object(
+      {{"apiVersion", "v1"},
+       {"kind", "ConfigMap"},
+       {"metadata", json::Value::object({{"name", name},
+                                         {"namespace", ns},
+                                         {"labels", json::Value::object({{"owner", owner}})}})},
+       {"data", json::Value::object({{"value", ns}})}});
+}
+
+// Of three namespaces two are watched: each by itself, and a relist of one leaves the other alone.
+TEST(Informer, OfSomeNamespaces) {
+  SimWorld world(1);
+  for (const char* ns : {"a", "b", "c"}) {
+    ASSERT_TRUE(
+        world.server
+            .create(kube::types::kNamespace, "",
+                    json::Value::object({{"apiVersion", "v1"},
+                                         {"kind", "Namespace"},
+                                         {"metadata", json::Value::object({{"name", ns}})}}))
+            .ok());
+    ASSERT_TRUE(world.server.create(types::kConfigMap, ns, map_in(ns, "first", "x")).ok());
+  }
+  InformerConfig config = config_maps();
+  config.namespaces = {"a", "c"};
+  Informer<Object> informer(world.client, world.home, world.metrics, config);
+  int gone = 0;
+  informer.on_change([&](const Change<Object>& change) { gone += change.after == nullptr; });
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  EXPECT_EQ(informer.store().size(), 2u);
+  EXPECT_FALSE(informer.store().get({"b", "first"}));
+  const auto made = world.server.create(types::kConfigMap, "c", map_in("c", "second", "x"));
+  const std::string version = resource_version_of(made->object);
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.store().has_seen(version, "c"); }, 10s));
+  EXPECT_FALSE(informer.store().has_seen(version, "a")) << "nothing has been said of it";
+  EXPECT_EQ(informer.store().size(), 3u);
+  EXPECT_EQ(gone, 0);
+}
+
+// What is not wanted is as if it were not there; it comes and goes with what makes it wanted.
+TEST(Informer, KeepsOnlyWhatIsWanted) {
+  SimWorld world(1);
+  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  informer.keep_only([](const Object& object) { return find(object.meta.labels, "owner") == "us"; });
+  std::string heard;
+  informer.on_change([&](const Change<Object>& change) {
+    heard += change.key().name + (change.after ? "+ " : "- ");
+  });
+  const auto set = [&](const char* name, const char* owner) {
+    const kube::Key key{"default", name};
+    if (!world.server.get(types::kConfigMap, key).ok())
+      return (void)world.server.create(types::kConfigMap, "default",
+                                       map_in("default", name, owner));
+    const auto patch =
+        json::parse(R"({"metadata":{"labels":{"owner":")" + std::string(owner) + R"("}}})");
+    (void)world.server.patch(types::kConfigMap, key, PatchType::kMerge, patch.value());
+  };
+  set("theirs", "them");
+  set("ours", "us");
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  EXPECT_EQ(heard, "ours+ ");
+  set("ours", "them");
+  set("ours", "us");
+  set("theirs", "us");
+  set("new", "them");
+  set("last", "us");
+  ASSERT_TRUE(world.sim.run_until(
+      [&] { return informer.store().get({"default", "last"}) != nullptr; }, 10s));
+  EXPECT_EQ(heard, "ours+ ours- ours+ theirs+ last+ ");
+  EXPECT_EQ(informer.store().size(), 3u);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ constexpr Right kOfPeople[] = {{"create", "rubato.dev", "trainingjobs", ""},
                                {"delete", "rubato.dev", "trainingjobs", ""},
                                {"list", "", "pods", ""},
                                {"get", "", "pods", "log"}};
-// Of the operator, in all namespaces (helm/rubato/templates/rbac.yaml).
+// Of the operator, in a namespace of jobs (helm/rubato/templates/rbac.yaml).
 constexpr Right kOfOperator[] = {{"list", "rubato.dev", "trainingjobs", ""},
                                  {"watch", "rubato.dev", "trainingjobs", ""},
                                  {"patch", "rubato.dev", "trainingjobs", ""},
@@ -182,15 +182,17 @@ void check_rights(Patient& patient, const DoctorChoice& choice, std::vector<Find
   const auto pods = list_all(patient.client, types::kPod, choice.operator_ns, kOperatorLabels);
   const std::string account = pods.ok() ? account_of(*pods) : "";
   if (account.empty()) return;
-  const auto lacking = refused(patient.client, kOfOperator, "", account);
+  const auto lacking = refused(patient.client, kOfOperator, choice.ns, account);
   if (!lacking.ok()) {
     findings.push_back(unread("the operator's rights", lacking.error()));
   } else if (lacking->empty()) {
     findings.push_back({Verdict::kOk, "the operator's rights", "those of the chart", ""});
   } else {
     findings.push_back({Verdict::kWrong, "the operator's rights",
-                        fmt::format("{} may not {}", account, fmt::join(*lacking, ", ")),
-                        "install the chart with rbac.create=true, or bind the rules of "
+                        fmt::format("{} may not {} in namespace {}", account,
+                                    fmt::join(*lacking, ", "), choice.ns),
+                        "install the chart with rbac.create=true, with this namespace among "
+                        "`namespaces` where that is set; or bind the rules of "
                         "helm/rubato/templates/rbac.yaml to that account"});
   }
 }

@@ -101,8 +101,13 @@ class JobCheck {
     const std::string state = job_["status"]["state"].string_or("");
     const std::string reason = job_["status"]["reason"].string_or("");
     if (state.empty()) {
-      say(Verdict::kWarning, "no operator has looked at it yet",
-          "see what this report says of the operator");
+      const std::string whose = job_["metadata"]["labels"][api::kLabelInstallation].string_or("");
+      say(Verdict::kWarning,
+          "no operator has looked at it yet" +
+              (whose.empty() ? "" : fmt::format("; its label says that it is of \"{}\"", whose)),
+          whose.empty() ? "see what this report says of the operator"
+                        : "the operator's --installation (value `installation` of the chart) must "
+                          "be that name");
     } else if (kFine.contains(state)) {
       say(Verdict::kOk, reason.empty() ? state : fmt::format("{} ({})", state, reason), "");
     } else {
