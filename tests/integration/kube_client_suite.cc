@@ -167,7 +167,8 @@ TEST_F(KubeClient, InformerOfPods) {
   ASSERT_TRUE(pods.wait_for_sync(executor.now() + kPatience));
   ASSERT_NE(pods.store().get({"default", "before"}), nullptr);
   const Value created = make(types::kPod, pod("after"));
-  ASSERT_TRUE(wait_for([&] { return pods.store().has_seen(resource_version_of(created), "default"); }));
+  ASSERT_TRUE(
+      wait_for([&] { return pods.store().has_seen(resource_version_of(created), "default"); }));
   const auto seen = pods.store().get({"default", "after"});
   ASSERT_NE(seen, nullptr);
   EXPECT_EQ(seen->meta.uid, uid_of(created));
