@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#define ZLIB_CONST  // input that is const
 #include <zlib.h>
 
 namespace rubato::api {
@@ -29,7 +30,7 @@ std::string deflated(const std::string& text) {
 Result<std::string> inflated(const std::string& bytes) {
   z_stream stream{};
   CHECK(inflateInit(&stream) == Z_OK);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.next_in = reinterpret_cast<const Bytef*>(bytes.data());
   stream.avail_in = static_cast<uInt>(bytes.size());
   std::string out;
   int done = Z_OK;

@@ -1,5 +1,4 @@
 // Stories of leaders that die, sleep or lose their Lease, and of a store that is restored.
-#include "operator/api/resources.h"
 #include "tests/sim/told_stories.h"
 
 #include <algorithm>
@@ -269,75 +268,6 @@ TEST(Stories, AJobGoesOnWhenTheStoreIsRestored) {
 }
 
 // ---- Ends
-
-std::string owner_of(WholeCluster& cluster, const std::string& job) {
-  const auto object = cluster.server().get(api::kTrainingJob, {"default", job});
-  if (!object.ok()) return "";
-  return (*object)["metadata"]["labels"]["rubato.dev/installation"].string_or("");
-}
-
-// Two that know nothing of each other, in one cluster: each job is of one, that which its label
-// names or that which was faster. A leader takes over what it sees at its start: its number tells.
-TEST(Stories, TwoInstallationsNeverActOnTheSameJob) {
-  Scenario scenario = elastic_on_two_nodes();
-  scenario.has_two_installations = true;
-  scenario.nodes = {{"n0", "fast", 4}, {"n1", "fast", 4}};
-  scenario.jobs = {training("ours", 1, 1), training("theirs", 1, 1), training("any", 1, 1)};
-  scenario.jobs[0].installation = "rubato";
-  scenario.jobs[1].installation = "other";
-  WholeCluster cluster(scenario, {.listening = true});
-  cluster.start();
-  const auto all_train = [&] {
-    return members_of(cluster, "ours") == 1 && members_of(cluster, "theirs") == 1 &&
-           members_of(cluster, "any") == 1;
-  };
-  ASSERT_TRUE(cluster.run_until(all_train, kSoon));
-  EXPECT_EQ(owner_of(cluster, "ours"), "rubato");
-  EXPECT_EQ(owner_of(cluster, "theirs"), "other");
-  const std::string winner = owner_of(cluster, "any");
-  EXPECT_TRUE(winner == "rubato" || winner == "other") << winner;
-
-  const auto leader_of = [&](const char* job) {
-    const auto object = cluster.server().get(api::kTrainingJob, {"default", job});
-    return (*object)["status"]["membership"]["leader"].int_or(0);
-  };
-  EXPECT_EQ(leader_of("ours"), 1);
-  EXPECT_EQ(leader_of("theirs"), 1);
-  cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});  // of "rubato", which leads again
-  ASSERT_TRUE(cluster.run_until([&] { return leader_of("ours") == 2; }, 2 * kSoon));
-  cluster.run_until([] { return false; }, kSoon);
-  EXPECT_FALSE(cluster.violation());
-  EXPECT_EQ(leader_of("theirs"), 1);
-  EXPECT_EQ(leader_of("any"), winner == "rubato" ? 2 : 1);
-  EXPECT_TRUE(all_train());
-  EXPECT_EQ(owner_of(cluster, "any"), winner);
-}
-
-// A queue that both see has one who writes its status, until its label says whose it is.
-TEST(Stories, TwoInstallationsDoNotFightOverAQueue) {
-  Scenario scenario = elastic_on_two_nodes();
-  scenario.has_two_installations = true;
-  scenario.jobs = {training("ours", 1, 1), training("theirs", 1, 1)};
-  scenario.jobs[0].installation = "rubato";
-  scenario.jobs[1].installation = "other";
-  WholeCluster cluster(scenario, {.listening = true});
-  cluster.start();
-  const auto queue = [&] { return cluster.server().get(api::kTrainingQueue, {"", "default"}); };
-  const auto writer = [&] { return (*queue())["status"]["installation"].string_or(""); };
-  ASSERT_TRUE(cluster.run_until([&] { return !writer().empty(); }, kSoon));
-  cluster.run_until([] { return false; }, kSoon);
-  const std::string version = kube::resource_version_of(*queue());
-  cluster.run_until([] { return false; }, 2 * kSoon);
-  EXPECT_EQ(kube::resource_version_of(*queue()), version);
-
-  const std::string other = writer() == "rubato" ? "other" : "rubato";
-  const auto label =
-      json::parse(R"({"metadata":{"labels":{"rubato.dev/installation":")" + other + R"("}}})");
-  ASSERT_TRUE(cluster.server()
-                  .patch(api::kTrainingQueue, {"", "default"}, kube::PatchType::kMerge, *label)
-                  .ok());
-  EXPECT_TRUE(cluster.run_until([&] { return writer() == other; }, kSoon));
-}
 
 }  // namespace
 }  // namespace rubato::sim
