@@ -2,12 +2,14 @@
 
 #include "common/log.h"
 
+#include <sstream>
 #include <utility>
 
 namespace rubato::apiserver {
 namespace {
 
 constexpr auto kToken = asio::use_awaitable;
+constexpr std::size_t kOneWriteBytes = 64U << 10U;  // a head and a body of less go together
 
 template <class Body, class Fields>
 Request to_request(http::request<Body, Fields>& in, Status& bad) {
@@ -20,6 +22,21 @@ Request to_request(http::request<Body, Fields>& in, Status& bad) {
   out.body = std::move(in.body());
   bad = parse_target(std::string_view(in.target().data(), in.target().size()), out);
   return out;
+}
+
+http::response<http::empty_body> head_of(int status, const std::string& content_type) {
+  http::response<http::empty_body> head;
+  head.version(11);
+  head.result(static_cast<unsigned>(status));
+  head.set(http::field::content_type, content_type);
+  head.set(http::field::cache_control, "no-cache, private");
+  return head;
+}
+
+std::string text_of(const http::response<http::empty_body>& head) {
+  std::ostringstream text;
+  text << head.base();
+  return std::move(text).str();
 }
 
 }  // namespace
@@ -120,50 +137,46 @@ asio::awaitable<bool> Session::serve_one() {
 }
 
 asio::awaitable<bool> Session::send(Response response, bool head_only, bool keep_alive) {
-  http::response<http::string_body> out;
-  out.version(11);
-  out.result(static_cast<unsigned>(response.status));
-  out.set(http::field::content_type, response.content_type);
-  out.set(http::field::cache_control, "no-cache, private");
-  for (const auto& [name, value] : response.headers) out.insert(name, value);
-  out.keep_alive(keep_alive);
-  if (!head_only) out.body() = std::move(response.body);
-  out.prepare_payload();
+  http::response<http::empty_body> head = head_of(response.status, response.content_type);
+  for (const auto& [name, value] : response.headers) head.insert(name, value);
+  head.keep_alive(keep_alive);
+  std::string body = head_only ? "" : std::move(response.body);
+  head.content_length(body.size());
+  std::string text = text_of(head);
+  const bool together = body.size() < kOneWriteBytes;
+  if (together) text += body;
+  bool sent = co_await write(std::move(text));
+  if (sent && !together) sent = co_await write(std::move(body));
+  co_return (sent && keep_alive);
+}
+
+// All that is sent goes through here: each type of buffers would be compiled through Asio's layers
+// for itself, for seconds.
+asio::awaitable<bool> Session::write(std::string text) {
   ErrorCode error;
   beast::get_lowest_layer(stream_).expires_after(kWriteLimit);
-  co_await http::async_write(stream_, out, asio::redirect_error(kToken, error));
-  co_return !error && keep_alive;
+  co_await asio::async_write(stream_, asio::buffer(text), asio::redirect_error(kToken, error));
+  co_return !error;
 }
 
 asio::awaitable<bool> Session::begin_chunks(int status, std::string content_type) {
-  http::response<http::empty_body> out;
-  out.version(11);
-  out.result(static_cast<unsigned>(status));
-  out.set(http::field::content_type, content_type);
-  out.set(http::field::cache_control, "no-cache, private");
-  out.keep_alive(false);
-  out.chunked(true);
-  http::response_serializer<http::empty_body> serializer(out);
-  ErrorCode error;
-  beast::get_lowest_layer(stream_).expires_after(kWriteLimit);
-  co_await http::async_write_header(stream_, serializer, asio::redirect_error(kToken, error));
-  co_return !error;
+  http::response<http::empty_body> head = head_of(status, content_type);
+  head.keep_alive(false);
+  head.chunked(true);
+  std::string text = text_of(head);
+  co_return co_await write(std::move(text));
 }
 
 asio::awaitable<bool> Session::send_chunk(std::string bytes) {
   if (bytes.empty()) co_return !gone_;
-  ErrorCode error;
-  beast::get_lowest_layer(stream_).expires_after(kWriteLimit);
-  const auto chunk = http::make_chunk(asio::buffer(bytes));
-  co_await asio::async_write(stream_, chunk, asio::redirect_error(kToken, error));
-  co_return !error && !gone_;
+  std::string chunk = fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+  const bool sent = co_await write(std::move(chunk));
+  co_return sent && !gone_;
 }
 
 asio::awaitable<void> Session::end_chunks() {
-  ErrorCode error;
-  beast::get_lowest_layer(stream_).expires_after(kWriteLimit);
-  const auto last = http::make_chunk_last();
-  co_await asio::async_write(stream_, last, asio::redirect_error(kToken, error));
+  std::string last = "0\r\n\r\n";
+  (void)co_await write(std::move(last));
 }
 
 // A client sends nothing while it reads a stream: a readable socket means that it has gone.

@@ -45,6 +45,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<bool> proxy_log(LogReply reply);
   // Pieces of a chunked response. False once the client is gone.
   asio::awaitable<bool> begin_chunks(int status, std::string content_type);
+  asio::awaitable<bool> write(std::string text);
   asio::awaitable<bool> send_chunk(std::string bytes);
   asio::awaitable<void> end_chunks();
   void notice_hang_up();

@@ -1,0 +1,155 @@
+"""What README.md and docs/install.md tell a person to type: each command is run here, as it stands there and in that
+order, or is in ELSEWHERE with the test that runs it. Programs of this build stand in for those of build/release.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from commands import PAGES, ROOT, blocks, commands, typed_in
+from control_plane import ControlPlane, ControlPlaneError, wait_until
+
+BIN = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin"
+COMMAND_S = 180
+TRAINS_S = 180
+WATCHED_S = 3  # of what goes on until somebody interrupts it
+WATCHES = ("kubectl get trainingjobs -w", "build/release/bin/rubatoctl top")
+
+# Too long, or with more than this machine has: who runs it instead.
+ELSEWHERE = {
+    "make demo": "local_demo",
+    "make test": "this is one of its tests",
+    "make test-cluster": ".ci/run",
+    "make images": "images_test",
+    "docker build -f deploy/operator.Dockerfile -t registry.example/rubato-operator:0.1.0 .": "make test-images",
+    "docker build -f deploy/worker.Dockerfile -t registry.example/rubato-worker:0.1.0 .": "make test-images",
+    # They wait for pods of the operator, which need a kubelet.
+    "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
+    "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",
+}
+QUICK_START = "build/release/bin/rubatoctl local up --nodes 4"
+# Two ways to end are told one after the other: before the second it is installed again.
+SECOND_END = "kubectl delete trainingjobs --all --all-namespaces"
+TRUST = "kubectl -n rubato-system create secret generic rubato-operator-trust"  # the operator makes it
+
+
+class Shell:
+    """Runs commands from the top of the tree."""
+
+    def __init__(self, kubeconfig=None, home=None):
+        self.environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        if home:
+            self.environment["HOME"] = str(home)
+            self.environment["XDG_STATE_HOME"] = str(home / "state")
+        if kubeconfig:
+            self.environment["KUBECONFIG"] = str(kubeconfig)
+
+    def run(self, command):
+        """What it prints; it must succeed, or still go on where it is one that does."""
+        words = command.replace("build/release/bin", str(BIN))
+        watched = command in WATCHES
+        limit = ["timeout", "--foreground", str(WATCHED_S)] if watched else []
+        done = subprocess.run([*limit, "bash", "-c", words], cwd=ROOT, env=self.environment, capture_output=True,
+                              text=True, timeout=COMMAND_S)
+        assert done.returncode in ((0, 124) if watched else (0,)), f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def test_every_command_is_run_by_some_test():
+    typed = [command for page in PAGES for command, _ in typed_in(page)]
+    assert len(typed) > 20, typed
+    here = {command for _, command in readme_cluster()} | set(install_commands())
+    unknown = [command for command in typed if command not in here and command not in ELSEWHERE]
+    assert not unknown, f"run these, or say in ELSEWHERE who does: {unknown}"
+    gone = [command for command in ELSEWHERE if command not in typed]
+    assert not gone, f"nobody is told to type these any more: {gone}"
+
+
+def test_the_helper_reads_pages():
+    page = "$ kubectl get tj\nNAME   STATE\ngpt    Running\nhelm install a b \\\n  --set c=d   # why\n"
+    assert commands(page) == [("kubectl get tj", ["NAME   STATE", "gpt    Running"]),
+                              ("helm install a b --set c=d", [])]
+
+
+# ---- README: a cluster of your own -----------------------------------------------------------------
+
+
+def readme_cluster():
+    """[(lines shown, command)] of the quick start."""
+    block = next(block for block in blocks("README.md") if QUICK_START in block)
+    return [(shown, command) for command, shown in commands(block)]
+
+
+def test_quick_start(tmp_path):
+    shell = Shell(home=tmp_path)
+    try:
+        for shown, command in readme_cluster():
+            if command.startswith("export KUBECONFIG="):
+                shell.environment["KUBECONFIG"] = kubeconfig
+                continue
+            if shown:
+                show_the_same(shell, command, shown)
+                continue
+            said = shell.run(command)
+            if command == QUICK_START:
+                kubeconfig = re.search(r"^export KUBECONFIG=(.+)$", said, re.M)[1]
+    finally:
+        shell.run("build/release/bin/rubatoctl local down --purge")
+
+
+def show_the_same(shell, command, shown):
+    """The same table: columns, and a row whose words are of the same kind."""
+    heads, row = shown[0].split(), shown[1].split()
+    said = []
+
+    def is_so():
+        said[:] = shell.run(command).splitlines()
+        found = [line.split() for line in said]
+        return len(found) == 2 and found[0] == heads and [kind(word) for word in found[1]] == [kind(w) for w in row]
+
+    try:
+        wait_until(is_so, TRAINS_S, f"`{command}` to print what README shows")
+    except ControlPlaneError as error:
+        pytest.fail(f"{error}\n" + "\n".join(said))
+
+
+def kind(word):
+    """A word with its numbers made alike: 4/2-4 and 31k are 0/0-0 and 0k; a time is a time."""
+    if re.fullmatch(r"([0-9]+[dhms])+", word):
+        return "time"
+    return re.sub(r"[0-9]+(\.[0-9]+)?k?", "0", word)
+
+
+# ---- docs/install.md, and README's cluster ----------------------------------------------------------
+
+
+def install_commands():
+    page = [command for command, _ in typed_in("docs/install.md") if command not in ELSEWHERE]
+    start = next(block for block in blocks("README.md") if "make images" in block)
+    return page + [command for command, _ in commands(start) if command not in ELSEWHERE]
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    with ControlPlane(controller_manager=True) as plane:
+        yield Shell(plane.kubeconfig, tmp_path_factory.mktemp("home"))
+
+
+def test_install_page(shell):
+    page = [command for command, _ in typed_in("docs/install.md") if command not in ELSEWHERE]
+    installed = next(command for command in page if command.startswith("helm install"))
+    for command in page:
+        if command == SECOND_END:
+            shell.run(installed)
+            shell.run(TRUST)
+        shell.run(command)
+
+
+def test_readme_on_a_cluster(shell):
+    for command in install_commands()[-2:]:
+        if command.startswith("kubectl apply"):
+            shell.run("kubectl wait --for=condition=Established crd -l app.kubernetes.io/part-of=rubato")
+        shell.run(command)
