@@ -234,7 +234,7 @@ int soak(const SoakOptions& options) {
   SoakRun run(*record, record->missing(options.first, options.stories));
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
-  ::sigaction(SIGINT, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
   run_all(
       options.jobs, [&] { return run.next(); },
       [&](const Outcome& outcome) {
