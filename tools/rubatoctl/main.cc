@@ -6,6 +6,7 @@
 #include "tools/rubatoctl/completion.h"
 #include "tools/rubatoctl/demo/demo.h"
 #include "tools/rubatoctl/doctor/doctor.h"
+#include "tools/rubatoctl/doctor/machine_checks.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/training.h"
@@ -232,9 +233,9 @@ class Program {
   }
 
   void add_doctor_command() {
-    auto* doctor_command = talk(
+    auto* doctor_command = command(
         app_, "doctor",
-        "What is wrong with this cluster, and what to do about it\n\n"
+        "What is wrong with this cluster, or this machine, and what to do about it\n\n"
         "Looks at the CRDs and whether they are of this build, at your rights and the operator's, "
         "at who leads, at\nimages that cannot be pulled, at nodes and the GPUs they offer, at "
         "clocks, and at each job of the namespace:\nits state and why, its data, its "
@@ -243,11 +244,16 @@ class Program {
         "  rubatoctl doctor                     the cluster, and the jobs of the namespace\n"
         "  rubatoctl doctor gpt-kjv             the cluster, and this job\n"
         "  rubatoctl doctor -n team-a           the jobs of another namespace\n"
-        "  rubatoctl doctor --gpu-resource example.com/gpu",
-        [this](Session& s) {
-          doctor_.ns = s.ns();
-          return doctor(s, doctor_);
+        "  rubatoctl doctor --gpu-resource example.com/gpu\n"
+        "  rubatoctl doctor --machine           this machine alone, without a cluster",
+        [this]() -> Status {
+          if (machine_) return doctor_of_machine();
+          TRY(const auto session, Session::open(cluster_));
+          doctor_.ns = session->ns();
+          return doctor(*session, doctor_);
         });
+    doctor_command->add_flag("--machine", machine_,
+                             "this machine: processor, memory, room, programs, clock, GPU");
     doctor_command->add_option("job", doctor_.job, "this job only");
     doctor_command
         ->add_option("--operator-namespace", doctor_.operator_ns, "where the operator is installed")
@@ -384,6 +390,7 @@ class Program {
   bool follow_ = false;
   bool once_ = false;
   bool purge_ = false;
+  bool machine_ = false;
 };
 
 }  // namespace

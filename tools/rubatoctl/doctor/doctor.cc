@@ -85,7 +85,10 @@ std::string report(const std::vector<Finding>& findings) {
 
 Status doctor(Session& session, const DoctorChoice& choice) {
   Patient patient{session.client(), session.wall(), [&] { return session.rest().server_time(); }};
-  const std::vector<Finding> findings = examine(patient, choice);
+  return tell(examine(patient, choice));
+}
+
+Status tell(const std::vector<Finding>& findings) {
   std::fputs(report(findings).c_str(), stdout);
   const std::int64_t wrong = count(findings, Verdict::kWrong);
   if (wrong == 0) return ok();

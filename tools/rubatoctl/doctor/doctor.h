@@ -51,9 +51,11 @@ std::vector<Finding> examine(Patient& patient, const DoctorChoice& choice);
 // One line a finding, the way out below it.
 std::string report(const std::vector<Finding>& findings);
 
-class Session;
 // Prints the report. kInvalid: something is wrong; warnings are none.
-Status doctor(Session& session, const DoctorChoice& choice);
+Status tell(const std::vector<Finding>& findings);
+
+class Session;
+Status doctor(Session& session, const DoctorChoice& choice);  // tells what it finds
 
 // Lists all pages; for the checks.
 Result<std::vector<json::Value>> list_all(kube::Client& client, const kube::ResourceType& type,

@@ -1,0 +1,31 @@
+// `rubatoctl doctor --machine`: whether this machine can build, run a local cluster and train; no
+// cluster is asked.
+#pragma once
+
+#include "tools/rubatoctl/doctor/doctor.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+struct MachineFacts {
+  std::string instructions;                   // the best that workers use; "": less than SSE4.1
+  unsigned cores = 0;                         // that this process may use
+  std::uint64_t memory = 0;                   // available, bytes
+  std::string folder;                         // where local clusters keep their files …
+  std::uint64_t room = 0;                     // … and what is free there, bytes
+  std::uint64_t open_files = 0;               // that a process may have
+  std::vector<std::string> missing_programs;  // beside rubatoctl
+  bool is_clock_synchronised = false;
+  std::string nvidia_driver;  // its version; "": none
+};
+
+MachineFacts look_at_machine();
+// Pure.
+std::vector<Finding> check_machine(const MachineFacts& facts);
+// Prints the report. kInvalid: something is wrong.
+Status doctor_of_machine();
+
+}  // namespace rubato::ctl
