@@ -221,6 +221,8 @@ const ObjectSchema& TrainingJobStatus::schema() {
     SchemaBuilder<TrainingJobStatus> s("TrainingJobStatus", "How the job stands.");
     s.field("state", &TrainingJobStatus::state, "One word, derived from the conditions.");
     s.field("reason", &TrainingJobStatus::reason, "Why it is in this state, in one word.");
+    s.field("installation", &TrainingJobStatus::installation,
+            "Whose job it is, where several installations run in the cluster.");
     s.field("observedGeneration", &TrainingJobStatus::observed_generation,
             "The metadata.generation that the operator has acted on.");
     s.field("display", &TrainingJobStatus::display, "For kubectl get.");

@@ -181,8 +181,9 @@ constexpr std::size_t kAvoidedNodesMost = 128;
 constexpr std::size_t kAvoidedMessageMost = 512;  // characters
 
 struct TrainingJobStatus {
-  std::string state;   // state_of(conditions)
-  std::string reason;  // of the condition that gave the state
+  std::string state;         // state_of(conditions)
+  std::string reason;        // of the condition that gave the state
+  std::string installation;  // whose job it is: control/installation.h
   std::optional<std::int64_t> observed_generation;
   std::optional<Display> display;
   std::vector<Condition> conditions;

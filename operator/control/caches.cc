@@ -47,7 +47,9 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics,
   const auto is_seen = [installation](const auto& object) {
     return installation.may_see(object.meta);
   };
-  jobs.keep_only(is_seen);
+  jobs.keep_only([installation](const JobObject& object) {
+    return installation.may_see(object.meta, object.job.status.installation);
+  });
   queues.keep_only(is_seen);
   policies.keep_only(is_seen);
   jobs.store().add_index(kByClaim, [](const JobObject& job) {

@@ -21,7 +21,8 @@ bool is_dns_label(const std::string& text) {
 
 }  // namespace
 
-bool Installation::may_see(const kube::Meta& object) const {
+bool Installation::may_see(const kube::Meta& object, const std::string& recorded) const {
+  if (!recorded.empty()) return recorded == name;
   const auto whose = kube::find(object.labels, api::kLabelInstallation);
   return !whose || whose->empty() || *whose == name;
 }

@@ -84,6 +84,7 @@ Status JobPass::write_status() {
   // Their writers are others; our copy may be old.
   wanted.allocation.reset();
   wanted.membership.reset();
+  wanted.installation = d_.installation.name;
   Value seen = object_->status.is_object() ? object_->status : Value::object();
   seen.erase("allocation");
   seen.erase("membership");

@@ -105,7 +105,8 @@ bool SchedulerLoop::take_stock() {
   std::map<std::string, std::int64_t> stands;
   for (const auto& item : *jobs) {
     const auto object = JobObject::decode(item);
-    if (!object.ok() || !d_.installation.may_see(object->meta)) continue;
+    if (!object.ok() || !d_.installation.may_see(object->meta, object->job.status.installation))
+      continue;
     const auto& allocation = object->job.status.allocation;
     if (!allocation) continue;
     stands[object->meta.uid] = allocation->epoch;

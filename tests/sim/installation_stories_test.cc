@@ -67,6 +67,33 @@ TEST(Stories, TwoInstallationsNeverActOnTheSameJob) {
   EXPECT_EQ(owner_of(cluster, "any"), winner);
 }
 
+// As `kubectl replace` does with a manifest that knows nothing of label and finalizer.
+TEST(Stories, AJobThatIsReplacedKeepsItsInstallation) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    Scenario scenario = elastic_on_two_nodes();
+    scenario.seed = seed;
+    scenario.has_two_installations = true;
+    scenario.jobs = {training("ours", 2, 3)};
+    scenario.jobs[0].installation = seed % 2 == 0 ? "rubato" : "other";
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "ours") >= 2; }, kSoon));
+    for (const char* what : {R"({"metadata":{"labels":null,"finalizers":null}})",
+                             R"({"metadata":{"labels":{"rubato.dev/installation":"third"}}})"}) {
+      ASSERT_TRUE(cluster.server()
+                      .patch(api::kTrainingJob, {"default", "ours"}, kube::PatchType::kMerge,
+                             *json::parse(what))
+                      .ok());
+      const std::string& owner = scenario.jobs[0].installation;
+      EXPECT_TRUE(cluster.run_until([&] { return owner_of(cluster, "ours") == owner; }, kSoon));
+      cluster.run_until([] { return false; }, kSoon);
+      EXPECT_EQ(makers_of(cluster, "ours"), std::set<std::string>{owner}) << "seed " << seed;
+      EXPECT_GE(members_of(cluster, "ours"), 2u);
+      EXPECT_FALSE(cluster.violation()) << *cluster.violation();
+    }
+  }
+}
+
 // A queue that both see has one who writes its status, until its label says whose it is.
 TEST(Stories, TwoInstallationsDoNotFightOverAQueue) {
   Scenario scenario = elastic_on_two_nodes();

@@ -19,6 +19,10 @@ TEST(Installation, SeesItsOwnAndWhatIsNobodysYet) {
   EXPECT_TRUE(ours.owns(labelled("team-a")));
   EXPECT_FALSE(ours.owns(labelled("")));
   EXPECT_FALSE(ours.owns(labelled("team-b")));
+  // What its status says counts, whatever has become of the label.
+  EXPECT_TRUE(ours.may_see(labelled("team-b"), "team-a"));
+  EXPECT_FALSE(ours.may_see(labelled(""), "team-b"));
+  EXPECT_FALSE(ours.may_see(labelled("team-a"), "team-b"));
 }
 
 TEST(Installation, NamesAreChecked) {
