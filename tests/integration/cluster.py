@@ -225,7 +225,7 @@ class Cluster:
         found = self.plane.kubectl("get", "node", name, "-o", "json", check=False)
         if found.returncode != 0:
             return False
-        conditions = json.loads(found.stdout).get("status", {}).get("conditions", [])
+        conditions = json.loads(found.stdout).get("status", {}).get("conditions") or []
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
     @staticmethod

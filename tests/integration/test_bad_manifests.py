@@ -80,7 +80,7 @@ def server():
             crds = plane.get("crd")["items"]
             return len(crds) == 4 and all(
                 any(c["type"] == "Established" and c["status"] == "True"
-                    for c in crd.get("status", {}).get("conditions", [])) for crd in crds)
+                    for c in crd.get("status", {}).get("conditions") or []) for crd in crds)
 
         wait_until(established, ESTABLISHED_LIMIT_S, "our CRDs are established")
         server = Server(plane)

@@ -237,7 +237,7 @@ def test_suspend_wait_and_resume(world, trained):
 
 def conditions(world, what):
     found = json.loads(world.kubectl("get", what, "-o", "json")).get("status", {})
-    return {c["type"]: c for c in found.get("conditions", [])}, found
+    return {c["type"]: c for c in found.get("conditions") or []}, found
 
 
 def test_a_policy_and_a_queue_say_what_is_in_force(world, trained):

@@ -184,7 +184,7 @@ class SlotRule:
 
 def conditions_of(job):
     """{type: condition} of an object."""
-    return {c["type"]: c for c in (job or {}).get("status", {}).get("conditions", [])}
+    return {c["type"]: c for c in (job or {}).get("status", {}).get("conditions") or []}
 
 
 def condition_story(events):
