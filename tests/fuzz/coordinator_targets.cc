@@ -98,8 +98,9 @@ FUZZ_TARGET(record) {
   const auto value = json::parse(input);
   if (!value.ok()) return;
   const auto record = record_from(*value);
-  if (record.ok()) CHECK(record_from(to_json(*record)).value() == *record);
-  FakePods pods(2, record);
+  if (!record.ok()) return;
+  CHECK(record_from(to_json(*record)).value() == *record);
+  FakePods pods(2, *record);
   pods.answers_probes = false;
   pods.start_training();
   pods.after(3s);

@@ -6,12 +6,15 @@
 #include "common/check.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <string_view>
 
 namespace rubato::fuzz {
 
 using Target = void (*)(std::string_view input);
 bool add_target(const char* name, Target target);
+std::map<std::string, Target>& targets();  // by name
 
 // Takes from the front what a target wants to choose by; zeros when nothing is left.
 class Choices {

@@ -4,17 +4,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string>
 
 namespace rubato::fuzz {
 
 namespace {
-std::map<std::string, Target>& targets() {
-  static std::map<std::string, Target> all;
-  return all;
-}
-
 Target chosen() {
   const char* name = std::getenv("FUZZ_TARGET");
   const auto found = targets().find(name == nullptr ? "" : name);
@@ -25,8 +19,6 @@ Target chosen() {
   std::exit(2);
 }
 }  // namespace
-
-bool add_target(const char* name, Target target) { return targets().emplace(name, target).second; }
 
 }  // namespace rubato::fuzz
 
