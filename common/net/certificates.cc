@@ -133,6 +133,35 @@ Status add_alternative_names(X509* certificate, const CertificateRequest& reques
   return ok();
 }
 
+// Those of EdDSA bring their own.
+const EVP_MD* digest_for(EVP_PKEY* key) {
+  const int type = EVP_PKEY_get_base_id(key);
+  return type == EVP_PKEY_ED25519 || type == EVP_PKEY_ED448 ? nullptr : EVP_sha256();
+}
+
+Result<WallTime> time_of(const ASN1_TIME* time) {
+  std::tm fields{};
+  if (ASN1_TIME_to_tm(time, &fields) != 1)
+    return Error(Code::kInvalid, "a certificate without a readable time");
+  return WallTime(std::chrono::seconds(timegm(&fields)));
+}
+
+Certificate read_certificate(const std::string& text) {
+  const Bio bio = read_bio(text);
+  Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return certificate;
+}
+
+// nullptr: not PEM, or it needs a password.
+Key read_key(const std::string& text) {
+  const Bio bio = read_bio(text);
+  Key key(PEM_read_bio_PrivateKey(
+      bio.get(), nullptr, [](char*, int, int, void*) { return 0; }, nullptr));
+  ERR_clear_error();
+  return key;
+}
+
 // A certificate with everything but issuer, extensions and signature.
 Result<Certificate> blank(const std::string& common_name, EVP_PKEY* key, WallTime not_before,
                           WallTime not_after) {
@@ -179,10 +208,8 @@ Result<KeyPair> make_authority(const std::string& common_name, WallTime not_befo
 }
 
 Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateRequest& request) {
-  const Bio authority_bio = read_bio(authority.certificate);
-  const Bio authority_key_bio = read_bio(authority.private_key);
-  const Certificate issuer(PEM_read_bio_X509(authority_bio.get(), nullptr, nullptr, nullptr));
-  const Key issuer_key(PEM_read_bio_PrivateKey(authority_key_bio.get(), nullptr, nullptr, nullptr));
+  const Certificate issuer = read_certificate(authority.certificate);
+  const Key issuer_key = read_key(authority.private_key);
   if (!issuer || !issuer_key || X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
     ERR_clear_error();
     return Error(Code::kInvalid, "the authority is not a PEM certificate and its key");
@@ -207,8 +234,25 @@ Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateReq
   TRY_OK(add_extension(x, issuer.get(), NID_subject_key_identifier, "hash"));
   TRY_OK(add_extension(x, issuer.get(), NID_authority_key_identifier, "keyid"));
   TRY_OK(add_alternative_names(x, request));
-  if (X509_sign(x, issuer_key.get(), EVP_sha256()) == 0) return openssl_error("signing");
+  if (X509_sign(x, issuer_key.get(), digest_for(issuer_key.get())) == 0)
+    return openssl_error("signing");
   return to_pem(x, key.get());
+}
+
+Result<KeyPair> read_authority(const KeyPair& texts) {
+  const Certificate certificate = read_certificate(texts.certificate);
+  const Key key = read_key(texts.private_key);
+  if (!certificate) return Error(Code::kInvalid, "the certificate is not PEM");
+  if (!key) return Error(Code::kInvalid, "the private key is not PEM, or it needs a password");
+  const bool fits = X509_check_private_key(certificate.get(), key.get()) == 1;
+  ERR_clear_error();
+  if (!fits) return Error(Code::kInvalid, "the private key is not the certificate's");
+  const bool may_sign = (X509_get_key_usage(certificate.get()) & KU_KEY_CERT_SIGN) != 0;
+  if (X509_check_ca(certificate.get()) == 0 || !may_sign) {
+    return Error(Code::kInvalid,
+                 "the certificate is not one of an authority (CA:TRUE, key usage: cert sign)");
+  }
+  return to_pem(certificate.get(), key.get());
 }
 
 std::string first_dns_name(const X509* certificate) {
@@ -224,10 +268,17 @@ std::string first_dns_name(const X509* certificate) {
 }
 
 std::string certificate_name(const std::string& certificate) {
-  const Bio text = read_bio(certificate);
-  const Certificate parsed(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
-  ERR_clear_error();
+  const Certificate parsed = read_certificate(certificate);
   return parsed ? first_dns_name(parsed.get()) : "";
+}
+
+Result<Validity> certificate_validity(const std::string& certificate) {
+  const Certificate parsed = read_certificate(certificate);
+  if (!parsed) return Error(Code::kInvalid, "not a PEM certificate");
+  Validity validity;
+  TRY(validity.not_before, time_of(X509_get0_notBefore(parsed.get())));
+  TRY(validity.not_after, time_of(X509_get0_notAfter(parsed.get())));
+  return validity;
 }
 
 std::string hmac_sha256_hex(std::string_view key, std::string_view message) {

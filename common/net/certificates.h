@@ -29,8 +29,19 @@ Result<KeyPair> make_authority(const std::string& common_name, WallTime not_befo
                                WallTime not_after);
 Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateRequest& request);
 
+// A certificate authority that somebody else made, as a Secret of type kubernetes.io/tls has it: of
+// a chain, the first certificate is taken. kInvalid when a text is no PEM, the key is not the
+// certificate's, or the certificate may not sign others.
+Result<KeyPair> read_authority(const KeyPair& texts);
+
 // The first DNS name of a certificate (PEM); empty: it has none, or cannot be read.
 std::string certificate_name(const std::string& certificate);
+
+struct Validity {
+  WallTime not_before = {};
+  WallTime not_after = {};
+};
+Result<Validity> certificate_validity(const std::string& certificate);
 
 // HMAC-SHA-256, hex: a job's token is hmac(master key, job uid). SHA-256, hex.
 std::string hmac_sha256_hex(std::string_view key, std::string_view message);

@@ -25,9 +25,10 @@ struct Endpoint {
 std::string to_string(const Endpoint& endpoint);  // "127.0.0.1:4430", "[::1]:4430"
 Result<Endpoint> parse_endpoint(std::string_view text);
 
-// PEM texts, not file names. A side with `certificate` presents it; a side with `authority`
-// demands a peer certificate signed by it. `peer_name`: the DNS or IP SAN the peer must carry; a
-// dial without one demands the host it dials, a listener without one takes any name.
+// PEM texts, not file names; `authority` may hold several certificates. A side with `certificate`
+// presents it; a side with `authority` demands a peer certificate signed by it. `peer_name`: the
+// DNS or IP SAN the peer must carry; a dial without one demands the host it dials, a listener
+// without one takes any name.
 struct TlsConfig {
   std::string certificate = {};
   std::string private_key = {};
@@ -75,6 +76,9 @@ class Listener {
   // A channel whose handshake is done (a slow or failing client never delays others).
   virtual Result<std::unique_ptr<Channel>> accept(MonoTime deadline) = 0;
   virtual Endpoint local() const = 0;
+  // For connections that come from now on; those that stand are left alone. kInvalid: it cannot be
+  // used, and what was before goes on. Any thread.
+  virtual Status renew(const TlsConfig& tls) = 0;
   virtual void close() = 0;
 };
 

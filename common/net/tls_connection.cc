@@ -47,15 +47,16 @@ void Io::remember(const std::shared_ptr<TlsConnection>& connection) {
   connections.push_back(connection);
 }
 
-TlsConnection::TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context,
-                             TlsRole role, const ListenLimits& limits)
+TlsConnection::TlsConnection(std::shared_ptr<Io> io, Tcp::socket socket,
+                             std::shared_ptr<SslContext> context, TlsRole role,
+                             const ListenLimits& limits)
     : io_(std::move(io)),
       context_(std::move(context)),
       role_(role),
       frame_most_(limits.frame),
       inbox_most_(limits.receive_queue),
       outbox_most_(limits.send_queue),
-      stream_(io_->context, *context_),
+      stream_(std::move(socket), *context_),
       timer_(io_->context),
       readable_(io_->executor.make_condition()),
       writable_(io_->executor.make_condition()) {}

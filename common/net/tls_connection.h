@@ -38,8 +38,8 @@ struct Io {
 
 class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
  public:
-  TlsConnection(std::shared_ptr<Io> io, std::shared_ptr<SslContext> context, TlsRole role,
-                const ListenLimits& limits = {});
+  TlsConnection(std::shared_ptr<Io> io, Tcp::socket socket, std::shared_ptr<SslContext> context,
+                TlsRole role, const ListenLimits& limits = {});
 
   // --- I/O thread ---
   Tcp::socket& socket() { return stream_.next_layer(); }

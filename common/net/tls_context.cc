@@ -31,6 +31,9 @@ Status load(SslContext& context, const TlsConfig& config) {
   if (!config.authority.empty()) {
     context.add_certificate_authority(asio::buffer(config.authority), code);
     if (code) return bad_pem("authority");
+    // Whom we are told to trust need not be a root: cert-manager may have it from another.
+    X509_STORE_set_flags(SSL_CTX_get_cert_store(context.native_handle()),
+                         X509_V_FLAG_PARTIAL_CHAIN);
   }
   return ok();
 }

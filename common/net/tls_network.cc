@@ -75,11 +75,9 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
       if (closed_ || accepting_ || waiting_ >= limits_.pending) return;
       accepting_ = true;
     }
-    auto connection = std::make_shared<TlsConnection>(io_, context_, TlsRole::kServer, limits_);
-    acceptor_.async_accept(connection->socket(),
-                           [self = shared_from_this(), connection](const ErrorCode& code) {
-                             self->on_accepted(connection, code);
-                           });
+    acceptor_.async_accept([self = shared_from_this()](const ErrorCode& code, Tcp::socket socket) {
+      self->on_accepted(code, std::move(socket));
+    });
   }
   void shut() {
     ErrorCode ignored;
@@ -109,6 +107,10 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
     });
     return std::unique_ptr<Channel>(std::make_unique<TlsChannel>(connection));
   }
+  void renew(std::shared_ptr<SslContext> context) {
+    const std::lock_guard lock(mutex_);
+    context_ = std::move(context);
+  }
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -132,11 +134,13 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
   }
 
  private:
-  void on_accepted(const std::shared_ptr<TlsConnection>& connection, const ErrorCode& code) {
+  void on_accepted(const ErrorCode& code, Tcp::socket socket) {
+    std::shared_ptr<SslContext> context;
     {
       const std::lock_guard lock(mutex_);
       accepting_ = false;
       if (closed_) return;
+      context = context_;
     }
     if (code) {
       LOG_WARNING("net", "accept: {}", code.message());
@@ -146,6 +150,8 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
       });
       return;
     }
+    const auto connection = std::make_shared<TlsConnection>(
+        io_, std::move(socket), std::move(context), TlsRole::kServer, limits_);
     connection->connected();
     if (!admit(connection->peer().host)) {
       connection->fail(Error(Code::kUnavailable, "too many connections of this host"));
@@ -199,7 +205,7 @@ class Backlog : public std::enable_shared_from_this<Backlog> {
   }
 
   const std::shared_ptr<Io> io_;
-  const std::shared_ptr<SslContext> context_;
+  std::shared_ptr<SslContext> context_;  // guarded by mutex_
   const std::string peer_name_;
   const ListenLimits limits_;
   Tcp::acceptor acceptor_;
@@ -222,6 +228,11 @@ class TlsListener : public Listener {
     return backlog_->take(deadline);
   }
   Endpoint local() const override { return local_; }
+  Status renew(const TlsConfig& tls) override {
+    TRY(auto context, make_context(tls, TlsRole::kServer));
+    backlog_->renew(std::move(context));
+    return ok();
+  }
   void close() override { backlog_->close(); }
 
  private:
@@ -363,8 +374,8 @@ Result<std::unique_ptr<Listener>> TlsNetwork::listen(const Endpoint& at, const T
 Result<std::unique_ptr<Channel>> TlsNetwork::dial(const Endpoint& to, const TlsConfig& tls,
                                                   MonoTime deadline) {
   TRY(auto context, make_context(tls, TlsRole::kClient));
-  const auto connection =
-      std::make_shared<TlsConnection>(impl_->io, std::move(context), TlsRole::kClient);
+  const auto connection = std::make_shared<TlsConnection>(
+      impl_->io, Tcp::socket(impl_->io->context), std::move(context), TlsRole::kClient);
   const auto attempt = std::make_shared<Attempt>(impl_->io, connection, to,
                                                  tls.peer_name.empty() ? to.host : tls.peer_name);
   asio::post(impl_->io->context, [attempt] { attempt->start(); });

@@ -90,6 +90,7 @@ class SimListener : public Listener {
     return std::unique_ptr<Channel>(std::make_unique<SimChannel>(impl_, connection, 1));
   }
   Endpoint local() const override { return backlog_->local; }
+  Status renew(const TlsConfig&) override { return ok(); }
   void close() override { impl_->stop_listening(backlog_); }
 
  private:

@@ -216,6 +216,20 @@ const ObjectSchema& AvoidedNode::schema() {
   return kSchema;
 }
 
+const ObjectSchema& Credentials::schema() {
+  static const ObjectSchema kSchema = [] {
+    SchemaBuilder<Credentials> s("Credentials", "What the job's Secret holds.");
+    s.field("notAfter", &Credentials::not_after,
+            "When the job's certificate ends; it is renewed in the last third of its life.")
+        .required();
+    s.field("trust", &Credentials::trust,
+            "Digest of the authorities and the key that the Secret was made by.")
+        .required();
+    return s.build();
+  }();
+  return kSchema;
+}
+
 const ObjectSchema& TrainingJobStatus::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingJobStatus> s("TrainingJobStatus", "How the job stands.");
@@ -230,6 +244,7 @@ const ObjectSchema& TrainingJobStatus::schema() {
         .keyed_by({"type"});
     s.field("allocation", &TrainingJobStatus::allocation, "What the scheduler decided.");
     s.field("membership", &TrainingJobStatus::membership, "Who trains together.");
+    s.field("credentials", &TrainingJobStatus::credentials, "What the job's Secret holds.");
     s.field("decaySteps", &TrainingJobStatus::decay_steps,
             "Where the decay of the learning rate ends; fixed when the job was first seen.");
     s.field("progress", &TrainingJobStatus::progress, "How far.");

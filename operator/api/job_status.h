@@ -91,6 +91,15 @@ struct Membership {
   bool operator==(const Membership&) const = default;
 };
 
+// What the job's Secret holds, for who renews it.
+struct Credentials {
+  WallTime not_after{};  // of the job's certificate
+  std::string trust;     // digest of the authorities and the key that it was made by
+
+  static const ObjectSchema& schema();
+  bool operator==(const Credentials&) const = default;
+};
+
 struct Progress {
   std::int64_t step = 0;
   std::int64_t steps = 0;
@@ -189,6 +198,7 @@ struct TrainingJobStatus {
   std::vector<Condition> conditions;
   std::optional<Allocation> allocation;
   std::optional<Membership> membership;
+  std::optional<Credentials> credentials;
   // Where the decay of the learning rate ends: schedule.decaySteps, or stop.steps as it was when
   // the job was first seen. Fixed from then on, for the curve is part of the numerics.
   std::optional<std::int64_t> decay_steps;

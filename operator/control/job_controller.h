@@ -8,10 +8,10 @@
 
 #include "operator/control/caches.h"
 #include "operator/control/config.h"
-#include "operator/control/job_secret.h"
 #include "operator/control/memory.h"
 #include "operator/control/placement_gate.h"
 #include "operator/control/policy.h"
+#include "operator/control/trust.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/controller.h"
 #include "operator/kube/events.h"
@@ -35,7 +35,7 @@ struct JobControllerDependencies {
   const Config& config;
   const Installation& installation;
   const PolicyInForce& policy;
-  TrustRoot trust;
+  const Trust& trust;
   std::function<void()> wake_scheduler;
   // An allocation of the job that was written, or not: nobody decides on it until that is known.
   std::function<void(const api::TrainingJob&, const api::Allocation&)> settle_later;

@@ -53,7 +53,8 @@ JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const 
       pods_(d_.caches.pods_of(job_.meta.uid)),
       lost_(d_.memory.lost_pods()),
       view_(d_.coordinator.view(job_.meta.uid)),
-      avoided_nodes_(job_.status.avoided_nodes) {
+      avoided_nodes_(job_.status.avoided_nodes),
+      credentials_(job_.status.credentials) {
   for (const auto& pod : pods_) pods_by_name_[pod->meta.name] = pod.get();
   if (job_.status.allocation) {
     for (const auto& pod : job_.status.allocation->pods) allocated_[pod.name] = &pod;

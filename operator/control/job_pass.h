@@ -30,6 +30,7 @@ class JobPass {
   Status claim(bool& written);
   Status check_template();
   Status ensure_pods();
+  Status ensure_credentials(bool first);
   Status check_gang();
   void give_up_useless();
   void give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting);
@@ -91,6 +92,7 @@ class JobPass {
   std::optional<coordinator::View> view_;
   std::set<std::string> member_uids_;  // pods of the view's members
   std::vector<api::AvoidedNode> avoided_nodes_;
+  std::optional<api::Credentials> credentials_;  // that the job's Secret holds
   Intent intent_ = Intent::kTrain;
   std::string stop_reason_;
   std::string queued_reason_, queued_message_;

@@ -1,6 +1,7 @@
 // Where a reconcile makes, binds and removes pods.
 #include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
+#include "operator/control/job_secret.h"
 #include "operator/control/worker_pod.h"
 #include "operator/kube/errors.h"
 
@@ -46,7 +47,7 @@ Status JobPass::ensure_pods() {
   const bool first =
       std::all_of(job_.status.allocation->pods.begin(), job_.status.allocation->pods.end(),
                   [&](const auto& pod) { return find(pod.name) == nullptr; });
-  if (first) TRY_OK(ensure_job_secret(d_.client, d_.trust, job_, wall()));
+  TRY_OK(ensure_credentials(first));
   Status made = ok();
   for (const auto& allocated : job_.status.allocation->pods) {
     const kube::Pod* pod = find(allocated.name);
@@ -56,6 +57,20 @@ Status JobPass::ensure_pods() {
   }
   TRY_OK(check_gang());
   return made;
+}
+
+// `first`: none of the pods is there, so somebody may have deleted the Secret meanwhile. Pods that
+// run go on with what they have when it cannot be renewed now, and it is tried again.
+Status JobPass::ensure_credentials(bool first) {
+  const auto root = d_.trust.root();
+  const bool is_due = are_credentials_due(job_, *root, d_.trust.timing(), wall());
+  if (!is_due && !first) return ok();
+  TRY(WrittenSecret written,
+      write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
+  if (written.credentials) credentials_ = std::move(written.credentials);
+  if (!written.renewed.ok())
+    emit(kube::EventLevel::kWarning, "NotRenewed", "Renewing", written.renewed.error().what());
+  return ok();
 }
 
 // After an allocation that we know to be the newest: the cache shows the job as it was when we took

@@ -85,6 +85,7 @@ Status JobPass::write_status() {
   wanted.allocation.reset();
   wanted.membership.reset();
   wanted.installation = d_.installation.name;
+  wanted.credentials = credentials_;
   Value seen = object_->status.is_object() ? object_->status : Value::object();
   seen.erase("allocation");
   seen.erase("membership");

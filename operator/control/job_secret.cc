@@ -8,60 +8,11 @@ namespace rubato::control {
 namespace {
 
 using json::Value;
-constexpr const char* kTrustSecret = "rubato-operator-trust";
-constexpr auto kClockSkew = std::chrono::hours(1);
 
 Value encoded(const std::string& text) { return net::base64_encode(text); }
 
-Result<TrustRoot> read_trust_root(const Value& secret) {
-  const Value& data = secret["data"];
-  TrustRoot root;
-  TRY(root.authority.certificate, net::base64_decode(data["ca.crt"].string_or("")));
-  TRY(root.authority.private_key, net::base64_decode(data["ca.key"].string_or("")));
-  TRY(root.master_key, net::base64_decode(data["master-key"].string_or("")));
-  if (root.master_key.empty() || root.authority.private_key.empty()) {
-    return Error(Code::kInvalid,
-                 std::string("Secret ") + kTrustSecret +
-                     " lacks ca.crt, ca.key or master-key; delete it to have it made anew");
-  }
-  return root;
-}
-
-}  // namespace
-
-Result<TrustRoot> ensure_trust_root(kube::Client& client, const std::string& ns, WallTime now) {
-  auto found = client.get(kube::types::kSecret, {ns, kTrustSecret});
-  if (found.ok()) return read_trust_root(*found);
-  if (found.error().code() != Code::kNotFound) return found.error().in("reading the trust root");
-
-  TRY(const net::KeyPair authority,
-      net::make_authority("rubato", now - kClockSkew, now + 10 * kCertificateLife));
-  const Value secret =
-      Value::object({{"apiVersion", "v1"},
-                     {"kind", "Secret"},
-                     {"metadata", Value::object({{"name", kTrustSecret}, {"namespace", ns}})},
-                     {"type", "Opaque"},
-                     {"data", Value::object({{"ca.crt", encoded(authority.certificate)},
-                                             {"ca.key", encoded(authority.private_key)},
-                                             {"master-key", encoded(net::random_hex(32))}})}});
-  auto created = client.create(kube::types::kSecret, ns, secret);
-  if (created.ok()) return read_trust_root(*created);
-  if (created.error().code() != Code::kAlreadyExists) {
-    return created.error().in("creating the trust root");
-  }
-  TRY(const Value theirs, client.get(kube::types::kSecret, {ns, kTrustSecret}));
-  return read_trust_root(theirs);
-}
-
-Status ensure_job_secret(kube::Client& client, const TrustRoot& root, const api::TrainingJob& job,
-                         WallTime now) {
-  net::CertificateRequest request;
-  request.common_name = job.meta.uid;
-  request.dns_names = {job.meta.uid};
-  request.not_before = now - kClockSkew;
-  request.not_after = now + kCertificateLife;
-  TRY(const net::KeyPair pair, net::issue_certificate(root.authority, request));
-  const Value secret = Value::object(
+Value secret_of(const api::TrainingJob& job, const TrustRoot& root, const net::KeyPair& pair) {
+  return Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Secret"},
        {"metadata",
@@ -76,25 +27,40 @@ Status ensure_job_secret(kube::Client& client, const TrustRoot& root, const api:
                                                               {"controller", true},
                                                               {"blockOwnerDeletion", true}})})}})},
        {"type", "Opaque"},
-       {"immutable", true},
        {"data",
         Value::object({{"token", encoded(net::hmac_sha256_hex(root.master_key, job.meta.uid))},
-                       {"ca.crt", encoded(root.authority.certificate)},
+                       {"ca.crt", encoded(root.trusted())},
                        {"tls.crt", encoded(pair.certificate)},
                        {"tls.key", encoded(pair.private_key)}})}});
-  const auto created = client.create(kube::types::kSecret, job.meta.ns, secret);
-  if (created.ok() || created.error().code() == Code::kAlreadyExists) return ok();
-  return created.error().in("creating the Secret of the job");
 }
 
-Result<net::KeyPair> operator_certificate(const TrustRoot& root, WallTime now) {
+}  // namespace
+
+bool are_credentials_due(const api::TrainingJob& job, const TrustRoot& root,
+                         const CertificateTiming& timing, WallTime now) {
+  const auto& held = job.status.credentials;
+  return !held || held->trust != root.digest() ||
+         is_renewal_due(held->not_after, root, timing, now);
+}
+
+Result<WrittenSecret> write_job_secret(kube::Client& client, const api::TrainingJob& job,
+                                       const TrustRoot& root, const CertificateTiming& timing,
+                                       WallTime now, bool replace) {
   net::CertificateRequest request;
-  request.common_name = "rubato-operator";
-  request.dns_names = {"rubato-operator"};
-  request.not_before = now - kClockSkew;
-  request.not_after = now + kCertificateLife;
-  request.client = false;
-  return net::issue_certificate(root.authority, request);
+  request.common_name = job.meta.uid;
+  TRY(const net::KeyPair pair, issue(root, request, timing, now));
+  TRY(const net::Validity validity, net::certificate_validity(pair.certificate));
+  const Value secret = secret_of(job, root, pair);
+  const auto created = client.create(kube::types::kSecret, job.meta.ns, secret);
+  if (!created.ok()) {
+    if (created.error().code() != Code::kAlreadyExists)
+      return created.error().in("creating the Secret of the job");
+    if (!replace) return WrittenSecret{};
+    const auto written = client.update(kube::types::kSecret, secret);
+    if (!written.ok())
+      return WrittenSecret{{}, written.error().in("renewing Secret " + job_secret_name(job))};
+  }
+  return WrittenSecret{api::Credentials{validity.not_after, root.digest()}};
 }
 
 }  // namespace rubato::control

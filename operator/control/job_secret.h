@@ -1,30 +1,26 @@
-// The Secret of a job: its trust domain. Created once per job uid and never read back: token,
-// certificate and key of the job, and the authority that signed both it and the operator's.
+// The Secret of a job: token, certificate and key of the job, and whom its workers are to trust.
+// One per job uid. Made with the first pods, replaced when status.credentials says that it is time
+// (a kubelet brings it into pods that run), and never read back.
 #pragma once
 
 #include "common/clock.h"
-#include "common/net/certificates.h"
 #include "operator/api/training_job.h"
+#include "operator/control/trust.h"
 #include "operator/kube/client.h"
 
 namespace rubato::control {
 
-struct TrustRoot {
-  net::KeyPair authority;
-  std::string master_key;
+// What status.credentials says is not what the job should hold by `root`.
+bool are_credentials_due(const api::TrainingJob& job, const TrustRoot& root,
+                         const CertificateTiming& timing, WallTime now);
+
+struct WrittenSecret {
+  std::optional<api::Credentials> credentials;  // nothing: the Secret that is there stays
+  Status renewed = ok();                        // why it stays although it was to be replaced
 };
-
-constexpr auto kCertificateLife = std::chrono::hours(24 * 365);
-
-// Reads the installation's own Secret "rubato-operator-trust" in `ns`, or makes it: the first
-// replica that starts wins, the others read what it wrote.
-Result<TrustRoot> ensure_trust_root(kube::Client& client, const std::string& ns, WallTime now);
-
-// AlreadyExists counts as done.
-Status ensure_job_secret(kube::Client& client, const TrustRoot& root, const api::TrainingJob& job,
-                         WallTime now);
-
-// The certificate that a replica shows to agents; its name is "rubato-operator".
-Result<net::KeyPair> operator_certificate(const TrustRoot& root, WallTime now);
+// An error: there may be none.
+Result<WrittenSecret> write_job_secret(kube::Client& client, const api::TrainingJob& job,
+                                       const TrustRoot& root, const CertificateTiming& timing,
+                                       WallTime now, bool replace);
 
 }  // namespace rubato::control

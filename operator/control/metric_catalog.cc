@@ -202,6 +202,12 @@ std::vector<MetricInfo> flow() {
 
 std::vector<MetricInfo> coordinator() {
   return {
+      {"rubato_certificate_not_after_timestamp_seconds",
+       kGauge,
+       {"certificate"},
+       "seconds",
+       "When the certificate of the operator, or of the authority that signs, ends, in seconds "
+       "since the epoch."},
       {"rubato_coordinator_agents", kGauge, {}, "agents", "Agents connected now."},
       {"rubato_coordinator_refused_total",
        kCounter,

@@ -60,6 +60,7 @@ struct Operator::Impl {
   std::mutex text_mutex;
   std::shared_ptr<const std::string> text;  // of the last metrics_text()
   MonoTime text_made{};
+  Trust trust;
   kube::EventRecorder events;
   kube::LeaderElector elector;
   kube::FencedClient leading;  // for everything that only a leader may write
@@ -76,6 +77,7 @@ struct Operator::Impl {
   std::unique_ptr<SchedulerLoop> loop;
   std::unique_ptr<JobController> jobs;
   std::unique_ptr<kube::Controller> controller;
+  Task trust_followed;
 
   Impl(kube::Client& c, kube::Client& lease, Executor& e, net::Network& n, Metrics& m,
        OperatorSettings s)
@@ -87,6 +89,10 @@ struct Operator::Impl {
         policy(policy_of(settings.config)),
         caches(c, e, m, settings.installation),
         flow(m),
+        trust({e, c, m, settings.ns, settings.authority_secret, settings.certificates,
+               [this](const std::string& master_key, const net::TlsConfig& tls) {
+                 if (coordinator) coordinator->renew({master_key, tls});
+               }}),
         events(c, e, m, {.instance = settings.identity, .seed = settings.seed}),
         elector(lease, e, m,
                 {.lease = {settings.ns, "rubato-operator"},
@@ -163,31 +169,24 @@ struct Operator::Impl {
   }
 
   // The trust root needs the API server, which may still be starting.
-  Result<TrustRoot> wait_for_trust_root(const std::stop_token& stop) {
+  Status open_trust(const std::stop_token& stop) {
     const MonoTime deadline = executor.now() + kStartLimit;
     while (true) {
-      auto root = ensure_trust_root(client, settings.ns, executor.clock().wall());
-      if (root.ok() || executor.now() >= deadline || stop.stop_requested()) return root;
-      LOG_WARNING("operator", "waiting for the API server: {}", root.error().to_string());
+      const Status opened = trust.open();
+      if (opened.ok() || executor.now() >= deadline || stop.stop_requested()) return opened;
+      LOG_WARNING("operator", "waiting for the trust root: {}", opened.error().to_string());
       executor.sleep_for(kStartRetry, stop);
     }
   }
 
   Status assemble(const std::stop_token& stop) {
-    TRY(TrustRoot trust, wait_for_trust_root(stop));
-    TRY(const net::KeyPair pair, operator_certificate(trust, executor.clock().wall()));
-    net::TlsConfig tls;
-    tls.certificate = pair.certificate;
-    tls.private_key = pair.private_key;
-    tls.authority = trust.authority.certificate;
-    tls.require_peer_certificate = true;
+    TRY_OK(open_trust(stop));
     coordinator = std::make_unique<coordinator::Coordinator>(
         coordinator::Dependencies{.executor = executor,
                                   .network = network,
                                   .client = leading,
                                   .metrics = metrics,
-                                  .master_key = trust.master_key,
-                                  .tls = std::move(tls),
+                                  .credentials = {trust.root()->master_key, trust.tls()},
                                   .listen = settings.coordinator_listen,
                                   .leader_address = [this] { return elector.observed().address; },
                                   .identity = settings.identity,
@@ -201,7 +200,7 @@ struct Operator::Impl {
         settings.installation, policy, enqueue});
     jobs = std::make_unique<JobController>(JobControllerDependencies{
         executor, leading, caches, memory, gate, *coordinator, events, settings.config,
-        settings.installation, policy, std::move(trust), [this] { loop->wake(); },
+        settings.installation, policy, trust, [this] { loop->wake(); },
         [this](const api::TrainingJob& job, const api::Allocation& tried) {
           loop->settle_later(job, tried);
         }});
@@ -215,7 +214,9 @@ struct Operator::Impl {
           return jobs->reconcile(key);
         });
     connect(enqueue);
-    return coordinator->start();
+    TRY_OK(coordinator->start());
+    trust_followed = trust.follow([this] { return elector.is_leader(); });
+    return ok();
   }
 
   // Changes enqueue keys and wake the scheduler; nothing else, ever.

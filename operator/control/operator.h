@@ -15,6 +15,7 @@
 #include "common/net/channel.h"
 #include "operator/control/config.h"
 #include "operator/control/installation.h"
+#include "operator/control/trust.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/client.h"
 #include "operator/kube/leader_election.h"
@@ -27,6 +28,9 @@ namespace rubato::control {
 struct OperatorSettings {
   Config config;
   std::string ns = "rubato-system";  // of the Lease and the trust root
+  // A Secret in `ns` with the authority that certificates are to be signed by; empty: our own.
+  std::string authority_secret;
+  CertificateTiming certificates;
   Installation installation;
   std::string identity;                // unique for this life of the process
   net::Endpoint coordinator_listen;    // where agents are answered

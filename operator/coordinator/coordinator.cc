@@ -144,6 +144,8 @@ Status Coordinator::start() { return impl_->server.start(); }
 
 net::Endpoint Coordinator::local() const { return impl_->server.local(); }
 
+void Coordinator::renew(Credentials credentials) { impl_->server.renew(std::move(credentials)); }
+
 void Coordinator::lead(std::uint64_t epoch) {
   stop_leading();
   const std::lock_guard lock(impl_->mutex);

@@ -197,13 +197,18 @@ constexpr std::size_t kChangesKept = 64;
 constexpr auto kDivergedShown = 10min;  // also of the condition, under whichever leader
 constexpr std::size_t kFailuresKept = 64;
 
+// What agents are known by, and what we show them.
+struct Credentials {
+  std::string master_key;  // tokens are hmac(master_key, job uid)
+  net::TlsConfig tls;      // the operator's server certificate, and who signs agents' ones
+};
+
 struct Dependencies {
   Executor& executor;
   net::Network& network;
   kube::Client& client;
   Metrics& metrics;
-  std::string master_key;                       // tokens are hmac(master_key, job uid)
-  net::TlsConfig tls;                           // the operator's server certificate
+  Credentials credentials;
   net::Endpoint listen;                         // port 0 allowed
   std::function<std::string()> leader_address;  // told to agents; empty when unknown
   std::string identity;                         // unique for each life of the process
@@ -222,6 +227,8 @@ class Coordinator {
   // Opens the port; agents are answered from now on. Once.
   Status start();
   net::Endpoint local() const;
+  // For agents that connect from now on. Any task; after start().
+  void renew(Credentials credentials);
 
   // `epoch`: the Lease's leaseTransitions. Membership writes test it.
   void lead(std::uint64_t epoch);

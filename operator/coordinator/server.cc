@@ -49,7 +49,8 @@ Server::Server(const Dependencies& dependencies,
       executor_(dependencies.executor),
       find_(std::move(find)),
       agents_(dependencies.metrics.gauge("rubato_coordinator_agents", "Agents connected now.")),
-      inbox_(std::make_shared<Inbox>(dependencies.executor)) {}
+      inbox_(std::make_shared<Inbox>(dependencies.executor)),
+      master_key_(dependencies.credentials.master_key) {}
 
 Server::~Server() {
   stopping_ = true;
@@ -73,7 +74,8 @@ Status Server::start() {
   limits.send_queue = kAgentOutboxMax;
   // The I/O thread may say so when we are gone; the registry stays.
   limits.refused = [&counter = refusals("TooManyHandshakes")] { counter.add(); };
-  TRY(listener_, dependencies_.network.listen(dependencies_.listen, dependencies_.tls, limits));
+  TRY(listener_,
+      dependencies_.network.listen(dependencies_.listen, dependencies_.credentials.tls, limits));
   acceptor_ = executor_.spawn("agents-accept", [this](std::stop_token stop) { accept_all(stop); });
   server_ = executor_.spawn("agents", [this](std::stop_token stop) { serve_all(stop); });
   return ok();
@@ -82,6 +84,21 @@ Status Server::start() {
 net::Endpoint Server::local() const {
   CHECK(listener_);
   return listener_->local();
+}
+
+void Server::renew(Credentials credentials) {
+  CHECK(listener_);
+  if (const Status status = listener_->renew(credentials.tls); !status.ok()) {
+    LOG_WARNING(kLog, "keeps its certificate: {}", status.error().to_string());
+    return;
+  }
+  const std::lock_guard lock(master_key_mutex_);
+  master_key_ = std::move(credentials.master_key);
+}
+
+std::string Server::signed_by_us(const std::string& message) const {
+  const std::lock_guard lock(master_key_mutex_);
+  return net::hmac_sha256_hex(master_key_, message);
 }
 
 MonoTime Server::heard_until() const {
@@ -224,7 +241,8 @@ const char* Server::take(std::uint64_t id, Session& session, const std::string& 
     return kNotTheProtocol;
   }
   leave_greeting(session);
-  if (dependencies_.tls.require_peer_certificate && session.identity != message.hello().job_uid())
+  if (dependencies_.credentials.tls.require_peer_certificate &&
+      session.identity != message.hello().job_uid())
     refuse(*session.channel, "BadCertificate", "the certificate is not this job's", true);
   else
     session.job = greet(*session.channel, message.hello());
@@ -298,7 +316,7 @@ void Server::refuse(net::Channel& channel, const char* reason, const std::string
 
 std::string Server::seal(std::uint64_t epoch, const std::string& identity) const {
   const std::string what = "leader/" + std::to_string(epoch) + "/" + identity;
-  return net::hmac_sha256_hex(dependencies_.master_key, what) + "/" + identity;
+  return signed_by_us(what) + "/" + identity;
 }
 
 // Has the agent obeyed a leader that ours is not above? Its own word is not enough: whoever holds a
@@ -315,8 +333,7 @@ bool Server::note_leader(const wire::Hello& hello, const Standing& standing) {
 }
 
 std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello& hello) {
-  const std::string token = net::hmac_sha256_hex(dependencies_.master_key, hello.job_uid());
-  if (!net::equal_secret(token, hello.token())) {
+  if (!net::equal_secret(signed_by_us(hello.job_uid()), hello.token())) {
     refuse(channel, "BadToken", "the token is not this job's", true);
     return nullptr;
   }

@@ -48,6 +48,7 @@ class Server {
   ~Server();
   Status start();
   net::Endpoint local() const;
+  void renew(Credentials credentials);  // any thread
   // All that had arrived by then is with its job. Any thread.
   MonoTime heard_until() const;
 
@@ -81,6 +82,7 @@ class Server {
               bool permanent);
   Counter& refusals(const char* reason);
   void count_refused(const char* reason);
+  std::string signed_by_us(const std::string& message) const;
   void answer(net::Channel& channel, const wire::CoordinatorMessage& message);
 
   const Dependencies dependencies_;
@@ -89,6 +91,8 @@ class Server {
   Gauge& agents_;
   const std::shared_ptr<Inbox> inbox_;
   std::unique_ptr<net::Listener> listener_;
+  mutable std::mutex master_key_mutex_;
+  std::string master_key_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::size_t> open_{0};  // sessions, with those that wait in the inbox
   // The serving task's.

@@ -27,6 +27,8 @@ namespace {
 constexpr int kLeaseLost = 3;  // exit status, where it cannot begin anew
 constexpr auto kOwnCertificateLife = std::chrono::hours(24 * 90);
 constexpr auto kOwnCertificateSkew = std::chrono::hours(1);
+constexpr double kCertificateHoursMin = 0.008;  // half a minute, for tests
+constexpr double kCertificateHoursMost = 24 * 3650;
 
 struct Options {
   std::string kubeconfig;
@@ -48,6 +50,8 @@ struct Options {
   double gang_seconds = 300;
   double stall_seconds = 20;
   double min_gain = 0.01;
+  double certificate_hours = 24 * 90;
+  std::string authority_secret;
   bool json_log = false;
   bool verbose = false;
 };
@@ -74,6 +78,8 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
   };
   settings.config.min_gain = options.min_gain;
+  settings.certificates.life = seconds(options.certificate_hours * 3600);
+  settings.authority_secret = options.authority_secret;
   settings.config.worker_metrics_port = options.worker_metrics_port;
   settings.config.node_lease_limit = seconds(options.node_lease_seconds);
   settings.config.gang_start = seconds(options.gang_seconds);
@@ -280,6 +286,15 @@ int main(int argc, char** argv) {
                  "A job grows only when it gets faster by at least this part; below zero: always")
       ->check(CLI::Range(-1.0, 1.0))
       ->capture_default_str();
+  app.add_option(
+         "--certificate-hours", options.certificate_hours,
+         "How long a certificate of the operator or of a job lasts; it is renewed after two "
+         "thirds of that")
+      ->check(CLI::Range(rubato::kCertificateHoursMin, rubato::kCertificateHoursMost))
+      ->capture_default_str();
+  app.add_option("--authority-secret", options.authority_secret,
+                 "Secret of type kubernetes.io/tls in --namespace whose authority signs them, "
+                 "cert-manager's for example (default: an authority of its own)");
   app.add_flag("--json-log", options.json_log, "One JSON object per log line");
   app.add_flag("--verbose", options.verbose, "Debug lines too");
   CLI11_PARSE(app, argc, argv);

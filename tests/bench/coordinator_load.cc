@@ -154,8 +154,7 @@ class Load {
                                     .network = *network_,
                                     .client = client_,
                                     .metrics = metrics_,
-                                    .master_key = kMaster,
-                                    .tls = tls,
+                                    .credentials = {kMaster, tls},
                                     .listen = {"127.0.0.1", static_cast<std::uint16_t>(port)},
                                     .leader_address = [] { return ""; },
                                     .identity = fmt::format("operator-{}", epoch)});

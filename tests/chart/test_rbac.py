@@ -12,6 +12,7 @@ import tempfile
 
 import pytest
 from charts import NAMESPACE, Helm, is_hook, key, objects
+from authority import Authority
 from cluster import Cluster
 from control_plane import ControlPlane, wait_until
 from jobs import Job
@@ -20,6 +21,8 @@ from storage import BY_HAND, Storage, StoringJob
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rubato-operator"
 ROLES = ("rubato-operator", "rubato-operator-jobs")
 CHANGE_S = 120
+CERTIFICATE_S = 30  # short, so that the run shows renewals
+GIVEN = "certificates.authoritySecret=platform-ca"
 # Rules that this run does not show in use, and why they are there all the same.
 NOT_SEEN = {
     # Asked for inside the API server when a Secret or Pod with blockOwnerDeletion is made; the answer is not audited.
@@ -47,6 +50,13 @@ class Greedy(Job):
         made = super().manifest()
         made["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"allowPrivilegeEscalation": True}
         return made
+
+
+def give(plane, authority):
+    """The authority into the Secret that the chart was told of."""
+    manifest = plane.kubectl("create", "secret", "tls", "platform-ca", "-n", NAMESPACE, "--dry-run=client", "-o", "json",
+                             f"--cert={authority.certificate}", f"--key={authority.folder / 'ca.key'}").stdout
+    plane.kubectl("apply", "-f", "-", input=manifest)
 
 
 class Audit:
@@ -104,13 +114,14 @@ def recorded():
     """(rendered objects, audit entries) of a run."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="rubato-audit-"))
     audit, helm = Audit(folder), Helm(folder)
-    rendered = objects(helm.template("--set", "namespaces={default}"))
+    rendered = objects(helm.template("--set", "namespaces={default}", "--set", GIVEN))
 
     def install(plane):
         """The account with its rights; returns the kubeconfig that the operators run with."""
         wanted = [found for found in rendered if is_hook(found) or found["kind"] in
                   ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")]
         plane.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted}))
+        give(plane, Authority(folder / "first"))
         plane.kubectl("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
         token = plane.kubectl("create", "token", "-n", NAMESPACE, "rubato-operator", "--duration=1h").stdout.strip()
         for found in wanted:  # its authorizer hears of a binding a moment after it was made
@@ -121,7 +132,8 @@ def recorded():
     flags = [*audit.flags(), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with ControlPlane(controller_manager=True, api_server_flags=flags) as plane:
         with Cluster(plane, os.environ["RUBATO_BUILD"], operator_kubeconfig=install,
-                     operator_flags=["--namespaces=default"]) as cluster:
+                     operator_flags=["--namespaces=default", f"--certificate-hours={CERTIFICATE_S / 3600}",
+                                     "--authority-secret=platform-ca"]) as cluster:
             story(cluster)
             cluster.check()
     yield rendered, audit.entries()  # the server has ended: nothing is half written
@@ -132,6 +144,7 @@ def story(cluster):
     """Grow, change the leader, lose a pod, be deleted while training; a job that completes and is cleaned up; one whose
     volumes are made for it; one whose pods are refused."""
     cluster.add_nodes(2)
+    give(cluster.plane, Authority(cluster.folder / "second"))
     job = cluster.apply(Job("rights", steps=20000, gpus=(1, 3)))
     job.wait_members(2, CHANGE_S)
     cluster.add_node()
@@ -145,6 +158,8 @@ def story(cluster):
     cluster.plane.kubectl("delete", "pod", victim, "--wait=false")
     cluster.pods.wait(lambda latest: ("default", victim) not in latest, CHANGE_S, "the pod to go")
     job.wait_members(3, CHANGE_S, without=victim)
+    job.wait(lambda _: len({seen.get("status", {}).get("credentials", {}).get("notAfter")
+                            for seen in job.states()} - {None}) > 1, CHANGE_S, "its certificate to be renewed")
     assert all(pod["spec"]["securityContext"]["runAsNonRoot"] for pod in job.pods().values())
     job.delete()
     job.wait_gone(CHANGE_S)
@@ -202,7 +217,7 @@ def test_nobody_else_has_the_rights(recorded):
 
 def test_the_default_rendering_grants_the_same_everywhere(recorded):
     rendered, _ = recorded
-    everywhere = grants(objects(Helm(pathlib.Path(tempfile.gettempdir())).template()))
+    everywhere = grants(objects(Helm(pathlib.Path(tempfile.gettempdir())).template("--set", GIVEN)))
     assert set(everywhere) == set(grants(rendered))
     for grant, where in grants(rendered).items():
         wider = {"" if namespace == "default" else namespace for namespace in where}

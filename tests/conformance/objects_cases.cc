@@ -277,6 +277,15 @@ TEST_P(Objects, SecretsTakePlainTextOnce) {
   EXPECT_EQ(made["data"]["k"].string_or(""), "aGVsbG8=");
   EXPECT_EQ(made["type"].string_or(""), "Opaque");
   EXPECT_FALSE(made.has("stringData"));
+  Value next = secret;
+  next.erase("stringData");
+  next.set("data", Value::object({{"other", "aGVsbG8="}}));
+  const auto replaced = client().update(types::kSecret, next);  // whatever it was before
+  ASSERT_TRUE(replaced.ok()) << replaced.error().to_string();
+  EXPECT_EQ((*replaced)["data"].size(), 1U);
+  EXPECT_EQ((*replaced)["type"].string_or(""), "Opaque");
+  next.set("type", "example.dev/other");
+  EXPECT_EQ(client().update(types::kSecret, next).error().code(), Code::kInvalid);
 }
 
 TEST_P(Objects, EventsHaveTwoFaces) {

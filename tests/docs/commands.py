@@ -10,7 +10,8 @@ PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "build/release/bin/ru
 
 def blocks(page):
     """The text of each fenced block, in order."""
-    return re.findall(r"^```\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    return [block for language, block in found if not language]
 
 
 def commands(block):

@@ -60,6 +60,7 @@ class EditedListener : public net::Listener {
         std::make_unique<EditedChannel>(std::move(channel), edit_));
   }
   net::Endpoint local() const override { return inner_->local(); }
+  Status renew(const net::TlsConfig& tls) override { return inner_->renew(tls); }
   void close() override { inner_->close(); }
 
  private:

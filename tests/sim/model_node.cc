@@ -318,23 +318,31 @@ void ModelNode::start(const SeenPod& pod) {
   config.pod_name = pod.name;
   config.pod_uid = pod.uid;
   config.node = plan_.name;
-  const auto secret = ground_.server.get(kube::types::kSecret, {pod.ns, secret_of(pod.object)});
-  const auto decoded = [&](const char* name) {
-    return net::base64_decode((*secret)["data"][name].string_or("")).value_or("");
+  // The kubelet keeps a volume as its Secret is.
+  config.credentials = [this, key = kube::Key{pod.ns, secret_of(pod.object)}] {
+    return credentials_in(key);
   };
-  config.token = decoded("token");
-  config.tls.certificate = decoded("tls.crt");
   config.slots = static_cast<std::uint32_t>(
       std::max(1, std::atoi(environment(pod.object, "RUBATO_SLOTS").c_str())));
   container.phases.assign(config.slots, Phase::kStarting);
   config.coordinators = endpoints(environment(pod.object, "RUBATO_COORDINATORS"));
-  config.tls.authority = "model";
-  config.tls.peer_name = "rubato-operator";
   config.grace = worker::grace_of(
       std::chrono::seconds(std::atoi(environment(pod.object, "RUBATO_GRACE_SECONDS").c_str())));
   config.seed = mix64(ground_.seed ^ std::hash<std::string>()(pod.uid));
   run_agent(container, std::move(config));
   report(pod, "Running", "", 0);
+}
+
+Result<worker::AgentCredentials> ModelNode::credentials_in(const kube::Key& secret) {
+  const auto object = ground_.server.get(kube::types::kSecret, secret);
+  if (!object.ok()) return Error(Code::kNotFound, "the pod's Secret is gone");
+  const json::Value& data = (*object)["data"];
+  worker::AgentCredentials credentials;
+  TRY(credentials.token, net::base64_decode(data["token"].string_or("")));
+  TRY(credentials.tls.certificate, net::base64_decode(data["tls.crt"].string_or("")));
+  credentials.tls.authority = "model";
+  credentials.tls.peer_name = "rubato-operator";
+  return credentials;
 }
 
 void ModelNode::run_agent(Container& container, worker::AgentConfig config) {

@@ -10,6 +10,7 @@
 #include "tests/sim/edited_network.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/witness.h"
+#include "worker/agent/agent.h"
 
 #include <map>
 #include <memory>
@@ -113,6 +114,7 @@ class ModelNode {
   void look_at(const SeenPod& pod);
   bool is_pulled(const SeenPod& pod);
   void start(const SeenPod& pod);
+  Result<worker::AgentCredentials> credentials_in(const kube::Key& secret);
   void run_agent(Container& container, worker::AgentConfig config);
   void terminate(Container& container, const SeenPod& pod);
   void report(const SeenPod& pod, const char* phase, const std::string& reason, int exit_code);

@@ -23,7 +23,8 @@ namespace {
 
 using json::Value;
 constexpr auto kVolumeRetry = 500ms;
-constexpr auto kKillWait = 5s;  // after SIGKILL; the kernel is not asked for longer
+constexpr auto kVolumeRefresh = 10s;  // Secrets that were renewed meanwhile
+constexpr auto kKillWait = 5s;        // after SIGKILL; the kernel is not asked for longer
 constexpr auto kStatusTries = 5;
 constexpr auto kStatusRetry = 200ms;
 
@@ -113,6 +114,9 @@ void PodRunner::run(std::stop_token stop) {
       }
     }
     write_status("Running");
+    const Task refreshed = executor_.spawn("volumes-" + kube::name_of(pod_), [this](auto ended) {
+      while (executor_.sleep_for(kVolumeRefresh, ended)) (void)volumes_.prepare(pod_, folder_);
+    });
     wait_for_end(stop);
   }
   bool remove = false;

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,13 +18,23 @@ namespace fs = std::filesystem;
 
 namespace {
 
+bool holds(const std::string& path, const std::string& bytes) {
+  std::ifstream file(path, std::ios::binary);
+  return file && std::string(std::istreambuf_iterator<char>(file), {}) == bytes;
+}
+
+// Who reads it sees all of the old file or all of the new one.
 Status write_private(const std::string& path, const std::string& bytes, mode_t mode) {
-  ::unlink(path.c_str());
-  const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
-  if (fd < 0) return Error(Code::kUnavailable, "writing " + path + ": " + std::strerror(errno));
+  if (holds(path, bytes)) return ok();
+  const std::string fresh = path + ".new";
+  ::unlink(fresh.c_str());
+  const int fd = ::open(fresh.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+  if (fd < 0) return Error(Code::kUnavailable, "writing " + fresh + ": " + std::strerror(errno));
   const ssize_t n = ::write(fd, bytes.data(), bytes.size());
   ::close(fd);
-  if (n != static_cast<ssize_t>(bytes.size())) return Error(Code::kUnavailable, "writing " + path);
+  if (n != static_cast<ssize_t>(bytes.size())) return Error(Code::kUnavailable, "writing " + fresh);
+  if (::rename(fresh.c_str(), path.c_str()) != 0)
+    return Error(Code::kUnavailable, "replacing " + path + ": " + std::strerror(errno));
   return ok();
 }
 

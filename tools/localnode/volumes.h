@@ -1,6 +1,6 @@
 // Volumes of a pod as folders of this machine: emptyDir, secret, configMap, downwardAPI, projected
 // and persistentVolumeClaim (one folder per claim, shared by all nodes of the machine). Files of
-// secrets are 0400; a volume is written once, when the pod starts.
+// secrets are 0400.
 #pragma once
 
 #include "common/json.h"
@@ -18,7 +18,8 @@ class Volumes {
   Volumes(kube::Client& client, std::string claims);
 
   // Volume name → folder, made below `pod_folder`. kNotFound (a Secret or ConfigMap that is not
-  // there yet) may be tried again; kInvalid may not.
+  // there yet) may be tried again; kInvalid may not. Called again, it replaces the files that are
+  // others now, one by one.
   Result<std::map<std::string, std::string>> prepare(const json::Value& pod,
                                                      const std::string& pod_folder);
 

@@ -73,8 +73,8 @@ struct Agent::Impl {
         changed(e.make_condition()),
         series{.job = config.job, .pod = config.pod_name, .node = config.node},
         link(e, network, config,
-             {.hello = [this](std::uint64_t epoch,
-                              const std::string& seal) { return hello(epoch, seal); },
+             {.hello = [this](const std::string& token, std::uint64_t epoch,
+                              const std::string& seal) { return hello(token, epoch, seal); },
               .welcomed =
                   [this](Duration period) {
                     std::lock_guard lock(mutex);
@@ -103,14 +103,15 @@ struct Agent::Impl {
 
   // Called from the link's task: standings are copied under the lock that run() holds to change
   // them.
-  std::string hello(std::uint64_t leader_epoch, const std::string& leader_seal) {
+  std::string hello(const std::string& token, std::uint64_t leader_epoch,
+                    const std::string& leader_seal) {
     wire::AgentMessage message;
     wire::Hello& hello = *message.mutable_hello();
     hello.set_version_min(1);
     hello.set_version_max(1);
     hello.set_build(version_of("rubato"));
     hello.set_job_uid(config.job_uid);
-    hello.set_token(config.token);
+    hello.set_token(token);
     hello.set_pod_uid(config.pod_uid);
     hello.set_pod_name(config.pod_name);
     hello.set_node(config.node);

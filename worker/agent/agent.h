@@ -12,11 +12,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace rubato::worker {
+
+// What the agent shows to the coordinator, and whom it trusts.
+struct AgentCredentials {
+  std::string token;
+  net::TlsConfig tls;  // authority and peer_name "rubato-operator"
+};
 
 struct AgentConfig {
   std::string job;  // namespace/name, for logs
@@ -24,10 +31,11 @@ struct AgentConfig {
   std::string pod_name;
   std::string pod_uid;
   std::string node;
-  std::string token;
   std::uint32_t slots = 1;
   std::vector<net::Endpoint> coordinators;
-  net::TlsConfig tls;    // authority and peer_name "rubato-operator"
+  // Asked before each connection, for they are renewed while we run; when it fails, those before
+  // are used.
+  std::function<Result<AgentCredentials>()> credentials;
   Duration grace = 55s;  // after SIGTERM; then workers are killed
   std::uint64_t seed = 1;
 };

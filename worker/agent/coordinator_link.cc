@@ -71,7 +71,12 @@ void CoordinatorLink::run(std::stop_token stop) {
     const bool hinted = hint.has_value();
     hint.reset();
     bool welcomed = false;
-    auto dialed = network_.dial(to, config_.tls, executor_.now() + kDialLimit);
+    if (auto fresh = config_.credentials(); fresh.ok()) {
+      credentials_ = *std::move(fresh);
+    } else {
+      LOG_WARNING("agent", "{}; goes on with the credentials of before", fresh.error().what());
+    }
+    auto dialed = network_.dial(to, credentials_.tls, executor_.now() + kDialLimit);
     if (dialed.ok()) {
       std::shared_ptr<net::Channel> channel = std::move(*dialed);
       {
@@ -96,7 +101,9 @@ void CoordinatorLink::run(std::stop_token stop) {
 
 std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::stop_token stop,
                                                    bool& welcomed) {
-  if (!channel.send(hooks_.hello(leader_epoch_, leader_seal_), executor_.now() + kWelcomeLimit)
+  if (!channel
+           .send(hooks_.hello(credentials_.token, leader_epoch_, leader_seal_),
+                 executor_.now() + kWelcomeLimit)
            .ok())
     return {};
   Duration silence = kSilenceDefault;

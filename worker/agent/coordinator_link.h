@@ -21,7 +21,9 @@ class CoordinatorLink {
  public:
   struct Hooks {
     // A serialised AgentMessage; what the newest leader that was obeyed said of itself.
-    std::function<std::string(std::uint64_t leader_epoch, const std::string& leader_seal)> hello;
+    std::function<std::string(const std::string& token, std::uint64_t leader_epoch,
+                              const std::string& leader_seal)>
+        hello;
     std::function<void(Duration heartbeat)> welcomed;
     std::function<void(std::string frame)> deliver;  // a serialised CoordinatorMessage
     std::function<void(const std::string& reason)> refused;
@@ -51,6 +53,7 @@ class CoordinatorLink {
   std::uint64_t leader_epoch_ = 0;            // the link's task only, as
   std::string leader_seal_;                   // this and
   std::optional<net::Endpoint> last_leader_;  // this
+  AgentCredentials credentials_;              // and this
   mutable std::mutex mutex_;
   std::shared_ptr<net::Channel> channel_;  // while welcomed
   std::shared_ptr<net::Channel> dialed_;   // also before, so that stop() can close it

@@ -59,6 +59,16 @@ Result<std::string> read_file(const std::string& path) {
   return text.str();
 }
 
+Result<AgentCredentials> read_credentials(const std::string& folder) {
+  AgentCredentials credentials;
+  TRY(credentials.token, read_file(folder + "/token"));
+  TRY(credentials.tls.authority, read_file(folder + "/ca.crt"));
+  TRY(credentials.tls.certificate, read_file(folder + "/tls.crt"));
+  TRY(credentials.tls.private_key, read_file(folder + "/tls.key"));
+  credentials.tls.peer_name = "rubato-operator";
+  return credentials;
+}
+
 Result<AgentConfig> config_from_environment() {
   AgentConfig config;
   TRY(config.job, required("RUBATO_JOB"));
@@ -78,12 +88,10 @@ Result<AgentConfig> config_from_environment() {
     config.coordinators.push_back(std::move(endpoint));
   }
   if (config.coordinators.empty()) return Error(Code::kInvalid, "RUBATO_COORDINATORS names nobody");
-  const std::string secrets = optional("RUBATO_SECRET_DIR", "/var/run/rubato/job");
-  TRY(config.token, read_file(secrets + "/token"));
-  TRY(config.tls.authority, read_file(secrets + "/ca.crt"));
-  TRY(config.tls.certificate, read_file(secrets + "/tls.crt"));
-  TRY(config.tls.private_key, read_file(secrets + "/tls.key"));
-  config.tls.peer_name = "rubato-operator";
+  config.credentials = [folder = optional("RUBATO_SECRET_DIR", "/var/run/rubato/job")] {
+    return read_credentials(folder);
+  };
+  TRY_OK(config.credentials());
   return config;
 }
 

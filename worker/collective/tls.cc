@@ -1,8 +1,10 @@
 #include "worker/collective/tls.h"
 
+#include "common/log.h"
 #include "worker/collective/tls_session.h"
 
 #include <array>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rubato::worker {
@@ -80,6 +83,8 @@ Result<Context> make_context(const SSL_METHOD* method, const std::string& dir) {
   SSL_CTX_set_ciphersuites(raw, kSuites);
   SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, verify);
   X509_VERIFY_PARAM_set_purpose(SSL_CTX_get0_param(raw), X509_PURPOSE_ANY);
+  // ca.crt need not be a root: who keeps the authority for us may have it from another.
+  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(raw), X509_V_FLAG_PARTIAL_CHAIN);
   // No resumption: a ring link never reads, and a ticket nobody reads would reset it at the end.
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(raw, 0);
@@ -89,12 +94,52 @@ Result<Context> make_context(const SSL_METHOD* method, const std::string& dir) {
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   return context;
 }
+
+// Which files were read: a Secret's volume has others after it was renewed.
+using FileMarks = std::array<std::pair<ino_t, std::pair<time_t, long>>, 3>;
+FileMarks marks_of(const std::string& dir) {
+  FileMarks marks;
+  std::size_t i = 0;
+  for (const char* name : {"/tls.crt", "/tls.key", "/ca.crt"}) {
+    struct stat file{};
+    if (::stat((dir + name).c_str(), &file) == 0)
+      marks.at(i) = {file.st_ino, {file.st_mtim.tv_sec, file.st_mtim.tv_nsec}};
+    ++i;
+  }
+  return marks;
+}
 }  // namespace
 
 struct TlsIdentity::Impl {
+  std::string dir;
   std::string job_uid;
+  std::mutex mutex;
+  FileMarks marks;
   Context dials;
   Context accepts;
+
+  // Files that change while they are read are read again the next time.
+  Status read() {
+    marks = marks_of(dir);
+    TRY(Context for_dials, make_context(TLS_client_method(), dir));
+    TRY(Context for_accepts, make_context(TLS_server_method(), dir));
+    dials = std::move(for_dials);
+    accepts = std::move(for_accepts);
+    return ok();
+  }
+  // It keeps the context that it was made by.
+  SSL* make_session(Side side) {
+    const std::lock_guard lock(mutex);
+    if (marks_of(dir) != marks) {
+      const Status renewed = read();
+      if (renewed.ok()) {
+        LOG_INFO("links", "the job's certificate was renewed");
+      } else {
+        LOG_WARNING("links", "keeps the certificate of before: {}", renewed.error().what());
+      }
+    }
+    return SSL_new((side == Side::kDials ? dials : accepts).get());
+  }
 };
 
 TlsIdentity::TlsIdentity(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -103,9 +148,9 @@ TlsIdentity::~TlsIdentity() = default;
 Result<std::unique_ptr<TlsIdentity>> TlsIdentity::open(const std::string& secret_dir,
                                                        const std::string& job_uid) {
   auto impl = std::make_unique<Impl>();
+  impl->dir = secret_dir;
   impl->job_uid = job_uid;
-  TRY(impl->dials, make_context(TLS_client_method(), secret_dir));
-  TRY(impl->accepts, make_context(TLS_server_method(), secret_dir));
+  TRY_OK(impl->read());
   return std::unique_ptr<TlsIdentity>(new TlsIdentity(std::move(impl)));
 }
 
@@ -141,7 +186,7 @@ Status handshake(SSL* ssl, int fd, TlsIdentity::Side side, MonoTime deadline,
 
 Result<std::unique_ptr<Link>> TlsIdentity::secure(int fd, Side side, MonoTime deadline,
                                                   const StopSignal& cancel) const {
-  SSL* ssl = SSL_new((side == Side::kDials ? impl_->dials : impl_->accepts).get());
+  SSL* ssl = impl_->make_session(side);
   CHECK(ssl != nullptr);
   auto link = std::make_unique<TlsLink>(fd, std::make_unique<TlsSession>(ssl));
   SSL_set_fd(ssl, fd);

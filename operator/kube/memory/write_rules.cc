@@ -289,16 +289,18 @@ Answer<Value> WriteRules::prepare_update(const ResourceInfo& info, const Value& 
     else
       updated.erase("status");
   }
-  Value& meta = updated.at("metadata");
+  Value own_meta = updated["metadata"];
   for (const char* key : kServerMeta) {
     if (const Value* kept = old_object["metadata"].find(key))
-      meta.set(key, *kept);
+      own_meta.set(key, *kept);
     else
-      meta.erase(key);
+      own_meta.erase(key);
   }
-  meta.set("resourceVersion", old_object["metadata"]["resourceVersion"]);
+  own_meta.set("resourceVersion", old_object["metadata"]["resourceVersion"]);
+  updated.set("metadata", std::move(own_meta));
   drop_empty_meta(updated);
   if (!info.custom && !status_write) builtin::prepare_update(info, old_object, updated);
+  const Value& meta = updated["metadata"];  // from here on nothing is added to `updated`
   std::vector<FieldError> errors = validate_meta_update(old_object["metadata"], meta);
   if (errors.empty()) errors = validate_meta(meta, builtin::wants_label_name(info));
   if (info.custom) {

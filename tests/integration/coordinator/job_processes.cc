@@ -129,8 +129,7 @@ void JobProcesses::lead(std::uint64_t epoch) {
                                                               .network = network_,
                                                               .client = client_,
                                                               .metrics = metrics_,
-                                                              .master_key = kMaster,
-                                                              .tls = tls_,
+                                                              .credentials = {kMaster, tls_},
                                                               .listen = port_,
                                                               .leader_address = [] { return ""; },
                                                               .timing = options_.timing});

@@ -299,7 +299,8 @@ TEST(Informer, OfSomeNamespaces) {
 TEST(Informer, KeepsOnlyWhatIsWanted) {
   SimWorld world(1);
   Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
-  informer.keep_only([](const Object& object) { return find(object.meta.labels, "owner") == "us"; });
+  informer.keep_only(
+      [](const Object& object) { return find(object.meta.labels, "owner") == "us"; });
   std::string heard;
   informer.on_change([&](const Change<Object>& change) {
     heard += change.key().name + (change.after ? "+ " : "- ");

@@ -70,6 +70,7 @@ constexpr Right kOfOperator[] = {{"list", "rubato.dev", "trainingjobs", ""},
                                  {"create", "", "pods", "binding"},
                                  {"list", "", "nodes", ""},
                                  {"create", "", "secrets", ""},
+                                 {"update", "", "secrets", ""},
                                  {"list", "scheduling.k8s.io", "priorityclasses", ""},
                                  {"create", "events.k8s.io", "events", ""}};
 

@@ -40,6 +40,22 @@ TEST(Certificates, RefusesBadRequests) {
   EXPECT_EQ(issue_certificate({"x", "y"}, good).error().code(), Code::kInvalid);
 }
 
+TEST(Certificates, AnAuthorityOfOthersMustBeOne) {
+  const KeyPair good = make_authority("theirs", kNow, kNow + 24h).value();
+  const CertificateRequest request{
+      .common_name = "leaf", .not_before = kNow, .not_after = kNow + 1h};
+  const KeyPair leaf = issue_certificate(good, request).value();
+  const auto read = read_authority({good.certificate + leaf.certificate, good.private_key});
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->certificate, good.certificate) << "the first of a chain";
+  EXPECT_EQ(certificate_validity(good.certificate)->not_after, kNow + 24h);
+  EXPECT_EQ(certificate_validity(good.certificate)->not_before, kNow);
+  for (const KeyPair& bad : {leaf, KeyPair{good.certificate, leaf.private_key},
+                             KeyPair{"", good.private_key}, KeyPair{good.certificate, "x"}})
+    EXPECT_EQ(read_authority(bad).error().code(), Code::kInvalid);
+  EXPECT_FALSE(certificate_validity("x").ok());
+}
+
 // FIPS 180-4 and RFC 4231 (test case 2).
 TEST(Certificates, DigestsMatchPublishedVectors) {
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

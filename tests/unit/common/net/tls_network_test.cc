@@ -194,6 +194,22 @@ TEST_F(TlsNetworkTest, RefusesConfigurationsThatVerifyNothing) {
             Code::kUnavailable);
 }
 
+TEST_F(TlsNetworkTest, ARenewedListenerShowsTheNewCertificateToWhoComesThen) {
+  const auto listener = listen();
+  const Pair before = connect(*listener);
+  const KeyPair others = authority("rubato");  // of the same name
+  const KeyPair shown = issue(others, {}, {"127.0.0.1"});
+  const TlsConfig renewed{.certificate = shown.certificate, .private_key = shown.private_key};
+  ASSERT_TRUE(listener->renew(renewed).ok());
+  EXPECT_EQ(listener->renew({.certificate = "nonsense"}).error().code(), Code::kInvalid);
+  TlsConfig tls = client_tls();
+  EXPECT_EQ(other_->dial(listener->local(), tls, soon()).error().code(), Code::kDenied);
+  tls.authority += others.certificate;
+  EXPECT_TRUE(other_->dial(listener->local(), tls, soon()).ok());
+  ASSERT_TRUE(before.client->send("still here", soon()).ok());
+  EXPECT_EQ(before.server->receive(soon()).value(), "still here");
+}
+
 TEST_F(TlsNetworkTest, NobodyListens) {
   const Endpoint at = listen()->local();  // closed at the end of the line
   const auto channel = other_->dial(at, client_tls(), soon());

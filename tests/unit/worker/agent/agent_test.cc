@@ -145,10 +145,11 @@ class AgentTest : public ::testing::Test {
     AgentConfig config;
     config.job_uid = "job";
     config.pod_uid = "pod-uid";
-    config.token = "secret";
     config.slots = slots;
     config.coordinators = std::move(coordinators);
-    config.tls.authority = "ca";
+    config.credentials = [] {
+      return Result<AgentCredentials>({.token = "secret", .tls = {.authority = "ca"}});
+    };
     config.grace = 10s;
     agent_ = std::make_unique<Agent>(*process_, *network_, *host_, config);
     task_ = process_->spawn("agent", [this](std::stop_token) { status_ = agent_->run(); });

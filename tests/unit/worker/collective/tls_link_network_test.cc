@@ -1,0 +1,61 @@
+#include "tests/unit/worker/collective/fleet.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace rubato::worker {
+namespace {
+
+std::string read(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+// As a kubelet does it: another file by the same name.
+void replace(const std::string& path, const std::string& text) {
+  std::ofstream(path + ".new") << text;
+  std::filesystem::rename(path + ".new", path);
+}
+
+class TlsLinkNetworkTest : public ::testing::Test {
+ protected:
+  // Whether both sides have a link, or how the one that dials is refused.
+  Status connect(TlsLinkNetwork& from, TlsLinkNetwork& to) {
+    Status accepted = ok();
+    std::thread accepting([&] {
+      auto arrival = to.accept(soon());
+      ASSERT_TRUE(arrival.ok());
+      const auto link = (*arrival)->secure(soon(), {});
+      if (!link.ok()) accepted = link.error();
+    });
+    const auto link = from.dial("127.0.0.1", to.port(), soon(), {});
+    accepting.join();
+    if (!link.ok()) return link.error();
+    return accepted;
+  }
+  std::unique_ptr<TlsLinkNetwork> open(const JobSecret& secret) {
+    return TlsLinkNetwork::open({.job_uid = "job", .secret_dir = secret.dir()}).value();
+  }
+};
+
+TEST_F(TlsLinkNetworkTest, ARenewedSecretCountsForLinksThatAreMadeThen) {
+  const JobSecret old("job"), fresh("job");  // each by an authority of its own
+  const auto one = open(old), two = open(fresh);
+  EXPECT_FALSE(connect(*one, *two).ok());
+
+  const std::string both = read(old.dir() + "/ca.crt") + read(fresh.dir() + "/ca.crt");
+  replace(old.dir() + "/ca.crt", both);
+  replace(fresh.dir() + "/ca.crt", both);
+  EXPECT_TRUE(connect(*one, *two).ok()) << "whose pod has the new one, and whose has not yet";
+
+  replace(old.dir() + "/tls.key", read(fresh.dir() + "/tls.key"));
+  EXPECT_TRUE(connect(*one, *two).ok()) << "half of it has come: what was before goes on";
+  replace(old.dir() + "/tls.crt", read(fresh.dir() + "/tls.crt"));
+  replace(old.dir() + "/ca.crt", read(fresh.dir() + "/ca.crt"));
+  replace(fresh.dir() + "/ca.crt", read(fresh.dir() + "/ca.crt"));
+  EXPECT_TRUE(connect(*one, *two).ok());
+}
+
+}  // namespace
+}  // namespace rubato::worker
