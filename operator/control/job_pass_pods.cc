@@ -64,7 +64,7 @@ Status JobPass::ensure_pods() {
 Status JobPass::ensure_credentials(bool first) {
   const auto root = d_.trust.root();
   const bool is_due = are_credentials_due(job_, *root, d_.trust.timing(), wall());
-  if (!is_due && !first) return ok();
+  if (!first && (!is_due || !d_.memory.may_renew(job_.meta.uid, d_.executor.now()))) return ok();
   TRY(WrittenSecret written,
       write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
   if (written.credentials) credentials_ = std::move(written.credentials);

@@ -158,12 +158,22 @@ std::optional<HeldBack> Memory::held_back(const std::string& job_uid, WallTime n
   return found->second;
 }
 
-bool Memory::may_write_progress(const std::string& job_uid, MonoTime now, Duration period) {
-  std::lock_guard lock(mutex_);
-  MonoTime& last = progress_written_[job_uid];
+namespace {
+bool is_time(MonoTime& last, MonoTime now, Duration period) {
   if (last != MonoTime{} && now - last < period) return false;
   last = now;
   return true;
+}
+}  // namespace
+
+bool Memory::may_write_progress(const std::string& job_uid, MonoTime now, Duration period) {
+  std::lock_guard lock(mutex_);
+  return is_time(progress_written_[job_uid], now, period);
+}
+
+bool Memory::may_renew(const std::string& job_uid, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  return is_time(renewal_tried_[job_uid], now, kRenewalPause);
 }
 
 coordinator::GpuSeconds Memory::gpu_seconds(const std::string& job_uid,
@@ -204,6 +214,7 @@ void Memory::forget_job(const std::string& job_uid) {
   held_back_.erase(job_uid);
   grown_.erase(job_uid);
   progress_written_.erase(job_uid);
+  renewal_tried_.erase(job_uid);
   accounts_.erase(job_uid);
   said_.erase(job_uid);
   told_.erase(job_uid);

@@ -19,6 +19,7 @@ namespace rubato::control {
 
 constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
+constexpr auto kRenewalPause = std::chrono::seconds(10);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
 
 // A job that waits before it may be scheduled again.
@@ -78,6 +79,8 @@ class Memory {
 
   // At most one write of mere progress per job and period.
   bool may_write_progress(const std::string& job_uid, MonoTime now, Duration period);
+  // At most one renewal of the job's Secret in kRenewalPause, however often it fails.
+  bool may_renew(const std::string& job_uid, MonoTime now);
 
   // All GPU time of the job: what its status said when this leader first saw it, and what the
   // coordinator counted since. `since` tells one count of the coordinator from the next.
@@ -117,6 +120,7 @@ class Memory {
   std::map<std::string, Unstarted> unstarted_;                          // bounded by the job's pods
   std::map<std::string, std::map<std::string, std::string>> selected_;  // bounded by its claims
   std::map<std::string, MonoTime> progress_written_;
+  std::map<std::string, MonoTime> renewal_tried_;
   struct Account {
     coordinator::GpuSeconds before;  // of counts that have ended
     MonoTime since{};

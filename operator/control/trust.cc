@@ -204,6 +204,13 @@ Result<std::optional<net::KeyPair>> Trust::given_authority() const {
   if (!texts.ok()) return texts.error().in(what);
   auto authority = net::read_authority(*texts);
   if (!authority.ok()) return authority.error().in(what);
+  TRY(const net::Validity validity, net::certificate_validity(authority->certificate));
+  const WallTime now = d_.executor.clock().wall();
+  if (now < validity.not_before || now >= validity.not_after) {
+    return Error(Code::kInvalid, fmt::format("{} is valid from {} to {}, and it is {}", what,
+                                             to_rfc3339(validity.not_before),
+                                             to_rfc3339(validity.not_after), to_rfc3339(now)));
+  }
   return std::optional(std::move(*authority));
 }
 

@@ -40,6 +40,8 @@ void WholeCluster::restore_store(const Fault& fault) {
     server_->go_back_to(backup);
     for (Job& job : jobs_)
       if (job.world) job.world->store_went_back();
+    for (const auto& [uid, world] : retired_)  // the store may show an earlier life again
+      if (world) world->store_went_back();
     witness_.store_went_back(backup);
     for (Job& job : jobs_) restore_job(job, backup);
     later(kRegistersAfter, [this] {

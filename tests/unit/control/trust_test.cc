@@ -150,6 +150,10 @@ TEST_F(TrustTest, WithoutTheAuthorityThatItIsGivenItDoesNotBegin) {
   EXPECT_NE(mixed.error().what().find("ns/given"), std::string::npos) << mixed.error().what();
   give(issue(root_of(one), {.common_name = "leaf"}, kTiming, wall()).value());
   EXPECT_EQ(make("given").open().error().code(), Code::kInvalid) << "it may sign nothing";
+  for (const Duration from : {-hours(2), hours(1)}) {
+    give(authority("not now", wall() + from, 1h));
+    EXPECT_NE(make("given").open().error().what().find("is valid from"), std::string::npos);
+  }
   give(one);
   EXPECT_TRUE(make("given").open().ok());
 }
