@@ -94,6 +94,10 @@ Duration read_offset(Reader& in) {
 MonoTime SystemClock::now() const { return std::chrono::steady_clock::now(); }
 WallTime SystemClock::wall() const { return std::chrono::system_clock::now(); }
 
+double seconds_since_epoch(WallTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
 std::string to_rfc3339(WallTime time) { return format_time(time, false); }
 std::string to_rfc3339_micro(WallTime time) { return format_time(time, true); }
 

@@ -30,6 +30,8 @@ class SystemClock : public Clock {
   WallTime wall() const override;
 };
 
+double seconds_since_epoch(WallTime time);
+
 // RFC 3339 in UTC, as Kubernetes writes it: Time "2026-11-21T07:38:29Z" and MicroTime
 // "2026-11-21T07:38:29.000000Z".
 std::string to_rfc3339(WallTime time);

@@ -13,6 +13,7 @@ namespace rubato::net {
 struct KeyPair {
   std::string certificate;
   std::string private_key;
+  bool operator==(const KeyPair&) const = default;
 };
 
 struct CertificateRequest {

@@ -12,10 +12,6 @@
 namespace rubato::control {
 namespace {
 
-double seconds_of(WallTime time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
-}
-
 std::int32_t held(const api::TrainingJob& job) {
   return job.status.allocation ? job.status.allocation->gpus : 0;
 }
@@ -119,7 +115,7 @@ class Series {
 
   void times() {
     const auto time = [](const std::optional<WallTime>& at) {
-      return at ? Number(seconds_of(*at)) : std::nullopt;
+      return at ? Number(seconds_since_epoch(*at)) : std::nullopt;
     };
     family("rubato_job_created_timestamp_seconds",
            [&](const Job& job) { return time(job.meta.creation_time); });

@@ -9,8 +9,6 @@ namespace {
 
 using json::Value;
 
-Value encoded(const std::string& text) { return net::base64_encode(text); }
-
 Value secret_of(const api::TrainingJob& job, const TrustRoot& root, const net::KeyPair& pair) {
   return Value::object(
       {{"apiVersion", "v1"},
@@ -27,11 +25,11 @@ Value secret_of(const api::TrainingJob& job, const TrustRoot& root, const net::K
                                                               {"controller", true},
                                                               {"blockOwnerDeletion", true}})})}})},
        {"type", "Opaque"},
-       {"data",
-        Value::object({{"token", encoded(net::hmac_sha256_hex(root.master_key, job.meta.uid))},
-                       {"ca.crt", encoded(root.trusted())},
-                       {"tls.crt", encoded(pair.certificate)},
-                       {"tls.key", encoded(pair.private_key)}})}});
+       {"data", Value::object({{"token", net::base64_encode(
+                                             net::hmac_sha256_hex(root.master_key, job.meta.uid))},
+                               {"ca.crt", net::base64_encode(root.trusted())},
+                               {"tls.crt", net::base64_encode(pair.certificate)},
+                               {"tls.key", net::base64_encode(pair.private_key)}})}});
 }
 
 }  // namespace

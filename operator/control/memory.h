@@ -19,8 +19,8 @@ namespace rubato::control {
 
 constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
-constexpr auto kRenewalPause = std::chrono::seconds(10);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
+constexpr auto kRenewalPause = std::chrono::seconds(10);  // of a job's Secret
 
 // A job that waits before it may be scheduled again.
 struct HeldBack {

@@ -1,6 +1,7 @@
 #include "operator/control/trust.h"
 
 #include "common/log.h"
+#include "operator/control/metric_catalog.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,16 +16,13 @@ using json::Value;
 constexpr const char* kLog = "trust";
 constexpr const char* kTrustSecret = "rubato-operator-trust";
 constexpr const char* kOperatorName = "rubato-operator";
-constexpr const char* kEndHelp =
-    "When the certificate of the operator, or of the authority that signs, ends, in seconds since "
-    "the epoch.";
 constexpr auto kClockSkew = std::chrono::hours(1);
 constexpr auto kLookRetry = 10s;
 
-Value encoded(const std::string& text) { return net::base64_encode(text); }
-
-double seconds_since_epoch(WallTime time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
+// When the certificate of `whose` ends.
+Gauge& end_gauge(Metrics& metrics, const char* whose) {
+  const MetricInfo& info = metric("rubato_certificate_not_after_timestamp_seconds");
+  return metrics.gauge(std::string(info.name), std::string(info.help), {{"certificate", whose}});
 }
 
 WallTime end_of(const std::string& certificate) {
@@ -76,17 +74,17 @@ Result<TrustRoot> decode_root(const Value& secret) {
 }
 
 Value encode_root(const TrustRoot& root, const std::string& ns) {
-  Value data = Value::object({{"ca.crt", encoded(root.authority.certificate)},
-                              {"ca.key", encoded(root.authority.private_key)},
-                              {"master-key", encoded(root.master_key)}});
+  Value data = Value::object({{"ca.crt", net::base64_encode(root.authority.certificate)},
+                              {"ca.key", net::base64_encode(root.authority.private_key)},
+                              {"master-key", net::base64_encode(root.master_key)}});
   if (root.next) {
-    data.set("next.crt", encoded(root.next->certificate));
-    data.set("next.key", encoded(root.next->private_key));
-    data.set("next-from", encoded(to_rfc3339(root.next_from)));
+    data.set("next.crt", net::base64_encode(root.next->certificate));
+    data.set("next.key", net::base64_encode(root.next->private_key));
+    data.set("next-from", net::base64_encode(to_rfc3339(root.next_from)));
   }
   std::string former;
   for (const std::string& certificate : root.former) former += certificate;
-  if (!former.empty()) data.set("former.crt", encoded(former));
+  if (!former.empty()) data.set("former.crt", net::base64_encode(former));
   return Value::object({{"apiVersion", "v1"},
                         {"kind", "Secret"},
                         {"metadata", Value::object({{"name", kTrustSecret}, {"namespace", ns}})},
@@ -180,10 +178,8 @@ bool is_renewal_due(WallTime not_after, const TrustRoot& root, const Certificate
 
 Trust::Trust(Dependencies dependencies)
     : d_(std::move(dependencies)),
-      authority_end_(d_.metrics.gauge("rubato_certificate_not_after_timestamp_seconds", kEndHelp,
-                                      {{"certificate", "authority"}})),
-      own_end_(d_.metrics.gauge("rubato_certificate_not_after_timestamp_seconds", kEndHelp,
-                                {{"certificate", "operator"}})) {}
+      authority_end_(end_gauge(d_.metrics, "authority")),
+      own_end_(end_gauge(d_.metrics, "operator")) {}
 
 std::shared_ptr<const TrustRoot> Trust::root() const {
   const std::lock_guard lock(mutex_);
@@ -245,36 +241,32 @@ Task Trust::follow(std::function<bool()> leads) {
 
 // Somebody may delete the Secret to have it made anew; so the leader makes it.
 Status Trust::look(bool leads) {
-  const WallTime now = d_.executor.clock().wall();
   const auto found = d_.client.get(kube::types::kSecret, {d_.ns, kTrustSecret});
   if (!found.ok()) {
     if (found.error().code() == Code::kNotFound && leads) return open();
     return found.error().in("reading the trust root");
   }
   TRY(TrustRoot root, decode_root(*found));
-  if (leads) {
-    auto given = given_authority();
-    const Status is_given = given.ok() ? ok() : Status(given.error());
-    // While the authority that we are given cannot be read, none takes its place.
-    if (given.ok()) {
-      TRY(TrustRoot wanted, brought_up_to_date(root, *given, d_.timing, now));
-      if (wanted.trusted() != root.trusted() ||
-          wanted.authority.certificate != root.authority.certificate) {
-        Value object = encode_root(wanted, d_.ns);
-        object.at("metadata").set("resourceVersion", kube::resource_version_of(*found));
-        const auto written = d_.client.update(kube::types::kSecret, object);
-        if (!written.ok()) return written.error().in("writing the trust root");
-        LOG_INFO(kLog, "{}",
-                 wanted.next ? fmt::format("another authority will sign from {} on",
-                                           to_rfc3339(wanted.next_from))
-                             : "the authorities are others");
-        root = std::move(wanted);
-      }
-    }
-    TRY_OK(adopt(std::move(root)));
-    return is_given;
-  }
-  return adopt(std::move(root));
+  const Status kept = leads ? keep_up_to_date(*found, root) : ok();
+  TRY_OK(adopt(std::move(root)));
+  return kept;
+}
+
+// While the authority that we are given cannot be read, none takes its place.
+Status Trust::keep_up_to_date(const Value& secret, TrustRoot& root) {
+  TRY(const auto given, given_authority());
+  TRY(TrustRoot wanted, brought_up_to_date(root, given, d_.timing, d_.executor.clock().wall()));
+  if (wanted == root) return ok();
+  Value object = encode_root(wanted, d_.ns);
+  object.at("metadata").set("resourceVersion", kube::resource_version_of(secret));
+  const auto written = d_.client.update(kube::types::kSecret, object);
+  if (!written.ok()) return written.error().in("writing the trust root");
+  LOG_INFO(kLog, "{}",
+           wanted.next
+               ? fmt::format("another authority will sign from {} on", to_rfc3339(wanted.next_from))
+               : "the authorities are others");
+  root = std::move(wanted);
+  return ok();
 }
 
 Status Trust::adopt(TrustRoot root) {
@@ -287,7 +279,7 @@ Status Trust::adopt(TrustRoot root) {
 
 Status Trust::renew_own(const TrustRoot& root) {
   const WallTime now = d_.executor.clock().wall();
-  const std::string digest = root.digest() + net::sha256_hex(root.authority.certificate);
+  const std::string digest = root.digest();
   if (digest == own_digest_ && !is_renewal_due(own_not_after_, root, d_.timing, now)) return ok();
   net::CertificateRequest request;
   request.common_name = kOperatorName;

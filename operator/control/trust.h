@@ -4,9 +4,9 @@
 // It stands in the Secret "rubato-operator-trust", which the first replica makes and the leader
 // keeps up to date. The authority is the operator's own, or one that somebody keeps in a Secret of
 // type kubernetes.io/tls (cert-manager, say). Another authority comes in two steps, so that nobody
-// is cut off: from the moment it is seen all are told to trust it, and Timing::settle later, when
-// the Secrets of jobs have reached the pods, it begins to sign. The one before is trusted until it
-// ends by itself.
+// is cut off: from the moment it is seen all are told to trust it, and CertificateTiming::settle
+// later, when the Secrets of jobs have reached the pods, it begins to sign. The one before is
+// trusted until it ends by itself.
 #pragma once
 
 #include "common/clock.h"
@@ -44,6 +44,7 @@ struct TrustRoot {
   std::string trusted() const;  // all of them, PEM, for those who verify
   // Another one where what jobs hold is to be made anew.
   std::string digest() const;
+  bool operator==(const TrustRoot&) const = default;
 };
 
 // The trust root as it should be now, `given` being the authority that somebody keeps for us.
@@ -90,6 +91,7 @@ class Trust {
  private:
   Result<std::optional<net::KeyPair>> given_authority() const;
   Status look(bool leads);
+  Status keep_up_to_date(const json::Value& secret, TrustRoot& root);
   Status adopt(TrustRoot root);
   Status renew_own(const TrustRoot& root);
 

@@ -54,9 +54,7 @@ class Greedy(Job):
 
 def give(plane, authority):
     """The authority into the Secret that the chart was told of."""
-    manifest = plane.kubectl("create", "secret", "tls", "platform-ca", "-n", NAMESPACE, "--dry-run=client", "-o", "json",
-                             f"--cert={authority.certificate}", f"--key={authority.folder / 'ca.key'}").stdout
-    plane.kubectl("apply", "-f", "-", input=manifest)
+    plane.kubectl("apply", "-f", "-", input=json.dumps(authority.manifest("platform-ca", NAMESPACE)))
 
 
 class Audit:

@@ -1,5 +1,6 @@
 """Certificates for tests: an authority in a folder, and what it issues."""
 
+import base64
 import pathlib
 import subprocess
 
@@ -42,6 +43,13 @@ class Authority:
                       "-CAkey", self.folder / "ca.key", "-CAcreateserial", "-days", days,
                       "-extfile", extensions, "-out", certificate)
         return certificate, key
+
+    def manifest(self, name, namespace):
+        """The authority as a Secret of type kubernetes.io/tls."""
+        encoded = {key: base64.b64encode((self.folder / file).read_bytes()).decode()
+                   for key, file in (("tls.crt", "ca.crt"), ("tls.key", "ca.key"))}
+        return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+                "metadata": {"name": name, "namespace": namespace}, "data": encoded}
 
     def key_pair(self, name):
         """(private, public) for service account tokens."""

@@ -2,6 +2,7 @@
 connections are made anew all the same. Somebody keeps the authority in a Secret, and puts another one there."""
 
 import base64
+import json
 import os
 import signal
 import time
@@ -18,9 +19,7 @@ GIVEN = "platform-ca"
 
 def give(plane, authority):
     """Puts the authority into the Secret of the operators' namespace."""
-    manifest = plane.kubectl("create", "secret", "tls", GIVEN, "-n", "rubato-system", "--dry-run=client", "-o", "json",
-                             f"--cert={authority.certificate}", f"--key={authority.folder / 'ca.key'}").stdout
-    plane.kubectl("apply", "-f", "-", input=manifest)
+    plane.kubectl("apply", "-f", "-", input=json.dumps(authority.manifest(GIVEN, "rubato-system")))
 
 
 def certificate_of(cluster, job):

@@ -101,6 +101,7 @@ def test_probes_need_no_token_and_show_no_metrics(endpoint):
 def test_promtool_finds_no_fault(endpoint):
     status, text = endpoint.get(endpoint.reader)
     assert status == 200 and "# TYPE rubato_job_info gauge" in text and "process_resident_memory_bytes" in text
+    assert 'rubato_certificate_not_after_timestamp_seconds{certificate="operator"}' in text
     done = promtool("check", "metrics", input=text)
     assert done.returncode == 0 and not done.stdout + done.stderr, done.stdout + done.stderr
 
