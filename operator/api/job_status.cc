@@ -95,6 +95,8 @@ const ObjectSchema& Membership::schema() {
             "Steps done again after a return to a checkpoint, of the job's life.");
     s.field("failures", &Membership::failures,
             "Workers that ended by themselves, of the job's life; against maxRestarts.");
+    s.field("crashes", &Membership::crashes,
+            "Of them, those that the agents of today's pods have counted, by the pod's uid.");
     return s.build();
   }();
   return kSchema;

@@ -9,6 +9,7 @@
 #include "operator/api/schema.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -86,6 +87,7 @@ struct Membership {
   std::optional<std::int64_t> rescales;    // of the job's life, this generation's included
   std::optional<std::int64_t> recomputed_steps;  // of the job's life
   std::optional<std::int64_t> failures;          // of workers, of the job's own making; of its life
+  std::map<std::string, std::int64_t> crashes;   // those of today's pods among them, by uid
 
   static const ObjectSchema& schema();
   bool operator==(const Membership&) const = default;

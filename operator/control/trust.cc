@@ -21,8 +21,9 @@ constexpr auto kLookRetry = 10s;
 
 // When the certificate of `whose` ends.
 Gauge& end_gauge(Metrics& metrics, const char* whose) {
-  const MetricInfo& info = metric("rubato_certificate_not_after_timestamp_seconds");
-  return metrics.gauge(std::string(info.name), std::string(info.help), {{"certificate", whose}});
+  const std::string_view help = metric("rubato_certificate_not_after_timestamp_seconds").help;
+  return metrics.gauge("rubato_certificate_not_after_timestamp_seconds", std::string(help),
+                       {{"certificate", whose}});
 }
 
 WallTime end_of(const std::string& certificate) {

@@ -16,6 +16,7 @@ constexpr std::size_t kTextMax = 1024;            // bytes of what reaches a sta
 constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
 constexpr double kSecondsMost = 1e6;
 constexpr std::chrono::seconds kGraceMost = 24h;
+constexpr std::uint64_t kCrashesMost = 1'000'000;  // of a pod's workers
 
 // Grows whenever a worker shows that it is alive inside its step.
 std::uint64_t progress_of(const wire::WorkerStanding& s) {
@@ -95,6 +96,9 @@ void JobMachine::forget_gone() {
   std::set<std::string> names;
   for (const Wish::Pod& pod : wish_.pods) names.insert(pod.name);
   std::erase_if(retired_pods_, [&](const std::string& name) { return !names.contains(name); });
+  std::erase_if(crashes_, [&](const auto& entry) {
+    return wished(entry.first) == nullptr && !agents_.contains(entry.first);
+  });
 }
 
 void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
@@ -118,6 +122,12 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   }
   for (const auto& standing : hello.workers())
     if (is_of(hello.pod_uid(), standing.id())) take_standing(agent, standing);
+  take_crashes(hello.crashes(), false,
+               {.pod = agent.name,
+                .pod_uid = hello.pod_uid(),
+                .reason = "Crash",
+                .message = "a worker ended by itself while no leader heard its agent",
+                .infrastructure = false});
 }
 
 void JobMachine::disconnected(MonoTime arrived, const std::string& pod_uid,
@@ -336,14 +346,32 @@ void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire:
     if (all) retired_pods_.insert(agent.name);
     return;
   }
-  if (exited.id().incarnation() <= worker.restart_ordered) return;  // counted when it was ordered
-  add_failure({.pod = agent.name,
-               .pod_uid = pod_uid,
-               .reason = exited.reason().empty() ? "Crash" : clipped(exited.reason()),
-               .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
-                          std::to_string(exited.exit_code()) + ", signal " +
-                          std::to_string(exited.signal()),
-               .infrastructure = false});
+  // An agent of a version before counts nothing.
+  const auto known = crashes_.find(pod_uid);
+  const std::uint64_t count = exited.has_crashes()      ? exited.crashes()
+                              : known == crashes_.end() ? 1
+                                                        : known->second + 1;
+  const bool is_known = exited.id().incarnation() <= worker.restart_ordered;  // since the order
+  take_crashes(count, is_known,
+               {.pod = agent.name,
+                .pod_uid = pod_uid,
+                .reason = exited.reason().empty() ? "Crash" : clipped(exited.reason()),
+                .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
+                           std::to_string(exited.exit_code()) + ", signal " +
+                           std::to_string(exited.signal()),
+                .infrastructure = false});
+}
+
+// The agent counts on, whoever leads and whatever message is lost: what is above the number that we
+// know is new. `failure` tells of the last.
+void JobMachine::take_crashes(std::uint64_t count, bool is_last_known, PodFailure failure) {
+  count = std::min(count, kCrashesMost);
+  const auto known = crashes_.find(failure.pod_uid);
+  const std::uint64_t before = known == crashes_.end() ? 0 : known->second;
+  if (count <= before) return;
+  crashes_[failure.pod_uid] = count;
+  if (const std::uint64_t times = count - before - (is_last_known ? 1 : 0); times > 0)
+    add_failure(std::move(failure), times);
 }
 
 }  // namespace rubato::coordinator

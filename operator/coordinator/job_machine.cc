@@ -41,6 +41,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   view_.rescales = planted(Bug::kForgetRescales) ? 0 : record_.rescales;
   view_.recomputed_steps = record_.recomputed_steps;
   view_.failure_count = record_.failures;
+  crashes_ = record_.crashes;
   view_.generation = record_.generation;
   if (record_.previous.empty()) formed_generation_ = record_.generation;
   wake_at(now);
@@ -211,6 +212,7 @@ void JobMachine::pass(MonoTime now) {
       retire_left(now);
     }
   }
+  write_failures();
   refresh_view(now);
   book_gpu_time();
   for (const auto& [uid, agent] : agents_)

@@ -190,6 +190,7 @@ class JobMachine {
   void take_failure(MonoTime now, Agent& agent, Worker& worker, const wire::Failure& failure);
   void refuse(const WorkerKey& key, const std::string& reason, const std::string& message);
   void take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited);
+  void take_crashes(std::uint64_t count, bool is_last_known, PodFailure failure);
   void note_damaged(const wire::CheckpointDamaged& news);
   void configure_new(MonoTime now);
   bool holding(MonoTime now);
@@ -236,8 +237,10 @@ class JobMachine {
   void abort(const WorkerKey& key, std::uint64_t below);
   void ask_swap();
   void wake_at(MonoTime time);
+  void write(Record next);
   void write_phase(Phase phase);
-  void add_failure(PodFailure failure);
+  void write_failures();
+  void add_failure(PodFailure failure, std::uint64_t times = 1);
   bool note_generations(const wire::WorkerStanding& standing);
   std::uint64_t next_generation();
   std::uint64_t oldest_of_interest() const;
@@ -331,6 +334,7 @@ class JobMachine {
   bool taking_over_ = true;                // some members of the record may come back yet,
   bool held_ = true;                       // and are waited for
   std::size_t failures_since_commit_ = 0;
+  std::map<std::string, std::uint64_t> crashes_;  // Record::crashes of now
   std::set<std::string> never_back_;  // pods whose loss to the last leader was noted, by uid
   bool conflict_ = false;
   std::map<std::string, Agent> agents_;

@@ -83,6 +83,7 @@ void JobMachine::ask_swap() {
   op_->next.fingerprint = record_.fingerprint;
   op_->next.recomputed_steps = record_.recomputed_steps;
   op_->next.failures = view_.failure_count;
+  op_->next.crashes = crashes_;
   op_->next.rescales = view_.rescales + (unfinished_ && is_rescale(*unfinished_) ? 1 : 0) +
                        (is_rescale(op_->change) ? 1 : 0);
   in_flight_ = op_->next;
@@ -101,8 +102,18 @@ void JobMachine::write_phase(Phase phase) {
   Record next = record_;
   next.phase = name_of(phase);
   next.previous.clear();
+  write(std::move(next));
+}
+
+// Of workers that no generation had, or will miss: no operation writes them soon.
+void JobMachine::write_failures() {
+  if (!in_flight_ && !op_ && record_.failures != view_.failure_count) write(record_);
+}
+
+void JobMachine::write(Record next) {
   next.step = std::max(record_.step, view_.step);
   next.failures = view_.failure_count;
+  next.crashes = crashes_;
   ++next.seq;
   in_flight_ = std::move(next);
   outputs_.swap = in_flight_;
@@ -110,10 +121,10 @@ void JobMachine::write_phase(Phase phase) {
 
 void JobMachine::wake_at(MonoTime time) { next_tick_ = std::min(next_tick_, time); }
 
-void JobMachine::add_failure(PodFailure failure) {
+void JobMachine::add_failure(PodFailure failure, std::uint64_t times) {
   LOG_WARNING(kLog, "{}: {} {}: {}", to_string(wish_.job), failure.pod, failure.reason,
               failure.message);
-  if (!failure.infrastructure) ++view_.failure_count;
+  if (!failure.infrastructure) view_.failure_count += times;
   view_.failures.push_back(std::move(failure));
   ++failures_since_commit_;
   if (view_.failures.size() > kFailuresKept) view_.failures.erase(view_.failures.begin());

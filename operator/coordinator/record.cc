@@ -80,6 +80,11 @@ json::Value to_json(const Record& record) {
   if (record.rescales != 0) out.set("rescales", record.rescales);
   if (record.recomputed_steps != 0) out.set("recomputedSteps", record.recomputed_steps);
   if (record.failures != 0) out.set("failures", record.failures);
+  if (!record.crashes.empty()) {
+    json::Value crashes = json::Value::object();
+    for (const auto& [pod_uid, count] : record.crashes) crashes.set(pod_uid, count);
+    out.set("crashes", std::move(crashes));
+  }
   return out;
 }
 
@@ -106,6 +111,8 @@ Result<Record> record_from(const json::Value& membership) {
   record.rescales = number("rescales");
   record.recomputed_steps = number("recomputedSteps");
   record.failures = number("failures");
+  for (const auto& [pod_uid, count] : membership["crashes"].members())
+    record.crashes[pod_uid] = static_cast<std::uint64_t>(count.int_or(0));
   return record;
 }
 

@@ -7,6 +7,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct Record {
   std::uint64_t rescales = 0;    // of the job's life, the one that led to this generation included
   std::uint64_t recomputed_steps = 0;  // of the job's life
   std::uint64_t failures = 0;          // of workers, of the job's own making; of its life
+  // How many of them are crashes that the agents of today's pods have counted (Hello.crashes), by
+  // pod uid: what an agent counts beyond is new, whoever leads.
+  std::map<std::string, std::uint64_t> crashes;
   bool operator==(const Record&) const = default;
 };
 

@@ -89,6 +89,27 @@ TEST(Stories, APodIsReplacedWhoseLossOnlyADeadLeaderKnew) {
   EXPECT_EQ(held_on(cluster, "elastic", "n2"), 1);
 }
 
+// A worker that crashes while nobody leads is charged to maxRestarts by the next leader.
+TEST(Stories, ACrashBetweenTwoLeadersIsCharged) {
+  for (const int later_ms : {0, 100, 1000, 3000}) {
+    Scenario scenario;
+    scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}};
+    scenario.queues = {{"default", 0}};
+    scenario.jobs = {training("crashing", 2, 2)};
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "crashing") == 2; }, kSoon));
+    cluster.run_until([] { return false; }, kSoon);  // it trains
+    cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
+    cluster.run_until([] { return false; }, std::chrono::milliseconds(later_ms));
+    cluster.inject({FaultKind::kWorkerKilled, 0s, 0s, 0, 0});
+    cluster.run_until([] { return false; }, 2 * kSoon);
+    const json::Value& job = cluster.witness().jobs().at("default/crashing").object;
+    EXPECT_EQ(job["status"]["restarts"]["count"].int_or(0), 1)
+        << "killed " << later_ms << " ms after the leader";
+  }
+}
+
 // Whatever a newcomer was told before its leader died, the next one brings it in, and does not wait
 // until it could be called stuck.
 TEST(Stories, AJoinOutlivesTheLeader) {

@@ -24,6 +24,7 @@ struct Slot {
   bool alive = false;
   bool retired = false;  // ended as it should; not started again
   bool failed = false;   // said that it can never work; not started again
+  bool ordered = false;  // the coordinator had it killed
   int restarts = 0;
   std::optional<MonoTime> start_at;  // waits for its backoff
   wire::WorkerStanding standing;
@@ -62,6 +63,7 @@ struct Agent::Impl {
   std::optional<MonoTime> leave_by;  // SIGTERM was handled
   std::optional<MonoTime> end_by;    // a Shutdown was obeyed
   std::uint64_t heartbeats = 0;
+  std::uint32_t crashes = 0;  // guarded by mutex: Hello.crashes
   CoordinatorLink link;
   Task host_task;
 
@@ -119,6 +121,7 @@ struct Agent::Impl {
     hello.set_leader_seal(leader_seal);
     std::lock_guard lock(mutex);
     for (const Slot& slot : slots) *hello.add_workers() = slot.standing;
+    hello.set_crashes(crashes);
     return pack(message);
   }
 
@@ -193,6 +196,7 @@ struct Agent::Impl {
     slot.incarnation = incarnation;
     slot.start_at.reset();
     slot.alive = spawned.ok();
+    slot.ordered = false;
     slot.standing = wire::WorkerStanding();
     slot.standing.mutable_id()->set_pod_uid(config.pod_uid);
     slot.standing.mutable_id()->set_slot(index);
@@ -245,11 +249,12 @@ struct Agent::Impl {
 
   void on_exit(const HostEvent& event, Slot& slot) {
     slot.alive = false;
+    const bool wanted = event.signal == 0 && event.exit_code == 0;
     {
       std::lock_guard lock(mutex);
       ++series.workers[event.slot].exits[reason_of(event)];
+      if (!wanted && !slot.ordered) ++crashes;
     }
-    const bool wanted = event.signal == 0 && event.exit_code == 0;
     const bool restart = !wanted && !slot.failed && !is_ending() && slot.restarts < kRestartsMax;
     slot.retired = !restart;
     wire::AgentMessage message;
@@ -259,6 +264,7 @@ struct Agent::Impl {
     exited.set_signal(event.signal);
     exited.set_reason(reason_of(event));
     exited.set_restarting(restart);
+    exited.set_crashes(crashes);
     link.send(pack(message));
     LOG_INFO("agent", "worker {} ended: exit code {}, signal {}{}", event.slot, event.exit_code,
              event.signal, restart ? "; it is started again" : "");
@@ -273,6 +279,7 @@ struct Agent::Impl {
       const auto& order = message.restart_worker();
       if (is_current(order.id())) {
         LOG_WARNING("agent", "worker {} is restarted: {}", order.id().slot(), order.reason());
+        slots[order.id().slot()].ordered = true;
         host.kill(order.id().slot());
       }
       return;

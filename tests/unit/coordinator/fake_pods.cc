@@ -22,6 +22,7 @@ FakePods::FakePods(int pods, Record record, std::uint32_t start_workers)
     : wish(make_wish(pods, start_workers)),
       connected(static_cast<std::size_t>(pods), false),
       wants_stop(static_cast<std::size_t>(pods), false),
+      crashes(static_cast<std::size_t>(pods), 0),
       machine(Timing{}, wish, std::move(record), now) {
   for (int i = 0; i < pods; ++i) {
     wire::WorkerStanding s;
@@ -80,6 +81,7 @@ void FakePods::connect(int pod) {
   hello.set_pod_name("gpt-" + std::to_string(pod));
   hello.set_node("n" + std::to_string(pod));
   *hello.add_workers() = standing(pod);
+  if (counts_crashes) hello.set_crashes(crashes[static_cast<std::size_t>(pod)]);
   connected[static_cast<std::size_t>(pod)] = true;
   machine.connected(now, hello);
   collect();
@@ -113,6 +115,9 @@ void FakePods::exit(int pod, int code, int signal) {
   message.mutable_exited()->set_exit_code(code);
   message.mutable_exited()->set_signal(signal);
   message.mutable_exited()->set_reason("Crash");
+  std::uint32_t& count = crashes[static_cast<std::size_t>(pod)];
+  if (code != 0 && !was_restarted(pod)) ++count;
+  if (counts_crashes) message.mutable_exited()->set_crashes(count);
   machine.message(now, uid(pod), message);
   collect();
 }

@@ -61,6 +61,7 @@ class FakePods {
 
   // Its step thread hangs: it says what it is asked, and takes up no Form.
   std::optional<int> deaf;
+  bool counts_crashes = true;  // its agents do; those of builds before do not
   // Who is asked whom it reaches answers at once.
   bool answers_probes = true;
   std::function<bool(int from, int to)> reaches = [](int, int) { return true; };
@@ -71,6 +72,7 @@ class FakePods {
   std::vector<wire::WorkerStanding> standings;
   std::vector<bool> connected;
   std::vector<bool> wants_stop;
+  std::vector<std::uint32_t> crashes;
   std::vector<Send> sent;
   std::optional<Record> to_write;
   std::vector<Record> written;

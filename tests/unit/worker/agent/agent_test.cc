@@ -222,6 +222,32 @@ TEST_F(AgentTest, ACrashedWorkerIsReportedAndStartedAgain) {
   EXPECT_EQ(host_->commands.front().abort().below(), 10u);
 }
 
+// What it was told to end is not counted; who leads next hears the number first.
+TEST_F(AgentTest, CountsTheWorkersThatEndByThemselves) {
+  start(2, {{"op-a", 1}});
+  ASSERT_TRUE(is_welcome());
+  const auto exits = [&] {
+    return std::count_if(a_.heard.begin(), a_.heard.end(),
+                         [](const auto& m) { return m.has_exited(); });
+  };
+  wire::CoordinatorMessage order;
+  order.mutable_restart_worker()->mutable_id()->set_pod_uid("pod-uid");
+  order.mutable_restart_worker()->mutable_id()->set_slot(1);
+  order.mutable_restart_worker()->mutable_id()->set_incarnation(1);
+  a_.tell(order);
+  ASSERT_TRUE(reaches([&] { return exits() == 1; }));
+  host_->end(0, 1, -1, 11);
+  ASSERT_TRUE(reaches([&] { return exits() == 2; }));
+  std::vector<std::uint32_t> counted;
+  for (const auto& m : a_.heard)
+    if (m.has_exited()) counted.push_back(m.exited().crashes());
+  EXPECT_EQ(counted, (std::vector<std::uint32_t>{0, 1}));
+  a_.heard.clear();
+  a_.agent->close();
+  ASSERT_TRUE(reaches([&] { return a_.has_heard([](const auto& m) { return m.has_hello(); }); }));
+  EXPECT_EQ(a_.heard.front().hello().crashes(), 1u);
+}
+
 TEST_F(AgentTest, FollowsTheLeaderAndNeverAnOlderOne) {
   a_.not_leader = "op-b:1";
   start();
