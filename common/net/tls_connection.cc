@@ -2,8 +2,11 @@
 
 #include "common/net/tls_network.h"
 
+#include <cerrno>
+
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
 
 namespace rubato::net {
 namespace {
@@ -13,6 +16,7 @@ namespace asio = boost::asio;
 constexpr std::size_t kHeader = 4;
 // Small frames go out together, as few TLS records; a batch never splits a frame.
 constexpr std::size_t kBatchBytes = 128 * 1024;
+constexpr int kReadsPerTurn = 8;  // of kilobytes each, before the other connections have theirs
 constexpr std::size_t kKeepCapacity = 16u << 10;  // above, a buffer's memory is given back
 
 // Silence of the network is told to the layers above by their own heartbeats (within 3 s); these
@@ -56,10 +60,13 @@ TlsConnection::TlsConnection(std::shared_ptr<Io> io, Tcp::socket socket,
       frame_most_(limits.frame),
       inbox_most_(limits.receive_queue),
       outbox_most_(limits.send_queue),
-      stream_(std::move(socket), *context_),
+      socket_(std::move(socket)),
+      ssl_(SSL_new(context_->native_handle())),
       timer_(io_->context),
       readable_(io_->executor.make_condition()),
-      writable_(io_->executor.make_condition()) {}
+      writable_(io_->executor.make_condition()) {
+  CHECK(ssl_ != nullptr);
+}
 
 void TlsConnection::connected() {
   ErrorCode ignored;  // a socket that refuses an option fails soon enough by itself
@@ -75,39 +82,61 @@ void TlsConnection::connected() {
   set(TCP_KEEPCNT, kKeepCount);
   // A child process that inherits the socket would keep the connection alive after our death.
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  socket().native_non_blocking(true, ignored);
+  CHECK(SSL_set_fd(ssl_.get(), fd) == 1);
   const auto remote = socket().remote_endpoint(ignored);
   peer_ = {remote.address().to_string(ignored), remote.port()};
 }
 
 void TlsConnection::handshake(const std::string& peer_name, std::function<void(Status)> done) {
-  SSL* ssl = stream_.native_handle();
+  on_handshake_ = std::move(done);
   if (!peer_name.empty()) {
-    if (Status named = demand_peer_name(ssl, peer_name, role_); !named.ok()) {
+    if (Status named = demand_peer_name(ssl_.get(), peer_name, role_); !named.ok()) {
       fail(named.error());
-      done(named);
-      return;
+      return end_handshake(named);
     }
   }
   timer_.expires_after(kHandshakeLimit);
   timer_.async_wait([self = shared_from_this()](const ErrorCode& code) {
     if (!code) self->fail(Error(Code::kTimeout, "TLS handshake: time limit"));
   });
-  const auto side =
-      role_ == TlsRole::kServer ? asio::ssl::stream_base::server : asio::ssl::stream_base::client;
-  stream_.async_handshake(
-      side, [self = shared_from_this(), done = std::move(done)](const ErrorCode& code) {
-        self->timer_.cancel();
-        if (self->gone_) {  // only the I/O thread writes it
-          done(closed_error(self->why_));
-        } else if (code) {
-          const Error error = handshake_error(self->stream_.native_handle(), code);
-          self->fail(error);
-          done(error);
-        } else {
-          self->peer_name_ = certified_name(self->stream_.native_handle());
-          done(ok());
-        }
-      });
+  if (role_ == TlsRole::kServer)
+    SSL_set_accept_state(ssl_.get());
+  else
+    SSL_set_connect_state(ssl_.get());
+  shake();
+}
+
+void TlsConnection::shake() {
+  if (gone_) return end_handshake(closed_error(why_));  // only the I/O thread writes it
+  ERR_clear_error();
+  errno = 0;
+  const int result = SSL_do_handshake(ssl_.get());
+  if (result != 1) {
+    const int wants = SSL_get_error(ssl_.get(), result);
+    if (wait_for_socket(wants, &TlsConnection::shake)) return;
+    const Error error = handshake_error(ssl_.get(), tls_problem(wants));
+    fail(error);
+    return end_handshake(error);
+  }
+  timer_.cancel();
+  peer_name_ = certified_name(ssl_.get());
+  end_handshake(ok());
+}
+
+void TlsConnection::end_handshake(const Status& status) {
+  std::exchange(on_handshake_, {})(status);
+}
+
+bool TlsConnection::wait_for_socket(int ssl_error, Step step) {
+  if (ssl_error != SSL_ERROR_WANT_READ && ssl_error != SSL_ERROR_WANT_WRITE) return false;
+  const auto ready =
+      ssl_error == SSL_ERROR_WANT_READ ? Tcp::socket::wait_read : Tcp::socket::wait_write;
+  socket().async_wait(ready, [self = shared_from_this(), step](const ErrorCode& code) {
+    if (code) self->fail(closed_error(code.message()));  // no news where the socket was closed
+    (self.get()->*step)();
+  });
+  return true;
 }
 
 void TlsConnection::start_reading() {
@@ -134,26 +163,32 @@ void TlsConnection::network_gone() {
   if (!lingering_) fail(Error(Code::kCancelled, "the network was closed"));
 }
 
+// What is there, some of it at a time so that others have their turn, and then what comes.
 void TlsConnection::read() {
-  stream_.async_read_some(asio::buffer(chunk_),
-                          [self = shared_from_this()](const ErrorCode& code, std::size_t count) {
-                            self->on_read(code, count);
-                          });
+  for (int turn = 0; turn < kReadsPerTurn; ++turn) {
+    if (gone_) return;
+    ERR_clear_error();
+    errno = 0;
+    std::array<char, 16 * 1024>& chunk = io_->chunk;
+    const int count = SSL_read(ssl_.get(), chunk.data(), static_cast<int>(chunk.size()));
+    if (count <= 0) {
+      const int wants = SSL_get_error(ssl_.get(), count);
+      if (!wait_for_socket(wants, &TlsConnection::read)) fail(closed_error(tls_problem(wants)));
+      return;
+    }
+    if (!take({chunk.data(), static_cast<std::size_t>(count)})) return;
+    if (SSL_has_pending(ssl_.get()) == 0) {
+      wait_for_socket(SSL_ERROR_WANT_READ, &TlsConnection::read);
+      return;
+    }
+  }
+  asio::post(io_->context, [self = shared_from_this()] { self->read(); });
 }
 
-void TlsConnection::on_read(const ErrorCode& code, std::size_t count) {
-  if (gone_) return;
-  if (code) {
-    const bool end = code == asio::error::eof || code == asio::ssl::error::stream_truncated;
-    fail(closed_error(end ? "the peer closed" : code.message()));
-    return;
-  }
-  if (lingering_) {
-    read();  // nobody wants it, but an unread byte would turn our farewell into a reset
-    return;
-  }
+bool TlsConnection::take(std::string_view bytes) {
+  if (lingering_) return true;  // nobody wants it, but a byte left would make our farewell a reset
   std::deque<std::string> frames;
-  const bool well_formed = take_frames({chunk_.data(), count}, frames);
+  const bool well_formed = take_frames(bytes, frames);
   bool pause = false;
   {
     const std::lock_guard lock(mutex_);
@@ -166,11 +201,8 @@ void TlsConnection::on_read(const ErrorCode& code, std::size_t count) {
     paused_ = pause;
   }
   if (!frames.empty()) tell_reader();
-  if (!well_formed) {
-    fail(closed_error("the peer sent a frame beyond the limit"));
-  } else if (!pause) {
-    read();
-  }
+  if (!well_formed) fail(closed_error("the peer sent a frame beyond the limit"));
+  return well_formed && !pause;
 }
 
 bool TlsConnection::take_frames(std::string_view bytes, std::deque<std::string>& frames) {
@@ -198,38 +230,43 @@ bool TlsConnection::take_frames(std::string_view bytes, std::deque<std::string>&
 // Writes what is queued, one batch at a time; ends the farewell when nothing is left.
 void TlsConnection::write() {
   if (writing_ || gone_) return;
-  batch_.clear();
-  if (batch_.capacity() > kKeepCapacity) batch_.shrink_to_fit();
-  {
-    const std::lock_guard lock(mutex_);
-    while (!outbox_.empty() &&
-           (batch_.empty() || batch_.size() + outbox_.front().size() < kBatchBytes)) {
-      put_header(batch_, outbox_.front().size());
-      batch_ += outbox_.front();
-      outbox_.pop_front();
-    }
-  }
-  if (batch_.empty()) {
-    ErrorCode ignored;
-    if (lingering_) socket().shutdown(Tcp::socket::shutdown_send, ignored);
-    return;
-  }
   writing_ = true;
-  asio::async_write(stream_, asio::buffer(batch_),
-                    [self = shared_from_this()](const ErrorCode& code, std::size_t) {
-                      self->writing_ = false;
-                      if (self->gone_) return;
-                      if (code) {
-                        self->fail(closed_error(code.message()));
-                        return;
-                      }
-                      {
-                        const std::lock_guard lock(self->mutex_);
-                        self->outbox_bytes_ -= self->batch_.size();
-                      }
-                      self->writable_->notify_all();
-                      self->write();
-                    });
+  flush();
+}
+
+void TlsConnection::flush() {
+  while (!gone_ && (!batch_.empty() || fill_batch())) {
+    ERR_clear_error();
+    errno = 0;
+    const int count = SSL_write(ssl_.get(), batch_.data(), static_cast<int>(batch_.size()));
+    if (count <= 0) {
+      const int wants = SSL_get_error(ssl_.get(), count);
+      if (!wait_for_socket(wants, &TlsConnection::flush)) fail(closed_error(tls_problem(wants)));
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      outbox_bytes_ -= batch_.size();
+    }
+    batch_.clear();
+    if (batch_.capacity() > kKeepCapacity) batch_.shrink_to_fit();
+    writable_->notify_all();
+  }
+  writing_ = false;
+  if (gone_ || !lingering_) return;
+  ErrorCode ignored;
+  socket().shutdown(Tcp::socket::shutdown_send, ignored);
+}
+
+bool TlsConnection::fill_batch() {
+  const std::lock_guard lock(mutex_);
+  while (!outbox_.empty() &&
+         (batch_.empty() || batch_.size() + outbox_.front().size() < kBatchBytes)) {
+    put_header(batch_, outbox_.front().size());
+    batch_ += outbox_.front();
+    outbox_.pop_front();
+  }
+  return !batch_.empty();
 }
 
 Status TlsConnection::send(std::string frame, MonoTime deadline) {

@@ -1,8 +1,12 @@
-// Private to common/net: one TLS connection with its two bounded queues. Socket and stream belong
+// Private to common/net: one TLS connection with its two bounded queues. Socket and session belong
 // to the I/O thread; the queues are shared under a mutex with the tasks that send and receive.
+//
+// OpenSSL reads and writes the socket itself, and Asio only says when it can: an idle connection
+// has no buffer of its own (asio::ssl::stream keeps 68 KiB for each).
 #pragma once
 
 #include "common/executor.h"
+#include "common/free_with.h"
 #include "common/net/tls_context.h"
 
 #include <array>
@@ -34,6 +38,7 @@ struct Io {
   boost::asio::io_context context{1};
   std::vector<std::weak_ptr<TlsConnection>> connections;  // I/O thread
   std::size_t prune_at = 64;
+  std::array<char, 16 * 1024> chunk;  // I/O thread: what was just read
 };
 
 class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
@@ -42,7 +47,7 @@ class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
                 TlsRole role, const ListenLimits& limits = {});
 
   // --- I/O thread ---
-  Tcp::socket& socket() { return stream_.next_layer(); }
+  Tcp::socket& socket() { return socket_; }
   bool gone() const { return gone_; }
   // The socket is: sets its options and peer(). Before the handshake.
   void connected();
@@ -64,11 +69,19 @@ class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
   std::string peer_name() const { return peer_name_; }
 
  private:
+  using Step = void (TlsConnection::*)();
+  void shake();
+  void end_handshake(const Status& status);
+  // Goes on with `step` when the socket is ready for what OpenSSL wants; false: it wants nothing of
+  // the socket, and the connection is over.
+  bool wait_for_socket(int ssl_error, Step step);
   void read();
-  void on_read(const ErrorCode& code, std::size_t count);
+  bool take(std::string_view bytes);  // false: nothing more is read now
   // Cuts complete frames from the bytes read; false when the peer breaks the format.
   bool take_frames(std::string_view bytes, std::deque<std::string>& frames);
   void write();
+  void flush();
+  bool fill_batch();
   void begin_linger();
   void tell_reader();
 
@@ -78,13 +91,14 @@ class TlsConnection : public std::enable_shared_from_this<TlsConnection> {
   const std::size_t frame_most_;
   const std::size_t inbox_most_;
   const std::size_t outbox_most_;
-  boost::asio::ssl::stream<Tcp::socket> stream_;
+  Tcp::socket socket_;
+  const std::unique_ptr<SSL, FreeWith<SSL_free>> ssl_;
   boost::asio::steady_timer timer_;  // the handshake, later the farewell
-  Endpoint peer_;                    // set before anybody else sees the connection
-  std::string peer_name_;            // so is this
-  std::array<char, 4 * 1024> chunk_;
-  std::string partial_;  // an incomplete frame with its header
-  std::string batch_;    // being written
+  std::function<void(Status)> on_handshake_;
+  Endpoint peer_;          // set before anybody else sees the connection
+  std::string peer_name_;  // so is this
+  std::string partial_;    // an incomplete frame with its header
+  std::string batch_;      // being written, from its first byte until OpenSSL has taken the last
   bool writing_ = false;
   bool lingering_ = false;
 

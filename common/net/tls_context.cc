@@ -3,6 +3,10 @@
 #include "common/free_with.h"
 #include "common/net/x509_name.h"
 
+#include <cerrno>
+#include <system_error>
+
+#include <openssl/err.h>
 #include <openssl/x509v3.h>
 
 namespace rubato::net {
@@ -54,6 +58,7 @@ Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRol
   SSL_CTX* raw = context->native_handle();
   CHECK(SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) == 1);
   SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // an idle connection holds no 32 KiB
+  SSL_CTX_set_read_ahead(raw, 1);                   // a record is one read of the socket, not two
   SSL_CTX_set_num_tickets(raw, 0);                  // no resumption: each connection verifies anew
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   TRY_OK(load(*context, config));
@@ -88,13 +93,24 @@ std::string certified_name(SSL* ssl) {
   return shown ? first_dns_name(shown.get()) : "";
 }
 
-Error handshake_error(SSL* ssl, const boost::system::error_code& code) {
+std::string tls_problem(int ssl_error) {
+  if (ssl_error == SSL_ERROR_ZERO_RETURN) return "the peer closed";
+  const unsigned long code = ERR_peek_last_error();
+  // A peer that dies, or says farewell by closing its half, sends no alert.
+  if (ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return "the peer closed";
+  if (ssl_error == SSL_ERROR_SYSCALL)
+    return errno == 0 ? "the peer closed" : std::generic_category().message(errno);
+  const char* reason = ERR_reason_error_string(code);
+  return reason != nullptr ? reason : "TLS error " + std::to_string(ssl_error);
+}
+
+Error handshake_error(SSL* ssl, const std::string& problem) {
   const long verdict = SSL_get_verify_result(ssl);
   if (verdict != X509_V_OK) {
     return {Code::kDenied, std::string("TLS: peer certificate refused: ") +
                                X509_verify_cert_error_string(verdict)};
   }
-  return {Code::kUnavailable, "TLS handshake: " + code.message()};
+  return {Code::kUnavailable, "TLS handshake: " + problem};
 }
 
 }  // namespace rubato::net

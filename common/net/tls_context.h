@@ -24,7 +24,10 @@ Status demand_peer_name(SSL* ssl, const std::string& name, TlsRole role);
 // The first DNS name in the certificate that the peer has shown and we have verified; empty: none.
 std::string certified_name(SSL* ssl);
 
+// What OpenSSL says of its last call in this thread, or errno's text.
+std::string tls_problem(int ssl_error);
+
 // What a failed handshake means: kDenied when the peer's certificate was refused by us.
-Error handshake_error(SSL* ssl, const boost::system::error_code& code);
+Error handshake_error(SSL* ssl, const std::string& problem);
 
 }  // namespace rubato::net

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/net/tls_connection.h"
 
+#include <csignal>
 #include <map>
 
 #include <fcntl.h>
@@ -339,7 +340,9 @@ struct TlsNetwork::Impl {
   Task thread;
 };
 
-TlsNetwork::TlsNetwork(Executor& executor) : impl_(std::make_unique<Impl>(executor)) {}
+TlsNetwork::TlsNetwork(Executor& executor) : impl_(std::make_unique<Impl>(executor)) {
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to sockets that the peer has closed
+}
 
 // Every handler ends by itself: sockets are closed, farewells have a limit, so run() returns.
 TlsNetwork::~TlsNetwork() {

@@ -5,7 +5,8 @@
 // after dial() has returned: the first receive() fails.
 //
 // close() sends what is queued and says farewell within a second, in the background. Sockets are
-// not inherited by child processes. Channels may outlive the network; they are closed then.
+// not inherited by child processes. SIGPIPE is ignored in the whole process from then on. Channels
+// may outlive the network; they are closed then.
 #pragma once
 
 #include "common/executor.h"
