@@ -184,6 +184,8 @@ const ObjectSchema& LostGpuSeconds::schema() {
     s.field("checkpoint", &LostGpuSeconds::checkpoint,
             "The checkpoint before a stop and the last one; writing while training goes on costs "
             "none.");
+    s.field("straggling", &LostGpuSeconds::straggling,
+            "Of each step, what workers wait for the one that computes longest.");
     return s.build();
   }();
   return kSchema;

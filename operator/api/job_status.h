@@ -162,6 +162,7 @@ struct LostGpuSeconds {
   double rescale = 0;
   double failure = 0;
   double checkpoint = 0;
+  std::optional<double> straggling;  // builds before did not count it
 
   static const ObjectSchema& schema();
   bool operator==(const LostGpuSeconds&) const = default;

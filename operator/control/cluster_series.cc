@@ -179,6 +179,7 @@ class Series {
       put("rescale", lost->rescale);
       put("failure", lost->failure);
       put("checkpoint", lost->checkpoint);
+      put("straggling", lost->straggling.value_or(0));
     }
     family("rubato_job_rescales_total", [](const Job& job) -> Number {
       return job.status.rescales ? static_cast<double>(job.status.rescales->count) : 0;

@@ -112,6 +112,7 @@ class Figures {
     lost.rescale = tenths(spent.rescale);
     lost.failure = tenths(spent.failure);
     lost.checkpoint = tenths(spent.checkpoint);
+    lost.straggling = tenths(spent.straggling);
     status_.lost_gpu_seconds = lost;
     api::Performance performance = status_.performance.value_or(api::Performance{});
     performance.goodput = std::round(1000 * spent.useful / spent.held()) / 1000;

@@ -49,7 +49,8 @@ std::map<std::string_view, double> by_use(const TrainingJob& job) {
           {"queue", lost.queue},
           {"rescale", lost.rescale},
           {"failure", lost.failure},
-          {"checkpoint", lost.checkpoint}};
+          {"checkpoint", lost.checkpoint},
+          {"straggling", lost.straggling.value_or(0)}};
 }
 
 constexpr std::array kReasons = {reason::kWaitingForGpus,

@@ -24,6 +24,7 @@ coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
   seconds.rescale = status.lost_gpu_seconds->rescale;
   seconds.failure = status.lost_gpu_seconds->failure;
   seconds.checkpoint = status.lost_gpu_seconds->checkpoint;
+  seconds.straggling = status.lost_gpu_seconds->straggling.value_or(0);
   return seconds;
 }
 

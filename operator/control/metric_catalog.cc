@@ -89,8 +89,8 @@ std::vector<MetricInfo> jobs() {
        kGauge,
        {"namespace", "job_name", "use"},
        "seconds",
-       "GPU time of the job's life by use: useful, or lost to queue, rescale, failure or "
-       "checkpoint."},
+       "GPU time of the job's life by use: useful, or lost to queue, rescale, failure, checkpoint "
+       "or straggling."},
       {"rubato_job_rescales_total",
        kCounter,
        {"namespace", "job_name"},
@@ -184,8 +184,8 @@ std::vector<MetricInfo> flow() {
        kCounter,
        {"queue", "use"},
        "seconds",
-       "GPU time that jobs held, by use: useful, or lost to queue, rescale, failure or "
-       "checkpoint."},
+       "GPU time that jobs held, by use: useful, or lost to queue, rescale, failure, "
+       "checkpoint or straggling."},
       {"rubato_recomputed_steps_total",
        kCounter,
        {"queue"},

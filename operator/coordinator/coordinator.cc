@@ -69,8 +69,16 @@ struct Coordinator::Impl {
     Server::Standing standing;
     standing.leading = epoch.has_value();
     standing.epoch = epoch.value_or(0);
+    standing.agents = wished_pods;
     if (const auto found = jobs.find(uid); found != jobs.end()) standing.job = found->second;
     return standing;
+  }
+
+  // Under the lock.
+  void note_pods(const std::string& uid, std::size_t pods) {
+    std::size_t& noted = pods_of[uid];
+    wished_pods += pods - noted;
+    noted = pods;
   }
 
   std::shared_ptr<JobTask> make_job(const Wish& wish, std::uint64_t seen_step,
@@ -132,6 +140,8 @@ struct Coordinator::Impl {
   mutable std::mutex mutex;
   std::optional<std::uint64_t> epoch;
   std::map<std::string, std::shared_ptr<JobTask>> jobs;  // by uid
+  std::map<std::string, std::size_t> pods_of;            // of their wishes
+  std::size_t wished_pods = 0;                           // of all of them
   Server server;  // last: its sessions end before the jobs do
 };
 
@@ -158,6 +168,8 @@ void Coordinator::stop_leading() {
     const std::lock_guard lock(impl_->mutex);
     impl_->epoch.reset();
     ended.swap(impl_->jobs);
+    impl_->pods_of.clear();
+    impl_->wished_pods = 0;
   }
   for (auto& [uid, job] : ended) job->stop();  // a session may hold it a moment longer
 }
@@ -167,6 +179,7 @@ void Coordinator::ensure(const Wish& wish, std::uint64_t seen_step) {
   {
     const std::lock_guard lock(impl_->mutex);
     if (!impl_->epoch) return;
+    impl_->note_pods(wish.uid, wish.pods.size());
     auto& slot = impl_->jobs[wish.uid];
     if (!slot) {
       slot = impl_->make_job(wish, seen_step, *impl_->epoch);
@@ -185,6 +198,8 @@ void Coordinator::forget(const std::string& job_uid) {
     if (found == impl_->jobs.end()) return;
     job = std::move(found->second);
     impl_->jobs.erase(found);
+    impl_->note_pods(job_uid, 0);
+    impl_->pods_of.erase(job_uid);
   }
   job->stop();
 }

@@ -13,21 +13,26 @@ GpuSeconds& GpuSeconds::operator+=(const GpuSeconds& other) {
   rescale += other.rescale;
   failure += other.failure;
   checkpoint += other.checkpoint;
+  straggling += other.straggling;
   return *this;
 }
 
 void GpuTime::advance(MonoTime now) {
   const double seconds = std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-  of(use_) += members_ * seconds;
+  const double waited = use_ == GpuUse::kUseful ? waiting_ * members_ * seconds : 0;
+  of(use_) += members_ * seconds - waited;
+  total_.straggling += waited;
   total_.failure += lost_ * seconds;
   of(use_ == GpuUse::kUseful ? GpuUse::kRescale : use_) += (held_ - members_ - lost_) * seconds;
 }
 
-void GpuTime::set(std::uint32_t held, std::uint32_t members, std::uint32_t lost, GpuUse use) {
+void GpuTime::set(std::uint32_t held, std::uint32_t members, std::uint32_t lost, GpuUse use,
+                  double waiting) {
   held_ = held;
   members_ = std::min(members, held);
   lost_ = std::min(lost, held_ - members_);
   use_ = use;
+  waiting_ = std::clamp(waiting, 0.0, 1.0);
 }
 
 void GpuTime::move(GpuUse from, GpuUse to, double gpu_seconds) {

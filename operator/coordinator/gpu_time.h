@@ -3,16 +3,16 @@
 // pass is booked as that. Plain arithmetic; bounded by nothing but time.
 //
 //   held     GPUs of bound pods that have not ended, whatever they do, times seconds
-//   useful   members while steps are committed. Taken off again: the open step when something
-//            breaks (from the last commit on), and steps that are done again after a return to a
-//            checkpoint. Evaluations count as useful.
+//   useful   members while steps are committed, less what they wait for the slowest. Taken off
+//            again: the open step when something breaks (from the last commit on), and steps that
+//            are done again after a return to a checkpoint. Evaluations count as useful.
 //   goodput  useful / held
 //
 // What is held and not useful is lost to one cause: `queue` (pods of a gang that start, up to the
 // first commit), `rescale` (newcomers that start and pull state, leavers that go, the stall of a
 // planned change), `failure` (from the last commit before to the first after, less one step; parked
 // time; work done again), `checkpoint` (the one before a stop, the last one, and what workers need
-// to leave). Waiting for the slowest member is not measured: it is inside `useful`.
+// to leave), `straggling` (of each step, what members wait for the one that computes longest).
 #pragma once
 
 #include "common/clock.h"
@@ -29,8 +29,9 @@ struct GpuSeconds {
   double rescale = 0;
   double failure = 0;
   double checkpoint = 0;
+  double straggling = 0;
 
-  double lost() const { return queue + rescale + failure + checkpoint; }
+  double lost() const { return queue + rescale + failure + checkpoint + straggling; }
   double held() const { return useful + lost(); }
   GpuSeconds& operator+=(const GpuSeconds& other);
   bool operator==(const GpuSeconds&) const = default;
@@ -44,7 +45,9 @@ class GpuTime {
   void advance(MonoTime now);
   // From now on. Of the GPUs held, those whose agent is lost are a failure's; the others that are
   // no members are rescaling while members train, and share the members' use otherwise.
-  void set(std::uint32_t held, std::uint32_t members, std::uint32_t lost, GpuUse use);
+  // `waiting`: the share of useful time, 0 to 1, in which members wait for the slowest.
+  void set(std::uint32_t held, std::uint32_t members, std::uint32_t lost, GpuUse use,
+           double waiting = 0);
   // Corrects what was booked; moves no more than was.
   void move(GpuUse from, GpuUse to, double gpu_seconds);
 
@@ -60,6 +63,7 @@ class GpuTime {
   std::uint32_t members_ = 0;
   std::uint32_t lost_ = 0;
   GpuUse use_ = GpuUse::kQueue;
+  double waiting_ = 0;
   GpuSeconds total_;
 };
 

@@ -16,6 +16,8 @@ constexpr std::size_t kTextMax = 1024;            // bytes of what reaches a sta
 constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
 constexpr double kSecondsMost = 1e6;
 constexpr std::chrono::seconds kGraceMost = 24h;
+// An agent that hears nothing for twice the silence dials again: not each heartbeat needs a word.
+constexpr int kAcksPerSilence = 4;
 constexpr std::uint64_t kCrashesMost = 1'000'000;  // of a pod's workers
 
 // Grows whenever a worker shows that it is alive inside its step.
@@ -62,6 +64,7 @@ void bound(wire::WorkerStanding& standing) {
   standing.set_loss(bounded(standing.loss(), kLossMost));
   standing.set_validation_loss(bounded(standing.validation_loss(), kLossMost));
   standing.set_step_seconds(std::max(0.0, bounded(standing.step_seconds(), kSecondsMost)));
+  standing.set_compute_seconds(std::max(0.0, bounded(standing.compute_seconds(), kSecondsMost)));
   standing.set_seq(std::min(standing.seq(), kCountMost));
   standing.set_step(std::min(standing.step(), kCountMost));
   standing.set_tokens(std::min(standing.tokens(), kCountMost));
@@ -91,13 +94,15 @@ void JobMachine::wish(MonoTime now, const Wish& wish) {
 // Agents of pods that are no more, and what was said of these.
 void JobMachine::forget_gone() {
   std::erase_if(agents_, [&](const auto& entry) {
-    return wished(entry.first) == nullptr && !entry.second.connected;
+    const bool is_over = entry.second.pod == nullptr && !entry.second.connected;
+    if (is_over) agent_at_.erase(entry.first);
+    return is_over;
   });
   std::set<std::string> names;
   for (const Wish::Pod& pod : wish_.pods) names.insert(pod.name);
   std::erase_if(retired_pods_, [&](const std::string& name) { return !names.contains(name); });
   std::erase_if(crashes_, [&](const auto& entry) {
-    return wished(entry.first) == nullptr && !agents_.contains(entry.first);
+    return wished(entry.first) == nullptr && !agent_at_.contains(entry.first);
   });
 }
 
@@ -105,6 +110,8 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   const Wish::Pod* pod = wished(hello.pod_uid());
   if (pod == nullptr) return;  // it went meanwhile
   Agent& agent = agents_[hello.pod_uid()];
+  agent_at_[hello.pod_uid()] = &agent;
+  agent.pod = pod;
   agent.name = pod->name;
   agent.node = pod->node.empty() ? clipped(hello.node()) : pod->node;
   agent.connected = true;
@@ -150,6 +157,8 @@ void JobMachine::message(MonoTime arrived, const std::string& pod_uid,
     case wire::AgentMessage::kHeartbeat: {
       for (const auto& standing : message.heartbeat().workers())
         if (is_of(pod_uid, standing.id())) take_standing(*agent, standing);
+      if (arrived < agent->acked_at + timing_.silence / kAcksPerSilence) break;
+      agent->acked_at = arrived;
       wire::CoordinatorMessage answer;
       answer.mutable_heartbeat_ack()->set_sequence(message.heartbeat().sequence());
       outputs_.sends.push_back({pod_uid, std::move(answer), nullptr});

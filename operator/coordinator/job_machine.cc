@@ -15,7 +15,7 @@ constexpr Duration kTickMin = 5ms;
 // less than a microsecond a worker.
 constexpr Duration kPassPace = 5us;
 constexpr Duration kQuietPassPace = 200us;
-constexpr Duration kQuietPassMost = 50ms;
+constexpr Duration kQuietPassMost = 200ms;
 
 }  // namespace
 
@@ -58,6 +58,7 @@ const Wish::Pod* JobMachine::wished(const std::string& pod_uid) const {
 void JobMachine::index_wish() {
   wished_at_.clear();
   for (std::size_t i = 0; i < wish_.pods.size(); ++i) wished_at_.emplace(wish_.pods[i].uid, i);
+  for (auto& [uid, agent] : agents_) agent.pod = wished(uid);
 }
 
 void JobMachine::index_members() {
@@ -66,13 +67,13 @@ void JobMachine::index_members() {
 }
 
 JobMachine::Agent* JobMachine::agent_of(const std::string& pod_uid) {
-  const auto found = agents_.find(pod_uid);
-  return found == agents_.end() ? nullptr : &found->second;
+  const auto found = agent_at_.find(pod_uid);
+  return found == agent_at_.end() ? nullptr : found->second;
 }
 
 JobMachine::Worker* JobMachine::worker_of(const WorkerKey& key) {
   Agent* agent = agent_of(key.pod_uid);
-  if (agent == nullptr || agent->dead || wished(key.pod_uid) == nullptr) return nullptr;
+  if (agent == nullptr || agent->dead || agent->pod == nullptr) return nullptr;
   const auto found = agent->workers.find(key.slot);
   if (found == agent->workers.end() || found->second.exited || found->second.diverged)
     return nullptr;

@@ -129,6 +129,7 @@ class JobMachine {
     MonoTime progress_at{};
   };
   struct Agent {
+    const Wish::Pod* pod = nullptr;  // of wish_; null: it is not wished
     std::string name;
     std::string node;
     bool connected = false;
@@ -137,6 +138,7 @@ class JobMachine {
     bool leaving = false;    // it was told to end
     MonoTime leave_deadline{};
     MonoTime last_seen{};
+    MonoTime acked_at{};    // a heartbeat
     MonoTime trained_at{};  // a commit told that its workers live though it is not heard
     MonoTime lost_at{};
     std::string lost_why;
@@ -313,6 +315,7 @@ class JobMachine {
   void end_change(MonoTime now, double usual);
   GpuUse cost_of(const Change& change) const;
   void book_gpu_time();
+  double waiting_share();
 
   Timing timing_;
   Wish wish_;
@@ -338,6 +341,7 @@ class JobMachine {
   std::set<std::string> never_back_;  // pods whose loss to the last leader was noted, by uid
   bool conflict_ = false;
   std::map<std::string, Agent> agents_;
+  std::unordered_map<std::string, Agent*> agent_at_;  // the same, for who looks one up
   std::optional<Operation> op_;
   std::optional<Record> in_flight_;  // the write that is under way
   std::uint64_t highest_generation_ = 0;

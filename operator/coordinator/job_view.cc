@@ -125,9 +125,26 @@ void JobMachine::book_gpu_time() {
     held += pod.slots;
     if (const Agent* agent = agent_of(pod.uid); agent != nullptr && agent->dead) lost += pod.slots;
   }
-  gpu_time_.set(held, static_cast<std::uint32_t>(record_.members.size()), lost, gpu_use());
+  gpu_time_.set(held, static_cast<std::uint32_t>(record_.members.size()), lost, gpu_use(),
+                waiting_share());
   view_.gpu_seconds = gpu_time_.total();
   view_.since = gpu_time_.since();
+}
+
+// Of a step, what its members wait on average for the one that computes longest. Where one of them
+// does not say how long it does, nothing is known.
+double JobMachine::waiting_share() {
+  double sum = 0;
+  double most = 0;
+  double step = 0;
+  for (const Member& m : record_.members) {
+    const Worker* worker = member(m);
+    if (worker == nullptr || worker->standing.compute_seconds() <= 0) return 0;
+    sum += worker->standing.compute_seconds();
+    most = std::max(most, worker->standing.compute_seconds());
+    step = std::max(step, worker->standing.step_seconds());
+  }
+  return step > 0 ? (most - sum / static_cast<double>(record_.members.size())) / step : 0;
 }
 
 void JobMachine::enter(Phase phase, std::string reason) {

@@ -332,6 +332,11 @@ bool Server::note_leader(const wire::Hello& hello, const Standing& standing) {
   return epoch >= standing.epoch;
 }
 
+Duration heartbeat_period(const Timing& timing, std::size_t agents) {
+  const Duration wanted = Duration(1s) / kBeatsPerSecond * static_cast<std::int64_t>(agents);
+  return std::max<Duration>(timing.heartbeat, std::min(wanted, timing.silence / kBeatsPerSilence));
+}
+
 std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello& hello) {
   if (!net::equal_secret(signed_by_us(hello.job_uid()), hello.token())) {
     refuse(channel, "BadToken", "the token is not this job's", true);
@@ -370,7 +375,8 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
     return static_cast<std::uint32_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
   };
-  welcome.mutable_welcome()->set_heartbeat_ms(ms(dependencies_.timing.heartbeat));
+  welcome.mutable_welcome()->set_heartbeat_ms(
+      ms(heartbeat_period(dependencies_.timing, standing.agents)));
   welcome.mutable_welcome()->set_silence_ms(ms(dependencies_.timing.silence));
   welcome.mutable_welcome()->set_leader(leader);
   welcome.mutable_welcome()->set_seal(seal(standing.epoch, dependencies_.identity));

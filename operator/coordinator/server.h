@@ -27,6 +27,9 @@ constexpr std::size_t kSessionsMax = 16384;  // beyond: connections are closed a
 constexpr auto kHelloLimit = 5s;
 constexpr auto kFarewellLimit = 1s;  // for an agent to read why it is refused
 constexpr std::size_t kTurnFrames = 16;
+// Where there are many agents each beats less often, down to kBeatsPerSilence.
+constexpr std::size_t kBeatsPerSecond = 20'000;
+constexpr int kBeatsPerSilence = 5;
 // Of those who have a certificate of a job and have not said hello: more than its pods are, and
 // than this, are not let in.
 constexpr std::size_t kGreetingMin = 64;
@@ -36,6 +39,9 @@ constexpr std::size_t kAgentQueueMax = 512
                                        << 10;     // bytes of an agent's frames that wait to be read
 constexpr std::size_t kAgentOutboxMax = 4 << 20;  // bytes that wait for an agent to read them
 
+// Between two heartbeats of each of so many agents.
+Duration heartbeat_period(const Timing& timing, std::size_t agents);
+
 class Server {
  public:
   // What the coordinator answers for a job; called from the serving task.
@@ -43,6 +49,7 @@ class Server {
     bool leading = false;
     std::uint64_t epoch = 0;
     std::shared_ptr<JobTask> job;  // null: not known (yet)
+    std::size_t agents = 0;        // that may come, of all jobs
   };
   Server(const Dependencies& dependencies, std::function<Standing(const std::string& uid)> find);
   ~Server();

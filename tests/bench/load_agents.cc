@@ -7,7 +7,6 @@
 namespace rubato::bench {
 namespace {
 constexpr int kDialers = 128;
-constexpr auto kBeat = 250ms;
 constexpr auto kLook = 5ms;  // at who has to beat
 constexpr auto kRedial = 100ms;
 double ms(Duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
@@ -145,7 +144,8 @@ void LoadAgents::read(std::size_t index) {
 void LoadAgents::obey(Agent& agent, const wire::CoordinatorMessage& message) {
   if (message.has_welcome()) {
     agent.welcomed = true;
-    agent.next_beat = executor_.now() + kBeat * (agent.number % 50) / 50;
+    agent.period = std::chrono::milliseconds(message.welcome().heartbeat_ms());
+    agent.next_beat = executor_.now() + agent.period * (agent.number % 50) / 50;
   } else if (message.has_refused() || message.has_not_leader()) {
     agent.channel->close();
   } else if (message.has_restart_worker()) {
@@ -175,7 +175,10 @@ void LoadAgents::obey(Agent& agent, const wire::WorkerCommand& command) {
     s.set_prepared_generation(form.generation());
     s.set_phase(wire::WORKER_TRAINING);
     s.set_has_state(true);
+    Begun& begun = begun_[agent.job];
+    if (form.generation() > begun.generation) begun = {form.generation(), now};
     agent.formed = now;
+    agent.stepping = begun.at;
     agent.base_seq = form.mode() == wire::FORM_RECOVER ? form.base_seq() : 0;
     agent.base_step = agent.base_seq;
     s.set_seq(agent.base_seq);
@@ -193,7 +196,7 @@ void LoadAgents::advance(Agent& agent, MonoTime now) {
   wire::WorkerStanding& s = agent.standing;
   if (s.phase() != wire::WORKER_TRAINING) return;
   const auto seconds = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::seconds>(now - agent.formed).count());
+      std::chrono::duration_cast<std::chrono::seconds>(now - agent.stepping).count());
   s.set_seq(agent.base_seq + seconds);
   s.set_step(agent.base_step + seconds);
   s.set_loss(3);
@@ -205,7 +208,7 @@ void LoadAgents::advance(Agent& agent, MonoTime now) {
 }
 
 void LoadAgents::beat(Agent& agent, MonoTime now) {
-  agent.next_beat += kBeat;
+  agent.next_beat += agent.period;
   advance(agent, now);
   wire::AgentMessage message;
   message.mutable_heartbeat()->set_sequence(++agent.beats);

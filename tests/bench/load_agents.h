@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,10 +40,12 @@ class LoadAgents {
     std::shared_ptr<std::atomic<bool>> is_queued;
     bool welcomed = false;
     bool gone = false;
+    Duration period{};  // of its heartbeats, as the coordinator wants it
     MonoTime next_beat{};
     std::uint64_t beats = 0;
     wire::WorkerStanding standing;
-    MonoTime formed{};  // and the steps since then:
+    MonoTime formed{};
+    MonoTime stepping{};  // since then, as all of its job's generation; on these:
     std::uint64_t base_seq = 0;
     std::uint64_t base_step = 0;
     MonoTime fenced{};  // the last Abort came
@@ -61,6 +64,11 @@ class LoadAgents {
   const net::Endpoint coordinator_;
   net::TlsNetwork network_;
   std::vector<Agent> agents_;  // the serving task's, but for those who dial
+  struct Begun {
+    std::uint64_t generation = 0;
+    MonoTime at{};
+  };
+  std::map<const LoadJob*, Begun> begun_;  // the newest generation's first Form
   std::mutex mutex_;
   std::unique_ptr<Condition> news_;   // for the serving task
   std::unique_ptr<Condition> calls_;  // for those who dial

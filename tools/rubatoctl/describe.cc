@@ -43,13 +43,15 @@ void print_indented(const std::string& title, const TextTable& table) {
 void print_gpu_time(const api::TrainingJobStatus& status) {
   if (!status.useful_gpu_seconds || !status.lost_gpu_seconds) return;
   const api::LostGpuSeconds& lost = *status.lost_gpu_seconds;
-  const double all =
-      *status.useful_gpu_seconds + lost.queue + lost.rescale + lost.failure + lost.checkpoint;
+  const double straggling = lost.straggling.value_or(0);
+  const double all = *status.useful_gpu_seconds + lost.queue + lost.rescale + lost.failure +
+                     lost.checkpoint + straggling;
   if (all <= 0) return;
-  line("Goodput", fmt::format("{:.2f}: {:.0f} of {:.0f} GPU seconds trained; lost to queue {:.0f}, "
-                              "rescale {:.0f}, failure {:.0f}, checkpoint {:.0f}",
-                              *status.useful_gpu_seconds / all, *status.useful_gpu_seconds, all,
-                              lost.queue, lost.rescale, lost.failure, lost.checkpoint));
+  line("Goodput",
+       fmt::format("{:.2f}: {:.0f} of {:.0f} GPU seconds trained; lost to queue {:.0f}, "
+                   "rescale {:.0f}, failure {:.0f}, checkpoint {:.0f}, straggling {:.0f}",
+                   *status.useful_gpu_seconds / all, *status.useful_gpu_seconds, all, lost.queue,
+                   lost.rescale, lost.failure, lost.checkpoint, straggling));
 }
 
 void print_summary(const api::TrainingJob& job, const Value& object, WallTime now) {

@@ -111,7 +111,7 @@ struct StepEngine::Impl {
   void reach_aside(const char* point);  // any thread; the name of the phase stays
 
   // ---- Step thread: what follows a decision (engine_publish.cc) ----
-  Status publish(const wire::CommitRecord& record, double seconds);
+  Status publish(const wire::CommitRecord& record, double seconds, double computing);
   void print_step(const StepRecord& record, double seconds);
   void print_validation(std::uint64_t step, std::int64_t loss_q, std::uint32_t batches);
   void print_replayed(const StepRecord& record);
@@ -192,7 +192,8 @@ struct StepEngine::Impl {
   std::uint32_t non_finite_count = 0;
   std::int64_t validation_q = 0;
   std::uint32_t validation_done = 0;
-  std::deque<double> step_seconds;  // of the last rounds, for the median
+  std::deque<double> step_seconds;     // of the last rounds, for the median
+  std::deque<double> compute_seconds;  // …, in which we computed
   MonoTime last_commit{};
   bool first_after_change = false;
   std::optional<std::uint64_t> last_checkpoint;  // step, handed to the writer

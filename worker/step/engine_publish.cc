@@ -12,6 +12,11 @@ namespace rubato::worker {
 namespace {
 constexpr std::size_t kMedianOf = 15;
 
+void keep(std::deque<double>& values, double value) {
+  values.push_back(value);
+  if (values.size() > kMedianOf) values.pop_front();
+}
+
 double median(const std::deque<double>& values) {
   std::vector<double> sorted(values.begin(), values.end());
   std::ranges::sort(sorted);
@@ -19,7 +24,8 @@ double median(const std::deque<double>& values) {
 }
 }  // namespace
 
-Status StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds) {
+Status StepEngine::Impl::publish(const wire::CommitRecord& record, double seconds,
+                                 double computing) {
   const MonoTime moment = now();
   push_to_followers(record);
   double stall = 0;
@@ -29,8 +35,8 @@ Status StepEngine::Impl::publish(const wire::CommitRecord& record, double second
   }
   first_after_change = false;
   last_commit = moment;
-  step_seconds.push_back(seconds);
-  if (step_seconds.size() > kMedianOf) step_seconds.pop_front();
+  keep(step_seconds, seconds);
+  keep(compute_seconds, computing);
 
   if (record.outcome() == wire::OUTCOME_APPLY) {
     print_step(history.back(), seconds);
@@ -50,6 +56,7 @@ Status StepEngine::Impl::publish(const wire::CommitRecord& record, double second
   {
     const std::lock_guard lock(mutex);
     standing.set_step_seconds(median(step_seconds));
+    standing.set_compute_seconds(median(compute_seconds));
   }
   emit(std::move(event));
 

@@ -96,6 +96,7 @@ Status StepEngine::Impl::round() {
   const MonoTime begun = now();
   TRY_OK(validate_share());
   TRY_OK(compute_share());
+  const MonoTime computed = now();
   TRY(const wire::CommitRecord record, reduce_and_vote());
   reach("apply");
   // All votes are here, so the round is decided; but a worker that has already told the coordinator
@@ -105,7 +106,8 @@ Status StepEngine::Impl::round() {
   end_commit();
   if (!done.ok()) return done;
   reach_aside("publish");
-  return publish(record, std::chrono::duration<double>(now() - begun).count());
+  return publish(record, std::chrono::duration<double>(now() - begun).count(),
+                 std::chrono::duration<double>(computed - begun).count());
 }
 
 Status StepEngine::Impl::compute_share() {

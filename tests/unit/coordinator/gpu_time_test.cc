@@ -21,6 +21,16 @@ TEST(GpuTime, BooksTheTimeUntilTheNextPass) {
   EXPECT_EQ(time.total().held(), 18);
 }
 
+TEST(GpuTime, WaitingForTheSlowestIsLost) {
+  GpuTime time(kStart);
+  time.set(4, 4, 0, GpuUse::kUseful, 0.25);
+  time.advance(kStart + 4s);
+  EXPECT_EQ(time.total(), (GpuSeconds{.useful = 12, .straggling = 4}));
+  time.set(4, 4, 0, GpuUse::kFailure, 0.25);  // nobody waits for a step
+  time.advance(kStart + 5s);
+  EXPECT_EQ(time.total(), (GpuSeconds{.useful = 12, .failure = 4, .straggling = 4}));
+}
+
 // A step takes 0.1 s; `rounds` of them, in step with the clock.
 void train(FakePods& pods, int rounds) {
   for (int i = 0; i < rounds; ++i) {
@@ -108,6 +118,21 @@ TEST(Validation, TheNewestLossIsShown) {
   pods.say(1);
   EXPECT_EQ(pods.view().validation_step, 20u);
   EXPECT_EQ(pods.view().validation_loss, 2.5);
+}
+
+// One of four computes for 80 ms of each 100, the others for 40.
+TEST(GpuTimeOfAJob, WhatTheOthersWaitForTheSlowestIsStraggling) {
+  FakePods pods(4);
+  pods.start_training();
+  const GpuSeconds before = pods.view().gpu_seconds;
+  for (int pod = 0; pod < 4; ++pod) pods.standing(pod).set_compute_seconds(pod == 2 ? 0.08 : 0.04);
+  train(pods, 100);
+  const GpuSeconds after = pods.view().gpu_seconds;
+  EXPECT_NEAR(after.straggling - before.straggling, 40 * 0.3, 0.3);
+  EXPECT_NEAR(after.useful - before.useful, 40 * 0.7, 0.3);
+  pods.standing(1).set_compute_seconds(0);  // a worker of a build before
+  train(pods, 10);
+  EXPECT_NEAR(pods.view().gpu_seconds.straggling, after.straggling, 0.2);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // JobMachine: who lives. What counts as a sign of life, and when the lack of one counts.
+#include "operator/coordinator/server.h"
 #include "tests/unit/coordinator/fake_pods.h"
 
 #include <gtest/gtest.h>
@@ -147,6 +148,34 @@ TEST(JobMachineEvidence, WhoseConnectionEndedLivesWhileRoundsAreCommitted) {
   EXPECT_FALSE(is_disturbed(pods));
   pods.after(2600ms);
   EXPECT_TRUE(is_disturbed(pods));
+}
+
+// An agent needs a word now and then; where there are thousands, each word costs.
+TEST(JobMachineEvidence, NotEachHeartbeatIsAnswered) {
+  FakePods pods(1);
+  pods.connect(0);
+  int acks = 0;
+  for (int beat = 0; beat < 20; ++beat) {
+    pods.now += Timing{}.heartbeat;
+    wire::AgentMessage message;
+    *message.mutable_heartbeat()->add_workers() = pods.standing(0);
+    pods.machine.message(pods.now, "uid-0", message);
+    pods.machine.tick(pods.now, pods.now);
+    for (const Send& send : pods.machine.take_outputs().sends)
+      if (send.message.has_heartbeat_ack()) ++acks;
+  }
+  EXPECT_GE(acks, 20 * Timing{}.heartbeat / Timing{}.silence);
+  EXPECT_LE(acks, 10);
+}
+
+TEST(JobMachineEvidence, ManyAgentsBeatLessOftenAndOftenEnough) {
+  const Timing timing;
+  EXPECT_EQ(heartbeat_period(timing, 1), timing.heartbeat);
+  EXPECT_EQ(heartbeat_period(timing, 8000), 400ms);
+  EXPECT_EQ(heartbeat_period(timing, 1'000'000), timing.silence / 5);
+  Timing slow = timing;
+  slow.heartbeat = 2s;
+  EXPECT_EQ(heartbeat_period(slow, 8000), 2s);
 }
 
 }  // namespace

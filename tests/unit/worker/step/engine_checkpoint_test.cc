@@ -46,6 +46,9 @@ TEST_F(EngineCheckpointTest, ASlowDiskCostsNoStep) {
   slow->start();
   ASSERT_TRUE(sim_.run_until([&] { return slow->standing().step() == job.steps; }, 5min));
   EXPECT_LE(slow->longest_step(), 2 * kSimStep + 10ms);  // two micro-batches
+  // Alone, it waits for nobody.
+  EXPECT_GT(slow->standing().compute_seconds(), 0);
+  EXPECT_NEAR(slow->standing().compute_seconds(), slow->standing().step_seconds(), 0.01);
   EXPECT_EQ(slow->failure("CheckpointFailed"), nullptr);
   const auto skipped = slow->lines("checkpoint skipped");
   ASSERT_FALSE(skipped.empty());
