@@ -57,9 +57,11 @@ Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRol
   const auto context = std::make_shared<SslContext>(SslContext::tls);
   SSL_CTX* raw = context->native_handle();
   CHECK(SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) == 1);
-  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // an idle connection holds no 32 KiB
-  SSL_CTX_set_read_ahead(raw, 1);                   // a record is one read of the socket, not two
-  SSL_CTX_set_num_tickets(raw, 0);                  // no resumption: each connection verifies anew
+  // An idle connection holds no 32 KiB. What we show is what we were given: by itself OpenSSL would
+  // look for the authorities of our own certificate again at each handshake.
+  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
+  SSL_CTX_set_read_ahead(raw, 1);   // a record is one read of the socket, not two
+  SSL_CTX_set_num_tickets(raw, 0);  // no resumption: each connection verifies anew
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   TRY_OK(load(*context, config));
   boost::system::error_code code;

@@ -206,14 +206,17 @@ class Load {
     const std::uint64_t before = generations();
     coordinator_.reset();
     executor_.sleep_for(500ms);
+    const double spent = cpu_seconds();
     began = executor_.now();
     lead(port, 2);
     if (!until([&] { return connected.value() >= members; })) return fail("not all came back");
     const double back = seconds(executor_.now() - began);
+    const double for_them = cpu_seconds() - spent;
     if (!until([&] { return all_train(members); })) return fail("not all train after it");
     std::printf(
-        "fail-over: all are back %.1f s after the lease, all jobs stand %.1f s after it, %s\n",
-        back, seconds(executor_.now() - began),
+        "fail-over: all are back %.1f s after the lease (%.1f s of our CPU), all jobs stand %.1f s "
+        "after it, %s\n",
+        back, for_them, seconds(executor_.now() - began),
         generations() == before ? "nobody was called lost" : "SOMEBODY WAS CALLED LOST");
     executor_.sleep_for(2s);
     if (::write(ask, "x", 1) != 1) return fail("the agents are gone");

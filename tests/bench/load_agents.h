@@ -1,5 +1,5 @@
 // LoadAgents: thousands of agents in one process, over real TLS, for the benchmark of the
-// coordinator. Each beats, and its one worker does at once what it is told; steps take a second.
+// coordinator. Each beats, and its one worker does at once what it is told; steps take ten seconds.
 #pragma once
 
 #include "common/executor.h"
