@@ -110,7 +110,9 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   const Wish::Pod* pod = wished(hello.pod_uid());
   if (pod == nullptr) return;  // it went meanwhile
   Agent& agent = agents_[hello.pod_uid()];
-  agent_at_[hello.pod_uid()] = &agent;
+  const auto member = member_keys_.lower_bound({hello.pod_uid(), 0});
+  const bool is_members = member != member_keys_.end() && member->pod_uid == hello.pod_uid();
+  if (agent_at_.emplace(hello.pod_uid(), &agent).second && is_members) last_back_ = arrived;
   agent.pod = pod;
   agent.name = pod->name;
   agent.node = pod->node.empty() ? clipped(hello.node()) : pod->node;

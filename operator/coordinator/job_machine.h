@@ -333,6 +333,7 @@ class JobMachine {
   };
   std::optional<RoundBegun> round_begun_;  // the one that the newest commit opened
   std::optional<MonoTime> first_back_;     // the first agent that found us
+  MonoTime last_back_{};                   // … the last, of a member
   std::optional<MonoTime> seen_whole_;     // a step of the recorded generation was seen committed
   bool taking_over_ = true;                // some members of the record may come back yet,
   bool held_ = true;                       // and are waited for

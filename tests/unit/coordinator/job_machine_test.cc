@@ -106,6 +106,19 @@ TEST(JobMachineLeader, CallsNobodyDeadBeforeTwoSilences) {
   EXPECT_TRUE(pods.view().failures[0].infrastructure);
 }
 
+// Thousands dial at once, and a step is long: while members still come, nobody is called dead.
+TEST(JobMachineLeader, WaitsWhileMembersStillComeBack) {
+  FakePods pods = led_anew();
+  for (int pod = 0; pod < 3; ++pod) {
+    pods.connect(pod);
+    pods.after(4s);
+  }
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_TRUE(pods.view().failures.empty());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pods.last(i, kAbort), nullptr);
+}
+
 // The worker is busy with the Follow of the last leader, and would take up another when that is
 // over.
 TEST(JobMachineLeader, LetsANewcomerFollowOn) {
@@ -165,7 +178,7 @@ TEST(JobMachineLeader, ThatIsFoundLateGivesTheOthersTimeAsWell) {
   EXPECT_EQ(pods.view().phase, Phase::kRecovering);
   pods.after(4s);
   pods.connect(1);
-  pods.after(900ms);
+  pods.after(4900ms);
   EXPECT_EQ(pods.last(2, kAbort), nullptr);
   pods.after(200ms);  // 0 does not come: it is lost, once
   EXPECT_NE(pods.last(2, kAbort), nullptr);
