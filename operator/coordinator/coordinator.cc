@@ -130,7 +130,8 @@ struct Coordinator::Impl {
     return std::make_shared<JobTask>(
         d.executor, d.client, d.timing, wish, seen_step, leader,
         JobTask::World{.awake_since = [this] { return stalls.awake_since(); },
-                       .heard_until = [this] { return server.heard_until(); }},
+                       .heard_until = [this] { return server.heard_until(); },
+                       .crowded_at = [this] { return server.crowded_at(); }},
         std::move(hooks));
   }
 

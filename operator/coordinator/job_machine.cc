@@ -243,9 +243,9 @@ void JobMachine::configure_new(MonoTime now) {
 // A new leader gives everybody two silence deadlines to come back, from the first who does: who
 // dialed an operator that is gone needs two tries. While nobody has found us, it is we who cannot
 // be reached (after a time without operators, or with nodes that have old routes to us), and the
-// workers train. While others still find us, thousands may be on their way. While those who are
-// back go on committing steps, who is missing lives too, for a step needs all. Pods that are gone
-// are not waited for.
+// workers train. While others still find us, of this job or in a crowd of all, thousands may be on
+// their way. While those who are back go on committing steps, who is missing lives too, for a step
+// needs all. Pods that are gone are not waited for.
 bool JobMachine::holding(MonoTime now) {
   if (!taking_over_ || planted(Bug::kHastyLeader)) return held_ = taking_over_ = false;
   const bool all_back = std::all_of(record_.members.begin(), record_.members.end(),
@@ -257,7 +257,8 @@ bool JobMachine::holding(MonoTime now) {
   MonoTime until = led_since_ + timing_.silence + kHoldMax;
   if (first_back_) {
     const Duration grace = 2 * timing_.silence;
-    const MonoTime sign = std::max({*first_back_, last_back_, seen_whole_.value_or(MonoTime{})});
+    const MonoTime sign =
+        std::max({*first_back_, last_back_, crowded_at_, seen_whole_.value_or(MonoTime{})});
     until = std::min(sign + grace, *first_back_ + grace + kHoldMax);
     taking_over_ = !all_back && now < until;
   }

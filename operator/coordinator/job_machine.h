@@ -75,6 +75,8 @@ class JobMachine {
   void swapped(SwapResult result);
   // We slept until `since` (StallWatch); the same again is no news.
   void awake(MonoTime now, MonoTime since);
+  // Agents of whatever jobs came thick and fast, last then: others wait to be let in.
+  void crowded(MonoTime at) { crowded_at_ = at; }
   // The pass: after every batch of inputs, and at next_tick(). All that arrived before `heard` has
   // been taken down.
   void tick(MonoTime now, MonoTime heard);
@@ -334,9 +336,10 @@ class JobMachine {
   std::optional<RoundBegun> round_begun_;  // the one that the newest commit opened
   std::optional<MonoTime> first_back_;     // the first agent that found us
   MonoTime last_back_{};                   // … the last, of a member
-  std::optional<MonoTime> seen_whole_;     // a step of the recorded generation was seen committed
-  bool taking_over_ = true;                // some members of the record may come back yet,
-  bool held_ = true;                       // and are waited for
+  MonoTime crowded_at_{};
+  std::optional<MonoTime> seen_whole_;  // a step of the recorded generation was seen committed
+  bool taking_over_ = true;             // some members of the record may come back yet,
+  bool held_ = true;                    // and are waited for
   std::size_t failures_since_commit_ = 0;
   std::map<std::string, std::uint64_t> crashes_;  // Record::crashes of now
   std::set<std::string> never_back_;  // pods whose loss to the last leader was noted, by uid

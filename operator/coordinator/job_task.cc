@@ -248,6 +248,7 @@ void JobTask::judge(JobMachine& machine, MonoTime due) {
   MonoTime awake = world_.awake_since();
   if (now > due + kLateMost) awake = now;
   machine.awake(now, awake);
+  machine.crowded(world_.crowded_at());
   machine.tick(now, heard);
 }
 

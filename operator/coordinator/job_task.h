@@ -37,6 +37,7 @@ class JobTask {
   struct World {
     std::function<MonoTime()> awake_since;  // StallWatch's
     std::function<MonoTime()> heard_until;  // what agents had sent by then was delivered
+    std::function<MonoTime()> crowded_at;   // Server's
   };
   JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
           std::uint64_t seen_step, std::uint64_t epoch, World world, Hooks hooks);

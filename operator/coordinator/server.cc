@@ -256,8 +256,17 @@ const char* Server::take(std::uint64_t id, Session& session, const std::string& 
   session.pod_uid = message.hello().pod_uid();
   limited_.erase(id);
   agents_.add(1);
+  note_arrival(arrived);
   session.job->attach(id, session.channel, std::move(*message.mutable_hello()), arrived);
   return nullptr;
+}
+
+void Server::note_arrival(MonoTime now) {
+  if (now - second_began_ >= 1s) {
+    second_began_ = now;
+    arrivals_ = 0;
+  }
+  if (++arrivals_ > kCrowd) crowded_at_ = now;
 }
 
 void Server::end(std::uint64_t id, const std::string& why) {

@@ -27,6 +27,7 @@ constexpr std::size_t kSessionsMax = 16384;  // beyond: connections are closed a
 constexpr auto kHelloLimit = 5s;
 constexpr auto kFarewellLimit = 1s;  // for an agent to read why it is refused
 constexpr std::size_t kTurnFrames = 16;
+constexpr int kCrowd = 50;
 // Where there are many agents each beats less often, down to kBeatsPerSilence.
 constexpr std::size_t kBeatsPerSecond = 20'000;
 constexpr int kBeatsPerSilence = 5;
@@ -56,6 +57,9 @@ class Server {
   Status start();
   net::Endpoint local() const;
   void renew(Credentials credentials);  // any thread
+  // When more than kCrowd agents of whatever job had come within a second, last: others wait, here
+  // or in the network. Any thread.
+  MonoTime crowded_at() const { return crowded_at_; }
   // All that had arrived by then is with its job. Any thread.
   MonoTime heard_until() const;
 
@@ -79,6 +83,7 @@ class Server {
   // Why the session is over; null: it is not.
   const char* take(std::uint64_t id, Session& session, const std::string& frame, MonoTime arrived);
   void leave_greeting(const Session& session);
+  void note_arrival(MonoTime now);
   void end(std::uint64_t id, const std::string& why);
   void look_at_limits();
   // The hello's answer; a job when the agent is welcome.
@@ -106,7 +111,10 @@ class Server {
   std::unordered_map<std::uint64_t, Session> sessions_;
   std::set<std::uint64_t> limited_;                 // by `limit`
   std::map<std::string, std::size_t> greeting_of_;  // by identity; none is zero
-  std::set<std::uint64_t> full_;                    // their jobs have no room
+  MonoTime second_began_{};
+  int arrivals_ = 0;  // of agents since then
+  std::atomic<MonoTime> crowded_at_{MonoTime{}};
+  std::set<std::uint64_t> full_;  // their jobs have no room
   Task acceptor_;
   Task server_;
 };

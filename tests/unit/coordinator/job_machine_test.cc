@@ -119,6 +119,19 @@ TEST(JobMachineLeader, WaitsWhileMembersStillComeBack) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pods.last(i, kAbort), nullptr);
 }
 
+// Its agents are behind those of other jobs.
+TEST(JobMachineLeader, WaitsWhileAgentsOfOtherJobsCrowdIn) {
+  FakePods pods = led_anew();
+  pods.connect(0);
+  for (int second = 0; second < 12; ++second) {
+    pods.machine.crowded(pods.now);
+    pods.after(1s);
+  }
+  EXPECT_EQ(pods.last(0, kAbort), nullptr);
+  pods.after(4900ms);
+  EXPECT_NE(pods.last(0, kAbort), nullptr);  // nobody else comes
+}
+
 // The worker is busy with the Follow of the last leader, and would take up another when that is
 // over.
 TEST(JobMachineLeader, LetsANewcomerFollowOn) {
