@@ -3,6 +3,7 @@
 #include "common/free_with.h"
 #include "common/net/x509_name.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -13,6 +14,10 @@ namespace rubato::net {
 namespace {
 
 namespace asio = boost::asio;
+
+// A process dials with one identity, and for a moment with two when its certificate is renewed; a
+// test or a benchmark plays several.
+constexpr std::size_t kContextsKept = 16;
 
 bool is_ip(const std::string& host) {
   boost::system::error_code code;
@@ -69,6 +74,17 @@ Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRol
   if (!config.authority.empty()) mode = asio::ssl::verify_peer;
   if (config.require_peer_certificate) mode |= asio::ssl::verify_fail_if_no_peer_cert;
   context->set_verify_mode(mode, code);
+  return context;
+}
+
+Result<std::shared_ptr<SslContext>> ClientContexts::context_of(const TlsConfig& config) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [&](const auto& kept) { return kept.first == config; });
+  if (found != kept_.end()) return found->second;
+  TRY(auto context, make_context(config, TlsRole::kClient));
+  if (kept_.size() == kContextsKept) kept_.pop_back();
+  kept_.emplace_front(config, context);
   return context;
 }
 

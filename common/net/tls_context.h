@@ -3,7 +3,9 @@
 
 #include "common/net/channel.h"
 
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -17,6 +19,18 @@ enum class TlsRole { kServer, kClient };
 // TLS 1.3 only. kInvalid when a PEM text cannot be read, a dialer has no authority, or a listener
 // has no certificate.
 Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRole role);
+
+// The contexts of the last few configurations that were dialed with. To read keys and certificates
+// from their texts takes longer than a handshake, and who dials mostly does so with the same ones.
+// Any thread.
+class ClientContexts {
+ public:
+  Result<std::shared_ptr<SslContext>> context_of(const TlsConfig& config);
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::pair<TlsConfig, std::shared_ptr<SslContext>>> kept_;  // the newest first
+};
 
 // Demands `name` (DNS or IP) among the peer's alternative names. Before the handshake.
 Status demand_peer_name(SSL* ssl, const std::string& name, TlsRole role);

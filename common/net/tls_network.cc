@@ -337,6 +337,7 @@ struct TlsNetwork::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::mutex mutex;
   std::vector<std::weak_ptr<Backlog>> backlogs;
+  ClientContexts contexts;
   Task thread;
 };
 
@@ -376,7 +377,7 @@ Result<std::unique_ptr<Listener>> TlsNetwork::listen(const Endpoint& at, const T
 
 Result<std::unique_ptr<Channel>> TlsNetwork::dial(const Endpoint& to, const TlsConfig& tls,
                                                   MonoTime deadline) {
-  TRY(auto context, make_context(tls, TlsRole::kClient));
+  TRY(auto context, impl_->contexts.context_of(tls));
   const auto connection = std::make_shared<TlsConnection>(
       impl_->io, Tcp::socket(impl_->io->context), std::move(context), TlsRole::kClient);
   const auto attempt = std::make_shared<Attempt>(impl_->io, connection, to,

@@ -164,7 +164,9 @@ Duration JobMachine::quiet_pace() const {
 }
 
 MonoTime JobMachine::next_pass() const {
-  return passed_ + (has_news_ ? static_cast<int>(agents_.size()) * kPassPace : quiet_pace());
+  // A new leader that waits for thousands decides nothing by each of them.
+  const bool is_hurried = has_news_ && !held_;
+  return passed_ + (is_hurried ? static_cast<int>(agents_.size()) * kPassPace : quiet_pace());
 }
 
 // ---- The pass

@@ -32,6 +32,7 @@ JobTask::JobTask(Executor& executor, kube::Client& client, Timing timing, Wish w
       wakeup_(executor.make_condition()),
       write_asked_(executor.make_condition()),
       wish_(std::move(wish)) {
+  index_wish();
   writer_ = executor_.spawn("record", [this](std::stop_token stop) { write(stop); });
   thinker_ = executor_.spawn("job", [this](std::stop_token stop) { think(stop); });
 }
@@ -57,15 +58,20 @@ void JobTask::ensure(const Wish& wish) {
     const std::lock_guard lock(mutex_);
     if (wish == wish_) return;
     wish_ = wish;
+    index_wish();
     put({executor_.now(), wish});
   }
   wake();
 }
 
+void JobTask::index_wish() {
+  wished_uids_.clear();
+  for (const Wish::Pod& pod : wish_.pods) wished_uids_.insert(pod.uid);
+}
+
 bool JobTask::knows_pod(const std::string& pod_uid) const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(wish_.pods.begin(), wish_.pods.end(),
-                     [&](const Wish::Pod& pod) { return pod.uid == pod_uid; });
+  return wished_uids_.contains(pod_uid);
 }
 
 std::size_t JobTask::pod_count() const {

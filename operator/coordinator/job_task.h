@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 #include <variant>
 
 namespace rubato::coordinator {
@@ -92,7 +93,8 @@ class JobTask {
   void feed(JobMachine& machine, Input input);
   void judge(JobMachine& machine, MonoTime due);
   void carry_out(JobMachine& machine);
-  void put(Input input);  // under the lock
+  void put(Input input);  // under the lock, as
+  void index_wish();      // this, after each change of wish_
   void wake() { wakeup_->notify_all(); }
 
   Executor& executor_;
@@ -109,6 +111,7 @@ class JobTask {
   mutable std::mutex mutex_;
   bool stopping_ = false;
   Wish wish_;
+  std::unordered_set<std::string> wished_uids_;  // of its pods
   View view_;
   std::string write_problem_;          // why the record could not be written; empty: it could
   std::int64_t highest_ordinal_ = -1;  // of pods whose agents came

@@ -43,6 +43,16 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Of another process, from its first moment.
+double cpu_seconds_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string word;
+  double ticks = 0;
+  for (int i = 1; i <= 15 && file >> word; ++i)  // our name has no blank
+    if (i >= 14) ticks += std::atof(word.c_str());
+  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
 double resident_mib() {
   std::ifstream file("/proc/self/statm");
   std::size_t total = 0;
@@ -89,6 +99,7 @@ class Load {
     ::close(asks[0]);
     ::close(answers[1]);
     network_ = std::make_unique<net::TlsNetwork>(executor_);
+    agents_ = child;
     const bool ok = measure(port, asks[1], answers[0]);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
@@ -200,23 +211,27 @@ class Load {
                 seconds(executor_.now() - began));
     executor_.sleep_for(3s);
     const double cpu = cpu_seconds();
+    const double cpu_of_agents = cpu_seconds_of(agents_);
     executor_.sleep_for(kRest);
-    std::printf("at rest: %.2f cores, %.0f MiB resident\n", (cpu_seconds() - cpu) / seconds(kRest),
-                resident_mib());
+    std::printf("at rest: %.2f cores, %.0f MiB resident; the agents %.2f cores\n",
+                (cpu_seconds() - cpu) / seconds(kRest), resident_mib(),
+                (cpu_seconds_of(agents_) - cpu_of_agents) / seconds(kRest));
     const std::uint64_t before = generations();
     coordinator_.reset();
     executor_.sleep_for(500ms);
     const double spent = cpu_seconds();
+    const double spent_by_agents = cpu_seconds_of(agents_);
     began = executor_.now();
     lead(port, 2);
     if (!until([&] { return connected.value() >= members; })) return fail("not all came back");
     const double back = seconds(executor_.now() - began);
     const double for_them = cpu_seconds() - spent;
+    const double by_them = cpu_seconds_of(agents_) - spent_by_agents;
     if (!until([&] { return all_train(members); })) return fail("not all train after it");
     std::printf(
-        "fail-over: all are back %.1f s after the lease (%.1f s of our CPU), all jobs stand %.1f s "
-        "after it, %s\n",
-        back, for_them, seconds(executor_.now() - began),
+        "fail-over: all are back %.1f s after the lease (%.1f s of our CPU, %.1f s of "
+        "theirs), all jobs stand %.1f s after it, %s\n",
+        back, for_them, by_them, seconds(executor_.now() - began),
         generations() == before ? "nobody was called lost" : "SOMEBODY WAS CALLED LOST");
     executor_.sleep_for(2s);
     if (::write(ask, "x", 1) != 1) return fail("the agents are gone");
@@ -244,6 +259,7 @@ class Load {
   kube::MemoryServer server_;
   kube::MemoryClient client_;
   net::KeyPair authority_;
+  pid_t agents_ = 0;  // their process
   std::vector<LoadJob> jobs_;
   std::unique_ptr<net::TlsNetwork> network_;
   std::unique_ptr<coordinator::Coordinator> coordinator_;
