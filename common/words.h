@@ -1,15 +1,35 @@
 // Numbers in sentences that people read.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 #include <string_view>
 
 namespace rubato {
 
-// "1 GPU", "3 GPUs", "0 GPUs": for nouns whose plural ends with s.
-inline std::string counted(std::int64_t number, std::string_view noun) {
-  return std::to_string(number) + " " + std::string(noun) + (number == 1 ? "" : "s");
+// The word that goes with so many: agreeing(1, "is", "are") is "is".
+constexpr std::string_view agreeing(std::integral auto number, std::string_view one,
+                                    std::string_view many) {
+  return number == 1 ? one : many;
+}
+
+// "1 GPU", "3 GPUs", "0 GPUs", "2 micro-batches": for nouns whose plural is made by s or es.
+std::string counted(std::integral auto number, std::string_view noun) {
+  const bool hisses =
+      noun.ends_with('s') || noun.ends_with('x') || noun.ends_with("ch") || noun.ends_with("sh");
+  return std::to_string(number) + " " + std::string(noun) +
+         std::string(agreeing(number, "", hisses ? "es" : "s"));
+}
+
+// With its verb: "1 GPU is", "3 GPUs are".
+std::string counted(std::integral auto number, std::string_view noun, std::string_view one,
+                    std::string_view many) {
+  return counted(number, noun) + " " + std::string(agreeing(number, one, many));
+}
+
+// "1 of 3 GPUs", "0 of 1 GPU".
+std::string counted_of(std::integral auto part, std::integral auto whole, std::string_view noun) {
+  return std::to_string(part) + " of " + counted(whole, noun);
 }
 
 }  // namespace rubato

@@ -34,6 +34,8 @@ enum class ActionKind {
   kPreempt,  // to nothing: checkpoint, requeue
 };
 const char* name_of(ActionKind kind);
+// What it does to a job that has `gpus` afterwards, for people: "grows to 4 GPUs".
+std::string to_text(ActionKind kind, Gpus gpus);
 
 struct Action {
   ActionKind kind = ActionKind::kStart;

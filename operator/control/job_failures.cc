@@ -1,4 +1,5 @@
 // What counts as a failure, and when it is for good; pods that do not start.
+#include "common/words.h"
 #include "operator/control/job_pass.h"
 #include "operator/control/pod_failures.h"
 #include "operator/control/worker_pod.h"
@@ -212,16 +213,24 @@ std::string JobPass::failure() {
   if (const std::uint64_t failures = own_failures();
       failures > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {
     const bool knows = view_ && !view_->failures.empty();
-    return fail(api::reason::kMaxRestarts,
-                fmt::format("{} failures of its own, more than faultTolerance.maxRestarts = {}{}",
-                            failures, job_.spec.fault_tolerance.max_restarts,
-                            knows ? ": " + view_->failures.back().message : ""));
+    return fail(
+        api::reason::kMaxRestarts,
+        fmt::format("{} of its own, more than spec.faultTolerance.maxRestarts allows ({}){}",
+                    counted(failures, "failure"), job_.spec.fault_tolerance.max_restarts,
+                    knows ? "; the last: " + view_->failures.back().message : ""));
   }
-  if (job_.spec.active_deadline_seconds && job_.status.start_time && !job_.spec.suspend &&
-      wall() - *job_.status.start_time > std::chrono::seconds(*job_.spec.active_deadline_seconds)) {
-    return fail(api::reason::kDeadlineExceeded,
-                fmt::format("ran longer than activeDeadlineSeconds = {}",
-                            *job_.spec.active_deadline_seconds));
+  if (job_.spec.active_deadline_seconds && job_.status.start_time && !job_.spec.suspend) {
+    const Duration left =
+        *job_.status.start_time + std::chrono::seconds(*job_.spec.active_deadline_seconds) - wall();
+    if (left > 0s) {
+      again_ = std::min<Duration>(again_, left);
+      return "";
+    }
+    return fail(
+        api::reason::kDeadlineExceeded,
+        fmt::format("ran longer than spec.activeDeadlineSeconds allows ({} s since its first "
+                    "step, or the first after it was resumed)",
+                    *job_.spec.active_deadline_seconds));
   }
   return "";
 }

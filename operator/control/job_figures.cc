@@ -1,6 +1,7 @@
 #include "operator/control/job_figures.h"
 
 #include "common/training_limits.h"
+#include "common/words.h"
 #include "operator/control/flops.h"
 
 #include <algorithm>
@@ -153,10 +154,11 @@ class Figures {
   api::Rescale rescale_of(const coordinator::Change& change) const {
     const std::uint32_t micro_batches = change.salvaged + change.recomputed;
     api::Rescale rescale;
-    rescale.reason = fmt::format("{}: {}{}", change.kind, change.reason,
-                                 micro_batches == 0 ? ""
-                                                    : fmt::format("; {} of {} micro-batches kept",
-                                                                  change.salvaged, micro_batches));
+    rescale.reason = fmt::format(
+        "{}: {}{}", change.kind, change.reason,
+        micro_batches == 0
+            ? ""
+            : "; " + counted_of(change.salvaged, micro_batches, "micro-batch") + " kept");
     rescale.generation = static_cast<std::int64_t>(change.generation);
     rescale.from = static_cast<std::int32_t>(change.from);
     rescale.to = static_cast<std::int32_t>(change.to);

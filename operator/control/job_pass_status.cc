@@ -153,7 +153,7 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
       d_.memory.is_news(job_.meta.uid, "rescales", std::to_string(wanted.rescales->count))) {
     const api::Rescale& last = *wanted.rescales->last;
     emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
-         fmt::format("{} to {}, {}; stall {:.2f} s", last.from, counted(last.to, "worker"),
+         fmt::format("from {} to {}, {}; stall {:.2f} s", last.from, counted(last.to, "worker"),
                      last.reason, last.stall_seconds));
   }
 }

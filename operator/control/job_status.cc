@@ -205,8 +205,8 @@ class Builder {
       return reason::kNodesAvoided;
     if (verdict.reason == "QueueForbidden") return reason::kQueueForbidden;
     for (const std::string_view why :
-         {reason::kClaimNotFound, reason::kClaimLost, reason::kClaimNotBound, reason::kClaimInUse,
-          reason::kStorageClassNotFound})
+         {reason::kNeverFits, reason::kClaimNotFound, reason::kClaimLost, reason::kClaimNotBound,
+          reason::kClaimInUse, reason::kStorageClassNotFound})
       if (verdict.reason == why) return why;
     return reason::kWaitingForGpus;
   }
@@ -231,8 +231,10 @@ class Builder {
     set(condition::kRunning, false, reason::kPodsStarting,
         facts_.view && !facts_.view->reason.empty()
             ? facts_.view->reason
-            : fmt::format("{} of {} pods run", facts_.pods_running,
-                          job_.status.allocation->pods.size()));
+            : fmt::format(
+                  "{} {}",
+                  counted_of(facts_.pods_running, job_.status.allocation->pods.size(), "pod"),
+                  agreeing(facts_.pods_running, "runs", "run")));
   }
 
   void changing(bool over) {
@@ -247,7 +249,8 @@ class Builder {
                  "holds its state and tries again to write it: " + facts_.view->checkpoint_failing);
     const bool degraded = !over && is_stepping() && members() < held();
     set(condition::kDegraded, degraded, degraded ? reason::kFewerThanAllocated : reason::kRecovered,
-        fmt::format("{} of {} allocated GPUs train{}{}", members(), held(),
+        fmt::format("{} {}{}{}", counted_of(members(), held(), "allocated GPU"),
+                    agreeing(members(), "trains", "train"),
                     facts_.start_problems.empty() ? "" : "; ", facts_.start_problems));
   }
 

@@ -1,5 +1,7 @@
 #include "operator/control/policy.h"
 
+#include "common/words.h"
+
 #include <fmt/core.h>
 
 namespace rubato::control {
@@ -54,10 +56,10 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
 std::string to_text(const Policy& policy) {
   return fmt::format(
       "{}: a round at least every {:g} s, gang start {:g} s, {} {:g}, {} {}, growth of one job at "
-      "most every {:g} s, of at most {} running jobs a round",
+      "most every {:g} s, of at most {} a round",
       policy.name, in_seconds(policy.round_interval), in_seconds(policy.gang_start),
       kMinRelativeGain, policy.plan.min_relative_gain, kPreempt, policy.plan.preempt ? 1 : 0,
-      in_seconds(policy.growth_pause), policy.plan.grown_per_round);
+      in_seconds(policy.growth_pause), counted(policy.plan.grown_per_round, "running job"));
 }
 
 api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,

@@ -1,5 +1,7 @@
 #include "operator/control/queue_status.h"
 
+#include "common/words.h"
+
 #include <fmt/format.h>
 
 namespace rubato::control {
@@ -46,15 +48,16 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
   enforced.type = api::condition::kEnforced;
   enforced.observed_generation = object.meta.generation;
   const std::vector<std::string> missing = not_enforced(object.spec);
+  const std::string_view them = agreeing(missing.size(), "it", "them");
   enforced.status = missing.empty() ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;
   enforced.reason = missing.empty() ? api::reason::kAllEnforced : api::reason::kPartlyEnforced;
   enforced.message =
       missing.empty()
           ? "guarantees, limits and borrowing hold"
           : fmt::format(
-                "this release stores {} and does not act on it; remove it, or do not count "
-                "on it. Guarantees, limits and borrowing hold",
-                fmt::join(missing, ", "));
+                "this release stores {} and does not act on {}; remove {}, or do not count on {}. "
+                "Guarantees, limits and borrowing hold",
+                fmt::join(missing, ", "), them, them, them);
   api::set_condition(usage.conditions, std::move(enforced), now);
   return usage;
 }

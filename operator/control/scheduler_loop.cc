@@ -2,7 +2,6 @@
 
 #include "common/log.h"
 #include "common/planted.h"
-#include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/cluster_status.h"
@@ -333,13 +332,13 @@ void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& nex
                          sched::ActionKind kind) {
   if (kind == sched::ActionKind::kGrow)
     d_.memory.note_grown(job.meta.uid, d_.executor.clock().wall());
-  LOG_INFO("scheduler", "{}/{}: {} to {} (epoch {}): {}", job.meta.ns, job.meta.name, name_of(kind),
-           counted(next.gpus, "GPU"), next.epoch, next.reason);
+  LOG_INFO("scheduler", "{}/{}: {} (epoch {}): {}", job.meta.ns, job.meta.name,
+           to_text(kind, next.gpus), next.epoch, next.reason);
   d_.events.emit(
       {std::string(api::kApiVersion), "TrainingJob", job.meta.ns, job.meta.name, job.meta.uid, ""},
       {kind == sched::ActionKind::kPreempt ? kube::EventLevel::kWarning : kube::EventLevel::kNormal,
        kind == sched::ActionKind::kPreempt ? "Preempted" : "Allocated", "Scheduling",
-       fmt::format("{} to {}: {}", name_of(kind), counted(next.gpus, "GPU"), next.reason)});
+       fmt::format("{}: {}", to_text(kind, next.gpus), next.reason)});
   d_.enqueue({job.meta.ns, job.meta.name});
 }
 

@@ -1,5 +1,6 @@
 // Planned changes: newcomers follow, leavers leave, settings change; all switch at one commit.
 #include "common/log.h"
+#include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
@@ -209,8 +210,9 @@ void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
   for (const Member& m : moves.leave)
     if (agents_[m.key.pod_uid].leaving)
       op.deadline = std::min(op.deadline, std::max(now, agents_[m.key.pod_uid].leave_deadline));
-  LOG_INFO(kLog, "{}: planned generation {}: {} -> {} workers, {}", to_string(wish_.job),
-           op.next.generation, op.change.from, op.next.members.size(), op.change.reason);
+  LOG_INFO(kLog, "{}: planned generation {}: {} -> {}, {}", to_string(wish_.job),
+           op.next.generation, op.change.from, counted(op.next.members.size(), "worker"),
+           op.change.reason);
   op_ = std::move(op);
   ask_swap();
 }

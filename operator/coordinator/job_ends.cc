@@ -1,5 +1,6 @@
 // How a job begins and how it ends.
 #include "common/log.h"
+#include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
@@ -163,8 +164,8 @@ std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey
     return true;
   });
   if (ready.size() < all)
-    LOG_WARNING(kLog, "{}: {} of {} workers cannot read the checkpoint of step {}",
-                to_string(wish_.job), all - ready.size(), all, newest);
+    LOG_WARNING(kLog, "{}: {} cannot read the checkpoint of step {}", to_string(wish_.job),
+                counted_of(all - ready.size(), all, "worker"), newest);
   else if (all > 1)
     show(view_.checkpoint_shared, std::optional(true));
   return newest;
@@ -234,8 +235,8 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   // Whatever anybody still does is of the past, also who follows a donor that has no state any
   // more.
   for (const WorkerKey& key : living()) abort(key, op.next.generation);
-  LOG_INFO(kLog, "{}: starts generation {} with {} workers {}", to_string(wish_.job),
-           op.next.generation, workers.size(), op.change.reason);
+  LOG_INFO(kLog, "{}: starts generation {} with {} {}", to_string(wish_.job), op.next.generation,
+           counted(workers.size(), "worker"), op.change.reason);
   op_ = std::move(op);
   ask_swap();
 }

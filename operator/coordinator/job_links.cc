@@ -2,6 +2,7 @@
 // reach each other goes on at once, the others wait with their state and follow anew when they
 // reach it. Nobody is restarted for it.
 #include "common/log.h"
+#include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 #include "operator/coordinator/link_graph.h"
 
@@ -139,10 +140,13 @@ bool JobMachine::leave_out(MonoTime now) {
     restart(key, "no answer to a probe");
     if (Worker* worker = worker_of(key)) worker->exited = true;  // until it says hello anew
   }
-  suspect_why_ += "; " + std::to_string(rest.size()) + " of " + std::to_string(alive.size()) +
-                  " do not reach all others and wait";
-  LOG_WARNING(kLog, "{}: {} of {} workers do not reach all others, and wait: {} …",
-              to_string(wish_.job), rest.size(), alive.size(), to_string(rest.front()));
+  const std::string waiting =
+      fmt::format("{} {}", counted_of(rest.size(), alive.size(), "worker"),
+                  agreeing(rest.size(), "does not reach all others and waits",
+                           "do not reach all others and wait"));
+  suspect_why_ += "; " + waiting;
+  LOG_WARNING(kLog, "{}: {}: {}{}", to_string(wish_.job), waiting, to_string(rest.front()),
+              rest.size() > 1 ? " …" : "");
   return true;
 }
 

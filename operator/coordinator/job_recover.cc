@@ -1,6 +1,7 @@
 // Recovery: abort, swap the record, level, form.
 #include "common/log.h"
 #include "common/planted.h"
+#include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 #include "operator/coordinator/recovery_plan.h"
 
@@ -166,8 +167,8 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
   op.next.stop_steps = wish_.stop_steps;
   for (const WorkerKey& key : asked) op.next.members.push_back(as_member(key));
   op.next.previous = left_out;  // to be asked by a leader that comes after, too
-  LOG_INFO(kLog, "{}: generation {} with {} of {} workers: {}", to_string(wish_.job),
-           op.next.generation, asked.size(), record_.members.size(), reason);
+  LOG_INFO(kLog, "{}: generation {} with {}: {}", to_string(wish_.job), op.next.generation,
+           counted_of(asked.size(), record_.members.size(), "worker"), reason);
   op_ = std::move(op);
   for (const WorkerKey& key : living()) {
     worker_of(key)->caught_up = false;
@@ -361,9 +362,10 @@ void JobMachine::await_formed(MonoTime now) {
 // Where a recovery's time went, and what it saved. Read by tests/bench/recovery.py.
 std::string JobMachine::phases_of(const Operation& op) const {
   if (op.kind != Kind::kRecover) return "";
-  return fmt::format(" (answered {:.3f}, written {:.3f}; {} of {} micro-batches kept)",
-                     seconds_between(op.began, op.answered), seconds_between(op.began, op.written),
-                     wish_.micro_batches - op.change.recomputed, wish_.micro_batches);
+  return fmt::format(
+      " (answered {:.3f}, written {:.3f}; {} kept)", seconds_between(op.began, op.answered),
+      seconds_between(op.began, op.written),
+      counted_of(wish_.micro_batches - op.change.recomputed, wish_.micro_batches, "micro-batch"));
 }
 
 void JobMachine::complete_operation(MonoTime now) {
@@ -372,9 +374,9 @@ void JobMachine::complete_operation(MonoTime now) {
   change.generation = op_->next.generation;
   change.to = static_cast<std::uint32_t>(op_->next.members.size());
   change.at_step = view_.step;
-  LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s{}: {} -> {} workers, {}{}",
-           to_string(wish_.job), change.generation, seconds_between(op_->began, now),
-           phases_of(*op_), change.from, change.to, change.reason, parked_ ? ", parked" : "");
+  LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s{}: {} -> {}, {}{}", to_string(wish_.job),
+           change.generation, seconds_between(op_->began, now), phases_of(*op_), change.from,
+           counted(change.to, "worker"), change.reason, parked_ ? ", parked" : "");
   if (op_->kind == Kind::kRecover) {
     change.cause = view_.recovers_from.empty() ? "PodDeleted" : view_.recovers_from;
     change.answer_seconds = std::max(0.0, seconds_between(op_->began, op_->answered));

@@ -1,6 +1,7 @@
 #include "operator/coordinator/job_task.h"
 
 #include "common/log.h"
+#include "common/words.h"
 #include "operator/api/resources.h"
 
 #include <algorithm>
@@ -324,8 +325,9 @@ void JobTask::write(const std::stop_token& stop) {
       if (written.error().code() == Code::kConflict) {
         if (hooks_.conflict) hooks_.conflict();
       } else {
-        problem = fmt::format("cannot write the membership of {} workers: {}",
-                              swap.second.members.size(), written.error().what());
+        problem =
+            fmt::format("cannot write the membership of {}: {}",
+                        counted(swap.second.members.size(), "worker"), written.error().what());
       }
     }
     {

@@ -1,4 +1,5 @@
 // What others see of a job.
+#include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
@@ -170,7 +171,7 @@ void JobMachine::refresh_end(MonoTime now) {
 
 void JobMachine::refresh_phase(MonoTime now) {
   show(view_.shrinks, op_ && op_->change.kind == "leave");
-  const std::string size = std::to_string(record_.members.size());
+  const std::size_t size = record_.members.size();
   if (ended_ != Phase::kWaiting) {
     refresh_end(now);
   } else if (held_) {
@@ -185,11 +186,12 @@ void JobMachine::refresh_phase(MonoTime now) {
     enter(Phase::kSwitching, op_->change.reason);
   } else if (record_.members.empty() || std::none_of(record_.members.begin(), record_.members.end(),
                                                      [&](const Member& m) { return member(m); })) {
-    enter(Phase::kWaiting, "waiting for " + std::to_string(wish_.start_workers) + " ready workers");
+    enter(Phase::kWaiting, "waiting for " + counted(wish_.start_workers, "ready worker"));
   } else if (parked_) {
-    enter(Phase::kParked, size + " of at least " + std::to_string(wish_.min_workers) + " workers");
+    enter(Phase::kParked,
+          std::to_string(size) + " of at least " + counted(wish_.min_workers, "worker"));
   } else {
-    enter(Phase::kTraining, size + " workers");
+    enter(Phase::kTraining, counted(size, "worker"));
   }
   const auto since = [&](Phase phase, std::optional<MonoTime>& shown) {
     if (view_.phase == phase && shown) return;

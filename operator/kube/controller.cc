@@ -1,6 +1,7 @@
 #include "operator/kube/controller.h"
 
 #include "common/log.h"
+#include "common/words.h"
 #include "operator/kube/errors.h"
 
 #include <algorithm>
@@ -114,7 +115,8 @@ void Controller::start() {
 void Controller::stop(Duration drain) {
   queue_.shut_down();
   if (drain > Duration::zero() && !workers_.empty() && !queue_.drain(executor_.now() + drain))
-    LOG_WARNING("controller", "{}: stopped with {} keys undone", config_.name, queue_.ready());
+    LOG_WARNING("controller", "{}: stopped with {} undone", config_.name,
+                counted(queue_.ready(), "key"));
   for (auto& worker : workers_) worker.request_stop();
   workers_.clear();  // joins
 }

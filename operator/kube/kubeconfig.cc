@@ -204,7 +204,14 @@ Result<RestConfig> load_kubeconfig(const KubeconfigOptions& options) {
       return Error(Code::kInvalid, file.string() + ": " + error.what());
     }
   }
-  if (!found) return Error(Code::kNotFound, "no kubeconfig file");
+  if (!found) {
+    std::string looked_for;
+    for (const auto& file : files_of(options))
+      looked_for += (looked_for.empty() ? "" : ", ") + file.string();
+    return Error(Code::kNotFound, "there is no kubeconfig file" +
+                                      (looked_for.empty() ? "" : " (" + looked_for + ")") +
+                                      "; name one by --kubeconfig or in KUBECONFIG");
+  }
   try {
     return select(merged, options.context);
   } catch (const YAML::Exception& error) {

@@ -89,9 +89,11 @@ void Round::give_minimum(Entry& entry) {
   const auto wanted = size_at_least(job, entry.now);
   if (!wanted) {
     if (entry.now >= job.min) return verdict(entry, Outcome::kPlaced, "Placed", "");
-    return verdict(entry, Outcome::kNever, "NoAllowedSize",
-                   fmt::format("no size from {} to {} GPUs fits spec.gpus.shape and perPod",
-                               job.min, job.max));
+    return verdict(
+        entry, Outcome::kNever, "NoAllowedSize",
+        fmt::format("no size from spec.gpus.min ({}) to max ({}) suits shape and perPod; "
+                    "change one of them",
+                    job.min, job.max));
   }
   if (entry.now >= job.min) return verdict(entry, Outcome::kPlaced, "Placed", "");
   if (const Gpus room = room_for(job); room < *wanted - entry.now) {
@@ -115,10 +117,10 @@ void Round::give_minimum(Entry& entry) {
   // No room that others make helps it before one of those nodes is tried again.
   if (const Gpus most = capacity_not_avoided(job); most < job.min) {
     return verdict(entry, Outcome::kNotNow, "NodesAvoided",
-                   fmt::format("needs {} GPUs; the nodes it may use have {} in all (for now none "
+                   fmt::format("needs {}; the nodes it may use have {} in all (for now none "
                                "on {}, where a pod of it was of no use: status.avoidedNodes says "
                                "why, and until when{})",
-                               job.min, most, fmt::join(job.avoid, ", "),
+                               counted(job.min, "GPU"), most, fmt::join(job.avoid, ", "),
                                job.narrowed.empty() ? "" : "; " + job.narrowed));
   }
   place_or_make_room(entry, *wanted);
@@ -229,6 +231,23 @@ const char* name_of(ActionKind kind) {
       return "repair";
     case ActionKind::kPreempt:
       return "preempt";
+  }
+  check_failed(__FILE__, __LINE__, "ActionKind");
+}
+
+std::string to_text(ActionKind kind, Gpus gpus) {
+  if (gpus == 0) return "holds no GPUs any more";
+  switch (kind) {
+    case ActionKind::kStart:
+      return "starts with " + counted(gpus, "GPU");
+    case ActionKind::kGrow:
+      return "grows to " + counted(gpus, "GPU");
+    case ActionKind::kShrink:
+      return "shrinks to " + counted(gpus, "GPU");
+    case ActionKind::kRepair:
+      return "goes on with " + counted(gpus, "GPU");
+    case ActionKind::kPreempt:
+      return "keeps " + counted(gpus, "GPU");
   }
   check_failed(__FILE__, __LINE__, "ActionKind");
 }

@@ -21,7 +21,7 @@ void Round::place_or_make_room(Entry& entry, Gpus wanted) {
   const Gpus fit = pods_that_fit(job, free_) * job.per_pod.gpus;
   std::string need =
       fmt::format("needs {}{}, {} {} free for it", counted(wanted - entry.now, "more GPU"),
-                  job.one_node ? " on one node" : "", fit, fit == 1 ? "is" : "are");
+                  job.one_node ? " on one node" : "", fit, agreeing(fit, "is", "are"));
   if (!job.narrowed.empty()) need += " (" + job.narrowed + ")";
   if (!job.avoid.empty())
     need += fmt::format(" (for now none on {}, where a pod of it was of no use)",
@@ -127,17 +127,16 @@ std::vector<const Held*> Round::releasable(const Entry& entry) {
 }
 
 std::string Round::shrink_victims(const Victims& victims, const std::string& for_whom) {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto& [entry, ordinal] : victims) {
     entry->remove.push_back(ordinal);
     entry->now -= entry->job->per_pod.gpus;
     quota_.give_back(entry->job->queue, type_of(*entry), entry->job->per_pod.gpus);
     entry->reason = fmt::format("gives GPUs to {}, which is below its minimum", for_whom);
-    if (names.find(entry->job->name) == std::string::npos) {
-      names += (names.empty() ? "" : ", ") + entry->job->name;
-    }
+    if (std::ranges::find(names, entry->job->name) == names.end())
+      names.push_back(entry->job->name);
   }
-  return names;
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 bool Round::reserve_if_fits(const Job& job, std::int64_t pods, const FreeMap& trial) {

@@ -48,7 +48,7 @@ REDONE = re.compile(r"^(\S+Z) .* INFO step: round \d+ of step \d+: redo$")
 BEGUN = re.compile(r" INFO step: generation (\d+): ")
 DECIDED = re.compile(r"^(\S+Z) INFO coordinator: \S+: generation (\d+) with ", re.M)
 STANDS = re.compile(r"^(\S+Z) INFO coordinator: \S+: generation (\d+) stands after \S+ s "
-                    r"\(answered (\S+), written (\S+); (\d+) of (\d+) micro-batches kept\)", re.M)
+                    r"\(answered (\S+), written (\S+); (\d+) of (\d+) micro-batch(?:es)? kept\)", re.M)
 EVENT_LIMIT_S = 60
 JOIN_LIMIT_S = 300
 READ_BACK_BYTES = 1 << 20  # of the leader's log

@@ -2,6 +2,7 @@
 
 #include "operator/api/codec.h"
 #include "operator/coordinator/coordinator.h"
+#include "tests/sentences.h"
 
 #include <algorithm>
 
@@ -23,6 +24,7 @@ WorkerTuple tuple_of(const json::Value& member) {
 
 void Witness::committed(const kube::StoreId& id, const json::Value* object) {
   ++changes_;
+  if (object != nullptr) read(id, *object);
   if (id.kind == "pods") return pod_changed(id.key, object);
   if (id.kind == "trainingjobs.rubato.dev") return job_changed(id.key, object);
   if (id.kind == "nodes") {
@@ -63,6 +65,19 @@ void Witness::store_went_back(const kube::ObjectStore::Backup& backup) {
   for (const auto& [key, pod] : pods_)
     for (auto& [name, job] : jobs_)
       if (job.uid == pod.job_uid) job.made_pods.insert(pod.name);
+}
+
+// What people are told makes sense as a sentence.
+void Witness::read(const kube::StoreId& id, const json::Value& object) {
+  const auto look_at = [&](const json::Value& text) {
+    if (const std::string wrong = wrong_number(text.string_view_or("")); !wrong.empty())
+      story_.broken(fmt::format("{} {} says \"{}\"", id.kind, id.key, wrong));
+  };
+  look_at(object["note"]);
+  const json::Value& status = object["status"];
+  for (const json::Value& condition : status["conditions"].items()) look_at(condition["message"]);
+  look_at(status["allocation"]["reason"]);
+  look_at(status["rescales"]["last"]["reason"]);
 }
 
 // ---- Pods

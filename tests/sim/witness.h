@@ -6,7 +6,8 @@
 //   - a leader gives a job GPUs only on the last allocation that it wrote itself;
 //   - a queue never holds more than its limit;
 //   - membership is written under the epoch of the replica that writes it;
-//   - a new leader drops nobody who is well before one full heartbeat deadline.
+//   - a new leader drops nobody who is well before one full heartbeat deadline;
+//   - events and conditions are sentences ("1 GPUs are free" is none).
 // Runs inside the server's commit: it may not call the server. One thread.
 #pragma once
 
@@ -82,6 +83,7 @@ class Witness {
   std::uint64_t changes() const { return changes_; }
 
  private:
+  void read(const kube::StoreId& id, const json::Value& object);
   void pod_changed(const std::string& key, const json::Value* object);
   void job_changed(const std::string& key, const json::Value* object);
   void look_at_allocation(const std::string& key, SeenJob& seen, const api::Allocation& now);

@@ -1,3 +1,4 @@
+#include "common/words.h"
 #include "tools/rubatoctl/manifests.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/resources.h"
@@ -83,7 +84,9 @@ Status apply_objects(Session& session, const std::vector<Value>& manifests, bool
                readable_refusal(advised(done.error()).what()));
   }
   if (refused == 0) return ok();
-  return Error(Code::kInvalid, fmt::format("{} of {} objects refused", refused, manifests.size()));
+  return Error(Code::kInvalid,
+               fmt::format("{} {} refused", counted_of(refused, manifests.size(), "object"),
+                           agreeing(refused, "was", "were")));
 }
 
 Status apply(Session& session, const std::string& file, bool dry_run) {

@@ -62,8 +62,8 @@ void print_summary(const api::TrainingJob& job, const Value& object, WallTime no
   line("GPUs", status.display ? status.display->gpus + "  " + status.display->type : "");
   if (status.progress) {
     const auto& p = *status.progress;
-    line("Progress", fmt::format("step {} of {} ({}%), {} tokens, checkpoint at step {}", p.step,
-                                 p.steps, p.percentage, p.tokens, p.checkpoint_step));
+    line("Progress", fmt::format("step {} of {} ({}%), {}, checkpoint at step {}", p.step, p.steps,
+                                 p.percentage, counted(p.tokens, "token"), p.checkpoint_step));
     if (p.estimated_remaining_seconds)
       line("Remaining", short_time(static_cast<double>(*p.estimated_remaining_seconds)));
     if (p.loss)
@@ -82,9 +82,9 @@ void print_summary(const api::TrainingJob& job, const Value& object, WallTime no
   print_gpu_time(status);
   if (status.rescales && status.rescales->last) {
     const auto& last = *status.rescales->last;
-    line("Rescales", fmt::format("{}; last: {} to {} GPUs, {}, stall {:.2f} s, {} ago",
-                                 status.rescales->count, last.from, last.to, last.reason,
-                                 last.stall_seconds, age_text(last.time, now)));
+    line("Rescales", fmt::format("{}; last: {} to {}, {}, stall {:.2f} s, {} ago",
+                                 status.rescales->count, last.from, counted(last.to, "GPU"),
+                                 last.reason, last.stall_seconds, age_text(last.time, now)));
   }
   line("Age", age_text(object["metadata"]["creationTimestamp"].string_or(""), now));
 }
@@ -105,10 +105,10 @@ void print_tables(const api::TrainingJob& job, WallTime now) {
     TextTable pods{{"POD", "NODE", "TYPE", "GPUS"}, {}};
     for (const auto& pod : allocation.pods)
       pods.rows.push_back({pod.name, pod.node, pod.gpu_type, std::to_string(pod.gpus)});
-    print_indented(
-        fmt::format("Allocation (epoch {}, {} GPUs{})", allocation.epoch, allocation.gpus,
-                    allocation.reason.empty() ? "" : "; " + allocation.reason),
-        pods);
+    print_indented(fmt::format("Allocation (epoch {}, {}{})", allocation.epoch,
+                               counted(allocation.gpus, "GPU"),
+                               allocation.reason.empty() ? "" : "; " + allocation.reason),
+                   pods);
   }
   if (status.membership) {
     const auto& membership = *status.membership;

@@ -1,5 +1,6 @@
 #include "tools/rubatoctl/training.h"
 
+#include "common/words.h"
 #include "operator/api/resources.h"
 #include "tools/rubatoctl/job_logs.h"
 #include "tools/rubatoctl/view/loss_lines.h"
@@ -31,9 +32,9 @@ Result<LossStory> story_of(Session& session, const std::string& job) {
 Status told(const LossStory& story) {
   if (story.conflicts() == 0) return ok();
   return Error(Code::kInternal,
-               fmt::format("{} steps have different loss bits on different workers: this must "
-                           "never happen, please report it",
-                           story.conflicts()));
+               fmt::format("{} different loss bits on different workers: this must never happen, "
+                           "please report it",
+                           counted(story.conflicts(), "step", "has", "have")));
 }
 
 void print_loss_table(const LossStory& story) {

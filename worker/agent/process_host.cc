@@ -1,6 +1,7 @@
 #include "worker/agent/process_host.h"
 
 #include "common/log.h"
+#include "common/words.h"
 
 #include <array>
 #include <cerrno>
@@ -83,7 +84,8 @@ struct ProcessHost::Impl {
                                (static_cast<std::size_t>(head[1]) << 16) |
                                (static_cast<std::size_t>(head[2]) << 8) | head[3];
       if (size > kFrameMax) {
-        LOG_ERROR("agent", "worker {} sent a frame of {} bytes; it is killed", worker.slot, size);
+        LOG_ERROR("agent", "worker {} sent a frame of {}; it is killed", worker.slot,
+                  counted(size, "byte"));
         ::kill(worker.pid, SIGKILL);
         return;
       }

@@ -2,6 +2,7 @@
 
 #include "common/json.h"
 #include "common/planted.h"
+#include "common/words.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/checkpoint/run_info.h"
 #include "worker/checkpoint/safetensors.h"
@@ -290,8 +291,8 @@ Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, D
   if (!records.ok()) return damaged(records.error().what());
   checkpoint.records = std::move(records).value();
   if (static_cast<std::int64_t>(checkpoint.records.size()) != checkpoint.info.step)
-    return damaged("steps.bin has " + std::to_string(checkpoint.records.size()) + " records for " +
-                   std::to_string(checkpoint.info.step) + " steps");
+    return damaged("steps.bin has " + counted(checkpoint.records.size(), "record") + " for " +
+                   counted(checkpoint.info.step, "step"));
   TRY_OK(load_parameters(files, directory, device, stream, table, state.parameters()));
   TRY_OK(load_optimizer(files, directory + "/optimizer.safetensors", device, stream, table, state));
   state.set_step(checkpoint.info.step);

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/safetensors.h"
 
 #include "common/json.h"
+#include "common/words.h"
 #include "worker/checkpoint/file_writer.h"
 
 #include <algorithm>
@@ -67,8 +68,8 @@ Result<TensorEntry> read_entry(const std::string& name, const json::Value& about
   entry.size = static_cast<std::uint64_t>(end - begin);
   TRY(const std::uint64_t size, bytes_of(name, entry.dtype, entry.shape));
   if (size != entry.size)
-    return invalid("tensor " + name + " has " + std::to_string(entry.size) +
-                   " bytes, but its shape needs " + std::to_string(size));
+    return invalid("tensor " + name + " has " + counted(entry.size, "byte") +
+                   ", but its shape needs " + std::to_string(size));
   return entry;
 }
 
@@ -128,7 +129,7 @@ Status Safetensors::parse(std::string_view text, std::uint64_t file_bytes) {
     if (at > body) return invalid("tensor " + entry.name + " lies beyond the end of the file");
     entry.offset += before;
   }
-  if (at != body) return invalid(std::to_string(body - at) + " bytes behind the last tensor");
+  if (at != body) return invalid(counted(body - at, "byte") + " behind the last tensor");
   return ok();
 }
 
@@ -146,7 +147,7 @@ Result<Safetensors> Safetensors::open(std::unique_ptr<File> opened, const std::s
   if (size < sizeof header_bytes) return invalid("shorter than its length field").in(path);
   TRY(std::size_t got, file.file_->read_at(0, std::as_writable_bytes(std::span(&header_bytes, 1))));
   if (got < sizeof header_bytes || header_bytes > kHeaderBytesMax)
-    return invalid("a header of " + std::to_string(header_bytes) + " bytes").in(path);
+    return invalid("a header of " + counted(header_bytes, "byte")).in(path);
   if (header_bytes > size - sizeof header_bytes) return invalid("the header is cut short").in(path);
   std::string text(header_bytes, '\0');
   TRY(got, file.file_->read_at(sizeof header_bytes, std::as_writable_bytes(std::span(text))));

@@ -1,6 +1,7 @@
 #include "worker/data/sampler.h"
 
 #include "common/rng.h"
+#include "common/words.h"
 
 #include <cmath>
 
@@ -73,10 +74,11 @@ Result<Sampler> Sampler::create(const SamplerConfig& config, std::uint64_t token
       static_cast<std::int64_t>(config.validation_fraction * static_cast<double>(samples));
   sampler.train_samples_ = samples - sampler.validation_samples_;
   if (sampler.train_samples_ < config.global_batch)
-    return bad(std::to_string(token_count) + " tokens give " +
-               std::to_string(sampler.train_samples_) + " training samples of " +
-               std::to_string(config.sequence_length) + " tokens, fewer than batch.global " +
-               std::to_string(config.global_batch));
+    return bad(counted(token_count, "token", "gives", "give") + " " +
+               counted(sampler.train_samples_, "training sample") + " of " +
+               counted(config.sequence_length, "token") + ", fewer than batch.global " +
+               std::to_string(config.global_batch) +
+               "; give more data, or lower batch.global or batch.sequenceLength");
   return sampler;
 }
 

@@ -1,5 +1,6 @@
 #include "worker/data/token_file.h"
 
+#include "common/words.h"
 #include "worker/backend/digest.h"
 
 #include <algorithm>
@@ -56,8 +57,8 @@ Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
   const auto width = static_cast<std::uint64_t>(file.width_);
   const std::uint64_t body = *size - file.header_bytes_;
   if (body % width != 0 || file.count_ != body / width)
-    return damaged(path, "its header says " + std::to_string(file.count_) + " tokens, it has " +
-                             std::to_string(body) + " bytes of them");
+    return damaged(path, "its header says " + counted(file.count_, "token") + ", it has " +
+                             counted(body, "byte") + " of them");
   TRY_OK(file.digest_blocks());
   return file;
 }
@@ -69,7 +70,7 @@ Status TokenFile::parse_header(std::uint64_t size) {
   };
   Header header;
   std::int32_t llmc[3];
-  if (size < sizeof header) return invalid("only " + std::to_string(size) + " bytes");
+  if (size < sizeof header) return invalid("only " + counted(size, "byte"));
   const Result<std::size_t> got = file_->read_at(0, std::as_writable_bytes(std::span(&header, 1)));
   if (!got.ok()) return unreadable(got.error());
   if (*got < sizeof header) return damaged(path_, "it was cut while it was read");
@@ -77,7 +78,7 @@ Status TokenFile::parse_header(std::uint64_t size) {
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) == 0) {
     if (header.version != kVersion) return invalid("version " + std::to_string(header.version));
     if (header.width != 1 && header.width != 2 && header.width != 4)
-      return invalid(std::to_string(header.width) + " bytes per token");
+      return invalid(counted(header.width, "byte") + " per token");
     if (header.vocabulary == 0 || header.vocabulary > kVocabularyMax)
       return invalid("a vocabulary of " + std::to_string(header.vocabulary));
     width_ = static_cast<int>(header.width);

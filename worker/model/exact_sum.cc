@@ -1,6 +1,7 @@
 #include "worker/model/exact_sum.h"
 
 #include "common/rng.h"
+#include "common/words.h"
 
 #include <algorithm>
 #include <utility>
@@ -40,8 +41,8 @@ Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
   sum.numerics_ = numerics;
   const std::int64_t most = sum.rounds_to_nearest() ? kMicroBatchesMaxNearest : kMicroBatchesMax;
   if (micro_batches < 1 || micro_batches > most)
-    return Error(Code::kInvalid, "an exact sum of " + std::to_string(micro_batches) +
-                                     " micro-batches: must lie in 1.." + std::to_string(most));
+    return Error(Code::kInvalid, "an exact sum of " + counted(micro_batches, "micro-batch") +
+                                     ": must lie in 1.." + std::to_string(most));
   sum.device_ = &device;
   sum.flat_count_ = table.flat_count();
   sum.block_count_ = table.block_count();

@@ -1,5 +1,6 @@
 #include "common/json.h"
 #include "common/training_limits.h"
+#include "common/words.h"
 #include "worker/model/model.h"
 
 #include <cmath>
@@ -25,7 +26,7 @@ Status ModelConfig::validate() const {
   TRY_OK(positive(sequence_length, training::kSequenceMost, "sequenceLength"));
   if (hidden % heads != 0)
     return Error(Code::kInvalid, "hidden " + std::to_string(hidden) + " is not a multiple of " +
-                                     std::to_string(heads) + " heads");
+                                     counted(heads, "head"));
   if (!(layernorm_epsilon > 0)) return Error(Code::kInvalid, "layernormEpsilon must be above 0");
   return ok();
 }

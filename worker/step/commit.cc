@@ -1,5 +1,6 @@
 #include "worker/step/commit.h"
 
+#include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/step/state_digest.h"
 
@@ -74,8 +75,9 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
   }
   if (micro_batches != terms.micro_batches || validation_batches != terms.validation_batches) {
     return Error(Code::kInvalid, "step " + std::to_string(terms.step) + ": " +
-                                     std::to_string(micro_batches) + " micro-batches of " +
-                                     std::to_string(terms.micro_batches) + " were voted")
+                                     counted_of(micro_batches, terms.micro_batches, "micro-batch") +
+                                     std::string(agreeing(micro_batches, " was", " were")) +
+                                     " voted")
         .set_reason("LedgerMismatch");
   }
   record.set_outcome(non_finite ? wire::OUTCOME_NON_FINITE

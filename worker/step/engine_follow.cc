@@ -1,6 +1,7 @@
 // The follower's side of a planned join: a snapshot, then every decided round.
 #include "common/log.h"
 #include "common/planted.h"
+#include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/step/engine.h"
 
@@ -155,7 +156,7 @@ void StepEngine::Impl::note_caught_up(std::uint64_t generation, std::uint64_t do
   news.set_seq(seq);
   news.set_seconds(std::chrono::duration<double>(now() - follow_begun).count());
   news.set_bytes(follow_bytes);
-  LOG_INFO("state", "caught up at round {}: {} bytes in {:.3f} s", seq, follow_bytes,
+  LOG_INFO("state", "caught up at round {}: {} in {:.3f} s", seq, counted(follow_bytes, "byte"),
            news.seconds());
   emit(std::move(event));
 }

@@ -1,6 +1,7 @@
 // The step thread's orders: how a generation begins.
 #include "common/log.h"
 #include "common/planted.h"
+#include "common/words.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/step/engine.h"
 
@@ -114,8 +115,8 @@ void StepEngine::Impl::configure(const wire::Configure& order) {
     note_found(found.value_or(std::nullopt), kLooksByItself);
     standing.set_fingerprint(fingerprint.value());
   }
-  LOG_INFO("step", "configured {}: {} micro-batches a step, {}", order.job(),
-           replica->micro_batches(), fingerprint.value());
+  LOG_INFO("step", "configured {}: {} a step, {}", order.job(),
+           counted(replica->micro_batches(), "micro-batch"), fingerprint.value());
   emit({});
 }
 

@@ -276,12 +276,12 @@ TEST(JobStatus, PodsThatCannotStartAreNamed) {
   facts.job = &object->job;
   facts.start_problems = "pod job-w1 on node n2 cannot start: ImagePullBackOff";
   facts.view = view(Phase::kWaiting, 0);
-  facts.view->reason = "waiting for 1 ready workers";
+  facts.view->reason = "waiting for 1 ready worker";
   EXPECT_EQ(api::find_condition(status_of(facts).conditions, "Running")->message,
             facts.start_problems);
   facts.view = view(Phase::kTraining, 1);
   EXPECT_EQ(api::find_condition(status_of(facts).conditions, "Degraded")->message,
-            "1 of 2 allocated GPUs train; " + facts.start_problems);
+            "1 of 2 allocated GPUs trains; " + facts.start_problems);
 }
 
 TEST(JobStatus, TheEndOfTheDecayIsFixedAtFirstSight) {

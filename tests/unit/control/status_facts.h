@@ -2,6 +2,7 @@
 #pragma once
 
 #include "operator/control/job_status.h"
+#include "tests/sentences.h"
 #include "tests/unit/control/fixtures.h"
 
 namespace rubato::control {
@@ -34,7 +35,10 @@ inline api::TrainingJobStatus status(const JobObject& object,
   facts.verdict = std::move(verdict);
   facts.pods_left = std::move(pods_left);
   facts.now = *parse_rfc3339("2026-11-21T08:00:00Z");
-  return status_of(facts);
+  api::TrainingJobStatus said = status_of(facts);
+  for (const auto& condition : said.conditions)
+    EXPECT_EQ(wrong_number(condition.message), "") << condition.type;
+  return said;
 }
 
 }  // namespace rubato::control

@@ -2,6 +2,7 @@
 
 #include "common/rng.h"
 #include "scheduler/policy/sizes.h"
+#include "tests/sentences.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
 #include <set>
@@ -60,6 +61,14 @@ TEST(Plan, ElasticSurplusMakesRoomForAMinimum) {
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kShrink);
   EXPECT_EQ(plan.actions[0].remove, (std::vector<std::int64_t>{2, 3}));
   EXPECT_EQ(plan.verdicts.at("b").reason, "WaitingForRelease");
+}
+
+TEST(Plan, EveryJobThatMakesRoomIsNamedOnce) {
+  const auto state = cluster(
+      {node("n1", 3, 0), node("n2", 2, 0)},
+      {running("aa", 1, 3, {"n1", "n1", "n1"}), running("a", 1, 2, {"n2", "n2"}), job("b", 3, 3)});
+  EXPECT_TRUE(make_plan(state, {}).verdicts.at("b").message.ends_with("; waits for aa, a"))
+      << make_plan(state, {}).verdicts.at("b").message;
 }
 
 TEST(Plan, WhatIsReservedIsNotGrownInto) {
@@ -328,6 +337,15 @@ ClusterState random_cluster(Rng& rng) {
   return state;
 }
 
+TEST(Plan, WhatIsDoneToAJobIsASentence) {
+  EXPECT_EQ(to_text(ActionKind::kStart, 1), "starts with 1 GPU");
+  EXPECT_EQ(to_text(ActionKind::kGrow, 4), "grows to 4 GPUs");
+  EXPECT_EQ(to_text(ActionKind::kShrink, 1), "shrinks to 1 GPU");
+  EXPECT_EQ(to_text(ActionKind::kRepair, 2), "goes on with 2 GPUs");
+  EXPECT_EQ(to_text(ActionKind::kRepair, 0), "holds no GPUs any more");
+  EXPECT_EQ(to_text(ActionKind::kPreempt, 0), "holds no GPUs any more");
+}
+
 // Random clusters: no node gets more than it has free, gangs are whole, limits and sizes hold,
 // every job has a verdict, and an equal state gives an equal plan.
 TEST(PlanProperty, InvariantsOnRandomClusters) {
@@ -361,6 +379,8 @@ TEST(PlanProperty, InvariantsOnRandomClusters) {
       }
     }
     EXPECT_EQ(plan.verdicts.size(), state.jobs.size());
+    for (const auto& [id, verdict] : plan.verdicts) EXPECT_EQ(wrong_number(verdict.message), "");
+    for (const Action& action : plan.actions) EXPECT_EQ(wrong_number(action.reason), "");
     EXPECT_EQ(make_plan(state, {}).actions, plan.actions);
   }
 }

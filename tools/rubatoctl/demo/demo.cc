@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/demo/demo.h"
 
 #include "common/json.h"
+#include "common/words.h"
 #include "tools/rubatoctl/demo/compare.h"
 #include "tools/rubatoctl/demo/job_watch.h"
 #include "tools/rubatoctl/demo/schedule.h"
@@ -169,7 +170,7 @@ Status Demo::make_tokens() {
 Status Demo::elastic_run() {
   const DemoJob& job = story_->job();
   terminal_.heading(
-      fmt::format("{} ({}) on 2 to 4 GPUs, {} steps", job.name, job.model, job.steps));
+      fmt::format("{} ({}) on 2 to 4 GPUs, {}", job.name, job.model, counted(job.steps, "step")));
   TRY_OK(apply_objects(*session_, story_->disturbed(testing_worker()), false));
   JobWatch watch(*session_, job.ns, job.name);
   watch.other = [this](const std::string&, const std::string& line) {
@@ -199,10 +200,10 @@ Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* sch
     if (const auto next = schedule->next(watch.step(), watch.gpus())) TRY_OK(act(*next, watch));
   }
   if (watch.conflicts() > 0)
-    return Error(Code::kInternal,
-                 fmt::format("{} steps were told with different loss bits", watch.conflicts()));
-  terminal_.say(
-      fmt::format("{} is complete: {} steps, loss {:.4f}", job.name, watch.step(), watch.loss()));
+    return Error(Code::kInternal, fmt::format("{} told with different loss bits",
+                                              counted(watch.conflicts(), "step", "was", "were")));
+  terminal_.say(fmt::format("{} is complete: {}, loss {:.4f}", job.name,
+                            counted(watch.step(), "step"), watch.loss()));
   return ok();
 }
 

@@ -255,7 +255,8 @@ void check_nodes(Patient& patient, const DoctorChoice& choice, std::vector<Findi
       here += usable;
       if (usable < built_in)
         findings.push_back({Verdict::kWarning, subject,
-                            fmt::format("{} of {} {} are healthy", usable, built_in, resource),
+                            fmt::format("{} of {} {} {} healthy", usable, built_in, resource,
+                                        agreeing(usable, "is", "are")),
                             "look at the node's GPUs and at the log of its device plugin"});
     }
     if (here == 0 && node["metadata"]["labels"][kGpuPresent].string_view_or("") == "true")

@@ -1,0 +1,48 @@
+#include "common/words.h"
+
+#include "tests/sentences.h"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+namespace rubato {
+namespace {
+
+TEST(Words, OneIsSingularAndAllElseIsPlural) {
+  EXPECT_EQ(counted(0, "GPU"), "0 GPUs");
+  EXPECT_EQ(counted(1, "GPU"), "1 GPU");
+  EXPECT_EQ(counted(-1, "GPU"), "-1 GPUs");
+  EXPECT_EQ(counted(std::uint64_t{1}, "ready worker"), "1 ready worker");
+  EXPECT_EQ(counted(~std::uint64_t{0}, "step"), "18446744073709551615 steps");
+  EXPECT_EQ(counted(1, "micro-batch"), "1 micro-batch");
+  EXPECT_EQ(counted(2, "micro-batch"), "2 micro-batches");
+  EXPECT_EQ(counted(3, "loss"), "3 losses");
+}
+
+TEST(Words, VerbsAgree) {
+  EXPECT_EQ(counted(1, "GPU", "is", "are"), "1 GPU is");
+  EXPECT_EQ(counted(2, "GPU", "is", "are"), "2 GPUs are");
+  EXPECT_EQ(counted(0, "worker", "waits", "wait"), "0 workers wait");
+  EXPECT_EQ(agreeing(1, "has", "have"), "has");
+}
+
+TEST(Words, OfPartsTheWholeDecides) {
+  EXPECT_EQ(counted_of(1, 3, "GPU"), "1 of 3 GPUs");
+  EXPECT_EQ(counted_of(0, 1u, "GPU"), "0 of 1 GPU");
+}
+
+// What the tests hold sentences to.
+TEST(Words, AMistakeInNumberIsFound) {
+  for (const char* wrong :
+       {"start to 3 GPUs: 1 GPUs are free", "1 nodes", "waiting for 1 ready workers",
+        "0 of 1 workers", "needs 2 more GPUs, 1 are free for it", "(1 micro-batches kept)"})
+    EXPECT_NE(wrong_number(wrong), "") << wrong;
+  for (const char* right :
+       {"", "1", "starts with 1 GPU", "1 of 2 workers waits", "from 1 to 2 workers", "11 workers",
+        "generation 1: pods a, b", "0.1 seconds", "epoch 1, 3 GPUs", "1 GPU is free, 2 nodes are"})
+    EXPECT_EQ(wrong_number(right), "") << right;
+}
+
+}  // namespace
+}  // namespace rubato
