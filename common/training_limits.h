@@ -13,6 +13,7 @@ constexpr std::int64_t kHeadsMost = 1024;
 constexpr std::int64_t kHiddenMost = 1 << 16;
 constexpr std::int64_t kVocabularyMost = 1 << 20;
 constexpr std::int64_t kSequenceMost = 1 << 20;  // tokens
+constexpr std::int64_t kMicroBatchMost = 4096;   // samples
 constexpr double kLearningRateMost = 100;
 constexpr double kWeightDecayMost = 1;
 constexpr double kEpsilonMost = 1;

@@ -27,7 +27,6 @@ const ObjectSchema& AllocatedPod::schema() {
     s.field("node", &AllocatedPod::node, "Where it is bound.").required();
     s.field("gpuType", &AllocatedPod::gpu_type, "GPU type of the node.");
     s.field("gpus", &AllocatedPod::gpus, "How many it holds.").required();
-    s.field("role", &AllocatedPod::role, "Its part in the plan; unset: worker.");
     return s.build();
   }();
   return kSchema;
@@ -44,6 +43,7 @@ const ObjectSchema& Allocation::schema() {
     s.field("pods", &Allocation::pods, "The pods that should exist.").required();
     s.field("since", &Allocation::since, "When it was decided.");
     s.field("reason", &Allocation::reason, "Why this and not another.");
+    s.field("preempted", &Allocation::preempted, "Its GPUs were taken for another job.");
     s.field(
         "failedPods", &Allocation::failed_pods,
         "Pods that failed of themselves and have left, of the job's life; against maxRestarts.");

@@ -36,7 +36,6 @@ struct AllocatedPod {
   std::string node;
   std::string gpu_type;
   std::int32_t gpus = 0;
-  std::string role;  // empty: worker
 
   static const ObjectSchema& schema();
   bool operator==(const AllocatedPod&) const = default;
@@ -50,7 +49,8 @@ struct Allocation {
   std::int32_t gpus = 0;
   std::vector<AllocatedPod> pods;
   std::optional<WallTime> since;
-  std::string reason;  // why this and not another
+  std::string reason;             // why this and not another
+  std::optional<bool> preempted;  // its GPUs were taken for another job
   // Pods that have left it, of the job's life: that failed of themselves, and that others ended.
   std::optional<std::int64_t> failed_pods;
   std::optional<std::int64_t> lost_pods;

@@ -94,7 +94,7 @@ const ObjectSchema& BatchSpec::schema() {
     s.field("micro", &BatchSpec::micro, "Sequences of a logical micro-batch, the unit of work.")
         .required()
         .at_least(1)
-        .at_most(65536);
+        .at_most(training::kMicroBatchMost);
     s.field("sequenceLength", &BatchSpec::sequence_length, "Tokens of a sequence.")
         .defaulted()
         .at_least(1)

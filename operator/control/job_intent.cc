@@ -10,7 +10,6 @@ namespace {
 
 using coordinator::Phase;
 constexpr std::string_view kSuspendReason = "the job is suspended";
-constexpr std::string_view kPreemptedBy = "preempted by";  // how the policy words it
 
 bool holds_pods(const api::TrainingJob& job) {
   return job.status.allocation && !job.status.allocation->pods.empty();
@@ -61,7 +60,7 @@ Decision decide_intent(const IntentFacts& facts) {
   if (job.status.allocation && job.status.allocation->pods.empty() && facts.pods_left) {
     const std::string& why = job.status.allocation->reason;  // preempted, or given back
     Decision given_back = stop(why);
-    const bool preempted = why.starts_with(kPreemptedBy);
+    const bool preempted = job.status.allocation->preempted.value_or(false);
     given_back.queued_reason =
         preempted ? api::reason::kPreempted : api::reason::kWaitingForRelease;
     given_back.queued_message = preempted ? why : "its old pods have not ended yet (" + why + ")";

@@ -31,6 +31,8 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
   api::Allocation next = next_allocation(job, leader, now);
   next.next_ordinal = std::max(next.next_ordinal, named_ordinal + 1);
   next.reason = action.reason;
+  next.preempted.reset();
+  if (action.kind == sched::ActionKind::kPreempt) next.preempted = true;
   std::erase_if(next.pods, [&](const api::AllocatedPod& pod) {
     return std::find(action.remove.begin(), action.remove.end(), pod.ordinal) !=
            action.remove.end();
@@ -66,6 +68,7 @@ api::Allocation released(const api::TrainingJob& job, const std::string& reason,
   next.pods.clear();
   next.gpus = 0;
   next.reason = reason;
+  next.preempted.reset();
   return next;
 }
 

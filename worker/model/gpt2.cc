@@ -1,6 +1,7 @@
 #include "worker/model/gpt2.h"
 
 #include "common/training_limits.h"
+#include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/model/scalar_math.h"
 
@@ -22,9 +23,10 @@ std::int64_t round_up(std::int64_t x, std::int64_t grain) {
 Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
                                           Device& device) {
   TRY_OK(config.validate());
-  if (micro_batch < 1 || micro_batch > 4096)
-    return Error(Code::kInvalid, "a micro-batch of " + std::to_string(micro_batch) +
-                                     " samples: must lie in 1..4096");
+  if (micro_batch < 1 || micro_batch > training::kMicroBatchMost)
+    return Error(Code::kInvalid, "a micro-batch of " + counted(micro_batch, "sample") +
+                                     ": must lie in 1.." +
+                                     std::to_string(training::kMicroBatchMost));
   return Gpt2::create(config, micro_batch, device);
 }
 
@@ -156,8 +158,9 @@ AttentionShape Gpt2::attention(const Pass& pass) const {
 
 Status Gpt2::check_tokens(std::span<const std::int32_t> tokens, std::size_t wanted) const {
   if (tokens.size() != wanted)
-    return Error(Code::kInvalid, "a micro-batch of " + std::to_string(tokens.size()) +
-                                     " tokens where " + std::to_string(wanted) + " belong");
+    return Error(Code::kInvalid, "a micro-batch of " + counted(tokens.size(), "token") + " where " +
+                                     std::to_string(wanted) +
+                                     std::string(agreeing(wanted, " belongs", " belong")));
   for (const std::int32_t token : tokens)
     if (token < 0 || token >= config_.vocabulary)
       return Error(Code::kInvalid, "token " + std::to_string(token) +
@@ -225,7 +228,7 @@ Status Gpt2::logits(Stream& stream, std::span<const std::int32_t> tokens, ConstB
                     std::vector<float>& out) {
   const auto length = static_cast<std::int64_t>(tokens.size());
   if (length < 1 || length > config_.sequence_length)
-    return Error(Code::kInvalid, std::to_string(length) + " tokens, but the model takes 1.." +
+    return Error(Code::kInvalid, counted(length, "token") + ", but the model takes 1.." +
                                      std::to_string(config_.sequence_length));
   TRY_OK(check_tokens(tokens, tokens.size()));
   const Pass pass{1, length};

@@ -1,6 +1,7 @@
 #include "worker/step/training_config.h"
 
 #include "common/json.h"
+#include "common/training_limits.h"
 
 #include <algorithm>
 #include <string>
@@ -131,6 +132,10 @@ Status check(const TrainingConfig& config, const json::Value& spec) {
       sampler.global_batch % sampler.micro_batch != 0) {
     return Error(Code::kInvalid, "batch.global must be a multiple of batch.micro");
   }
+  if (sampler.micro_batch > training::kMicroBatchMost)
+    return Error(Code::kInvalid, "batch.micro is " + std::to_string(sampler.micro_batch) +
+                                     ", but must lie in 1.." +
+                                     std::to_string(training::kMicroBatchMost));
   const auto only = [&](const json::Value& value, const char* field, const char* word) -> Status {
     if (const std::string said = value.string_or(word); said != word)
       return Error(Code::kInvalid, std::string("training.") + field + " \"" + said +

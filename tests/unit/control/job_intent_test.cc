@@ -87,8 +87,13 @@ TEST(JobIntent, ARequeueIsCarriedThroughOnceTheWorkersWereAsked) {
 TEST(JobIntent, ThePreemptedSayWhoTookTheirPlace) {
   const auto object = job(
       2, 4,
-      R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"preempted by b","pods":[]})");
+      R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"b has its GPUs","preempted":true,"pods":[]})");
   EXPECT_EQ(decide(object, nullptr).queued_reason, "Preempted");
+  EXPECT_EQ(decide(object, nullptr).queued_message, "b has its GPUs");
+  const auto given_back = job(  // whatever its words say
+      2, 4,
+      R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"preempted by b","pods":[]})");
+  EXPECT_EQ(decide(given_back, nullptr).queued_reason, "WaitingForRelease");
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 #include "worker/step/training_config.h"
 
+#include "common/json.h"
+#include "operator/api/job_spec.h"
+
+#include <cmath>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace rubato::worker {
@@ -51,13 +57,76 @@ TEST(TrainingConfig, KnowsEachFieldOrRefusesIt) {
             "training.optimizer.name \"sgd\" is not possible here; it must be adamw");
 }
 
-// As the API server has them (common/training_limits.h).
+// The smallest and the largest value of a number that the API server takes.
+struct Bounds {
+  std::string path;
+  double least, most;
+};
+
+void add_bounds(const api::ObjectSchema& object, const std::string& prefix,
+                std::vector<Bounds>& out) {
+  for (const api::FieldSchema& field : object.fields()) {
+    const api::TypeSchema& type = field.type;
+    if (type.object != nullptr) add_bounds(*type.object, prefix + field.name + ".", out);
+    if (!type.minimum && !type.maximum) continue;
+    const double least = type.minimum.value_or(1);
+    out.push_back({prefix + field.name, type.exclusive_minimum ? least + 1e-12 : least,
+                   type.maximum.value_or(1e12)});
+  }
+}
+
+// kGood with that number, and with others that go with it.
+json::Value spec_with(const std::string& path, double number) {
+  json::Value spec = json::parse(kGood).value();
+  const auto put = [&spec](const std::string& at, double value) {
+    json::Value* object = &spec;
+    std::size_t from = 0;
+    for (std::size_t dot = at.find('.'); dot != std::string::npos; dot = at.find('.', from)) {
+      object = &object->at(at.substr(from, dot - from));
+      from = dot + 1;
+    }
+    const bool is_whole = value == std::floor(value) && std::abs(value) < 9e15;
+    object->set(at.substr(from),
+                is_whole ? json::Value(static_cast<std::int64_t>(value)) : json::Value(value));
+  };
+  put("optimizer.schedule.warmupSteps", 0);
+  put("optimizer.schedule.minLearningRate", 0);
+  put("optimizer.learningRate", 100);
+  put("model.hidden", 65536);
+  put("model.heads", 1);
+  put("batch.global", 16777216);
+  put("batch.micro", 1);
+  put("stop.steps", 1e12);
+  if (path == "batch.micro") put("batch.global", number);
+  put(path, number);
+  return spec;
+}
+
+// Whatever number the API server takes the worker takes, and a model that it refuses so does the
+// worker (common/training_limits.h).
 TEST(TrainingConfig, BoundsAreThoseOfTheApi) {
-  EXPECT_TRUE(without("0.001,", "100,").ok());
-  EXPECT_FALSE(without("0.001,", "100.1,").ok());
-  EXPECT_TRUE(without("0.001,", "0.001, \"weightDecay\": 1,").ok());
-  EXPECT_FALSE(without("0.001,", "0.001, \"weightDecay\": 1.1,").ok());
-  EXPECT_FALSE(without("0.001,", "0.001, \"epsilon\": 1.1,").ok());
+  std::vector<Bounds> all;
+  add_bounds(api::TrainingSpec::schema(), "", all);
+  ASSERT_GT(all.size(), 15u);
+  int refused = 0;
+  for (const Bounds& bounds : all) {
+    for (const double number : {bounds.least, bounds.most}) {
+      if (bounds.path == "optimizer.schedule.minLearningRate" && number > 100) continue;
+      if (bounds.path == "data.validationFraction" && number > 0.5) continue;  // a rule's
+      if (bounds.path.starts_with("parallelism.")) continue;                   // a rule's
+      const auto config = parse_training(json::dump(spec_with(bounds.path, number)));
+      EXPECT_TRUE(config.ok()) << bounds.path << " = " << number << ": " << config.error().what();
+    }
+    const bool is_of_numerics = bounds.path.starts_with("model.") || bounds.path == "batch.micro" ||
+                                bounds.path == "batch.sequenceLength" ||
+                                (bounds.path.starts_with("optimizer.") && bounds.most <= 100);
+    if (!is_of_numerics) continue;
+    ++refused;
+    const double beyond = bounds.most > 1 ? bounds.most + bounds.least : bounds.most + 0.01;
+    EXPECT_FALSE(parse_training(json::dump(spec_with(bounds.path, beyond))).ok())
+        << bounds.path << " = " << beyond;
+  }
+  EXPECT_GE(refused, 8);
 }
 
 TEST(TrainingConfig, SaysWhatIsWrong) {
