@@ -6,6 +6,7 @@
 #include "operator/control/claim_users.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
+#include "operator/kube/objects/decode.h"
 
 #include <algorithm>
 #include <limits>
@@ -26,7 +27,13 @@ class Capture {
       : world_(world),
         config_(config),
         storage_(storage_of(world.claims, world.volumes, world.storage_classes)) {
-    for (const auto& pod : world.pods) pods_[pod->meta.key()] = pod.get();
+    for (const auto& pod : world.pods) {
+      pods_[pod->meta.key()] = pod.get();
+      if (pod->meta.owner) pods_of_[pod->meta.owner->uid].push_back(pod.get());
+    }
+    for (const auto& node : world.nodes)
+      for (const kube::Amount& amount : node->allocatable)
+        if (amount.value > 0) offered_.insert(amount.resource);
     for (const auto& lease : world.leases) leases_[lease->meta.name] = lease.get();
     for (const auto& priority : world.priorities) {
       priorities_[priority->meta.name] = priority.get();
@@ -104,23 +111,36 @@ class Capture {
     return taken;
   }
 
-  // The pod that the job's template makes, and what it asks for beyond GPUs, cores and memory.
+  // The pod that the job's template makes, and what it asks for beyond GPUs, cores and memory. What
+  // no node has is not counted, so that nobody uses up the kinds that can be.
   void describe(const api::TrainingJob& job) {
     auto& made =
         made_.emplace(job.meta.uid, kube::Pod::decode(sample_pod(job, config_))).first->second;
     if (!made.ok()) return;
+    // Pods of it may ask for more: by defaults of the namespace, or for what runs them.
+    if (const auto pods = pods_of_.find(job.meta.uid); pods != pods_of_.end())
+      for (const kube::Pod* pod : pods->second) kube::raise_amounts(made->requests, pod->requests);
     for (const kube::Amount& amount : made->requests) {
       const bool known =
           amount.resource == config_.gpu_resource || amount.resource == "cpu" ||
           amount.resource == "memory" ||
           std::find(others_.begin(), others_.end(), amount.resource) != others_.end();
-      if (!known) others_.push_back(amount.resource);
-      if (others_.size() <= sched::Resources::kOthers) continue;
-      others_.pop_back();
-      made = Error(Code::kInvalid, "asks for " + amount.resource +
-                                       ", and jobs that wait or train "
-                                       "here ask for more kinds of resources than can be counted");
-      return;
+      if (known || amount.value <= 0) continue;
+      if (!offered_.contains(amount.resource)) {
+        made = Error(Code::kInvalid, "asks for " + amount.resource +
+                                         ", which no node offers; remove it, or add a node that "
+                                         "has it")
+                   .set_reason(std::string(api::reason::kNeverFits));
+        return;
+      }
+      if (others_.size() == sched::Resources::kOthers) {
+        made = Error(Code::kInvalid,
+                     "asks for " + amount.resource +
+                         ", and jobs here ask for more kinds of resources than can be counted; "
+                         "remove it, or wait until other jobs have ended");
+        return;
+      }
+      others_.push_back(amount.resource);
     }
   }
 
@@ -223,6 +243,7 @@ class Capture {
     const Result<kube::Pod>& pod = made_.at(job.meta.uid);
     if (!pod.ok()) {
       seen.refused = "spec.template: " + pod.error().what();
+      seen.refused_as = pod.error().reason();
       return;
     }
     seen.per_pod = taken_by(*pod);
@@ -367,6 +388,8 @@ class Capture {
   const StorageView storage_;
   ClaimUsers users_;
   std::map<kube::Key, const kube::Pod*> pods_;
+  std::map<std::string, std::vector<const kube::Pod*>> pods_of_;  // by uid of the owner
+  std::set<std::string> offered_;                                 // kinds that some node has
   std::map<std::string, const NodeLease*> leases_;
   std::map<std::string, const PriorityClassObject*> priorities_;
   const PriorityClassObject* default_priority_ = nullptr;

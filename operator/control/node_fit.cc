@@ -6,13 +6,19 @@ namespace rubato::control {
 
 namespace {
 
+constexpr std::string_view kMemoryPressure = "node.kubernetes.io/memory-pressure";
+
 // Kubernetes marks unready and cordoned nodes by taints too: why_unschedulable() sees to that.
-// Pods that ask for something, as ours do, may go to a node that is short of memory.
 bool is_judged_elsewhere(const kube::Taint& taint) {
-  for (const std::string_view condition :
-       {"not-ready", "unreachable", "unschedulable", "memory-pressure"})
+  for (const std::string_view condition : {"not-ready", "unreachable", "unschedulable"})
     if (taint.key == "node.kubernetes.io/" + std::string(condition)) return true;
   return false;
+}
+
+// Only such a pod may go to a node that is short of memory: Kubernetes lets it tolerate that. For
+// this neither GPUs nor anything but cores and memory count.
+bool asks_for_cores_or_memory(const kube::Pod& pod) {
+  return kube::amount_of(pod.requests, "cpu") > 0 || kube::amount_of(pod.requests, "memory") > 0;
 }
 
 }  // namespace
@@ -25,6 +31,7 @@ bool admits(const kube::Pod& pod, const kube::Node& node) {
   for (const kube::Taint& taint : node.taints) {
     if (taint.effect == "PreferNoSchedule") continue;
     if (is_judged_elsewhere(taint)) continue;
+    if (taint.key == kMemoryPressure && asks_for_cores_or_memory(pod)) continue;
     if (!kube::tolerates(pod.tolerations, taint)) return false;
   }
   return pod.affinity.admits(node.meta.labels, node.meta.name);

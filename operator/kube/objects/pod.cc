@@ -14,19 +14,35 @@ PodPhase phase_of(std::string_view text) {
   return PodPhase::kUnknown;
 }
 
+bool is_in(const Amounts& amounts, std::string_view resource) {
+  return std::any_of(amounts.begin(), amounts.end(),
+                     [&](const Amount& amount) { return amount.resource == resource; });
+}
+
 template <class View>
 Amounts container_requests(const View& container) {
   Amounts requests;
   Amounts limits;
   decode_amounts(container["resources"]["requests"], requests);
   decode_amounts(container["resources"]["limits"], limits);
-  for (const auto& limit : limits) {
-    const bool asked = std::any_of(requests.begin(), requests.end(), [&](const Amount& request) {
-      return request.resource == limit.resource;
-    });
-    if (!asked) add_amounts(requests, Amounts{limit});
-  }
+  for (const auto& limit : limits)
+    if (!is_in(requests, limit.resource)) add_amounts(requests, Amounts{limit});
   return requests;
+}
+
+// What is asked for the pod as a whole counts instead of the sum over its containers; a limit of
+// the whole does where neither asks for anything.
+template <class View>
+void put_whole(const View& resources, Amounts& requests) {
+  Amounts whole;
+  Amounts limits;
+  decode_amounts(resources["requests"], whole);
+  decode_amounts(resources["limits"], limits);
+  for (const auto& limit : limits)
+    if (!is_in(whole, limit.resource) && !is_in(requests, limit.resource))
+      add_amounts(whole, Amounts{limit});
+  std::erase_if(requests, [&](const Amount& amount) { return is_in(whole, amount.resource); });
+  add_amounts(requests, whole);
 }
 
 // As kube-scheduler counts: sidecars (init containers that restart always) run on from their place
@@ -50,6 +66,7 @@ Amounts pod_requests(const View& spec) {
     }
   });
   raise_amounts(running, starting);
+  put_whole(spec["resources"], running);
   Amounts overhead;
   decode_amounts(spec["overhead"], overhead);
   add_amounts(running, overhead);

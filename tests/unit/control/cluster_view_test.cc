@@ -49,7 +49,7 @@ TEST(Capture, APromiseWithoutAPodTakesItsPlace) {
   ASSERT_EQ(state.jobs.size(), 1u);
   EXPECT_EQ(state.jobs[0].held.size(), 2u);
   EXPECT_FALSE(state.jobs[0].held[1].lost);
-  EXPECT_EQ(state.jobs[0].per_pod, (sched::Resources{1, 500, 0, {1}}));
+  EXPECT_EQ(state.jobs[0].per_pod, (sched::Resources{1, 1000, 0, {1}}));  // as its pod asks for
 }
 
 TEST(Capture, ASuspendedJobHoldsItsShareOfTheQueueUntilItsPodsAreGivenBack) {
@@ -222,15 +222,60 @@ TEST(Capture, EveryKindOfResourceThatAPodAsksForIsCounted) {
   EXPECT_EQ(of(state, "no-hca").free.copies_of(wanted), 0);
 }
 
+// Devices "example.com/d0" … of which each has one.
+std::string devices(int from, int to) {
+  std::string amounts;
+  for (int i = from; i < to; ++i)
+    amounts += (amounts.empty() ? "\"" : ",\"") + std::string("example.com/d") + std::to_string(i) +
+               R"(":"1")";
+  return amounts;
+}
+
+std::shared_ptr<const kube::Node> node_with(const std::string& amounts) {
+  return std::make_shared<const kube::Node>(*kube::Node::decode(
+      parse(R"({"metadata":{"name":"n1","uid":"u","labels":{"nvidia.com/gpu.product":"A"}},
+      "spec":{},"status":{"allocatable":{"cpu":"8","memory":"8Gi","rubato.dev/slot":"4",)" +
+            amounts + R"(},"conditions":[{"type":"Ready","status":"True"}]}})")));
+}
+
 TEST(Capture, MoreKindsThanCanBeCountedAreRefused) {
-  std::string limits;
-  for (int i = 0; i < 8; ++i)
-    limits += (limits.empty() ? "\"" : ",\"") + std::string("example.com/d") + std::to_string(i) +
-              R"(":"1")";
   World w = world();
-  w.jobs = {job_that_asks_for(limits)};
+  w.nodes = {node_with(devices(0, 8))};
+  w.jobs = {job_that_asks_for(devices(0, 7))};  // pods themselves are the eighth
+  EXPECT_EQ(capture(w, config()).jobs[0].refused, "");
+  w.jobs = {job_that_asks_for(devices(0, 8))};
   EXPECT_NE(capture(w, config()).jobs[0].refused.find("more kinds of resources"),
             std::string::npos);
+}
+
+// Else whoever names devices that nobody has could use up what can be counted for all.
+TEST(Capture, WhatNoNodeOffersIsNamedAndIsNotCounted) {
+  World w = world();
+  w.nodes = {node_with(devices(0, 1))};
+  auto other = std::make_shared<JobObject>(*job_that_asks_for(devices(0, 1)));
+  other->job.meta.uid = "job-uid-2";
+  w.jobs = {job_that_asks_for(devices(1, 9)), other};
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.jobs[0].refused,
+            "spec.template: asks for example.com/d1, which no node offers; remove it, or add a "
+            "node that has it");
+  EXPECT_EQ(state.jobs[0].refused_as, "NeverFits");
+  EXPECT_EQ(state.jobs[1].refused, "");
+  EXPECT_EQ(of(state, "n1").free.copies_of(state.jobs[1].per_pod), 1);
+  w.jobs = {job_that_asks_for(R"("example.com/none":"0")")};  // asks for nothing
+  EXPECT_EQ(capture(w, config()).jobs[0].refused, "");
+}
+
+// A LimitRange of the namespace gives containers what the template does not ask for, and a
+// RuntimeClass adds what runs the pod: seen once a pod of the job is there, ended or not.
+TEST(Capture, WhatAdmissionAddsToPodsIsCounted) {
+  World w = world();
+  w.jobs = {job(1, 2)};
+  EXPECT_EQ(capture(w, config()).jobs[0].per_pod.cpu, 500);
+  w.pods = {pod("job-w0", "n1", "Failed", "job-uid-1")};
+  EXPECT_EQ(capture(w, config()).jobs[0].per_pod.cpu, 1000);
+  w.pods = {pod("other-w0", "n1", "Failed", "job-uid-2")};
+  EXPECT_EQ(capture(w, config()).jobs[0].per_pod.cpu, 500);
 }
 
 // Pressure keeps pods away, as a kubelet would; what readiness already says does not count twice.
@@ -244,6 +289,11 @@ TEST(NodeFit, PressureTaintsCount) {
   EXPECT_FALSE(admits(*plain, *tainted("pid-pressure")));
   EXPECT_FALSE(admits(*plain, *tainted("network-unavailable")));
   EXPECT_TRUE(admits(*plain, *tainted("memory-pressure")));
+  kube::Pod greedless = *plain;  // of the lowest class, whatever devices it has
+  std::erase_if(greedless.requests, [](const auto& amount) { return amount.resource == "cpu"; });
+  EXPECT_FALSE(admits(greedless, *tainted("memory-pressure")));
+  greedless.tolerations = {{"node.kubernetes.io/memory-pressure", true, "", ""}};
+  EXPECT_TRUE(admits(greedless, *tainted("memory-pressure")));
   EXPECT_TRUE(admits(*plain, *tainted("not-ready")));
 }
 

@@ -33,9 +33,9 @@ TEST(Reasons, OfWaiting) {
   EXPECT_EQ(queued_for("QueueLimit"), Said("True", "QueueLimit"));
   EXPECT_EQ(queued_for("WaitingForRelease"), Said("True", "WaitingForRelease"));
   EXPECT_EQ(queued_for("InsufficientGPUs"), Said("True", "WaitingForGPUs"));
-  for (const char* of_volumes :
-       {"ClaimNotFound", "ClaimLost", "ClaimNotBound", "ClaimInUse", "StorageClassNotFound"})
-    EXPECT_EQ(queued_for(of_volumes), Said("True", of_volumes));
+  for (const char* named : {"NeverFits", "ClaimNotFound", "ClaimLost", "ClaimNotBound",
+                            "ClaimInUse", "StorageClassNotFound"})
+    EXPECT_EQ(queued_for(named), Said("True", named));
   JobFacts facts;
   JobObject object = *job(2, 4);
   object.job.status.observed_generation.reset();

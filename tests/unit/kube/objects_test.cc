@@ -154,6 +154,23 @@ TEST(PodTest, WhatIsRead) {
   EXPECT_FALSE(tolerates(pod.tolerations, Taint{"v", "2", "NoExecute"}));
 }
 
+// As kubelets admit pods: what is asked for the whole pod stands for all of its containers.
+TEST(PodTest, WhatThePodAsksForAsAWholeCounts) {
+  const auto requests = [](const std::string& resources) {
+    const auto pod = Pod::decode(
+        json::parse(R"({"metadata":{"name":"p","uid":"u"},"spec":{"resources":)" + resources +
+                    R"(,"overhead":{"cpu":"50m"},"containers":[{"resources":{"requests":
+                    {"cpu":"1","x.io/gpu":"2"}}},{"resources":{"requests":{"cpu":"1"}}}]}})")
+            .value());
+    return text_of(pod.value().requests);
+  };
+  EXPECT_EQ(requests("{}"), "cpu=2050;x.io/gpu=2;");
+  EXPECT_EQ(requests(R"({"requests":{"cpu":"4","memory":"1Ki"}})"),
+            "cpu=4050;memory=1024;x.io/gpu=2;");
+  EXPECT_EQ(requests(R"({"limits":{"cpu":"4","memory":"1Ki"}})"),
+            "cpu=2050;memory=1024;x.io/gpu=2;");
+}
+
 // Both decoders, on the sample and on thousands of damaged ones: parts removed, replaced by values
 // of other types. Equal results or equal refusals.
 void damage(json::Value& value, Rng& rng, double rate) {
