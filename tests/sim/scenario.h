@@ -42,6 +42,9 @@ struct JobPlan {
   std::string installation = {};            // by its label
   std::vector<std::string> claims = {};     // that its pods mount
   std::vector<std::string> scratches = {};  // ephemeral volumes of class "zonal"
+  int max_restarts = 1000;
+  std::optional<int> deadline_seconds = {};  // activeDeadlineSeconds
+  std::optional<int> ttl_seconds = {};       // ttlSecondsAfterFinished
 };
 
 struct QueuePlan {

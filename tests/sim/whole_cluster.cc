@@ -38,11 +38,13 @@ Value manifest(const JobPlan& job) {
       {{"queue", job.queue},
        {"gpus", Value::object({{"min", job.min}, {"max", job.max}, {"perPod", job.per_pod}})},
        {"training", training_of(job.shape)},
-       {"faultTolerance", Value::object({{"maxRestarts", 1000}})},
+       {"faultTolerance", Value::object({{"maxRestarts", job.max_restarts}})},
        {"parkSeconds", 15},
        {"gracePeriodSeconds", 8},
        {"template", Value::object({{"spec", pod}})}});
   if (!job.priority_class.empty()) spec.set("priorityClassName", job.priority_class);
+  if (job.deadline_seconds) spec.set("activeDeadlineSeconds", *job.deadline_seconds);
+  if (job.ttl_seconds) spec.set("ttlSecondsAfterFinished", *job.ttl_seconds);
   Value labels = Value::object();
   if (!job.installation.empty()) labels.set(std::string(api::kLabelInstallation), job.installation);
   return Value::object(

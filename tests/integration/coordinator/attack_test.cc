@@ -226,6 +226,75 @@ TEST_F(Attack, HugeFramesAndFloodsOfStrangersCostThemAlone) {
   expect_finish();
 }
 
+// Who says in full what an agent has said, and who says it so slowly that it never ends. At the
+// workers' ports, too.
+TEST_F(Attack, SlowAndReplayedClientsAreRefusedAtBothPorts) {
+  job_.pace(60ms);
+  begin();
+  const std::string nobody = "11111111-0000-0000-0000-000000000000";
+  const std::string session = attack::recorded(job_.port().port, [&](std::uint16_t port) {
+    auto channel =
+        network_.dial({"127.0.0.1", port}, tls(job_.authority(), job_.job_uid()), soon());
+    ASSERT_TRUE(channel.ok()) << channel.error().to_string();
+    ASSERT_TRUE((*channel)->send(hello(job_.job_uid(), nobody).SerializeAsString(), soon()).ok());
+    EXPECT_EQ(reason_of(**channel), "NotWanted");
+  });
+  ASSERT_GT(session.size(), 500u);
+  std::vector<std::uint16_t> ports{job_.port().port};
+  for (const auto& pod : workers_)
+    for (const std::uint16_t port : attack::listening_ports(pod.at(0))) ports.push_back(port);
+  ASSERT_GE(ports.size(), 3u);
+  const std::uint64_t unwanted = refused("NotWanted");
+  std::vector<std::unique_ptr<attack::RawClients>> replaying;
+  std::vector<std::unique_ptr<attack::RawClients>> slow;
+  for (const std::uint16_t port : ports) {
+    replaying.push_back(std::make_unique<attack::RawClients>(port));
+    replaying.back()->open(20, session);
+    slow.push_back(std::make_unique<attack::RawClients>(port));
+    slow.back()->open(20, "");
+  }
+  for (std::size_t at = 0; at < 30; ++at) {  // six seconds: longer than a handshake may take
+    for (const auto& clients : slow) clients->say(session.substr(at, 1));
+    executor_.sleep_for(200ms);
+  }
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    EXPECT_TRUE(job_.wait([&] { return slow[i]->alive() == 0; }, 10s)) << "port " << ports[i];
+    EXPECT_TRUE(job_.wait([&] { return replaying[i]->alive() == 0; }, 10s)) << "port " << ports[i];
+  }
+  EXPECT_EQ(refused("NotWanted"), unwanted) << "a hello was heard twice";
+  train_on(10);
+  expect_whole();
+  expect_finish();
+}
+
+// A worker lets in who has a certificate of the job that is valid, and closes to all others before
+// they have said anything.
+TEST_F(Attack, OnlyTheJobsCertificateOpensAWorkersPort) {
+  job_.pace(60ms);
+  begin();
+  const WallTime now = executor_.clock().wall();
+  const auto stranger = net::make_authority("stranger", now - 1h, now + 1h).value();
+  const std::string other = "11111111-0000-0000-0000-000000000000";
+  const net::Endpoint port{"127.0.0.1", attack::listening_ports(workers_.at(0).at(0)).at(0)};
+  const auto is_closed = [&](net::TlsConfig config) {
+    config.authority = job_.authority().certificate;
+    config.peer_name = job_.job_uid();
+    const auto channel = network_.dial(port, config, soon());
+    return !channel.ok() ||
+           (*channel)->receive(executor_.now() + 2s).error().code() != Code::kTimeout;
+  };
+  EXPECT_FALSE(is_closed(tls(job_.authority(), job_.job_uid())));
+  EXPECT_TRUE(is_closed(tls(job_.authority(), other))) << "another job's";
+  EXPECT_TRUE(is_closed(tls(stranger, job_.job_uid()))) << "of another authority";
+  EXPECT_TRUE(is_closed(tls(job_.authority(), job_.job_uid(), -2h, -1h))) << "that has ended";
+  net::TlsConfig none = tls(job_.authority(), job_.job_uid());
+  none.certificate = none.private_key = "";
+  EXPECT_TRUE(is_closed(none)) << "none";
+  train_on(10);
+  expect_whole();
+  expect_finish();
+}
+
 // A pod of the job itself that says what no worker says, as fast as it can.
 TEST_F(Attack, AFloodOfNonsenseByAPodOfTheJobDisturbsNoMember) {
   begin();

@@ -7,10 +7,13 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,14 +54,56 @@ void RawClients::open(int count, const std::string& bytes) {
   }
 }
 
+void RawClients::say(const std::string& bytes) {
+  for (const int socket : sockets_)
+    (void)!::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 int RawClients::alive() const {
   int count = 0;
   for (const int socket : sockets_) {
-    char byte = 0;
-    const ssize_t got = ::recv(socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-    count += got > 0 || (got < 0 && errno == EAGAIN) ? 1 : 0;
+    char said[4096];  // a farewell, maybe
+    ssize_t got = 0;
+    do got = ::recv(socket, said, sizeof said, MSG_DONTWAIT);
+    while (got > 0);
+    count += got < 0 && errno == EAGAIN ? 1 : 0;
   }
   return count;
+}
+
+std::string recorded(std::uint16_t port, const std::function<void(std::uint16_t)>& client) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in here = address("127.0.0.1", 0);
+  CHECK_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&here), sizeof here), 0);
+  CHECK_EQ(::listen(listener, 1), 0);
+  socklen_t size = sizeof here;
+  CHECK_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&here), &size), 0);
+  std::string said;
+  std::thread relay([&] {
+    const int from = ::accept(listener, nullptr, nullptr);
+    const int to = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in there = address("127.0.0.1", port);
+    CHECK_EQ(::connect(to, reinterpret_cast<const sockaddr*>(&there), sizeof there), 0);
+    for (bool open = true; open;) {
+      pollfd both[2] = {{from, POLLIN, 0}, {to, POLLIN, 0}};
+      CHECK(::poll(both, 2, -1) > 0);
+      for (const auto& [in, out] : {std::pair(0, to), std::pair(1, from)}) {
+        if (both[in].revents == 0) continue;
+        char bytes[4096];
+        const ssize_t got = ::recv(both[in].fd, bytes, sizeof bytes, 0);
+        open = open && got > 0;
+        if (got <= 0) continue;
+        if (in == 0) said.append(bytes, static_cast<std::size_t>(got));
+        (void)!::send(out, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL);
+      }
+    }
+    ::close(from);
+    ::close(to);
+  });
+  client(ntohs(here.sin_port));
+  relay.join();
+  ::close(listener);
+  return said;
 }
 
 std::string garbage(std::uint64_t seed, std::size_t size) {

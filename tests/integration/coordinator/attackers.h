@@ -5,6 +5,7 @@
 #include "common/net/tls_network.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class RawClients {
   RawClients& operator=(const RawClients&) = delete;
   // Opens `count` more, each of which sends `bytes` as far as they are taken.
   void open(int count, const std::string& bytes);
+  // Each that is open sends them.
+  void say(const std::string& bytes);
   void close();
   // How many the other side has not closed.
   int alive() const;
@@ -36,6 +39,9 @@ class RawClients {
 std::string garbage(std::uint64_t seed, std::size_t size);
 // The beginning of a ClientHello that never ends.
 std::string half_hello();
+
+// All that `client` says to whom it dials: it is given a port that leads to `port`.
+std::string recorded(std::uint16_t port, const std::function<void(std::uint16_t)>& client);
 
 // Ports of 127.0.0.1 on which the process listens.
 std::vector<std::uint16_t> listening_ports(pid_t pid);

@@ -1,0 +1,140 @@
+// What a spec says of a job's life: how often it may fail, how long it may take, how long it stays.
+#include "tests/sim/told_stories.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::sim {
+namespace {
+
+constexpr Duration kProgress = 5s;  // a job that trains is looked at so often, and more often
+
+class Life {
+ public:
+  explicit Life(std::vector<JobPlan> jobs)
+      : cluster_(scenario(std::move(jobs)), {.listening = true}) {
+    cluster_.start();
+  }
+
+  bool until(const std::function<bool()>& done, Duration limit) {
+    return cluster_.run_until(done, limit);
+  }
+  void pass(Duration time) {
+    cluster_.run_until([] { return false; }, time);
+  }
+  bool is_there(const std::string& job) const {
+    return cluster_.witness().jobs().contains("default/" + job);
+  }
+  const json::Value& status(const std::string& job) const {
+    static const json::Value kNone;
+    const auto found = cluster_.witness().jobs().find("default/" + job);
+    return found == cluster_.witness().jobs().end() ? kNone : found->second.object["status"];
+  }
+  bool is(const std::string& job, const std::string& state) const {
+    return status(job)["state"].string_view_or("") == state;
+  }
+  std::int64_t step(const std::string& job) const {
+    return status(job)["progress"]["step"].int_or(0);
+  }
+  std::int64_t restarts(const std::string& job) const {
+    return status(job)["restarts"]["count"].int_or(0);
+  }
+  // It commits steps that it has not committed yet.
+  bool goes_on(const std::string& job) {
+    const std::int64_t from = step(job);
+    return until([&] { return is(job, "Running") && step(job) > from; }, 4 * kSoon);
+  }
+  void inject(const Fault& fault) { cluster_.inject(fault); }
+
+ private:
+  static Scenario scenario(std::vector<JobPlan> jobs) {
+    Scenario scenario;
+    scenario.nodes = {{"n0", "fast", 1}};
+    scenario.queues = {{"default", 0}};
+    scenario.jobs = std::move(jobs);
+    return scenario;
+  }
+
+  WholeCluster cluster_;
+};
+
+// At exactly maxRestarts it trains on, beyond it fails; neither a resume nor another job that takes
+// its GPU makes it forget.
+TEST(LifecycleStories, RestartsAreCountedOverResumesAndRequeues) {
+  JobPlan crashing = training("crashing", 1, 1);
+  crashing.max_restarts = 3;
+  JobPlan urgent = training("urgent", 1, 1);
+  urgent.priority_class = "high";
+  urgent.shape.steps = 10;
+  urgent.submit_at = 5min;
+  Life life({crashing, urgent});
+  const auto crash = [&](std::int64_t count) {
+    ASSERT_TRUE(life.goes_on("crashing")) << life.status("crashing")["state"].string_or("");
+    life.inject({.kind = FaultKind::kWorkerKilled});
+    ASSERT_TRUE(life.until([&] { return life.restarts("crashing") == count; }, kSoon)) << count;
+  };
+  crash(1);
+  ASSERT_TRUE(life.goes_on("crashing"));
+  life.inject({FaultKind::kSuspend, 0s, kSoon, 0, 0});
+  ASSERT_TRUE(life.until([&] { return life.is("crashing", "Suspended"); }, kSoon));
+  EXPECT_EQ(life.restarts("crashing"), 1);
+  crash(2);
+  ASSERT_TRUE(life.goes_on("crashing"));
+  ASSERT_TRUE(life.until([&] { return life.is("urgent", "Complete"); }, 6min));
+  EXPECT_EQ(life.restarts("crashing"), 2);
+  crash(3);
+  ASSERT_TRUE(life.goes_on("crashing")) << "three are allowed";
+  life.inject({.kind = FaultKind::kWorkerKilled});
+  ASSERT_TRUE(life.until([&] { return life.is("crashing", "Failed"); }, kSoon));
+  EXPECT_EQ(life.status("crashing")["reason"].string_view_or(""), "ReachedMaxRestarts");
+  EXPECT_EQ(life.restarts("crashing"), 4);
+}
+
+TEST(LifecycleStories, WhatHasEndedIsDeletedAfterItsTimeToLiveAndNotBefore) {
+  for (const char* end : {"Complete", "Failed"}) {
+    JobPlan job = training("short", 1, 1);
+    job.ttl_seconds = 40;
+    if (end == std::string("Complete"))
+      job.shape.steps = 10;
+    else
+      job.max_restarts = 0;
+    Life life({job});
+    if (job.max_restarts == 0) {
+      ASSERT_TRUE(life.goes_on("short"));
+      life.inject({.kind = FaultKind::kWorkerKilled});
+    }
+    ASSERT_TRUE(life.until([&] { return life.is("short", end); }, 4 * kSoon)) << end;
+    const auto is_gone = [&] { return !life.is_there("short"); };
+    EXPECT_FALSE(life.until(is_gone, 40s - kJitter)) << end;
+    EXPECT_TRUE(life.until(is_gone, 2 * kJitter)) << end;
+  }
+}
+
+TEST(LifecycleStories, WithoutATimeToLiveWhatHasEndedStays) {
+  JobPlan job = training("short", 1, 1);
+  job.shape.steps = 10;
+  Life life({job});
+  ASSERT_TRUE(life.until([&] { return life.is("short", "Complete"); }, 4 * kSoon));
+  life.pass(10min);
+  EXPECT_TRUE(life.is_there("short"));
+}
+
+// Counted from the first step after it was submitted or resumed.
+TEST(LifecycleStories, ADeadlineEndsAJobInTimeAndBeginsAnewWithAResume) {
+  JobPlan job = training("limited", 1, 1);
+  job.deadline_seconds = 60;
+  Life life({job});
+  ASSERT_TRUE(life.until([&] { return life.is("limited", "Running"); }, kSoon));
+  life.pass(40s);
+  life.inject({FaultKind::kSuspend, 0s, 2min, 0, 0});
+  ASSERT_TRUE(life.until([&] { return life.is("limited", "Suspended"); }, kSoon));
+  life.pass(100s);
+  ASSERT_TRUE(life.is("limited", "Suspended"));
+  ASSERT_TRUE(life.until([&] { return life.is("limited", "Running"); }, 2 * kSoon));
+  const auto has_failed = [&] { return life.is("limited", "Failed"); };
+  EXPECT_FALSE(life.until(has_failed, 60s - kJitter));
+  EXPECT_TRUE(life.until(has_failed, 2 * kJitter + kProgress));
+  EXPECT_EQ(life.status("limited")["reason"].string_view_or(""), "DeadlineExceeded");
+}
+
+}  // namespace
+}  // namespace rubato::sim
