@@ -74,6 +74,13 @@ def test_the_helper_reads_pages():
                               ("helm install a b --set c=d", [])]
 
 
+def test_the_helper_compares_tables():
+    page = ["NAME   LOSS    GOODPUT   RESCALES   AGE", "gpt    2.184   0.93                 24s"]
+    assert cells(page) == {"NAME": "gpt", "LOSS": "2.184", "GOODPUT": "0.93", "RESCALES": "", "AGE": "24s"}
+    assert is_like({"NAME": "gpt", "LOSS": "3.1", "GOODPUT": "0.2", "RESCALES": "1", "AGE": "2m3s"}, cells(page))
+    assert not is_like({"NAME": "gpt", "LOSS": "3.1", "GOODPUT": "", "RESCALES": "1", "AGE": "2m3s"}, cells(page))
+
+
 # ---- README: a cluster of your own -----------------------------------------------------------------
 
 
@@ -101,19 +108,29 @@ def test_quick_start(tmp_path):
 
 
 def show_the_same(shell, command, shown):
-    """The same table: columns, and a row whose words are of the same kind."""
-    heads, row = shown[0].split(), shown[1].split()
+    """The same table: columns, and a row whose cells are of the same kind; what is blank on the page may be there."""
+    wanted = cells(shown)
     said = []
 
     def is_so():
         said[:] = shell.run(command).splitlines()
-        found = [line.split() for line in said]
-        return len(found) == 2 and found[0] == heads and [kind(word) for word in found[1]] == [kind(w) for w in row]
+        return len(said) == 2 and is_like(cells(said), wanted)
 
     try:
         wait_until(is_so, TRAINS_S, f"`{command}` to print what README shows")
     except ControlPlaneError as error:
         pytest.fail(f"{error}\n" + "\n".join(said))
+
+
+def cells(table):
+    """{column: cell} of a head and one row below it; a cell stands below its column's name."""
+    starts = [match.start() for match in re.finditer(r"\S+", table[0])]
+    return {table[0][start:end].strip(): table[1][start:end].strip()
+            for start, end in zip(starts, [*starts[1:], None], strict=True)}
+
+
+def is_like(found, wanted):
+    return list(found) == list(wanted) and all(kind(found[name]) == kind(cell) for name, cell in wanted.items() if cell)
 
 
 def kind(word):
