@@ -44,6 +44,9 @@ struct Arguments {
   std::string agent_authority;
   bool ephemeral = false;
   std::size_t history = kube::ServerOptions{}.history_events;
+  std::int64_t event_ttl_s =
+      std::chrono::duration_cast<std::chrono::seconds>(kube::ServerOptions{}.event_lifetime)
+          .count();
   bool verbose = false;
 };
 
@@ -145,6 +148,7 @@ Status serve(const Arguments& arguments) {
   kube::ServerOptions options;
   options.seed = random_seed();
   options.history_events = arguments.history;
+  options.event_lifetime = std::chrono::seconds(arguments.event_ttl_s);
   kube::MemoryServer memory(clock, options);
   std::unique_ptr<kube::Journal> journal;
   if (!arguments.ephemeral) {
@@ -198,6 +202,10 @@ int run(int argc, char** argv) {
                  "CA file that the log endpoints of nodes must be signed by; any, if not given");
   app.add_option("--history", arguments.history,
                  "Changes kept per kind; a watch from before them is told to list again")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--event-ttl", arguments.event_ttl_s,
+                 "Seconds for which an Event is kept; an hour, as in kube-apiserver")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
   app.add_flag("--ephemeral", arguments.ephemeral, "Keep no journal: objects end with the process");
