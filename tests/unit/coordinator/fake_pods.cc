@@ -2,6 +2,8 @@
 
 #include "common/check.h"
 
+#include <algorithm>
+
 namespace rubato::coordinator {
 
 Wish FakePods::make_wish(int pods, std::uint32_t start_workers) {
@@ -274,6 +276,33 @@ void FakePods::start_training() {
   settle();
   commit_all();
   settle();
+}
+
+void FakePods::start_many() {
+  change_wish([&](Wish& wanted) {
+    wanted.micro_batches =
+        std::max(wanted.micro_batches, static_cast<std::uint32_t>(standings.size()));
+  });
+  asleep = true;
+  connect_all();
+  for (int i = 0; i < static_cast<int>(standings.size()); ++i) make_ready(i);
+  const auto pass = [this] {
+    asleep = false;
+    say(0);
+    if (to_write) swap_done();
+    asleep = true;
+  };
+  while (view().phase != Phase::kTraining) {
+    const std::size_t told = sent.size();
+    pass();
+    obey_aborts();
+    obey_forms();
+    CHECK(sent.size() > told || view().phase == Phase::kTraining);  // else it never begins
+  }
+  commit_all();
+  pass();
+  asleep = false;
+  clear();
 }
 
 void FakePods::change_wish(const std::function<void(Wish&)>& change) {

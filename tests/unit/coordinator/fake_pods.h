@@ -47,6 +47,7 @@ class FakePods {
   void settle();
   void commit_all(double step_seconds = 0.1);  // one round, by all members
   void start_training();                       // connect, configure, form
+  void start_many();  // the same of very many: a pass for all of them, not one for each word
   void start_first(int count);  // of more pods than that; the start waits no longer for the others
 
   void change_wish(const std::function<void(Wish&)>& change);

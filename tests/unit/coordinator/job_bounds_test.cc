@@ -1,4 +1,7 @@
 // JobMachine: what agents say is bounded before it is used, whatever it is.
+#include "common/log.h"
+#include "operator/coordinator/job_task.h"
+#include "operator/kube/memory/memory_client.h"
 #include "tests/unit/coordinator/fake_pods.h"
 
 #include <cmath>
@@ -74,6 +77,51 @@ TEST(JobMachineBounds, AgentsOfPodsThatAreGoneAreForgotten) {
   pods.settle();
   pods.connect(2);  // it is not wanted, and is not taken down
   EXPECT_EQ(pods.view().heard_pods.size(), 2u);
+}
+
+class NoChannel : public net::Channel {
+ public:
+  Status send(std::string, MonoTime) override { return ok(); }
+  Result<std::string> receive(MonoTime) override { return Error(Code::kTimeout, "nobody speaks"); }
+  void on_news(std::function<void()>) override {}
+  void close() override {}
+  bool closed() const override { return false; }
+  net::Endpoint peer() const override { return {}; }
+  std::string peer_name() const override { return ""; }
+};
+
+// Of a job whose record cannot be read yet nothing is taken down: what its agents say waits, up to
+// so many messages and up to so many bytes, and then they are not read.
+TEST(JobTaskBounds, WhatIsNotTakenDownIsBoundedByNumberAndBytes) {
+  configure_log({.level = LogLevel::kError, .json = false});
+  ThreadExecutor executor;
+  kube::MemoryServer server(executor.clock());  // the job is not there
+  kube::MemoryClient client(server, executor, nullptr);
+  Wish wish;
+  wish.job = {"default", "gpt"};
+  wish.uid = "job-uid";
+  wish.pods.push_back({"gpt-0", "uid-0", "n0", "H100", 1, false});
+  const auto heartbeat = [] {
+    wire::AgentMessage message;
+    message.mutable_heartbeat();
+    return message;
+  };
+  const auto taken = [&](std::size_t bytes) {
+    const JobTask::World world{[] { return MonoTime{}; }, [] { return MonoTime{}; },
+                               [] { return MonoTime{}; }};
+    JobTask task(executor, client, {}, wish, 0, 1, world, {});
+    wire::Hello hello;
+    hello.set_pod_uid("uid-0");
+    task.attach(1, std::make_shared<NoChannel>(), hello, executor.now());
+    std::size_t count = 0;
+    while (task.has_room() && count < 10 * kInputsMax) {
+      EXPECT_TRUE(task.deliver(1, "uid-0", heartbeat(), bytes, executor.now()));
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_LE(taken(10), kInputsMax);
+  EXPECT_EQ(taken(1 << 20), kInputBytesMax >> 20);
 }
 
 }  // namespace
