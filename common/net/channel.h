@@ -35,7 +35,6 @@ struct TlsConfig {
   std::string authority = {};
   std::string peer_name = {};
   bool require_peer_certificate = false;  // for listeners
-  bool operator==(const TlsConfig&) const = default;
 };
 
 // What a listener grants those who dial it, whoever they are.

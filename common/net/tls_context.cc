@@ -79,8 +79,11 @@ Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRol
 
 Result<std::shared_ptr<SslContext>> ClientContexts::context_of(const TlsConfig& config) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                  [&](const auto& kept) { return kept.first == config; });
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& kept) {
+    const TlsConfig& with = kept.first;  // whom it demands is said to each connection
+    return with.certificate == config.certificate && with.private_key == config.private_key &&
+           with.authority == config.authority;
+  });
   if (found != kept_.end()) return found->second;
   TRY(auto context, make_context(config, TlsRole::kClient));
   if (kept_.size() == kContextsKept) kept_.pop_back();

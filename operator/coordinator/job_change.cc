@@ -228,10 +228,10 @@ bool JobMachine::all_switched(const std::vector<Member>& all) {
         std::find(op_->next.members.begin(), op_->next.members.end(), m) != op_->next.members.end();
     const bool in = worker->standing.generation() == op_->next.generation;
     complete = complete && (in || !stays);
-    if (in || worker->form_generation >= op_->next.generation) continue;
+    if (in || is_told(*worker, op_->next.generation)) continue;
     if (!agents_[m.key.pod_uid].connected) continue;
     worker->form_generation = op_->next.generation;
-    tell_form(m.key);
+    tell_form(m.key, 0);  // a planned change has no shares
   }
   return complete;
 }

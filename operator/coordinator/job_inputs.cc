@@ -49,7 +49,7 @@ bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::Worker
   const auto decisive = [](const wire::WorkerStanding& s) {
     return std::tuple(s.id().incarnation(), s.phase(), s.generation(), s.fenced_below(),
                       s.has_state(), s.reduced(), s.prepared_generation(), s.following(),
-                      s.caught_up(), s.looked(), s.has_checkpoint());
+                      s.caught_up(), s.looked(), s.has_checkpoint(), s.members_of());
   };
   return decisive(a) == decisive(b);
 }

@@ -16,6 +16,7 @@ constexpr Duration kTickMin = 5ms;
 constexpr Duration kPassPace = 5us;
 constexpr Duration kQuietPassPace = 200us;
 constexpr Duration kQuietPassMost = 200ms;
+constexpr Duration kCrowdQuiet = 1s;  // after it, arrivals are news again
 
 }  // namespace
 
@@ -43,7 +44,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   view_.failure_count = record_.failures;
   crashes_ = record_.crashes;
   view_.generation = record_.generation;
-  if (record_.previous.empty()) formed_generation_ = record_.generation;
+  if (record_.previous.empty()) note_formed(record_.generation, record_.members);
   wake_at(now);
 }
 
@@ -164,8 +165,10 @@ Duration JobMachine::quiet_pace() const {
 }
 
 MonoTime JobMachine::next_pass() const {
-  // A new leader that waits for thousands decides nothing by each of them.
-  const bool is_hurried = has_news_ && !held_;
+  // A new leader that waits for thousands, or a job that begins while they come, decides nothing by
+  // each of them; what the passes of ten such jobs cost would delay who is still to come.
+  const bool is_crowd = passed_ < crowded_at_ + kCrowdQuiet;
+  const bool is_hurried = has_news_ && !held_ && (op_ || !is_crowd);
   return passed_ + (is_hurried ? static_cast<int>(agents_.size()) * kPassPace : quiet_pace());
 }
 

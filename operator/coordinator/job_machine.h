@@ -12,7 +12,7 @@
 
 #include "operator/coordinator/coordinator.h"
 #include "operator/coordinator/record.h"
-#include "worker/protocol/wire.pb.h"
+#include "worker/protocol/members.h"
 
 #include <map>
 #include <optional>
@@ -122,6 +122,7 @@ class JobMachine {
     std::uint64_t abort_below = 0;          // highest sent over this connection
     std::uint64_t settled_below = 0;        // highest Abort that it has answered: it stands still
     std::uint64_t form_generation = 0;      // highest Form sent over this connection
+    bool told_change = false;               // that one said what changes, and not all
     std::optional<MonoTime> form_since;     // of the first in this recovery; none: it took one up
     std::uint64_t follow_generation = 0;    // of the Follow that it was told and that still holds
     std::optional<WorkerKey> donor;         // of that Follow; none: a leader before told it
@@ -160,7 +161,9 @@ class JobMachine {
     MonoTime answered{};  // a recovery: all standings are here, …
     MonoTime written{};   // … the record is written
     wire::Form form;
-    std::shared_ptr<const std::string> told_form;  // Send::rest of it, once it is told
+    std::shared_ptr<const std::string> told_form;    // Send::rest of it, once it is told,
+    std::shared_ptr<const std::string> told_change;  // and of what it changes from formed_members_,
+    bool is_unlike = false;                          // unless it keeps nobody of these
     Change change;
   };
   // Links broke and nobody died of it: who reaches whom?
@@ -235,7 +238,9 @@ class JobMachine {
   std::vector<WorkerKey> living();  // in the order of the wish
   // Output
   void order(const WorkerKey& key, wire::WorkerCommand command);
-  void tell_form(const WorkerKey& key);
+  void tell_form(const WorkerKey& key, std::size_t rank);
+  bool is_told(const Worker& worker, std::uint64_t generation) const;
+  void note_formed(std::uint64_t generation, const std::vector<Member>& members);
   void restart(const WorkerKey& key, const std::string& reason);
   void send_restart(const std::string& pod_uid, Worker& worker, const std::string& reason);
   void abort(const WorkerKey& key, std::uint64_t below);
@@ -350,6 +355,7 @@ class JobMachine {
   std::optional<Record> in_flight_;  // the write that is under way
   std::uint64_t highest_generation_ = 0;
   std::uint64_t formed_generation_ = 0;  // the one that trains; news of older ones is old
+  wire::Members formed_members_;         // its members, without addresses
   std::optional<MonoTime> suspect_since_;
   std::string suspect_why_;
   std::optional<MonoTime> diverged_at_;

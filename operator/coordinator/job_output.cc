@@ -26,16 +26,54 @@ void JobMachine::order(const WorkerKey& key, wire::WorkerCommand command) {
   outputs_.sends.push_back({key.pod_uid, std::move(message), nullptr});
 }
 
-// A Form names all members: told to each, it would be as large as their number squared.
-void JobMachine::tell_form(const WorkerKey& key) {
+// A Form names all members: told to each, it would be as large as their number squared. Who knows
+// those of the generation that stood is told what changes from there, and its own share; who could
+// not use that is told all.
+void JobMachine::tell_form(const WorkerKey& key, std::size_t rank) {
+  Worker* worker = worker_of(key);
+  const std::uint64_t known = worker->standing.members_of();
+  const bool may_know = known != 0 && known == formed_generation_ && !op_->is_unlike;
+  if (may_know && !op_->told_change) {
+    wire::CoordinatorMessage part;
+    wire::Form& form = *part.mutable_order()->mutable_command()->mutable_form();
+    form = op_->form;
+    op_->is_unlike = !wire::name_change(form, formed_generation_, formed_members_);
+    op_->told_change = std::make_shared<const std::string>(part.SerializeAsString());
+  }
+  worker->told_change = may_know && !op_->is_unlike;
+  wire::CoordinatorMessage message;
+  wire::WorkerOrder& order = *message.mutable_order();
+  *order.mutable_id() = worker->standing.id();
+  if (worker->told_change) {
+    if (rank < static_cast<std::size_t>(op_->form.shares_size()))
+      *order.mutable_command()->mutable_form()->mutable_share() =
+          op_->form.shares(static_cast<int>(rank));
+    outputs_.sends.push_back({key.pod_uid, std::move(message), op_->told_change});
+    return;
+  }
   if (!op_->told_form) {
     wire::CoordinatorMessage part;
     *part.mutable_order()->mutable_command()->mutable_form() = op_->form;
     op_->told_form = std::make_shared<const std::string>(part.SerializeAsString());
   }
-  wire::CoordinatorMessage message;
-  *message.mutable_order()->mutable_id() = worker_of(key)->standing.id();
   outputs_.sends.push_back({key.pod_uid, std::move(message), op_->told_form});
+}
+
+// It heard the Form of that generation, over this connection, and could use it.
+bool JobMachine::is_told(const Worker& worker, std::uint64_t generation) const {
+  const bool needs_all = worker.told_change && worker.standing.members_of() == 0;
+  return worker.form_generation >= generation && !needs_all;
+}
+
+void JobMachine::note_formed(std::uint64_t generation, const std::vector<Member>& members) {
+  formed_generation_ = generation;
+  formed_members_.Clear();
+  for (const Member& m : members) {
+    wire::WorkerId& id = *formed_members_.Add()->mutable_id();
+    id.set_pod_uid(m.key.pod_uid);
+    id.set_slot(m.key.slot);
+    id.set_incarnation(m.incarnation);
+  }
 }
 
 void JobMachine::restart(const WorkerKey& key, const std::string& reason) {

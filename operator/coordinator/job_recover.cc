@@ -323,18 +323,19 @@ bool JobMachine::restart_deaf(MonoTime now, const std::vector<WorkerKey>& missin
 void JobMachine::await_formed(MonoTime now) {
   const std::uint64_t generation = op_->next.generation;
   std::vector<WorkerKey> missing;
-  for (const Member& m : op_->next.members) {
+  for (std::size_t rank = 0; rank < op_->next.members.size(); ++rank) {
+    const Member& m = op_->next.members[rank];
     Worker* worker = member(m);
     const auto& s = worker->standing;
     const bool in = s.generation() == generation && s.phase() != wire::WORKER_ABORTED &&
                     s.phase() != wire::WORKER_READY;
     if (in) continue;
     missing.push_back(m.key);
-    if (worker->form_generation >= generation || !agents_[m.key.pod_uid].connected) continue;
+    if (is_told(*worker, generation) || !agents_[m.key.pod_uid].connected) continue;
     worker->form_generation = generation;
     if (!worker->form_since || *worker->form_since < op_->began) worker->form_since = now;
     worker->asked_stop = false;  // a Form ends what was asked before it
-    tell_form(m.key);
+    tell_form(m.key, rank);
   }
   if (missing.empty()) return complete_operation(now);
   if (restart_deaf(now, missing))
@@ -389,7 +390,7 @@ void JobMachine::complete_operation(MonoTime now) {
   unfinished_since_ = last_commit_;
   formed_at_ = now;
   quiet_since_ = now;
-  formed_generation_ = op_->next.generation;
+  note_formed(op_->next.generation, op_->next.members);
   for (auto& [uid, agent] : agents_) agent.suspected = false;
   op_.reset();
   probing_.reset();

@@ -174,6 +174,7 @@ void LoadAgents::obey(Agent& agent, const wire::WorkerCommand& command) {
     const wire::Form& form = command.form();
     s.set_generation(form.generation());
     s.set_prepared_generation(form.generation());
+    s.set_members_of(form.generation());
     s.set_phase(wire::WORKER_TRAINING);
     s.set_has_state(true);
     Begun& begun = begun_[agent.job];

@@ -133,7 +133,8 @@ std::vector<std::string> as_next_agent(std::string frame) {
 }
 
 wire::WorkerEvent as_old_event(wire::WorkerEvent event) {
-  clear(*event.mutable_standing(), std::array{"looked", "checkpoint_digest", "compares_states"});
+  clear(*event.mutable_standing(),
+        std::array{"looked", "checkpoint_digest", "compares_states", "members_of"});
   if (event.has_failure()) event.mutable_failure()->clear_scope();
   if (event.has_reach() || event.has_checkpoint_damaged()) event.clear_news();
   return event;
@@ -141,7 +142,9 @@ wire::WorkerEvent as_old_event(wire::WorkerEvent event) {
 
 std::optional<wire::WorkerCommand> as_old_command(wire::WorkerCommand command) {
   if (command.has_look() || command.has_probe()) return std::nullopt;
-  if (command.has_form()) clear(*command.mutable_form(), std::array{"compare_states"});
+  if (command.has_form())
+    clear(*command.mutable_form(),
+          std::array{"compare_states", "members_of", "kept", "members_digest", "share"});
   return command;
 }
 

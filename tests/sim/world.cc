@@ -62,8 +62,13 @@ void World::emitted(const WorkerTuple& who, const wire::WorkerEvent& event) {
 void World::commanded(const WorkerTuple& who, const wire::WorkerCommand& command) {
   if (!command.has_form() || command.form().mode() == wire::FORM_PLANNED) return;
   const wire::Form& form = command.form();
-  const bool is_member = std::ranges::any_of(
-      form.members(), [&](const wire::Member& member) { return tuple_of(member.id()) == who; });
+  const auto written = memberships_.find(form.generation());
+  const bool is_member =
+      form.members_of() != 0
+          ? written == memberships_.end() || written->second.members.contains(who)
+          : std::ranges::any_of(form.members(), [&](const wire::Member& member) {
+              return tuple_of(member.id()) == who;
+            });
   if (!is_member) broken("a Form for somebody who is no member");
   if (form.mode() == wire::FORM_RECOVER) resumes(who, form);
 }

@@ -9,7 +9,7 @@
 //   kCommitting  changes replicated state: must finish, so that the standing is true
 #pragma once
 
-#include "worker/protocol/wire.pb.h"
+#include "worker/protocol/members.h"
 #include "worker/step/checkpoint_writer.h"
 #include "worker/step/commit.h"
 #include "worker/step/round_share.h"
@@ -59,6 +59,7 @@ struct StepEngine::Impl {
   void abort(std::uint64_t below);
   void probe(const wire::Probe& order);
   void plan(const wire::Form& form);
+  void take_change(const wire::Form& form);
   void request(const wire::Request& request);
   void supersede_follow(const wire::WorkerCommand& command);
   void end_follow();  // with the mutex held
@@ -85,6 +86,7 @@ struct StepEngine::Impl {
   void enter(const Membership& membership, std::shared_ptr<Communicator> communicator,
              std::vector<wire::MicroRange> mine);
   bool is_fresh(std::uint64_t generation);
+  void take_membership(const Membership& next);
   std::shared_ptr<Communicator> take_prepared(std::uint64_t generation, Membership& membership,
                                               bool& is_member);
   void forming_loop();
@@ -166,6 +168,7 @@ struct StepEngine::Impl {
   bool retired = false;
   bool wants_checkpoint = false;
   bool wants_stop = false;
+  wire::Members known_members;  // of generation standing.members_of()
   std::deque<wire::WorkerCommand> orders;
   std::deque<wire::Form> planned;        // for the forming thread
   std::uint64_t forming_generation = 0;  // the forming thread is at it; 0: none

@@ -132,6 +132,7 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
       probe(command.probe());
       return;
     case wire::WorkerCommand::kForm:
+      if (command.form().members_of() != 0) return take_change(command.form());
       if (command.form().mode() == wire::FORM_PLANNED) {
         plan(command.form());
         return;
@@ -151,6 +152,39 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
   const std::lock_guard lock(mutex);
   orders.push_back(command);
   changed->notify_all();
+}
+
+// A Form that says what changes. Where that does not fit what is known here, the standing says so,
+// and all members are named.
+void StepEngine::Impl::take_change(const wire::Form& form) {
+  wire::WorkerCommand whole;
+  *whole.mutable_form() = form;
+  {
+    const std::lock_guard lock(mutex);
+    if (!wire::name_all(*whole.mutable_form(), standing.members_of(), known_members))
+      standing.clear_members_of();
+  }
+  if (whole.form().members_of() == 0) return command(whole);
+  LOG_WARNING("step", "generation {} changes members of {} that are not known here",
+              form.generation(), form.members_of());
+  emit({});
+}
+
+// The step thread's, which alone writes `membership`: of what comes, Forms may tell the change.
+void StepEngine::Impl::take_membership(const Membership& next) {
+  membership = next;
+  wire::Members members;
+  for (const Peer& peer : next.members) {
+    wire::Member& member = *members.Add();
+    member.mutable_id()->set_pod_uid(peer.name.pod_uid);
+    member.mutable_id()->set_slot(peer.name.slot);
+    member.mutable_id()->set_incarnation(peer.name.incarnation);
+    member.mutable_address()->set_host(peer.host);
+    member.mutable_address()->set_port(peer.port);
+  }
+  const std::lock_guard lock(mutex);
+  known_members = std::move(members);
+  standing.set_members_of(next.generation);
 }
 
 // Another donor, or nobody has the state: what is still to be followed leads nowhere, and a donor

@@ -155,7 +155,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
     return fail_start(order, state.error());
   }
   if (planted(Bug::kStaleRank) && membership.rank < next.size()) next.rank = membership.rank;
-  membership = next;
+  take_membership(next);
   if (order.parked()) {
     {
       const std::lock_guard lock(mutex);
@@ -179,7 +179,9 @@ void StepEngine::Impl::form(const wire::Form& order) {
   }
   std::vector<wire::MicroRange> ranges{
       wire::even_share(next.rank, next.size(), replica->micro_batches())};
-  if (order.shares_size() > static_cast<int>(next.rank)) {
+  if (order.has_share()) {
+    ranges = ranges_of(order.share());
+  } else if (order.shares_size() > static_cast<int>(next.rank)) {
     ranges = ranges_of(order.shares(static_cast<int>(next.rank)));
   }
   enter(next, std::shared_ptr<Communicator>(std::move(made).value()), std::move(ranges));
@@ -279,7 +281,7 @@ void StepEngine::Impl::enter(const Membership& next, std::shared_ptr<Communicato
     standing.set_phase(wire::WORKER_TRAINING);
     if (prepared && prepared->membership.generation <= next.generation) prepared.reset();
   }
-  membership = next;
+  take_membership(next);
   mine = std::move(ranges);
   first_after_change = true;
   compared_seq.reset();

@@ -190,8 +190,11 @@ void FakePods::obey_forms() {
   for (int i = 0; i < static_cast<int>(standings.size()); ++i) {
     const auto* command = last(i, wire::WorkerCommand::kForm);
     if (command == nullptr || !connected[static_cast<std::size_t>(i)] || deaf == i) continue;
-    const wire::Form form = command->form();
+    wire::Form form = command->form();
     if (form.generation() <= standing(i).generation()) continue;
+    if (const std::uint64_t base = form.members_of(); base != 0)
+      CHECK(wire::name_all(form, base, known_members[base]));
+    known_members[form.generation()] = form.members();
     if (form.mode() != wire::FORM_PLANNED) wants_stop[static_cast<std::size_t>(i)] = false;
     bool is_member = false;
     for (const auto& member : form.members())
@@ -206,6 +209,7 @@ void FakePods::obey_forms() {
     standing(i).set_reduced(false);
     standing(i).clear_held();
     if (is_member) standing(i).set_generation(form.generation());
+    if (is_member && standing(i).members_of() != 0) standing(i).set_members_of(form.generation());
     standing(i).set_phase(!is_member      ? wire::WORKER_STOPPED
                           : form.parked() ? wire::WORKER_PARKED
                                           : wire::WORKER_TRAINING);

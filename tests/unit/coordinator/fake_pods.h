@@ -73,6 +73,8 @@ class FakePods {
   std::vector<wire::WorkerStanding> standings;
   std::vector<bool> connected;
   std::vector<bool> wants_stop;
+  // By generation. Whose standing has `members_of` is told changes of them.
+  std::map<std::uint64_t, wire::Members> known_members;
   std::vector<std::uint32_t> crashes;
   std::vector<Send> sent;
   std::optional<Record> to_write;

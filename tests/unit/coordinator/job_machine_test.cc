@@ -132,6 +132,32 @@ TEST(JobMachineLeader, WaitsWhileAgentsOfOtherJobsCrowdIn) {
   EXPECT_NE(pods.last(0, kAbort), nullptr);  // nobody else comes
 }
 
+// A pass for each arrival of thousands would take the time in which the others come.
+TEST(JobMachineLeader, PassesAreFewerWhileAgentsCome) {
+  FakePods pods = led_anew();
+  const auto waits = [&] {
+    pods.connect(0);  // and a pass
+    pods.asleep = true;
+    pods.connect(0);  // news
+    pods.asleep = false;
+    const Duration pace = pods.machine.next_pass() - pods.now;
+    EXPECT_LE(pace, pods.machine.quiet_pace());
+    return pace == pods.machine.quiet_pace();
+  };
+  EXPECT_TRUE(waits());  // for the members
+  pods.connect_all();
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_FALSE(waits());
+  pods.machine.crowded(pods.now);
+  EXPECT_TRUE(waits());
+  pods.after(1100ms);
+  EXPECT_FALSE(waits());
+  pods.exit(2, -1, 11);
+  pods.machine.crowded(pods.now);
+  EXPECT_FALSE(waits());  // a recovery is under way
+}
+
 // The worker is busy with the Follow of the last leader, and would take up another when that is
 // over.
 TEST(JobMachineLeader, LetsANewcomerFollowOn) {

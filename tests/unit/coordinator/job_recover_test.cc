@@ -30,6 +30,93 @@ TEST(JobMachineRecovery, AbortAndWriteGoOutTogetherAndTheFormWaitsForBoth) {
   EXPECT_EQ(pods.view().failure_count, 1u);
 }
 
+// ---- What changes from the generation that stood
+// -------------------------------------------------------------------------------
+
+// All members of the pods' last Form, named by whoever knows those of `before`.
+wire::Form whole(const FakePods& pods, int pod, const wire::Form& before) {
+  wire::Form form = pods.last(pod, kForm)->form();
+  EXPECT_TRUE(wire::name_all(form, before.generation(), before.members()));
+  return form;
+}
+
+TEST(JobMachineRecovery, WhoKnowsTheMembersIsToldWhatChanges) {
+  FakePods pods(4);
+  pods.start_training();
+  const wire::Form before = pods.last(0, kForm)->form();
+  EXPECT_EQ(before.members_of(), 0u);  // nobody knows anything yet
+  EXPECT_EQ(before.members_size(), 4);
+  for (const int pod : {0, 2, 3}) {  // 2 is of a build before
+    if (pod != 2) pods.standing(pod).set_members_of(before.generation());
+    pods.say(pod);
+  }
+  pods.clear();
+  pods.exit(1, -1, 11);
+  pods.settle();
+  const wire::Form all = pods.last(2, kForm)->form();
+  EXPECT_EQ(all.members_of(), 0u);
+  ASSERT_EQ(all.members_size(), 3);
+  ASSERT_EQ(all.shares_size(), 3);
+  EXPECT_FALSE(all.has_share());
+  for (const auto& [pod, rank] : {std::pair(0, 0), std::pair(3, 2)}) {
+    const wire::Form& told = pods.last(pod, kForm)->form();
+    EXPECT_EQ(told.members_of(), before.generation());
+    EXPECT_EQ(told.members_size(), 0);
+    EXPECT_EQ(told.shares_size(), 0);
+    ASSERT_TRUE(told.has_share());
+    EXPECT_EQ(told.share().SerializeAsString(), all.shares(rank).SerializeAsString());
+    wire::Form meant = whole(pods, pod, before);
+    meant.clear_share();
+    *meant.mutable_shares() = all.shares();
+    EXPECT_EQ(meant.SerializeAsString(), all.SerializeAsString());
+  }
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+TEST(JobMachineRecovery, WhoCannotUseTheChangeIsToldAllOnce) {
+  FakePods pods(3);
+  pods.start_training();
+  const std::uint64_t before = pods.machine.record().generation;
+  for (const int pod : {0, 1}) {
+    pods.standing(pod).set_members_of(before);
+    pods.say(pod);
+  }
+  pods.exit(2, -1, 11);
+  pods.deaf = 1;
+  pods.settle();
+  ASSERT_EQ(pods.last(1, kForm)->form().members_of(), before);
+  const std::size_t told = pods.count(1, kForm);
+  pods.after(1s);
+  EXPECT_EQ(pods.count(1, kForm), told);
+  pods.standing(1).clear_members_of();
+  pods.say(1);
+  pods.after(1s);
+  EXPECT_EQ(pods.count(1, kForm), told + 1);
+  EXPECT_EQ(pods.last(1, kForm)->form().members_of(), 0u);
+  EXPECT_EQ(pods.last(1, kForm)->form().members_size(), 2);
+  pods.deaf.reset();
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+// The record names no addresses: who was no member is the only one that is named in whole.
+TEST(JobMachineRecovery, ALeaderThatCameAfterTellsTheChangeToo) {
+  FakePods pods(3);
+  pods.start_training();
+  const wire::Form before = pods.last(0, kForm)->form();
+  FakePods next(3, pods.machine.record());
+  next.standings = pods.standings;
+  next.known_members = pods.known_members;
+  for (const int pod : {0, 1, 2}) next.standing(pod).set_members_of(before.generation());
+  next.connect_all();
+  next.after(1s);
+  next.settle();
+  next.exit(2, -1, 11);
+  next.settle();
+  EXPECT_EQ(next.last(1, kForm)->form().members_of(), before.generation());
+  EXPECT_EQ(whole(next, 1, before).members_size(), 2);
+}
+
 // All who have trained are lost while 2 was about to join. 3, which follows too, holds a round that
 // was decided after 2 had prepared, and its answer comes last.
 TEST(JobMachineRecovery, AFollowerIsHeardWhereAllWhoHaveTrainedAreLost) {

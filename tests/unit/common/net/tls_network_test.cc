@@ -177,6 +177,36 @@ TEST_F(TlsNetworkTest, ThePeersNameIsVerified) {
   }
 }
 
+// What a dialer keeps is of its configuration: another certificate is shown, another authority is
+// asked, whoever was dialed before.
+TEST_F(TlsNetworkTest, ADialerShowsAndTrustsWhatItIsToldNow) {
+  const auto listener = listen();
+  const auto shown_to_us = [&](const TlsConfig& tls) {
+    const auto client = other_->dial(listener->local(), tls, soon()).value();
+    return listener->accept(soon()).value()->peer_name();
+  };
+  const auto named = [&](const std::string& name) {
+    const KeyPair pair = issue(authority_, {name}, {});
+    TlsConfig tls = client_tls();
+    tls.certificate = pair.certificate;
+    tls.private_key = pair.private_key;
+    return tls;
+  };
+  const TlsConfig first = named("first.test");
+  for (int i = 0; i < 20; ++i) {  // more than are kept
+    const std::string name = "other-" + std::to_string(i) + ".test";
+    EXPECT_EQ(shown_to_us(first), "first.test");
+    EXPECT_EQ(shown_to_us(named(name)), name);
+  }
+  TlsConfig distrusts = first;
+  distrusts.authority = authority("rubato").certificate;
+  EXPECT_EQ(other_->dial(listener->local(), distrusts, soon()).error().code(), Code::kDenied);
+  TlsConfig demands = first;
+  demands.peer_name = "other.test";
+  EXPECT_EQ(other_->dial(listener->local(), demands, soon()).error().code(), Code::kDenied);
+  EXPECT_EQ(shown_to_us(first), "first.test");
+}
+
 TEST_F(TlsNetworkTest, RefusesConfigurationsThatVerifyNothing) {
   const auto listener = listen();
   TlsConfig tls = client_tls();

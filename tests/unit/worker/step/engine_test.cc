@@ -2,6 +2,8 @@
 // with the real model is tests/integration/worker/worker_alone.
 #include "tests/unit/worker/step/engine_fixture.h"
 #include "tests/unit/worker/support/job_secret.h"
+#include "worker/protocol/members.h"
+#include "worker/protocol/shares.h"
 
 #include <gtest/gtest.h>
 
@@ -87,6 +89,64 @@ TEST_F(EngineTest, SurvivorsKeepWhatTheyComputed) {
   gate->open();
   EXPECT_TRUE(at(1).until_phase(wire::WORKER_ABORTED));
   EXPECT_EQ(at(1).standing().seq(), 5u);  // it held its own, and committed nothing more
+}
+
+// ---- A Form that says what changes ----
+
+TEST_F(EngineTest, AChangeOfTheMembersIsTheSameAsAllOfThem) {
+  const auto gate = std::make_shared<Gate>();
+  const std::string expected = reference(12);
+  make(3, 12, slowed_by(gate));
+  const wire::WorkerCommand first = form(1, wire::FORM_START, {0, 1, 2});
+  EXPECT_EQ(at(0).standing().members_of(), 0u);
+  tell({0, 1, 2}, first);
+  for (const int worker : {0, 1, 2})
+    EXPECT_TRUE(at(worker).until([](const wire::WorkerStanding& s) { return s.step() >= 2; }));
+  abort({0, 1, 2}, 2);
+  const wire::WorkerStanding standing = at(1).standing();
+  EXPECT_EQ(standing.members_of(), 1u);
+  // 0 and 1 may stand one round apart.
+  const bool is_level = at(0).standing().seq() == standing.seq();
+  const wire::WorkerStanding& ahead =
+      at(0).standing().seq() > standing.seq() ? at(0).standing() : standing;
+  wire::WorkerCommand change = form(2, wire::FORM_RECOVER, {0, 1});
+  change.mutable_form()->set_base_seq(ahead.seq());
+  if (!is_level) *change.mutable_form()->mutable_decision() = ahead.last();
+  ASSERT_TRUE(wire::name_change(*change.mutable_form(), 1, first.form().members()));
+  EXPECT_EQ(change.form().members_size(), 0);
+  for (const int worker : {0, 1}) {
+    wire::Range& range = *change.mutable_form()->mutable_share()->add_ranges();
+    const wire::MicroRange own =
+        wire::even_share(static_cast<std::uint32_t>(1 - worker), 2, kFakeMicroBatches);
+    range.set_begin(own.begin);  // not what it would take by itself
+    range.set_end(own.end);
+    tell({worker}, change);
+    change.mutable_form()->clear_share();
+  }
+  gate->open();
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).standing().members_of(), 2u);
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
+TEST_F(EngineTest, AChangeOfMembersThatItDoesNotKnowIsSaidAndAllAreTaken) {
+  const auto gate = std::make_shared<Gate>();
+  make(2, 8, slowed_by(gate));
+  const wire::WorkerCommand first = form(1, wire::FORM_START, {0, 1});
+  tell({0, 1}, first);
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() >= 1; }));
+  abort({0, 1}, 3);
+  wire::WorkerCommand whole = form(3, wire::FORM_RECOVER, {0});
+  whole.mutable_form()->set_base_seq(at(0).standing().seq());
+  wire::WorkerCommand change = whole;
+  ASSERT_TRUE(wire::name_change(*change.mutable_form(), 2, first.form().members()));
+  tell({0}, change);
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.members_of() == 0; }));
+  EXPECT_EQ(at(0).standing().generation(), 1u);
+  tell({0}, whole);
+  gate->open();
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).standing().members_of(), 3u);
 }
 
 // ---- A bit flips in a worker's memory ----
