@@ -47,16 +47,19 @@ struct Action {
 };
 
 enum class Outcome { kPlaced, kNotNow, kNever };
+const char* name_of(Outcome outcome);  // "placed", "notNow", "never"
 
 struct Verdict {
   Outcome outcome = Outcome::kPlaced;
   std::string reason;   // machine-readable, CamelCase: "InsufficientGPUs", "QueueUnknown" …
   std::string message;  // one sentence that says why and what would help
+  bool operator==(const Verdict&) const = default;
 };
 
 struct Plan {
   std::vector<Action> actions;        // in the order they should be done
   std::map<JobId, Verdict> verdicts;  // one for every job
+  bool operator==(const Plan&) const = default;
 };
 
 struct PolicyConfig {

@@ -45,6 +45,7 @@ struct Node {
   Resources free;  // after every pod on it and every promise made to it
   bool schedulable = true;
   std::string why_not;  // when not schedulable: "cordoned", "not ready", "lease not renewed" …
+  bool operator==(const Node&) const = default;
 };
 
 // Sizes a job may have, beyond min and max.
@@ -52,14 +53,15 @@ enum class Shape { kAny, kPowersOfTwo, kWholeNodes };
 
 // One pod of a job's present allocation. A pod is the unit of release.
 struct Held {
-  std::int64_t ordinal = 0;
-  NodeId node;
+  std::int64_t ordinal = 0;  // below zero: the allocation has dropped it already
+  NodeId node;               // may be gone, if the pod is lost or leaving
   std::string gpu_type;
   Gpus gpus = 0;
   bool leaving = false;    // already told to leave: its GPUs come free soon
   bool lost = false;       // its node or process is gone: it does not count as held
   bool unstarted = false;  // lost because it did not start in time
   bool refused = false;    // lost because its worker, or its volumes, cannot be there
+  bool operator==(const Held&) const = default;
 };
 
 // A measured point: tokens/s of this job on `gpus` GPUs of one type.
@@ -67,6 +69,7 @@ struct ThroughputPoint {
   std::string gpu_type;
   Gpus gpus = 0;
   double tokens_per_second = 0;
+  bool operator==(const ThroughputPoint&) const = default;
 };
 
 struct Job {
@@ -95,11 +98,13 @@ struct Job {
   std::string narrowed;    // why it may use few nodes only, for reasons: a clause, or ""
   std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
   std::string refused_as;  // the same in CamelCase; "": Refused
+  bool operator==(const Job&) const = default;
 };
 
 struct Quota {
   Gpus guaranteed = 0;        // its jobs can always get these
   std::optional<Gpus> limit;  // and never hold more than these
+  bool operator==(const Quota&) const = default;
 };
 
 // Whom a queue's jobs may preempt by their priority.
@@ -115,12 +120,14 @@ struct Queue {
   // Held by jobs that are not among ClusterState::jobs any more: finished, suspended or being
   // deleted, and their pods are still there.
   std::map<std::string, Gpus> held_by_leavers;  // by GPU type
+  bool operator==(const Queue&) const = default;
 };
 
 struct ClusterState {
   std::vector<Node> nodes;
   std::vector<Job> jobs;
-  std::map<std::string, Queue> queues;  // a job in an unknown queue waits, and is told so
+  std::map<std::string, Queue> queues;  // by name; a job in an unknown queue waits, and is told so
+  bool operator==(const ClusterState&) const = default;
 };
 
 }  // namespace rubato::sched

@@ -252,6 +252,18 @@ std::string to_text(ActionKind kind, Gpus gpus) {
   check_failed(__FILE__, __LINE__, "ActionKind");
 }
 
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kPlaced:
+      return "placed";
+    case Outcome::kNotNow:
+      return "notNow";
+    case Outcome::kNever:
+      return "never";
+  }
+  check_failed(__FILE__, __LINE__, "Outcome");
+}
+
 Plan make_plan(const ClusterState& state, const PolicyConfig& config) {
   return Round(state, config).run();
 }

@@ -1,0 +1,291 @@
+// JSON to Snapshot: docs/snapshot.md in code, field by field and in its order; then what no single
+// field shows: sums, and what make_plan relies on.
+#include "scheduler/snapshot/json_cursor.h"
+#include "scheduler/snapshot/snapshot.h"
+#include "scheduler/snapshot/words.h"
+
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rubato::sched {
+namespace {
+
+constexpr double kSecondsMost = 1e15;
+constexpr double kWeightMost = 1e9;
+constexpr double kSpeedMost = 1e15;
+constexpr double kGainLeast = -1;
+constexpr double kGainMost = 1e6;
+constexpr std::int64_t kPriorityMost = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kDropped = -1;  // ordinal of a pod that its allocation has dropped
+constexpr json::Limits kJsonLimits{.depth = 16, .bytes = kSnapshotBytesMost};
+
+class Reader {
+ public:
+  Result<Snapshot> read(const json::Value& document) {
+    const Path root;
+    JsonCursor top(document, root, trouble_);
+    top.whole("version", kSnapshotVersion, kSnapshotVersion);
+    top.object("policy", false, [this](JsonCursor& c) { read_policy(c); });
+    top.each("nodes", kNodesMost, true, [this](const auto& v, const Path& p) { read_node(v, p); });
+    top.each("nodeSets", kJobsMost, false, [this](const auto& v, const Path& p) {
+      sets_.push_back(distinct(texts_of(v, p, kNodesMost, kIdBytes, trouble_), p));
+    });
+    top.each("queues", kQueuesMost, false,
+             [this](const auto& v, const Path& p) { read_queue(v, p); });
+    check_listed(document["jobs"], {&root, "jobs"});
+    top.each("jobs", kJobsMost, true, [this](const auto& v, const Path& p) { read_job(v, p); });
+    top.end();
+    if (trouble_.error) return *trouble_.error;
+    return std::move(snapshot_);
+  }
+
+ private:
+  using Names = std::unordered_set<std::string>;
+
+  void read_policy(JsonCursor& c) {
+    PolicyConfig& policy = snapshot_.policy;
+    policy.preempt = c.flag("preempt", policy.preempt);
+    policy.min_relative_gain =
+        c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
+    policy.grown_per_round = c.whole("grownPerRound", 0, kWholeMost, policy.grown_per_round);
+  }
+
+  void read_node(const json::Value& value, const Path& path) {
+    JsonCursor c(value, path, trouble_);
+    Node node;
+    node.id = new_name(c, "id", nodes_);
+    node.gpu_type = gpu_type(c, {});
+    node.gpus_total = c.whole("gpus", 0, kGpusMost);
+    if (node.gpus_total > kGpusMost - gpus_total_)
+      trouble_.note(c.path("gpus"), fmt::format("{} more", node.gpus_total),
+                    fmt::format("at most {} of all nodes together", kGpusMost));
+    c.object("free", true, [&](JsonCursor& free) {
+      node.free = resources(free, 0, node.gpus_total, -kAmountMost);
+    });
+    node.schedulable = c.flag("schedulable", true);
+    node.why_not = c.text("whyNot", 0, kTextBytes, "");
+    c.end();
+    gpus_total_ += node.gpus_total;
+    snapshot_.state.nodes.push_back(std::move(node));
+  }
+
+  Resources resources(JsonCursor& c, Gpus from, Gpus to, std::int64_t least) {
+    Resources all;
+    all.gpus = c.whole("gpus", from, to);
+    all.cpu = c.whole("milliCpu", least, kAmountMost, 0);
+    all.memory = c.whole("memoryBytes", least, kAmountMost, 0);
+    std::size_t next = 0;
+    c.each("others", std::ssize(all.others), false, [&](const json::Value& v, const Path& p) {
+      const std::int64_t amount = v.int_or(least);
+      if (!v.is_int() || amount < least || amount > kAmountMost)
+        trouble_.note(p, shown(v), fmt::format("a whole number from {} to {}", least, kAmountMost));
+      all.others[next++] = amount;
+    });
+    return all;
+  }
+
+  void read_queue(const json::Value& value, const Path& path) {
+    JsonCursor c(value, path, trouble_);
+    Queue queue;
+    queue.name = new_name(c, "name", queues_);
+    queue.weight = c.number("weight", 0, kWeightMost, queue.weight);
+    Names types, leavers;
+    c.each("quotas", kTypesMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor quota(v, p, trouble_);
+      Quota& of_type = queue.quotas[new_name(quota, "gpuType", types, 0)];
+      of_type.guaranteed = quota.whole("guaranteed", 0, kQuotaMost, 0);
+      if (quota.member("limit")) of_type.limit = quota.whole("limit", 0, kQuotaMost);
+      quota.end();
+    });
+    queue.borrowing = c.flag("borrowing", queue.borrowing);
+    queue.closed = c.flag("closed", queue.closed);
+    queue.preempts = static_cast<Preempts>(
+        c.word("preempts", kPreemptsWords, static_cast<std::size_t>(queue.preempts)));
+    c.each("heldByLeavers", kTypesMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor held(v, p, trouble_);
+      Gpus& of_type = queue.held_by_leavers[new_name(held, "gpuType", leavers, 0)];
+      of_type = held.whole("gpus", 0, kGpusMost);
+      held.end();
+    });
+    c.end();
+    snapshot_.state.queues.emplace(queue.name, std::move(queue));
+  }
+
+  void read_job(const json::Value& value, const Path& path) {
+    JsonCursor c(value, path, trouble_);
+    Job job;
+    job.id = new_name(c, "id", jobs_);
+    job.name = c.text("name", 0, kIdBytes, job.id);
+    job.queue = c.text("queue", 0, kIdBytes);
+    job.priority = c.whole("priority", -kPriorityMost - 1, kPriorityMost, 0);
+    job.weight = c.number("weight", 0, kWeightMost, job.weight);
+    job.queued_at = c.number("queuedAtSeconds", -kSecondsMost, kSecondsMost, 0);
+    c.object("perPod", true,
+             [&](JsonCursor& pod) { job.per_pod = resources(pod, 1, kGpusMost, 0); });
+    job.refused = c.text("refused", 0, kTextBytes, "");
+    job.refused_as = c.text("refusedAs", 0, kIdBytes, "");
+    c.object("gpus", true, [&](JsonCursor& gpus) { read_sizes(gpus, job); });
+    read_wishes(c, job);
+    read_progress(c, job);
+    c.end();
+    check_sums(job, path);
+    snapshot_.state.jobs.push_back(std::move(job));
+  }
+
+  // A job that is refused may be so because its sizes make no sense.
+  void read_sizes(JsonCursor& c, Job& job) {
+    job.min = c.whole("min", 1, kGpusMost);
+    job.max = c.whole("max", job.refused.empty() ? job.min : 1, kGpusMost);
+    job.shape = static_cast<Shape>(c.word("shape", kShapeWords, 0));
+  }
+
+  void read_wishes(JsonCursor& c, Job& job) {
+    job.allow = c.texts("allow", kTypesMost, kIdBytes);
+    job.mix = c.flag("mix", false);
+    job.one_node = c.flag("oneNode", false);
+    if (const json::Value* eligible = c.member("eligible"))
+      job.eligible = node_set(*eligible, c.path("eligible"));
+    if (const json::Value* avoid = c.member("avoid")) {
+      const Path at = c.path("avoid");
+      job.avoid = distinct(texts_of(*avoid, at, kNodesMost, kIdBytes, trouble_), at);
+    }
+    job.narrowed = c.text("narrowed", 0, kTextBytes, "");
+    job.may_preempt = c.flag("mayPreempt", true);
+    job.not_admitted = c.text("notAdmitted", 0, kTextBytes, "");
+  }
+
+  void read_progress(JsonCursor& c, Job& job) {
+    job.started = c.flag("started", false);
+    job.settled = c.flag("settled", true);
+    job.cooling = c.flag("cooling", false);
+    std::unordered_set<std::int64_t> ordinals;
+    c.each("held", kHeldMost - held_, false, [&](const json::Value& v, const Path& p) {
+      job.held.push_back(read_held(v, p, ordinals));
+    });
+    held_ += std::ssize(job.held);
+    c.each("measured", kTypesMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor point(v, p, trouble_);
+      ThroughputPoint& seen = job.measured.emplace_back();
+      seen.gpu_type = gpu_type(point, {});
+      seen.gpus = point.whole("gpus", 1, kGpusMost);
+      seen.tokens_per_second = point.number("tokensPerSecond", 0, kSpeedMost);
+      point.end();
+    });
+  }
+
+  Held read_held(const json::Value& value, const Path& path,
+                 std::unordered_set<std::int64_t>& ordinals) {
+    JsonCursor c(value, path, trouble_);
+    Held held;
+    held.leaving = c.flag("leaving", false);
+    held.lost = c.flag("lost", false);
+    held.unstarted = c.flag("unstarted", false);
+    held.refused = c.flag("refused", false);
+    held.ordinal = c.whole("ordinal", held.leaving ? kDropped : 0, kWholeMost);
+    if (held.ordinal != kDropped && !ordinals.insert(held.ordinal).second)
+      trouble_.note(c.path("ordinal"), fmt::format("{} again", held.ordinal),
+                    "each pod of a job to have its own");
+    held.node = c.text("node", 1, kIdBytes);
+    // A node may be gone; what it held then is lost, or was told to leave.
+    if (!held.leaving && !held.lost && !nodes_.contains(held.node))
+      trouble_.note(c.path("node"), shown(held.node),
+                    "the id of one of the nodes, for the pod is neither lost nor leaving");
+    held.gpu_type = gpu_type(c, "");
+    held.gpus = c.whole("gpus", 1, kGpusMost);
+    c.end();
+    return held;
+  }
+
+  // "*" stands for all types together, in quotas.
+  std::string gpu_type(JsonCursor& c, std::optional<std::string> fallback) {
+    std::string type = c.text("gpuType", 0, kIdBytes, std::move(fallback));
+    if (type == "*") trouble_.note(c.path("gpuType"), shown(type), "the name of a GPU type");
+    return type;
+  }
+
+  std::string new_name(JsonCursor& c, std::string_view field, Names& known, std::size_t from = 1) {
+    std::string name = c.text(field, from, kIdBytes);
+    if (!known.insert(name).second)
+      trouble_.note(c.path(field), shown(name) + " again", "each to have its own");
+    return name;
+  }
+
+  std::set<NodeId> distinct(std::vector<std::string> names, const Path& path) {
+    std::set<NodeId> set;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto [at, is_new] = set.insert(std::move(names[i]));
+      if (!is_new)
+        trouble_.note({&path, {}, static_cast<std::int64_t>(i)}, shown(*at) + " again",
+                      "each node once");
+    }
+    return set;
+  }
+
+  // Written out, or the number of one of nodeSets.
+  std::set<NodeId> node_set(const json::Value& value, const Path& path) {
+    if (!value.is_int())
+      return distinct(texts_of(value, path, kNodesMost, kIdBytes, trouble_), path);
+    const std::int64_t number = value.int_or(0);
+    if (number >= 0 && number < std::ssize(sets_)) return sets_[static_cast<std::size_t>(number)];
+    trouble_.note(
+        path, shown(value),
+        fmt::format("a list of node ids, or the number of one of the {} nodeSets", sets_.size()));
+    return {};
+  }
+
+  // Before any is spread out: a short text may stand for very many.
+  void check_listed(const json::Value& jobs, const Path& path) {
+    std::int64_t listed = 0;
+    for (std::int64_t i = 0; i < std::ssize(jobs.items()); ++i) {
+      const json::Value& job = jobs[static_cast<std::size_t>(i)];
+      const json::Value& eligible = job["eligible"];
+      const auto set = static_cast<std::size_t>(eligible.int_or(-1));
+      listed += std::ssize(job["avoid"].items()) + std::ssize(eligible.items()) +
+                (set < sets_.size() ? std::ssize(sets_[set]) : 0);
+      if (listed > kListedNodesMost)
+        return trouble_.note({&path, {}, i}, "too many nodes in eligible and avoid",
+                             fmt::format("at most {} of all jobs together", kListedNodesMost));
+    }
+  }
+
+  // What all pods together give back to nodes stays inside 64 bits.
+  void check_sums(const Job& job, const Path& path) {
+    __extension__ using Wide = __int128;
+    const auto pods = static_cast<Wide>(job.held.size());
+    const auto add = [&](std::size_t kind, std::int64_t amount) {
+      if (pods * amount > kAmountMost - sums_[kind]) {
+        const Path where{&path, "perPod"};
+        return trouble_.note(where,
+                             "with the pods of the jobs before it too much of one kind is held",
+                             fmt::format("at most {} of each", kAmountMost));
+      }
+      sums_[kind] += static_cast<std::int64_t>(pods * amount);
+    };
+    add(0, job.per_pod.gpus);
+    add(1, job.per_pod.cpu);
+    add(2, job.per_pod.memory);
+    for (std::size_t i = 0; i < Resources::kOthers; ++i) add(3 + i, job.per_pod.others[i]);
+  }
+
+  Snapshot snapshot_;
+  Trouble trouble_;
+  Names nodes_, jobs_, queues_;
+  std::vector<std::set<NodeId>> sets_;
+  Gpus gpus_total_ = 0;
+  std::int64_t held_ = 0;
+  std::array<std::int64_t, 3 + Resources::kOthers> sums_{};
+};
+
+}  // namespace
+
+Result<Snapshot> read_snapshot(std::string_view text) {
+  TRY(const json::Value document, json::parse(text, kJsonLimits));
+  return decode_snapshot(document);
+}
+
+Result<Snapshot> decode_snapshot(const json::Value& document) { return Reader().read(document); }
+
+}  // namespace rubato::sched

@@ -1,0 +1,222 @@
+// Snapshot to JSON. What has its default is left out; lists that are sets are sorted; a set of
+// nodes that two jobs or more are bound to is written once, in nodeSets.
+#include "scheduler/snapshot/snapshot.h"
+#include "scheduler/snapshot/words.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rubato::sched {
+namespace {
+
+using json::Value;
+
+// Members are appended: Value::set would look for each name among all before it.
+class Fields {
+ public:
+  Fields& put(const char* name, Value value) {
+    members_.emplace_back(name, std::move(value));
+    return *this;
+  }
+  // Unless it has its default.
+  template <class T>
+  Fields& put(const char* name, const T& value, const T& fallback) {
+    return value == fallback ? *this : put(name, Value(value));
+  }
+  Fields& put_list(const char* name, Value list) {
+    return list.size() == 0 ? *this : put(name, std::move(list));
+  }
+  Value take() {
+    Value value = Value::object();
+    value.mutable_members() = std::move(members_);
+    return value;
+  }
+
+ private:
+  Value::Object members_;
+};
+
+const std::string kNothing;
+
+// Equal doubles, equal bytes: 0.0 and -0.0 are equal.
+double plain(double value) { return value + 0.0; }
+
+template <class Names>
+Value texts(const Names& names) {
+  Value list = Value::array();
+  for (const auto& name : names) list.push_back(Value(name));
+  return list;
+}
+
+// The distinct sets that jobs share, in the order in which they are first met.
+class SharedSets {
+ public:
+  explicit SharedSets(const std::vector<Job>& jobs) {
+    std::map<std::set<NodeId>, int> uses;
+    for (const Job& job : jobs)
+      if (job.eligible) ++uses[*job.eligible];
+    for (const Job& job : jobs) {
+      if (!job.eligible || uses[*job.eligible] < 2 || numbers_.contains(*job.eligible)) continue;
+      numbers_.emplace(*job.eligible, lists_.size());
+      lists_.push_back(texts(*job.eligible));
+    }
+  }
+  Value written(const std::set<NodeId>& set) const {
+    const auto found = numbers_.find(set);
+    return found == numbers_.end() ? texts(set) : Value(found->second);
+  }
+  const Value& lists() const { return lists_; }
+
+ private:
+  std::map<std::set<NodeId>, std::size_t> numbers_;
+  Value lists_ = Value::array();
+};
+
+Value to_json(const PolicyConfig& policy) {
+  return Fields()
+      .put("preempt", policy.preempt)
+      .put("minRelativeGain", plain(policy.min_relative_gain))
+      .put("grownPerRound", policy.grown_per_round)
+      .take();
+}
+
+Value to_json(const Resources& all) {
+  Value others = Value::array();
+  const auto last = std::find_if(all.others.rbegin(), all.others.rend(),
+                                 [](std::int64_t amount) { return amount != 0; });
+  std::for_each(all.others.begin(), last.base(),
+                [&](std::int64_t amount) { others.push_back(Value(amount)); });
+  return Fields()
+      .put("gpus", all.gpus)
+      .put("milliCpu", all.cpu, MilliCpu{0})
+      .put("memoryBytes", all.memory, Bytes{0})
+      .put_list("others", std::move(others))
+      .take();
+}
+
+Value to_json(const Node& node) {
+  return Fields()
+      .put("id", node.id)
+      .put("gpuType", node.gpu_type)
+      .put("gpus", node.gpus_total)
+      .put("free", to_json(node.free))
+      .put("schedulable", node.schedulable, true)
+      .put("whyNot", node.why_not, kNothing)
+      .take();
+}
+
+Value to_json(const std::string& name, const Queue& queue) {
+  Value quotas = Value::array();
+  for (const auto& [type, quota] : queue.quotas) {
+    Fields fields;
+    fields.put("gpuType", type).put("guaranteed", quota.guaranteed, Gpus{0});
+    if (quota.limit) fields.put("limit", *quota.limit);
+    quotas.push_back(fields.take());
+  }
+  Value leavers = Value::array();
+  for (const auto& [type, gpus] : queue.held_by_leavers)
+    leavers.push_back(Fields().put("gpuType", type).put("gpus", gpus).take());
+  Fields fields;
+  fields.put("name", name)
+      .put("weight", plain(queue.weight), 1.0)
+      .put_list("quotas", std::move(quotas))
+      .put("borrowing", queue.borrowing, true)
+      .put("closed", queue.closed, false);
+  if (queue.preempts != Preempts::kAnyQueue) fields.put("preempts", name_of(queue.preempts));
+  return fields.put_list("heldByLeavers", std::move(leavers)).take();
+}
+
+Value to_json(const Held& held) {
+  return Fields()
+      .put("ordinal", held.ordinal)
+      .put("node", held.node)
+      .put("gpuType", held.gpu_type, kNothing)
+      .put("gpus", held.gpus)
+      .put("leaving", held.leaving, false)
+      .put("lost", held.lost, false)
+      .put("unstarted", held.unstarted, false)
+      .put("refused", held.refused, false)
+      .take();
+}
+
+Value sizes_to_json(const Job& job) {
+  Fields fields;
+  fields.put("min", job.min).put("max", job.max);
+  if (job.shape != Shape::kAny) fields.put("shape", name_of(job.shape));
+  return fields.take();
+}
+
+void put_wishes(const Job& job, const SharedSets& sets, Fields& fields) {
+  fields.put("gpus", sizes_to_json(job))
+      .put("perPod", to_json(job.per_pod))
+      .put_list("allow", texts(job.allow))
+      .put("mix", job.mix, false)
+      .put("oneNode", job.one_node, false);
+  if (job.eligible) fields.put("eligible", sets.written(*job.eligible));
+  fields.put_list("avoid", texts(job.avoid))
+      .put("narrowed", job.narrowed, kNothing)
+      .put("mayPreempt", job.may_preempt, true)
+      .put("notAdmitted", job.not_admitted, kNothing)
+      .put("refused", job.refused, kNothing)
+      .put("refusedAs", job.refused_as, kNothing);
+}
+
+void put_progress(const Job& job, Fields& fields) {
+  Value held = Value::array();
+  for (const Held& pod : job.held) held.push_back(to_json(pod));
+  Value measured = Value::array();
+  for (const ThroughputPoint& point : job.measured)
+    measured.push_back(Fields()
+                           .put("gpuType", point.gpu_type)
+                           .put("gpus", point.gpus)
+                           .put("tokensPerSecond", plain(point.tokens_per_second))
+                           .take());
+  fields.put("started", job.started, false)
+      .put("settled", job.settled, true)
+      .put("cooling", job.cooling, false)
+      .put_list("held", std::move(held))
+      .put_list("measured", std::move(measured));
+}
+
+Value to_json(const Job& job, const SharedSets& sets) {
+  Fields fields;
+  fields.put("id", job.id)
+      .put("name", job.name, job.id)
+      .put("queue", job.queue)
+      .put("priority", job.priority, std::int64_t{0})
+      .put("weight", plain(job.weight), 1.0)
+      .put("queuedAtSeconds", plain(job.queued_at), 0.0);
+  put_wishes(job, sets, fields);
+  put_progress(job, fields);
+  return fields.take();
+}
+
+}  // namespace
+
+const char* name_of(Shape shape) { return kShapeWords[static_cast<std::size_t>(shape)]; }
+const char* name_of(Preempts preempts) {
+  return kPreemptsWords[static_cast<std::size_t>(preempts)];
+}
+
+json::Value to_json(const Snapshot& snapshot) {
+  const ClusterState& state = snapshot.state;
+  const SharedSets sets(state.jobs);
+  Value nodes = Value::array();
+  for (const Node& node : state.nodes) nodes.push_back(to_json(node));
+  Value queues = Value::array();
+  for (const auto& [name, queue] : state.queues) queues.push_back(to_json(name, queue));
+  Value jobs = Value::array();
+  for (const Job& job : state.jobs) jobs.push_back(to_json(job, sets));
+  return Fields()
+      .put("version", kSnapshotVersion)
+      .put("policy", to_json(snapshot.policy))
+      .put("nodes", std::move(nodes))
+      .put_list("nodeSets", sets.lists())
+      .put_list("queues", std::move(queues))
+      .put("jobs", std::move(jobs))
+      .take();
+}
+
+std::string to_text(const Snapshot& snapshot) { return json::dump(to_json(snapshot)); }
+
+}  // namespace rubato::sched
