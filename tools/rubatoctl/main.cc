@@ -9,6 +9,7 @@
 #include "tools/rubatoctl/doctor/machine_checks.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/plan_command.h"
 #include "tools/rubatoctl/training.h"
 
 #include <cstdio>
@@ -56,6 +57,7 @@ class Program {
     add_training_commands();
     add_checkpoint_commands();
     add_doctor_command();
+    add_plan_command(*command(app_, "plan", kPlanAbout, [this] { return run_plan(plan_); }), plan_);
     add_node_commands();
     add_local_commands();
     auto* completion = command(app_, "completion",
@@ -367,6 +369,7 @@ class Program {
   ClusterChoice cluster_;
   GetOptions get_;
   DoctorChoice doctor_;
+  PlanChoice plan_;
   DemoOptions demo_;
   std::vector<std::string> texts_;
   DataPlace place_;

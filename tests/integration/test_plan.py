@@ -1,0 +1,76 @@
+"""`rubatoctl plan` as a person, a page and another program use it; no cluster is needed."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin" / "rubatoctl"
+SNAPSHOT = ROOT / "examples" / "snapshot.json"
+COMMAND_S = 60
+
+
+def plan(*words, input=None, code=0):
+    done = subprocess.run([PROGRAM, "plan", *map(str, words)], input=input, capture_output=True, text=True,
+                          timeout=COMMAND_S)
+    assert done.returncode == code, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_the_page_shows_the_example_and_its_plan():
+    page = (ROOT / "docs" / "snapshot.md").read_text()
+    shown, planned = (json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", page, re.S | re.M))
+    assert shown == json.loads(SNAPSHOT.read_text())
+    assert planned == json.loads(plan(SNAPSHOT))
+
+
+def test_every_field_that_is_read_is_on_the_page():
+    page = (ROOT / "docs" / "snapshot.md").read_text()
+    code = (ROOT / "scheduler" / "snapshot" / "read_snapshot.cc").read_text()
+    fields = set(re.findall(r'\.(?:whole|number|flag|text|word|each|texts|object|member)\(\s*"(\w+)"', code))
+    assert len(fields) > 30, fields
+    assert not [field for field in sorted(fields) if not re.search(rf"[`.]{field}`", page)]
+
+
+def test_table_for_people():
+    said = plan(SNAPSHOT, "-o", "table")
+    assert re.search(r"^grow +team-a/llm +\+4 on n1 ", said, re.M), said
+    assert re.search(r"^job-2 +not now +QueueLimit ", said, re.M), said
+
+
+def test_from_a_pipe_and_from_a_file_it_is_the_same():
+    assert plan(input=SNAPSHOT.read_text()) == plan("-", input=SNAPSHOT.read_text()) == plan(SNAPSHOT)
+
+
+def test_help_teaches():
+    said = plan("--help")
+    assert "rubatoctl plan examples/snapshot.json -o table" in said and "--stream" in said, said
+
+
+def test_errors_name_the_field(tmp_path):
+    snapshot = json.loads(SNAPSHOT.read_text())
+    snapshot["jobs"][1]["gpus"]["min"] = -1
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(snapshot))
+    assert f"{bad}: jobs[1].gpus.min: -1, expected a whole number from 1 to 1048576" in plan(bad, code=1)
+    assert "No such file" in plan(tmp_path / "none.json", code=1)
+
+
+def test_stream_goes_on_after_a_bad_line():
+    good = json.dumps(json.loads(SNAPSHOT.read_text()))
+    lines = plan("--stream", input=f"{good}\nnonsense\n{{}}\n{good}\n").splitlines()
+    assert len(lines) == 4
+    assert lines[0] == lines[3] == plan(SNAPSHOT).rstrip("\n")
+    assert set(json.loads(lines[1])) == {"error"}
+    assert json.loads(lines[2])["error"].startswith("version: missing")
+
+
+def test_another_simulator_drives_it():
+    done = subprocess.run([sys.executable, ROOT / "examples" / "drive_scheduler.py", PROGRAM], capture_output=True,
+                          text=True, timeout=COMMAND_S)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^mean completion \d+ s, makespan \d+ s$", done.stdout, re.M), done.stdout
+    assert done.stdout.count(" end ") == 12

@@ -1,0 +1,103 @@
+#include "tools/rubatoctl/plan.h"
+
+#include "common/json.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+// One node of two GPUs; a wants one or two of them, b eight.
+const std::string kSnapshot =
+    R"({"version":1,"nodes":[{"id":"n1","gpuType":"A","gpus":2,"free":{"gpus":2}}],)"
+    R"("queues":[{"name":"q"}],"jobs":[)"
+    R"({"id":"1","name":"team/a","queue":"q","gpus":{"min":1,"max":2},"perPod":{"gpus":1}},)"
+    R"({"id":"2","name":"team/b","queue":"q","gpus":{"min":8,"max":8},"perPod":{"gpus":1}}]})";
+
+TEST(RubatoctlPlan, IsJson) {
+  const auto text = plan_text(kSnapshot, "json");
+  ASSERT_TRUE(text.ok()) << text.error().what();
+  ASSERT_TRUE(text->ends_with("\n"));
+  EXPECT_EQ(text->find('\n'), text->size() - 1);
+  const auto plan = json::parse(*text);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*plan)["actions"][0]["kind"].string_or(""), "start");
+  EXPECT_EQ((*plan)["actions"][0]["add"].size(), 2u);
+  EXPECT_EQ((*plan)["verdicts"][1]["outcome"].string_or(""), "never");
+}
+
+TEST(RubatoctlPlan, IsATableForPeople) {
+  EXPECT_EQ(*plan_text(kSnapshot, "table"),
+            "ACTION   JOB      CHANGE     REASON\n"
+            "start    team/a   +2 on n1   there is room for it\n"
+            "\n"
+            "WAITS    OUTCOME   REASON           MESSAGE\n"
+            "team/b   never     ExceedsCluster   needs 8 GPUs; the nodes it may use have 2 in "
+            "all\n");
+  EXPECT_EQ(*plan_text(R"({"version":1,"nodes":[],"jobs":[]})", "table"),
+            "Nothing to do.\n\nNobody waits.\n");
+}
+
+TEST(RubatoctlPlan, SaysWhichFieldIsWrong) {
+  std::istringstream in(R"({"version":1,"nodes":[{}],"jobs":[]})");
+  std::ostringstream out;
+  const Status done = plan({}, in, out);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().what(),
+            "the input: nodes[0].id: missing, expected a text of 1 to 512 bytes");
+  EXPECT_EQ(out.str(), "");
+}
+
+TEST(RubatoctlPlan, ReadsAFileOrItsInput) {
+  const std::string path = ::testing::TempDir() + "plan_test.json";
+  std::ofstream(path) << kSnapshot;
+  std::istringstream none;
+  std::ostringstream from_file, from_input;
+  ASSERT_TRUE(plan({.file = path}, none, from_file).ok());
+  std::istringstream in(kSnapshot);
+  ASSERT_TRUE(plan({}, in, from_input).ok());
+  EXPECT_EQ(from_file.str(), from_input.str());
+  EXPECT_EQ(from_file.str(), *plan_text(kSnapshot, "json"));
+  const Status gone = plan({.file = path + ".gone"}, none, from_file);
+  ASSERT_FALSE(gone.ok());
+  EXPECT_EQ(gone.error().code(), Code::kNotFound);
+}
+
+TEST(RubatoctlPlan, StreamAnswersEachLineAndGoesOnAfterABadOne) {
+  std::istringstream in(kSnapshot + "\n{\"version\":2}\n\n\xff\n" + kSnapshot);  // no last newline
+  std::ostringstream out;
+  ASSERT_TRUE(plan({.stream = true}, in, out).ok());
+  const std::string good = *plan_text(kSnapshot, "json");
+  std::vector<std::string> lines;
+  std::istringstream said(out.str());
+  for (std::string line; std::getline(said, line);) lines.push_back(line + "\n");
+  ASSERT_EQ(lines.size(), 5u) << out.str();
+  EXPECT_EQ(lines[0], good);
+  EXPECT_EQ(lines[1], "{\"error\":\"version: 2, expected a whole number from 1 to 1\"}\n");
+  for (const std::size_t bad : {1u, 2u, 3u}) {
+    const auto answer = json::parse(lines[bad]);
+    ASSERT_TRUE(answer.ok()) << lines[bad];
+    EXPECT_TRUE((*answer)["error"].is_string());
+  }
+  EXPECT_EQ(lines[4], good);
+}
+
+TEST(RubatoctlPlan, StreamEndsWhenNobodyReads) {
+  std::istringstream in(kSnapshot + "\n" + kSnapshot + "\n");
+  std::ostringstream out;
+  out.setstate(std::ios::badbit);
+  EXPECT_EQ(plan({.stream = true}, in, out).error().code(), Code::kUnavailable);
+}
+
+TEST(RubatoctlPlan, StreamTakesNoFileAndNoTable) {
+  std::istringstream in;
+  std::ostringstream out;
+  EXPECT_FALSE(plan({.file = "a", .stream = true}, in, out).ok());
+  EXPECT_FALSE(plan({.output = "table", .stream = true}, in, out).ok());
+}
+
+}  // namespace
+}  // namespace rubato::ctl

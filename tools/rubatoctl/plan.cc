@@ -1,0 +1,126 @@
+#include "tools/rubatoctl/plan.h"
+
+#include "common/files.h"
+#include "common/words.h"
+#include "scheduler/snapshot/snapshot.h"
+#include "tools/rubatoctl/view/text_table.h"
+
+#include <istream>
+#include <map>
+#include <optional>
+#include <ostream>
+
+#include <fmt/format.h>
+
+namespace rubato::ctl {
+namespace {
+
+struct Line {
+  std::string text;  // without its end
+  bool is_too_long = false;
+};
+
+// What is beyond the bound is read and dropped. None: the input is at its end.
+std::optional<Line> next_line(std::istream& in) {
+  Line line;
+  std::streambuf& bytes = *in.rdbuf();
+  constexpr auto kEnd = std::char_traits<char>::eof();
+  int c = bytes.sbumpc();
+  if (c == kEnd) return std::nullopt;
+  for (; c != kEnd && c != '\n'; c = bytes.sbumpc()) {
+    if (line.text.size() < sched::kSnapshotBytesMost)
+      line.text += static_cast<char>(c);
+    else
+      line.is_too_long = true;
+  }
+  return line;
+}
+
+std::string answer_to(const Line& line) {
+  if (line.is_too_long)
+    return json::dump(json::Value::object(
+               {{"error", fmt::format("a line is longer than a snapshot may be, {} bytes",
+                                      sched::kSnapshotBytesMost)}})) +
+           "\n";
+  const auto text = plan_text(line.text, "json");
+  if (text.ok()) return *text;
+  return json::dump(json::Value::object({{"error", text.error().what()}})) + "\n";
+}
+
+// "+4 on n1, +1 on n2, less pods 2, 3"
+std::string change_of(const sched::Action& action) {
+  std::map<sched::NodeId, sched::Gpus> taken;
+  for (const sched::Placement& placement : action.add) taken[placement.node] += placement.gpus;
+  std::string text;
+  for (const auto& [node, gpus] : taken)
+    text += fmt::format("{}+{} on {}", text.empty() ? "" : ", ", gpus, node);
+  if (action.remove.empty()) return text;
+  return text + fmt::format("{}less pod{} {}", text.empty() ? "" : ", ",
+                            action.remove.size() == 1 ? "" : "s", fmt::join(action.remove, ", "));
+}
+
+std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan) {
+  std::map<sched::JobId, std::string> names;
+  for (const sched::Job& job : snapshot.state.jobs)
+    names[job.id] = job.name.empty() ? job.id : job.name;
+  TextTable actions{{"ACTION", "JOB", "CHANGE", "REASON"}, {}};
+  for (const sched::Action& action : plan.actions)
+    actions.rows.push_back(
+        {name_of(action.kind), names[action.job], change_of(action), action.reason});
+  TextTable waiting{{"WAITS", "OUTCOME", "REASON", "MESSAGE"}, {}};
+  for (const auto& [job, verdict] : plan.verdicts)
+    if (verdict.outcome != sched::Outcome::kPlaced)
+      waiting.rows.push_back({names[job],
+                              verdict.outcome == sched::Outcome::kNever ? "never" : "not now",
+                              verdict.reason, verdict.message});
+  return (actions.rows.empty() ? "Nothing to do.\n" : render(actions)) + "\n" +
+         (waiting.rows.empty() ? "Nobody waits.\n" : render(waiting));
+}
+
+Result<std::string> all_of(std::istream& in) {
+  std::string text;
+  char part[1 << 16];
+  while (in.read(part, sizeof part) || in.gcount() > 0) {
+    text.append(part, static_cast<std::size_t>(in.gcount()));
+    if (text.size() > sched::kSnapshotBytesMost)
+      return Error(Code::kInvalid, fmt::format("the input is longer than a snapshot may be, {} "
+                                               "bytes; for many, one a line, use --stream",
+                                               sched::kSnapshotBytesMost));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> plan_text(std::string_view text, const std::string& output) {
+  TRY(const sched::Snapshot snapshot, sched::read_snapshot(text));
+  const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
+  if (output == "table") return table_of(snapshot, plan);
+  return to_text(plan) + "\n";
+}
+
+Status plan_stream(std::istream& in, std::ostream& out) {
+  while (const auto line = next_line(in))
+    if (!(out << answer_to(*line) << std::flush))
+      return Error(Code::kUnavailable, "the answers are not read any more");
+  return ok();
+}
+
+Status plan(const PlanChoice& choice, std::istream& in, std::ostream& out) {
+  if (choice.stream) {
+    if (choice.file != "-" || choice.output != "json")
+      return Error(Code::kInvalid,
+                   "--stream reads its input and writes JSON: leave FILE and -o out");
+    return plan_stream(in, out);
+  }
+  PosixFileSystem files;
+  TRY(const std::string snapshot,
+      choice.file == "-" ? all_of(in) : read_text(files, choice.file, sched::kSnapshotBytesMost));
+  auto text = plan_text(snapshot, choice.output);
+  if (!text.ok()) return text.error().in(choice.file == "-" ? "the input" : choice.file);
+  out << *text << std::flush;
+  if (!out) return Error(Code::kUnavailable, "the plan could not be written");
+  return ok();
+}
+
+}  // namespace rubato::ctl

@@ -1,0 +1,29 @@
+// rubatoctl plan: what the scheduler does with a snapshot (docs/snapshot.md). No cluster is asked:
+// the same make_plan that decides in the operator decides here.
+#pragma once
+
+#include "common/result.h"
+
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+namespace rubato::ctl {
+
+struct PlanChoice {
+  std::string file = "-";       // "-": what comes in
+  std::string output = "json";  // or "table", for people
+  bool stream = false;          // a snapshot a line, a plan a line
+};
+
+// The plan, with a newline at its end. kInvalid: the snapshot, with the field that is wrong.
+Result<std::string> plan_text(std::string_view snapshot, const std::string& output);
+
+// Answers each line with one line: the plan, or {"error": "…"} where the line is no snapshot, or is
+// longer than one may be; each answer is out before the next line is read. Ends with its input, or
+// kUnavailable when nobody reads the answers any more.
+Status plan_stream(std::istream& in, std::ostream& out);
+
+Status plan(const PlanChoice& choice, std::istream& in, std::ostream& out);
+
+}  // namespace rubato::ctl

@@ -1,0 +1,40 @@
+#include "tools/rubatoctl/plan_command.h"
+
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+namespace rubato::ctl {
+
+const char* const kPlanAbout =
+    "What the scheduler does with a snapshot: nodes, jobs, queues as JSON (docs/snapshot.md)\n\n"
+    "No cluster is asked; the library is the operator's own, so a recorded round is decided again "
+    "as it was.\n\n"
+    "  rubatoctl plan examples/snapshot.json               the plan, as JSON\n"
+    "  rubatoctl plan examples/snapshot.json -o table      for people: what is done, who waits, "
+    "and "
+    "why\n"
+    "  rubatoctl plan < round-000000042.json               one that rubato-operator "
+    "--record-snapshots wrote\n"
+    "  examples/drive_scheduler.py                         another simulator drives it, by "
+    "--stream:\n"
+    "a snapshot a line is read, a plan a line is written; a bad line is answered with "
+    "{\"error\": \"…\"}.\n\n"
+    "A bad snapshot says which field is wrong: jobs[3].gpus.min: -1, expected a whole number from "
+    "1 "
+    "to 1048576";
+
+void add_plan_command(CLI::App& command, PlanChoice& choice) {
+  command.add_option("file", choice.file, "the snapshot; -: what comes in")->capture_default_str();
+  command.add_option("-o,--output", choice.output, "json or table")
+      ->check(CLI::IsMember({"json", "table"}))
+      ->capture_default_str();
+  command.add_flag("--stream", choice.stream, "a snapshot a line in, a plan a line out");
+}
+
+Status run_plan(const PlanChoice& choice) {
+  std::ios::sync_with_stdio(false);
+  return plan(choice, std::cin, std::cout);
+}
+
+}  // namespace rubato::ctl
