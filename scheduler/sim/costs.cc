@@ -1,0 +1,33 @@
+#include "scheduler/sim/costs.h"
+
+namespace rubato::sched::sim {
+
+CostModel restart_costs() {
+  return {.name = "restart",
+          .source = "30 s for each start and each change (Pollux, OSDI'21)",
+          .start_ms = 30'000,
+          .restart_ms = 30'000,
+          .release_ms = 0,
+          .rescale_ms = 30'000,
+          .join_ms = 0};
+}
+
+CostModel in_place_costs() {
+  return {.name = "in-place",
+          .source =
+              "30 s for each start; a change stalls 0.6 s (measured), newcomers prepare for "
+              "30 s beside it, leavers free their GPUs after 1 s (assumed)",
+          .start_ms = 30'000,
+          .restart_ms = 30'000,
+          .release_ms = 1'000,
+          .rescale_ms = 600,
+          .join_ms = 30'000};
+}
+
+std::optional<CostModel> costs_named(std::string_view name) {
+  for (CostModel model : {restart_costs(), in_place_costs()})
+    if (model.name == name) return model;
+  return std::nullopt;
+}
+
+}  // namespace rubato::sched::sim

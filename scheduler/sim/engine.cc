@@ -1,0 +1,322 @@
+// The clockwork: instants, events, rounds. engine_jobs.cc has what happens to a job.
+#include "scheduler/sim/engine.h"
+
+#include "common/check.h"
+#include "scheduler/sim/results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace rubato::sched::sim {
+namespace {
+
+constexpr TimeMs kNever = std::numeric_limits<TimeMs>::max();
+constexpr int kRoundsPerInstant = 1000;
+constexpr std::int64_t kRoundsPerReport = 256;
+constexpr std::int64_t kRoundsWithoutProgress = 100'000;
+constexpr std::int64_t kQuantaPerUnit = 1'000'000'000;
+constexpr double kQuantaMost = 4e18;
+
+}  // namespace
+
+const char* name_of(Knows knows) {
+  switch (knows) {
+    case Knows::kNothing:
+      return "nothing";
+    case Knows::kDuration:
+      return "duration (oracle)";
+    case Knows::kRemaining:
+      return "remaining work (oracle)";
+  }
+  return "";
+}
+
+std::optional<TimeMs> Scheduler::next_wake(const ClusterState&, const Hints&) const {
+  return std::nullopt;
+}
+
+Result<SimResult> simulate(const SimCluster& cluster, std::vector<TraceJob> jobs,
+                           Scheduler& scheduler, const SimOptions& options) {
+  return Engine(cluster, std::move(jobs), scheduler, options).run();
+}
+
+Engine::Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler& scheduler,
+               const SimOptions& options)
+    : cluster_(cluster),
+      trace_(std::move(jobs)),
+      scheduler_(scheduler),
+      options_(options),
+      about_(scheduler.descriptor()) {
+  sort_jobs(trace_);
+  for (const auto& [type, gpus] : cluster_.gpus_by_type()) types_.push_back(type);
+  for (const NodeGroup& group : cluster_.groups) {
+    for (std::int64_t i = 0; i < group.nodes; ++i) {
+      // Names of one length, so that their order is that of the numbers.
+      const NodeId id = fmt::format("n{:06}", state_.nodes.size());
+      node_of_[id] = state_.nodes.size();
+      type_of_node_.push_back(static_cast<std::size_t>(
+          std::lower_bound(types_.begin(), types_.end(), group.gpu_type) - types_.begin()));
+      state_.nodes.push_back(
+          {.id = id, .gpu_type = group.gpu_type, .gpus_total = group.gpus, .free = {group.gpus}});
+    }
+  }
+  for (const TraceJob& job : trace_) state_.queues[job.queue].name = job.queue;
+}
+
+Status Engine::check_jobs() const {
+  std::unordered_map<JobId, bool> known;
+  for (const TraceJob& job : trace_) {
+    const auto bad = [&](const std::string& why) {
+      return Error(Code::kInvalid, fmt::format("job {}: {}", job.id, why));
+    };
+    if (!known.emplace(job.id, true).second) return bad("there are two of this id");
+    if (job.submit_ms < 0) return bad("is submitted before the trace begins");
+    if (!(job.work > 0) || job.work > kQuantaMost) return bad("work must be above 0, below 4e18");
+    if (job.min < 1 || job.max < job.min || job.request < job.min || job.request > job.max)
+      return bad(fmt::format("sizes must be 1 <= min <= request <= max, and are {}, {}, {}",
+                             job.min, job.request, job.max));
+    if (job.speed.points().empty()) return bad("has no speed on any GPU type");
+  }
+  return ok();
+}
+
+// A job that no set of nodes could ever hold would stand at the head of a queue for ever.
+void Engine::refuse_what_never_fits() {
+  const auto by_type = cluster_.gpus_by_type();
+  std::erase_if(trace_, [&](const TraceJob& job) {
+    Gpus most = 0;
+    for (const auto& [type, gpus] : by_type) {
+      const bool allowed = job.allow.empty() ||
+                           std::find(job.allow.begin(), job.allow.end(), type) != job.allow.end();
+      if (allowed && job.speed.runs_on(type)) most = std::max(most, gpus);
+    }
+    // By its request for every policy, so that all of them run the same jobs.
+    if (job.request <= most) return false;
+    result_.refused.push_back(
+        {job.id, fmt::format("asks for {} GPUs; the most of one type that it can use is {}",
+                             job.request, most)});
+    return true;
+  });
+}
+
+Result<SimResult> Engine::run() {
+  TRY_OK(check_jobs());
+  refuse_what_never_fits();
+  runs_.resize(trace_.size());
+  result_.jobs.resize(trace_.size());
+  for (std::size_t i = 0; i < trace_.size(); ++i) {
+    const TraceJob& job = trace_[i];
+    index_of_[job.id] = i;
+    double scale = static_cast<double>(kQuantaPerUnit);
+    while (job.work * scale > kQuantaMost && scale > 1) scale /= 10;
+    runs_[i].quanta_per_unit = scale;
+    runs_[i].total = runs_[i].left = std::max<std::int64_t>(std::llround(job.work * scale), 1);
+    result_.jobs[i] = {
+        .id = job.id, .queue = job.queue, .submit_ms = job.submit_ms, .request = job.request};
+  }
+  while (true) {
+    const TimeMs next = next_instant();
+    if (next == kNever) break;
+    in_system_ +=
+        static_cast<double>(state_.jobs.size()) * static_cast<double>(next - in_system_at_ms_);
+    in_system_at_ms_ = now_ = next;
+    while (arrived_ < trace_.size() && trace_[arrived_].submit_ms == now_) arrive(arrived_++);
+    while (!events_.empty() && events_.top().at_ms == now_) {
+      const Event event = events_.top();
+      events_.pop();
+      handle(event);
+    }
+    if (!changed_ && next_round() != now_) continue;
+    TRY_OK(round());
+    if (++rounds_without_progress_ > kRoundsWithoutProgress)
+      return Error(Code::kInternal,
+                   fmt::format("policy {} makes no progress at {} ms: no job has trained for {} "
+                               "rounds; is the round interval shorter than a restart?",
+                               about_.name, now_, kRoundsWithoutProgress));
+    if (options_.on_progress && result_.rounds % kRoundsPerReport == 0 &&
+        !options_.on_progress(finished_, trace_.size(), now_))
+      return Error(Code::kCancelled, "stopped");
+  }
+  return collect();
+}
+
+// When a round comes although nothing happens. A plan that was empty stays empty while nothing
+// changes, unless time itself changes it. Where nothing else can happen any more, it is the last.
+TimeMs Engine::next_round() const {
+  if (state_.jobs.empty()) return kNever;
+  TimeMs next = kNever;
+  if (wake_ms_) next = std::max(*wake_ms_, last_round_ms_ + 1);
+  const bool is_over =
+      last_plan_was_empty_ && held_ == 0 && events_.empty() && arrived_ == trace_.size();
+  if (!is_over && (about_.timed || !last_plan_was_empty_))
+    next = std::min(next, last_round_ms_ + options_.round_ms);
+  return next;
+}
+
+TimeMs Engine::next_instant() const {
+  TimeMs next = next_round();
+  if (arrived_ < trace_.size()) next = std::min(next, trace_[arrived_].submit_ms);
+  if (!events_.empty()) next = std::min(next, events_.top().at_ms);
+  return next;
+}
+
+void Engine::arrive(std::size_t index) {
+  const TraceJob& trace = trace_[index];
+  Run& run = runs_[index];
+  run.phase = Phase::kWaiting;
+  run.since_ms = now_;
+  run.position = state_.jobs.size();
+  run.seen_before = in_system_;
+  Job job;
+  job.id = job.name = trace.id;
+  job.queue = trace.queue;
+  job.priority = trace.priority;
+  job.queued_at = static_cast<double>(trace.submit_ms) / 1000.0;
+  job.min = about_.elastic ? trace.min : trace.request;
+  job.max = about_.elastic ? trace.max : trace.request;
+  job.per_pod.gpus = 1;
+  for (const std::string& type : types_) {
+    const bool allowed = trace.allow.empty() || std::find(trace.allow.begin(), trace.allow.end(),
+                                                          type) != trace.allow.end();
+    if (allowed && trace.speed.runs_on(type)) job.allow.push_back(type);
+  }
+  JobHint hint{.request = trace.request, .submit_ms = trace.submit_ms};
+  double best = 0;
+  for (const std::string& type : job.allow)
+    best = std::max(best, trace.speed.at(type, trace.request));
+  const TimeMs whole = std::llround(std::ceil(trace.work / best * 1000.0));
+  if (about_.knows == Knows::kDuration) hint.duration_ms = whole;
+  if (about_.knows == Knows::kRemaining) hint.remaining_ms = whole;
+  state_.jobs.push_back(std::move(job));
+  hints_.jobs.push_back(hint);
+  rounds_without_progress_ = 0;
+  index_of_job_.push_back(static_cast<std::uint32_t>(index));
+  changed_ = true;
+}
+
+void Engine::handle(const Event& event) {
+  if (event.kind == EventKind::kReleased) {
+    state_.nodes[event.node].free.gpus += event.gpus;
+    held_ -= event.gpus;
+    if (runs_[event.job].phase != Phase::kDone)
+      std::erase_if(job_of(event.job).held,
+                    [&](const Held& held) { return held.ordinal == event.ordinal; });
+    else
+      state_.queues[trace_[event.job].queue].held_by_leavers[types_[type_of_node_[event.node]]] -=
+          event.gpus;
+    changed_ = true;
+    return;
+  }
+  if (event.kind == EventKind::kCooled) {
+    const Run& cooled = runs_[event.job];
+    if (cooled.phase == Phase::kDone || cooled.cool_ms != now_) return;
+    job_of(event.job).cooling = false;
+    changed_ = true;
+    return;
+  }
+  Run& run = runs_[event.job];
+  if (event.version != run.version) return;
+  switch (event.kind) {
+    case EventKind::kReady:
+      if (run.until_ms != now_) return;  // a join came between
+      advance(event.job);
+      train(event.job);
+      if (!about_.elastic) return;  // what has begun to train is nothing new to the others
+      break;
+    case EventKind::kJoin:
+      advance(event.job);
+      run.training = run.held;
+      run.join_ms = -1;
+      run.phase = Phase::kStalled;
+      run.until_ms = now_ + options_.costs.rescale_ms;
+      push(EventKind::kReady, event.job, run.until_ms);
+      return;
+    case EventKind::kFinish:
+      finish(event.job);
+      break;
+    case EventKind::kObserve: {
+      std::vector<ThroughputPoint>& points = job_of(event.job).measured;
+      const std::string& type = types_[run.type];
+      const double speed = static_cast<double>(run.rate) * 1000.0 / run.quanta_per_unit;
+      const auto known = std::find_if(points.begin(), points.end(), [&](const auto& point) {
+        return point.gpu_type == type && point.gpus == run.training;
+      });
+      if (known != points.end()) return;  // it is what it was
+      points.push_back({type, run.training, speed});
+      break;
+    }
+    case EventKind::kCooled:
+    case EventKind::kReleased:
+      break;
+  }
+  changed_ = true;
+}
+
+Status Engine::round() {
+  for (int i = 0; i < kRoundsPerInstant; ++i) {
+    if (state_.jobs.empty()) {
+      changed_ = false;
+      sample();
+      return ok();
+    }
+    refresh_hints();
+    const std::int64_t began = options_.stopwatch_ns ? options_.stopwatch_ns() : 0;
+    const Plan plan = scheduler_.decide(state_, hints_);
+    if (options_.stopwatch_ns) result_.decisions_ns.push_back(options_.stopwatch_ns() - began);
+    wake_ms_ = scheduler_.next_wake(state_, hints_);
+    ++result_.rounds;
+    result_.job_rounds += std::ssize(state_.jobs);
+    if (options_.on_plan) options_.on_plan(now_, plan);
+    last_round_ms_ = now_;
+    changed_ = false;
+    freed_at_once_ = false;
+    last_plan_was_empty_ = plan.actions.empty();
+    TRY_OK(apply(plan));
+    sample();
+    if (!freed_at_once_) return ok();
+  }
+  return Error(Code::kInternal,
+               fmt::format("policy {} never comes to rest at {} ms: {} plans that free GPUs",
+                           about_.name, now_, kRoundsPerInstant));
+}
+
+// Only what jobs hold changes by itself.
+void Engine::refresh_hints() {
+  hints_.now_ms = now_;
+  for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
+    if (state_.jobs[i].held.empty()) continue;
+    const std::uint32_t index = index_of_job_[i];
+    advance(index);
+    if (!hints_.jobs[i].remaining_ms) continue;
+    const Run& run = runs_[index];
+    const TraceJob& trace = trace_[index];
+    double best = 0;
+    for (const std::string& type : state_.jobs[i].allow)
+      best = std::max(best, trace.speed.at(type, trace.request));
+    const double units = static_cast<double>(run.left) / run.quanta_per_unit;
+    hints_.jobs[i].remaining_ms = std::llround(std::ceil(units / best * 1000.0));
+  }
+}
+
+void Engine::sample() {
+  const Sample now{now_, held_, running_, std::ssize(state_.jobs) - running_};
+  std::vector<Sample>& samples = result_.samples;
+  if (!samples.empty() && samples.back().at_ms == now_) samples.pop_back();
+  if (!samples.empty() && samples.back().held == now.held &&
+      samples.back().running == now.running && samples.back().waiting == now.waiting)
+    return;
+  samples.push_back(now);
+}
+
+SimResult Engine::collect() {
+  result_.policy = about_.name;
+  result_.costs = options_.costs.name;
+  result_.knows = about_.knows;
+  result_.cluster = cluster_;
+  return std::move(result_);
+}
+
+}  // namespace rubato::sched::sim

@@ -1,0 +1,122 @@
+// Engine: one simulation. Private to this folder; made, run once, thrown away. ClusterState and
+// Hints are kept for the scheduler and changed in place: an event touches its own job and nodes, a
+// round copies nothing.
+//
+// Work is counted in quanta, integers: 10^9 a unit, or the largest smaller power of ten with which
+// the whole work stays below 4·10^18. A speed is quanta a millisecond, rounded once; a job ends at
+// the first millisecond at which nothing is left.
+#pragma once
+
+#include "scheduler/sim/simulate.h"
+
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rubato::sched::sim {
+
+class Engine {
+ public:
+  Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler& scheduler,
+         const SimOptions& options);
+  Result<SimResult> run();
+
+ private:
+  enum class Phase { kAbsent, kWaiting, kStarting, kStalled, kTraining, kDone };
+  enum class EventKind { kReady, kJoin, kFinish, kObserve, kCooled, kReleased };
+  struct Event {
+    TimeMs at_ms = 0;
+    std::uint64_t order = 0;  // of making: ties
+    EventKind kind = EventKind::kReady;
+    std::uint32_t job = 0;
+    std::uint32_t version = 0;  // stale unless it is the job's
+    std::size_t node = 0;       // kReleased
+    Gpus gpus = 0;              // kReleased
+    std::int64_t ordinal = -1;  // kReleased
+    bool operator<(const Event& other) const {
+      return at_ms != other.at_ms ? at_ms > other.at_ms : order > other.order;
+    }
+  };
+  // A job of the trace, while it is there.
+  struct Run {
+    Phase phase = Phase::kAbsent;
+    std::uint32_t version = 0;
+    std::size_t position = 0;  // in state_.jobs
+    std::int64_t total = 0;    // quanta
+    std::int64_t left = 0;     // quanta
+    double quanta_per_unit = 0;
+    std::int64_t rate = 0;  // quanta/ms while training
+    TimeMs since_ms = 0;    // `left` and the GPU times are of this instant
+    TimeMs until_ms = 0;    // end of a start or stall
+    TimeMs join_ms = -1;    // when newcomers are ready; -1: there are none
+    Gpus held = 0;          // without leavers
+    Gpus training = 0;      // of those held: without newcomers
+    std::int64_t next_ordinal = 0;
+    std::size_t type = 0;    // of types_, while held > 0
+    double seen_before = 0;  // integral of jobs in the system, at its arrival
+    TimeMs cool_ms = -1;     // may grow again from then on
+  };
+
+  // engine.cc
+  Status check_jobs() const;
+  void refuse_what_never_fits();
+  TimeMs next_instant() const;
+  TimeMs next_round() const;
+  void arrive(std::size_t index);
+  void handle(const Event& event);
+  Status round();
+  void refresh_hints();
+  void sample();
+  SimResult collect();
+
+  // engine_jobs.cc
+  Status apply(const Plan& plan);
+  Status apply(const Action& action);
+  Status remove_pods(std::size_t index, const std::vector<std::int64_t>& ordinals);
+  Status add_pods(std::size_t index, const std::vector<Placement>& add);
+  void change_pace(std::size_t index, Gpus removed, Gpus added);
+  void start(std::size_t index);
+  void stop(std::size_t index);
+  TimeMs end_of(const Run& run) const;
+  void train(std::size_t index);
+  void advance(std::size_t index);
+  void finish(std::size_t index);
+  void release(std::size_t index, const Held& held);
+  void push(EventKind kind, std::size_t index, TimeMs at_ms);
+  Job& job_of(std::size_t index) { return state_.jobs[runs_[index].position]; }
+
+  const SimCluster cluster_;
+  std::vector<TraceJob> trace_;
+  Scheduler& scheduler_;
+  const SimOptions& options_;
+  const Descriptor& about_;
+
+  TimeMs now_ = 0;
+  ClusterState state_;
+  Hints hints_;
+  std::vector<Run> runs_;                    // as trace_
+  std::vector<std::uint32_t> index_of_job_;  // position in state_.jobs -> index in trace_
+  std::unordered_map<JobId, std::size_t> index_of_;
+  std::unordered_map<NodeId, std::size_t> node_of_;
+  std::vector<std::string> types_;
+  std::vector<std::size_t> type_of_node_;
+  std::priority_queue<Event> events_;
+  std::uint64_t made_ = 0;
+  std::size_t arrived_ = 0;
+  std::size_t finished_ = 0;
+  std::int64_t running_ = 0;
+  Gpus held_ = 0;               // leavers included
+  bool changed_ = false;        // since the last round
+  bool freed_at_once_ = false;  // by the plan just applied
+  TimeMs last_round_ms_ = 0;
+  bool last_plan_was_empty_ = false;
+  std::int64_t rounds_without_progress_ = 0;
+  std::optional<TimeMs> wake_ms_;
+  double in_system_ = 0;  // integral of the number of jobs over time, in jobs · ms
+  TimeMs in_system_at_ms_ = 0;
+  SimResult result_;
+};
+
+}  // namespace rubato::sched::sim

@@ -1,0 +1,249 @@
+// What happens to a job: it gets and loses pods, starts, stalls, trains, ends.
+#include "common/check.h"
+#include "scheduler/sim/engine.h"
+#include "scheduler/sim/results.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace rubato::sched::sim {
+
+void Engine::push(EventKind kind, std::size_t index, TimeMs at_ms) {
+  events_.push({.at_ms = at_ms,
+                .order = made_++,
+                .kind = kind,
+                .job = static_cast<std::uint32_t>(index),
+                .version = runs_[index].version});
+}
+
+Status Engine::apply(const Plan& plan) {
+  for (const Action& action : plan.actions)
+    if (const Status done = apply(action); !done.ok())
+      return done.error().in(fmt::format("policy {}, {} of job {} at {} ms", about_.name,
+                                         name_of(action.kind), action.job, now_));
+  return ok();
+}
+
+Status Engine::apply(const Action& action) {
+  const auto found = index_of_.find(action.job);
+  if (found == index_of_.end() || runs_[found->second].phase == Phase::kAbsent ||
+      runs_[found->second].phase == Phase::kDone)
+    return Error(Code::kInternal, "there is no such job");
+  const std::size_t index = found->second;
+  Run& run = runs_[index];
+  advance(index);
+  const Gpus before = run.held;
+  TRY_OK(remove_pods(index, action.remove));
+  const Gpus removed = before - run.held;
+  TRY_OK(add_pods(index, action.add));
+  const Gpus added = run.held - before + removed;
+  const Job& job = job_of(index);
+  if (run.held != 0 && (run.held < job.min || run.held > job.max))
+    return Error(Code::kInternal,
+                 fmt::format("{} GPUs are not between {} and {}", run.held, job.min, job.max));
+  if (before == 0 && run.held > 0) ++running_;
+  if (before > 0 && run.held == 0) --running_;
+  if (removed > 0 || added > 0) change_pace(index, removed, added);
+  return ok();
+}
+
+Status Engine::remove_pods(std::size_t index, const std::vector<std::int64_t>& ordinals) {
+  Run& run = runs_[index];
+  for (const std::int64_t ordinal : ordinals) {
+    std::vector<Held>& held = job_of(index).held;
+    const auto pod = std::find_if(held.begin(), held.end(), [&](const Held& h) {
+      return h.ordinal == ordinal && !h.leaving;
+    });
+    if (pod == held.end())
+      return Error(Code::kInternal, fmt::format("it holds no pod {}", ordinal));
+    run.held -= pod->gpus;
+    release(index, *pod);
+    pod->leaving = true;
+    if (options_.costs.release_ms == 0) held.erase(pod);
+  }
+  return ok();
+}
+
+// Its GPUs come free, at once or later. The time until then is charged now.
+void Engine::release(std::size_t index, const Held& held) {
+  const std::size_t node = node_of_.at(held.node);
+  const TimeMs release_ms = options_.costs.release_ms;
+  if (release_ms == 0) {
+    state_.nodes[node].free.gpus += held.gpus;
+    held_ -= held.gpus;
+    freed_at_once_ = true;
+    return;
+  }
+  result_.jobs[index].gpu_ms += held.gpus * release_ms;
+  events_.push({.at_ms = now_ + release_ms,
+                .order = made_++,
+                .kind = EventKind::kReleased,
+                .job = static_cast<std::uint32_t>(index),
+                .node = node,
+                .gpus = held.gpus,
+                .ordinal = held.ordinal});
+}
+
+Status Engine::add_pods(std::size_t index, const std::vector<Placement>& add) {
+  Run& run = runs_[index];
+  Job& job = job_of(index);
+  for (const Placement& placement : add) {
+    const auto found = node_of_.find(placement.node);
+    if (found == node_of_.end() || placement.gpus <= 0)
+      return Error(Code::kInternal, fmt::format("no pod can be on node {}", placement.node));
+    const std::size_t type = type_of_node_[found->second];
+    if (run.held > 0 && run.type != type)
+      return Error(Code::kInternal, "its GPUs would be of two types");
+    if (std::find(job.allow.begin(), job.allow.end(), types_[type]) == job.allow.end())
+      return Error(Code::kInternal, fmt::format("it may not use {}", types_[type]));
+    Node& node = state_.nodes[found->second];
+    if (node.free.gpus < placement.gpus)
+      return Error(Code::kInternal, fmt::format("node {} has {} GPUs free, not {}", node.id,
+                                                node.free.gpus, placement.gpus));
+    node.free.gpus -= placement.gpus;
+    held_ += placement.gpus;
+    run.held += placement.gpus;
+    run.type = type;
+    job.held.push_back({.ordinal = run.next_ordinal++,
+                        .node = node.id,
+                        .gpu_type = types_[type],
+                        .gpus = placement.gpus});
+  }
+  return ok();
+}
+
+// What a changed set of GPUs means for its progress. All events of the job are made anew.
+void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
+  Run& run = runs_[index];
+  const bool was_running = run.held - added + removed > 0;
+  ++run.version;
+  if (run.held == 0) return stop(index);
+  if (!was_running) return start(index);
+  ++result_.jobs[index].rescales;
+  const CostModel& costs = options_.costs;
+  if (run.phase == Phase::kStarting) {
+    run.training = run.held;  // they all start together
+    if (added > 0) run.until_ms = now_ + costs.start_ms;
+  } else if (costs.join_ms == 0) {
+    run.training = run.held;
+    run.phase = Phase::kStalled;
+    run.until_ms = now_ + costs.rescale_ms;
+  } else {
+    run.training = std::min(run.training, run.held);
+    if (added > 0) run.join_ms = now_ + costs.join_ms;
+    if (run.training == run.held) run.join_ms = -1;
+    if (removed > 0) {
+      run.phase = Phase::kStalled;
+      run.until_ms = now_ + costs.rescale_ms;
+    }
+  }
+  Job& job = job_of(index);
+  job.settled = false;
+  if (added > 0 && options_.growth_pause_ms > 0) {
+    job.cooling = true;
+    run.cool_ms = now_ + options_.growth_pause_ms;
+    push(EventKind::kCooled, index, run.cool_ms);
+  }
+  if (run.phase == Phase::kTraining)
+    push(EventKind::kFinish, index, end_of(run));
+  else
+    push(EventKind::kReady, index, run.until_ms);
+  if (run.join_ms >= 0) push(EventKind::kJoin, index, run.join_ms);
+}
+
+void Engine::start(std::size_t index) {
+  Run& run = runs_[index];
+  JobResult& result = result_.jobs[index];
+  const bool is_first = result.start_ms < 0;
+  if (is_first)
+    result.start_ms = now_;
+  else
+    ++result.restarts;
+  hints_.jobs[run.position].started_ms = now_;
+  Job& job = job_of(index);
+  job.started = true;
+  job.settled = false;
+  run.phase = Phase::kStarting;
+  run.training = run.held;
+  run.until_ms = now_ + (is_first ? options_.costs.start_ms : options_.costs.restart_ms);
+  push(EventKind::kReady, index, run.until_ms);
+}
+
+void Engine::stop(std::size_t index) {
+  Run& run = runs_[index];
+  run.phase = Phase::kWaiting;
+  run.training = 0;
+  run.join_ms = -1;
+  Job& job = job_of(index);
+  job.started = false;
+  job.settled = true;
+  job.cooling = false;
+  ++result_.jobs[index].preemptions;
+}
+
+void Engine::train(std::size_t index) {
+  Run& run = runs_[index];
+  Job& job = job_of(index);
+  run.phase = Phase::kTraining;
+  const double speed = trace_[index].speed.at(types_[run.type], run.training);
+  run.rate = std::max<std::int64_t>(std::llround(speed * run.quanta_per_unit / 1000.0), 1);
+  job.settled = run.join_ms < 0;
+  push(EventKind::kFinish, index, end_of(run));
+  if (job.settled && about_.uses_throughput)
+    push(EventKind::kObserve, index, now_ + options_.observe_ms);
+}
+
+// The first instant at which nothing is left.
+TimeMs Engine::end_of(const Run& run) const { return now_ + (run.left + run.rate - 1) / run.rate; }
+
+// Brings its progress and its GPU time to this instant.
+void Engine::advance(std::size_t index) {
+  Run& run = runs_[index];
+  const TimeMs passed = now_ - run.since_ms;
+  if (passed == 0) return;
+  run.since_ms = now_;
+  if (run.held == 0) return;
+  JobResult& result = result_.jobs[index];
+  result.gpu_ms += run.held * passed;
+  hints_.jobs[run.position].attained_gpu_ms += run.held * passed;
+  if (run.phase != Phase::kTraining) return;
+  result.training_gpu_ms += run.training * passed;
+  rounds_without_progress_ = 0;
+  run.left = passed >= (run.left + run.rate - 1) / run.rate ? 0 : run.left - run.rate * passed;
+}
+
+void Engine::finish(std::size_t index) {
+  advance(index);
+  Run& run = runs_[index];
+  CHECK_EQ(run.left, 0);
+  JobResult& result = result_.jobs[index];
+  result.finish_ms = now_;
+  const double jobs_beside =
+      (in_system_ - run.seen_before) / static_cast<double>(std::max<TimeMs>(result.jct_ms(), 1));
+  result.alone_ms = alone_ms(trace_[index], cluster_, jobs_beside, options_.costs.start_ms);
+  for (const Held& held : job_of(index).held) {
+    if (!held.leaving) release(index, held);
+    if (options_.costs.release_ms > 0)
+      state_.queues[result.queue].held_by_leavers[held.gpu_type] += held.gpus;
+  }
+  run.phase = Phase::kDone;
+  run.held = 0;
+  ++run.version;
+  --running_;
+  ++finished_;
+  // The last one takes its place.
+  const std::size_t last = state_.jobs.size() - 1;
+  if (run.position != last) {
+    state_.jobs[run.position] = std::move(state_.jobs[last]);
+    hints_.jobs[run.position] = hints_.jobs[last];
+    index_of_job_[run.position] = index_of_job_[last];
+    runs_[index_of_job_[last]].position = run.position;
+  }
+  state_.jobs.pop_back();
+  hints_.jobs.pop_back();
+  index_of_job_.pop_back();
+}
+
+}  // namespace rubato::sched::sim

@@ -1,0 +1,87 @@
+// simulate: a trace, a cluster and a scheduler give results. Event-driven, deterministic, pure: no
+// clock, no thread, no file. The time that decisions take is measured with a stopwatch that the
+// caller passes, so that this library reads no clock.
+//
+//   const Result<SimResult> result = simulate(cluster, jobs, *scheduler, options);
+//
+// At each instant at which something happens (arrival, end of a start, a stall or a job, GPUs that
+// come free, a speed observed, the round interval, a wake the scheduler asked for) all events of
+// that instant are applied, then the scheduler is asked until it wants nothing more of GPUs that
+// came free at once. Jobs that arrive at one instant are told in the order of their ids.
+//
+// What is not modelled: placement has no influence on speed, nodes do not fail, GPUs of a job are
+// of one type, a pod has one GPU.
+#pragma once
+
+#include "scheduler/sim/costs.h"
+#include "scheduler/sim/scheduler.h"
+
+#include <functional>
+
+namespace rubato::sched::sim {
+
+struct JobResult {
+  JobId id;
+  std::string queue;
+  TimeMs submit_ms = 0;
+  TimeMs start_ms = -1;   // GPUs given for the first time; -1: never
+  TimeMs finish_ms = -1;  // -1: not finished
+  Gpus request = 0;
+  GpuMs gpu_ms = 0;           // held
+  GpuMs training_gpu_ms = 0;  // of these, in which it trained
+  TimeMs alone_ms = 0;        // on 1/N of the cluster: results.h
+  std::int64_t preemptions = 0;
+  std::int64_t restarts = 0;  // starts after the first
+  std::int64_t rescales = 0;
+  TimeMs jct_ms() const { return finish_ms - submit_ms; }
+  double rho() const {
+    return alone_ms > 0 ? static_cast<double>(jct_ms()) / static_cast<double>(alone_ms) : 0;
+  }
+};
+
+// What held from then on.
+struct Sample {
+  TimeMs at_ms = 0;
+  Gpus held = 0;
+  std::int64_t running = 0;  // jobs that hold GPUs
+  std::int64_t waiting = 0;
+};
+
+struct Refused {
+  JobId id;
+  std::string why;
+};
+
+struct SimResult {
+  std::string policy;
+  std::string costs;
+  Knows knows = Knows::kNothing;
+  SimCluster cluster;
+  std::vector<JobResult> jobs;   // as in the trace, without those refused
+  std::vector<Refused> refused;  // no node of the cluster could ever hold them
+  std::vector<Sample> samples;   // in time
+  std::int64_t rounds = 0;
+  std::int64_t job_rounds = 0;             // jobs in the system, summed over rounds
+  std::vector<std::int64_t> decisions_ns;  // one a round; empty without a stopwatch
+};
+
+struct SimOptions {
+  CostModel costs = restart_costs();
+  TimeMs round_ms = 60'000;  // longest time between rounds
+  // A job's speed is known once it has trained for so long on one set of GPUs.
+  TimeMs observe_ms = 10'000;
+  TimeMs growth_pause_ms = 0;                  // between two growths of one job, as in the operator
+  std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty
+  // Told before a plan is applied.
+  std::function<void(TimeMs now, const Plan& plan)> on_plan;
+  // Jobs finished; false ends the simulation with kCancelled. Asked every 256 rounds.
+  std::function<bool(std::size_t finished, std::size_t of, TimeMs now)> on_progress;
+};
+
+// kInvalid: ids that are not unique, a job without work or speed. kInternal: the scheduler's plan
+// cannot be applied (an unknown job, GPUs that are not free, a size outside the job's bounds) or it
+// never comes to rest at one instant. `jobs` in any order.
+Result<SimResult> simulate(const SimCluster& cluster, std::vector<TraceJob> jobs,
+                           Scheduler& scheduler, const SimOptions& options);
+
+}  // namespace rubato::sched::sim

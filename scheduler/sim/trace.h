@@ -1,0 +1,78 @@
+// What is simulated: a cluster and the jobs that come to it. Values; nobody but the simulator sees
+// a TraceJob whole, because it holds the truth (work, speeds) that a policy may not know.
+//
+// Time is an integer of milliseconds since the trace's zero. Work is counted in units of the
+// trace's own choice (iterations, samples, seconds of running alone); speeds are units per second.
+#pragma once
+
+#include "common/result.h"
+#include "scheduler/model/cluster_state.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rubato::sched::sim {
+
+using TimeMs = std::int64_t;
+using GpuMs = std::int64_t;  // GPUs times milliseconds
+
+struct SpeedPoint {
+  Gpus gpus = 0;
+  double units_per_second = 0;
+};
+
+// How fast a job truly is, by GPU type and count. Exact at its points; between two of them the time
+// of a unit is linear in 1/n, as in scheduler/perf; below the first it is proportional to n; beyond
+// the last more GPUs change nothing.
+class SpeedCurve {
+ public:
+  // The type "*" stands for every type that has no points of its own.
+  void add(const std::string& gpu_type, SpeedPoint point);
+  // Units/s; 0 when the job cannot run on this type, or on no GPU.
+  double at(const std::string& gpu_type, Gpus gpus) const;
+  bool runs_on(const std::string& gpu_type) const { return find(gpu_type) != nullptr; }
+  const std::map<std::string, std::vector<SpeedPoint>>& points() const { return points_; }
+  double fastest() const;  // of all points
+
+ private:
+  const std::vector<SpeedPoint>* find(const std::string& gpu_type) const;
+  std::map<std::string, std::vector<SpeedPoint>> points_;  // by count
+};
+
+struct TraceJob {
+  JobId id;
+  TimeMs submit_ms = 0;
+  std::string queue = "default";
+  std::int64_t priority = 0;
+  // Elastic policies give it min to max GPUs, all others `request`.
+  Gpus request = 1;
+  Gpus min = 1;
+  Gpus max = 1;
+  std::vector<std::string> allow;  // GPU types that it declares; empty: any
+  double work = 0;                 // units; hidden
+  SpeedCurve speed;                // hidden
+};
+
+struct NodeGroup {
+  std::int64_t nodes = 0;
+  Gpus gpus = 0;  // per node
+  std::string gpu_type;
+};
+
+struct SimCluster {
+  std::vector<NodeGroup> groups;
+  Gpus gpus() const;
+  std::map<std::string, Gpus> gpus_by_type() const;
+};
+
+// "16x4:T4" or "24x4:T4,2x8:A100": nodes x GPUs of each : type. kInvalid says which part is wrong.
+Result<SimCluster> parse_cluster(std::string_view text);
+std::string to_text(const SimCluster& cluster);
+
+// By submission, then by id.
+void sort_jobs(std::vector<TraceJob>& jobs);
+
+}  // namespace rubato::sched::sim
