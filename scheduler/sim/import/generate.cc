@@ -1,0 +1,60 @@
+#include "scheduler/sim/import/generate.h"
+
+#include "common/rng.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace rubato::sched::sim {
+namespace {
+
+constexpr double kSerialShare = 0.05;
+
+Gpus draw_gpus(Rng& rng) {
+  const double u = rng.unit();
+  if (u < 0.70) return 1;
+  if (u < 0.80) return 2;
+  return u < 0.95 ? 4 : 8;
+}
+
+double draw_minutes(Rng& rng) {
+  const bool is_short = rng.unit() < 0.8;
+  const double u = rng.unit();
+  return std::pow(10.0, is_short ? 1.5 + 1.5 * u : 3.0 + u);
+}
+
+// Seconds of work a second on n GPUs, 1 at the request.
+double speed_at(Gpus n, Gpus request) {
+  const auto time = [](Gpus gpus) {
+    return (1 - kSerialShare) / static_cast<double>(gpus) + kSerialShare;
+  };
+  return time(request) / time(n);
+}
+
+}  // namespace
+
+std::vector<TraceJob> poisson_trace(const PoissonOptions& options) {
+  Rng rng(options.seed);
+  std::vector<TraceJob> jobs;
+  double at_s = 0;
+  for (std::int64_t i = 0; i < options.jobs; ++i) {
+    at_s += -std::log(1.0 - rng.unit()) * 3600.0 / options.jobs_per_hour;
+    TraceJob job;
+    job.id = fmt::format("job-{:06}", i);
+    job.submit_ms = std::llround(at_s * 1000.0);
+    job.request = job.min = job.max = draw_gpus(rng);
+    job.work = std::round(draw_minutes(rng) * 60.0);
+    job.speed.add("*", {job.request, 1.0});
+    if (options.elastic_factor > 1) {
+      job.min = 1;
+      job.max = job.request * options.elastic_factor;
+      for (Gpus n = 1; n <= job.max; n *= 2) job.speed.add("*", {n, speed_at(n, job.request)});
+      job.speed.add("*", {job.max, speed_at(job.max, job.request)});
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+}  // namespace rubato::sched::sim

@@ -1,0 +1,52 @@
+// Traces as others write them, and as docs/simulate.md describes our own. Text in, jobs out; files
+// are the caller's business. Errors name file, line, column and what was expected.
+//
+// Traces of rigid jobs (Philly, ITP) know a duration and a number of GPUs, no speeds: their jobs
+// are not elastic, run on any type alike, and their work is their duration in seconds.
+#pragma once
+
+#include "scheduler/sim/trace.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rubato::sched::sim {
+
+struct TraceText {
+  std::string file;  // its name, for errors
+  std::string_view text;
+};
+
+enum class TraceFormat { kRubato, kPhilly, kItp, kPollux };
+
+// By the header; kInvalid: which headers are known.
+Result<TraceFormat> format_of(const TraceText& trace);
+
+// Our own: docs/simulate.md.
+Result<std::vector<TraceJob>> read_rubato(const TraceText& trace);
+// timestamp,duration,num_gpus,gpu_time,cluster (Pollux artifact's extract of the Philly trace).
+// Time zero is the first timestamp; a virtual cluster is a queue; ids are "philly-" and the line.
+Result<std::vector<TraceJob>> read_philly(const TraceText& trace);
+// job_id,submission_time,duration,num_gpu (microsoft/elasticflow-traces), seconds. Time zero is the
+// first submission.
+Result<std::vector<TraceJob>> read_itp(const TraceText& trace);
+
+// What was measured of one application on T4s: folder `traces/<application>` of Pollux' artifact.
+struct PolluxProfile {
+  TraceText placements;   // placement,local_bsz,step_time,sync_time
+  TraceText scalability;  // num_nodes,num_replicas,local_bsz,step_time,sync_time
+  std::map<std::int64_t, TraceText> validation;  // by batch size: progress,iteration,…
+};
+// name,time,application,num_replicas,batch_size (OSDI'21 artifact, AdaptDL branch osdi21-artifact).
+// The batch stays what the workload says: work is the iterations that the application needs at it,
+// and the speed on n GPUs is that of the tightest placement on nodes of four (for n > 16, of the
+// fewest nodes measured), linear in the local batch between two profiled ones; a local batch beyond
+// the profile is accumulated in several passes. Elastic from 1 to 64 GPUs.
+Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
+                                          const std::map<std::string, PolluxProfile>& profiles);
+// The applications that a workload names, so that the caller can fetch their profiles.
+Result<std::vector<std::string>> applications_in(const TraceText& trace);
+
+}  // namespace rubato::sched::sim

@@ -1,0 +1,121 @@
+// Our own format: docs/simulate.md has the columns.
+#include "scheduler/sim/import/csv.h"
+#include "scheduler/sim/import/importers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace rubato::sched::sim {
+namespace {
+
+constexpr double kSecondsMax = 1e10;
+constexpr double kWorkMax = 4e18;
+constexpr Gpus kGpusMax = 1'000'000;
+constexpr std::int64_t kPriorityMax = 2'000'000'000;
+
+const std::vector<std::string> kColumns = {
+    "id",       "submit_s",  "queue",      "priority", "gpus",       "min_gpus",
+    "max_gpus", "gpu_types", "duration_s", "work",     "throughput",
+};
+
+TimeMs to_ms(double seconds) { return std::llround(seconds * 1000.0); }
+
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+template <class T>
+bool read(std::string_view text, T& to) {
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), to);
+  return !text.empty() && wrong == std::errc() && end == text.data() + text.size();
+}
+
+// "T4:1=10;T4:4=35;*:8=60": type : GPUs = units a second.
+Status read_speeds(const CsvRow& row, SpeedCurve& to) {
+  const Error bad =
+      row.error("throughput", "type:gpus=units a second, separated by ; as in T4:1=10;T4:4=35");
+  for (const std::string_view part : parts_of(row.text("throughput"), ';')) {
+    const std::size_t colon = part.find(':');
+    const std::size_t equals = part.find('=');
+    if (colon == 0 || colon == std::string_view::npos || equals == std::string_view::npos ||
+        equals < colon)
+      return bad;
+    SpeedPoint point;
+    if (!read(part.substr(colon + 1, equals - colon - 1), point.gpus) ||
+        !read(part.substr(equals + 1), point.units_per_second) || point.gpus < 1 ||
+        point.gpus > kGpusMax || !(point.units_per_second > 0) ||
+        !std::isfinite(point.units_per_second))
+      return bad;
+    to.add(std::string(part.substr(0, colon)), point);
+  }
+  return ok();
+}
+
+Status read_work(const CsvRow& row, TraceJob& job) {
+  const bool has_duration = !row.text("duration_s").empty();
+  if (has_duration != row.text("work").empty())
+    return row.error("duration_s", "either duration_s, or work and throughput");
+  if (!has_duration) {
+    TRY(job.work, row.number("work", 1e-9, kWorkMax));
+    return read_speeds(row, job.speed);
+  }
+  if (!row.text("throughput").empty()) return row.error("throughput", "nothing beside duration_s");
+  if (job.min != job.max)
+    return row.error("duration_s", "work and throughput, because min_gpus and max_gpus differ");
+  TRY(job.work, row.number("duration_s", 0.001, kSecondsMax));
+  job.speed.add("*", {job.request, 1.0});
+  return ok();
+}
+
+Result<TraceJob> read_job(const CsvRow& row) {
+  TraceJob job;
+  job.id = row.text("id").empty() ? fmt::format("job-{:06}", row.line()) : row.text("id");
+  if (job.id.find_first_of(",\"\n") != std::string::npos)
+    return row.error("id", "no comma and no quote");
+  TRY(const double submit_s, row.number("submit_s", 0, kSecondsMax));
+  job.submit_ms = to_ms(submit_s);
+  if (!row.text("queue").empty()) job.queue = row.text("queue");
+  if (job.queue.find_first_of(",\"") != std::string::npos)
+    return row.error("queue", "no comma and no quote");
+  TRY(job.priority, row.whole_or("priority", 0, -kPriorityMax, kPriorityMax));
+  if (row.text("gpus").empty() && row.text("min_gpus").empty())
+    return row.error("gpus", "a whole number, or min_gpus and max_gpus");
+  TRY(job.min, row.whole_or("min_gpus", 0, 1, kGpusMax));
+  TRY(job.request, row.whole_or("gpus", job.min, 1, kGpusMax));
+  if (job.min == 0) job.min = job.request;
+  TRY(job.max, row.whole_or("max_gpus", job.request, 1, kGpusMax));
+  if (job.min > job.request) return row.error("min_gpus", "at most gpus");
+  if (job.max < job.request) return row.error("max_gpus", "at least gpus");
+  if (!row.text("gpu_types").empty())
+    for (const std::string_view type : parts_of(row.text("gpu_types"), ';'))
+      job.allow.emplace_back(type);
+  TRY_OK(read_work(row, job));
+  return job;
+}
+
+}  // namespace
+
+Result<std::vector<TraceJob>> read_rubato(const TraceText& trace) {
+  TRY(const Csv csv, Csv::parse(trace.file, trace.text, kColumns));
+  TRY_OK(csv.require({"submit_s"}));
+  std::vector<TraceJob> jobs;
+  std::set<JobId> ids;
+  for (std::size_t i = 0; i < csv.size(); ++i) {
+    TRY(TraceJob job, read_job(csv.row(i)));
+    if (!ids.insert(job.id).second) return csv.row(i).error("id", "an id that no other job has");
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+}  // namespace rubato::sched::sim

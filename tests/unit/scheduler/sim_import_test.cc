@@ -1,0 +1,151 @@
+// Importers on the hand-made samples of tests/data/traces, and on real ones where they are at hand.
+#include "common/files.h"
+#include "scheduler/sim/import/generate.h"
+#include "scheduler/sim/import/importers.h"
+#include "tests/unit/scheduler/sim_traces.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched::sim {
+namespace {
+
+// Tests run in the root of the source.
+std::string text_of(const std::string& path) {
+  PosixFileSystem files;
+  auto text = read_text(files, path, 64u << 20);
+  EXPECT_TRUE(text.ok()) << text.error().what();
+  return text.value_or("");
+}
+std::string sample(const std::string& name) { return text_of("tests/data/traces/" + name); }
+
+std::string error_of(const std::string& text) {
+  const auto read = read_rubato({"t.csv", text});
+  return read.ok() ? "" : read.error().what();
+}
+
+TEST(SimImport, OurOwnFormat) {
+  const std::string text = sample("rubato.csv");
+  EXPECT_EQ(format_of({"r", text}).value(), TraceFormat::kRubato);
+  const auto jobs = read_rubato({"r", text}).value();
+  ASSERT_EQ(jobs.size(), 4u);
+  EXPECT_EQ(jobs[0].id, "short");
+  EXPECT_EQ(jobs[0].request, 2);
+  EXPECT_EQ(jobs[0].max, 2);
+  EXPECT_EQ(jobs[0].work, 60);
+  EXPECT_EQ(jobs[0].speed.at("anything", 2), 1.0);
+  EXPECT_EQ(jobs[1].submit_ms, 5500);
+  EXPECT_EQ(jobs[1].priority, 1);
+  EXPECT_EQ(jobs[1].min, 1);
+  EXPECT_EQ(jobs[1].max, 4);
+  EXPECT_EQ(jobs[1].allow, std::vector<std::string>{"T4"});
+  EXPECT_EQ(jobs[1].speed.at("T4", 4), 30);
+  EXPECT_FALSE(jobs[1].speed.runs_on("A100"));
+  EXPECT_EQ(jobs[2].id, "job-000005");  // by its line
+  EXPECT_EQ(jobs[2].allow.size(), 2u);
+  EXPECT_EQ(jobs[3].id, "quoted name");
+  EXPECT_EQ(jobs[3].queue, "default");
+}
+
+TEST(SimImport, ErrorsNameLineColumnAndWhatWasExpected) {
+  EXPECT_EQ(error_of("id,submit_s,gpus,duration_s\na,0,two,10\n"),
+            "t.csv:2: column gpus: \"two\": expected a whole number from 1 to 1000000");
+  EXPECT_EQ(error_of("submit_s,gpus,duration_s\n\n# a comment\n0,1\n"),
+            "t.csv:4: has 2 cells; expected 3, as in the header");
+  EXPECT_NE(error_of("submit_s,gpu\n0,1\n").find("t.csv:1: column \"gpu\": expected one of id,"),
+            std::string::npos);
+  EXPECT_EQ(error_of("id,gpus\na,1\n"), "t.csv:1: expected a column \"submit_s\" in the header");
+  EXPECT_NE(error_of("submit_s,gpus,work,throughput\n0,1,5,T4=3\n").find("column throughput"),
+            std::string::npos);
+  EXPECT_NE(error_of("submit_s,min_gpus,max_gpus,duration_s\n0,1,4,60\n")
+                .find("expected work and throughput, because min_gpus and max_gpus differ"),
+            std::string::npos);
+  EXPECT_NE(error_of("submit_s,gpus,duration_s\n-1,1,60\n").find("column submit_s"),
+            std::string::npos);
+  EXPECT_NE(error_of("submit_s,gpus,duration_s\n0,1,\"60\n").find("t.csv:2: a quote"),
+            std::string::npos);
+  EXPECT_NE(error_of("id,submit_s,gpus,duration_s\na,0,1,1\na,0,1,1\n").find("t.csv:3: column id"),
+            std::string::npos);
+  EXPECT_NE(error_of("").find("t.csv:1: expected a header"), std::string::npos);
+  EXPECT_EQ(format_of({"x", "a,b\n"}).error().code(), Code::kInvalid);
+}
+
+TEST(SimImport, PhillyBeginsAtItsFirstTimestamp) {
+  const std::string text = sample("philly.csv");
+  EXPECT_EQ(format_of({"p", text}).value(), TraceFormat::kPhilly);
+  const auto jobs = read_philly({"p", text}).value();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].submit_ms, 0);
+  EXPECT_EQ(jobs[1].submit_ms, 20'000);  // over a leap day
+  EXPECT_EQ(jobs[1].queue, "vc-two");
+  EXPECT_EQ(jobs[0].request, 2);
+  EXPECT_EQ(jobs[0].work, 120);
+  const auto bad = read_philly(
+      {"p", "timestamp,duration,num_gpus,gpu_time,cluster\n2020-13-01 00:00:00,1,1,1,a\n"});
+  EXPECT_NE(bad.error().what().find("p:2: column timestamp"), std::string::npos);
+}
+
+TEST(SimImport, Itp) {
+  const std::string text = sample("itp.csv");
+  EXPECT_EQ(format_of({"i", text}).value(), TraceFormat::kItp);
+  const auto jobs = read_itp({"i", text}).value();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[1].submit_ms, 3'000);
+  EXPECT_GT(jobs[1].work, 0);
+}
+
+TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
+  const std::string workload = sample("pollux.csv");
+  const std::string folder = "pollux-profiles/tiny/";
+  const std::string placements = sample(folder + "placements.csv");
+  const std::string scalability = sample(folder + "scalability.csv");
+  const std::string of_64 = sample(folder + "validation-64.csv");
+  const std::string of_128 = sample(folder + "validation-128.csv");
+  EXPECT_EQ(format_of({"w", workload}).value(), TraceFormat::kPollux);
+  EXPECT_EQ(applications_in({"w", workload}).value(), std::vector<std::string>{"tiny"});
+  PolluxProfile tiny{{"placements.csv", placements},
+                     {"scalability.csv", scalability},
+                     {{64, {"v64", of_64}}, {128, {"v128", of_128}}}};
+  const auto jobs = read_pollux({"w", workload}, {{"tiny", tiny}}).value();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].work, 1000);
+  EXPECT_EQ(jobs[0].request, 2);
+  EXPECT_EQ(jobs[0].min, 1);
+  EXPECT_EQ(jobs[0].max, 64);
+  // On 2 GPUs 32 each: 0.45 s. On 4, 16 each: 0.3 s. On 1, 64: two passes of 32, without sync: 0.8.
+  EXPECT_NEAR(jobs[0].speed.at("T4", 2), 1 / 0.45, 1e-12);
+  EXPECT_NEAR(jobs[0].speed.at("T4", 4), 1 / 0.3, 1e-12);
+  EXPECT_NEAR(jobs[0].speed.at("T4", 1), 1 / 0.8, 1e-12);
+  // On 32 the fewest nodes measured.
+  EXPECT_NEAR(jobs[0].speed.at("T4", 32), 1 / 0.8, 1e-12);
+  tiny.validation.erase(128);
+  EXPECT_NE(
+      read_pollux({"w", workload}, {{"tiny", tiny}}).error().what().find("w:3: column batch_size"),
+      std::string::npos);
+}
+
+TEST(SimImport, PoissonTracesFollowTheirSeed) {
+  const auto a = poisson_trace({.seed = 3, .jobs = 2000, .jobs_per_hour = 60});
+  const auto b = poisson_trace({.seed = 3, .jobs = 2000, .jobs_per_hour = 60});
+  const auto c = poisson_trace({.seed = 4, .jobs = 2000, .jobs_per_hour = 60});
+  EXPECT_EQ(a.back().submit_ms, b.back().submit_ms);
+  EXPECT_NE(a.back().submit_ms, c.back().submit_ms);
+  EXPECT_NEAR(static_cast<double>(a.back().submit_ms) / 2000.0, 60'000, 5'000);  // one a minute
+  const auto elastic = poisson_trace({.jobs = 10, .elastic_factor = 4});
+  EXPECT_EQ(elastic[0].max, elastic[0].request * 4);
+  EXPECT_NEAR(elastic[0].speed.at("A", elastic[0].request), 1.0, 1e-9);
+}
+
+// Data files of others, beside the checkout; never part of it.
+TEST(SimImport, RealTracesAreRead) {
+  const std::string data = "../shared/data/";
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << data << " is not there";
+  const std::string philly = text_of(data + "pollux/traces/philly.csv");
+  EXPECT_EQ(read_philly({"philly.csv", philly}).value().size(), 82'247u);
+  const std::string itp = text_of(data + "itp/cluster01.csv");
+  EXPECT_EQ(read_itp({"cluster01.csv", itp}).value().size(), 1'595u);
+}
+
+}  // namespace
+}  // namespace rubato::sched::sim
