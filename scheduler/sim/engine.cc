@@ -228,6 +228,7 @@ void Engine::handle(const Event& event) {
       break;
     case EventKind::kJoin:
       advance(event.job);
+      ++run.version;  // its end at the old pace is void
       run.training = run.held;
       run.join_ms = -1;
       run.phase = Phase::kStalled;

@@ -10,6 +10,7 @@
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/plan_command.h"
+#include "tools/rubatoctl/simulate/command.h"
 #include "tools/rubatoctl/training.h"
 
 #include <cstdio>
@@ -37,6 +38,8 @@ const char* const kAbout =
     "  rubatoctl generate --checkpoint DIR --prompt \"In the beginning\"\n"
     "What is wrong, and what to do about it:\n"
     "  rubatoctl doctor\n"
+    "Which policy suits a trace of jobs, without any cluster:\n"
+    "  rubatoctl simulate --nodes 16x4:T4 --compare marginalThroughput,fifo,srtf\n"
     "All of it in one go, with a proof at the end:\n"
     "  rubatoctl local demo";
 
@@ -58,6 +61,9 @@ class Program {
     add_checkpoint_commands();
     add_doctor_command();
     add_plan_command(*command(app_, "plan", kPlanAbout, [this] { return run_plan(plan_); }), plan_);
+    add_simulate_command(app_, simulate_)->callback([this] {
+      action_ = [this] { return run_simulate(files_, simulate_); };
+    });
     add_node_commands();
     add_local_commands();
     auto* completion = command(app_, "completion",
@@ -377,6 +383,7 @@ class Program {
   PosixFileSystem files_;
   PruneOptions prune_;
   std::vector<std::string> generate_words_;
+  SimulateChoice simulate_;
   std::string file_, path_, resource_, name_, state_, crds_, shell_;
   std::string output_ = "table";
   std::string condition_ = "Complete";

@@ -133,6 +133,20 @@ TEST(SimByHand, MakePlanShrinksForAMinimum) {
   EXPECT_EQ(of(result, "a").preemptions, 0);
 }
 
+// Growth that does not pay: on 1 GPU 1 unit a second, on 2 the same. The policy cannot know before
+// it has seen it. b leaves at 0 + 10 + 20 = 30, free at 35; a, with 30 units left of 50 at 30 (20
+// trained from 10), grows at 35 to prepare until 50 (10 left), stalls until 52 and ends at 62, not
+// at 60.
+TEST(SimByHand, AnEndAtTheOldPaceIsVoid) {
+  TraceJob a = linear("a", 0, 1, 2, 50);
+  a.speed = {};
+  a.speed.add("*", {1, 1.0});
+  const SimResult result =
+      play("1x2:A", {rigid("b", 0, 1, 20), a}, "marginalThroughput", gentle_costs());
+  EXPECT_EQ(of(result, "a").rescales, 1);
+  EXPECT_EQ(finish_s(result, "a"), 62);
+}
+
 // Two types. a may use both; 4 of B are free and 2 of A, so place takes B, where it runs at 1 unit
 // a second: 10 + 100. b may use A only: 3 a second: 10 + 100 / 3, up to the next millisecond.
 TEST(SimByHand, ATypeHasItsOwnSpeed) {

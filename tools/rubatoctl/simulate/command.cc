@@ -1,0 +1,72 @@
+#include "tools/rubatoctl/simulate/command.h"
+
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+namespace rubato::ctl {
+namespace {
+
+const char* const kAbout =
+    "What policies would make of a trace of jobs: completion times, fairness, GPU hours\n\n"
+    "Plays the trace once for each policy and cost model, without a cluster, and prints a line for "
+    "each.\nThe format of a trace is known by its header: our own CSV (docs/simulate.md), Philly, "
+    "ITP, Pollux\nworkloads. Without --trace jobs are made: Poisson arrivals from --seed.\n\n"
+    "  rubatoctl simulate --jobs 200 --per-hour 20 --elastic 4\n"
+    "  rubatoctl simulate --trace jobs.csv --nodes 16x4:T4,2x8:A100 --out result\n"
+    "  rubatoctl simulate --trace workload-1.csv --profiles traces --compare fifo,srtf,tiresias\n\n"
+    "Policies:\n";
+
+}  // namespace
+
+CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
+  SimulateOptions& to = choice.options;
+  CLI::App* sub = app.add_subcommand("simulate", kAbout + policies_text());
+  sub->add_option("--trace", to.trace, "file of jobs; without it jobs are made");
+  sub->add_option("--profiles", to.profiles,
+                  "folder of measured applications, for Pollux workloads");
+  sub->add_option("--nodes", to.nodes, "nodes x GPUs : type, separated by commas")
+      ->capture_default_str();
+  sub->add_option("--policy", choice.policy, "the first line of the table");
+  sub->add_option("--compare", choice.compare, "the other ones, separated by commas")
+      ->delimiter(',');
+  sub->add_option("--cost", to.cost,
+                  "restart: each change stops a job for 30 s; in-place: Rubato's, measured")
+      ->check(CLI::IsMember({"restart", "in-place", "both"}))
+      ->capture_default_str();
+  sub->add_option("--out", to.out, "folder for report.html, summary.json, jobs-*.csv");
+  sub->add_option("--first", to.first, "only so many jobs of the trace; 0: all")
+      ->check(CLI::Range(0, 1 << 30));
+  sub->add_option("--round", to.round_s, "seconds between rounds, at most")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+  sub->add_option("--jobs", to.jobs, "how many are made")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  sub->add_option("--per-hour", to.per_hour, "how many of them arrive in an hour")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+  sub->add_option("--seed", to.seed, "of the made trace")->capture_default_str();
+  sub->add_option("--elastic", to.elastic,
+                  "made jobs may hold up to so many times their request; 1: not elastic")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  return sub;
+}
+
+Status run_simulate(FileSystem& files, const SimulateChoice& choice) {
+  SimulateOptions options = choice.options;
+  if (!choice.policy.empty() || !choice.compare.empty()) options.policies.clear();
+  if (!choice.policy.empty()) options.policies.push_back(choice.policy);
+  for (const std::string& other : choice.compare)
+    if (other != choice.policy) options.policies.push_back(other);
+  const SystemClock clock;
+  TRY(const std::string text, simulate(files, clock, options, [](const std::string& line) {
+        fmt::print(stderr, "{}\n", line);
+      }));
+  std::fputs(text.c_str(), stdout);
+  return ok();
+}
+
+}  // namespace rubato::ctl

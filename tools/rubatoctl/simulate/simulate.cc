@@ -1,0 +1,139 @@
+#include "tools/rubatoctl/simulate/simulate.h"
+
+#include "scheduler/sim/baselines/registry.h"
+#include "scheduler/sim/report.h"
+#include "tools/rubatoctl/view/plot.h"
+#include "tools/rubatoctl/view/text_table.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace rubato::ctl {
+
+using namespace sched::sim;  // NOLINT: its names fill this file
+
+namespace {
+
+constexpr auto kTellEvery = 5s;
+
+Result<std::vector<CostModel>> costs_of(const std::string& word) {
+  if (word == "both") return std::vector<CostModel>{restart_costs(), in_place_costs()};
+  if (const auto one = costs_named(word)) return std::vector<CostModel>{*one};
+  return Error(Code::kInvalid, fmt::format("--cost {}: expected restart, in-place or both", word));
+}
+
+double seconds_since(const Clock& clock, MonoTime began) {
+  return std::chrono::duration<double>(clock.now() - began).count();
+}
+
+Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
+                          const std::vector<TraceJob>& jobs, const std::string& policy,
+                          const CostModel& costs, int round_s,
+                          const std::function<void(const std::string&)>& tell) {
+  const auto scheduler = scheduler_named(policy);
+  if (!scheduler)
+    return Error(Code::kInvalid,
+                 fmt::format("there is no policy \"{}\"; these are:\n{}", policy, policies_text()));
+  const MonoTime began = clock.now();
+  MonoTime told = began;
+  SimOptions options{.costs = costs, .round_ms = TimeMs{1000} * round_s};
+  options.stopwatch_ns = [&clock] { return clock.now().time_since_epoch().count(); };
+  options.on_progress = [&](std::size_t finished, std::size_t of, TimeMs) {
+    if (clock.now() - told < kTellEvery) return true;
+    told = clock.now();
+    tell(progress_line(policy + ", " + costs.name, finished, of, seconds_since(clock, began)));
+    return true;
+  };
+  return sched::sim::simulate(cluster, jobs, *scheduler, options);
+}
+
+std::string refused_text(const SimResult& result) {
+  if (result.refused.empty()) return "";
+  constexpr std::size_t kShown = 3;
+  std::string text = fmt::format("left out: {} of {} jobs, which this cluster could never hold:\n",
+                                 result.refused.size(), result.refused.size() + result.jobs.size());
+  for (std::size_t i = 0; i < std::min(kShown, result.refused.size()); ++i)
+    text += fmt::format("  {}: {}\n", result.refused[i].id, result.refused[i].why);
+  if (result.refused.size() > kShown) text += "  …\n";
+  return text;
+}
+
+std::string hours(double seconds) { return fmt::format("{:.2f}", seconds / 3600.0); }
+
+}  // namespace
+
+std::string policies_text() {
+  std::string text;
+  for (const Descriptor& one : all_schedulers())
+    text += fmt::format("  {:<20} {}; knows {}\n", one.name, one.about, name_of(one.knows));
+  return text;
+}
+
+std::string progress_line(const std::string& run, std::size_t finished, std::size_t of,
+                          double seconds) {
+  const double done = of == 0 ? 1 : static_cast<double>(finished) / static_cast<double>(of);
+  std::string line =
+      fmt::format("{}: {:.0f} % of {} jobs, {}", run, done * 100, of, short_time(seconds));
+  if (done > 0) line += fmt::format(", {} to go", short_time(seconds / done - seconds));
+  return line;
+}
+
+std::string summary_table(const std::vector<Summary>& runs) {
+  TextTable table{
+      {"POLICY", "COST", "KNOWS", "JCT MEAN s", "P50 s", "P99 s", "MAKESPAN h", "GPU h", "USED",
+       "TRAINED", "WORST RHO", "RHO>1.05", "RESTARTS", "RESCALES", "DECISION µs P50/P99", "DONE"},
+      {}};
+  for (const Summary& run : runs)
+    table.rows.push_back(
+        {run.policy, run.costs, run.knows, fmt::format("{:.1f}", run.jct_mean_s),
+         fmt::format("{:.1f}", run.jct_p50_s), fmt::format("{:.1f}", run.jct_p99_s),
+         hours(run.makespan_s), fmt::format("{:.1f}", run.gpu_hours),
+         fmt::format("{:.1f} %", run.utilisation * 100),
+         fmt::format("{:.1f} %", run.training_share * 100), fmt::format("{:.2f}", run.rho_worst),
+         fmt::format("{:.1f} %", run.rho_above_share * 100), std::to_string(run.restarts),
+         std::to_string(run.rescales),
+         fmt::format("{:.0f}/{:.0f}", run.decision_p50_us, run.decision_p99_us),
+         run.unfinished == 0 ? std::to_string(run.finished)
+                             : fmt::format("{}, {} never", run.finished, run.unfinished)});
+  return render(table);
+}
+
+Result<std::string> simulate(FileSystem& files, const Clock& clock, const SimulateOptions& options,
+                             const std::function<void(const std::string&)>& tell) {
+  auto cluster = parse_cluster(options.nodes);
+  if (!cluster.ok()) return cluster.error().in("--nodes");
+  TRY(const auto costs, costs_of(options.cost));
+  for (const std::string& policy : options.policies)
+    if (!scheduler_named(policy))
+      return Error(Code::kInvalid, fmt::format("there is no policy \"{}\"; these are:\n{}", policy,
+                                               policies_text()));
+  TRY(const auto jobs, load_trace(files, options));
+  if (!options.out.empty()) TRY_OK(files.make_directories(options.out));
+  std::vector<Summary> runs;
+  std::vector<SimResult> results;
+  std::string left_out;
+  for (const CostModel& cost : costs) {
+    for (const std::string& policy : options.policies) {
+      TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options.round_s, tell));
+      runs.push_back(summarise(result));
+      left_out = refused_text(result);
+      if (options.out.empty()) continue;
+      TRY_OK(replace_file(files, fmt::format("{}/jobs-{}-{}.csv", options.out, policy, cost.name),
+                          to_csv(result)));
+      results.push_back(std::move(result));
+    }
+  }
+  std::string text = summary_table(runs) + left_out;
+  if (options.out.empty()) return text;
+  const std::string title = options.trace.empty()
+                                ? fmt::format("{} made jobs, seed {}", options.jobs, options.seed)
+                                : options.trace;
+  TRY_OK(replace_file(files, options.out + "/summary.json", to_json(*cluster, runs)));
+  TRY_OK(replace_file(files, options.out + "/report.html", html_report(title, results, runs)));
+  return text + fmt::format("written: {0}/report.html, summary.json and jobs-POLICY-COST.csv\n",
+                            options.out);
+}
+
+}  // namespace rubato::ctl

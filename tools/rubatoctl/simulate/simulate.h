@@ -1,0 +1,50 @@
+// rubatoctl simulate: a trace through scheduler/sim, once for each policy and cost model. No
+// cluster is asked. Prints a table, and with `out` leaves summary.json, report.html and a CSV of
+// all jobs for each run in a folder.
+#pragma once
+
+#include "common/clock.h"
+#include "common/files.h"
+#include "scheduler/sim/results.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace rubato::ctl {
+
+struct SimulateOptions {
+  std::string trace;     // a file; "": a made trace
+  std::string profiles;  // folder of application profiles, for Pollux workloads
+  std::string nodes = "16x4:T4";
+  std::vector<std::string> policies = {"marginalThroughput", "fifo", "srtf", "tiresias"};
+  std::string cost = "both";  // restart, in-place, both
+  std::string out;            // folder; "": none
+  std::int64_t first = 0;     // only so many jobs, by submission; 0: all
+  int round_s = 60;
+  // Of a made trace:
+  std::int64_t jobs = 100;
+  double per_hour = 10;
+  std::int64_t seed = 1;
+  int elastic = 1;
+};
+
+// Reads the trace (its format by its header), or makes one. Jobs sorted by submission.
+Result<std::vector<sched::sim::TraceJob>> load_trace(FileSystem& files,
+                                                     const SimulateOptions& options);
+
+// The table at the end.
+std::string summary_table(const std::vector<sched::sim::Summary>& runs);
+
+// "fifo, in-place: 45 % of 160 jobs, 12s, 15s to go".
+std::string progress_line(const std::string& run, std::size_t finished, std::size_t of,
+                          double seconds);
+
+// Names of policies and what they are, a line each: for --help and errors.
+std::string policies_text();
+
+// `tell`: progress, a line at a time, at most each five seconds. The text to print at the end.
+Result<std::string> simulate(FileSystem& files, const Clock& clock, const SimulateOptions& options,
+                             const std::function<void(const std::string&)>& tell);
+
+}  // namespace rubato::ctl
