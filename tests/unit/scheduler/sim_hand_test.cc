@@ -176,10 +176,10 @@ TEST(SimByHand, TiresiasDemotesAtItsLimit) {
   EXPECT_EQ(of(result, "a").preemptions, 1);
 }
 
-// b comes at 50, without service, and takes the GPU at once; from then on a round each 60 s.
-// a: 0 to 50, trains 40. b: 50 to 110, trains 50. At 110 b has 60, a 50: a to 170, of which 20
-// restart, trains 40 (80 in all). b has 60 against 110: to 230, trains 40 (90). a has 110 against
-// 120: restarts, and trains its last 20 until 270. b: 20 of restart, its last 10: 300.
+// A quantum of 60 s. a: 0 to 60, trains 50. b, there since 50 without service: 60 to 120,
+// trains 50. Both have 60, the older goes first: a: 120 to 180, of which 20 restart, trains 40 (90
+// in all). b has 60 against 120: 180 to 240, trains 40 (90). Equal again: a restarts at 240, trains
+// its last 10 until 270. b: 20 of restart, its last 10: 300.
 TEST(SimByHand, LasTakesTurnsAndPaysForThem) {
   const SimResult result = play("1x1:A", {rigid("a", 0, 1, 100), rigid("b", 50, 1, 100)}, "las");
   EXPECT_EQ(finish_s(result, "a"), 270);

@@ -1,0 +1,94 @@
+#include "tools/rubatoctl/simulate/simulate.h"
+
+#include "common/json.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+namespace rubato::ctl {
+namespace {
+
+class Simulate : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = files_.make_unique_directory(testing::TempDir() + "simulate-").value();
+  }
+  void TearDown() override { (void)files_.remove_all(folder_).ok(); }
+  Result<std::string> run(const SimulateOptions& options) {
+    return simulate(files_, clock_, options, [](const std::string&) {});
+  }
+  std::string written(const std::string& name) {
+    return read_text(files_, folder_ + "/" + name, 1u << 24).value_or("");
+  }
+
+  PosixFileSystem files_;
+  SystemClock clock_;
+  std::string folder_;
+};
+
+TEST_F(Simulate, ATableWithALineForEachPolicyAndCost) {
+  const std::string text = run({.trace = "tests/data/traces/rubato.csv",
+                                .nodes = "1x4:T4,1x4:A100",
+                                .policies = {"fifo", "marginalThroughput"}})
+                               .value();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+  EXPECT_NE(text.find("marginalThroughput   in-place   nothing"), std::string::npos) << text;
+}
+
+TEST_F(Simulate, TheFolderHoldsReportSummaryAndJobs) {
+  ASSERT_TRUE(run({.trace = "tests/data/traces/philly.csv",
+                   .nodes = "1x4:T4",
+                   .policies = {"srtf"},
+                   .cost = "restart",
+                   .out = folder_ + "/result"})
+                  .ok());
+  const std::string page = written("result/report.html");
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+  EXPECT_EQ(page.find("http"), std::string::npos);  // nothing is fetched
+  EXPECT_EQ(page.find("src="), std::string::npos);
+  const auto summary = json::parse(written("result/summary.json")).value();
+  EXPECT_EQ(summary["gpus"].int_or(0), 4);
+  EXPECT_EQ(summary["runs"][0]["policy"].string_or(""), "srtf");
+  EXPECT_EQ(summary["runs"][0]["finished"].int_or(0), 2);
+  EXPECT_EQ(summary["runs"][0]["queues"]["vc-one"]["jobs"].int_or(0), 1);
+  EXPECT_NE(written("result/jobs-srtf-restart.csv").find("philly-0000002,vc-one,2,0.000"),
+            std::string::npos);
+}
+
+TEST_F(Simulate, PolluxWorkloadsNeedTheirProfiles) {
+  SimulateOptions options{.trace = "tests/data/traces/pollux.csv",
+                          .profiles = "tests/data/traces/pollux-profiles",
+                          .policies = {"fifo"},
+                          .cost = "in-place"};
+  EXPECT_TRUE(run(options).ok());
+  options.profiles = "";
+  EXPECT_NE(run(options).error().what().find("--profiles FOLDER"), std::string::npos);
+}
+
+TEST_F(Simulate, ErrorsSayWhatWasExpected) {
+  EXPECT_NE(
+      run({.policies = {"lifo"}}).error().what().find("no policy \"lifo\"; these are:\n  mar"),
+      std::string::npos);
+  EXPECT_NE(run({.nodes = "4:T4"}).error().what().find("--nodes: \"4:T4\": expected nodes x GPUs"),
+            std::string::npos);
+  EXPECT_EQ(run({.trace = folder_ + "/none.csv"}).error().code(), Code::kNotFound);
+}
+
+TEST_F(Simulate, MadeJobsFollowTheirSeed) {
+  const auto first = load_trace(files_, {.jobs = 5, .seed = 7}).value();
+  const auto again = load_trace(files_, {.first = 3, .jobs = 5, .seed = 7}).value();
+  EXPECT_EQ(first.size(), 5u);
+  EXPECT_EQ(again.size(), 3u);
+  EXPECT_EQ(first[2].submit_ms, again[2].submit_ms);
+}
+
+TEST_F(Simulate, ProgressSaysHowLongItTakes) {
+  EXPECT_EQ(progress_line("fifo, restart", 40, 160, 5),
+            "fifo, restart: 25 % of 160 jobs, 5s, 15s to go");
+  EXPECT_EQ(progress_line("fifo, restart", 0, 160, 5), "fifo, restart: 0 % of 160 jobs, 5s");
+}
+
+}  // namespace
+}  // namespace rubato::ctl
