@@ -1,6 +1,8 @@
 // The operator's own policy: make_plan, called as the operator calls it (operator/control's
 // SchedulerLoop): a round at each event and each round interval, on what jobs declare and on the
-// throughputs that were observed where they ran.
+// throughputs that were observed where they ran. The parameters are those of a SchedulingPolicy
+// that says nothing: at most 100 running jobs grow in a round. The pause between two growths of a
+// job and the round interval are the simulation's (SimOptions).
 #pragma once
 
 #include "scheduler/sim/scheduler.h"
@@ -9,7 +11,7 @@ namespace rubato::sched::sim {
 
 class MarginalThroughput : public Scheduler {
  public:
-  explicit MarginalThroughput(PolicyConfig config = {}) : config_(config) {}
+  explicit MarginalThroughput(PolicyConfig config = {.grown_per_round = 100}) : config_(config) {}
   const Descriptor& descriptor() const override { return about_; }
   Plan decide(const ClusterState& state, const Hints& hints) override;
 

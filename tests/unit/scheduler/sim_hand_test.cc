@@ -147,6 +147,20 @@ TEST(SimByHand, AnEndAtTheOldPaceIsVoid) {
   EXPECT_EQ(finish_s(result, "a"), 62);
 }
 
+// a, b and c have a GPU each from 0. b ends at 30: a, with 580 left of 600, grows to 2 and stands
+// until
+// 60. c has ended at 50. Without a pause a grows to 3 at 60, stands until 90, and needs 580 / 3 s.
+// With a pause of 60 s it trains at 2 a second from 60 to 90, then grows, stands until 120, and has
+// 520 left.
+TEST(SimByHand, APauseBetweenTwoGrowths) {
+  const std::vector<TraceJob> jobs = {linear("a", 0, 1, 3, 600), rigid("b", 0, 1, 20),
+                                      rigid("c", 0, 1, 40)};
+  SimOptions options{.costs = simple_costs()};
+  EXPECT_EQ(finish_s(play("1x3:A", jobs, "marginalThroughput", options), "a"), 283.334);
+  options.growth_pause_ms = 60'000;
+  EXPECT_EQ(finish_s(play("1x3:A", jobs, "marginalThroughput", options), "a"), 293.334);
+}
+
 // Two types. a may use both; 4 of B are free and 2 of A, so place takes B, where it runs at 1 unit
 // a second: 10 + 100. b may use A only: 3 a second: 10 + 100 / 3, up to the next millisecond.
 TEST(SimByHand, ATypeHasItsOwnSpeed) {

@@ -30,7 +30,7 @@ double seconds_since(const Clock& clock, MonoTime began) {
 
 Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                           const std::vector<TraceJob>& jobs, const std::string& policy,
-                          const CostModel& costs, int round_s,
+                          const CostModel& costs, const SimulateOptions& chosen,
                           const std::function<void(const std::string&)>& tell) {
   const auto scheduler = scheduler_named(policy);
   if (!scheduler)
@@ -38,7 +38,9 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                  fmt::format("there is no policy \"{}\"; these are:\n{}", policy, policies_text()));
   const MonoTime began = clock.now();
   MonoTime told = began;
-  SimOptions options{.costs = costs, .round_ms = TimeMs{1000} * round_s};
+  SimOptions options{.costs = costs,
+                     .round_ms = TimeMs{1000} * chosen.round_s,
+                     .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s};
   options.stopwatch_ns = [&clock] { return clock.now().time_since_epoch().count(); };
   options.on_progress = [&](std::size_t finished, std::size_t of, TimeMs) {
     if (clock.now() - told < kTellEvery) return true;
@@ -116,7 +118,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   std::string left_out;
   for (const CostModel& cost : costs) {
     for (const std::string& policy : options.policies) {
-      TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options.round_s, tell));
+      TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options, tell));
       runs.push_back(summarise(result));
       left_out = refused_text(result);
       if (options.out.empty()) continue;

@@ -21,7 +21,9 @@ struct SimulateOptions {
   std::string cost = "both";  // restart, in-place, both
   std::string out;            // folder; "": none
   std::int64_t first = 0;     // only so many jobs, by submission; 0: all
-  int round_s = 60;
+  // What a SchedulingPolicy has by default.
+  int round_s = 10;
+  int growth_pause_s = 60;
   // Of a made trace:
   std::int64_t jobs = 100;
   double per_hour = 10;
