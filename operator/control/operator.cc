@@ -197,7 +197,7 @@ struct Operator::Impl {
     };
     loop = std::make_unique<SchedulerLoop>(SchedulerLoop::Dependencies{
         executor, leading, metrics, caches, memory, gate, *coordinator, events, settings.config,
-        settings.installation, policy, enqueue});
+        settings.installation, policy, enqueue, settings.record});
     jobs = std::make_unique<JobController>(JobControllerDependencies{
         executor, leading, caches, memory, gate, *coordinator, events, settings.config,
         settings.installation, policy, trust, [this] { loop->wake(); },

@@ -15,6 +15,7 @@
 #include "common/net/channel.h"
 #include "operator/control/config.h"
 #include "operator/control/installation.h"
+#include "operator/control/scheduler_loop.h"
 #include "operator/control/trust.h"
 #include "operator/coordinator/coordinator.h"
 #include "operator/kube/client.h"
@@ -41,6 +42,7 @@ struct OperatorSettings {
   Duration write_limit = 0s;
   coordinator::Timing timing;
   std::uint64_t seed = 1;  // of jitter
+  RoundRecorder record;    // none: rounds are not recorded
 };
 
 constexpr auto kMetricsAge = 1s;

@@ -218,14 +218,15 @@ void SchedulerLoop::round() {
   const auto policy = d_.policy.get();
   if (policy->growth_pause > 0s)
     world.grown_lately = d_.memory.grown_since(world.now - policy->growth_pause);
-  const sched::ClusterState state = capture(world, d_.config);
-  sched::Plan plan = sched::make_plan(state, policy->plan);
+  const sched::Snapshot snapshot{capture(world, d_.config), policy->plan};
+  sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)
       .observe(std::chrono::duration<double>(d_.executor.now() - began).count());
+  if (d_.record) d_.record(snapshot, plan);
   written_.clear();
-  apply_all(plan.actions, state, world);
+  apply_all(plan.actions, snapshot.state, world);
   tell_verdicts(world, plan);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
   write_queues(d_.client, world, d_.installation);

@@ -11,7 +11,7 @@
 #include "operator/control/placement_gate.h"
 #include "operator/control/policy.h"
 #include "operator/kube/events.h"
-#include "scheduler/plan.h"
+#include "scheduler/snapshot/snapshot.h"
 
 #include <functional>
 #include <map>
@@ -22,6 +22,9 @@
 #include <string>
 
 namespace rubato::control {
+
+// Hears of every round: what was decided on, and the plan. On the scheduler's task, which waits.
+using RoundRecorder = std::function<void(const sched::Snapshot&, const sched::Plan&)>;
 
 class SchedulerLoop {
  public:
@@ -39,6 +42,7 @@ class SchedulerLoop {
     PolicyInForce& policy;  // set by each round
     // A job got an allocation or another verdict: reconcile it.
     std::function<void(const kube::Key&)> enqueue;
+    RoundRecorder record;  // none: nobody listens
   };
   explicit SchedulerLoop(Dependencies dependencies);
 

@@ -1,5 +1,6 @@
 // rubato-operator: watches TrainingJobs, schedules them, and coordinates their workers.
 #include "common/executor.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/net/certificates.h"
@@ -9,6 +10,7 @@
 #include "common/version.h"
 #include "operator/control/metrics_access.h"
 #include "operator/control/operator.h"
+#include "operator/control/snapshot_folder.h"
 #include "operator/kube/rest_client.h"
 
 #include <csignal>
@@ -52,6 +54,7 @@ struct Options {
   double min_gain = 0.01;
   double certificate_hours = 24 * 90;
   std::string authority_secret;
+  std::string snapshots;
   bool json_log = false;
   bool verbose = false;
 };
@@ -195,6 +198,10 @@ Status run(const Options& options, char** arguments) {
       std::max(1s, std::chrono::duration_cast<std::chrono::seconds>(settings.lease.renew / 2));
   TRY(const auto lease_client, kube::RestClient::make(config, executor, metrics, lease_options));
   net::TlsNetwork network(executor);
+  PosixFileSystem files;
+  control::SnapshotFolder snapshots(files, options.snapshots);
+  if (!options.snapshots.empty())
+    settings.record = [&snapshots](const auto& snapshot, const auto&) { snapshots.add(snapshot); };
   control::Operator replica(*client, *lease_client, executor, network, metrics,
                             std::move(settings));
   control::MetricsAccess access(*client, executor, metrics);
@@ -295,6 +302,10 @@ int main(int argc, char** argv) {
   app.add_option("--authority-secret", options.authority_secret,
                  "Secret of type kubernetes.io/tls in --namespace whose authority signs them, "
                  "cert-manager's for example (default: an authority of its own)");
+  app.add_option("--record-snapshots", options.snapshots,
+                 "Folder for the latest 100 scheduling problems that differed, one JSON file each, "
+                 "which `rubatoctl plan` reads; names of jobs, nodes and queues, no secrets "
+                 "(default: none are written)");
   app.add_flag("--json-log", options.json_log, "One JSON object per log line");
   app.add_flag("--verbose", options.verbose, "Debug lines too");
   CLI11_PARSE(app, argc, argv);

@@ -37,6 +37,7 @@ control::OperatorSettings operator_settings(const ReplicaSettings& settings, std
   out.timing.start_deadline = out.timing.follow_deadline = 40s;
   out.timing.progress_floor = out.timing.first_step = 6s;
   out.seed = settings.seed * 1000 + life;
+  out.record = settings.record;
   return out;
 }
 

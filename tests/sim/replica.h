@@ -48,6 +48,7 @@ struct ReplicaSettings {
   Duration wall_skew{};
   kube::LeaseTiming lease;
   std::uint64_t seed = 1;
+  control::RoundRecorder record = {};
 };
 
 class Replica {

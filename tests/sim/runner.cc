@@ -1,5 +1,7 @@
 #include "tests/sim/runner.h"
 
+#include "tests/sim/round_log.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -141,7 +143,9 @@ void prepare(const Scenario& scenario) {
 }
 
 RunResult run_here(const Trial& trial) {
-  return WholeCluster(scenario_of(trial), {.aloud = trial.aloud}).run();
+  RunOptions options{.aloud = trial.aloud};
+  if (!trial.record.empty()) options.record = RoundLog(trial.record, trial.seed);
+  return WholeCluster(scenario_of(trial), std::move(options)).run();
 }
 
 void run_all(int jobs, const std::function<std::optional<Trial>()>& next,

@@ -23,6 +23,7 @@ struct Trial {
   bool aloud = false;
   bool sweep = false;                       // the story of sweep_scenario(), whatever the seed …
   std::optional<std::uint64_t> crash = {};  // … with this crash
+  std::string record = {};  // a folder: what its operators decide on, in seed-N.jsonl
 };
 
 struct Outcome {

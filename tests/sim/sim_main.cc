@@ -5,6 +5,8 @@
 //   sim --soak FOLDER --seeds 100000 [--seed N] [--commit NAME]    may be interrupted and goes on
 //   where
 //                                  it was; tells which faults met workers where
+//   sim --seeds 300 --record FOLDER
+//                                  what the operators decide on, as snapshots with their plans
 //   sim --sweep-writes             one short story, as often as its operators write something: each
 //                                  time one of them dies before or after another of the writes
 #include "tests/sim/soak.h"
@@ -35,7 +37,7 @@ int usage() {
   fmt::print(stderr,
              "usage: sim [--seed N] [--seeds COUNT] [--jobs N] [--faults COUNT] [--only N,N…] "
              "[--sweep-writes [--crash N]] [--no-shrink] [--plan] [--verbose] "
-             "[--soak FOLDER [--commit NAME]]\n");
+             "[--record FOLDER] [--soak FOLDER [--commit NAME]]\n");
   return 2;
 }
 
@@ -61,6 +63,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       arguments.trial.sweep = true;
     else if (word == "--soak")
       arguments.soak = value();
+    else if (word == "--record")
+      arguments.trial.record = value();
     else if (word == "--commit")
       arguments.commit = value();
     else if (word == "--crash")

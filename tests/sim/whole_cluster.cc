@@ -256,6 +256,7 @@ void WholeCluster::start() {
     }
     settings.api_delay = scenario_.api_delay;
     settings.lease = scenario_.lease;
+    settings.record = options_.record;
     settings.seed = scenario_.seed * 2 + replicas_.size();
     if (scenario_.clocks_differ) {
       settings.monotonic_skew = std::chrono::hours(rng.below(48));

@@ -20,9 +20,10 @@ namespace rubato::sim {
 const net::KeyPair& authority();
 
 struct RunOptions {
-  bool aloud = false;           // tell the story while it happens
-  bool listening = false;       // keep it
-  Duration quiet_limit = 400s;  // after the last fault: every job that can finish must have
+  bool aloud = false;                  // tell the story while it happens
+  bool listening = false;              // keep it
+  control::RoundRecorder record = {};  // of both operators
+  Duration quiet_limit = 400s;         // after the last fault: every job that can finish must have
 };
 
 struct RunResult {
