@@ -19,6 +19,28 @@ constexpr std::int64_t kRoundsPerReport = 256;
 constexpr std::int64_t kRoundsWithoutProgress = 100'000;
 constexpr std::int64_t kQuantaPerUnit = 1'000'000'000;
 constexpr double kQuantaMost = 4e18;
+constexpr double kRateLeast = 1e5;  // quanta/ms: a speed is rounded by less than a part in 10^5
+// So that times and GPU times stay integers whatever happens: of one job, and of all.
+constexpr double kJobSecondsMost = 1e10;
+constexpr double kGpuSecondsMost = 1e15;
+
+// Units/s where it is slowest: at its min, on its slowest type.
+double slowest(const TraceJob& job) {
+  double least = job.speed.fastest();
+  for (const auto& [type, points] : job.speed.points())
+    least = std::min(least, job.speed.at(type, job.min));
+  for (const auto& [type, points] : job.speed.points())
+    for (const SpeedPoint& point : points) least = std::min(least, point.units_per_second);
+  return least;
+}
+
+double quanta_per_unit(const TraceJob& job) {
+  double scale = static_cast<double>(kQuantaPerUnit);
+  while (job.work * scale > kQuantaMost && scale > 1) scale /= 10;
+  const double least = slowest(job);
+  while (least * scale / 1000 < kRateLeast && job.work * scale * 10 <= kQuantaMost) scale *= 10;
+  return scale;
+}
 
 }  // namespace
 
@@ -68,6 +90,7 @@ Engine::Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler&
 
 Status Engine::check_jobs() const {
   std::unordered_map<JobId, bool> known;
+  double gpu_seconds = 0;
   for (const TraceJob& job : trace_) {
     const auto bad = [&](const std::string& why) {
       return Error(Code::kInvalid, fmt::format("job {}: {}", job.id, why));
@@ -79,6 +102,14 @@ Status Engine::check_jobs() const {
       return bad(fmt::format("sizes must be 1 <= min <= request <= max, and are {}, {}, {}",
                              job.min, job.request, job.max));
     if (job.speed.points().empty()) return bad("has no speed on any GPU type");
+    const double seconds = job.work / slowest(job);
+    if (!(seconds <= kJobSecondsMost))
+      return bad(fmt::format("trains for {:g} s where it is slowest; at most {:g} can be played",
+                             seconds, kJobSecondsMost));
+    gpu_seconds += seconds * static_cast<double>(job.max);
+    if (gpu_seconds > kGpuSecondsMost)
+      return bad(
+          fmt::format("with those before it more than {:g} GPU-seconds of work", kGpuSecondsMost));
   }
   return ok();
 }
@@ -110,8 +141,7 @@ Result<SimResult> Engine::run() {
   for (std::size_t i = 0; i < trace_.size(); ++i) {
     const TraceJob& job = trace_[i];
     index_of_[job.id] = i;
-    double scale = static_cast<double>(kQuantaPerUnit);
-    while (job.work * scale > kQuantaMost && scale > 1) scale /= 10;
+    const double scale = quanta_per_unit(job);
     runs_[i].quanta_per_unit = scale;
     runs_[i].total = runs_[i].left = std::max<std::int64_t>(std::llround(job.work * scale), 1);
     result_.jobs[i] = {

@@ -2,9 +2,9 @@
 // Hints are kept for the scheduler and changed in place: an event touches its own job and nodes, a
 // round copies nothing.
 //
-// Work is counted in quanta, integers: 10^9 a unit, or the largest smaller power of ten with which
-// the whole work stays below 4·10^18. A speed is quanta a millisecond, rounded once; a job ends at
-// the first millisecond at which nothing is left.
+// Work is counted in quanta, integers: 10^9 a unit; more for a slow job, fewer for one of so much
+// work that the whole would be beyond 4·10^18. A speed is quanta a millisecond, rounded once; a job
+// ends at the first millisecond at which nothing is left.
 #pragma once
 
 #include "scheduler/sim/simulate.h"

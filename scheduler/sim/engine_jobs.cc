@@ -188,7 +188,9 @@ void Engine::train(std::size_t index) {
   Job& job = job_of(index);
   run.phase = Phase::kTraining;
   const double speed = trace_[index].speed.at(types_[run.type], run.training);
-  run.rate = std::max<std::int64_t>(std::llround(speed * run.quanta_per_unit / 1000.0), 1);
+  const double rate =
+      std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));
+  run.rate = std::max<std::int64_t>(std::llround(rate), 1);
   job.settled = run.join_ms < 0;
   push(EventKind::kFinish, index, end_of(run));
   if (job.settled && about_.uses_throughput)

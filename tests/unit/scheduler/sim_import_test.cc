@@ -1,5 +1,6 @@
 // Importers on the hand-made samples of tests/data/traces, and on real ones where they are at hand.
 #include "common/files.h"
+#include "common/rng.h"
 #include "scheduler/sim/import/generate.h"
 #include "scheduler/sim/import/importers.h"
 #include "tests/unit/scheduler/sim_traces.h"
@@ -135,6 +136,50 @@ TEST(SimImport, PoissonTracesFollowTheirSeed) {
   const auto elastic = poisson_trace({.jobs = 10, .elastic_factor = 4});
   EXPECT_EQ(elastic[0].max, elastic[0].request * 4);
   EXPECT_NEAR(elastic[0].speed.at("A", elastic[0].request), 1.0, 1e-9);
+}
+
+// Damaged files are refused in words, or are traces that play: never a crash.
+TEST(SimImport, DamagedTracesNeverCrash) {
+  Rng rng(11);
+  int played = 0;
+  for (const char* name : {"rubato.csv", "philly.csv", "itp.csv"}) {
+    const std::string whole = sample(name);
+    for (int i = 0; i < 400; ++i) {
+      std::string text = whole;
+      for (std::uint64_t k = rng.below(3) + 1; k > 0; --k) {
+        const std::size_t at = rng.below(text.size());
+        constexpr std::string_view kBytes = "0912eE-+.,;:=\"\n*xa";
+        text[at] = kBytes[rng.below(kBytes.size())];
+      }
+      const TraceText trace{name, text};
+      const auto jobs = std::string_view(name) == "rubato.csv"   ? read_rubato(trace)
+                        : std::string_view(name) == "philly.csv" ? read_philly(trace)
+                                                                 : read_itp(trace);
+      if (!jobs.ok()) {
+        EXPECT_TRUE(jobs.error().what().starts_with(name)) << jobs.error().what();
+        continue;
+      }
+      const auto scheduler = scheduler_named("srsf");
+      const auto result = simulate(parse_cluster("2x4:T4,1x4:A100").value(), *jobs, *scheduler, {});
+      if (result.ok()) ++played;
+    }
+  }
+  EXPECT_GT(played, 100);
+}
+
+TEST(SimImport, WhatTakesForEverIsRefused) {
+  const auto scheduler = scheduler_named("fifo");
+  TraceJob slow = rigid("slow", 0, 1, 1);
+  slow.speed = {};
+  slow.speed.add("*", {1, 1e-11});
+  const auto result = simulate(parse_cluster("1x1:A").value(), {slow}, *scheduler, {});
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().what().find("job slow: trains for 1e+11 s"), std::string::npos);
+  // A thousandth of a unit an hour is slow, and right to a part in 10^5.
+  slow.work = 0.01;
+  slow.speed.add("*", {1, 1.0 / 3.6e6});
+  const SimResult played = play("1x1:A", {slow}, "fifo");
+  EXPECT_NEAR(finish_s(played, "slow"), 10 + 36'000, 0.4);
 }
 
 // Data files of others, beside the checkout; never part of it.
