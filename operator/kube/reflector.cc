@@ -4,6 +4,7 @@
 #include "common/planted.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato::kube {
 namespace {
@@ -31,20 +32,27 @@ Reflector::Reflector(Client& client, Executor& executor, Metrics& metrics, Refle
       metrics_(metrics),
       sink_(sink),
       config_(std::move(config)),
-      backoff_(config_.seed, kReflectorBackoff) {}
+      backoff_(config_.seed, kReflectorBackoff),
+      pauses_(config_.seed, kReflectorBackoff) {}
 
 void Reflector::run(std::stop_token stop) {
   last_resync_ = executor_.now();
+  Duration pause = 0s;  // before the next watch
   while (!stop.stop_requested()) {
-    Status status = listed_ ? watch(stop) : list();
+    const bool watched = listed_;
+    if (watched && pause > 0s) executor_.sleep_for(std::exchange(pause, 0s), stop);
+    Status status = watched ? watch(stop) : list();
     if (stop.stop_requested()) return;
     resync_when_due();
     if (status.ok()) continue;
     note_failure(status.error());
-    // An expired version is no fault of the server's: the quorum list may follow at once, unless
-    // expiry keeps coming back.
     const Duration asked = status.error().retry_after();
-    executor_.sleep_for(std::max(asked, backoff_.next(executor_.now())), stop);
+    // Until the list that follows an expired version nobody decides, so it is asked for at once.
+    // Where expiry keeps coming back it is the watch after it that waits.
+    if (watched && !listed_)
+      pause = std::max(asked, pauses_.next(executor_.now()));
+    else
+      executor_.sleep_for(std::max(asked, backoff_.next(executor_.now())), stop);
   }
 }
 

@@ -68,7 +68,8 @@ class Reflector {
   Metrics& metrics_;
   ReflectorSink& sink_;
   ReflectorConfig config_;
-  Backoff backoff_;
+  Backoff backoff_;               // after failures
+  Backoff pauses_;                // between a list that had to be made anew and its watch
   std::string version_ = "0";     // what to ask for next; "" is a quorum read
   const char* reason_ = "start";  // why the next list happens
   bool listed_ = false;           // `version_` can be watched from

@@ -1,5 +1,6 @@
 #include "operator/kube/informer.h"
 
+#include "operator/kube/fenced_client.h"
 #include "operator/kube/objects/object.h"
 #include "sim_fixture.h"
 
@@ -99,11 +100,30 @@ TEST(Informer, TellsWhatAnAnswerReplaced) {
   EXPECT_EQ(told, (std::vector<std::string>{"1>3"}));
 }
 
+// Lists take a moment, as they do on a wire.
+class SlowLists : public FencedClient {
+ public:
+  static constexpr auto kTime = 50ms;
+  explicit SlowLists(SimWorld& world)
+      : FencedClient(
+            world.client, world.home, [] { return MonoTime::max(); }, 0s),
+        executor_(world.home) {}
+  Result<ObjectList> list(const ResourceType& type, const std::string& ns,
+                          const ListOptions& options) override {
+    executor_.sleep_for(kTime);
+    return FencedClient::list(type, ns, options);
+  }
+
+ private:
+  Executor& executor_;
+};
+
 // Whoever decides waits: after a backup was restored, say, what it holds is of another time.
 TEST(Informer, IsNotInSyncFromAVersionThatExpiredUntilTheNextList) {
   SimWorld world(1);
   world.make_config_map("a", 1);
-  Informer<Object> informer(world.client, world.home, world.metrics, config_maps());
+  SlowLists client(world);
+  Informer<Object> informer(client, world.home, world.metrics, config_maps());
   informer.start();
   ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
   ObjectStore::Backup backup;
@@ -113,6 +133,31 @@ TEST(Informer, IsNotInSyncFromAVersionThatExpiredUntilTheNextList) {
   EXPECT_TRUE(world.sim.run_until([&] { return !informer.has_synced(); }, 10s));
   EXPECT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
   EXPECT_EQ(contents(informer.store()), (Contents{{"a", "1"}}));
+}
+
+// Ten informers whose versions expire now and then would hardly ever be in sync together, if each
+// waited before it lists again.
+TEST(Informer, WhereVersionsKeepExpiringTheListFollowsAtOnceAndTheWatchWaits) {
+  SimWorld world(1);
+  world.make_config_map("a", 1);
+  SlowLists client(world);
+  Informer<Object> informer(client, world.home, world.metrics, config_maps());
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  const MonoTime began = world.sim.now();
+  Duration in_doubt = 0s;
+  for (int times = 0; times < 6; ++times) {
+    ObjectStore::Backup backup;
+    world.server.visit([&](const ObjectStore& store) { backup = store.backup(); });
+    world.set_config_map("a", 2 + times);
+    world.server.go_back_to(backup);
+    ASSERT_TRUE(world.sim.run_until([&] { return !informer.has_synced(); }, 20s));
+    const MonoTime doubted = world.sim.now();
+    ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 20s));
+    in_doubt += world.sim.now() - doubted;
+  }
+  EXPECT_LT(in_doubt, 7 * SlowLists::kTime);
+  EXPECT_GT(world.sim.now() - began, 5s);  // so the server is not asked without end
 }
 
 // The event of the write is lost with the watch: the list that follows shows what is there already.
