@@ -137,8 +137,7 @@ def manifest(local, number):
 
 def claims(local):
     job, _ = manifest(local, 0)
-    return {"apiVersion": "v1", "kind": "List", "items": [item for item in job.manifests()["items"]
-                                                          if item["kind"] == "PersistentVolumeClaim"]}
+    return [item for item in job.manifests()["items"] if item["kind"] == "PersistentVolumeClaim"]
 
 
 class Churn:
@@ -149,7 +148,8 @@ class Churn:
 
     def run(self):
         began = time.monotonic()
-        self.local.server.kubectl("apply", "-f", "-", input=json.dumps(claims(self.local)))
+        for claim in claims(self.local):
+            self.local.server.kubectl("apply", "-f", "-", input=json.dumps(claim))
         for tenth in range(1, 11):
             self.train_until(tenth * self.jobs // 10)
             self.rest()
@@ -218,7 +218,7 @@ def main():
                    [[gone, f"{seconds / 60:.1f}", *(f"{held[name]:.1f}" for name in names)]
                     for gone, seconds, held in churn.samples]))
     growths = {name: churn.growth(name) for name in names}
-    print(f"\n{churn.losses} times a node lost its power. Least of the second half over least of the first, the first "
+    print(f"\nNodes lost their power {churn.losses} times. Least of the second half over least of the first, the first "
           f"tenth left out: " + ", ".join(f"{name} {100 * value:+.1f} %" for name, value in growths.items())
           + f" (goal: at most {100 * MOST_GROWTH:.0f} %).")
     sys.exit(any(value > MOST_GROWTH for value in growths.values()))
