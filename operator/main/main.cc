@@ -1,6 +1,7 @@
 // rubato-operator: watches TrainingJobs, schedules them, and coordinates their workers.
 #include "common/executor.h"
 #include "common/files.h"
+#include "common/heaps.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/net/certificates.h"
@@ -228,6 +229,7 @@ Status run(const Options& options, char** arguments) {
 }  // namespace rubato
 
 int main(int argc, char** argv) {
+  rubato::keep_few_heaps();
   CLI::App app{
       "The Rubato operator: watches TrainingJobs, assigns GPUs, and coordinates elastic workers.\n"
       "Run two replicas; one leads by a Lease, the other takes over. Training goes on meanwhile."};

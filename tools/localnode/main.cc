@@ -1,5 +1,6 @@
 // rubato-localnode: a Kubernetes node that runs pods as processes of this machine.
 #include "common/executor.h"
+#include "common/heaps.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/version.h"
@@ -88,6 +89,7 @@ Status run(Options options) {
 int main(int argc, char** argv) {
   using namespace rubato::localnode;
   if (argc == 3 && std::string_view(argv[1]) == "--sandbox") return sandbox_main(argv[2]);
+  rubato::keep_few_heaps();
 
   CLI::App app{
       "A Kubernetes node that runs pods as processes of this machine: for laptops and tests.\n"
