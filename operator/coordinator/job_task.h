@@ -93,8 +93,8 @@ class JobTask {
   void feed(JobMachine& machine, Input input);
   void judge(JobMachine& machine, MonoTime due);
   void carry_out(JobMachine& machine);
-  void put(Input input);  // under the lock, as
-  void index_wish();      // this, after each change of wish_
+  void put(Input input);  // under the lock
+  void index_wish();      // under the lock, after each change of wish_
   void wake() { wakeup_->notify_all(); }
 
   Executor& executor_;

@@ -4,7 +4,7 @@
 
 `make demo` in a fresh clone of HEAD, ended at its first line with a loss. The compiler's cache is off. What
 `scripts/setup` has installed on this machine before is not installed again: on a bare Debian 12 its packages come on
-top, which the first line of `make demo` there tells apart. Prints a table.
+top. Prints a table.
 """
 
 import os

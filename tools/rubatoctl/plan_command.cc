@@ -12,8 +12,7 @@ const char* const kPlanAbout =
     "as it was.\n\n"
     "  rubatoctl plan examples/snapshot.json               the plan, as JSON\n"
     "  rubatoctl plan examples/snapshot.json -o table      for people: what is done, who waits, "
-    "and "
-    "why\n"
+    "and why\n"
     "  rubatoctl plan < round-000000042.json               one that rubato-operator "
     "--record-snapshots wrote\n"
     "  examples/drive_scheduler.py                         another simulator drives it, by "
@@ -21,8 +20,7 @@ const char* const kPlanAbout =
     "a snapshot a line is read, a plan a line is written; a bad line is answered with "
     "{\"error\": \"…\"}.\n\n"
     "A bad snapshot says which field is wrong: jobs[3].gpus.min: -1, expected a whole number from "
-    "1 "
-    "to 1048576";
+    "1 to 1048576";
 
 void add_plan_command(CLI::App& command, PlanChoice& choice) {
   command.add_option("file", choice.file, "the snapshot; -: what comes in")->capture_default_str();

@@ -118,6 +118,14 @@ class SlowLists : public FencedClient {
   Executor& executor_;
 };
 
+// The server forgets what it knew of the versions that watches have.
+void go_back_after(SimWorld& world, int value) {
+  ObjectStore::Backup backup;
+  world.server.visit([&](const ObjectStore& store) { backup = store.backup(); });
+  world.set_config_map("a", value);
+  world.server.go_back_to(backup);
+}
+
 // Whoever decides waits: after a backup was restored, say, what it holds is of another time.
 TEST(Informer, IsNotInSyncFromAVersionThatExpiredUntilTheNextList) {
   SimWorld world(1);
@@ -126,10 +134,7 @@ TEST(Informer, IsNotInSyncFromAVersionThatExpiredUntilTheNextList) {
   Informer<Object> informer(client, world.home, world.metrics, config_maps());
   informer.start();
   ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
-  ObjectStore::Backup backup;
-  world.server.visit([&](const ObjectStore& store) { backup = store.backup(); });
-  world.set_config_map("a", 2);
-  world.server.go_back_to(backup);
+  go_back_after(world, 2);
   EXPECT_TRUE(world.sim.run_until([&] { return !informer.has_synced(); }, 10s));
   EXPECT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
   EXPECT_EQ(contents(informer.store()), (Contents{{"a", "1"}}));
@@ -147,10 +152,7 @@ TEST(Informer, WhereVersionsKeepExpiringTheListFollowsAtOnceAndTheWatchWaits) {
   const MonoTime began = world.sim.now();
   Duration in_doubt = 0s;
   for (int times = 0; times < 6; ++times) {
-    ObjectStore::Backup backup;
-    world.server.visit([&](const ObjectStore& store) { backup = store.backup(); });
-    world.set_config_map("a", 2 + times);
-    world.server.go_back_to(backup);
+    go_back_after(world, 2 + times);
     ASSERT_TRUE(world.sim.run_until([&] { return !informer.has_synced(); }, 20s));
     const MonoTime doubted = world.sim.now();
     ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 20s));
