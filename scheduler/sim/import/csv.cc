@@ -157,4 +157,9 @@ Result<double> CsvRow::number(std::string_view column, double least, double most
   return value;
 }
 
+Result<std::int64_t> CsvRow::milliseconds(std::string_view column) const {
+  TRY(const double seconds, number(column, 0, kSecondsMax));
+  return std::llround(seconds * 1000.0);
+}
+
 }  // namespace rubato::sched::sim

@@ -13,6 +13,8 @@
 
 namespace rubato::sched::sim {
 
+constexpr double kSecondsMax = 1e10;
+
 class Csv;
 
 // A row of a Csv, which must outlive it. A column that the file lacks reads as empty.
@@ -27,6 +29,8 @@ class CsvRow {
   Result<std::int64_t> whole_or(std::string_view column, std::int64_t otherwise, std::int64_t least,
                                 std::int64_t most) const;
   Result<double> number(std::string_view column, double least, double most) const;
+  // Of a column in seconds, from 0 to kSecondsMax; rounded.
+  Result<std::int64_t> milliseconds(std::string_view column) const;
   // "FILE:LINE: column C: "CELL": expected …"
   Error error(std::string_view column, const std::string& expected) const;
   std::int64_t line() const;

@@ -12,7 +12,6 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr double kSecondsMax = 1e10;
 constexpr std::int64_t kBatchMax = 100'000'000;
 constexpr Gpus kGpusPerNode = 4;
 constexpr Gpus kPackedMax = 16;  // placements were measured on four nodes
@@ -161,8 +160,7 @@ Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
     const CsvRow row = csv.row(i);
     TraceJob job;
     TRY(job.id, row.word("name"));
-    TRY(const double at_s, row.number("time", 0, kSecondsMax));
-    job.submit_ms = std::llround(at_s * 1000.0);
+    TRY(job.submit_ms, row.milliseconds("time"));
     const auto found = applications.find(row.text("application"));
     if (found == applications.end())
       return row.error("application", "one with a profile: a folder of --profiles");

@@ -1,10 +1,10 @@
 // Traces of rigid jobs: a duration and a number of GPUs.
+#include "common/clock.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/importers.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <ctime>
+#include <chrono>
 #include <limits>
 
 #include <fmt/format.h>
@@ -13,7 +13,6 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr double kSecondsMax = 1e10;
 constexpr Gpus kGpusMax = 1'000'000;
 
 const std::vector<std::string> kPhilly = {"timestamp", "duration", "num_gpus", "gpu_time",
@@ -22,26 +21,14 @@ const std::vector<std::string> kItp = {"job_id", "submission_time", "duration", 
 const std::vector<std::string> kPollux = {"name", "time", "application", "num_replicas",
                                           "batch_size"};
 
-// Days since 1970-01-01 of a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level
-// date algorithms").
-std::int64_t days_from_civil(std::int64_t year, std::int64_t month, std::int64_t day) {
-  year -= month <= 2 ? 1 : 0;
-  const std::int64_t era = (year >= 0 ? year : year - 399) / 400;
-  const std::int64_t of_era = year - era * 400;
-  const std::int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-  return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-}
-
-// "2017-10-09 07:01:55" in seconds since 1970.
-Result<std::int64_t> read_timestamp(const CsvRow& row, const char* column) {
-  int y = 0, mo = 0, d = 0, h = 0, mi = 0, s = 0, used = 0;
-  const std::string& cell = row.text(column);
-  const int n =
-      std::sscanf(cell.c_str(), "%4d-%2d-%2d %2d:%2d:%2d%n", &y, &mo, &d, &h, &mi, &s, &used);
-  if (n != 6 || used != static_cast<int>(cell.size()) || y < 1970 || mo < 1 || mo > 12 || d < 1 ||
-      d > 31 || h < 0 || h > 23 || mi < 0 || mi > 59 || s < 0 || s > 60)
-    return row.error(column, "a time as 2017-10-09 07:01:55");
-  return ((days_from_civil(y, mo, d) * 24 + h) * 60 + mi) * 60 + s;
+// "2017-10-09 07:01:55", in milliseconds since 1970.
+Result<TimeMs> read_timestamp(const CsvRow& row, const char* column) {
+  std::string text = row.text(column);
+  const bool has_form = text.size() == 19 && text[10] == ' ' && text >= "1970";
+  if (has_form) text[10] = 'T';
+  const auto time = parse_rfc3339(text + "Z");
+  if (!has_form || !time.ok()) return row.error(column, "a time as 2017-10-09 07:01:55");
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time->time_since_epoch()).count();
 }
 
 Status describe_rigid(const CsvRow& row, const char* gpus, TraceJob& job) {
@@ -89,8 +76,7 @@ Result<std::vector<TraceJob>> read_philly(const TraceText& trace) {
     const CsvRow row = csv.row(i);
     TraceJob job;
     job.id = fmt::format("philly-{:07}", row.line());
-    TRY(const std::int64_t at_s, read_timestamp(row, "timestamp"));
-    job.submit_ms = at_s * 1000;
+    TRY(job.submit_ms, read_timestamp(row, "timestamp"));
     TRY(job.queue, row.word("cluster"));
     TRY_OK(describe_rigid(row, "num_gpus", job));
     jobs.push_back(std::move(job));
@@ -107,8 +93,7 @@ Result<std::vector<TraceJob>> read_itp(const TraceText& trace) {
     const CsvRow row = csv.row(i);
     TraceJob job;
     TRY(job.id, row.word("job_id"));
-    TRY(const double at_s, row.number("submission_time", 0, kSecondsMax));
-    job.submit_ms = static_cast<TimeMs>(at_s * 1000.0);
+    TRY(job.submit_ms, row.milliseconds("submission_time"));
     TRY_OK(describe_rigid(row, "num_gpu", job));
     jobs.push_back(std::move(job));
   }

@@ -12,7 +12,6 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr double kSecondsMax = 1e10;
 constexpr double kWorkMax = 4e18;
 constexpr Gpus kGpusMax = 1'000'000;
 constexpr std::int64_t kPriorityMax = 2'000'000'000;
@@ -21,8 +20,6 @@ const std::vector<std::string> kColumns = {
     "id",       "submit_s",  "queue",      "priority", "gpus",       "min_gpus",
     "max_gpus", "gpu_types", "duration_s", "work",     "throughput",
 };
-
-TimeMs to_ms(double seconds) { return std::llround(seconds * 1000.0); }
 
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -82,8 +79,7 @@ Result<TraceJob> read_job(const CsvRow& row) {
   job.id = row.text("id").empty() ? fmt::format("job-{:06}", row.line()) : row.text("id");
   if (job.id.find_first_of(",\"\n") != std::string::npos)
     return row.error("id", "no comma and no quote");
-  TRY(const double submit_s, row.number("submit_s", 0, kSecondsMax));
-  job.submit_ms = to_ms(submit_s);
+  TRY(job.submit_ms, row.milliseconds("submit_s"));
   if (!row.text("queue").empty()) job.queue = row.text("queue");
   if (job.queue.find_first_of(",\"") != std::string::npos)
     return row.error("queue", "no comma and no quote");
