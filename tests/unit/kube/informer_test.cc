@@ -150,15 +150,15 @@ TEST(Informer, WhereVersionsKeepExpiringTheListFollowsAtOnceAndTheWatchWaits) {
   informer.start();
   ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
   const MonoTime began = world.sim.now();
-  Duration in_doubt = 0s;
+  Duration out_of_sync = 0s;
   for (int times = 0; times < 6; ++times) {
     go_back_after(world, 2 + times);
     ASSERT_TRUE(world.sim.run_until([&] { return !informer.has_synced(); }, 20s));
-    const MonoTime doubted = world.sim.now();
+    const MonoTime since = world.sim.now();
     ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 20s));
-    in_doubt += world.sim.now() - doubted;
+    out_of_sync += world.sim.now() - since;
   }
-  EXPECT_LT(in_doubt, 7 * SlowLists::kTime);
+  EXPECT_LT(out_of_sync, 7 * SlowLists::kTime);
   EXPECT_GT(world.sim.now() - began, 5s);  // so the server is not asked without end
 }
 
