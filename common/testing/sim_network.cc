@@ -1,7 +1,6 @@
 // Everything here runs on the executor's one thread; mutexes only satisfy Condition's signature.
 #include "common/testing/sim_network.h"
 
-#include "common/net/certificates.h"
 #include "common/testing/sim_stream.h"
 #include "common/testing/sim_wire.h"
 
@@ -123,7 +122,7 @@ class HostNetwork : public net::Network {
       return Error(Code::kInvalid, "TLS: a dial needs an authority to verify the peer with");
     }
     TRY(ConnectionPtr connection,
-        impl_->dial(process_, host_, to, deadline, {}, net::certificate_name(tls.certificate)));
+        impl_->dial(process_, host_, to, deadline, {}, impl_->name_in(tls.certificate)));
     return std::unique_ptr<Channel>(std::make_unique<SimChannel>(impl_, std::move(connection), 0));
   }
 

@@ -1,5 +1,7 @@
 #include "common/testing/sim_wire.h"
 
+#include "common/net/certificates.h"
+
 #include <algorithm>
 
 namespace rubato::testing {
@@ -124,6 +126,12 @@ Result<ConnectionPtr> SimNetwork::Impl::dial(SimProcess& process, const std::str
   if (!attempt->connection)
     return Error(Code::kUnavailable, "dial " + to_string(to) + ": connection refused");
   return attempt->connection;
+}
+
+const std::string& SimNetwork::Impl::name_in(const std::string& certificate) {
+  const auto [at, is_new] = names.try_emplace(certificate);
+  if (is_new) at->second = net::certificate_name(certificate);
+  return at->second;
 }
 
 // A dial arrives at the other host.

@@ -129,6 +129,8 @@ struct SimNetwork::Impl : public std::enable_shared_from_this<SimNetwork::Impl> 
   Result<sim_wire::ConnectionPtr> dial(SimProcess& process, const std::string& from,
                                        const net::Endpoint& to, MonoTime deadline,
                                        const std::stop_token& stop = {}, std::string name = "");
+  // Parsing a certificate costs more than all else that a dial does.
+  const std::string& name_in(const std::string& certificate);
   void knock(const sim_wire::AttemptPtr& attempt);
   void answer(const sim_wire::AttemptPtr& attempt);
   void process_crashed(const SimProcess& process);
@@ -143,6 +145,7 @@ struct SimNetwork::Impl : public std::enable_shared_from_this<SimNetwork::Impl> 
   std::set<std::pair<std::string, std::string>> cut_pairs;
   std::map<std::pair<std::string, std::uint16_t>, sim_wire::BacklogPtr> backlogs;
   std::vector<std::weak_ptr<sim_wire::Connection>> connections;
+  std::map<std::string, std::string> names;  // by certificate: as many as a world issues
   std::uint16_t next_port = kFirstFreePort;
 };
 
