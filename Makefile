@@ -129,7 +129,7 @@ bench-%: release ## Run one of them: make bench-scheduler
 demo: release ## A cluster on this machine trains a model, loses a node, and proves nothing was lost
 	scripts/demo
 
-crds: ## Write crds/ and docs/api.md from the descriptors in operator/api
+crds: ## Write crds/, docs/api.md and docs/policies.md from the descriptors in operator/api and scheduler/policy
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target crds
 

@@ -1,12 +1,16 @@
 // make_plan: one scheduling decision as a pure function. Returns data that can be printed, compared
 // and replayed; doing it is somebody else's ten lines.
 //
-// The one policy so far (scheduler/policy/priority_age.cc): jobs whose queue is inside its
-// guarantee first, then by priority, then by age; each its minimum, in that order; what is left
-// over goes, pod by pod, to the job whose throughput it raises most, relative to that job's
-// throughput at its minimum and its weight. Room for a minimum is made, in this order, by pods that
-// are leaving already, by the surplus of elastic jobs, and by preempting jobs of lower priority,
+// The policy (scheduler/policy/policy.h) says in which order jobs are served and whom they may
+// displace; how that is done is the same for all of them (scheduler/session/session.h): each job
+// its minimum, in that order, those inside their queue's guarantee first; what is left over goes,
+// pod by pod, to the job whose throughput it raises most, relative to that job's throughput at its
+// minimum and its weight. Room for a minimum is made, in this order, by pods that are leaving
+// already, by the surplus of elastic jobs, and by preempting jobs that the policy lets it displace,
 // or, inside a guarantee, those that borrow it. Nothing is moved from node to node.
+//
+// Decisions are typed. Sentences are made of them at the edge (to_text, explain), once; nobody
+// reads them back.
 //
 // Cost: O(J log J + (J + G) · (J + N log N)) for J jobs, N nodes, G free GPUs.
 #pragma once
@@ -15,6 +19,7 @@
 
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace rubato::sched {
@@ -37,32 +42,96 @@ const char* name_of(ActionKind kind);
 // What it does to a job that has `gpus` afterwards, for people: "grows to 4 GPUs".
 std::string to_text(ActionKind kind, Gpus gpus);
 
+// Why a job gets GPUs or loses some.
+struct RoomForMinimum {
+  bool operator==(const RoomForMinimum&) const = default;
+};
+struct FreeGpusHelp {
+  bool operator==(const FreeGpusHelp&) const = default;
+};
+struct MaxLowered {
+  bool operator==(const MaxLowered&) const = default;
+};
+struct PodLost {
+  enum class How { kLost, kNotStarted, kRefused };
+  std::int64_t ordinal = 0;
+  NodeId node;
+  How how = How::kLost;
+  bool operator==(const PodLost&) const = default;
+};
+struct MakesRoom {  // gives its surplus
+  std::string job;  // name of the one that gets it
+  bool operator==(const MakesRoom&) const = default;
+};
+struct Displaced {
+  enum class By { kPriority, kGuarantee, kOrder };
+  std::string job;  // name of the one that comes instead
+  By by = By::kPriority;
+  std::int64_t its_priority = 0;  // kPriority
+  std::int64_t own_priority = 0;  // kPriority
+  std::string of;                 // kGuarantee: its queue; kOrder: the policy
+  bool operator==(const Displaced&) const = default;
+};
+using Cause = std::variant<RoomForMinimum, FreeGpusHelp, MaxLowered, PodLost, MakesRoom, Displaced>;
+std::string to_text(const Cause& cause);  // a clause, for the event
+
 struct Action {
   ActionKind kind = ActionKind::kStart;
   JobId job;
   std::vector<Placement> add;
   std::vector<std::int64_t> remove;  // ordinals, lost ones included
-  std::string reason;                // one sentence, for the event
+  Cause cause;
   bool operator==(const Action&) const = default;
 };
 
 enum class Outcome { kPlaced, kNotNow, kNever };
 const char* name_of(Outcome outcome);  // "placed", "notNow", "never"
 
+enum class Reason {
+  kPlaced,
+  kRefused,  // by the caller: Job::refused
+  kQueueUnknown,
+  kQueueForbidden,  // Job::not_admitted
+  kQueueClosed,
+  kQueueLimit,         // available: what its queue may still take; in_use: what the queue holds
+  kNoAllowedSize,      // never
+  kExceedsCluster,     // never; available: the most there is for it
+  kEveryNodeAvoided,   // available: 0
+  kNodesAvoided,       // available: the most there is for it but for those
+  kWaitingForRelease,  // available: free for it now; waits_for: whose GPUs come
+  kInsufficientGpus,   // available: free for it now
+  kBehind,             // the policy holds it back: waits_for: the job that comes first
+};
+
+// Of one job.
 struct Verdict {
   Outcome outcome = Outcome::kPlaced;
-  std::string reason;   // machine-readable, CamelCase: "InsufficientGPUs", "QueueUnknown" …
-  std::string message;  // one sentence that says why and what would help
+  Reason reason = Reason::kPlaced;
+  Gpus needed = 0;  // beyond what it holds
+  Gpus available = 0;
+  Gpus in_use = 0;
+  std::vector<std::string> waits_for;  // names of jobs; empty: pods that are leaving
   bool operator==(const Verdict&) const = default;
 };
 
 struct Plan {
-  std::vector<Action> actions;        // in the order they should be done
-  std::map<JobId, Verdict> verdicts;  // one for every job
+  std::vector<Action> actions;    // in the order they should be done
+  std::vector<Verdict> verdicts;  // of ClusterState::jobs, in their order
   bool operator==(const Plan&) const = default;
 };
 
+// A verdict for people.
+struct Explanation {
+  std::string reason;   // one word, CamelCase: "InsufficientGPUs", "QueueUnknown" …
+  std::string message;  // one sentence that says why and what would help
+  bool operator==(const Explanation&) const = default;
+};
+Explanation explain(const Verdict& verdict, const Job& job);
+
 struct PolicyConfig {
+  std::string policy = "marginalThroughput";  // its name in the registry
+  std::map<std::string, double> parameters;   // of the policy; what is not said has its standard
+  // Of all policies:
   bool preempt = true;
   // A running job grows only if the step adds at least this share of its present throughput.
   double min_relative_gain = 0.01;
@@ -71,6 +140,12 @@ struct PolicyConfig {
   bool operator==(const PolicyConfig&) const = default;
 };
 
+class Policy;  // scheduler/policy/policy.h
+
+// config.policy and config.parameters must name a policy that there is (make_policy says so
+// before).
 Plan make_plan(const ClusterState& state, const PolicyConfig& config);
+// The same, by a policy that is made already; config.policy is only told of.
+Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConfig& config);
 
 }  // namespace rubato::sched

@@ -1,7 +1,8 @@
-// rubato-apigen ROOT: writes ROOT/crds/*.yaml, their copies in the Helm chart, and
-// ROOT/docs/api.md. rubato-apigen --check ROOT: writes nothing; fails when one of them differs from
-// what it would be.
+// rubato-apigen ROOT: writes ROOT/crds/*.yaml, their copies in the Helm chart, ROOT/docs/api.md and
+// ROOT/docs/policies.md. rubato-apigen --check ROOT: writes nothing; fails when one of them differs
+// from what it would be.
 #include "operator/api/crd.h"
+#include "scheduler/policy/registry.h"
 
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,7 @@ std::map<std::string, std::string> generated() {
       files[folder + kind.type.plural + ".yaml"] = text;
   }
   files["docs/api.md"] = rubato::api::api_reference();
+  files["docs/policies.md"] = rubato::sched::policies_page();
   return files;
 }
 
@@ -56,7 +58,9 @@ int main(int argc, char** argv) {
   for (const auto& [name, text] : generated()) {
     if (read(root / name) == text) continue;
     if (check) {
-      std::cerr << name << " differs from the descriptors in operator/api: run `make crds`\n";
+      std::cerr
+          << name
+          << " differs from the descriptors in operator/api or scheduler/policy: run `make crds`\n";
       ++stale;
     } else if (write(root / name, text)) {
       std::cout << "wrote " << name << "\n";

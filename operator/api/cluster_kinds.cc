@@ -3,8 +3,39 @@
 #include "operator/api/schema_builder.h"
 #include "operator/api/throughput_profile.h"
 #include "operator/api/training_queue.h"
+#include "scheduler/policy/registry.h"
+
+#include <fmt/format.h>
 
 namespace rubato::api {
+namespace {
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const sched::Descriptor& policy : sched::all_policies()) names.push_back(policy.name);
+  return names;
+}
+
+std::string policies_text() {
+  std::string text = "Whom to serve first (docs/policies.md).";
+  for (const sched::Descriptor& policy : sched::all_policies())
+    text += fmt::format(" `{}`: {}.", policy.name, policy.about);
+  return text;
+}
+
+std::string parameters_text() {
+  std::string text =
+      "Numbers by name. Of all policies: `minRelativeGain` (-1 to 1: a job grows only when it gets "
+      "faster by this part), `preempt` (0 or 1).";
+  for (const sched::Descriptor& policy : sched::all_policies()) {
+    for (const sched::Parameter& p : policy.parameters)
+      text += fmt::format(" Of `{}`: `{}` ({:g} to {:g}{}; {:g}).", policy.name, p.name, p.least,
+                          p.most, p.unit.empty() ? "" : " " + p.unit, p.standard);
+  }
+  return text + " An unknown one is refused, and the condition Active says so.";
+}
+
+}  // namespace
 
 const ObjectSchema& QueueQuota::schema() {
   static const ObjectSchema kSchema = [] {
@@ -128,17 +159,10 @@ const ObjectSchema& RescaleBudget::schema() {
 const ObjectSchema& SchedulingPolicySpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<SchedulingPolicySpec> s("SchedulingPolicySpec", "How the scheduler decides.");
-    s.field("policy", &SchedulingPolicySpec::policy,
-            "`marginalThroughput`: queues by priority then age, each job its minimum, the rest to "
-            "whoever gains the most speed.")
-        .defaulted();
-    s.field(
-         "parameters", &SchedulingPolicySpec::parameters,
-         "Numbers of the policy, by name: `minRelativeGain` (-1 to 1: a job grows only when it "
-         "gets "
-         "faster by this part), `preempt` (0 or 1). An unknown one is refused, and the condition "
-         "Active says so.")
-        .entries(0, 64);
+    s.field("policy", &SchedulingPolicySpec::policy, policies_text())
+        .defaulted()
+        .choices(policy_names());
+    s.field("parameters", &SchedulingPolicySpec::parameters, parameters_text()).entries(0, 64);
     s.field("roundSeconds", &SchedulingPolicySpec::round_seconds,
             "Longest time between rounds; a change starts one at once.")
         .defaulted()

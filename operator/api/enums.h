@@ -46,10 +46,6 @@ constexpr auto words(Preemption) {
   return std::array<std::string_view, 3>{"never", "withinQueue", "anyQueue"};
 }
 
-// The policies that SchedulingPolicy can name.
-enum class PolicyName { kMarginalThroughput };
-constexpr auto words(PolicyName) { return std::array<std::string_view, 1>{"marginalThroughput"}; }
-
 enum class ConditionStatus { kTrue, kFalse, kUnknown };
 constexpr auto words(ConditionStatus) {
   return std::array<std::string_view, 3>{"True", "False", "Unknown"};

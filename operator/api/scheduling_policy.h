@@ -3,7 +3,6 @@
 #pragma once
 
 #include "operator/api/conditions.h"
-#include "operator/api/enums.h"
 #include "operator/api/object_meta.h"
 #include "operator/api/schema.h"
 
@@ -24,8 +23,8 @@ struct RescaleBudget {
 };
 
 struct SchedulingPolicySpec {
-  PolicyName policy = PolicyName::kMarginalThroughput;
-  std::map<std::string, double> parameters;  // of the policy, by name (docs/policies.md)
+  std::string policy = "marginalThroughput";  // one of scheduler/policy/registry.h
+  std::map<std::string, double> parameters;   // of the policy, by name (docs/policies.md)
   std::int32_t round_seconds = 10;        // longest time between rounds; events start one at once
   std::int32_t gang_start_seconds = 300;  // pods of a gang must all run within
   RescaleBudget rescale_budget;

@@ -7,8 +7,10 @@
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
 #include "operator/kube/objects/decode.h"
+#include "scheduler/perf/throughput.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
@@ -19,6 +21,11 @@ namespace {
 
 constexpr std::string_view kPods = "pods";  // of which each pod is one
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 4;
+constexpr double kLongest = 1e15;  // ms: of a job whose speed is next to nothing
+
+sched::TimeMs in_ms(WallTime time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+}
 
 // Pods by key, and the free resources of each node.
 class Capture {
@@ -53,6 +60,7 @@ class Capture {
     for (const JobObject* job : jobs) add_job(*job);
     add_queues();
     sched::ClusterState state;
+    state.now_ms = in_ms(world_.now);
     for (auto& [name, node] : nodes_) state.nodes.push_back(std::move(node));
     state.jobs = std::move(jobs_);
     state.queues = std::move(queues_);
@@ -227,7 +235,32 @@ class Capture {
         seen.measured.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
       }
     }
+    add_history(job, seen);
     jobs_.push_back(std::move(seen));
+  }
+
+  // From the status alone, so that a new leader decides as the old one.
+  static void add_history(const api::TrainingJob& job, sched::Job& seen) {
+    double held = job.status.useful_gpu_seconds.value_or(0);
+    if (const auto& lost = job.status.lost_gpu_seconds)
+      held += lost->queue + lost->rescale + lost->failure + lost->checkpoint +
+              lost->straggling.value_or(0);
+    seen.attained_gpu_ms = std::llround(held * 1000);
+    const auto& allocation = job.status.allocation;
+    if (allocation && allocation->since && !allocation->pods.empty())
+      seen.allocated_ms = in_ms(*allocation->since);
+    if (seen.measured.empty() || !job.spec.training) return;
+    const sched::Throughput speed(seen.measured, seen.measured.front().gpu_type);
+    const auto& batch = job.spec.training->batch;
+    const double steps_per_ms =
+        speed.at(seen.min) / 1000 / (static_cast<double>(batch.global) * batch.sequence_length);
+    const auto time_of = [&](std::int64_t steps) {
+      const double ms = static_cast<double>(std::max<std::int64_t>(steps, 0)) / steps_per_ms;
+      return static_cast<sched::TimeMs>(std::min(ms, kLongest));
+    };
+    const std::int64_t all = job.spec.training->stop.steps;
+    seen.duration_ms = time_of(all);
+    seen.remaining_ms = time_of(all - (job.status.progress ? job.status.progress->step : 0));
   }
 
   std::string refusal(const JobObject& object) const {

@@ -165,7 +165,7 @@ std::optional<CommonRefusal> JobPass::refused_by_all() const {
   auto common = common_refusal(job_.status.avoided_nodes, wall());
   if (!common) return std::nullopt;
   const auto verdict = d_.memory.verdict(job_.meta.uid);
-  const bool is_all = verdict && verdict->reason == "EveryNodeAvoided";
+  const bool is_all = verdict && verdict->reason == sched::Reason::kEveryNodeAvoided;
   return is_all || common->is_list_full ? common : std::nullopt;
 }
 

@@ -193,21 +193,41 @@ class Builder {
     if (!facts_.verdict) {
       return set(condition::kQueued, true, reason::kWaitingForGpus, "waits for a scheduling round");
     }
-    set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->message);
+    set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->told.message);
   }
 
-  static std::string_view queued_reason(const sched::Verdict& verdict) {
+  static std::string_view queued_reason(const JobVerdict& verdict) {
     if (verdict.outcome == sched::Outcome::kNever) return reason::kNeverFits;
-    if (verdict.reason == "WaitingForRelease") return reason::kWaitingForRelease;
-    if (verdict.reason == "QueueLimit") return reason::kQueueLimit;
-    if (verdict.reason == "QueueUnknown") return reason::kQueueNotFound;
-    if (verdict.reason == "NodesAvoided" || verdict.reason == "EveryNodeAvoided")
-      return reason::kNodesAvoided;
-    if (verdict.reason == "QueueForbidden") return reason::kQueueForbidden;
+    switch (verdict.reason) {
+      case sched::Reason::kWaitingForRelease:
+        return reason::kWaitingForRelease;
+      case sched::Reason::kQueueLimit:
+        return reason::kQueueLimit;
+      case sched::Reason::kQueueUnknown:
+        return reason::kQueueNotFound;
+      case sched::Reason::kQueueForbidden:
+        return reason::kQueueForbidden;
+      case sched::Reason::kNodesAvoided:
+      case sched::Reason::kEveryNodeAvoided:
+        return reason::kNodesAvoided;
+      case sched::Reason::kRefused:  // by cluster_view, which names the reason
+        return why_refused(verdict.told.reason);
+      case sched::Reason::kPlaced:
+      case sched::Reason::kQueueClosed:
+      case sched::Reason::kNoAllowedSize:
+      case sched::Reason::kExceedsCluster:
+      case sched::Reason::kInsufficientGpus:
+      case sched::Reason::kBehind:
+        return reason::kWaitingForGpus;
+    }
+    return reason::kWaitingForGpus;
+  }
+
+  static std::string_view why_refused(const std::string& as) {
     for (const std::string_view why :
          {reason::kNeverFits, reason::kClaimNotFound, reason::kClaimLost, reason::kClaimNotBound,
           reason::kClaimInUse, reason::kStorageClassNotFound})
-      if (verdict.reason == why) return why;
+      if (as == why) return why;
     return reason::kWaitingForGpus;
   }
 

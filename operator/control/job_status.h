@@ -3,8 +3,8 @@
 #pragma once
 
 #include "operator/api/training_job.h"
+#include "operator/control/memory.h"
 #include "operator/coordinator/coordinator.h"
-#include "scheduler/plan.h"
 
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ namespace rubato::control {
 struct JobFacts {
   const api::TrainingJob* job = nullptr;  // status as last written
   std::optional<coordinator::View> view;
-  std::optional<sched::Verdict> verdict;
+  std::optional<JobVerdict> verdict;
   std::int32_t pods_running = 0;                       // of the allocation
   std::string start_problems;                          // of pods that the kubelet cannot start
   std::uint64_t own_failures = 0;                      // charged to maxRestarts

@@ -13,12 +13,12 @@ std::string to_text(const HeldBack& held) {
   return fmt::format("{}; tried again at {}", held.why, to_rfc3339(held.until));
 }
 
-void Memory::set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts) {
+void Memory::set_verdicts(std::map<sched::JobId, JobVerdict> verdicts) {
   std::lock_guard lock(mutex_);
   verdicts_ = std::move(verdicts);
 }
 
-std::optional<sched::Verdict> Memory::verdict(const std::string& job_uid) const {
+std::optional<JobVerdict> Memory::verdict(const std::string& job_uid) const {
   std::lock_guard lock(mutex_);
   const auto found = verdicts_.find(job_uid);
   if (found == verdicts_.end()) return std::nullopt;

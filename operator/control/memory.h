@@ -30,10 +30,18 @@ struct HeldBack {
 };
 std::string to_text(const HeldBack& held);
 
+// What the last round said of a job.
+struct JobVerdict {
+  sched::Outcome outcome = sched::Outcome::kPlaced;
+  sched::Reason reason = sched::Reason::kPlaced;
+  sched::Explanation told;
+  bool operator==(const JobVerdict&) const = default;
+};
+
 class Memory {
  public:
-  void set_verdicts(std::map<sched::JobId, sched::Verdict> verdicts);
-  std::optional<sched::Verdict> verdict(const std::string& job_uid) const;
+  void set_verdicts(std::map<sched::JobId, JobVerdict> verdicts);
+  std::optional<JobVerdict> verdict(const std::string& job_uid) const;
 
   // "namespace/name" or a pod uid; kept until the job forgets it (bounded by its pods).
   void note_lost(const std::string& job_uid, const std::string& pod);
@@ -97,7 +105,7 @@ class Memory {
 
  private:
   mutable std::mutex mutex_;
-  std::map<sched::JobId, sched::Verdict> verdicts_;
+  std::map<sched::JobId, JobVerdict> verdicts_;
   std::map<std::string, std::set<std::string>> lost_;
   std::map<std::string, WallTime> suspects_;
   struct Renewal {

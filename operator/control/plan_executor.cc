@@ -30,7 +30,7 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
                                  std::int64_t leader, WallTime now, std::int64_t named_ordinal) {
   api::Allocation next = next_allocation(job, leader, now);
   next.next_ordinal = std::max(next.next_ordinal, named_ordinal + 1);
-  next.reason = action.reason;
+  next.reason = to_text(action.cause);
   next.preempted.reset();
   if (action.kind == sched::ActionKind::kPreempt) next.preempted = true;
   std::erase_if(next.pods, [&](const api::AllocatedPod& pod) {

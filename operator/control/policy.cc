@@ -1,6 +1,7 @@
 #include "operator/control/policy.h"
 
 #include "common/words.h"
+#include "scheduler/policy/registry.h"
 
 #include <fmt/core.h>
 
@@ -27,7 +28,7 @@ Policy policy_of(const Config& flags) {
 
 Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& spec) {
   Policy policy = policy_of(flags);
-  policy.name = api::name_of(spec.policy);
+  policy.plan.policy = spec.policy;
   policy.round_interval = std::chrono::seconds(spec.round_seconds);
   policy.gang_start = std::chrono::seconds(spec.gang_start_seconds);
   policy.growth_pause = std::chrono::seconds(spec.rescale_budget.per_job_seconds);
@@ -45,20 +46,25 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
       if (value != 0 && value != 1) return out_of_range("0 or 1");
       policy.plan.preempt = value == 1;
     } else {
-      return Error(Code::kInvalid,
-                   fmt::format("spec.parameters.{} is not known to {}; remove it, or use {} or {}",
-                               name, policy.name, kMinRelativeGain, kPreempt));
+      policy.plan.parameters[name] = value;
     }
   }
+  const auto made = sched::make_policy(policy.plan.policy, policy.plan.parameters);
+  if (!made.ok())
+    return Error(Code::kInvalid, fmt::format("spec.{} (all policies have {} and {})",
+                                             made.error().what(), kMinRelativeGain, kPreempt));
   return policy;
 }
 
 std::string to_text(const Policy& policy) {
+  std::string name = policy.plan.policy;
+  for (const auto& [parameter, value] : policy.plan.parameters)
+    name += fmt::format(", {} {:g}", parameter, value);
   return fmt::format(
       "{}: a round at least every {:g} s, gang start {:g} s, {} {:g}, {} {}, growth of one job at "
       "most every {:g} s, of at most {} a round",
-      policy.name, in_seconds(policy.round_interval), in_seconds(policy.gang_start),
-      kMinRelativeGain, policy.plan.min_relative_gain, kPreempt, policy.plan.preempt ? 1 : 0,
+      name, in_seconds(policy.round_interval), in_seconds(policy.gang_start), kMinRelativeGain,
+      policy.plan.min_relative_gain, kPreempt, policy.plan.preempt ? 1 : 0,
       in_seconds(policy.growth_pause), counted(policy.plan.grown_per_round, "running job"));
 }
 
@@ -77,12 +83,12 @@ api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,
     active.message = fmt::format(
         "only the SchedulingPolicy named \"{}\" is in force; rename this one", kPolicyInForce);
   } else if (!refused.empty()) {
-    status.active = in_force.name;
+    status.active = in_force.plan.policy;
     active.status = api::ConditionStatus::kFalse;
     active.reason = reason::kRefused;
     active.message = refused + ". In force stays " + to_text(in_force);
   } else {
-    status.active = in_force.name;
+    status.active = in_force.plan.policy;
     active.status = api::ConditionStatus::kTrue;
     active.reason = reason::kLoaded;
     active.message = to_text(in_force);

@@ -17,8 +17,7 @@ namespace rubato::control {
 inline constexpr std::string_view kPolicyInForce = "default";
 
 struct Policy {
-  std::string name = "marginalThroughput";
-  sched::PolicyConfig plan;
+  sched::PolicyConfig plan;  // with its name
   Duration round_interval{};
   Duration gang_start{};
   Duration growth_pause{};  // between two growths of one job; 0: none

@@ -219,7 +219,7 @@ void SchedulerLoop::round() {
   if (policy->growth_pause > 0s)
     world.grown_lately = d_.memory.grown_since(world.now - policy->growth_pause);
   const sched::Snapshot snapshot{capture(world, d_.config), policy->plan};
-  sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
+  const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)
@@ -227,7 +227,7 @@ void SchedulerLoop::round() {
   if (d_.record) d_.record(snapshot, plan);
   written_.clear();
   apply_all(plan.actions, snapshot.state, world);
-  tell_verdicts(world, plan);
+  tell_verdicts(snapshot.state, plan);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
   write_queues(d_.client, world, d_.installation);
 }
@@ -343,20 +343,21 @@ void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& nex
   d_.enqueue({job.meta.ns, job.meta.name});
 }
 
-void SchedulerLoop::tell_verdicts(const World& world, sched::Plan& plan) {
-  std::map<sched::JobId, std::string> told;
+void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan) {
+  std::map<sched::JobId, JobVerdict> verdicts;
   std::vector<kube::Key> changed;
-  for (const auto& job : world.jobs) {
-    const auto verdict = plan.verdicts.find(job->job.meta.uid);
-    if (verdict == plan.verdicts.end()) continue;
-    std::string& text = told[verdict->first];
-    text = verdict->second.reason + verdict->second.message;
-    const auto before = told_.find(verdict->first);
-    if (before == told_.end() || before->second != text) changed.push_back(job->meta.key());
+  for (std::size_t i = 0; i < state.jobs.size(); ++i) {
+    const sched::Verdict& verdict = plan.verdicts[i];
+    const sched::Job& job = state.jobs[i];
+    JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job)};
+    const auto before = told_.find(job.id);
+    if (before == told_.end() || before->second != told)
+      changed.push_back(kube::parse_key(job.name));
+    verdicts.emplace(job.id, std::move(told));
   }
-  told_ = std::move(told);
+  told_ = verdicts;
   if (planted(Bug::kUnexplained)) return;
-  d_.memory.set_verdicts(std::move(plan.verdicts));
+  d_.memory.set_verdicts(std::move(verdicts));
   for (const kube::Key& key : changed) d_.enqueue(key);
 }
 

@@ -71,7 +71,7 @@ class SchedulerLoop {
                        std::set<kube::Key>& claimed);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
-  void tell_verdicts(const World& world, sched::Plan& plan);
+  void tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan);
   bool has_seen_own_writes() const;
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
@@ -98,9 +98,9 @@ class SchedulerLoop {
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.
   std::map<kube::Key, Unsettled> unsettled_;
-  std::map<kube::Key, Unsettled> handed_;     // by the job controller, on the way there; mutex_
-  bool took_stock_ = false;                   // the loop's task only
-  std::map<sched::JobId, std::string> told_;  // last verdict told; the loop's task only
+  std::map<kube::Key, Unsettled> handed_;    // by the job controller, on the way there; mutex_
+  bool took_stock_ = false;                  // the loop's task only
+  std::map<sched::JobId, JobVerdict> told_;  // the last round's; the loop's task only
   Task task_;
 };
 

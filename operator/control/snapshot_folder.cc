@@ -29,11 +29,11 @@ std::optional<std::uint64_t> number_of(std::string_view name) {
 }  // namespace
 
 void SnapshotFolder::add(const sched::Snapshot& snapshot) {
-  std::string text = to_text(snapshot) + "\n";
-  if (text == last_) return;
-  const Status written = write(text);
+  sched::Snapshot lasting = without_time(snapshot);
+  if (lasting == last_) return;
+  const Status written = write(to_text(snapshot) + "\n");
   if (written.ok()) {
-    last_ = std::move(text);
+    last_ = std::move(lasting);
   } else if (!told_) {
     LOG_WARNING("scheduler", "snapshots are not recorded: {}", written.error().what());
   }

@@ -1,7 +1,8 @@
 // SnapshotFolder: what the scheduler decided on lately, one file a round, so that a decision can be
 // made again with `rubatoctl plan`, and a bug report is one file. A round that sees what the round
-// before it saw is not written. Files are named by their number, "round-000000042.json", which goes
-// on where an earlier process stopped; beyond kSnapshotsKept the oldest goes.
+// before it saw, but for the time, is not written. Files are named by their number,
+// "round-000000042.json", which goes on where an earlier process stopped; beyond kSnapshotsKept the
+// oldest goes.
 //
 // A snapshot is the scheduler's ClusterState: names of jobs, nodes and queues, sizes, and reasons.
 // No Secret, no pod template, no token is in it.
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 namespace rubato::control {
@@ -38,8 +40,8 @@ class SnapshotFolder {
   bool looked_ = false;
   bool told_ = false;  // of the failure that lasts
   std::uint64_t next_ = 1;
-  std::deque<std::string> there_;  // names, oldest first
-  std::string last_;               // the text that was written last
+  std::deque<std::string> there_;        // names, oldest first
+  std::optional<sched::Snapshot> last_;  // that was written, without time
 };
 
 }  // namespace rubato::control

@@ -1,6 +1,7 @@
 // What the scheduler sees: an immutable value, captured once per round. No Kubernetes word, no
 // clock, no thread: operator/control fills it in, the simulator fills it in, tests fill it in.
-// Quantities are integers with units; times are seconds since an epoch that the caller chooses.
+// Quantities are integers with units; times are since an epoch that the caller chooses, one for
+// all.
 #pragma once
 
 #include <array>
@@ -18,6 +19,8 @@ using NodeId = std::string;
 using Gpus = std::int64_t;
 using MilliCpu = std::int64_t;
 using Bytes = std::int64_t;
+using TimeMs = std::int64_t;
+using GpuMs = std::int64_t;  // GPUs times milliseconds
 
 // What one pod takes of a node, or what a node has left.
 struct Resources {
@@ -78,7 +81,12 @@ struct Job {
   std::string queue;
   std::int64_t priority = 0;
   double weight = 1.0;
-  double queued_at = 0;  // seconds; older first among equals
+  double queued_at = 0;       // seconds; older first among equals
+  GpuMs attained_gpu_ms = 0;  // GPU time that it has held so far
+  TimeMs allocated_ms = -1;   // since when it holds what it holds; -1: nothing
+  // How long it takes at `min` GPUs, in all and from now on; none: not known.
+  std::optional<TimeMs> duration_ms;
+  std::optional<TimeMs> remaining_ms;
   Gpus min = 1;
   Gpus max = 1;
   Resources per_pod;  // gpus = GPUs that come and go together
@@ -124,6 +132,7 @@ struct Queue {
 };
 
 struct ClusterState {
+  TimeMs now_ms = 0;
   std::vector<Node> nodes;
   std::vector<Job> jobs;
   std::map<std::string, Queue> queues;  // by name; a job in an unknown queue waits, and is told so

@@ -3,136 +3,143 @@
 #include "common/check.h"
 
 #include <algorithm>
-#include <set>
 
 namespace rubato::sched {
 
-FreeMap::FreeMap(const ClusterState& state) {
-  for (const Node& node : state.nodes) {
-    free_[node.id] = node.free;
-    nodes_[node.id] = &node;
+FreeNodes::FreeNodes(const Problem& problem) {
+  free_.reserve(problem.state().nodes.size());
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n) free_.push_back(problem.node(n).free);
+}
+
+void FreeNodes::take(NodeIndex node, const Resources& what) {
+  log_.push_back({node, free_[node]});
+  version_ = ++versions_;
+  free_[node] -= what;
+  CHECK_GE(free_[node].gpus, 0);
+}
+
+void FreeNodes::give_back(NodeIndex node, const Resources& what) {
+  log_.push_back({node, free_[node]});
+  version_ = ++versions_;
+  free_[node] += what;
+}
+
+void FreeNodes::undo_to(std::size_t mark) {
+  if (log_.size() == mark) return;
+  while (log_.size() > mark) {
+    free_[log_.back().node] = log_.back().before;
+    log_.pop_back();
   }
+  version_ = ++versions_;
 }
 
-void FreeMap::take(const NodeId& node, const Resources& what) {
-  Resources& left = free_.at(node);
-  left -= what;
-  CHECK_GE(left.gpus, 0);
-}
+Placer::Placer(const Problem& problem, FreeNodes& free, const QuotaBook& quota)
+    : problem_(problem),
+      free_(free),
+      quota_(quota),
+      is_used_(problem.state().nodes.size()),
+      left_(problem.count_types()) {}
 
-void FreeMap::give_back(const NodeId& node, const Resources& what) { free_.at(node) += what; }
-
-bool may_use(const Job& job, const Node& node) {
-  if (!job.allow.empty() &&
-      std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {
-    return false;
-  }
-  return !job.eligible || job.eligible->contains(node.id);
-}
-
-bool admits(const Job& job, const Node& node) {
-  return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
-}
-
-namespace {
-
-// The type that the job is bound to, if it already holds GPUs and may not mix.
-std::optional<std::string> bound_type(const Job& job) {
-  if (job.mix) return std::nullopt;
+Bound Placer::bound_of(JobIndex j) const {
+  const Job& job = problem_.job(j);
+  Bound bound;
+  bool is_first = true;
   for (const Held& held : job.held) {
-    if (!held.lost) return held.gpu_type;
+    if (held.lost) continue;
+    const auto node = problem_.find_node(held.node);
+    if (is_first && !job.mix) bound.type = problem_.type_named(held.gpu_type);
+    if (is_first && job.one_node) {
+      bound.node = node;
+      bound.is_nowhere = !node;
+    }
+    if (node && (bound.used.empty() || bound.used.back() != *node)) bound.used.push_back(*node);
+    is_first = false;
   }
-  return std::nullopt;
+  return bound;
 }
 
-struct Candidate {
-  const Node* node;
-  std::int64_t fits;
-  bool used;  // the job already has a pod here
-};
-
-// Where the rest of a job must go that has its pods on one node; "": anywhere yet.
-NodeId bound_node(const Job& job, const NodeId& so_far) {
-  if (!job.one_node) return "";
-  for (const Held& held : job.held)
-    if (!held.lost) return held.node;
-  return so_far;
-}
-
-std::vector<Candidate> candidates(const Job& job, const FreeMap& free, const std::string* type) {
-  std::set<NodeId> used;
-  for (const Held& held : job.held) {
-    if (!held.lost) used.insert(held.node);
+void Placer::find_candidates(JobIndex j, const Bound& bound, std::optional<TypeIndex> type) {
+  const Job& job = problem_.job(j);
+  found_.clear();
+  if (bound.is_nowhere) return;
+  for (const NodeIndex n : bound.used) is_used_[n] = 1;
+  for (const NodeIndex n : problem_.group(j).admitted) {
+    if (free_[n].gpus < job.per_pod.gpus) continue;
+    if (type && problem_.type_of(n) != *type) continue;
+    if (bound.node && n != *bound.node) continue;
+    const std::int64_t fits = free_[n].copies_of(job.per_pod);
+    if (fits > 0) found_.push_back({n, fits, is_used_[n] != 0});
   }
-  std::vector<Candidate> found;
-  for (const auto& [id, node] : free.nodes()) {
-    if (!admits(job, *node) || (type && node->gpu_type != *type)) continue;
-    const std::int64_t fits = free.free().at(id).copies_of(job.per_pod);
-    if (fits > 0) found.push_back({node, fits, used.contains(id)});
-  }
-  std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
+  for (const NodeIndex n : bound.used) is_used_[n] = 0;
+  std::sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
     if (a.used != b.used) return a.used;
     if (a.fits != b.fits) return a.fits < b.fits;
-    return a.node->id < b.node->id;
+    return a.node < b.node;
   });
-  return found;
 }
 
 // The types to try, the one with most room first; one null entry stands for "any".
-std::vector<std::optional<std::string>> types_to_try(const Job& job, const FreeMap& free,
-                                                     const std::string& bound_to) {
-  if (job.mix) return {std::nullopt};
-  if (!bound_to.empty()) return {bound_to};
-  if (const auto type = bound_type(job)) return {type};
-  std::map<std::string, std::int64_t> room;
-  for (const Candidate& c : candidates(job, free, nullptr)) room[c.node->gpu_type] += c.fits;
-  std::vector<std::pair<std::int64_t, std::string>> order;
-  order.reserve(room.size());
-  for (const auto& [type, fits] : room) order.emplace_back(-fits, type);
+std::vector<std::optional<TypeIndex>> Placer::types_to_try(JobIndex j, const Bound& bound) {
+  if (problem_.job(j).mix) return {std::nullopt};
+  if (bound.type) return {bound.type};
+  const std::vector<TypeIndex>& types = problem_.group(j).types;
+  if (types.size() == 1) return {types.front()};
+  Bound anywhere;
+  anywhere.used = bound.used;
+  find_candidates(j, anywhere, std::nullopt);
+  for (const Candidate& c : found_) left_[problem_.type_of(c.node)] += c.fits;
+  std::vector<std::pair<std::int64_t, TypeIndex>> order;
+  for (const TypeIndex type : types) {
+    if (left_[type] > 0) order.emplace_back(-left_[type], type);
+    left_[type] = 0;
+  }
   std::sort(order.begin(), order.end());
-  std::vector<std::optional<std::string>> types;
-  types.reserve(order.size());
-  for (const auto& [fits, type] : order) types.emplace_back(type);
-  return types;
+  std::vector<std::optional<TypeIndex>> tried;
+  tried.reserve(order.size());
+  for (const auto& [fits, type] : order) tried.emplace_back(type);
+  return tried;
 }
 
 // Takes from the last what the queue may not have of a type.
-void keep_within(std::vector<Candidate>& nodes, const Job& job, const TypeRoom& room) {
-  std::map<std::string, std::int64_t> left;
-  for (Candidate& c : nodes) {
-    const auto [of_type, is_new] = left.try_emplace(c.node->gpu_type, 0);
-    if (is_new) of_type->second = room(c.node->gpu_type) / job.per_pod.gpus;
-    c.fits = std::min(c.fits, of_type->second);
-    of_type->second -= c.fits;
+void Placer::keep_within_quota(JobIndex j) {
+  const Gpus per_pod = problem_.job(j).per_pod.gpus;
+  const QueueIndex queue = problem_.queue_of(j);
+  for (const TypeIndex type : problem_.group(j).types)
+    left_[type] = quota_.room(queue, type) / per_pod;
+  for (Candidate& c : found_) {
+    std::int64_t& left = left_[problem_.type_of(c.node)];
+    c.fits = std::min(c.fits, left);
+    left -= c.fits;
   }
+  for (const TypeIndex type : problem_.group(j).types) left_[type] = 0;
 }
 
-}  // namespace
-
-std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, FreeMap& free,
-                                            const TypeRoom& room, const PlacedSoFar& so_far) {
-  if (room("*") / job.per_pod.gpus < pods) return std::nullopt;
-  for (const auto& type : types_to_try(job, free, so_far.gpu_type)) {
-    std::vector<Candidate> nodes = candidates(job, free, type ? &*type : nullptr);
-    if (const NodeId only = bound_node(job, so_far.node); !only.empty())
-      std::erase_if(nodes, [&](const Candidate& c) { return c.node->id != only; });
+std::optional<std::vector<NodeIndex>> Placer::place(JobIndex j, std::int64_t pods,
+                                                    const Bound& bound) {
+  const Job& job = problem_.job(j);
+  const QueueIndex queue = problem_.queue_of(j);
+  const Gpus per_pod = job.per_pod.gpus;
+  if (quota_.room(queue) / per_pod < pods) return std::nullopt;
+  for (const auto& type : types_to_try(j, bound)) {
+    find_candidates(j, bound, type);
     if (job.one_node)  // each has the whole of what the queue allows
-      std::erase_if(nodes, [&](const Candidate& c) {
-        return c.fits < pods || room(c.node->gpu_type) / job.per_pod.gpus < pods;
+      std::erase_if(found_, [&](const Candidate& c) {
+        return c.fits < pods || quota_.room(queue, problem_.type_of(c.node)) / per_pod < pods;
       });
-    keep_within(nodes, job, room);
+    keep_within_quota(j);
     std::int64_t fits = 0;
-    for (const Candidate& c : nodes) fits += c.fits;
+    for (const Candidate& c : found_) fits += c.fits;
     if (fits < pods) continue;
     // A node that holds the whole gang beats two that share it.
-    const auto whole = std::find_if(nodes.begin(), nodes.end(),
+    const auto whole = std::find_if(found_.begin(), found_.end(),
                                     [&](const Candidate& c) { return c.fits >= pods; });
-    if (whole != nodes.end()) std::rotate(nodes.begin(), whole, whole + 1);
-    std::vector<Placement> placed;
-    for (const Candidate& c : nodes) {
+    if (whole != found_.end()) std::rotate(found_.begin(), whole, whole + 1);
+    std::vector<NodeIndex> placed;
+    placed.reserve(static_cast<std::size_t>(pods));
+    for (const Candidate& c : found_) {
       for (std::int64_t i = 0; i < c.fits && std::ssize(placed) < pods; ++i) {
-        free.take(c.node->id, job.per_pod);
-        placed.push_back({c.node->id, c.node->gpu_type, job.per_pod.gpus});
+        free_.take(c.node, job.per_pod);
+        placed.push_back(c.node);
       }
     }
     return placed;
@@ -140,15 +147,13 @@ std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, F
   return std::nullopt;
 }
 
-std::int64_t pods_that_fit(const Job& job, const FreeMap& free) {
+std::int64_t Placer::pods_that_fit(JobIndex j, const Bound& bound) {
   std::int64_t best = 0;
-  for (const auto& type : types_to_try(job, free, "")) {
+  for (const auto& type : types_to_try(j, bound)) {
+    find_candidates(j, bound, type);
     std::int64_t room = 0;
-    const NodeId only = bound_node(job, "");
-    for (const Candidate& c : candidates(job, free, type ? &*type : nullptr)) {
-      if (!only.empty() && c.node->id != only) continue;
-      room = job.one_node ? std::max(room, c.fits) : room + c.fits;
-    }
+    for (const Candidate& c : found_)
+      room = problem_.job(j).one_node ? std::max(room, c.fits) : room + c.fits;
     best = std::max(best, room);
   }
   return best;

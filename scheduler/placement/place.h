@@ -1,53 +1,79 @@
-// Which nodes: given how many pods, choose where. Works on a scratch copy of the nodes' free
-// resources, so that a plan can be tried and thrown away.
+// Which nodes: given how many pods, choose where. Works on what is free in this round, and can take
+// back what was tried.
 #pragma once
 
-#include "scheduler/model/cluster_state.h"
-#include "scheduler/plan.h"
+#include "scheduler/model/problem.h"
+#include "scheduler/placement/quota.h"
 
-#include <functional>
-#include <map>
 #include <optional>
 #include <vector>
 
 namespace rubato::sched {
 
-// Free resources during one round. take() and give_back() keep them; a copy is a transaction.
-class FreeMap {
+// Free resources during one round. What happened since a mark can be undone.
+class FreeNodes {
  public:
-  explicit FreeMap(const ClusterState& state);
-  void take(const NodeId& node, const Resources& what);
-  void give_back(const NodeId& node, const Resources& what);
-  const std::map<NodeId, Resources>& free() const { return free_; }
-  const std::map<NodeId, const Node*>& nodes() const { return nodes_; }
+  explicit FreeNodes(const Problem& problem);
+  void take(NodeIndex node, const Resources& what);  // it is there: CHECKed
+  void give_back(NodeIndex node, const Resources& what);
+  const Resources& operator[](NodeIndex node) const { return free_[node]; }
+
+  std::size_t mark() const { return log_.size(); }
+  void undo_to(std::size_t mark);
+  // Another number after each change: equal numbers, equal contents.
+  std::uint64_t version() const { return version_; }
 
  private:
-  std::map<NodeId, Resources> free_;
-  std::map<NodeId, const Node*> nodes_;
+  struct Change {
+    NodeIndex node;
+    Resources before;
+  };
+  Table<NodeIndex, Resources> free_;
+  std::vector<Change> log_;
+  std::uint64_t version_ = 0;
+  std::uint64_t versions_ = 0;
 };
 
-// May `job` use `node` at all (type, selectors)? It may come to, even if not now.
-bool may_use(const Job& job, const Node& node);
-// … and now: it is schedulable, and the job does not avoid it.
-bool admits(const Job& job, const Node& node);
-
-// How many GPUs of a type the job's queue may still take; "*": of all types together.
-using TypeRoom = std::function<Gpus(const std::string& gpu_type)>;
-
-// What pods of a job that were placed earlier in the same round have fixed for the rest.
-struct PlacedSoFar {
-  std::string gpu_type;
-  NodeId node;
+// What binds the rest of a job's pods.
+struct Bound {
+  std::optional<TypeIndex> type;  // of pods that it holds, or was given in this round
+  std::optional<NodeIndex> node;  // where one node must hold all of them
+  bool is_nowhere = false;        // that node is gone: nothing fits
+  std::vector<NodeIndex> used;    // holds pods there
 };
 
-// Places `pods` pods of `job`: one GPU type unless job.mix, the type it already holds if any; nodes
-// that it already uses first, then the fullest that fit (best fit), ties by name. Takes the
-// resources from `free`. Nothing when they do not all fit; then `free` is unchanged. `room`: what
-// the queue allows.
-std::optional<std::vector<Placement>> place(const Job& job, std::int64_t pods, FreeMap& free,
-                                            const TypeRoom& room, const PlacedSoFar& so_far = {});
+class Placer {
+ public:
+  Placer(const Problem& problem, FreeNodes& free, const QuotaBook& quota);
 
-// How many pods of `job` fit now, over all nodes of its best type.
-std::int64_t pods_that_fit(const Job& job, const FreeMap& free);
+  // What the pods that a job holds bind; pods that are lost do not.
+  Bound bound_of(JobIndex job) const;
+
+  // Places `pods` pods of the job: one GPU type unless it mixes, the type it already holds if any;
+  // nodes that it already uses first, then the fullest that fit (best fit), ties by name. Takes the
+  // resources. Nothing when they do not all fit, or the queue may not have them; then nothing is
+  // taken. One entry a pod. Cost: the nodes it may use.
+  std::optional<std::vector<NodeIndex>> place(JobIndex job, std::int64_t pods, const Bound& bound);
+
+  // How many pods of the job fit now, over all nodes of its best type.
+  std::int64_t pods_that_fit(JobIndex job, const Bound& bound);
+
+ private:
+  struct Candidate {
+    NodeIndex node;
+    std::int64_t fits = 0;
+    bool used = false;  // the job already has a pod here
+  };
+  void find_candidates(JobIndex job, const Bound& bound, std::optional<TypeIndex> type);
+  std::vector<std::optional<TypeIndex>> types_to_try(JobIndex job, const Bound& bound);
+  void keep_within_quota(JobIndex job);
+
+  const Problem& problem_;
+  FreeNodes& free_;
+  const QuotaBook& quota_;
+  std::vector<Candidate> found_;         // the last search's
+  Table<NodeIndex, char> is_used_;       // all 0 between two searches
+  Table<TypeIndex, std::int64_t> left_;  // scratch
+};
 
 }  // namespace rubato::sched

@@ -44,22 +44,6 @@ double quanta_per_unit(const TraceJob& job) {
 
 }  // namespace
 
-const char* name_of(Knows knows) {
-  switch (knows) {
-    case Knows::kNothing:
-      return "nothing";
-    case Knows::kDuration:
-      return "duration (oracle)";
-    case Knows::kRemaining:
-      return "remaining work (oracle)";
-  }
-  return "";
-}
-
-std::optional<TimeMs> Scheduler::next_wake(const ClusterState&, const Hints&) const {
-  return std::nullopt;
-}
-
 Result<SimResult> simulate(const SimCluster& cluster, std::vector<TraceJob> jobs,
                            Scheduler& scheduler, const SimOptions& options) {
   return Engine(cluster, std::move(jobs), scheduler, options).run();
@@ -213,15 +197,13 @@ void Engine::arrive(std::size_t index) {
                                                           type) != trace.allow.end();
     if (allowed && trace.speed.runs_on(type)) job.allow.push_back(type);
   }
-  JobHint hint{.request = trace.request, .submit_ms = trace.submit_ms};
   double best = 0;
   for (const std::string& type : job.allow)
     best = std::max(best, trace.speed.at(type, trace.request));
   const TimeMs whole = std::llround(std::ceil(trace.work / best * 1000.0));
-  if (about_.knows == Knows::kDuration) hint.duration_ms = whole;
-  if (about_.knows == Knows::kRemaining) hint.remaining_ms = whole;
+  if (about_.knows == Knows::kDuration) job.duration_ms = whole;
+  if (about_.knows == Knows::kRemaining) job.remaining_ms = whole;
   state_.jobs.push_back(std::move(job));
-  hints_.jobs.push_back(hint);
   rounds_without_progress_ = 0;
   index_of_job_.push_back(static_cast<std::uint32_t>(index));
   changed_ = true;
@@ -293,11 +275,11 @@ Status Engine::round() {
       sample();
       return ok();
     }
-    refresh_hints();
+    refresh_history();
     const std::int64_t began = options_.stopwatch_ns ? options_.stopwatch_ns() : 0;
-    const Plan plan = scheduler_.decide(state_, hints_);
+    const Plan plan = scheduler_.decide(state_);
     if (options_.stopwatch_ns) result_.decisions_ns.push_back(options_.stopwatch_ns() - began);
-    wake_ms_ = scheduler_.next_wake(state_, hints_);
+    wake_ms_ = scheduler_.next_wake(state_);
     ++result_.rounds;
     result_.job_rounds += std::ssize(state_.jobs);
     if (options_.on_plan) options_.on_plan(now_, plan);
@@ -315,20 +297,21 @@ Status Engine::round() {
 }
 
 // Only what jobs hold changes by itself.
-void Engine::refresh_hints() {
-  hints_.now_ms = now_;
+void Engine::refresh_history() {
+  state_.now_ms = now_;
   for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
-    if (state_.jobs[i].held.empty()) continue;
+    Job& job = state_.jobs[i];
+    if (job.held.empty()) continue;
     const std::uint32_t index = index_of_job_[i];
     advance(index);
-    if (!hints_.jobs[i].remaining_ms) continue;
+    if (!job.remaining_ms) continue;
     const Run& run = runs_[index];
     const TraceJob& trace = trace_[index];
     double best = 0;
-    for (const std::string& type : state_.jobs[i].allow)
+    for (const std::string& type : job.allow)
       best = std::max(best, trace.speed.at(type, trace.request));
     const double units = static_cast<double>(run.left) / run.quanta_per_unit;
-    hints_.jobs[i].remaining_ms = std::llround(std::ceil(units / best * 1000.0));
+    job.remaining_ms = std::llround(std::ceil(units / best * 1000.0));
   }
 }
 

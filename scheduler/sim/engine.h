@@ -1,6 +1,6 @@
-// Engine: one simulation. Private to this folder; made, run once, thrown away. ClusterState and
-// Hints are kept for the scheduler and changed in place: an event touches its own job and nodes, a
-// round copies nothing.
+// Engine: one simulation. Private to this folder; made, run once, thrown away. ClusterState is
+// kept for the scheduler and changed in place: an event touches its own job and nodes, a round
+// copies nothing.
 //
 // Work is counted in quanta, integers: 10^9 a unit; more for a slow job, fewer for one of so much
 // work that the whole would be beyond 4·10^18. A speed is quanta a millisecond, rounded once; a job
@@ -67,7 +67,7 @@ class Engine {
   void arrive(std::size_t index);
   void handle(const Event& event);
   Status round();
-  void refresh_hints();
+  void refresh_history();
   void sample();
   SimResult collect();
 
@@ -95,7 +95,6 @@ class Engine {
 
   TimeMs now_ = 0;
   ClusterState state_;
-  Hints hints_;
   std::vector<Run> runs_;                    // as trace_
   std::vector<std::uint32_t> index_of_job_;  // position in state_.jobs -> index in trace_
   std::unordered_map<JobId, std::size_t> index_of_;

@@ -140,7 +140,8 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
     }
   }
   Job& job = job_of(index);
-  job.settled = false;
+  job.allocated_ms = now_;
+  job.settled = !about_.elastic;  // one of fixed size may be stopped at any time
   if (added > 0 && options_.growth_pause_ms > 0) {
     job.cooling = true;
     run.cool_ms = now_ + options_.growth_pause_ms;
@@ -161,10 +162,10 @@ void Engine::start(std::size_t index) {
     result.start_ms = now_;
   else
     ++result.restarts;
-  hints_.jobs[run.position].started_ms = now_;
   Job& job = job_of(index);
+  job.allocated_ms = now_;
   job.started = true;
-  job.settled = false;
+  job.settled = !about_.elastic;
   run.phase = Phase::kStarting;
   run.training = run.held;
   run.until_ms = now_ + (is_first ? options_.costs.start_ms : options_.costs.restart_ms);
@@ -177,6 +178,7 @@ void Engine::stop(std::size_t index) {
   run.training = 0;
   run.join_ms = -1;
   Job& job = job_of(index);
+  job.allocated_ms = -1;
   job.started = false;
   job.settled = true;
   job.cooling = false;
@@ -191,7 +193,7 @@ void Engine::train(std::size_t index) {
   const double rate =
       std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));
   run.rate = std::max<std::int64_t>(std::llround(rate), 1);
-  job.settled = run.join_ms < 0;
+  job.settled = run.join_ms < 0 || !about_.elastic;
   push(EventKind::kFinish, index, end_of(run));
   if (job.settled && about_.uses_throughput)
     push(EventKind::kObserve, index, now_ + options_.observe_ms);
@@ -209,7 +211,7 @@ void Engine::advance(std::size_t index) {
   if (run.held == 0) return;
   JobResult& result = result_.jobs[index];
   result.gpu_ms += run.held * passed;
-  hints_.jobs[run.position].attained_gpu_ms += run.held * passed;
+  job_of(index).attained_gpu_ms += run.held * passed;
   if (run.phase != Phase::kTraining) return;
   result.training_gpu_ms += run.training * passed;
   rounds_without_progress_ = 0;
@@ -239,12 +241,10 @@ void Engine::finish(std::size_t index) {
   const std::size_t last = state_.jobs.size() - 1;
   if (run.position != last) {
     state_.jobs[run.position] = std::move(state_.jobs[last]);
-    hints_.jobs[run.position] = hints_.jobs[last];
     index_of_job_[run.position] = index_of_job_[last];
     runs_[index_of_job_[last]].position = run.position;
   }
   state_.jobs.pop_back();
-  hints_.jobs.pop_back();
   index_of_job_.pop_back();
 }
 

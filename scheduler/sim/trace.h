@@ -16,9 +16,6 @@
 
 namespace rubato::sched::sim {
 
-using TimeMs = std::int64_t;
-using GpuMs = std::int64_t;  // GPUs times milliseconds
-
 struct SpeedPoint {
   Gpus gpus = 0;
   double units_per_second = 0;

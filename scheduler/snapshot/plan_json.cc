@@ -1,5 +1,9 @@
 #include "scheduler/snapshot/snapshot.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 namespace rubato::sched {
 namespace {
 
@@ -16,28 +20,34 @@ Value to_json(const Action& action) {
                         {"job", action.job},
                         {"add", std::move(add)},
                         {"remove", std::move(remove)},
-                        {"reason", action.reason}});
+                        {"reason", to_text(action.cause)}});
 }
 
-Value to_json(const JobId& job, const Verdict& verdict) {
-  return Value::object({{"job", job},
+Value to_json(const Job& job, const Verdict& verdict) {
+  Explanation told = explain(verdict, job);
+  return Value::object({{"job", job.id},
                         {"outcome", name_of(verdict.outcome)},
-                        {"reason", verdict.reason},
-                        {"message", verdict.message}});
+                        {"reason", std::move(told.reason)},
+                        {"message", std::move(told.message)}});
 }
 
 }  // namespace
 
-json::Value to_json(const Plan& plan) {
+json::Value to_json(const Plan& plan, const ClusterState& state) {
   Value actions = Value::array();
   for (const Action& action : plan.actions) actions.push_back(to_json(action));
+  std::vector<std::size_t> by_id(plan.verdicts.size());
+  std::iota(by_id.begin(), by_id.end(), std::size_t{0});
+  std::ranges::sort(by_id, {}, [&](std::size_t i) -> const JobId& { return state.jobs[i].id; });
   Value verdicts = Value::array();
-  for (const auto& [job, verdict] : plan.verdicts) verdicts.push_back(to_json(job, verdict));
+  for (const std::size_t i : by_id) verdicts.push_back(to_json(state.jobs[i], plan.verdicts[i]));
   return Value::object({{"version", kSnapshotVersion},
                         {"actions", std::move(actions)},
                         {"verdicts", std::move(verdicts)}});
 }
 
-std::string to_text(const Plan& plan) { return json::dump(to_json(plan)); }
+std::string to_text(const Plan& plan, const ClusterState& state) {
+  return json::dump(to_json(plan, state));
+}
 
 }  // namespace rubato::sched

@@ -1,5 +1,6 @@
 // JSON to Snapshot: docs/snapshot.md in code, field by field and in its order; then what no single
 // field shows: sums, and what make_plan relies on.
+#include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/json_cursor.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "scheduler/snapshot/words.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr double kSecondsMost = 1e15;
 constexpr double kWeightMost = 1e9;
 constexpr double kSpeedMost = 1e15;
+constexpr double kParameterMost = 1e15;
+constexpr std::size_t kParametersMost = 64;
 constexpr double kGainLeast = -1;
 constexpr double kGainMost = 1e6;
 constexpr std::int64_t kPriorityMost = std::numeric_limits<std::int32_t>::max();
@@ -29,6 +32,7 @@ class Reader {
     JsonCursor top(document, root, trouble_);
     top.whole("version", kSnapshotVersion, kSnapshotVersion);
     top.object("policy", false, [this](JsonCursor& c) { read_policy(c); });
+    snapshot_.state.now_ms = top.whole("nowMs", 0, kWholeMost, 0);
     top.each("nodes", kNodesMost, true, [this](const auto& v, const Path& p) { read_node(v, p); });
     top.each("nodeSets", kJobsMost, false, [this](const auto& v, const Path& p) {
       sets_.push_back(distinct(texts_of(v, p, kNodesMost, kIdBytes, trouble_), p));
@@ -47,10 +51,28 @@ class Reader {
 
   void read_policy(JsonCursor& c) {
     PolicyConfig& policy = snapshot_.policy;
+    policy.policy = c.text("name", 1, kIdBytes, policy.policy);
+    if (const json::Value* parameters = c.member("parameters"))
+      policy.parameters = numbers(*parameters, c.path("parameters"));
+    const auto made = make_policy(policy.policy, policy.parameters);
+    if (!made.ok() && !trouble_.error) trouble_.error = made.error().in(c.path().to_text());
     policy.preempt = c.flag("preempt", policy.preempt);
     policy.min_relative_gain =
         c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
     policy.grown_per_round = c.whole("grownPerRound", 0, kWholeMost, policy.grown_per_round);
+  }
+
+  std::map<std::string, double> numbers(const json::Value& object, const Path& path) {
+    std::map<std::string, double> all;
+    if (!object.is_object() || object.members().size() > kParametersMost) {
+      trouble_.note(path, shown(object),
+                    fmt::format("an object of at most {} numbers", kParametersMost));
+      return all;
+    }
+    JsonCursor c(object, path, trouble_);
+    for (const auto& [name, value] : object.members())
+      all[name] = c.number(name, -kParameterMost, kParameterMost);
+    return all;
   }
 
   void read_node(const json::Value& value, const Path& path) {
@@ -123,6 +145,7 @@ class Reader {
     job.priority = c.whole("priority", -kPriorityMost - 1, kPriorityMost, 0);
     job.weight = c.number("weight", 0, kWeightMost, job.weight);
     job.queued_at = c.number("queuedAtSeconds", -kSecondsMost, kSecondsMost, 0);
+    read_history(c, job);
     c.object("perPod", true,
              [&](JsonCursor& pod) { job.per_pod = resources(pod, 1, kGpusMost, 0); });
     job.refused = c.text("refused", 0, kTextBytes, "");
@@ -133,6 +156,13 @@ class Reader {
     c.end();
     check_sums(job, path);
     snapshot_.state.jobs.push_back(std::move(job));
+  }
+
+  void read_history(JsonCursor& c, Job& job) {
+    job.attained_gpu_ms = c.whole("attainedGpuMs", 0, kWholeMost, 0);
+    job.allocated_ms = c.whole("allocatedMs", -1, kWholeMost, -1);
+    if (c.member("durationMs")) job.duration_ms = c.whole("durationMs", 0, kWholeMost);
+    if (c.member("remainingMs")) job.remaining_ms = c.whole("remainingMs", 0, kWholeMost);
   }
 
   // A job that is refused may be so because its sizes make no sense.

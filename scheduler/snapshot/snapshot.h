@@ -30,6 +30,10 @@ struct Snapshot {
   bool operator==(const Snapshot&) const = default;
 };
 
+// The same without what time alone changes: the clock, and how much a job has attained and has
+// left.
+Snapshot without_time(Snapshot snapshot);
+
 constexpr std::int64_t kSnapshotVersion = 1;
 
 // Bounds of what is read. Together they keep every sum that a plan makes inside 64 bits.
@@ -52,9 +56,9 @@ Result<Snapshot> decode_snapshot(const json::Value& document);  // of any size
 json::Value to_json(const Snapshot& snapshot);
 std::string to_text(const Snapshot& snapshot);
 
-// Actions in order, then one verdict for each job, by job id. Written only.
-json::Value to_json(const Plan& plan);
-std::string to_text(const Plan& plan);
+// A plan of this state: actions in order, then one verdict for each job, by job id. Written only.
+json::Value to_json(const Plan& plan, const ClusterState& state);
+std::string to_text(const Plan& plan, const ClusterState& state);
 
 // The words of the JSON for values of enums.
 const char* name_of(Shape shape);

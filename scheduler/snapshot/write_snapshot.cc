@@ -73,8 +73,14 @@ class SharedSets {
 };
 
 Value to_json(const PolicyConfig& policy) {
-  return Fields()
-      .put("preempt", policy.preempt)
+  Fields fields;
+  fields.put("name", policy.policy, PolicyConfig().policy);
+  if (!policy.parameters.empty()) {
+    Fields numbers;
+    for (const auto& [name, value] : policy.parameters) numbers.put(name.c_str(), plain(value));
+    fields.put("parameters", numbers.take());
+  }
+  return fields.put("preempt", policy.preempt)
       .put("minRelativeGain", plain(policy.min_relative_gain))
       .put("grownPerRound", policy.grown_per_round)
       .take();
@@ -185,7 +191,11 @@ Value to_json(const Job& job, const SharedSets& sets) {
       .put("queue", job.queue)
       .put("priority", job.priority, std::int64_t{0})
       .put("weight", plain(job.weight), 1.0)
-      .put("queuedAtSeconds", plain(job.queued_at), 0.0);
+      .put("queuedAtSeconds", plain(job.queued_at), 0.0)
+      .put("attainedGpuMs", job.attained_gpu_ms, GpuMs{0})
+      .put("allocatedMs", job.allocated_ms, TimeMs{-1});
+  if (job.duration_ms) fields.put("durationMs", *job.duration_ms);
+  if (job.remaining_ms) fields.put("remainingMs", *job.remaining_ms);
   put_wishes(job, sets, fields);
   put_progress(job, fields);
   return fields.take();
@@ -196,6 +206,15 @@ Value to_json(const Job& job, const SharedSets& sets) {
 const char* name_of(Shape shape) { return kShapeWords[static_cast<std::size_t>(shape)]; }
 const char* name_of(Preempts preempts) {
   return kPreemptsWords[static_cast<std::size_t>(preempts)];
+}
+
+Snapshot without_time(Snapshot snapshot) {
+  snapshot.state.now_ms = 0;
+  for (Job& job : snapshot.state.jobs) {
+    job.attained_gpu_ms = 0;
+    job.remaining_ms.reset();
+  }
+  return snapshot;
 }
 
 json::Value to_json(const Snapshot& snapshot) {
@@ -210,6 +229,7 @@ json::Value to_json(const Snapshot& snapshot) {
   return Fields()
       .put("version", kSnapshotVersion)
       .put("policy", to_json(snapshot.policy))
+      .put("nowMs", state.now_ms, TimeMs{0})
       .put("nodes", std::move(nodes))
       .put_list("nodeSets", sets.lists())
       .put_list("queues", std::move(queues))

@@ -6,7 +6,6 @@
 // Made traces (seed 1) on 64 nodes of 8 GPUs at a load above what they hold, so that a queue builds
 // up. marginalThroughput, whose rounds are the operator's, plays a tenth of the jobs.
 #include "common/clock.h"
-#include "scheduler/sim/baselines/registry.h"
 #include "scheduler/sim/import/generate.h"
 #include "scheduler/sim/results.h"
 
@@ -20,7 +19,7 @@ namespace {
 
 void play(const std::string& policy, std::int64_t jobs) {
   const auto trace = poisson_trace({.seed = 1, .jobs = jobs, .jobs_per_hour = 40});
-  const auto scheduler = scheduler_named(policy);
+  const auto scheduler = scheduler_named(policy).value();
   const SystemClock clock;
   const MonoTime began = clock.now();
   const auto result =

@@ -29,7 +29,7 @@ FUZZ_TARGET(snapshot) {
   if (!is_small(read->state)) return;
   const Plan plan = make_plan(read->state, read->policy);
   CHECK_EQ(plan.verdicts.size(), read->state.jobs.size());
-  CHECK(json::parse(to_text(plan)).ok());
+  CHECK(json::parse(to_text(plan, read->state)).ok());
 }
 
 }  // namespace rubato::sched

@@ -288,6 +288,40 @@ def test_a_pod_beyond_the_quota_is_given_up(cluster, reference):
     same_as(reference, job)
 
 
+def test_policies_change_while_jobs_train(cluster, reference):
+    """Every policy is put in force in turn; who is preempted goes on where it stopped, and nothing is lost."""
+    def put(policy, **parameters):
+        cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(
+            {"apiVersion": "rubato.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "default"},
+             "spec": {"policy": policy, "parameters": {"minRelativeGain": -1, **parameters}, "roundSeconds": 1}}))
+
+    def says(status, message=""):
+        active = conditions_of(cluster.plane.get("schedulingpolicy/default")).get("Active", {})
+        return active.get("status") == status and message in active.get("message", "")
+
+    names = cluster.plane.get("crd/schedulingpolicies.rubato.dev")["spec"]["versions"][0]["schema"][
+        "openAPIV3Schema"]["properties"]["spec"]["properties"]["policy"]["enum"]
+    assert {"fifo", "srtf", "tiresias"} <= set(names)
+    cluster.add_nodes(2)
+    try:
+        first = cluster.apply(Job("first", steps=REFERENCE_STEPS, gpus=(2, 2)))
+        first.wait_members(2, CHANGE_S)
+        second = cluster.apply(Job("second", steps=REFERENCE_STEPS, gpus=(1, 2)))  # there is room for one of them
+        put("las", quantumSeconds=0)
+        wait_until(lambda: says("False", "quantumSeconds is 0, but must be"), CHANGE_S, "the refusal")
+        for name in names:
+            put(name, **({"quantumSeconds": 1} if name == "las" else {}))
+            wait_until(lambda: says("True", name + ":") or says("True", name + ","), CHANGE_S, f"{name} in force")
+            step = first.steps_done() + second.steps_done()
+            wait_until(lambda: first.steps_done() + second.steps_done() >= step + 20, CHANGE_S, f"steps under {name}")
+    finally:
+        cluster.plane.kubectl("delete", "schedulingpolicy/default", "--ignore-not-found")
+    assert first.was("Queued", reason="Preempted") or second.steps_done() > 0
+    for job in (second, first):
+        job.finish_soon(FINISH_S)
+        same_as(reference, job)
+
+
 def test_suspend_and_resume(cluster, reference):
     job = start(cluster, "suspended", 2)
     job.wait_step(30)

@@ -32,14 +32,15 @@ void RoundLog::operator()(const sched::Snapshot& snapshot, const sched::Plan& pl
   ++book_->round;
   const bool is_quiet =
       plan.actions.empty() && std::ranges::all_of(plan.verdicts, [](const auto& verdict) {
-        return verdict.second.outcome == sched::Outcome::kPlaced;
+        return verdict.outcome == sched::Outcome::kPlaced;
       });
   if (is_quiet && book_->quiet >= kQuietMost) return;
   const std::string text = to_text(snapshot);
-  if (!book_->seen.insert(std::hash<std::string>()(text)).second) return;
+  const std::string lasting = to_text(without_time(snapshot));
+  if (!book_->seen.insert(std::hash<std::string>()(lasting)).second) return;
   if (is_quiet) ++book_->quiet;
   book_->file << fmt::format(R"({{"from":"seed {} round {}","snapshot":{},"plan":{}}})",
-                             book_->seed, book_->round, text, to_text(plan))
+                             book_->seed, book_->round, text, to_text(plan, snapshot.state))
               << std::endl;
 }
 

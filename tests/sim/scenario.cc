@@ -30,6 +30,8 @@ constexpr double kLongSpell = 0.25;
 constexpr Duration kSpellMost = 30s;
 constexpr int kFirstMore = static_cast<int>(FaultKind::kDiskSlow);
 constexpr int kLastMore = static_cast<int>(FaultKind::kMemoryFlip);
+constexpr double kWithPolicies = 0.12;  // of stories: other policies are put in force
+constexpr int kPoliciesMost = 3;
 constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
 constexpr double kMixed = 0.08;       // of stories: some workers are of the build before
 constexpr double kOldBuilds = 0.4;    // of pods then
@@ -150,6 +152,17 @@ void draw_rare_fault(Scenario& scenario) {
   scenario.faults.push_back(fault);
 }
 
+void draw_policies(Scenario& scenario) {
+  Rng rng = Rng(scenario.seed).fork(9);
+  if (!rng.chance(kWithPolicies)) return;
+  const int count = 1 + static_cast<int>(rng.below(kPoliciesMost));
+  for (int i = 0; i < count; ++i)
+    scenario.faults.push_back({.kind = FaultKind::kPolicy,
+                               .at = 1s + some_of(rng, scenario.trouble),
+                               .pick = rng.below(1000),
+                               .more = rng.below(1000)});
+}
+
 }  // namespace
 
 bool strikes_at_phases(FaultKind kind) {
@@ -205,7 +218,8 @@ const char* name_of(FaultKind kind) {
                                                                   "many pods crash",
                                                                   "a bit of memory flips",
                                                                   "job resized",
-                                                                  "the next version"};
+                                                                  "the next version",
+                                                                  "another policy"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -284,6 +298,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
                                .pick = 1});  // who leads then
   }
   if (faults < 0) draw_rare_fault(scenario);
+  if (faults < 0) draw_policies(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return scenario;

@@ -115,8 +115,9 @@ enum class FaultKind {
   kMemoryFlip,    // a bit flips in the memory of a worker, of what its vote speaks of
   kResize,        // gpus.min and gpus.max of a job are changed
   kNextVersion,   // operators and new pods are of the next version, and of this one again later
+  kPolicy,        // another scheduling policy is put in force
 };
-constexpr int kFaultKinds = static_cast<int>(FaultKind::kNextVersion) + 1;
+constexpr int kFaultKinds = static_cast<int>(FaultKind::kPolicy) + 1;
 const char* name_of(FaultKind kind);
 using Coverage = PhaseCounts<static_cast<std::size_t>(kFaultKinds)>;
 

@@ -175,6 +175,7 @@ class WholeCluster {
   void restore_store(const Fault& fault);
   void restore_job(Job& job, const kube::ObjectStore::Backup& backup);
   void resize(const Fault& fault, Job& job);
+  void change_policy(const Fault& fault);
   void change_version(const Fault& fault);
   void restart_operators();
 

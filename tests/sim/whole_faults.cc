@@ -111,6 +111,8 @@ void WholeCluster::inject_now(const Fault& fault) {
       return on_job(fault, &WholeCluster::resize);
     case K::kNextVersion:
       return change_version(fault);
+    case K::kPolicy:
+      return change_policy(fault);
   }
 }
 

@@ -1,5 +1,6 @@
 // What befalls an installation now and then: its Lease and its store, its jobs' sizes, its version.
 #include "operator/api/resources.h"
+#include "scheduler/policy/registry.h"
 #include "tests/sim/whole_cluster.h"
 
 #include <algorithm>
@@ -89,6 +90,32 @@ void WholeCluster::resize(const Fault& fault, Job& job) {
              job.plan.max);
   patch_job(job, Value::object(
                      {{"gpus", Value::object({{"min", job.plan.min}, {"max", job.plan.max}})}}));
+}
+
+// ---- The policy
+
+// By times so short that what it does for hours happens within the story.
+void WholeCluster::change_policy(const Fault& fault) {
+  const std::vector<sched::Descriptor> all = sched::all_policies();
+  const sched::Descriptor& chosen = all[fault.pick % all.size()];
+  story_.say("FAULT policy {} is put in force", chosen.name);
+  Value parameters = Value::object();
+  double number = 5 + static_cast<double>(fault.more % 10);
+  for (const sched::Parameter& parameter : chosen.parameters) {
+    parameters.set(parameter.name, number);
+    number *= 4;
+  }
+  (void)server_->remove(api::kSchedulingPolicy, {"", "default"});
+  const auto put = server_->create(
+      api::kSchedulingPolicy, "",
+      Value::object({{"apiVersion", std::string(api::kApiVersion)},
+                     {"kind", "SchedulingPolicy"},
+                     {"metadata", Value::object({{"name", "default"}})},
+                     {"spec", Value::object({{"policy", chosen.name},
+                                             {"parameters", std::move(parameters)},
+                                             {"roundSeconds", 1 + static_cast<int>(fault.more % 5)},
+                                             {"gangStartSeconds", 20}})}}));
+  CHECK(put.ok());
 }
 
 // ---- Versions

@@ -66,13 +66,16 @@ std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan) {
   TextTable actions{{"ACTION", "JOB", "CHANGE", "REASON"}, {}};
   for (const sched::Action& action : plan.actions)
     actions.rows.push_back(
-        {name_of(action.kind), names[action.job], change_of(action), action.reason});
+        {name_of(action.kind), names[action.job], change_of(action), to_text(action.cause)});
   TextTable waiting{{"WAITS", "OUTCOME", "REASON", "MESSAGE"}, {}};
-  for (const auto& [job, verdict] : plan.verdicts)
-    if (verdict.outcome != sched::Outcome::kPlaced)
-      waiting.rows.push_back({names[job],
-                              verdict.outcome == sched::Outcome::kNever ? "never" : "not now",
-                              verdict.reason, verdict.message});
+  for (std::size_t i = 0; i < plan.verdicts.size(); ++i) {
+    const sched::Verdict& verdict = plan.verdicts[i];
+    if (verdict.outcome == sched::Outcome::kPlaced) continue;
+    sched::Explanation told = explain(verdict, snapshot.state.jobs[i]);
+    waiting.rows.push_back({names[snapshot.state.jobs[i].id],
+                            verdict.outcome == sched::Outcome::kNever ? "never" : "not now",
+                            std::move(told.reason), std::move(told.message)});
+  }
   return (actions.rows.empty() ? "Nothing to do.\n" : render(actions)) + "\n" +
          (waiting.rows.empty() ? "Nobody waits.\n" : render(waiting));
 }
@@ -96,7 +99,7 @@ Result<std::string> plan_text(std::string_view text, const std::string& output) 
   TRY(const sched::Snapshot snapshot, sched::read_snapshot(text));
   const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
   if (output == "table") return table_of(snapshot, plan);
-  return to_text(plan) + "\n";
+  return to_text(plan, snapshot.state) + "\n";
 }
 
 Status plan_stream(std::istream& in, std::ostream& out) {

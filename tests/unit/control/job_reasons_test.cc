@@ -22,20 +22,20 @@ std::string had(const std::string& type, const std::string& reason,
          R"(","message":"","lastTransitionTime":"2026-11-21T07:00:00Z"}])";
 }
 
-Said queued_for(const std::string& reason) {
-  return said(status(*job(2, 4), {}, sched::Verdict{sched::Outcome::kNotNow, reason, "why"}),
+Said queued_for(sched::Reason reason, const std::string& word = "") {
+  return said(status(*job(2, 4), {}, JobVerdict{sched::Outcome::kNotNow, reason, {word, "why"}}),
               "Queued");
 }
 
 TEST(Reasons, OfWaiting) {
-  EXPECT_EQ(queued_for("QueueUnknown"), Said("True", "QueueNotFound"));
-  EXPECT_EQ(queued_for("QueueForbidden"), Said("True", "QueueForbidden"));
-  EXPECT_EQ(queued_for("QueueLimit"), Said("True", "QueueLimit"));
-  EXPECT_EQ(queued_for("WaitingForRelease"), Said("True", "WaitingForRelease"));
-  EXPECT_EQ(queued_for("InsufficientGPUs"), Said("True", "WaitingForGPUs"));
+  EXPECT_EQ(queued_for(sched::Reason::kQueueUnknown), Said("True", "QueueNotFound"));
+  EXPECT_EQ(queued_for(sched::Reason::kQueueForbidden), Said("True", "QueueForbidden"));
+  EXPECT_EQ(queued_for(sched::Reason::kQueueLimit), Said("True", "QueueLimit"));
+  EXPECT_EQ(queued_for(sched::Reason::kWaitingForRelease), Said("True", "WaitingForRelease"));
+  EXPECT_EQ(queued_for(sched::Reason::kInsufficientGpus), Said("True", "WaitingForGPUs"));
   for (const char* named : {"NeverFits", "ClaimNotFound", "ClaimLost", "ClaimNotBound",
                             "ClaimInUse", "StorageClassNotFound"})
-    EXPECT_EQ(queued_for(named), Said("True", named));
+    EXPECT_EQ(queued_for(sched::Reason::kRefused, named), Said("True", named));
   JobFacts facts;
   JobObject object = *job(2, 4);
   object.job.status.observed_generation.reset();

@@ -10,7 +10,9 @@ using coordinator::Phase;
 
 TEST(JobStatus, EveryWaitingJobSaysWhy) {
   const auto s = status(*job(2, 4), {},
-                        sched::Verdict{sched::Outcome::kNever, "ExceedsCluster", "needs 2 GPUs"});
+                        JobVerdict{sched::Outcome::kNever,
+                                   sched::Reason::kExceedsCluster,
+                                   {"ExceedsCluster", "needs 2 GPUs"}});
   EXPECT_EQ(s.state, "Queued");
   EXPECT_EQ(s.reason, "NeverFits");
   EXPECT_EQ(api::find_condition(s.conditions, "Queued")->message, "needs 2 GPUs");
@@ -18,8 +20,8 @@ TEST(JobStatus, EveryWaitingJobSaysWhy) {
 }
 
 TEST(JobStatus, AJobThatAvoidsNodesWaitsForThemAndNotForGpus) {
-  for (const char* verdict : {"NodesAvoided", "EveryNodeAvoided"}) {
-    const auto s = status(*job(2, 4), {}, sched::Verdict{sched::Outcome::kNotNow, verdict, "n2"});
+  for (const auto why : {sched::Reason::kNodesAvoided, sched::Reason::kEveryNodeAvoided}) {
+    const auto s = status(*job(2, 4), {}, JobVerdict{sched::Outcome::kNotNow, why, {"", "n2"}});
     EXPECT_EQ(s.reason, "NodesAvoided");
   }
 }
@@ -294,7 +296,7 @@ TEST(Allocation, OrdinalsAreNeverReused) {
   sched::Action action;
   action.remove = {1};
   action.add = {{"n3", "A", 1}};
-  action.reason = "why";
+  action.cause = sched::MakesRoom{"b"};
   const auto next = allocation_after(object->job, action, 4, {});
   EXPECT_EQ(next.epoch, 2);
   ASSERT_EQ(next.pods.size(), 2u);

@@ -42,7 +42,6 @@ class PlanExecutor : public ::testing::Test {
   }
   Status write(const api::TrainingJob& seen, int leader, const std::string& node) {
     sched::Action action;
-    action.reason = "a test";
     action.add.push_back({.node = node, .gpu_type = "A", .gpus = 1});
     const auto written =
         write_allocation(client_, seen, allocation_after(seen, action, leader, WallTime{}));

@@ -36,9 +36,10 @@ TEST(Policy, TakesAllThatTheObjectSays) {
 TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
   api::SchedulingPolicySpec spec;
   spec.parameters = {{"fairness", 1}};
-  EXPECT_EQ(policy_of(Config{}, spec).error().what(),
-            "spec.parameters.fairness is not known to marginalThroughput; remove it, or use "
-            "minRelativeGain or preempt");
+  EXPECT_EQ(
+      policy_of(Config{}, spec).error().what(),
+      "spec.parameters.fairness is not known to policy marginalThroughput: it has none; remove "
+      "it (all policies have minRelativeGain and preempt)");
   spec.parameters = {{"preempt", 2}};
   EXPECT_EQ(policy_of(Config{}, spec).error().what(),
             "spec.parameters.preempt is 2, but must be 0 or 1; change it");

@@ -27,7 +27,7 @@ inline coordinator::View view(coordinator::Phase phase, std::uint32_t members) {
 
 inline api::TrainingJobStatus status(const JobObject& object,
                                      std::optional<coordinator::View> v = {},
-                                     std::optional<sched::Verdict> verdict = {},
+                                     std::optional<JobVerdict> verdict = {},
                                      std::vector<std::string> pods_left = {}) {
   JobFacts facts;
   facts.job = &object.job;

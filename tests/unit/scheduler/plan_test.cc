@@ -1,7 +1,7 @@
 #include "scheduler/plan.h"
 
 #include "common/rng.h"
-#include "scheduler/policy/sizes.h"
+#include "scheduler/model/sizes.h"
 #include "tests/sentences.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
@@ -17,19 +17,19 @@ TEST(Plan, StartsAtTheMinimumAndGrowsIntoWhatIsFree) {
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kStart);
   EXPECT_EQ(plan.actions[0].add.size(), 3u);
-  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kPlaced);
+  EXPECT_EQ(plan.verdicts.at(0).outcome, Outcome::kPlaced);
 }
 
 TEST(Plan, GangIsAllOrNothing) {
   const Plan plan = make_plan(cluster({node("n1", 4, 1), node("n2", 4, 1)}, {job("a", 3, 4)}), {});
   EXPECT_TRUE(plan.actions.empty());
-  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kNotNow);
-  EXPECT_EQ(plan.verdicts.at("a").reason, "InsufficientGPUs");
+  EXPECT_EQ(plan.verdicts.at(0).outcome, Outcome::kNotNow);
+  EXPECT_EQ(plan.verdicts.at(0).reason, Reason::kInsufficientGpus);
 }
 
 TEST(Plan, NeverWhenTheClusterIsTooSmall) {
   const Plan plan = make_plan(cluster({node("n1", 2, 2)}, {job("a", 3, 4)}), {});
-  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kNever);
+  EXPECT_EQ(plan.verdicts.at(0).outcome, Outcome::kNever);
 }
 
 TEST(Plan, OneTypeUnlessMixed) {
@@ -60,15 +60,14 @@ TEST(Plan, ElasticSurplusMakesRoomForAMinimum) {
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kShrink);
   EXPECT_EQ(plan.actions[0].remove, (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(plan.verdicts.at("b").reason, "WaitingForRelease");
+  EXPECT_EQ(plan.verdicts.at(1).reason, Reason::kWaitingForRelease);
 }
 
 TEST(Plan, EveryJobThatMakesRoomIsNamedOnce) {
   const auto state = cluster(
       {node("n1", 3, 0), node("n2", 2, 0)},
       {running("aa", 1, 3, {"n1", "n1", "n1"}), running("a", 1, 2, {"n2", "n2"}), job("b", 3, 3)});
-  EXPECT_TRUE(make_plan(state, {}).verdicts.at("b").message.ends_with("; waits for aa, a"))
-      << make_plan(state, {}).verdicts.at("b").message;
+  EXPECT_TRUE(told(state, "b").message.ends_with("; waits for aa, a")) << told(state, "b").message;
 }
 
 TEST(Plan, WhatIsReservedIsNotGrownInto) {
@@ -102,19 +101,19 @@ TEST(Plan, AJobThatAvoidsEveryNodeThatItMayUseIsToldSo) {
   Job a = job("a", 1, 2);
   a.avoid = {"n1", "n2"};
   const ClusterState two = cluster({node("n1", 2, 2), node("n2", 2, 2), node("n3", 0, 0)}, {a});
-  EXPECT_EQ(make_plan(two, {}).verdicts.at("a").reason, "EveryNodeAvoided");
-  EXPECT_EQ(make_plan(two, {}).verdicts.at("a").outcome, Outcome::kNotNow);
+  EXPECT_EQ(told(two, "a").reason, "EveryNodeAvoided");
+  EXPECT_EQ(told(two, "a").outcome, Outcome::kNotNow);
   // One that is full or cordoned may do yet.
   Node other = node("n4", 2, 0);
   other.schedulable = false;
   const ClusterState three = cluster({node("n1", 2, 2), node("n2", 2, 2), other}, {a});
-  EXPECT_EQ(make_plan(three, {}).verdicts.at("a").reason, "InsufficientGPUs");
+  EXPECT_EQ(told(three, "a").reason, "InsufficientGPUs");
 }
 
 TEST(Plan, AJobThatTheNodesItDoesNotAvoidCannotHoldIsToldSo) {
   Job a = job("a", 3, 3);
   const auto verdict = [&](const std::vector<Node>& nodes) {
-    return make_plan(cluster(nodes, {a, running("b", 1, 1, {"n1"})}), {}).verdicts.at("a");
+    return told(cluster(nodes, {a, running("b", 1, 1, {"n1"})}), "a");
   };
   const std::vector<Node> nodes{node("n1", 2, 1), node("n2", 2, 2)};
   EXPECT_EQ(verdict(nodes).reason, "Placed");
@@ -142,13 +141,13 @@ TEST(Plan, ANodeThatIsAvoidedGetsNothingNew) {
   Plan plan = make_plan(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), {});
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kRepair);
-  EXPECT_EQ(plan.actions[0].reason, "pod 1 on node n2 did not start in time");
+  EXPECT_EQ(to_text(plan.actions[0].cause), "pod 1 on node n2 did not start in time");
   EXPECT_TRUE(plan.actions[0].add.empty());
   // One below its minimum says so, and is not told that it can never run.
   a.min = 2;
-  plan = make_plan(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), {});
-  EXPECT_EQ(plan.verdicts.at("a").outcome, Outcome::kNotNow);
-  EXPECT_NE(plan.verdicts.at("a").message.find("for now none on n2"), std::string::npos);
+  const Told said = told(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), "a");
+  EXPECT_EQ(said.outcome, Outcome::kNotNow);
+  EXPECT_NE(said.message.find("for now none on n2"), std::string::npos);
   a.avoid.clear();
   plan = make_plan(cluster({node("n1", 1, 0), node("n2", 2, 1)}, {a}), {});
   EXPECT_EQ(plan.actions[0].add, (std::vector<Placement>{{"n2", "A", 1}}));
@@ -175,7 +174,7 @@ TEST(Plan, WhatLeaversHoldCountsAgainstTheirQueue) {
   state.queues["default"].held_by_leavers["A"] = 2;
   const Plan plan = make_plan(state, {});
   EXPECT_TRUE(plan.actions.empty());
-  EXPECT_EQ(plan.verdicts.at("a").reason, "QueueLimit");
+  EXPECT_EQ(plan.verdicts.at(0).reason, Reason::kQueueLimit);
 }
 
 Job in(const std::string& queue, Job j) {
@@ -193,7 +192,7 @@ TEST(PlanQuota, LimitsHoldPerTypeAndTogether) {
   state.queues["default"].quotas["*"].limit = 1;
   plan = make_plan(state, {});
   EXPECT_TRUE(plan.actions.empty());
-  EXPECT_EQ(plan.verdicts.at("a").reason, "QueueLimit");
+  EXPECT_EQ(plan.verdicts.at(0).reason, Reason::kQueueLimit);
 }
 
 TEST(PlanQuota, WithoutBorrowingTheGuaranteeIsTheLimit) {
@@ -223,7 +222,7 @@ TEST(PlanQuota, WhatIsBorrowedIsTakenBack) {
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
   EXPECT_EQ(plan.actions[0].job, "guest");
-  EXPECT_NE(plan.actions[0].reason.find("guaranteed"), std::string::npos);
+  EXPECT_NE(to_text(plan.actions[0].cause).find("guaranteed"), std::string::npos);
 }
 
 TEST(PlanQuota, NobodyTakesWhatIsGuaranteed) {
@@ -378,9 +377,10 @@ TEST(PlanProperty, InvariantsOnRandomClusters) {
         EXPECT_EQ(taken[n.id], 0);
       }
     }
-    EXPECT_EQ(plan.verdicts.size(), state.jobs.size());
-    for (const auto& [id, verdict] : plan.verdicts) EXPECT_EQ(wrong_number(verdict.message), "");
-    for (const Action& action : plan.actions) EXPECT_EQ(wrong_number(action.reason), "");
+    ASSERT_EQ(plan.verdicts.size(), state.jobs.size());
+    for (std::size_t i = 0; i < state.jobs.size(); ++i)
+      EXPECT_EQ(wrong_number(explain(plan.verdicts[i], state.jobs[i]).message), "");
+    for (const Action& action : plan.actions) EXPECT_EQ(wrong_number(to_text(action.cause)), "");
     EXPECT_EQ(make_plan(state, {}).actions, plan.actions);
   }
 }
@@ -417,7 +417,7 @@ TEST(OneNode, ARunningJobGrowsWhereItIsOrNot) {
 
 TEST(OneNode, WhatNoNodeHoldsNeverFitsAndSaysWhy) {
   const auto state = cluster({node("n1", 2, 2), node("n2", 2, 2)}, {on_one_node(job("a", 3, 4))});
-  const Verdict verdict = make_plan(state, {}).verdicts.at("a");
+  const Told verdict = told(state, "a");
   EXPECT_EQ(verdict.outcome, Outcome::kNever);
   EXPECT_EQ(
       verdict.message,
@@ -429,17 +429,17 @@ TEST(OneNode, FreeGpusOfSeveralNodesAreNotEnough) {
   const auto state = cluster({node("n1", 2, 1), node("n2", 2, 1)}, {on_one_node(job("a", 2, 2))});
   const Plan plan = make_plan(state, {});
   EXPECT_TRUE(plan.actions.empty());
-  EXPECT_TRUE(plan.verdicts.at("a").message.starts_with(
-      "needs 2 more GPUs on one node, 1 is free for it (claim \"data\" is for one node); "));
+  EXPECT_TRUE(told(state, plan, "a")
+                  .message.starts_with("needs 2 more GPUs on one node, 1 is free for it (claim "
+                                       "\"data\" is for one node); "));
 }
 
 TEST(Plan, ARefusalKeepsItsName) {
   Job a = job("a", 1, 1);
   a.refused = "its claim is not there";
-  EXPECT_EQ(make_plan(cluster({node("n1", 1, 1)}, {a}), {}).verdicts.at("a").reason, "Refused");
+  EXPECT_EQ(told(cluster({node("n1", 1, 1)}, {a}), "a").reason, "Refused");
   a.refused_as = "ClaimNotFound";
-  EXPECT_EQ(make_plan(cluster({node("n1", 1, 1)}, {a}), {}).verdicts.at("a").reason,
-            "ClaimNotFound");
+  EXPECT_EQ(told(cluster({node("n1", 1, 1)}, {a}), "a").reason, "ClaimNotFound");
 }
 
 }  // namespace

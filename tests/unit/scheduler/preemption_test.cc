@@ -61,8 +61,9 @@ TEST(Queues, WhoIsNotAdmittedWaitsAndIsTold) {
   stranger.not_admitted = "queue \"default\" takes jobs of other namespaces only";
   const Plan plan = make_plan(cluster({node("n1", 2, 2)}, {stranger}), {});
   EXPECT_TRUE(plan.actions.empty());
-  EXPECT_EQ(plan.verdicts.at("stranger").reason, "QueueForbidden");
-  EXPECT_EQ(plan.verdicts.at("stranger").message, stranger.not_admitted);
+  const Explanation said = explain(plan.verdicts.at(0), stranger);
+  EXPECT_EQ(said.reason, "QueueForbidden");
+  EXPECT_EQ(said.message, stranger.not_admitted);
 }
 
 }  // namespace

@@ -160,7 +160,8 @@ TEST(SimImport, DamagedTracesNeverCrash) {
         continue;
       }
       const auto scheduler = scheduler_named("srsf");
-      const auto result = simulate(parse_cluster("2x4:T4,1x4:A100").value(), *jobs, *scheduler, {});
+      const auto result =
+          simulate(parse_cluster("2x4:T4,1x4:A100").value(), *jobs, **scheduler, {});
       if (result.ok()) ++played;
     }
   }
@@ -172,7 +173,7 @@ TEST(SimImport, WhatTakesForEverIsRefused) {
   TraceJob slow = rigid("slow", 0, 1, 1);
   slow.speed = {};
   slow.speed.add("*", {1, 1e-11});
-  const auto result = simulate(parse_cluster("1x1:A").value(), {slow}, *scheduler, {});
+  const auto result = simulate(parse_cluster("1x1:A").value(), {slow}, **scheduler, {});
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.error().what().find("job slow: trains for 1e+11 s"), std::string::npos);
   // A thousandth of a unit an hour is slow, and right to a part in 10^5.

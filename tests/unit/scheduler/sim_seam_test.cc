@@ -38,7 +38,7 @@ std::vector<TraceJob> some_jobs(std::uint64_t seed, std::int64_t jobs = 40) {
 }
 
 TEST(SimSeam, FutureArrivalsChangeNothingNow) {
-  for (const Descriptor& policy : all_schedulers()) {
+  for (const Descriptor& policy : all_policies()) {
     const auto jobs = some_jobs(1);
     const TimeMs until = jobs[29].submit_ms;
     auto fewer = jobs;
@@ -54,7 +54,7 @@ TEST(SimSeam, FutureArrivalsChangeNothingNow) {
 // A job that ends later than the decision may last as long as it will: who does not know durations
 // decides the same. Who knows them does not, or the oracle would be for nothing.
 TEST(SimSeam, UndeclaredDurationsChangeNothingNow) {
-  for (const Descriptor& policy : all_schedulers()) {
+  for (const Descriptor& policy : all_policies()) {
     const auto jobs = some_jobs(2);
     const TimeMs until = jobs[29].submit_ms;
     const SimResult played = play("4x4:A", jobs, policy.name, gentle_costs());
@@ -89,7 +89,7 @@ TEST(SimSeam, UnobservedThroughputChangesNothingNow) {
 TEST(SimSeam, EveryPolicyKeepsTheBooks) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     for (const CostModel& costs : {restart_costs(), in_place_costs(), gentle_costs()}) {
-      for (const Descriptor& policy : all_schedulers()) {
+      for (const Descriptor& policy : all_policies()) {
         const std::string what = fmt::format("seed {} {} {}", seed, costs.name, policy.name);
         const auto jobs = some_jobs(seed, 60);
         const SimResult result = play("2x4:A,1x8:B", jobs, policy.name, costs);
@@ -130,7 +130,7 @@ TEST(SimSeam, WhatNeverFitsIsLeftOutAndSaid) {
 class Greedy : public Scheduler {
  public:
   const Descriptor& descriptor() const override { return about_; }
-  Plan decide(const ClusterState& state, const Hints&) override {
+  Plan decide(const ClusterState& state) override {
     Plan plan;
     for (const Job& job : state.jobs)
       if (job.held.empty())
@@ -156,11 +156,11 @@ TEST(SimSeam, APlanThatCannotBeIsAnError) {
 class Restless : public Scheduler {
  public:
   const Descriptor& descriptor() const override { return about_; }
-  Plan decide(const ClusterState& state, const Hints& hints) override {
+  Plan decide(const ClusterState& state) override {
     Action action{.job = state.jobs[0].id};
     if (const auto& held = state.jobs[0].held; held.empty())
       action.add = {{state.nodes[0].id, "A", 1}};
-    else if (hints.now_ms > hints.jobs[0].started_ms)
+    else if (state.now_ms > state.jobs[0].allocated_ms)
       action.remove = {held[0].ordinal};
     return {.actions = {action}};
   }

@@ -1,7 +1,7 @@
 // Small traces for the tests of the simulator, and what became of them in seconds.
 #pragma once
 
-#include "scheduler/sim/baselines/registry.h"
+#include "scheduler/policy/registry.h"
 #include "scheduler/sim/simulate.h"
 
 #include <string>
@@ -50,9 +50,9 @@ inline TraceJob linear(const std::string& id, TimeMs submit_s, Gpus min, Gpus ma
 inline SimResult play(const std::string& cluster, std::vector<TraceJob> jobs,
                       const std::string& policy, const SimOptions& options) {
   const auto scheduler = scheduler_named(policy);
-  EXPECT_NE(scheduler, nullptr) << policy;
+  EXPECT_TRUE(scheduler.ok()) << policy;
   const auto result =
-      simulate(parse_cluster(cluster).value(), std::move(jobs), *scheduler, options);
+      simulate(parse_cluster(cluster).value(), std::move(jobs), **scheduler, options);
   EXPECT_TRUE(result.ok()) << result.error().what();
   return result.value();
 }

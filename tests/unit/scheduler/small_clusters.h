@@ -1,7 +1,7 @@
 // Clusters of a few nodes, for the tests of plans.
 #pragma once
 
-#include "scheduler/model/cluster_state.h"
+#include "scheduler/plan.h"
 
 #include <string>
 #include <utility>
@@ -38,6 +38,24 @@ inline ClusterState cluster(std::vector<Node> nodes, std::vector<Job> jobs) {
   state.jobs = std::move(jobs);
   state.queues["default"] = {.name = "default"};
   return state;
+}
+
+// What people are told of a job by a plan of this state.
+struct Told {
+  Outcome outcome = Outcome::kPlaced;
+  std::string reason;
+  std::string message;
+};
+inline Told told(const ClusterState& state, const Plan& plan, const JobId& id) {
+  for (std::size_t i = 0; i < state.jobs.size(); ++i) {
+    if (state.jobs[i].id != id) continue;
+    const Explanation said = explain(plan.verdicts.at(i), state.jobs[i]);
+    return {plan.verdicts[i].outcome, said.reason, said.message};
+  }
+  return {};
+}
+inline Told told(const ClusterState& state, const JobId& id) {
+  return told(state, make_plan(state, {}), id);
 }
 
 }  // namespace rubato::sched

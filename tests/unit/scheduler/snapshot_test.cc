@@ -102,7 +102,7 @@ TEST(Snapshot, TheLeastThatIsNeeded) {
   ASSERT_TRUE(one.ok()) << one.error().what();
   const Plan plan = make_plan(one->state, one->policy);
   ASSERT_EQ(plan.actions.size(), 1u);
-  EXPECT_EQ(to_text(plan),
+  EXPECT_EQ(to_text(plan, one->state),
             R"({"version":1,"actions":[{"kind":"start","job":"j",)"
             R"("add":[{"node":"n","gpuType":"A","gpus":1},{"node":"n","gpuType":"A","gpus":1}],)"
             R"("remove":[],"reason":"there is room for it"}],)"
@@ -162,8 +162,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/nodes", "{}", "nodes: an object, expected a list"},
         Wrong{"/jobs", "null", "jobs: null, expected a list"},
         Wrong{"/extra", "1",
-              "extra: an unknown field, expected only version, policy, nodes, nodeSets, queues, "
-              "jobs"},
+              "extra: an unknown field, expected only version, policy, nowMs, nodes, nodeSets, "
+              "queues, jobs"},
         Wrong{"/policy", "[]", "policy: a list, expected an object"},
         Wrong{"/policy/preempt", "1", "policy.preempt: 1, expected true or false"},
         Wrong{"/policy/minRelativeGain", "-2",

@@ -1,6 +1,6 @@
 #include "tools/rubatoctl/simulate/simulate.h"
 
-#include "scheduler/sim/baselines/registry.h"
+#include "scheduler/policy/registry.h"
 #include "scheduler/sim/report.h"
 #include "tools/rubatoctl/view/plot.h"
 #include "tools/rubatoctl/view/text_table.h"
@@ -13,6 +13,7 @@
 namespace rubato::ctl {
 
 using namespace sched::sim;  // NOLINT: its names fill this file
+using sched::TimeMs;
 
 namespace {
 
@@ -32,10 +33,7 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                           const std::vector<TraceJob>& jobs, const std::string& policy,
                           const CostModel& costs, const SimulateOptions& chosen,
                           const std::function<void(const std::string&)>& tell) {
-  const auto scheduler = scheduler_named(policy);
-  if (!scheduler)
-    return Error(Code::kInvalid,
-                 fmt::format("there is no policy \"{}\"; these are:\n{}", policy, policies_text()));
+  TRY(const auto scheduler, scheduler_named(policy));
   const MonoTime began = clock.now();
   MonoTime told = began;
   SimOptions options{.costs = costs,
@@ -68,7 +66,7 @@ std::string hours(double seconds) { return fmt::format("{:.2f}", seconds / 3600.
 
 std::string policies_text() {
   std::string text;
-  for (const Descriptor& one : all_schedulers())
+  for (const sched::Descriptor& one : sched::all_policies())
     text += fmt::format("  {:<20} {}; knows {}\n", one.name, one.about, name_of(one.knows));
   return text;
 }
@@ -107,10 +105,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   auto cluster = parse_cluster(options.nodes);
   if (!cluster.ok()) return cluster.error().in("--nodes");
   TRY(const auto costs, costs_of(options.cost));
-  for (const std::string& policy : options.policies)
-    if (!scheduler_named(policy))
-      return Error(Code::kInvalid, fmt::format("there is no policy \"{}\"; these are:\n{}", policy,
-                                               policies_text()));
+  for (const std::string& policy : options.policies) TRY_OK(scheduler_named(policy));
   TRY(const auto jobs, load_trace(files, options));
   if (!options.out.empty()) TRY_OK(files.make_directories(options.out));
   std::vector<Summary> runs;

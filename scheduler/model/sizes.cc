@@ -1,4 +1,4 @@
-#include "scheduler/policy/sizes.h"
+#include "scheduler/model/sizes.h"
 
 #include <algorithm>
 

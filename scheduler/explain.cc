@@ -1,0 +1,166 @@
+// The sentences of a plan: plan.h.
+#include "common/check.h"
+#include "common/words.h"
+#include "scheduler/plan.h"
+
+#include <fmt/format.h>
+
+namespace rubato::sched {
+namespace {
+
+struct CauseText {
+  std::string operator()(const RoomForMinimum&) const { return "there is room for it"; }
+  std::string operator()(const FreeGpusHelp&) const { return "free GPUs raise its throughput"; }
+  std::string operator()(const MaxLowered&) const { return "gpus.max was lowered"; }
+  std::string operator()(const PodLost& pod) const {
+    const char* what = pod.how == PodLost::How::kNotStarted ? "did not start in time"
+                       : pod.how == PodLost::How::kRefused  ? "cannot be used there"
+                                                            : "is lost";
+    return fmt::format("pod {} on node {} {}", pod.ordinal, pod.node, what);
+  }
+  std::string operator()(const MakesRoom& to) const {
+    return fmt::format("gives GPUs to {}, which is below its minimum", to.job);
+  }
+  std::string operator()(const Displaced& d) const {
+    switch (d.by) {
+      case Displaced::By::kPriority:
+        return fmt::format("preempted by {} (priority {} over {})", d.job, d.its_priority,
+                           d.own_priority);
+      case Displaced::By::kGuarantee:
+        return fmt::format("preempted by {} (queue \"{}\" takes back what it is guaranteed)", d.job,
+                           d.of);
+      case Displaced::By::kOrder:
+        return fmt::format("preempted by {} (policy {} puts it first)", d.job, d.of);
+    }
+    check_failed(__FILE__, __LINE__, "Displaced::By");
+  }
+};
+
+std::string in_brackets(const std::string& clause) {
+  return clause.empty() ? "" : " (" + clause + ")";
+}
+
+// What is free for it of what it needs.
+std::string shortage(const Verdict& v, const Job& job) {
+  std::string text =
+      fmt::format("needs {}{}, {} {} free for it{}", counted(v.needed, "more GPU"),
+                  job.one_node ? " on one node" : "", v.available,
+                  agreeing(v.available, "is", "are"), in_brackets(job.narrowed));
+  if (!job.avoid.empty())
+    text += fmt::format(" (for now none on {}, where a pod of it was of no use)",
+                        fmt::join(job.avoid, ", "));
+  return text;
+}
+
+std::string exceeds_cluster(const Verdict& v, const Job& job) {
+  const std::string most =
+      job.one_node ? fmt::format("the largest node it may use has {}", v.available)
+                   : fmt::format("the nodes it may use have {} in all", v.available);
+  return fmt::format("needs {}{}; {}{}", counted(job.min, "GPU"),
+                     job.one_node ? " on one node" : "", most, in_brackets(job.narrowed));
+}
+
+}  // namespace
+
+std::string to_text(const Cause& cause) { return std::visit(CauseText{}, cause); }
+
+Explanation explain(const Verdict& v, const Job& job) {
+  switch (v.reason) {
+    case Reason::kPlaced:
+      return {"Placed", ""};
+    case Reason::kRefused:
+      return {job.refused_as.empty() ? "Refused" : job.refused_as, job.refused};
+    case Reason::kQueueUnknown:
+      return {"QueueUnknown",
+              fmt::format("there is no TrainingQueue \"{}\"; create it or change spec.queue",
+                          job.queue)};
+    case Reason::kQueueForbidden:
+      return {"QueueForbidden", job.not_admitted};
+    case Reason::kQueueClosed:
+      return {"QueueClosed", fmt::format("queue \"{}\" takes no new jobs", job.queue)};
+    case Reason::kQueueLimit:
+      return {"QueueLimit",
+              fmt::format("queue \"{}\" holds {} and may take {} more that this job can use; "
+                          "needed: {}",
+                          job.queue, counted(v.in_use, "GPU"), v.available, v.needed)};
+    case Reason::kNoAllowedSize:
+      return {"NoAllowedSize",
+              fmt::format("no size from spec.gpus.min ({}) to max ({}) suits shape and perPod; "
+                          "change one of them",
+                          job.min, job.max)};
+    case Reason::kExceedsCluster:
+      return {"ExceedsCluster", exceeds_cluster(v, job)};
+    case Reason::kEveryNodeAvoided:
+      return {"EveryNodeAvoided",
+              fmt::format("pods of it were of no use on any node that it may use ({}); they "
+                          "are tried again in a while",
+                          fmt::join(job.avoid, ", "))};
+    case Reason::kNodesAvoided:
+      return {"NodesAvoided",
+              fmt::format("needs {}; the nodes it may use have {} in all (for now none "
+                          "on {}, where a pod of it was of no use: status.avoidedNodes says "
+                          "why, and until when{})",
+                          counted(job.min, "GPU"), v.available, fmt::join(job.avoid, ", "),
+                          job.narrowed.empty() ? "" : "; " + job.narrowed)};
+    case Reason::kWaitingForRelease:
+      return {"WaitingForRelease",
+              shortage(v, job) + "; waits for " +
+                  (v.waits_for.empty() ? "pods that are leaving"
+                                       : fmt::format("{}", fmt::join(v.waits_for, ", ")))};
+    case Reason::kInsufficientGpus:
+      return {"InsufficientGPUs", shortage(v, job) +
+                                      "; the rest is held by jobs at their minimum of equal or "
+                                      "higher priority"};
+    case Reason::kBehind:
+      return {"Behind", fmt::format("waits behind {}, which comes first and does not fit yet",
+                                    fmt::join(v.waits_for, ", "))};
+  }
+  check_failed(__FILE__, __LINE__, "Reason");
+}
+
+const char* name_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kStart:
+      return "start";
+    case ActionKind::kGrow:
+      return "grow";
+    case ActionKind::kShrink:
+      return "shrink";
+    case ActionKind::kRepair:
+      return "repair";
+    case ActionKind::kPreempt:
+      return "preempt";
+  }
+  check_failed(__FILE__, __LINE__, "ActionKind");
+}
+
+std::string to_text(ActionKind kind, Gpus gpus) {
+  if (gpus == 0) return "holds no GPUs any more";
+  switch (kind) {
+    case ActionKind::kStart:
+      return "starts with " + counted(gpus, "GPU");
+    case ActionKind::kGrow:
+      return "grows to " + counted(gpus, "GPU");
+    case ActionKind::kShrink:
+      return "shrinks to " + counted(gpus, "GPU");
+    case ActionKind::kRepair:
+      return "goes on with " + counted(gpus, "GPU");
+    case ActionKind::kPreempt:
+      return "keeps " + counted(gpus, "GPU");
+  }
+  check_failed(__FILE__, __LINE__, "ActionKind");
+}
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kPlaced:
+      return "placed";
+    case Outcome::kNotNow:
+      return "notNow";
+    case Outcome::kNever:
+      return "never";
+  }
+  check_failed(__FILE__, __LINE__, "Outcome");
+}
+
+}  // namespace rubato::sched

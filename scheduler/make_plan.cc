@@ -1,0 +1,20 @@
+#include "common/check.h"
+#include "scheduler/plan.h"
+#include "scheduler/policy/registry.h"
+#include "scheduler/session/session.h"
+
+namespace rubato::sched {
+
+Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConfig& config) {
+  const Problem problem(state);
+  const Targets targets = policy.decide(problem);
+  return Session(problem, targets, config).run();
+}
+
+Plan make_plan(const ClusterState& state, const PolicyConfig& config) {
+  const auto policy = make_policy(config.policy, config.parameters);
+  CHECK(policy.ok());
+  return make_plan(state, **policy, config);
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,136 @@
+#include "scheduler/model/problem.h"
+
+#include "common/check.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace rubato::sched {
+namespace {
+
+void mix_in(std::size_t& hash, std::size_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
+}
+
+// By what the GPUs of a job must have in common: their node, their type, or nothing.
+std::string bound_by(const Job& job, const NodeId& node, const std::string& type) {
+  if (job.one_node) return node;
+  return job.mix ? "" : type;
+}
+
+}  // namespace
+
+bool may_use(const Job& job, const Node& node) {
+  if (!job.allow.empty() &&
+      std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {
+    return false;
+  }
+  return !job.eligible || job.eligible->contains(node.id);
+}
+
+bool admits(const Job& job, const Node& node) {
+  return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
+}
+
+bool Problem::Like::operator==(const Like& other) const {
+  return job->per_pod == other.job->per_pod && job->mix == other.job->mix &&
+         job->one_node == other.job->one_node && job->allow == other.job->allow &&
+         job->avoid == other.job->avoid && job->eligible == other.job->eligible;
+}
+
+std::size_t Problem::LikeHash::operator()(const Like& like) const {
+  const std::hash<std::string> of_text;
+  const Job& job = *like.job;
+  std::size_t hash = static_cast<std::size_t>(job.per_pod.gpus);
+  mix_in(hash, static_cast<std::size_t>(job.per_pod.cpu));
+  mix_in(hash, static_cast<std::size_t>(job.per_pod.memory));
+  for (const std::string& type : job.allow) mix_in(hash, of_text(type));
+  for (const NodeId& node : job.avoid) mix_in(hash, of_text(node));
+  if (job.eligible)
+    for (const NodeId& node : *job.eligible) mix_in(hash, of_text(node));
+  return hash;
+}
+
+Problem::Problem(const ClusterState& state)
+    : state_(state), queue_of_job_(state.jobs.size()), group_of_job_(state.jobs.size()) {
+  nodes_.reserve(state.nodes.size());
+  for (const Node& node : state.nodes) nodes_.push_back(&node);
+  const auto by_id = [](const Node* a, const Node* b) { return a->id < b->id; };
+  if (!std::is_sorted(nodes_.begin(), nodes_.end(), by_id))
+    std::sort(nodes_.begin(), nodes_.end(), by_id);
+  name_types();
+  for (const auto& [name, queue] : state.queues)
+    queue_numbers_.emplace(name, queues_.push_back(&queue));
+  for (JobIndex j; j < end_of_jobs(); ++j) {
+    const auto [at, is_new] = queue_numbers_.try_emplace(job(j).queue);
+    if (is_new) at->second = queues_.push_back(nullptr);
+    queue_of_job_[j] = at->second;
+  }
+}
+
+void Problem::name_types() {
+  std::set<std::string_view> names;
+  std::string_view last;
+  const auto add = [&](const std::string& name) {
+    if (names.empty() || name != last) last = *names.insert(name).first;
+  };
+  for (const Node* node : nodes_) add(node->gpu_type);
+  for (const Job& job : state_.jobs)
+    for (const Held& held : job.held) add(held.gpu_type);
+  for (const auto& [name, queue] : state_.queues)
+    for (const auto& [type, gpus] : queue.held_by_leavers) names.insert(type);
+  for (const std::string_view name : names) types_.push_back(std::string(name));
+  type_of_node_.reserve(nodes_.size());
+  for (const Node* node : nodes_) type_of_node_.push_back(type_named(node->gpu_type));
+}
+
+std::optional<NodeIndex> Problem::find_node(const NodeId& id) const {
+  const auto at = std::lower_bound(nodes_.begin(), nodes_.end(), id,
+                                   [](const Node* node, const NodeId& x) { return node->id < x; });
+  if (at == nodes_.end() || (*at)->id != id) return std::nullopt;
+  return NodeIndex{static_cast<std::uint32_t>(at - nodes_.begin())};
+}
+
+std::optional<TypeIndex> Problem::find_type(std::string_view name) const {
+  const auto at = std::lower_bound(types_.begin(), types_.end(), name);
+  if (at == types_.end() || *at != name) return std::nullopt;
+  return TypeIndex{static_cast<std::uint32_t>(at - types_.begin())};
+}
+
+TypeIndex Problem::type_named(std::string_view name) const {
+  const auto type = find_type(name);
+  CHECK(type.has_value());
+  return *type;
+}
+
+GroupIndex Problem::group_of(JobIndex j) const {
+  std::optional<GroupIndex>& known = group_of_job_[j];
+  if (!known) {
+    const auto [at, is_new] = group_numbers_.try_emplace(Like{&job(j)});
+    if (is_new) at->second = groups_.push_back(make_group(job(j)));
+    known = at->second;
+  }
+  return *known;
+}
+
+JobGroup Problem::make_group(const Job& job) const {
+  JobGroup group;
+  std::map<std::string, Gpus> common;
+  for (NodeIndex n; n < end_of_nodes(); ++n) {
+    const Node& node = this->node(n);
+    if (!may_use(job, node)) continue;
+    // A cordoned or silent node may come back.
+    Gpus& sum = common[bound_by(job, node.id, node.gpu_type)];
+    sum += node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
+    group.capacity = std::max(group.capacity, sum);
+    group.types.push_back(type_of(n));
+    if (admits(job, node)) group.admitted.push_back(n);
+  }
+  std::sort(group.types.begin(), group.types.end());
+  group.types.erase(std::unique(group.types.begin(), group.types.end()), group.types.end());
+  return group;
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,84 @@
+// Problem: one ClusterState with its names resolved to positions, as a round works on it. Made
+// once a round, in time linear in the state; then read only, but for answers that it works out when
+// they are first asked for. The state must outlive it. One thread.
+#pragma once
+
+#include "scheduler/model/cluster_state.h"
+#include "scheduler/model/dense.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace rubato::sched {
+
+// May `job` use `node` at all (type, selectors)? It may come to, even if not now.
+bool may_use(const Job& job, const Node& node);
+// … and now: it is schedulable, and the job does not avoid it.
+bool admits(const Job& job, const Node& node);
+
+// Jobs whose pods can be on the same nodes, as many at a time: they share these answers.
+struct JobGroup {
+  std::vector<NodeIndex> admitted;  // now, in order
+  std::vector<TypeIndex> types;     // of all nodes they may ever use, in order
+  // All GPUs of those nodes, in whole pods: of their best single type unless they mix, of the best
+  // node where one must hold a whole job.
+  Gpus capacity = 0;
+};
+
+class Problem {
+ public:
+  explicit Problem(const ClusterState& state);
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  const ClusterState& state() const { return state_; }
+  const Job& job(JobIndex job) const { return state_.jobs[job.value]; }
+  JobIndex end_of_jobs() const { return {static_cast<std::uint32_t>(state_.jobs.size())}; }
+  const Node& node(NodeIndex node) const { return *nodes_[node]; }
+  NodeIndex end_of_nodes() const { return nodes_.end_key(); }
+  std::optional<NodeIndex> find_node(const NodeId& id) const;
+
+  TypeIndex type_of(NodeIndex node) const { return type_of_node_[node]; }
+  // Of a node, or of pods that somebody holds.
+  TypeIndex type_named(std::string_view name) const;
+  std::optional<TypeIndex> find_type(std::string_view name) const;
+  const std::string& name(TypeIndex type) const { return types_[type]; }
+  std::size_t count_types() const { return types_.size(); }
+
+  QueueIndex queue_of(JobIndex job) const { return queue_of_job_[job]; }
+  QueueIndex queue_named(const std::string& name) const { return queue_numbers_.at(name); }
+  const Queue* queue(QueueIndex queue) const { return queues_[queue]; }  // null: there is none
+  std::size_t count_queues() const { return queues_.size(); }
+
+  GroupIndex group_of(JobIndex job) const;
+  const JobGroup& group(GroupIndex group) const { return groups_[group]; }
+  const JobGroup& group(JobIndex job) const { return groups_[group_of(job)]; }
+
+ private:
+  struct Like {  // hashed and compared by what makes a group
+    const Job* job;
+    bool operator==(const Like& other) const;
+  };
+  struct LikeHash {
+    std::size_t operator()(const Like& like) const;
+  };
+
+  void name_types();
+  JobGroup make_group(const Job& job) const;
+
+  const ClusterState& state_;
+  Table<NodeIndex, const Node*> nodes_;
+  Table<NodeIndex, TypeIndex> type_of_node_;
+  Table<TypeIndex, std::string> types_;
+  Table<QueueIndex, const Queue*> queues_;
+  std::unordered_map<std::string_view, QueueIndex> queue_numbers_;
+  Table<JobIndex, QueueIndex> queue_of_job_;
+  mutable std::unordered_map<Like, GroupIndex, LikeHash> group_numbers_;
+  mutable Table<GroupIndex, JobGroup> groups_;
+  mutable Table<JobIndex, std::optional<GroupIndex>> group_of_job_;
+};
+
+}  // namespace rubato::sched

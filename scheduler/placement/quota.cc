@@ -1,0 +1,79 @@
+#include "scheduler/placement/quota.h"
+
+#include "common/planted.h"
+
+#include <algorithm>
+
+namespace rubato::sched {
+
+QuotaBook::QuotaBook(const Problem& problem)
+    : borrows_(problem.count_queues(), 1),
+      of_all_(problem.count_queues(), nullptr),
+      used_all_(problem.count_queues(), 0) {
+  for (QueueIndex q; q < of_all_.end_key(); ++q) {
+    const Queue* queue = problem.queue(q);
+    if (queue == nullptr) continue;
+    borrows_[q] = queue->borrowing ? 1 : 0;
+    for (const auto& [name, quota] : queue->quotas) {
+      has_guarantees_ = has_guarantees_ || quota.guaranteed > 0;
+      if (name == kAllTypes)
+        of_all_[q] = &quota;
+      else if (const auto type = problem.find_type(name))
+        made_cell(q, *type).quota = &quota;
+    }
+  }
+}
+
+const QuotaBook::Cell& QuotaBook::cell(QueueIndex queue, TypeIndex type) const {
+  static constexpr Cell kNothing{};
+  const auto at = std::ranges::lower_bound(cells_, key_of(queue, type), {}, &Cell::key);
+  return at == cells_.end() || at->key != key_of(queue, type) ? kNothing : *at;
+}
+
+QuotaBook::Cell& QuotaBook::made_cell(QueueIndex queue, TypeIndex type) {
+  const std::uint64_t key = key_of(queue, type);
+  auto at = std::ranges::lower_bound(cells_, key, {}, &Cell::key);
+  if (at == cells_.end() || at->key != key) at = cells_.insert(at, {.key = key});
+  return *at;
+}
+
+void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {
+  made_cell(queue, type).used += gpus;
+  used_all_[queue] += gpus;
+}
+
+Gpus QuotaBook::room(QueueIndex queue, TypeIndex type) const {
+  Gpus room = this->room(queue);
+  const auto& [key, quota, in_use] = cell(queue, type);
+  if (quota != nullptr && quota->limit) room = std::min(room, *quota->limit - in_use);
+  if (!may_borrow(queue)) {
+    if (quota != nullptr)
+      room = std::min(room, quota->guaranteed - in_use);
+    else if (of_all_[queue] == nullptr)
+      room = 0;
+  }
+  return std::max<Gpus>(room, 0);
+}
+
+Gpus QuotaBook::room(QueueIndex queue) const {
+  if (planted(Bug::kOverLimit)) return kNoLimit;
+  const Quota* all = of_all_[queue];
+  Gpus room = kNoLimit;
+  if (all != nullptr && all->limit) room = *all->limit - used(queue);
+  if (all != nullptr && !may_borrow(queue)) room = std::min(room, all->guaranteed - used(queue));
+  return std::max<Gpus>(room, 0);
+}
+
+bool QuotaBook::is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const {
+  const auto holds = [&](const Quota* quota, Gpus in_use) {
+    return quota != nullptr && quota->guaranteed > 0 && in_use + more <= quota->guaranteed;
+  };
+  const Cell& of_type = cell(queue, type);
+  return holds(of_type.quota, of_type.used) || holds(of_all_[queue], used(queue));
+}
+
+bool QuotaBook::is_borrowing(QueueIndex queue, TypeIndex type) const {
+  return used(queue, type) > 0 && !is_guaranteed(queue, type, 0);
+}
+
+}  // namespace rubato::sched

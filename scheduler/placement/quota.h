@@ -1,0 +1,63 @@
+// QuotaBook: what the queues hold during one round, and what they may still take. Kept per GPU
+// type, and of all types together (the entry "*" of a queue).
+//
+// A guarantee is what a queue can always get: its jobs come first while they stay inside it, no job
+// of another queue takes it from them, and what others have borrowed of it is taken back. A limit
+// is never exceeded. A queue that may not borrow is limited to its guarantees. A queue that does
+// not exist has no quota.
+#pragma once
+
+#include "scheduler/model/problem.h"
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace rubato::sched {
+
+constexpr Gpus kNoLimit = std::numeric_limits<Gpus>::max();
+
+// A value: a copy is what would be, if.
+class QuotaBook {
+ public:
+  explicit QuotaBook(const Problem& problem);  // nothing is held
+
+  void take(QueueIndex queue, TypeIndex type, Gpus gpus);
+  void give_back(QueueIndex queue, TypeIndex type, Gpus gpus) { take(queue, type, -gpus); }
+
+  Gpus used(QueueIndex queue) const { return used_all_[queue]; }
+  Gpus used(QueueIndex queue, TypeIndex type) const { return cell(queue, type).used; }
+  // How many more it may take of this type; kNoLimit; never below zero.
+  Gpus room(QueueIndex queue, TypeIndex type) const;
+  // Of all types together.
+  Gpus room(QueueIndex queue) const;
+  // Is the queue inside its guarantee with so many more (or, below zero, fewer) of this type?
+  bool is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const;
+  // Does it hold more of this type than it is guaranteed (anything, when nothing is)?
+  bool is_borrowing(QueueIndex queue, TypeIndex type) const;
+  bool has_guarantees() const { return has_guarantees_; }  // any queue
+
+  static constexpr const char* kAllTypes = "*";
+
+ private:
+  // Of a queue and a type of which something is said or held.
+  struct Cell {
+    std::uint64_t key = 0;
+    const Quota* quota = nullptr;  // null: says nothing
+    Gpus used = 0;
+  };
+  static std::uint64_t key_of(QueueIndex queue, TypeIndex type) {
+    return std::uint64_t{queue.value} << 32U | type.value;
+  }
+  const Cell& cell(QueueIndex queue, TypeIndex type) const;
+  Cell& made_cell(QueueIndex queue, TypeIndex type);
+  bool may_borrow(QueueIndex queue) const { return borrows_[queue] != 0; }
+
+  Table<QueueIndex, char> borrows_;
+  Table<QueueIndex, const Quota*> of_all_;  // null: says nothing
+  Table<QueueIndex, Gpus> used_all_;
+  std::vector<Cell> cells_;  // by key
+  bool has_guarantees_ = false;
+};
+
+}  // namespace rubato::sched

@@ -1,0 +1,28 @@
+#include "scheduler/policy/marginal_throughput.h"
+
+#include "scheduler/policy/order.h"
+
+namespace rubato::sched {
+
+Descriptor MarginalThroughput::describe() {
+  return {.name = "marginalThroughput",
+          .about = "priority, then age; what is left over to whoever gains most throughput",
+          .rule =
+              "Jobs are served by priority, then by age. A job of higher priority may take the "
+              "surplus of elastic jobs, and preempt jobs of lower priority.",
+          .choose =
+              "The default. Choose it where priorities say what matters and jobs are elastic; "
+              "among equals a long job holds its minimum until it ends.",
+          .source = "Rubato; growth by marginal gain as in Optimus (EuroSys'18, 4.1)",
+          .elastic = true,
+          .uses_throughput = true};
+}
+
+MarginalThroughput::MarginalThroughput(const std::vector<double>&) {}
+
+Targets MarginalThroughput::decide(const Problem& problem) const {
+  return {.order = order_by(problem, [](const Job&) { return 0; }),
+          .displaces = Displaces::kLowerPriority};
+}
+
+}  // namespace rubato::sched

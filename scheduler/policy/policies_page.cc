@@ -1,0 +1,78 @@
+// docs/policies.md from the descriptors: registry.h.
+#include "scheduler/policy/registry.h"
+
+#include <fmt/format.h>
+
+namespace rubato::sched {
+namespace {
+
+constexpr const char* kHead = R"(# Scheduling policies
+
+<!-- Written by rubato-apigen from scheduler/policy. Do not edit: run `make crds`. -->
+
+A policy says in which order jobs are served, and whom they may displace. All else is the same under every policy:
+
+- Each job gets its minimum (`gpus.min`), in that order; those inside the guarantee of their queue come first.
+- Room is made by pods that are leaving, then by the surplus of elastic jobs, then by preempting those whom the policy
+  lets a job displace, as far as its queue and priority class allow it. What a queue has lent of its guarantee it gets
+  back under every policy.
+- Priority (`priorityClassName`) comes before any policy's own order.
+- What is left over raises elastic jobs towards `gpus.max`, one step at a time, to whoever gains most throughput by it.
+
+The SchedulingPolicy named `default` is in force. It may be changed while jobs train: the next round decides by the new
+one. A parameter that a policy does not know is refused, the condition `Active` says why, and what was in force stays.
+
+```yaml
+apiVersion: rubato.dev/v1alpha1
+kind: SchedulingPolicy
+metadata: {name: default}
+spec:
+  policy: tiresias
+  parameters: {firstLimitGpuSeconds: 36000, secondLimitGpuSeconds: 360000}
+```
+
+What a policy would have done with your jobs: `rubatoctl simulate --compare` ([simulate.md](simulate.md)); what it does
+with one state of your cluster: `rubatoctl plan` ([snapshot.md](snapshot.md)).
+
+Parameters of all policies: `minRelativeGain` (-1 to 1; 0.01: a running job grows only if the step adds this share of its
+throughput), `preempt` (0 or 1; 1: may jobs be preempted at all).
+
+| policy | what it does | knows |
+| --- | --- | --- |
+)";
+
+std::string parameters_of(const Descriptor& policy) {
+  if (policy.parameters.empty()) return "Parameters: none of its own.\n";
+  std::string text = "| parameter | default | range | meaning |\n| --- | --- | --- | --- |\n";
+  for (const Parameter& p : policy.parameters)
+    text += fmt::format("| `{}` | {:.15g} | {:.15g} to {:.15g}{} | {} |\n", p.name, p.standard,
+                        p.least, p.most, p.unit.empty() ? "" : " " + p.unit, p.about);
+  return text;
+}
+
+const char* what_it_knows(Knows knows) {
+  switch (knows) {
+    case Knows::kNothing:
+      return "what was observed";
+    case Knows::kDuration:
+      return "how long a job takes: its steps at the throughput measured of it";
+    case Knows::kRemaining:
+      return "how long a job still takes: its steps left at the throughput measured of it";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string policies_page() {
+  std::string text = kHead;
+  for (const Descriptor& policy : all_policies())
+    text +=
+        fmt::format("| `{}` | {} | {} |\n", policy.name, policy.about, what_it_knows(policy.knows));
+  for (const Descriptor& policy : all_policies())
+    text += fmt::format("\n## {}\n\n{}\n\n{}\n\nSource: {}.\n\n{}", policy.name, policy.rule,
+                        policy.choose, policy.source, parameters_of(policy));
+  return text;
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,78 @@
+// The seam between a policy and everything else. A policy says in which order jobs are served and
+// whom they may displace (Targets). What that means for pods and nodes (start, grow, shrink,
+// repair, preempt, placement, queues' quotas) is the same for all of them, and none of its
+// business: scheduler/session/session.h.
+//
+// A policy is a value: its parameters are given when it is made, it keeps nothing between two
+// decisions, and equal problems get equal targets. What it may look at is in the ClusterState:
+// what jobs declare, what they hold, what was measured of them, and what a caller knows of
+// durations, if the policy's descriptor asks for it.
+#pragma once
+
+#include "scheduler/model/problem.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rubato::sched {
+
+enum class Knows {
+  kNothing,    // beyond what was observed: GPU time attained, throughput where it ran
+  kDuration,   // how long a job takes at its minimum
+  kRemaining,  // how long it still takes at its minimum
+};
+const char* name_of(Knows knows);
+
+struct Parameter {
+  std::string name;  // camelCase, as in spec.parameters of a SchedulingPolicy
+  double least = 0;
+  double most = 0;
+  double standard = 0;  // what holds unless it is said
+  bool is_whole = false;
+  std::string unit;  // "s", "GPU-s", "" …
+  std::string about;
+};
+
+struct Descriptor {
+  std::string name;    // lowerCamelCase, as in spec.policy
+  std::string about;   // one line
+  std::string rule;    // whole sentences: what it does
+  std::string choose;  // whole sentences: when to choose it, and when not
+  std::string source;  // paper or origin
+  std::vector<Parameter> parameters;
+  Knows knows = Knows::kNothing;
+  // What is left over after the minimums raises jobs towards their maximum; a simulation gives the
+  // jobs of others one size only, as they were published.
+  bool elastic = false;
+  // Decides differently as time passes although nothing happens: a round every round interval.
+  bool timed = false;
+  bool uses_throughput = false;  // decides differently once a speed was observed
+};
+
+// Whom a job below its minimum may displace, besides those that borrow its queue's guarantee, and
+// what its queue and itself leave it (Queue::preempts, Job::may_preempt, PolicyConfig::preempt).
+enum class Displaces {
+  kNobody,
+  kLowerPriority,
+  kLaterInOrder,  // of equal or lower priority
+};
+
+struct Targets {
+  std::vector<JobIndex> order;  // all jobs, first served first
+  Displaces displaces = Displaces::kLowerPriority;
+  // The first job that waits for GPUs holds up all behind it.
+  bool head_blocks = false;
+};
+
+// Beside this interface each has a constructor from the values of its parameters, in the order of
+// its descriptor, and a static describe().
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual Targets decide(const Problem& problem) const = 0;
+  // When it would decide differently although nothing happens until then; none: never.
+  virtual std::optional<TimeMs> next_wake(const ClusterState& state) const;
+};
+
+}  // namespace rubato::sched

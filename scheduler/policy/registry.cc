@@ -1,0 +1,111 @@
+#include "scheduler/policy/registry.h"
+
+#include "common/check.h"
+#include "scheduler/policy/fifo.h"
+#include "scheduler/policy/las.h"
+#include "scheduler/policy/marginal_throughput.h"
+#include "scheduler/policy/shortest.h"
+#include "scheduler/policy/tiresias.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace rubato::sched {
+namespace {
+
+struct Registered {
+  Descriptor (*describe)();
+  std::unique_ptr<Policy> (*make)(const std::vector<double>& parameters);
+};
+
+template <class P>
+constexpr Registered registered() {
+  return {P::describe, [](const std::vector<double>& parameters) -> std::unique_ptr<Policy> {
+            return std::make_unique<P>(parameters);
+          }};
+}
+
+constexpr std::array kPolicies{
+    registered<MarginalThroughput>(),
+    registered<Fifo>(),
+    registered<FifoBackfill>(),
+    registered<Sjf>(),
+    registered<Srtf>(),
+    registered<Srsf>(),
+    registered<Las>(),
+    registered<Tiresias>(),
+};
+
+std::string names_of(const std::vector<Parameter>& parameters) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : parameters) names.push_back(parameter.name);
+  return names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", "));
+}
+
+Status check(const Parameter& parameter, double value) {
+  const bool is_in_range = value >= parameter.least && value <= parameter.most;  // NaN is not
+  if (is_in_range && (!parameter.is_whole || value == std::floor(value))) return ok();
+  return Error(
+      Code::kInvalid,
+      fmt::format("parameters.{} is {}, but must be {} from {} to {}{}; change it", parameter.name,
+                  value, parameter.is_whole ? "a whole number" : "a number", parameter.least,
+                  parameter.most, parameter.unit.empty() ? "" : " " + parameter.unit));
+}
+
+Result<std::vector<double>> values_of(const Descriptor& about,
+                                      const std::map<std::string, double>& given) {
+  for (const auto& [name, value] : given)
+    if (std::ranges::find(about.parameters, name, &Parameter::name) == about.parameters.end())
+      return Error(Code::kInvalid,
+                   fmt::format("parameters.{} is not known to policy {}: {}; remove it", name,
+                               about.name, names_of(about.parameters)));
+  std::vector<double> values;
+  for (const Parameter& parameter : about.parameters) {
+    const auto found = given.find(parameter.name);
+    const double value = found == given.end() ? parameter.standard : found->second;
+    TRY_OK(check(parameter, value));
+    values.push_back(value);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<Descriptor> all_policies() {
+  std::vector<Descriptor> all;
+  for (const Registered& one : kPolicies) all.push_back(one.describe());
+  return all;
+}
+
+Result<std::unique_ptr<Policy>> make_policy(const std::string& name,
+                                            const std::map<std::string, double>& parameters) {
+  std::vector<std::string> names;
+  for (const Registered& one : kPolicies) {
+    const Descriptor about = one.describe();
+    names.push_back(about.name);
+    if (about.name != name) continue;
+    TRY(const std::vector<double> values, values_of(about, parameters));
+    return one.make(values);
+  }
+  return Error(Code::kInvalid, fmt::format("there is no policy \"{}\"; there are {}", name,
+                                           fmt::join(names, ", ")));
+}
+
+const char* name_of(Knows knows) {
+  switch (knows) {
+    case Knows::kNothing:
+      return "nothing";
+    case Knows::kDuration:
+      return "duration (oracle)";
+    case Knows::kRemaining:
+      return "remaining work (oracle)";
+  }
+  check_failed(__FILE__, __LINE__, "Knows");
+}
+
+std::optional<TimeMs> Policy::next_wake(const ClusterState&) const { return std::nullopt; }
+
+}  // namespace rubato::sched

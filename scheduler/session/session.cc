@@ -1,0 +1,242 @@
+// Who is served, in which order, and what is left over: session.h has the steps.
+#include "scheduler/session/session.h"
+
+#include "common/check.h"
+#include "scheduler/model/sizes.h"
+#include "scheduler/perf/throughput.h"
+
+#include <algorithm>
+#include <queue>
+
+namespace rubato::sched {
+
+Session::Session(const Problem& problem, const Targets& targets, const PolicyConfig& config)
+    : problem_(problem),
+      targets_(targets),
+      config_(config),
+      free_(problem),
+      quota_(problem),
+      placer_(problem, free_, quota_),
+      verdicts_(problem.state().jobs.size()) {
+  CHECK_EQ(targets.order.size(), problem.state().jobs.size());
+  entries_.reserve(targets.order.size());
+  for (const JobIndex j : targets.order)
+    entries_.push_back({.index = j, .job = &problem.job(j), .now = effective_gpus(problem.job(j))});
+  for (const auto& [name, queue] : problem.state().queues)
+    for (const auto& [type, gpus] : queue.held_by_leavers)
+      quota_.take(problem.queue_named(name), problem.type_named(type), gpus);
+  for (const Entry& entry : entries_) {
+    for (const Held& held : entry.job->held) {
+      if (held.leaving) from_anybody_ += held.gpus;
+      if (!held.lost && !held.leaving) quota_.take(queue_of(entry), type_of(held), held.gpus);
+    }
+  }
+}
+
+Plan Session::run() {
+  for (Entry& entry : entries_) settle_losses(entry);
+  count_what_others_can_give();
+  if (quota_.has_guarantees())
+    for (Entry& entry : entries_)
+      if (is_inside_guarantee(entry)) give_minimum(entry);
+  for (Entry& entry : entries_)
+    if (!entry.has_verdict) give_minimum(entry);
+  grow();
+  return collect();
+}
+
+void Session::count_what_others_can_give() {
+  held_behind_.assign(entries_.size() + 1, 0);
+  bool is_by_priority = true;
+  for (std::size_t i = entries_.size(); i-- > 0;) {
+    const Entry& entry = entries_[i];
+    const bool gives = entry.job->settled;
+    held_behind_[i] = held_behind_[i + 1] + (gives ? entry.now : 0);
+    if (gives) from_anybody_ += std::max<Gpus>(entry.now - entry.job->min, 0);
+    is_by_priority =
+        is_by_priority && (i == 0 || entries_[i - 1].job->priority >= entry.job->priority);
+  }
+  // Those of lower priority may be anywhere.
+  if (targets_.displaces == Displaces::kLowerPriority && !is_by_priority)
+    held_behind_.assign(held_behind_.size(), held_behind_.front());
+}
+
+// Lost pods leave the allocation at once; a job above its (lowered) max gives pods back.
+void Session::settle_losses(Entry& entry) {
+  const Job& job = *entry.job;
+  for (const Held& held : job.held) {
+    // Pods that have left the allocation already are nobody's to write off.
+    if (!held.lost || held.leaving) continue;
+    entry.remove.push_back(held.ordinal);
+    entry.repaired = true;
+    entry.cause = PodLost{.ordinal = held.ordinal,
+                          .node = held.node,
+                          .how = held.unstarted ? PodLost::How::kNotStarted
+                                 : held.refused ? PodLost::How::kRefused
+                                                : PodLost::How::kLost};
+  }
+  if (entry.now > job.max && job.settled) {
+    shrink_to(entry, size_at_most(job, job.max).value_or(job.min));
+    entry.cause = MaxLowered{};
+  }
+}
+
+void Session::give_minimum(Entry& entry) {
+  const Job& job = *entry.job;
+  if (!is_let_in(entry)) return;
+  const auto wanted = size_at_least(job, entry.now);
+  if (entry.now >= job.min) return verdict(entry, {});
+  if (!wanted)
+    return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
+  if (!can_ever_fit(entry, *wanted)) return;
+  if (targets_.head_blocks && head_ != nullptr) {
+    return verdict(entry, {.outcome = Outcome::kNotNow,
+                           .reason = Reason::kBehind,
+                           .needed = *wanted - entry.now,
+                           .waits_for = {head_->job->name}});
+  }
+  place_or_make_room(entry, *wanted);
+  if (entry.blocked && head_ == nullptr) head_ = &entry;
+}
+
+// Do the caller and its queue let it have GPUs at all?
+bool Session::is_let_in(Entry& entry) {
+  const Job& job = *entry.job;
+  const Queue* queue = problem_.queue(queue_of(entry));
+  Reason reason = Reason::kPlaced;
+  if (!job.refused.empty())
+    reason = Reason::kRefused;
+  else if (job.started)
+    return true;
+  else if (queue == nullptr)
+    reason = Reason::kQueueUnknown;
+  else if (!job.not_admitted.empty())
+    reason = Reason::kQueueForbidden;
+  else if (queue->closed)
+    reason = Reason::kQueueClosed;
+  else
+    return true;
+  verdict(entry, {.outcome = Outcome::kNotNow, .reason = reason});
+  return false;
+}
+
+// Within its queue, and on the nodes that there are.
+bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
+  const Job& job = *entry.job;
+  Verdict no{.outcome = Outcome::kNotNow, .needed = wanted - entry.now};
+  if (const Gpus room = room_for(entry); room < wanted - entry.now) {
+    no.reason = Reason::kQueueLimit;
+    no.available = room;
+    no.in_use = quota_.used(queue_of(entry));
+  } else if (const Gpus most = problem_.group(entry.index).capacity; most < job.min) {
+    no.outcome = Outcome::kNever;
+    no.reason = Reason::kExceedsCluster;
+    no.available = most;
+  } else if (avoids_all(job)) {
+    no.reason = Reason::kEveryNodeAvoided;
+  } else if (!job.avoid.empty() && capacity_not_avoided(job) < job.min) {
+    // No room that others make helps it before one of those nodes is tried again.
+    no.reason = Reason::kNodesAvoided;
+    no.available = capacity_not_avoided(job);
+  } else {
+    return true;
+  }
+  verdict(entry, std::move(no));
+  return false;
+}
+
+void Session::shrink_to(Entry& entry, Gpus target) {
+  for (const Held* held : releasable(entry)) {
+    if (entry.now - held->gpus < target) break;
+    entry.remove.push_back(held->ordinal);
+    entry.now -= held->gpus;
+    quota_.give_back(queue_of(entry), type_of(*held), held->gpus);
+  }
+}
+
+// None: it is not to grow now, or no allowed size is worth it.
+std::optional<Session::Step> Session::next_step(std::size_t index) const {
+  const Entry& entry = entries_[index];
+  const Job& job = *entry.job;
+  const bool starting = !entry.add.empty() && !job.started;
+  const bool just_shrunk = !entry.remove.empty() && !entry.repaired;
+  if (entry.blocked || just_shrunk || entry.now < job.min) return std::nullopt;
+  if (!job.settled && !starting) return std::nullopt;
+  if (job.started && job.cooling && entry.add.empty()) return std::nullopt;
+  const auto to = size_at_least(job, entry.now + 1);
+  if (!to || room_for(entry) < *to - entry.now) return std::nullopt;
+  const auto type = type_of(entry);
+  const Throughput speed(job.measured, type ? problem_.name(*type) : "");
+  const double now = speed.at(entry.now);
+  const double then = speed.at(*to);
+  if (then - now < config_.min_relative_gain * now) return std::nullopt;
+  const double per_gpu = (then - now) / static_cast<double>(*to - entry.now);
+  return Step{job.weight * per_gpu / speed.at(std::max<Gpus>(job.min, 1)), index, *to};
+}
+
+// What is left over: one size step at a time to the job that gains most from it.
+void Session::grow() {
+  std::priority_queue<Step> steps;
+  const auto push = [&](std::size_t index) {
+    if (const auto step = next_step(index)) steps.push(*step);
+  };
+  for (std::size_t i = 0; i < entries_.size(); ++i) push(i);
+  while (!steps.empty()) {
+    const Step step = steps.top();
+    steps.pop();
+    Entry& entry = entries_[step.entry];
+    const bool is_disturbed = entry.job->started && entry.add.empty();
+    if (is_disturbed && grown_ >= config_.grown_per_round) continue;
+    const auto placed = placer_.place(entry.index, (step.to - entry.now) / entry.job->per_pod.gpus,
+                                      bound_of(entry));
+    if (!placed) continue;  // does not fit: neither would a larger step
+    if (is_disturbed) ++grown_;
+    take(entry, *placed);
+    if (!entry.cause) entry.cause = FreeGpusHelp{};
+    push(step.entry);
+  }
+}
+
+Plan Session::collect() {
+  Plan plan;
+  for (Entry& entry : entries_) {
+    if (entry.add.empty() && entry.remove.empty()) continue;
+    Action action{.kind = kind_of(entry), .job = entry.job->id, .remove = std::move(entry.remove)};
+    CHECK(entry.cause.has_value());
+    action.cause = std::move(*entry.cause);
+    action.add.reserve(entry.add.size());
+    for (const NodeIndex n : entry.add)
+      action.add.push_back(
+          {problem_.node(n).id, problem_.node(n).gpu_type, entry.job->per_pod.gpus});
+    std::sort(action.remove.begin(), action.remove.end());
+    plan.actions.push_back(std::move(action));
+  }
+  // Releases before takes: the sooner a pod is told, the sooner its GPUs are free.
+  std::stable_partition(plan.actions.begin(), plan.actions.end(),
+                        [](const Action& a) { return !a.remove.empty(); });
+  plan.verdicts = std::move(verdicts_);
+  return plan;
+}
+
+ActionKind Session::kind_of(const Entry& entry) {
+  if (entry.preempted) return ActionKind::kPreempt;
+  if (!entry.job->started) return ActionKind::kStart;
+  if (entry.repaired) return ActionKind::kRepair;
+  return entry.remove.empty() ? ActionKind::kGrow : ActionKind::kShrink;
+}
+
+void Session::take(Entry& entry, const std::vector<NodeIndex>& placed) {
+  for (const NodeIndex n : placed) {
+    entry.add.push_back(n);
+    entry.now += entry.job->per_pod.gpus;
+    quota_.take(queue_of(entry), problem_.type_of(n), entry.job->per_pod.gpus);
+  }
+}
+
+void Session::verdict(Entry& entry, Verdict verdict) {
+  entry.blocked = entry.blocked || verdict.outcome != Outcome::kPlaced;
+  entry.has_verdict = true;
+  verdicts_[entry.index.value] = std::move(verdict);
+}
+
+}  // namespace rubato::sched

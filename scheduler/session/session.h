@@ -1,0 +1,121 @@
+// Session: from the targets of a policy to a plan. Private to this folder; made, run once, thrown
+// away.
+//   1. write off what is lost, shrink what is above its new max
+//   2. minimums, in the policy's order, those inside a queue's guarantee first
+//   3. growth by marginal throughput      4. collect actions
+// What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
+#pragma once
+
+#include "scheduler/placement/place.h"
+#include "scheduler/plan.h"
+#include "scheduler/policy/policy.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rubato::sched {
+
+class Session {
+ public:
+  // All must outlive it.
+  Session(const Problem& problem, const Targets& targets, const PolicyConfig& config);
+  Plan run();
+
+ private:
+  struct Entry {
+    JobIndex index;
+    const Job* job = nullptr;
+    Gpus now = 0;                // GPUs that count, this round's decisions included
+    std::vector<NodeIndex> add;  // one a pod
+    std::vector<std::int64_t> remove;
+    std::optional<Cause> cause;
+    bool repaired = false;
+    bool preempted = false;
+    bool blocked = false;  // has no verdict of "placed": takes no part in growth
+    bool has_verdict = false;
+  };
+  using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
+  // What was given back in free_, to be undone, and here.
+  struct Trial {
+    QuotaBook quota;
+    Victims victims;
+  };
+  // A size that a job could grow to.
+  struct Step {
+    double gain;
+    std::size_t entry;
+    Gpus to;
+    bool operator<(const Step& other) const {
+      return gain != other.gain ? gain < other.gain : entry > other.entry;
+    }
+  };
+  // How many pods of a group's jobs fit, as long as nothing changes; of those bound to nothing.
+  struct Fit {
+    std::uint64_t version = 0;
+    std::int64_t pods = -1;
+  };
+
+  // session.cc
+  void count_what_others_can_give();
+  void settle_losses(Entry& entry);
+  void give_minimum(Entry& entry);
+  bool is_let_in(Entry& entry);
+  bool can_ever_fit(Entry& entry, Gpus wanted);
+  void shrink_to(Entry& entry, Gpus target);
+  void grow();
+  std::optional<Step> next_step(std::size_t index) const;
+  Plan collect();
+  static ActionKind kind_of(const Entry& entry);
+  void take(Entry& entry, const std::vector<NodeIndex>& placed);
+  void verdict(Entry& entry, Verdict verdict);
+
+  // session_room.cc
+  void place_or_make_room(Entry& entry, Gpus wanted);
+  std::int64_t count_fitting(const Entry& entry);
+  bool may_be_helped(const Entry& wanting, Gpus missing) const;
+  std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
+  bool shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from, Trial& trial);
+  std::optional<std::vector<Entry*>> preempt(Entry& wanting, std::int64_t pods, Trial& trial);
+  bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
+  std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
+                                        const Entry& wanting);
+  static std::vector<const Held*> releasable(const Entry& entry);
+  std::vector<std::string> shrink_victims(const Victims& victims, const std::string& for_whom);
+  bool fits(const Entry& wanting, std::int64_t pods);
+  bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
+  bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
+  bool may_preempt(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const;
+  bool is_displaced_by(const Entry& wanting, const Entry& victim) const;  // by the policy
+  bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
+  Displaced why_preempted(const Entry& by, const Entry& victim) const;
+
+  // session_limits.cc
+  Gpus room_for(const Entry& entry) const;
+  std::vector<TypeIndex> types_for(const Entry& entry) const;
+  bool is_inside_guarantee(const Entry& entry) const;
+  Gpus capacity_not_avoided(const Job& job) const;
+  bool avoids_all(const Job& job) const;
+  std::optional<TypeIndex> type_of(const Entry& entry) const;
+  Bound bound_of(const Entry& entry) const;
+  QueueIndex queue_of(const Entry& entry) const { return problem_.queue_of(entry.index); }
+  TypeIndex type_of(const Held& held) const { return problem_.type_named(held.gpu_type); }
+
+  const Problem& problem_;
+  const Targets& targets_;
+  const PolicyConfig& config_;
+  FreeNodes free_;
+  QuotaBook quota_;
+  Placer placer_;
+  std::vector<Entry> entries_;  // in order
+  std::vector<Verdict> verdicts_;
+  std::vector<Fit> fits_;  // by group
+  // What others can give at most, counted when the round began.
+  Gpus from_anybody_ = 0;          // pods that leave, surplus of elastic jobs
+  std::vector<Gpus> held_behind_;  // by the entry and those after it
+  const Entry* head_ = nullptr;    // the first that waits for GPUs
+  std::int64_t grown_ = 0;
+};
+
+}  // namespace rubato::sched

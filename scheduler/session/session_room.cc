@@ -1,0 +1,273 @@
+// How room is made for a job below its minimum.
+#include "common/check.h"
+#include "scheduler/model/sizes.h"
+#include "scheduler/session/session.h"
+
+#include <algorithm>
+#include <ranges>
+
+namespace rubato::sched {
+
+void Session::place_or_make_room(Entry& entry, Gpus wanted) {
+  const Gpus per_pod = entry.job->per_pod.gpus;
+  const std::int64_t pods = (wanted - entry.now) / per_pod;
+  const std::int64_t fit = count_fitting(entry);
+  if (fit >= pods) {
+    if (const auto placed = placer_.place(entry.index, pods, bound_of(entry))) {
+      take(entry, *placed);
+      if (!entry.cause) entry.cause = RoomForMinimum{};
+      return verdict(entry, {});
+    }
+  }
+  Verdict no{.outcome = Outcome::kNotNow,
+             .reason = Reason::kInsufficientGpus,
+             .needed = wanted - entry.now,
+             .available = fit * per_pod};
+  if (may_be_helped(entry, (pods - fit) * per_pod)) {
+    if (auto from = make_room(entry, pods)) {
+      no.reason = Reason::kWaitingForRelease;
+      no.waits_for = std::move(*from);
+    }
+  }
+  verdict(entry, std::move(no));
+}
+
+std::int64_t Session::count_fitting(const Entry& entry) {
+  const bool is_bound = std::ranges::any_of(entry.job->held, [](const Held& h) { return !h.lost; });
+  if (is_bound) return placer_.pods_that_fit(entry.index, placer_.bound_of(entry.index));
+  const std::size_t group = problem_.group_of(entry.index).value;
+  if (fits_.size() <= group) fits_.resize(group + 1);
+  Fit& fit = fits_[group];
+  if (fit.pods < 0 || fit.version != free_.version())
+    fit = {free_.version(), placer_.pods_that_fit(entry.index, {})};
+  return fit.pods;
+}
+
+// False: whatever others give, it would not be enough. `missing`: GPUs, where a pod is one GPU.
+bool Session::may_be_helped(const Entry& wanting, Gpus missing) const {
+  if (quota_.has_guarantees()) return true;
+  const auto behind = static_cast<std::size_t>(&wanting - entries_.data()) + 1;
+  const bool displaces = config_.preempt && targets_.displaces != Displaces::kNobody;
+  const Gpus most = from_anybody_ + (displaces ? held_behind_[behind] : 0);
+  const bool is_one_gpu = wanting.job->per_pod == Resources{.gpus = 1};
+  return is_one_gpu ? missing <= most : most > 0;
+}
+
+// Finds the least disruption after which the job fits: pods already leaving, then surplus of
+// elastic jobs (last in order first), then jobs that it may displace. What it settles on is kept
+// from everybody else in this round, since it is free only when the old pods are gone.
+std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::int64_t pods) {
+  const std::size_t mark = free_.mark();
+  Trial trial{quota_, {}};
+  for (const Entry& entry : entries_) {
+    for (const Held& held : entry.job->held) {
+      if (!held.leaving) continue;
+      if (const auto node = problem_.find_node(held.node))
+        free_.give_back(*node, entry.job->per_pod);
+    }
+  }
+  if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
+  for (Entry& entry : std::views::reverse(entries_)) {
+    if (&entry == &wanting || !entry.job->settled || entry.now <= entry.job->min) continue;
+    if (shrink_until_it_fits(wanting, pods, entry, trial)) {
+      CHECK(reserve_if_fits(wanting, pods, mark));
+      return shrink_victims(trial.victims, wanting.job->name);
+    }
+  }
+  if (config_.preempt) {
+    if (const auto stopped = preempt(wanting, pods, trial)) {
+      CHECK(reserve_if_fits(wanting, pods, mark));
+      return stop_victims(*stopped, std::move(trial.victims), wanting);
+    }
+  }
+  free_.undo_to(mark);
+  return std::nullopt;
+}
+
+// Takes what `from` holds beyond its minimum, pod by pod; true once the job fits.
+bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from,
+                                   Trial& trial) {
+  Gpus left = from.now;
+  for (const Held* held : releasable(from)) {
+    const auto next = size_at_most(*from.job, left - held->gpus);
+    if (!next || *next != left - held->gpus) return false;
+    if (is_protected(from, wanting, trial.quota)) return false;
+    const auto node = problem_.find_node(held->node);
+    CHECK(node.has_value());
+    if (!admits(*wanting.job, problem_.node(*node))) continue;
+    free_.give_back(*node, from.job->per_pod);
+    trial.quota.give_back(queue_of(from), type_of(*held), held->gpus);
+    trial.victims.emplace_back(&from, held->ordinal);
+    left = *next;
+    if (fits(wanting, pods)) return true;
+  }
+  return false;
+}
+
+// Jobs to stop, last in order first, so that it fits.
+std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std::int64_t pods,
+                                                             Trial& trial) {
+  std::vector<Entry*> stopped;
+  for (Entry& entry : std::views::reverse(entries_)) {
+    if (&entry == &wanting || !entry.job->settled || entry.now == 0) continue;
+    if (!may_preempt(wanting, entry, trial.quota)) continue;
+    stopped.push_back(&entry);
+    for (const Held* held : releasable(entry)) {
+      const bool counted = std::any_of(
+          trial.victims.begin(), trial.victims.end(),
+          [&](const auto& v) { return v.first == &entry && v.second == held->ordinal; });
+      if (counted) continue;
+      const auto node = problem_.find_node(held->node);
+      CHECK(node.has_value());
+      free_.give_back(*node, entry.job->per_pod);
+      trial.quota.give_back(queue_of(entry), type_of(*held), held->gpus);
+    }
+    if (!fits(wanting, pods)) continue;
+    // Who comes first is spared first.
+    if (targets_.displaces == Displaces::kLaterInOrder)
+      for (Entry* victim : std::vector<Entry*>(stopped.rbegin(), stopped.rend()))
+        if (spare(*victim, wanting, pods)) std::erase(stopped, victim);
+    return stopped;
+  }
+  return std::nullopt;
+}
+
+// Leaves it its pods, if the other one fits all the same.
+bool Session::spare(const Entry& victim, const Entry& wanting, std::int64_t pods) {
+  const std::size_t mark = free_.mark();
+  for (const Held* held : releasable(victim))
+    free_.take(*problem_.find_node(held->node), victim.job->per_pod);
+  if (fits(wanting, pods)) return true;
+  free_.undo_to(mark);
+  return false;
+}
+
+std::vector<std::string> Session::stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
+                                               const Entry& wanting) {
+  std::erase_if(shrunk, [&](const auto& v) {
+    return std::find(stopped.begin(), stopped.end(), v.first) != stopped.end();
+  });
+  std::vector<std::string> names = shrink_victims(shrunk, wanting.job->name);
+  for (Entry* victim : stopped) {
+    for (const Held* held : releasable(*victim)) {
+      quota_.give_back(queue_of(*victim), type_of(*held), held->gpus);
+      victim->remove.push_back(held->ordinal);
+    }
+    victim->cause = why_preempted(wanting, *victim);
+    victim->now = 0;
+    victim->preempted = true;
+    victim->blocked = true;
+    names.push_back(victim->job->name);
+  }
+  return names;
+}
+
+// Pods that count, highest ordinal first: the youngest leaves first. Pods placed in this very
+// round have no ordinal yet and are left alone.
+std::vector<const Held*> Session::releasable(const Entry& entry) {
+  std::vector<const Held*> pods;
+  for (const Held& held : entry.job->held) {
+    const bool removed =
+        std::find(entry.remove.begin(), entry.remove.end(), held.ordinal) != entry.remove.end();
+    if (!held.lost && !held.leaving && !removed) pods.push_back(&held);
+  }
+  std::sort(pods.begin(), pods.end(),
+            [](const Held* a, const Held* b) { return a->ordinal > b->ordinal; });
+  return pods;
+}
+
+std::vector<std::string> Session::shrink_victims(const Victims& victims,
+                                                 const std::string& for_whom) {
+  std::vector<std::string> names;
+  for (const auto& [entry, ordinal] : victims) {
+    entry->remove.push_back(ordinal);
+    entry->now -= entry->job->per_pod.gpus;
+    quota_.give_back(queue_of(*entry), *type_of(*entry), entry->job->per_pod.gpus);
+    entry->cause = MakesRoom{for_whom};
+    if (std::ranges::find(names, entry->job->name) == names.end())
+      names.push_back(entry->job->name);
+  }
+  return names;
+}
+
+bool Session::fits(const Entry& wanting, std::int64_t pods) {
+  const std::size_t mark = free_.mark();
+  const bool placed = placer_.place(wanting.index, pods, bound_of(wanting)).has_value();
+  free_.undo_to(mark);
+  return placed;
+}
+
+// Undoes what was tried, and if the job would have fitted, keeps those nodes from all others.
+bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark) {
+  const std::size_t tried = free_.mark();
+  const auto placed = placer_.place(wanting.index, pods, bound_of(wanting));
+  if (!placed) {
+    free_.undo_to(tried);
+    return false;
+  }
+  free_.undo_to(mark);
+  for (const NodeIndex n : *placed) {
+    Resources all = free_[n];
+    all.raise_to_zero();
+    free_.take(n, all);
+  }
+  return true;
+}
+
+// Held inside the guarantee of its queue, which another queue's job wants to borrow.
+bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
+  const auto type = type_of(held);
+  return type && queue_of(held) != queue_of(wanting) &&
+         quota.is_guaranteed(queue_of(held), *type, 0);
+}
+
+bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
+  switch (targets_.displaces) {
+    case Displaces::kNobody:
+      return false;
+    case Displaces::kLowerPriority:
+      return victim.job->priority < wanting.job->priority;
+    case Displaces::kLaterInOrder:
+      return &victim > &wanting && victim.job->priority <= wanting.job->priority;
+  }
+  return false;
+}
+
+bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) const {
+  const Queue* queue = problem_.queue(queue_of(wanting));
+  if (!wanting.job->may_preempt || queue == nullptr) return false;
+  switch (queue->preempts) {
+    case Preempts::kNobody:
+      return false;
+    case Preempts::kOwnQueue:
+      return queue_of(victim) == queue_of(wanting);
+    case Preempts::kAnyQueue:
+      return true;
+  }
+  return false;
+}
+
+bool Session::may_preempt(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
+  if (is_protected(victim, wanting, quota)) return false;
+  if (is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, victim)) return true;
+  const auto type = type_of(victim);
+  return type && queue_of(victim) != queue_of(wanting) && is_inside_guarantee(wanting) &&
+         quota.is_borrowing(queue_of(victim), *type);
+}
+
+Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {
+  Displaced why{.job = by.job->name};
+  if (victim.job->priority < by.job->priority) {
+    why.its_priority = by.job->priority;
+    why.own_priority = victim.job->priority;
+  } else if (is_displaced_by(by, victim)) {
+    why.by = Displaced::By::kOrder;
+    why.of = config_.policy;
+  } else {
+    why.by = Displaced::By::kGuarantee;
+    why.of = by.job->queue;
+  }
+  return why;
+}
+
+}  // namespace rubato::sched
