@@ -89,6 +89,12 @@ void Session::give_minimum(Entry& entry) {
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
   if (!can_ever_fit(entry, *wanted)) return;
+  if (entry.preempted) {  // in this round: its pods are still there
+    return verdict(entry, {.outcome = Outcome::kNotNow,
+                           .reason = Reason::kInsufficientGpus,
+                           .needed = *wanted,
+                           .available = count_fitting(entry) * job.per_pod.gpus});
+  }
   if (targets_.head_blocks && head_ != nullptr) {
     return verdict(entry, {.outcome = Outcome::kNotNow,
                            .reason = Reason::kBehind,

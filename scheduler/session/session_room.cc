@@ -110,6 +110,7 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std
   std::vector<Entry*> stopped;
   for (Entry& entry : std::views::reverse(entries_)) {
     if (&entry == &wanting || !entry.job->settled || entry.now == 0) continue;
+    if (!entry.add.empty()) continue;  // what it was given in this round is not held yet
     if (!may_preempt(wanting, entry, trial.quota)) continue;
     stopped.push_back(&entry);
     for (const Held* held : releasable(entry)) {

@@ -110,8 +110,25 @@ def obey(plan, jobs):
         job["started"] = any(not held.get("leaving") for held in job["held"])
 
 
-def story(planner, seed, size):
+def add_times(chance, now_ms, jobs):
+    """What policies look at that order jobs by time; few other reasons to wait. Drawn apart: stories without a policy's name stay as they are."""
+    for job in jobs:
+        job["priority"] = 0
+        holds = sum(held["gpus"] for held in job["held"] if not held.get("leaving") and not held.get("lost"))
+        job["attainedGpuMs"] = job.get("attainedGpuMs", 0) + holds * chance.randint(0, 400_000)
+        if holds:
+            job["allocatedMs"] = job.get("allocatedMs", now_ms - chance.randint(0, 90_000))
+        else:
+            job.pop("allocatedMs", None)
+        if "remainingMs" not in job and chance.random() < 0.8:
+            job["durationMs"] = job["remainingMs"] = chance.randint(1_000, 10_000_000)
+        elif holds and "remainingMs" in job:
+            job["remainingMs"] -= min(job["remainingMs"], 100_500)
+
+
+def story(planner, seed, size, policy=None):
     """Records of one story: `size` nodes at first."""
+    times = random.Random(f"{seed} times")
     chance = random.Random(seed)
     nodes = [{"id": f"n{i:03}", "gpuType": chance.choice(TYPES), "gpus": chance.choice((4, 8, 8))} for i in range(size)]
     queues = draw_queues(chance)
@@ -125,17 +142,33 @@ def story(planner, seed, size):
         snapshot = {"version": 1, "policy": {"preempt": chance.random() < 0.9, "grownPerRound": chance.choice((2, 100000))},
                     "nodes": nodes, "queues": queues,
                     "jobs": [{name: value for name, value in job.items() if name != "next"} for job in jobs]}
+        if policy:
+            for queue in queues:
+                queue.pop("quotas", None)
+            snapshot["nowMs"] = 1_000_000 + 100_500 * number
+            snapshot["policy"]["name"] = policy
+            add_times(times, snapshot["nowMs"], jobs)
+            snapshot["jobs"] = [{name: value for name, value in job.items() if name != "next"} for job in jobs]
         text = json.dumps(snapshot)
         plan = planner.plan(snapshot)
-        yield {"from": f"drawn {seed} round {number}", "snapshot": json.loads(text), "plan": plan}
+        yield {"from": f"drawn {seed}{f' {policy}' if policy else ''} round {number}", "snapshot": json.loads(text), "plan": plan}
         obey(plan, jobs)
         disturb(chance, nodes, jobs)
 
 
+def policies(program):
+    """As the CRD names them."""
+    help = subprocess.run([program, "simulate", "--help"], check=True, capture_output=True, text=True).stdout
+    return [line.split()[0] for line in help.split("Policies:\n")[1].split("\n\n")[0].splitlines()]
+
+
 def records(program, stories):
-    """Small ones, and one in ten of a hundred nodes and more."""
+    """Small ones, and one in ten of a hundred nodes and more; then some of each policy but the first."""
     planner = Planner(program)
     for seed in range(stories):
         yield from story(planner, seed, 160 if seed % 10 == 9 else 4 + seed % 10 * 2)
+    for policy in policies(program)[1:]:
+        for seed in range(stories // 10):
+            yield from story(planner, seed, 6 + seed % 10 * 6, policy)
     planner.process.stdin.close()
     planner.process.wait()

@@ -74,7 +74,12 @@ def main():
     parser.add_argument("--keep", default=500, type=int)
     parser.add_argument("--jobs", default=2, type=int, help="stories at once")
     parser.add_argument("--from-folder", type=pathlib.Path, help="what `sim --record` wrote there; no story is run")
+    parser.add_argument("--drawn-only", action="store_true", help="stories.jsonl.gz stays")
     options = parser.parse_args()
+    write([json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+           for record in drawn.records(options.rubatoctl, options.drawn)], HERE / "drawn.jsonl.gz")
+    if options.drawn_only:
+        return
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.from_folder or pathlib.Path(scratch)
         if not options.from_folder:
@@ -82,8 +87,6 @@ def main():
                             "--record", folder], check=True)
         lines = chosen(folder, options.keep)
     write(lines, HERE / "stories.jsonl.gz")
-    write([json.dumps(record, separators=(",", ":"), ensure_ascii=False)
-           for record in drawn.records(options.rubatoctl, options.drawn)], HERE / "drawn.jsonl.gz")
 
 
 if __name__ == "__main__":
