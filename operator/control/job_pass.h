@@ -30,7 +30,7 @@ class JobPass {
   Status claim(bool& written);
   Status check_template();
   Status ensure_pods();
-  Status ensure_credentials(bool first);
+  Status ensure_credentials();
   Status check_gang();
   void give_up_useless();
   void give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting);

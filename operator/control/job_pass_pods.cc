@@ -44,10 +44,7 @@ void JobPass::refuse_template(const Error& error) {
 
 Status JobPass::ensure_pods() {
   if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
-  const bool first =
-      std::all_of(job_.status.allocation->pods.begin(), job_.status.allocation->pods.end(),
-                  [&](const auto& pod) { return find(pod.name) == nullptr; });
-  TRY_OK(ensure_credentials(first));
+  TRY_OK(ensure_credentials());
   Status made = ok();
   for (const auto& allocated : job_.status.allocation->pods) {
     const kube::Pod* pod = find(allocated.name);
@@ -59,12 +56,21 @@ Status JobPass::ensure_pods() {
   return made;
 }
 
-// `first`: none of the pods is there, so somebody may have deleted the Secret meanwhile. Pods that
-// run go on with what they have when it cannot be renewed now, and it is tried again.
-Status JobPass::ensure_credentials(bool first) {
+// Somebody may have deleted the Secret: before a pod is made it is there, and while pods wait to be
+// started that is looked after. Pods that run go on with what they have when it cannot be renewed
+// now, and it is tried again.
+Status JobPass::ensure_credentials() {
+  bool makes = false, waits = false;
+  for (const auto& allocated : job_.status.allocation->pods) {
+    const kube::Pod* pod = find(allocated.name);
+    makes = makes || (pod == nullptr && !lost_.contains(lost_name(allocated)));
+    waits = waits || (pod != nullptr && pod->phase == kube::PodPhase::kPending);
+  }
+  if (waits) again_ = std::min<Duration>(again_, kRenewalPause);
   const auto root = d_.trust.root();
   const bool is_due = are_credentials_due(job_, *root, d_.trust.timing(), wall());
-  if (!first && (!is_due || !d_.memory.may_renew(job_.meta.uid, d_.executor.now()))) return ok();
+  const bool tries = (is_due || waits) && d_.memory.may_renew(job_.meta.uid, d_.executor.now());
+  if (!makes && !tries) return ok();
   TRY(WrittenSecret written,
       write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
   if (written.credentials) credentials_ = std::move(written.credentials);

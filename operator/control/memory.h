@@ -20,7 +20,7 @@ namespace rubato::control {
 constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
-constexpr auto kRenewalPause = std::chrono::seconds(10);  // of a job's Secret
+constexpr auto kRenewalPause = std::chrono::seconds(10);  // between two tries at a job's Secret
 
 // A job that waits before it may be scheduled again.
 struct HeldBack {
@@ -87,7 +87,8 @@ class Memory {
 
   // At most one write of mere progress per job and period.
   bool may_write_progress(const std::string& job_uid, MonoTime now, Duration period);
-  // At most one renewal of the job's Secret in kRenewalPause, however often it fails.
+  // At most one try to renew the job's Secret, or to make it anew, in kRenewalPause, however often
+  // it fails.
   bool may_renew(const std::string& job_uid, MonoTime now);
 
   // All GPU time of the job: what its status said when this leader first saw it, and what the

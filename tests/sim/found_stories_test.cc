@@ -1,6 +1,6 @@
 // Stories that drawn seeds have found, told with all their numbers, so that they stay what they are
 // when the generator draws other ones.
-#include "tests/sim/whole_cluster.h"
+#include "tests/sim/told_stories.h"
 
 #include <gtest/gtest.h>
 
@@ -85,6 +85,31 @@ TEST(FoundStories, NothingIsScheduledOnCachesOfAStoreThatWasRestored) {
                      {FaultKind::kStoreRestored, 38724ms, 34606ms, 416, 517},
                      {FaultKind::kPodCrash, 55558ms, 0ms, 231, 0}};
   expect_good_end(scenario);
+}
+
+// Seed 12910: who joins a job whose Secret was deleted while it trained waited for it without end,
+// for other pods of the job were there.
+TEST(FoundStories, AJobGrowsThoughItsSecretWasDeleted) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 4}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("grows", 1, 1)};
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  const auto trains_with = [&](std::size_t members) {
+    return cluster.run_until([&] { return members_of(cluster, "grows") == members; }, 2 * kSoon);
+  };
+  ASSERT_TRUE(trains_with(1));
+  cluster.inject({.kind = FaultKind::kSecretDeleted});
+  cluster.inject({.kind = FaultKind::kScale, .more = 1});
+  EXPECT_TRUE(trains_with(2));
+  // Deleted after the pod is made, and before its node starts it.
+  cluster.inject({.kind = FaultKind::kNodeIdle, .spell = 5s});
+  cluster.inject({.kind = FaultKind::kScale, .more = 2});
+  ASSERT_TRUE(cluster.run_until([&] { return held_on(cluster, "grows", "n0") == 3; }, kSoon));
+  cluster.run_until([] { return false; }, 2s);
+  cluster.inject({.kind = FaultKind::kSecretDeleted});
+  EXPECT_TRUE(trains_with(3));
 }
 
 }  // namespace
