@@ -111,8 +111,11 @@ void JobMachine::note_never_back(const Member& m) {
 }
 
 void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
-  if (std::ranges::none_of(record_.members, [&](const Member& m) { return has_ended(m); }))
-    ++alarms_;
+  // Those of a node fall silent one after the other: what is seen while the others still have their
+  // time to answer is the same alarm.
+  const bool is_same = op_ && op_->kind == Kind::kRecover && now < op_->deadline;
+  const auto ended = [&](const Member& m) { return has_ended(m); };
+  if (!is_same && std::ranges::none_of(record_.members, ended)) ++alarms_;
   Operation op;
   op.kind = Kind::kRecover;
   op.began = now;

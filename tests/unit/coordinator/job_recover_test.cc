@@ -229,6 +229,33 @@ TEST(JobMachineRecovery, WhoDoesNotAnswerAnAbortIsLeftOut) {
   EXPECT_EQ(pods.to_write->members.size(), 2u);
 }
 
+// Pods of one node fall silent one after the other. That is one alarm: who hangs meanwhile is found
+// after twice the time, not after that for each of them.
+TEST(JobMachineRecovery, TheSilenceOfSeveralIsOneAlarm) {
+  FakePods pods(7);
+  pods.start_training();
+  for (const int silent : {6, 5, 4}) {
+    pods.connected[static_cast<std::size_t>(silent)] = false;
+    pods.after(100ms);
+  }
+  pods.after(2100ms);
+  for (int i = 0; i < 10; ++i) {
+    pods.after(50ms);
+    if (pods.to_write) pods.swap_done();
+  }
+  const std::uint64_t generation = pods.machine.record().generation;
+  EXPECT_EQ(pods.machine.record().members.size(), 4u);
+  for (const int i : {0, 1, 2}) {
+    pods.standing(i).set_fenced_below(generation);
+    pods.standing(i).set_phase(wire::WORKER_ABORTED);
+    pods.say(i);
+  }
+  pods.after(3s);
+  EXPECT_FALSE(pods.was_restarted(3));
+  pods.after(1200ms);
+  EXPECT_TRUE(pods.was_restarted(3));
+}
+
 TEST(JobMachineRecovery, BelowTheMinimumStateIsHeldUntilOthersCome) {
   FakePods pods(3);
   pods.change_wish([](Wish& wish) { wish.min_workers = 3; });
