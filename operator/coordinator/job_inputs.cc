@@ -209,6 +209,10 @@ Outputs JobMachine::take_outputs() { return std::exchange(outputs_, {}); }
 void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standing) {
   Worker& worker = agent.workers[standing.id().slot()];
   if (standing.id().incarnation() < worker.standing.id().incarnation()) return;  // replaced
+  // What is said later of one that ended, or that we had killed over this connection, is old;
+  // agents of a version before name the ended in each heartbeat.
+  const bool is_over = worker.exited && (worker.ended || worker.restart_sent);
+  if (is_over && standing.id().incarnation() == worker.standing.id().incarnation()) return;
   if (standing.id().incarnation() > worker.standing.id().incarnation()) {
     worker = Worker{};
     worker.progress_at = told_;
@@ -350,7 +354,7 @@ void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire:
   has_news_ = true;
   Worker& worker = found->second;
   if (exited.id().incarnation() < worker.standing.id().incarnation()) return;
-  worker.exited = true;
+  worker.exited = worker.ended = true;
   if (worker.retired && exited.exit_code() == 0) {
     const bool all = std::all_of(agent.workers.begin(), agent.workers.end(),
                                  [](const auto& entry) { return entry.second.exited; });

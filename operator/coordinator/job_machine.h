@@ -103,6 +103,7 @@ class JobMachine {
   struct Worker {
     wire::WorkerStanding standing;
     bool exited = false;
+    bool ended = false;       // its agent said so
     bool configured = false;  // over this connection
     bool asked_stop = false;
     bool retired = false;

@@ -120,7 +120,8 @@ struct Agent::Impl {
     hello.set_leader_epoch(leader_epoch);
     hello.set_leader_seal(leader_seal);
     std::lock_guard lock(mutex);
-    for (const Slot& slot : slots) *hello.add_workers() = slot.standing;
+    for (const Slot& slot : slots)
+      if (slot.alive) *hello.add_workers() = slot.standing;
     hello.set_crashes(crashes);
     return pack(message);
   }
@@ -248,10 +249,10 @@ struct Agent::Impl {
   }
 
   void on_exit(const HostEvent& event, Slot& slot) {
-    slot.alive = false;
     const bool wanted = event.signal == 0 && event.exit_code == 0;
     {
       std::lock_guard lock(mutex);
+      slot.alive = false;
       ++series.workers[event.slot].exits[reason_of(event)];
       if (!wanted && !slot.ordered) ++crashes;
     }
@@ -311,7 +312,8 @@ struct Agent::Impl {
     wire::AgentMessage message;
     wire::Heartbeat& heartbeat_message = *message.mutable_heartbeat();
     heartbeat_message.set_sequence(++heartbeats);
-    for (const Slot& slot : slots) *heartbeat_message.add_workers() = slot.standing;
+    for (const Slot& slot : slots)
+      if (slot.alive) *heartbeat_message.add_workers() = slot.standing;
     link.send(pack(message));
   }
 

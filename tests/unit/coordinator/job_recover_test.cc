@@ -256,6 +256,21 @@ TEST(JobMachineRecovery, TheSilenceOfSeveralIsOneAlarm) {
   EXPECT_TRUE(pods.was_restarted(3));
 }
 
+// Agents of a version before name the workers that have ended in each heartbeat.
+TEST(JobMachineRecovery, HeartbeatsReviveNobodyWhoHasEnded) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.exit(2, -1, 11);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().members.size(), 2u);
+  pods.clear();
+  pods.after(1s);  // and beats of all three
+  EXPECT_EQ(pods.last(2, kAbort), nullptr);
+  pods.exit(1, -1, 11);
+  pods.after(100ms);
+  EXPECT_EQ(pods.last(2, kAbort), nullptr);
+}
+
 TEST(JobMachineRecovery, BelowTheMinimumStateIsHeldUntilOthersCome) {
   FakePods pods(3);
   pods.change_wish([](Wish& wish) { wish.min_workers = 3; });

@@ -248,6 +248,28 @@ TEST_F(AgentTest, CountsTheWorkersThatEndByThemselves) {
   EXPECT_EQ(a_.heard.front().hello().crashes(), 1u);
 }
 
+// A leader that comes later takes all that are named for workers that could answer.
+TEST_F(AgentTest, NamesOnlyTheWorkersThatRun) {
+  start(2, {{"op-a", 1}});
+  const auto exits = [](const auto& m) { return m.has_exited(); };
+  ASSERT_TRUE(
+      reaches([&] { return a_.has_heard([](const auto& m) { return m.has_heartbeat(); }); }));
+  host_->end(1, 1, 0, 0);  // retired
+  ASSERT_TRUE(reaches([&] { return a_.has_heard(exits); }));
+  a_.heard.clear();
+  a_.agent->close();
+  ASSERT_TRUE(
+      reaches([&] { return a_.has_heard([](const auto& m) { return m.has_heartbeat(); }); }));
+  for (const auto& m : a_.heard) {
+    if (m.has_hello()) {
+      EXPECT_EQ(m.hello().workers_size(), 1);
+    }
+    if (m.has_heartbeat()) {
+      EXPECT_EQ(m.heartbeat().workers_size(), 1);
+    }
+  }
+}
+
 TEST_F(AgentTest, FollowsTheLeaderAndNeverAnOlderOne) {
   a_.not_leader = "op-b:1";
   start();
