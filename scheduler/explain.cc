@@ -11,6 +11,9 @@ namespace {
 struct CauseText {
   std::string operator()(const RoomForMinimum&) const { return "there is room for it"; }
   std::string operator()(const FreeGpusHelp&) const { return "free GPUs raise its throughput"; }
+  std::string operator()(const WorthMoreElsewhere&) const {
+    return "other jobs gain more from these GPUs";
+  }
   std::string operator()(const MaxLowered&) const { return "gpus.max was lowered"; }
   std::string operator()(const PodLost& pod) const {
     const char* what = pod.how == PodLost::How::kNotStarted ? "did not start in time"
@@ -42,10 +45,9 @@ std::string in_brackets(const std::string& clause) {
 
 // What is free for it of what it needs.
 std::string shortage(const Verdict& v, const Job& job) {
-  std::string text =
-      fmt::format("needs {}{}, {} {} free for it{}", counted(v.needed, "more GPU"),
-                  job.one_node ? " on one node" : "", v.available,
-                  agreeing(v.available, "is", "are"), in_brackets(job.narrowed));
+  std::string text = fmt::format("needs {}{}, {} {} free for it{}", counted(v.needed, "more GPU"),
+                                 job.one_node ? " on one node" : "", v.available,
+                                 agreeing(v.available, "is", "are"), in_brackets(job.narrowed));
   if (!job.avoid.empty())
     text += fmt::format(" (for now none on {}, where a pod of it was of no use)",
                         fmt::join(job.avoid, ", "));
@@ -53,9 +55,9 @@ std::string shortage(const Verdict& v, const Job& job) {
 }
 
 std::string exceeds_cluster(const Verdict& v, const Job& job) {
-  const std::string most =
-      job.one_node ? fmt::format("the largest node it may use has {}", v.available)
-                   : fmt::format("the nodes it may use have {} in all", v.available);
+  const std::string most = job.one_node
+                               ? fmt::format("the largest node it may use has {}", v.available)
+                               : fmt::format("the nodes it may use have {} in all", v.available);
   return fmt::format("needs {}{}; {}{}", counted(job.min, "GPU"),
                      job.one_node ? " on one node" : "", most, in_brackets(job.narrowed));
 }

@@ -49,6 +49,9 @@ struct RoomForMinimum {
 struct FreeGpusHelp {
   bool operator==(const FreeGpusHelp&) const = default;
 };
+struct WorthMoreElsewhere {
+  bool operator==(const WorthMoreElsewhere&) const = default;
+};
 struct MaxLowered {
   bool operator==(const MaxLowered&) const = default;
 };
@@ -72,7 +75,8 @@ struct Displaced {
   std::string of;                 // kGuarantee: its queue; kOrder: the policy
   bool operator==(const Displaced&) const = default;
 };
-using Cause = std::variant<RoomForMinimum, FreeGpusHelp, MaxLowered, PodLost, MakesRoom, Displaced>;
+using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered, PodLost,
+                           MakesRoom, Displaced>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {

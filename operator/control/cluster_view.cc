@@ -21,7 +21,9 @@ namespace {
 
 constexpr std::string_view kPods = "pods";  // of which each pod is one
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 4;
-constexpr double kLongest = 1e15;  // ms: of a job whose speed is next to nothing
+constexpr std::size_t kPointsMost = 64;  // measured, of one job
+constexpr std::size_t kLikeMost = 16;    // jobs of one profile that are looked at
+constexpr double kLongest = 1e15;        // ms: of a job whose speed is next to nothing
 
 sched::TimeMs in_ms(WallTime time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
@@ -38,6 +40,10 @@ class Capture {
       pods_[pod->meta.key()] = pod.get();
       if (pod->meta.owner) pods_of_[pod->meta.owner->uid].push_back(pod.get());
     }
+    for (const auto& job : world.jobs)
+      if (!job->profile.empty() && job->job.status.performance &&
+          like_.count(job->profile) < kLikeMost)
+        like_.emplace(job->profile, job.get());
     for (const auto& node : world.nodes)
       for (const kube::Amount& amount : node->allocatable)
         if (amount.value > 0) offered_.insert(amount.resource);
@@ -230,13 +236,27 @@ class Capture {
     seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);
-    if (job.status.performance) {
-      for (const auto& point : job.status.performance->by_type) {
-        seen.measured.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
-      }
-    }
+    add_measured(object, seen);
     add_history(job, seen);
     jobs_.push_back(std::move(seen));
+  }
+
+  // Its own points first; of others of its profile what it has not measured itself.
+  void add_measured(const JobObject& object, sched::Job& seen) const {
+    const auto add = [&](const JobObject& from) {
+      if (!from.job.status.performance) return;
+      for (const auto& point : from.job.status.performance->by_type) {
+        const bool is_known = std::ranges::any_of(seen.measured, [&](const auto& known) {
+          return known.gpu_type == point.gpu_type && known.gpus == point.gpus;
+        });
+        if (!is_known && seen.measured.size() < kPointsMost)
+          seen.measured.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
+      }
+    };
+    add(object);
+    const auto [from, to] = like_.equal_range(object.profile);
+    for (auto other = from; other != to; ++other)
+      if (other->second != &object) add(*other->second);
   }
 
   // From the status alone, so that a new leader decides as the old one.
@@ -272,7 +292,7 @@ class Capture {
 
   // What one pod takes, and which nodes its selectors, affinity and tolerations admit.
   void describe_pod(const api::TrainingJob& job, sched::Job& seen) const {
-    seen.per_pod.gpus = job.spec.gpus.per_pod;
+    seen.per_pod.gpus = std::max<sched::Gpus>(job.spec.gpus.per_pod, 1);  // or it is refused
     const Result<kube::Pod>& pod = made_.at(job.meta.uid);
     if (!pod.ok()) {
       seen.refused = "spec.template: " + pod.error().what();
@@ -280,6 +300,7 @@ class Capture {
       return;
     }
     seen.per_pod = taken_by(*pod);
+    seen.per_pod.gpus = std::max<sched::Gpus>(seen.per_pod.gpus, 1);
     std::set<sched::NodeId> eligible;
     for (const auto& node : world_.nodes) {
       if (admits(*pod, *node)) eligible.insert(node->meta.name);
@@ -423,6 +444,7 @@ class Capture {
   std::map<kube::Key, const kube::Pod*> pods_;
   std::map<std::string, std::vector<const kube::Pod*>> pods_of_;  // by uid of the owner
   std::set<std::string> offered_;                                 // kinds that some node has
+  std::multimap<std::string_view, const JobObject*> like_;        // by profile
   std::map<std::string, const NodeLease*> leases_;
   std::map<std::string, const PriorityClassObject*> priorities_;
   const PriorityClassObject* default_priority_ = nullptr;

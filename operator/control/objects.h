@@ -17,6 +17,9 @@ struct JobObject {
   json::Value status;  // as it stands on the server: patches are differences to it
   // Rules that its spec breaks, which stood before they did, or were got past; "" when none.
   std::string problem;
+  // Jobs of equal profiles train the same model on the same batch with the same pods: what is
+  // measured of one is known of the others. "": it says too little.
+  std::string profile;
 
   static kube::ResourceType type();
   static Result<JobObject> decode(const json::Value& value);

@@ -1,16 +1,16 @@
 // Throughput of a job on n GPUs of one type, from its measured points, else from a prior.
 //
-// Model: step time on n GPUs is t(n) = c/n + r, with compute c shared by the workers and a
-// part r that does not shrink (reduction, optimizer, commit); tokens/s(n) = T/t(n). With two or
-// more distinct measured counts c and r come from least squares on t; with one, r is
-// kPriorSerialShare of the measured step; with none, only ratios mean anything: T = c = 1.
-// (Amdahl's form; Pollux's overlap-aware form, OSDI'21 §3.1, needs more points than a young job
-// has.)
+// Exact where it was measured. In between the time of a step is linear in 1/n: t(n) = c/n + r, a
+// compute c that the workers share and a part r that does not shrink (reduction, optimizer,
+// commit): Amdahl's form. Below the first point it is proportional to 1/n. Beyond the last, c and r
+// come from the last two points, or, of a single one, r is kPriorSerialShare of its step. With none
+// only ratios mean anything: c + r = 1. (Pollux's overlap-aware form, OSDI'21 §3.1, needs more
+// points than a young job has.)
 #pragma once
 
 #include "scheduler/model/cluster_state.h"
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace rubato::sched {
@@ -19,15 +19,21 @@ constexpr double kPriorSerialShare = 0.05;
 
 class Throughput {
  public:
-  Throughput(const std::vector<ThroughputPoint>& measured, const std::string& gpu_type);
+  // Points of other types are passed over; of several at one count the mean step counts.
+  Throughput(const std::vector<ThroughputPoint>& measured, std::string_view gpu_type);
   // Tokens/s on `gpus` GPUs (0 for 0); relative to one GPU when nothing was measured.
   double at(Gpus gpus) const;
-  bool is_measured() const { return measured_; }
+  bool is_measured() const { return !points_.empty(); }
+  Gpus most_measured() const { return points_.empty() ? 0 : points_.back().gpus; }
 
  private:
-  double shared_ = 1.0 - kPriorSerialShare;  // c, in seconds per token
-  double serial_ = kPriorSerialShare;        // r, in seconds per token
-  bool measured_ = false;
+  struct Point {
+    Gpus gpus = 0;
+    double seconds = 0;  // a token
+  };
+
+  std::vector<Point> points_;             // by GPUs, each once
+  double slope_ = 1 - kPriorSerialShare;  // of the step in 1/n, beyond the last
 };
 
 }  // namespace rubato::sched

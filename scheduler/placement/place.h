@@ -3,7 +3,7 @@
 #pragma once
 
 #include "scheduler/model/problem.h"
-#include "scheduler/placement/quota.h"
+#include "scheduler/model/quota.h"
 
 #include <optional>
 #include <vector>

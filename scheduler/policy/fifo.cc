@@ -6,7 +6,7 @@ namespace rubato::sched {
 namespace {
 
 Targets by_arrival(const Problem& problem, bool head_blocks) {
-  return {.order = order_by(problem, [](const Job&) { return 0; }),
+  return {.order = order_by(problem, [](JobIndex) { return 0; }),
           .displaces = Displaces::kNobody,
           .head_blocks = head_blocks};
 }

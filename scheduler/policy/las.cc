@@ -35,7 +35,8 @@ bool Las::is_in_quantum(const Job& job, TimeMs now) const {
 Targets Las::decide(const Problem& problem) const {
   const TimeMs now = problem.state().now_ms;
   return {.order = order_by(problem,
-                            [&](const Job& job) -> GpuMs {
+                            [&](JobIndex j) -> GpuMs {
+                              const Job& job = problem.job(j);
                               return is_in_quantum(job, now) ? -1 : job.attained_gpu_ms;
                             }),
           .displaces = Displaces::kLaterInOrder};

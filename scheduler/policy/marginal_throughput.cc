@@ -21,7 +21,7 @@ Descriptor MarginalThroughput::describe() {
 MarginalThroughput::MarginalThroughput(const std::vector<double>&) {}
 
 Targets MarginalThroughput::decide(const Problem& problem) const {
-  return {.order = order_by(problem, [](const Job&) { return 0; }),
+  return {.order = order_by(problem, [](JobIndex) { return 0; }),
           .displaces = Displaces::kLowerPriority};
 }
 

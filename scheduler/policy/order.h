@@ -13,11 +13,11 @@ inline bool holds_gpus(const Job& job) {  // pods that leave do not count
                      [](const Held& held) { return !held.leaving && !held.lost; });
 }
 
-// All jobs: by priority, the highest first; among equals by key(job), the least first; then the
+// All jobs: by priority, the highest first; among equals by key(index), the least first; then the
 // one that has waited longest; then by id.
 template <class Key>
 std::vector<JobIndex> order_by(const Problem& problem, const Key& key) {
-  using Rank = decltype(key(problem.job({})));
+  using Rank = decltype(key(JobIndex{}));
   struct Ranked {
     std::int64_t priority;
     Rank rank;
@@ -28,7 +28,7 @@ std::vector<JobIndex> order_by(const Problem& problem, const Key& key) {
   ranked.reserve(problem.state().jobs.size());
   for (JobIndex j; j < problem.end_of_jobs(); ++j) {
     const Job& job = problem.job(j);
-    ranked.push_back({job.priority, key(job), job.queued_at, j});
+    ranked.push_back({job.priority, key(j), job.queued_at, j});
   }
   std::sort(ranked.begin(), ranked.end(), [&](const Ranked& a, const Ranked& b) {
     if (a.priority != b.priority) return a.priority > b.priority;

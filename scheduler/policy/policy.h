@@ -63,6 +63,10 @@ struct Targets {
   Displaces displaces = Displaces::kLowerPriority;
   // The first job that waits for GPUs holds up all behind it.
   bool head_blocks = false;
+  // By JobIndex: the GPUs that each job should have; empty: says nothing, and what is left over
+  // goes by marginal throughput. Who has more, and more than its minimum, gives back what somebody
+  // below its size can use. Minimums are served in order all the same, whatever the sizes are.
+  std::vector<Gpus> sizes = {};
 };
 
 // Beside this interface each has a constructor from the values of its parameters, in the order of

@@ -4,6 +4,7 @@
 #include "scheduler/policy/fifo.h"
 #include "scheduler/policy/las.h"
 #include "scheduler/policy/marginal_throughput.h"
+#include "scheduler/policy/rubato.h"
 #include "scheduler/policy/shortest.h"
 #include "scheduler/policy/tiresias.h"
 
@@ -29,13 +30,10 @@ constexpr Registered registered() {
 }
 
 constexpr std::array kPolicies{
-    registered<MarginalThroughput>(),
-    registered<Fifo>(),
-    registered<FifoBackfill>(),
-    registered<Sjf>(),
-    registered<Srtf>(),
-    registered<Srsf>(),
-    registered<Las>(),
+    registered<RubatoPolicy>(), registered<MarginalThroughput>(),
+    registered<Fifo>(),         registered<FifoBackfill>(),
+    registered<Sjf>(),          registered<Srtf>(),
+    registered<Srsf>(),         registered<Las>(),
     registered<Tiresias>(),
 };
 

@@ -21,7 +21,8 @@ Descriptor Sjf::describe() {
 Sjf::Sjf(const std::vector<double>&) {}
 
 Targets Sjf::decide(const Problem& problem) const {
-  return {.order = order_by(problem, [](const Job& job) { return job.duration_ms.value_or(0); }),
+  return {.order =
+              order_by(problem, [&](JobIndex j) { return problem.job(j).duration_ms.value_or(0); }),
           .displaces = Displaces::kNobody};
 }
 
@@ -41,7 +42,8 @@ Descriptor Srtf::describe() {
 Srtf::Srtf(const std::vector<double>&) {}
 
 Targets Srtf::decide(const Problem& problem) const {
-  return {.order = order_by(problem, [](const Job& job) { return job.remaining_ms.value_or(0); }),
+  return {.order = order_by(problem,
+                            [&](JobIndex j) { return problem.job(j).remaining_ms.value_or(0); }),
           .displaces = Displaces::kLaterInOrder};
 }
 
@@ -60,7 +62,8 @@ Srsf::Srsf(const std::vector<double>&) {}
 
 Targets Srsf::decide(const Problem& problem) const {
   return {.order = order_by(problem,
-                            [](const Job& job) {
+                            [&](JobIndex j) {
+                              const Job& job = problem.job(j);
                               return static_cast<double>(job.remaining_ms.value_or(0)) *
                                      static_cast<double>(job.min);
                             }),

@@ -47,7 +47,8 @@ std::size_t Tiresias::queue_of(GpuMs attained) const {
 
 Targets Tiresias::decide(const Problem& problem) const {
   return {.order = order_by(problem,
-                            [&](const Job& job) {
+                            [&](JobIndex j) {
+                              const Job& job = problem.job(j);
                               const bool waits = !holds_gpus(job);
                               return std::tuple(queue_of(job.attained_gpu_ms), waits,
                                                 waits ? 0 : job.allocated_ms);

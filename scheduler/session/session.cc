@@ -3,7 +3,6 @@
 
 #include "common/check.h"
 #include "scheduler/model/sizes.h"
-#include "scheduler/perf/throughput.h"
 
 #include <algorithm>
 #include <queue>
@@ -35,13 +34,17 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
 
 Plan Session::run() {
   for (Entry& entry : entries_) settle_losses(entry);
+  if (!targets_.sizes.empty()) shrink_to_targets();
   count_what_others_can_give();
   if (quota_.has_guarantees())
     for (Entry& entry : entries_)
       if (is_inside_guarantee(entry)) give_minimum(entry);
   for (Entry& entry : entries_)
     if (!entry.has_verdict) give_minimum(entry);
-  grow();
+  if (targets_.sizes.empty())
+    grow();
+  else
+    grow_to_targets();
   return collect();
 }
 
@@ -83,7 +86,8 @@ void Session::settle_losses(Entry& entry) {
 
 void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
-  if (!is_let_in(entry)) return;
+  if (const Reason why = why_kept_out(entry); why != Reason::kPlaced)
+    return verdict(entry, {.outcome = Outcome::kNotNow, .reason = why});
   const auto wanted = size_at_least(job, entry.now);
   if (entry.now >= job.min) return verdict(entry, {});
   if (!wanted)
@@ -105,25 +109,15 @@ void Session::give_minimum(Entry& entry) {
   if (entry.blocked && head_ == nullptr) head_ = &entry;
 }
 
-// Do the caller and its queue let it have GPUs at all?
-bool Session::is_let_in(Entry& entry) {
+// Do the caller and its queue let it have GPUs at all? kPlaced: they do.
+Reason Session::why_kept_out(const Entry& entry) const {
   const Job& job = *entry.job;
   const Queue* queue = problem_.queue(queue_of(entry));
-  Reason reason = Reason::kPlaced;
-  if (!job.refused.empty())
-    reason = Reason::kRefused;
-  else if (job.started)
-    return true;
-  else if (queue == nullptr)
-    reason = Reason::kQueueUnknown;
-  else if (!job.not_admitted.empty())
-    reason = Reason::kQueueForbidden;
-  else if (queue->closed)
-    reason = Reason::kQueueClosed;
-  else
-    return true;
-  verdict(entry, {.outcome = Outcome::kNotNow, .reason = reason});
-  return false;
+  if (!job.refused.empty()) return Reason::kRefused;
+  if (job.started) return Reason::kPlaced;
+  if (queue == nullptr) return Reason::kQueueUnknown;
+  if (!job.not_admitted.empty()) return Reason::kQueueForbidden;
+  return queue->closed ? Reason::kQueueClosed : Reason::kPlaced;
 }
 
 // Within its queue, and on the nodes that there are.
@@ -160,24 +154,43 @@ void Session::shrink_to(Entry& entry, Gpus target) {
   }
 }
 
-// None: it is not to grow now, or no allowed size is worth it.
-std::optional<Session::Step> Session::next_step(std::size_t index) const {
-  const Entry& entry = entries_[index];
+bool Session::may_grow(const Entry& entry) const {
   const Job& job = *entry.job;
   const bool starting = !entry.add.empty() && !job.started;
   const bool just_shrunk = !entry.remove.empty() && !entry.repaired;
-  if (entry.blocked || just_shrunk || entry.now < job.min) return std::nullopt;
-  if (!job.settled && !starting) return std::nullopt;
-  if (job.started && job.cooling && entry.add.empty()) return std::nullopt;
-  const auto to = size_at_least(job, entry.now + 1);
-  if (!to || room_for(entry) < *to - entry.now) return std::nullopt;
+  if (entry.blocked || just_shrunk || entry.now < job.min) return false;
+  if (!job.settled && !starting) return false;
+  return !job.started || !job.cooling || !entry.add.empty();
+}
+
+Throughput Session::speed_of(const Entry& entry) const {
   const auto type = type_of(entry);
-  const Throughput speed(job.measured, type ? problem_.name(*type) : "");
+  return {entry.job->measured, type ? problem_.name(*type) : ""};
+}
+
+// None: it is not to grow now, or no allowed size is worth it. A size that was measured may be
+// worth it where the next one is not: a node more costs more than a GPU more.
+std::optional<Session::Step> Session::next_step(std::size_t index) const {
+  const Entry& entry = entries_[index];
+  const Job& job = *entry.job;
+  if (!may_grow(entry)) return std::nullopt;
+  const auto next = size_at_least(job, entry.now + 1);
+  const Gpus room = room_for(entry);
+  if (!next || room < *next - entry.now) return std::nullopt;
+  const Throughput speed = speed_of(entry);
   const double now = speed.at(entry.now);
-  const double then = speed.at(*to);
-  if (then - now < config_.min_relative_gain * now) return std::nullopt;
-  const double per_gpu = (then - now) / static_cast<double>(*to - entry.now);
-  return Step{job.weight * per_gpu / speed.at(std::max<Gpus>(job.min, 1)), index, *to};
+  std::optional<Step> best;
+  const auto look_at = [&](Gpus to) {
+    const double then = speed.at(to);
+    if (to - entry.now > room || then - now < config_.min_relative_gain * now) return;
+    const double per_gpu = (then - now) / static_cast<double>(to - entry.now);
+    const Step step{job.weight * per_gpu / speed.at(std::max<Gpus>(job.min, 1)), index, to};
+    if (!best || step.gain > best->gain) best = step;
+  };
+  look_at(*next);
+  for (const ThroughputPoint& point : job.measured)
+    if (point.gpus > *next && size_at_most(job, point.gpus) == point.gpus) look_at(point.gpus);
+  return best;
 }
 
 // What is left over: one size step at a time to the job that gains most from it.
@@ -190,17 +203,21 @@ void Session::grow() {
   while (!steps.empty()) {
     const Step step = steps.top();
     steps.pop();
-    Entry& entry = entries_[step.entry];
-    const bool is_disturbed = entry.job->started && entry.add.empty();
-    if (is_disturbed && grown_ >= config_.grown_per_round) continue;
-    const auto placed = placer_.place(entry.index, (step.to - entry.now) / entry.job->per_pod.gpus,
-                                      bound_of(entry));
-    if (!placed) continue;  // does not fit: neither would a larger step
-    if (is_disturbed) ++grown_;
-    take(entry, *placed);
-    if (!entry.cause) entry.cause = FreeGpusHelp{};
-    push(step.entry);
+    if (grow_to(entries_[step.entry], step.to)) push(step.entry);
   }
+}
+
+// False: it does not fit (then neither would a larger size), or the round has grown enough jobs.
+bool Session::grow_to(Entry& entry, Gpus to) {
+  const bool is_disturbed = entry.job->started && entry.add.empty();
+  if (is_disturbed && grown_ >= config_.grown_per_round) return false;
+  const auto placed =
+      placer_.place(entry.index, (to - entry.now) / entry.job->per_pod.gpus, bound_of(entry));
+  if (!placed) return false;
+  if (is_disturbed) ++grown_;
+  take(entry, *placed);
+  if (!entry.cause) entry.cause = FreeGpusHelp{};
+  return true;
 }
 
 Plan Session::collect() {

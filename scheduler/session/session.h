@@ -6,6 +6,7 @@
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
 
+#include "scheduler/perf/throughput.h"
 #include "scheduler/placement/place.h"
 #include "scheduler/plan.h"
 #include "scheduler/policy/policy.h"
@@ -61,15 +62,31 @@ class Session {
   void count_what_others_can_give();
   void settle_losses(Entry& entry);
   void give_minimum(Entry& entry);
-  bool is_let_in(Entry& entry);
+  Reason why_kept_out(const Entry& entry) const;
   bool can_ever_fit(Entry& entry, Gpus wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();
+  bool grow_to(Entry& entry, Gpus to);
+  bool may_grow(const Entry& entry) const;
+  Throughput speed_of(const Entry& entry) const;
   std::optional<Step> next_step(std::size_t index) const;
   Plan collect();
   static ActionKind kind_of(const Entry& entry);
   void take(Entry& entry, const std::vector<NodeIndex>& placed);
   void verdict(Entry& entry, Verdict verdict);
+
+  // session_targets.cc
+  struct Wanting {
+    const Entry* entry;
+    Gpus missing;
+  };
+  void shrink_to_targets();
+  void grow_to_targets();
+  std::vector<Wanting> below_targets() const;
+  bool may_get_more(const Entry& entry) const;
+  void shrink_for(std::vector<Wanting>& wanting, Entry& from);
+  Wanting* who_could_use(std::vector<Wanting>& wanting, const Held& pod) const;
+  bool start_at_target(Entry& entry, Gpus wanted);
 
   // session_room.cc
   void place_or_make_room(Entry& entry, Gpus wanted);

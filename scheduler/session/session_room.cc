@@ -9,6 +9,7 @@
 namespace rubato::sched {
 
 void Session::place_or_make_room(Entry& entry, Gpus wanted) {
+  if (start_at_target(entry, wanted)) return;
   const Gpus per_pod = entry.job->per_pod.gpus;
   const std::int64_t pods = (wanted - entry.now) / per_pod;
   const std::int64_t fit = count_fitting(entry);

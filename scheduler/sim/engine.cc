@@ -198,11 +198,12 @@ void Engine::arrive(std::size_t index) {
     if (allowed && trace.speed.runs_on(type)) job.allow.push_back(type);
   }
   double best = 0;
-  for (const std::string& type : job.allow)
-    best = std::max(best, trace.speed.at(type, trace.request));
+  for (const std::string& type : job.allow) best = std::max(best, trace.speed.at(type, job.min));
   const TimeMs whole = std::llround(std::ceil(trace.work / best * 1000.0));
-  if (about_.knows == Knows::kDuration) job.duration_ms = whole;
-  if (about_.knows == Knows::kRemaining) job.remaining_ms = whole;
+  if (knows() == Knows::kDuration) job.duration_ms = whole;
+  if (knows() == Knows::kRemaining) job.remaining_ms = whole;
+  if (const auto known = observed_.find(trace.profile); known != observed_.end())
+    job.measured = known->second;
   state_.jobs.push_back(std::move(job));
   rounds_without_progress_ = 0;
   index_of_job_.push_back(static_cast<std::uint32_t>(index));
@@ -250,22 +251,33 @@ void Engine::handle(const Event& event) {
     case EventKind::kFinish:
       finish(event.job);
       break;
-    case EventKind::kObserve: {
-      std::vector<ThroughputPoint>& points = job_of(event.job).measured;
-      const std::string& type = types_[run.type];
-      const double speed = static_cast<double>(run.rate) * 1000.0 / run.quanta_per_unit;
-      const auto known = std::find_if(points.begin(), points.end(), [&](const auto& point) {
-        return point.gpu_type == type && point.gpus == run.training;
-      });
-      if (known != points.end()) return;  // it is what it was
-      points.push_back({type, run.training, speed});
-      break;
-    }
+    case EventKind::kObserve:
+      observe(event.job);
+      return;
     case EventKind::kCooled:
     case EventKind::kReleased:
       break;
   }
   changed_ = true;
+}
+
+// The speed of the job at its present size becomes known, unless it is.
+void Engine::observe(std::size_t index) {
+  const Run& run = runs_[index];
+  const std::string& type = types_[run.type];
+  const double speed = static_cast<double>(run.rate) * 1000.0 / run.quanta_per_unit;
+  const auto add = [&](std::vector<ThroughputPoint>& points) {
+    const bool is_known = std::any_of(points.begin(), points.end(), [&](const auto& point) {
+      return point.gpu_type == type && point.gpus == run.training;
+    });
+    if (!is_known) points.push_back({type, run.training, speed});
+    changed_ = changed_ || !is_known;
+  };
+  const std::string& profile = trace_[index].profile;
+  if (profile.empty()) return add(job_of(index).measured);
+  add(observed_[profile]);
+  for (std::size_t i = 0; i < state_.jobs.size(); ++i)
+    if (trace_[index_of_job_[i]].profile == profile) add(state_.jobs[i].measured);
 }
 
 Status Engine::round() {
@@ -308,8 +320,7 @@ void Engine::refresh_history() {
     const Run& run = runs_[index];
     const TraceJob& trace = trace_[index];
     double best = 0;
-    for (const std::string& type : job.allow)
-      best = std::max(best, trace.speed.at(type, trace.request));
+    for (const std::string& type : job.allow) best = std::max(best, trace.speed.at(type, job.min));
     const double units = static_cast<double>(run.left) / run.quanta_per_unit;
     job.remaining_ms = std::llround(std::ceil(units / best * 1000.0));
   }
@@ -328,7 +339,7 @@ void Engine::sample() {
 SimResult Engine::collect() {
   result_.policy = about_.name;
   result_.costs = options_.costs.name;
-  result_.knows = about_.knows;
+  result_.knows = knows();
   result_.cluster = cluster_;
   return std::move(result_);
 }

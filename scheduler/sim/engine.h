@@ -85,6 +85,8 @@ class Engine {
   void finish(std::size_t index);
   void release(std::size_t index, const Held& held);
   void push(EventKind kind, std::size_t index, TimeMs at_ms);
+  void observe(std::size_t index);
+  Knows knows() const { return options_.has_oracle ? about_.knows : Knows::kNothing; }
   Job& job_of(std::size_t index) { return state_.jobs[runs_[index].position]; }
 
   const SimCluster cluster_;
@@ -99,6 +101,7 @@ class Engine {
   std::vector<std::uint32_t> index_of_job_;  // position in state_.jobs -> index in trace_
   std::unordered_map<JobId, std::size_t> index_of_;
   std::unordered_map<NodeId, std::size_t> node_of_;
+  std::map<std::string, std::vector<ThroughputPoint>> observed_;  // by profile
   std::vector<std::string> types_;
   std::vector<std::size_t> type_of_node_;
   std::priority_queue<Event> events_;

@@ -70,7 +70,9 @@ struct SimOptions {
   TimeMs round_ms = 60'000;  // longest time between rounds
   // A job's speed is known once it has trained for so long on one set of GPUs.
   TimeMs observe_ms = 10'000;
-  TimeMs growth_pause_ms = 0;                  // between two growths of one job, as in the operator
+  TimeMs growth_pause_ms = 0;  // between two growths of one job, as in the operator
+  // False: nobody tells policies durations or remaining work, whatever they ask for.
+  bool has_oracle = true;
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty
   // Told before a plan is applied.
   std::function<void(TimeMs now, const Plan& plan)> on_plan;

@@ -49,8 +49,11 @@ struct TraceJob {
   Gpus min = 1;
   Gpus max = 1;
   std::vector<std::string> allow;  // GPU types that it declares; empty: any
-  double work = 0;                 // units; hidden
-  SpeedCurve speed;                // hidden
+  // Jobs of one profile train the same model on the same batch: what is observed of one is known of
+  // the others. Empty: of its own.
+  std::string profile;
+  double work = 0;   // units; hidden
+  SpeedCurve speed;  // hidden
 };
 
 struct NodeGroup {

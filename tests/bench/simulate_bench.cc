@@ -41,7 +41,8 @@ void play(const std::string& policy, std::int64_t jobs) {
 int main(int argc, char** argv) {
   using rubato::sched::sim::play;
   const std::int64_t jobs = std::max(argc > 1 ? std::atoll(argv[1]) : 5'000, 10LL);
-  for (const char* policy : {"fifo", "fifoBackfill", "srtf", "tiresias"}) play(policy, jobs);
+  for (const char* policy : {"fifo", "fifoBackfill", "srtf", "tiresias", "rubato"})
+    play(policy, jobs);
   play("marginalThroughput", jobs / 10);
   return 0;
 }

@@ -171,6 +171,7 @@ Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
       return row.error("batch_size",
                        fmt::format("one with a validation-*.csv of {}", found->first));
     job.work = iterations->second;
+    job.profile = fmt::format("{}/{}", found->first, batch);
     job.min = 1;
     job.max = kElasticMax;
     for (const auto& [gpus, rows] : found->second.by_gpus)

@@ -58,6 +58,10 @@ def chosen(folder, keep):
     return sorted(taken)
 
 
+def dump(record):
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
 def write(lines, path):
     # Without a name and a time: equal lines, equal bytes.
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as out:
@@ -74,11 +78,15 @@ def main():
     parser.add_argument("--keep", default=500, type=int)
     parser.add_argument("--jobs", default=2, type=int, help="stories at once")
     parser.add_argument("--from-folder", type=pathlib.Path, help="what `sim --record` wrote there; no story is run")
-    parser.add_argument("--drawn-only", action="store_true", help="stories.jsonl.gz stays")
+    parser.add_argument("--keep-stories", action="store_true", help="their snapshots stay, and are planned anew")
     options = parser.parse_args()
-    write([json.dumps(record, separators=(",", ":"), ensure_ascii=False)
-           for record in drawn.records(options.rubatoctl, options.drawn)], HERE / "drawn.jsonl.gz")
-    if options.drawn_only:
+    write([dump(record) for record in drawn.records(options.rubatoctl, options.drawn)], HERE / "drawn.jsonl.gz")
+    if options.keep_stories:
+        with gzip.open(HERE / "stories.jsonl.gz", "rt") as old:
+            records = [json.loads(line) for line in old]
+        planner = drawn.Planner(options.rubatoctl)
+        write([dump({**record, "plan": planner.plan(record["snapshot"])}) for record in records],
+              HERE / "stories.jsonl.gz")
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.from_folder or pathlib.Path(scratch)

@@ -313,6 +313,44 @@ TEST(Capture, AQueueSaysWhichNamespacesMayUseIt) {
             "spec.queue, or add ns to the queue's spec.namespaces");
 }
 
+// Of the same model, batch and pods; each job's own points come first.
+TEST(Capture, SpeedsAreSharedByJobsThatTrainTheSame) {
+  const auto measured = [](int gpus, int speed) {
+    return R"("performance":{"byType":[{"gpuType":"A","gpus":)" + std::to_string(gpus) +
+           R"(,"tokensPerSecond":)" + std::to_string(speed) + "}]}";
+  };
+  JobObject like = *job(1, 4, measured(1, 90));
+  like.job.meta.uid = like.meta.uid = "job-uid-2";
+  JobObject unlike = *job(1, 4, measured(2, 1), R"("accelerators":{"mix":false})");
+  unlike.job.meta.uid = unlike.meta.uid = "job-uid-3";
+  unlike.profile += "another model";
+  World w = world();
+  w.jobs = {job(1, 4, measured(4, 300)), std::make_shared<const JobObject>(like),
+            std::make_shared<const JobObject>(unlike)};
+  const auto state = capture(w, config());
+  using Points = std::vector<sched::ThroughputPoint>;
+  EXPECT_EQ(state.jobs[0].measured, (Points{{"A", 4, 300}, {"A", 1, 90}}));
+  EXPECT_EQ(state.jobs[1].measured, (Points{{"A", 1, 90}, {"A", 4, 300}}));
+  EXPECT_EQ(state.jobs[2].measured, (Points{{"A", 2, 1}}));
+}
+
+// By the steps left at the speed that was measured; from the status, which a new leader sees too.
+TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
+  World w = world();
+  w.jobs = {job(1, 4, R"("usefulGPUSeconds":90,"lostGPUSeconds":{"queue":4,"rescale":3,"failure":2,
+      "checkpoint":1},"progress":{"step":75,"steps":100,"tokens":9600},
+      "performance":{"byType":[{"gpuType":"A","gpus":1,"tokensPerSecond":128}]})"),
+            job(1, 4)};
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.jobs[0].attained_gpu_ms, 100'000);
+  EXPECT_EQ(state.jobs[0].duration_ms, 100'000);  // a step is 8 x 16 tokens
+  EXPECT_EQ(state.jobs[0].remaining_ms, 25'000);
+  EXPECT_EQ(state.jobs[0].allocated_ms, -1);
+  EXPECT_EQ(
+      state.now_ms,
+      1000 * std::chrono::duration_cast<std::chrono::seconds>(w.now.time_since_epoch()).count());
+}
+
 TEST(Capture, WhoMayPreemptIsTheQueuesAndThePriorityClasssSay) {
   World w = world();
   w.jobs = {job(1, 2, "", R"("priorityClassName":"polite")")};

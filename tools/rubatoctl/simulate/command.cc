@@ -41,6 +41,8 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   sub->add_option("--round", to.round_s, "seconds between rounds, at most")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
+  sub->add_flag("--no-oracle", to.no_oracle,
+                "tell no policy durations or remaining work, whatever it asks for");
   sub->add_option("--growth-pause", to.growth_pause_s,
                   "seconds between two growths of one job (rescaleBudget.perJobSeconds)")
       ->check(CLI::Range(0, 86400))

@@ -38,7 +38,8 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
   MonoTime told = began;
   SimOptions options{.costs = costs,
                      .round_ms = TimeMs{1000} * chosen.round_s,
-                     .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s};
+                     .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s,
+                     .has_oracle = !chosen.no_oracle};
   options.stopwatch_ns = [&clock] { return clock.now().time_since_epoch().count(); };
   options.on_progress = [&](std::size_t finished, std::size_t of, TimeMs) {
     if (clock.now() - told < kTellEvery) return true;

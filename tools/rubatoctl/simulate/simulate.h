@@ -24,6 +24,7 @@ struct SimulateOptions {
   // What a SchedulingPolicy has by default.
   int round_s = 10;
   int growth_pause_s = 60;
+  bool no_oracle = false;
   // Of a made trace:
   std::int64_t jobs = 100;
   double per_hour = 10;

@@ -68,7 +68,7 @@ TEST_F(Simulate, PolluxWorkloadsNeedTheirProfiles) {
 }
 
 TEST_F(Simulate, ErrorsSayWhatWasExpected) {
-  EXPECT_NE(run({.policies = {"lifo"}}).error().what().find("no policy \"lifo\"; there are mar"),
+  EXPECT_NE(run({.policies = {"lifo"}}).error().what().find("no policy \"lifo\"; there are rub"),
             std::string::npos);
   EXPECT_NE(run({.nodes = "4:T4"}).error().what().find("--nodes: \"4:T4\": expected nodes x GPUs"),
             std::string::npos);

@@ -1,4 +1,4 @@
-#include "scheduler/placement/quota.h"
+#include "scheduler/model/quota.h"
 
 #include "common/planted.h"
 

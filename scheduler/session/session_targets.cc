@@ -1,0 +1,128 @@
+// Where a policy says how many GPUs each job should have: who gives some back, and where one
+// starts.
+#include "scheduler/model/sizes.h"
+#include "scheduler/session/session.h"
+
+#include <algorithm>
+#include <ranges>
+
+namespace rubato::sched {
+
+// Only what somebody below its target can use, and is not free or about to be. The last in order
+// gives first.
+void Session::shrink_to_targets() {
+  std::vector<Wanting> wanting = below_targets();
+  for (Entry& entry : std::views::reverse(entries_)) {
+    if (wanting.empty()) return;
+    shrink_for(wanting, entry);
+  }
+}
+
+// At once, for each change stalls the job; to less only where that is faster, too.
+void Session::grow_to_targets() {
+  for (Entry& entry : entries_) {
+    const auto target = size_at_most(*entry.job, targets_.sizes[entry.index.value]);
+    if (!target || *target <= entry.now || !may_grow(entry)) continue;
+    if (grow_to(entry, *target)) continue;
+    const std::int64_t pods = placer_.pods_that_fit(entry.index, bound_of(entry));
+    const Gpus fit = std::min(pods * entry.job->per_pod.gpus, room_for(entry));
+    const auto less = size_at_most(*entry.job, std::min(entry.now + fit, *target));
+    if (!less || *less <= entry.now) continue;
+    const Throughput speed = speed_of(entry);
+    const double now = speed.at(entry.now);
+    if (speed.at(*less) - now >= config_.min_relative_gain * now) grow_to(entry, *less);
+  }
+}
+
+// Less what is free: that goes to the first in order.
+std::vector<Session::Wanting> Session::below_targets() const {
+  Gpus free = 0;
+  for (NodeIndex n; n < problem_.end_of_nodes(); ++n) free += free_[n].gpus;
+  for (const Entry& entry : entries_)
+    for (const Held& held : entry.job->held)
+      if (held.leaving) free += held.gpus;
+  std::vector<Wanting> wanting;
+  for (const Entry& entry : entries_) {
+    Gpus missing = targets_.sizes[entry.index.value] - entry.now;
+    if (missing <= 0 || !may_get_more(entry)) continue;
+    missing = std::min(missing, room_for(entry));
+    const Gpus covered = std::min(missing, free);
+    free -= covered;
+    if (missing > covered) wanting.push_back({&entry, missing - covered});
+  }
+  return wanting;
+}
+
+bool Session::may_get_more(const Entry& entry) const {
+  if (why_kept_out(entry) != Reason::kPlaced) return false;
+  return !entry.job->started || (entry.job->settled && !entry.job->cooling);
+}
+
+void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
+  const Job& job = *from.job;
+  const Gpus target = std::max(targets_.sizes[from.index.value], job.min);
+  if (from.now <= target || !job.settled || !from.remove.empty()) return;
+  Gpus to = from.now;
+  for (const Held* pod : releasable(from)) {
+    const auto next = size_at_most(job, to - 1);
+    if (!next || *next < target) break;
+    Wanting* one = who_could_use(wanting, *pod);
+    if (one == nullptr) break;
+    one->missing -= to - *next;
+    if (one->missing <= 0) wanting.erase(wanting.begin() + (one - wanting.data()));
+    to = *next;
+  }
+  if (to == from.now) return;
+  shrink_to(from, to);
+  from.cause = WorthMoreElsewhere{};
+}
+
+// Null: nobody.
+Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const Held& pod) const {
+  const auto node = problem_.find_node(pod.node);
+  if (!node) return nullptr;
+  const auto can = [&](const Wanting& one) {
+    const auto bound = type_of(*one.entry);
+    return admits(*one.entry->job, problem_.node(*node)) &&
+           (!bound || one.entry->job->mix || *bound == problem_.type_of(*node));
+  };
+  const auto found = std::ranges::find_if(wanting, can);
+  return found == wanting.end() ? nullptr : &*found;
+}
+
+// A job that starts gets at once what the policy wants it to have, if that is free, or will be once
+// those have left that were told to: it would take longer to grow there.
+bool Session::start_at_target(Entry& entry, Gpus wanted) {
+  if (targets_.sizes.empty() || entry.job->started) return false;
+  const auto target = size_at_most(*entry.job, targets_.sizes[entry.index.value]);
+  if (!target || *target <= wanted) return false;
+  const std::int64_t pods = (*target - entry.now) / entry.job->per_pod.gpus;
+  if (room_for(entry) < *target - entry.now) return false;
+  const Bound bound = bound_of(entry);
+  if (const auto placed = placer_.place(entry.index, pods, bound)) {
+    take(entry, *placed);
+    if (!entry.cause) entry.cause = RoomForMinimum{};
+    verdict(entry, {});
+    return true;
+  }
+  const std::size_t mark = free_.mark();
+  for (const Entry& other : entries_) {
+    for (const Held& held : other.job->held) {
+      const bool leaves =
+          held.leaving || std::ranges::find(other.remove, held.ordinal) != other.remove.end();
+      if (!leaves || held.lost) continue;
+      if (const auto node = problem_.find_node(held.node))
+        free_.give_back(*node, other.job->per_pod);
+    }
+  }
+  if (!reserve_if_fits(entry, pods, mark)) {
+    free_.undo_to(mark);
+    return false;
+  }
+  verdict(entry, {.outcome = Outcome::kNotNow,
+                  .reason = Reason::kWaitingForRelease,
+                  .needed = *target - entry.now});
+  return true;
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,129 @@
+// The policy `rubato`: who goes first, how many GPUs each gets, and what that makes of running
+// jobs.
+#include "scheduler/plan.h"
+#include "tests/unit/scheduler/small_clusters.h"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched {
+namespace {
+
+Plan plan_of(const ClusterState& state) { return make_plan(state, {.policy = "rubato"}); }
+
+Job lasting(Job j, TimeMs remaining_ms) {
+  j.remaining_ms = remaining_ms;
+  return j;
+}
+
+// Twice the GPUs, twice the speed.
+Job scaling(Job j) {
+  for (const Gpus n : {1, 2, 4, 8}) j.measured.push_back({"A", n, 100.0 * static_cast<double>(n)});
+  return j;
+}
+
+std::map<JobId, std::int64_t> changes(const Plan& plan) {
+  std::map<JobId, std::int64_t> by_job;
+  for (const Action& action : plan.actions)
+    by_job[action.job] += std::ssize(action.add) - std::ssize(action.remove);
+  return by_job;
+}
+
+using Changes = std::map<JobId, std::int64_t>;
+
+TEST(Rubato, AnEmptyClusterGivesAJobAllThatMakesItFaster) {
+  const Job fast = lasting(scaling(job("a", 1, 16)), 1'000'000);
+  EXPECT_EQ(changes(plan_of(cluster({node("n1", 8, 8)}, {fast}))), (Changes{{"a", 8}}));
+  Job slow = lasting(job("a", 1, 16), 1'000'000);
+  slow.measured = {{"A", 1, 100}, {"A", 2, 150}, {"A", 4, 140}, {"A", 8, 130}};
+  EXPECT_EQ(changes(plan_of(cluster({node("n1", 8, 8)}, {slow}))), (Changes{{"a", 2}}));
+}
+
+// What is worth it alone is not where many wait for those GPUs.
+TEST(Rubato, TheMoreJobsWaitTheFewerGpusEachGets) {
+  std::vector<std::int64_t> first;
+  for (const int many : {1, 8, 32}) {
+    std::vector<Job> jobs;
+    for (int i = 0; i < many; ++i)
+      jobs.push_back(lasting(job("j" + std::to_string(10 + i), 1, 8), 1'000'000));
+    first.push_back(changes(plan_of(cluster({node("n1", 8, 8)}, jobs))).at("j10"));
+  }
+  EXPECT_EQ(first, (std::vector<std::int64_t>{4, 3, 2}));
+}
+
+TEST(Rubato, TheLeastWorkGoesFirstByWeight) {
+  Job lng = lasting(job("long", 2, 2), 1'000'000);
+  const Job brief = lasting(job("brief", 2, 2), 10'000);
+  EXPECT_EQ(changes(plan_of(cluster({node("n1", 2, 2)}, {lng, brief}))), (Changes{{"brief", 2}}));
+  lng.weight = 1000;
+  EXPECT_EQ(changes(plan_of(cluster({node("n1", 2, 2)}, {lng, brief}))), (Changes{{"long", 2}}));
+}
+
+// Unless the difference is within the margin, or the other one has the higher priority.
+TEST(Rubato, WhoHasLessWorkLeftPreempts) {
+  const auto state = [](TimeMs left, std::int64_t priority) {
+    Job holds = lasting(running("holds", 2, 2, {"n1", "n1"}), 1'000'000);
+    holds.priority = priority;
+    return cluster({node("n1", 2, 0)}, {holds, lasting(job("comes", 2, 2), left)});
+  };
+  EXPECT_EQ(changes(plan_of(state(10'000, 0))), (Changes{{"holds", -2}}));
+  EXPECT_TRUE(plan_of(state(900'000, 0)).actions.empty());
+  EXPECT_TRUE(plan_of(state(10'000, 5)).actions.empty());
+}
+
+// A short job comes: it waits for no more than that the long one has given back, and then starts
+// with all that it is to have.
+TEST(Rubato, ALongJobGivesBackWhatIsWorthMoreToAShortOne) {
+  std::vector<NodeId> all(8, "n1");
+  ClusterState state =
+      cluster({node("n1", 8, 0)}, {lasting(scaling(running("long", 1, 8, all)), 100'000'000),
+                                   lasting(scaling(job("short", 1, 4)), 200'000)});
+  const Plan first = plan_of(state);
+  ASSERT_EQ(first.actions.size(), 1u);
+  EXPECT_EQ(first.actions[0].kind, ActionKind::kShrink);
+  EXPECT_EQ(to_text(first.actions[0].cause), "other jobs gain more from these GPUs");
+  EXPECT_EQ(first.actions[0].remove.size(), 4u);
+  EXPECT_EQ(first.verdicts.at(1).reason, Reason::kWaitingForRelease);
+  for (Held& held : state.jobs[0].held) held.leaving = held.ordinal >= 4;
+  EXPECT_TRUE(plan_of(state).actions.empty());  // they are on their way
+  state.jobs[0].held.resize(4);
+  state.nodes[0].free.gpus = 4;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"short", 4}}));
+}
+
+// Nobody gives back for one that may not have it.
+TEST(Rubato, WhatNobodyCanUseIsKept) {
+  std::vector<NodeId> all(8, "n1");
+  const Job lng = lasting(scaling(running("long", 1, 8, all)), 100'000'000);
+  Job brief = lasting(scaling(job("short", 1, 4)), 200'000);
+  brief.queue = "other";
+  ClusterState state = cluster({node("n1", 8, 0)}, {lng, brief});
+  EXPECT_TRUE(plan_of(state).actions.empty());  // there is no such queue
+  state.queues["other"] = {.name = "other"};
+  state.queues["other"].quotas["*"].limit = 2;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"long", -2}}));
+  state.jobs[1].avoid = {"n1"};
+  EXPECT_TRUE(plan_of(state).actions.empty());
+}
+
+TEST(Rubato, WhoHasWaitedTooLongForItsFirstStartGoesFirst) {
+  ClusterState state = cluster({node("n1", 2, 2)}, {lasting(job("long", 2, 2), 1'000'000),
+                                                    lasting(job("brief", 2, 2), 10'000)});
+  state.now_ms = 20'000'000;
+  state.jobs[1].queued_at = 19'000;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"long", 2}}));
+}
+
+// Where the work left is not known, equals do not take turns: a guess holds for a while.
+TEST(Rubato, AGuessLastsUntilItIsOutlived) {
+  ClusterState state =
+      cluster({node("n1", 1, 0)}, {running("holds", 1, 1, {"n1"}), job("comes", 1, 1)});
+  state.jobs[0].attained_gpu_ms = 500'000;
+  EXPECT_TRUE(plan_of(state).actions.empty());
+  state.jobs[0].attained_gpu_ms = 700'000;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"holds", -1}}));
+}
+
+}  // namespace
+}  // namespace rubato::sched
