@@ -1,6 +1,8 @@
 // docs/policies.md from the descriptors: registry.h.
 #include "scheduler/policy/registry.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace rubato::sched {
@@ -31,8 +33,9 @@ spec:
   parameters: {firstLimitGpuSeconds: 36000, secondLimitGpuSeconds: 360000}
 ```
 
-What a policy would have done with your jobs: `rubatoctl simulate --compare` ([simulate.md](simulate.md)); what it does
-with one state of your cluster: `rubatoctl plan` ([snapshot.md](snapshot.md)).
+Measured on one set of traces: [benchmarks.md](benchmarks.md#policies). What a policy would have done with your jobs:
+`rubatoctl simulate --compare` ([simulate.md](simulate.md)); what it does with one state of your cluster: `rubatoctl
+plan` ([snapshot.md](snapshot.md)).
 
 Parameters of all policies: `minRelativeGain` (-1 to 1; 0.01: a running job grows only if the step adds this share of its
 throughput), `preempt` (0 or 1; 1: may jobs be preempted at all).
@@ -40,6 +43,23 @@ throughput), `preempt` (0 or 1; 1: may jobs be preempted at all).
 | policy | what it does | knows |
 | --- | --- | --- |
 )";
+
+constexpr std::size_t kWidth = 120;
+
+std::string paragraph(const std::string& text) {
+  std::string lines, line;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t to = std::min(text.find(' ', from), text.size());
+    const std::string word = text.substr(from, to - from);
+    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
+      lines += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    from = to + 1;
+  }
+  return lines + line;
+}
 
 std::string parameters_of(const Descriptor& policy) {
   if (policy.parameters.empty()) return "Parameters: none of its own.\n";
@@ -70,8 +90,9 @@ std::string policies_page() {
     text +=
         fmt::format("| `{}` | {} | {} |\n", policy.name, policy.about, what_it_knows(policy.knows));
   for (const Descriptor& policy : all_policies())
-    text += fmt::format("\n## {}\n\n{}\n\n{}\n\nSource: {}.\n\n{}", policy.name, policy.rule,
-                        policy.choose, policy.source, parameters_of(policy));
+    text +=
+        fmt::format("\n## {}\n\n{}\n\n{}\n\nSource: {}.\n\n{}", policy.name, paragraph(policy.rule),
+                    paragraph(policy.choose), policy.source, parameters_of(policy));
   return text;
 }
 

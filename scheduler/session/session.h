@@ -80,13 +80,13 @@ class Session {
     const Entry* entry;
     Gpus missing;
   };
+  bool start_at_target(Entry& entry, Gpus wanted);
   void shrink_to_targets();
   void grow_to_targets();
   std::vector<Wanting> below_targets() const;
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
   Wanting* who_could_use(std::vector<Wanting>& wanting, const Held& pod) const;
-  bool start_at_target(Entry& entry, Gpus wanted);
 
   // session_room.cc
   void place_or_make_room(Entry& entry, Gpus wanted);

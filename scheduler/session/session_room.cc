@@ -9,16 +9,18 @@
 namespace rubato::sched {
 
 void Session::place_or_make_room(Entry& entry, Gpus wanted) {
-  if (start_at_target(entry, wanted)) return;
   const Gpus per_pod = entry.job->per_pod.gpus;
   const std::int64_t pods = (wanted - entry.now) / per_pod;
   const std::int64_t fit = count_fitting(entry);
-  if (fit >= pods) {
-    if (const auto placed = placer_.place(entry.index, pods, bound_of(entry))) {
-      take(entry, *placed);
-      if (!entry.cause) entry.cause = RoomForMinimum{};
-      return verdict(entry, {});
-    }
+  bool is_placed = fit >= pods && start_at_target(entry, wanted);
+  if (fit >= pods && !is_placed) {
+    const auto placed = placer_.place(entry.index, pods, bound_of(entry));
+    if (placed) take(entry, *placed);
+    is_placed = placed.has_value();
+  }
+  if (is_placed) {
+    if (!entry.cause) entry.cause = RoomForMinimum{};
+    return verdict(entry, {});
   }
   Verdict no{.outcome = Outcome::kNotNow,
              .reason = Reason::kInsufficientGpus,
@@ -61,8 +63,12 @@ std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::
   const std::size_t mark = free_.mark();
   Trial trial{quota_, {}};
   for (const Entry& entry : entries_) {
+    // Nobody is promised yet what a job gives back to come to its size.
+    const bool gives = entry.cause && std::holds_alternative<WorthMoreElsewhere>(*entry.cause);
     for (const Held& held : entry.job->held) {
-      if (!held.leaving) continue;
+      const bool is_given =
+          gives && std::ranges::find(entry.remove, held.ordinal) != entry.remove.end();
+      if (!held.leaving && !is_given) continue;
       if (const auto node = problem_.find_node(held.node))
         free_.give_back(*node, entry.job->per_pod);
     }

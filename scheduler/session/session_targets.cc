@@ -90,39 +90,16 @@ Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const He
   return found == wanting.end() ? nullptr : &*found;
 }
 
-// A job that starts gets at once what the policy wants it to have, if that is free, or will be once
-// those have left that were told to: it would take longer to grow there.
+// A job that starts gets at once what the policy wants it to have, if that is free: together, for
+// pods that come later find places elsewhere.
 bool Session::start_at_target(Entry& entry, Gpus wanted) {
   if (targets_.sizes.empty() || entry.job->started) return false;
   const auto target = size_at_most(*entry.job, targets_.sizes[entry.index.value]);
-  if (!target || *target <= wanted) return false;
+  if (!target || *target <= wanted || room_for(entry) < *target - entry.now) return false;
   const std::int64_t pods = (*target - entry.now) / entry.job->per_pod.gpus;
-  if (room_for(entry) < *target - entry.now) return false;
-  const Bound bound = bound_of(entry);
-  if (const auto placed = placer_.place(entry.index, pods, bound)) {
-    take(entry, *placed);
-    if (!entry.cause) entry.cause = RoomForMinimum{};
-    verdict(entry, {});
-    return true;
-  }
-  const std::size_t mark = free_.mark();
-  for (const Entry& other : entries_) {
-    for (const Held& held : other.job->held) {
-      const bool leaves =
-          held.leaving || std::ranges::find(other.remove, held.ordinal) != other.remove.end();
-      if (!leaves || held.lost) continue;
-      if (const auto node = problem_.find_node(held.node))
-        free_.give_back(*node, other.job->per_pod);
-    }
-  }
-  if (!reserve_if_fits(entry, pods, mark)) {
-    free_.undo_to(mark);
-    return false;
-  }
-  verdict(entry, {.outcome = Outcome::kNotNow,
-                  .reason = Reason::kWaitingForRelease,
-                  .needed = *target - entry.now});
-  return true;
+  const auto placed = placer_.place(entry.index, pods, bound_of(entry));
+  if (placed) take(entry, *placed);
+  return placed.has_value();
 }
 
 }  // namespace rubato::sched

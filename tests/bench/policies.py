@@ -48,11 +48,12 @@ def main():
                         seen[row].setdefault(load, []).append(runs[row[0]])
             print(f"{cost}: load {load}", file=sys.stderr)
         count = len(next(iter(seen.values()))["1"])
-        print(f"Cost model {cost}; means over {count} workloads of mean JCT, s / p99 JCT, h / worst rho of all:\n")
+        print(f"Cost model {cost}; means over {count} workloads of mean JCT, s / p99 JCT, h / worst rho of all. What is not "
+              "elastic gives a job the size that its trace asks for, which the authors of the trace have tuned:\n")
         print(markdown(["policy", *(f"load {load}" for load in LOADS)], [
             [row[2], *(f"{statistics.mean(r['jctMeanSeconds'] for r in seen[row][load]):.0f} / "
                        f"{statistics.mean(r['jctP99Seconds'] for r in seen[row][load]) / 3600:.1f} / "
-                       f"{max(r['rhoWorst'] for r in seen[row][load]):.2f}" for load in LOADS)] for row in ROWS]), "\n")
+                       f"{max(r['rhoWorst'] for r in seen[row][load]):.2f}" for load in LOADS)] for row in ROWS]) + "\n")
 
 
 if __name__ == "__main__":

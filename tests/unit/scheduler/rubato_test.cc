@@ -72,8 +72,8 @@ TEST(Rubato, WhoHasLessWorkLeftPreempts) {
   EXPECT_TRUE(plan_of(state(10'000, 5)).actions.empty());
 }
 
-// A short job comes: it waits for no more than that the long one has given back, and then starts
-// with all that it is to have.
+// A short job comes: it waits until the long one has given back what is to be the short one's, and
+// then has it at once.
 TEST(Rubato, ALongJobGivesBackWhatIsWorthMoreToAShortOne) {
   std::vector<NodeId> all(8, "n1");
   ClusterState state =
