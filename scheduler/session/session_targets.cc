@@ -37,7 +37,8 @@ void Session::grow_to_targets() {
 // Less what is free: that goes to the first in order.
 std::vector<Session::Wanting> Session::below_targets() const {
   Gpus free = 0;
-  for (NodeIndex n; n < problem_.end_of_nodes(); ++n) free += free_[n].gpus;
+  for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
+    if (problem_.node(n).schedulable) free += free_[n].gpus;
   for (const Entry& entry : entries_)
     for (const Held& held : entry.job->held)
       if (held.leaving) free += held.gpus;

@@ -2,9 +2,11 @@
 
 #include "common/rng.h"
 #include "scheduler/model/sizes.h"
+#include "scheduler/policy/registry.h"
 #include "tests/sentences.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
+#include <limits>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -345,43 +347,72 @@ TEST(Plan, WhatIsDoneToAJobIsASentence) {
   EXPECT_EQ(to_text(ActionKind::kPreempt, 0), "holds no GPUs any more");
 }
 
-// Random clusters: no node gets more than it has free, gangs are whole, limits and sizes hold,
-// every job has a verdict, and an equal state gives an equal plan.
+// What policies look at beside priority and age.
+void add_history(Rng& rng, ClusterState& state) {
+  state.now_ms = 1'000'000;
+  for (Job& j : state.jobs) {
+    j.attained_gpu_ms = static_cast<GpuMs>(rng.below(10'000'000));
+    if (!j.held.empty()) j.allocated_ms = static_cast<TimeMs>(rng.below(1'000'000));
+    if (rng.chance(0.7))
+      j.duration_ms = j.remaining_ms = static_cast<TimeMs>(rng.below(10'000'000));
+    for (const Gpus n : {1, 2, 4, 8})
+      if (rng.chance(0.3)) j.measured.push_back({"A", n, 1 + static_cast<double>(rng.below(1000))});
+  }
+}
+
+void expect_sound(const ClusterState& state, const Plan& plan) {
+  expect_limits(state, plan);
+  std::map<NodeId, Gpus> taken;
+  std::int64_t highest = std::numeric_limits<std::int64_t>::min();
+  for (std::size_t i = 0; i < state.jobs.size(); ++i)
+    if (plan.verdicts[i].reason == Reason::kWaitingForRelease)
+      highest = std::max(highest, state.jobs[i].priority);
+  for (const Action& action : plan.actions) {
+    const auto it = std::find_if(state.jobs.begin(), state.jobs.end(),
+                                 [&](const Job& j) { return j.id == action.job; });
+    Gpus after = effective_gpus(*it);
+    std::set<std::string> types;
+    for (const Placement& p : action.add) {
+      taken[p.node] += p.gpus;
+      after += p.gpus;
+      types.insert(p.gpu_type);
+    }
+    for (const Held& held : it->held)
+      if (!held.lost && !held.leaving &&
+          std::ranges::find(action.remove, held.ordinal) != action.remove.end())
+        after -= held.gpus;
+    EXPECT_LE(types.size(), 1u);
+    EXPECT_LE(after, std::max(it->max, effective_gpus(*it)));
+    if (action.kind == ActionKind::kStart || action.kind == ActionKind::kShrink) {
+      EXPECT_GE(after, it->min);
+    }
+    if (action.kind == ActionKind::kPreempt) {
+      EXPECT_EQ(after, 0);
+      EXPECT_LE(it->priority, highest) << "nobody waits for it";
+    }
+  }
+  for (const Node& n : state.nodes) EXPECT_LE(taken[n.id], n.schedulable ? n.free.gpus : 0);
+}
+
+// Random clusters, under every policy: no node gets more than it has free, gangs are whole, limits
+// and sizes hold, nobody is preempted for lower priority, every job has a verdict, and an equal
+// state gives an equal plan.
 TEST(PlanProperty, InvariantsOnRandomClusters) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Rng rng(seed);
-    const ClusterState state = random_cluster(rng);
-    const Plan plan = make_plan(state, {});
-    expect_limits(state, plan);
-    std::map<NodeId, Gpus> taken;
-    for (const Action& action : plan.actions) {
-      const auto it = std::find_if(state.jobs.begin(), state.jobs.end(),
-                                   [&](const Job& j) { return j.id == action.job; });
-      Gpus after = effective_gpus(*it);
-      std::set<std::string> types;
-      for (const Placement& p : action.add) {
-        taken[p.node] += p.gpus;
-        after += p.gpus;
-        types.insert(p.gpu_type);
-      }
-      EXPECT_LE(types.size(), 1u);
-      EXPECT_LE(after, std::max(it->max, effective_gpus(*it)));
-      if (action.kind == ActionKind::kStart) {
-        EXPECT_GE(after, it->min);
-      }
+  for (const Descriptor& policy : all_policies()) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+      SCOPED_TRACE(policy.name + ", seed " + std::to_string(seed));
+      Rng rng(seed);
+      ClusterState state = random_cluster(rng);
+      add_history(rng, state);
+      const PolicyConfig config{.policy = policy.name};
+      const Plan plan = make_plan(state, config);
+      ASSERT_EQ(plan.verdicts.size(), state.jobs.size());
+      expect_sound(state, plan);
+      for (std::size_t i = 0; i < state.jobs.size(); ++i)
+        EXPECT_EQ(wrong_number(explain(plan.verdicts[i], state.jobs[i]).message), "");
+      for (const Action& action : plan.actions) EXPECT_EQ(wrong_number(to_text(action.cause)), "");
+      EXPECT_EQ(make_plan(state, config), plan);
     }
-    for (const Node& n : state.nodes) {
-      EXPECT_LE(taken[n.id], n.free.gpus);
-      if (!n.schedulable) {
-        EXPECT_EQ(taken[n.id], 0);
-      }
-    }
-    ASSERT_EQ(plan.verdicts.size(), state.jobs.size());
-    for (std::size_t i = 0; i < state.jobs.size(); ++i)
-      EXPECT_EQ(wrong_number(explain(plan.verdicts[i], state.jobs[i]).message), "");
-    for (const Action& action : plan.actions) EXPECT_EQ(wrong_number(to_text(action.cause)), "");
-    EXPECT_EQ(make_plan(state, {}).actions, plan.actions);
   }
 }
 
