@@ -14,7 +14,7 @@ namespace {
 constexpr double kLeastMs = 1000;  // of work left
 constexpr double kFirstGuess = 600'000;
 constexpr double kGuessFactor = 4;
-constexpr double kPrice = 2;  // 1 to 4 give the same within 3 % on the Pollux workloads
+constexpr double kPrice = 2;  // 1 to 3 give the same within 3 % on the Pollux workloads
 constexpr Gpus kExplore = 4;
 constexpr double kStallMs = 1000;
 // Sizes that are looked at: all small ones, then in steps of an eighth.
