@@ -215,7 +215,9 @@ void StepEngine::Impl::stop(bool is_asked_to_save) {
   }
   {
     const std::lock_guard lock(mutex);
-    if (standing.generation() < standing.fenced_below()) return;
+    // Cut off meanwhile: it is asked again in another generation. Who is in none stops all the
+    // same.
+    if (standing_now().phase() == wire::WORKER_ABORTED) return;
     standing.set_phase(wire::WORKER_STOPPED);
     book_phase();
     standing.set_phase_name("stopped");

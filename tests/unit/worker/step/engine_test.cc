@@ -307,6 +307,18 @@ TEST_F(EngineTest, StopsAtOneCommitForAll) {
   EXPECT_EQ(at(0).standing().step(), at(1).standing().step());
 }
 
+// A newcomer that was told to abort what it never joined: it span, and flooded its agent with news.
+TEST_F(EngineTest, WhoIsInNoGenerationStopsThoughItIsFenced) {
+  make(1, 1000000);
+  abort({0}, 5);
+  wire::WorkerCommand request;
+  request.mutable_request()->set_stop(true);
+  tell({0}, request);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_STOPPED));
+  tell({0}, form(5, wire::FORM_START, {0}));  // and it can begin after all
+  EXPECT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() > 3; }));
+}
+
 TEST_F(EngineTest, AFormSaysWhereTrainingStops) {
   const std::string expected = reference(30);
   make(2, 1000000);
