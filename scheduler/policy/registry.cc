@@ -39,6 +39,7 @@ constexpr std::array kPolicies{
 
 std::string names_of(const std::vector<Parameter>& parameters) {
   std::vector<std::string> names;
+  names.reserve(parameters.size());
   for (const Parameter& parameter : parameters) names.push_back(parameter.name);
   return names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", "));
 }
@@ -74,6 +75,7 @@ Result<std::vector<double>> values_of(const Descriptor& about,
 
 std::vector<Descriptor> all_policies() {
   std::vector<Descriptor> all;
+  all.reserve(kPolicies.size());
   for (const Registered& one : kPolicies) all.push_back(one.describe());
   return all;
 }
