@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <set>
 
 namespace rubato::sched {
@@ -12,12 +11,6 @@ namespace {
 
 void mix_in(std::size_t& hash, std::size_t value) {
   hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
-}
-
-// By what the GPUs of a job must have in common: their node, their type, or nothing.
-std::string bound_by(const Job& job, const NodeId& node, const std::string& type) {
-  if (job.one_node) return node;
-  return job.mix ? "" : type;
 }
 
 }  // namespace
@@ -32,6 +25,16 @@ bool may_use(const Job& job, const Node& node) {
 
 bool admits(const Job& job, const Node& node) {
   return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
+}
+
+void Capacity::add(const Node& node) {
+  add(node.id, node.gpu_type, node.gpus_total / job_.per_pod.gpus * job_.per_pod.gpus);
+}
+
+void Capacity::add(const NodeId& node, const std::string& type, Gpus gpus) {
+  Gpus& sum = sums_[job_.one_node ? node : job_.mix ? "" : type];
+  sum += gpus;
+  most_ = std::max(most_, sum);
 }
 
 bool Problem::Like::operator==(const Like& other) const {
@@ -117,17 +120,15 @@ GroupIndex Problem::group_of(JobIndex j) const {
 
 JobGroup Problem::make_group(const Job& job) const {
   JobGroup group;
-  std::map<std::string, Gpus> common;
+  Capacity capacity(job);
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
-    // A cordoned or silent node may come back.
-    Gpus& sum = common[bound_by(job, node.id, node.gpu_type)];
-    sum += node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
-    group.capacity = std::max(group.capacity, sum);
+    capacity.add(node);  // a cordoned or silent node may come back
     group.types.push_back(type_of(n));
     if (admits(job, node)) group.admitted.push_back(n);
   }
+  group.capacity = capacity.most();
   std::sort(group.types.begin(), group.types.end());
   group.types.erase(std::unique(group.types.begin(), group.types.end()), group.types.end());
   return group;

@@ -6,6 +6,7 @@
 #include "scheduler/model/cluster_state.h"
 #include "scheduler/model/dense.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,13 +20,26 @@ bool may_use(const Job& job, const Node& node);
 // … and now: it is schedulable, and the job does not avoid it.
 bool admits(const Job& job, const Node& node);
 
+// The most GPUs that a job could have of several nodes: of their best single type unless it mixes,
+// of the best node where one must hold the whole job.
+class Capacity {
+ public:
+  explicit Capacity(const Job& job) : job_(job) {}
+  void add(const Node& node);  // all of it, in whole pods
+  void add(const NodeId& node, const std::string& type, Gpus gpus);
+  Gpus most() const { return most_; }
+
+ private:
+  const Job& job_;
+  std::map<std::string, Gpus> sums_;  // by what its GPUs must have in common
+  Gpus most_ = 0;
+};
+
 // Jobs whose pods can be on the same nodes, as many at a time: they share these answers.
 struct JobGroup {
   std::vector<NodeIndex> admitted;  // now, in order
   std::vector<TypeIndex> types;     // of all nodes they may ever use, in order
-  // All GPUs of those nodes, in whole pods: of their best single type unless they mix, of the best
-  // node where one must hold a whole job.
-  Gpus capacity = 0;
+  Gpus capacity = 0;                // of those nodes
 };
 
 class Problem {

@@ -13,14 +13,14 @@ FreeNodes::FreeNodes(const Problem& problem) {
 
 void FreeNodes::take(NodeIndex node, const Resources& what) {
   log_.push_back({node, free_[node]});
-  version_ = ++versions_;
+  ++version_;
   free_[node] -= what;
   CHECK_GE(free_[node].gpus, 0);
 }
 
 void FreeNodes::give_back(NodeIndex node, const Resources& what) {
   log_.push_back({node, free_[node]});
-  version_ = ++versions_;
+  ++version_;
   free_[node] += what;
 }
 
@@ -30,7 +30,7 @@ void FreeNodes::undo_to(std::size_t mark) {
     free_[log_.back().node] = log_.back().before;
     log_.pop_back();
   }
-  version_ = ++versions_;
+  ++version_;
 }
 
 Placer::Placer(const Problem& problem, FreeNodes& free, const QuotaBook& quota)

@@ -31,7 +31,6 @@ class FreeNodes {
   Table<NodeIndex, Resources> free_;
   std::vector<Change> log_;
   std::uint64_t version_ = 0;
-  std::uint64_t versions_ = 0;
 };
 
 // What binds the rest of a job's pods.

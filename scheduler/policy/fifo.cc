@@ -25,8 +25,6 @@ Descriptor Fifo::describe() {
           .source = "classical"};
 }
 
-Fifo::Fifo(const std::vector<double>&) {}
-
 Targets Fifo::decide(const Problem& problem) const { return by_arrival(problem, true); }
 
 Descriptor FifoBackfill::describe() {
@@ -39,8 +37,6 @@ Descriptor FifoBackfill::describe() {
       .choose = "Where all GPUs should work and large jobs are rare: a large one may wait long.",
       .source = "classical"};
 }
-
-FifoBackfill::FifoBackfill(const std::vector<double>&) {}
 
 Targets FifoBackfill::decide(const Problem& problem) const { return by_arrival(problem, false); }
 

@@ -10,14 +10,12 @@ namespace rubato::sched {
 class Fifo : public Policy {
  public:
   static Descriptor describe();
-  explicit Fifo(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
 };
 
 class FifoBackfill : public Policy {
  public:
   static Descriptor describe();
-  explicit FifoBackfill(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
 };
 

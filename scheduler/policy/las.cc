@@ -1,5 +1,6 @@
 #include "scheduler/policy/las.h"
 
+#include "scheduler/model/sizes.h"
 #include "scheduler/policy/order.h"
 
 #include <cmath>
@@ -29,7 +30,7 @@ Las::Las(const std::vector<double>& parameters)
     : quantum_ms_(std::llround(parameters.at(0) * 1000)) {}
 
 bool Las::is_in_quantum(const Job& job, TimeMs now) const {
-  return holds_gpus(job) && now < job.allocated_ms + quantum_ms_;
+  return effective_gpus(job) > 0 && now < job.allocated_ms + quantum_ms_;
 }
 
 Targets Las::decide(const Problem& problem) const {

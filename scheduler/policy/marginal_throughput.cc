@@ -18,8 +18,6 @@ Descriptor MarginalThroughput::describe() {
           .uses_throughput = true};
 }
 
-MarginalThroughput::MarginalThroughput(const std::vector<double>&) {}
-
 Targets MarginalThroughput::decide(const Problem& problem) const {
   return {.order = order_by(problem, [](JobIndex) { return 0; }),
           .displaces = Displaces::kLowerPriority};

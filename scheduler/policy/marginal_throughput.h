@@ -9,7 +9,6 @@ namespace rubato::sched {
 class MarginalThroughput : public Policy {
  public:
   static Descriptor describe();
-  explicit MarginalThroughput(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
 };
 

@@ -8,11 +8,6 @@
 
 namespace rubato::sched {
 
-inline bool holds_gpus(const Job& job) {  // pods that leave do not count
-  return std::any_of(job.held.begin(), job.held.end(),
-                     [](const Held& held) { return !held.leaving && !held.lost; });
-}
-
 // All jobs: by priority, the highest first; among equals by key(index), the least first; then the
 // one that has waited longest; then by id.
 template <class Key>

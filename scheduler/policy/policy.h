@@ -29,8 +29,7 @@ struct Parameter {
   double least = 0;
   double most = 0;
   double standard = 0;  // what holds unless it is said
-  bool is_whole = false;
-  std::string unit;  // "s", "GPU-s", "" …
+  std::string unit;     // "s", "GPU-s", "" …
   std::string about;
 };
 
@@ -69,8 +68,8 @@ struct Targets {
   std::vector<Gpus> sizes = {};
 };
 
-// Beside this interface each has a constructor from the values of its parameters, in the order of
-// its descriptor, and a static describe().
+// Beside this interface each has a static describe(), and, if that names parameters, a constructor
+// from their values, in its order.
 class Policy {
  public:
   virtual ~Policy() = default;

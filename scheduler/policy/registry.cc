@@ -10,7 +10,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -25,7 +25,10 @@ struct Registered {
 template <class P>
 constexpr Registered registered() {
   return {P::describe, [](const std::vector<double>& parameters) -> std::unique_ptr<Policy> {
-            return std::make_unique<P>(parameters);
+            if constexpr (std::is_default_constructible_v<P>)
+              return std::make_unique<P>();
+            else
+              return std::make_unique<P>(parameters);
           }};
 }
 
@@ -45,13 +48,11 @@ std::string names_of(const std::vector<Parameter>& parameters) {
 }
 
 Status check(const Parameter& parameter, double value) {
-  const bool is_in_range = value >= parameter.least && value <= parameter.most;  // NaN is not
-  if (is_in_range && (!parameter.is_whole || value == std::floor(value))) return ok();
-  return Error(
-      Code::kInvalid,
-      fmt::format("parameters.{} is {}, but must be {} from {} to {}{}; change it", parameter.name,
-                  value, parameter.is_whole ? "a whole number" : "a number", parameter.least,
-                  parameter.most, parameter.unit.empty() ? "" : " " + parameter.unit));
+  if (value >= parameter.least && value <= parameter.most) return ok();  // NaN is not
+  return Error(Code::kInvalid,
+               fmt::format("parameters.{} is {}, but must be a number from {} to {}{}; change it",
+                           parameter.name, value, parameter.least, parameter.most,
+                           parameter.unit.empty() ? "" : " " + parameter.unit));
 }
 
 Result<std::vector<double>> values_of(const Descriptor& about,

@@ -1,6 +1,5 @@
-// All policies by name. A new one is a file pair, a page in docs/policies and a line in
-// registry.cc; the CRD's list of names, its check of parameters, the tables of docs/policies.md and
-// `--help` are made from here.
+// All policies by name. A new one is a file pair and a line in registry.cc; the CRD's list of
+// names, the check of parameters, docs/policies.md and `--help` are made from here.
 #pragma once
 
 #include "common/result.h"
@@ -17,7 +16,7 @@ std::vector<Descriptor> all_policies();
 // docs/policies.md: all that their descriptors say.
 std::string policies_page();
 
-// kInvalid: there is no such policy, or a parameter is not known, not in its range, or not whole;
+// kInvalid: there is no such policy, or a parameter is not known, or not in its range;
 // the text says which, and what would be right.
 Result<std::unique_ptr<Policy>> make_policy(const std::string& name,
                                             const std::map<std::string, double>& parameters);

@@ -152,7 +152,7 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
                                     [&](JobIndex j) {
                                       const Job& job = problem.job(j);
                                       const bool starves =
-                                          job.attained_gpu_ms == 0 && !holds_gpus(job) &&
+                                          job.attained_gpu_ms == 0 && claims[j.value].held == 0 &&
                                           now_ms - job.queued_at * 1000 > max_wait_ms_;
                                       return std::pair(!starves, claims[j.value].service);
                                     }),

@@ -18,8 +18,6 @@ Descriptor Sjf::describe() {
           .knows = Knows::kDuration};
 }
 
-Sjf::Sjf(const std::vector<double>&) {}
-
 Targets Sjf::decide(const Problem& problem) const {
   return {.order =
               order_by(problem, [&](JobIndex j) { return problem.job(j).duration_ms.value_or(0); }),
@@ -39,8 +37,6 @@ Descriptor Srtf::describe() {
           .knows = Knows::kRemaining};
 }
 
-Srtf::Srtf(const std::vector<double>&) {}
-
 Targets Srtf::decide(const Problem& problem) const {
   return {.order = order_by(problem,
                             [&](JobIndex j) { return problem.job(j).remaining_ms.value_or(0); }),
@@ -57,8 +53,6 @@ Descriptor Srsf::describe() {
           .source = "classical; the oracle variant in Tiresias (NSDI'19)",
           .knows = Knows::kRemaining};
 }
-
-Srsf::Srsf(const std::vector<double>&) {}
 
 Targets Srsf::decide(const Problem& problem) const {
   return {.order = order_by(problem,

@@ -13,21 +13,18 @@ namespace rubato::sched {
 class Sjf : public Policy {
  public:
   static Descriptor describe();
-  explicit Sjf(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
 };
 
 class Srtf : public Policy {
  public:
   static Descriptor describe();
-  explicit Srtf(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
 };
 
 class Srsf : public Policy {
  public:
   static Descriptor describe();
-  explicit Srsf(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
 };
 

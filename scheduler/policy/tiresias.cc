@@ -49,7 +49,7 @@ Targets Tiresias::decide(const Problem& problem) const {
   return {.order = order_by(problem,
                             [&](JobIndex j) {
                               const Job& job = problem.job(j);
-                              const bool waits = !holds_gpus(job);
+                              const bool waits = effective_gpus(job) == 0;
                               return std::tuple(queue_of(job.attained_gpu_ms), waits,
                                                 waits ? 0 : job.allocated_ms);
                             }),

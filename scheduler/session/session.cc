@@ -134,10 +134,12 @@ bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
     no.available = most;
   } else if (avoids_all(job)) {
     no.reason = Reason::kEveryNodeAvoided;
-  } else if (!job.avoid.empty() && capacity_not_avoided(job) < job.min) {
+  } else if (job.avoid.empty()) {
+    return true;
+  } else if (const Gpus left = capacity_not_avoided(job); left < job.min) {
     // No room that others make helps it before one of those nodes is tried again.
     no.reason = Reason::kNodesAvoided;
-    no.available = capacity_not_avoided(job);
+    no.available = left;
   } else {
     return true;
   }
@@ -211,11 +213,8 @@ void Session::grow() {
 bool Session::grow_to(Entry& entry, Gpus to) {
   const bool is_disturbed = entry.job->started && entry.add.empty();
   if (is_disturbed && grown_ >= config_.grown_per_round) return false;
-  const auto placed =
-      placer_.place(entry.index, (to - entry.now) / entry.job->per_pod.gpus, bound_of(entry));
-  if (!placed) return false;
+  if (!place_up_to(entry, to)) return false;
   if (is_disturbed) ++grown_;
-  take(entry, *placed);
   if (!entry.cause) entry.cause = FreeGpusHelp{};
   return true;
 }
@@ -248,12 +247,17 @@ ActionKind Session::kind_of(const Entry& entry) {
   return entry.remove.empty() ? ActionKind::kGrow : ActionKind::kShrink;
 }
 
-void Session::take(Entry& entry, const std::vector<NodeIndex>& placed) {
-  for (const NodeIndex n : placed) {
+// False: it does not fit, and nothing is placed.
+bool Session::place_up_to(Entry& entry, Gpus size) {
+  const Gpus per_pod = entry.job->per_pod.gpus;
+  const auto placed = placer_.place(entry.index, (size - entry.now) / per_pod, bound_of(entry));
+  if (!placed) return false;
+  for (const NodeIndex n : *placed) {
     entry.add.push_back(n);
-    entry.now += entry.job->per_pod.gpus;
-    quota_.take(queue_of(entry), problem_.type_of(n), entry.job->per_pod.gpus);
+    entry.now += per_pod;
+    quota_.take(queue_of(entry), problem_.type_of(n), per_pod);
   }
+  return true;
 }
 
 void Session::verdict(Entry& entry, Verdict verdict) {

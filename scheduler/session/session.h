@@ -1,8 +1,9 @@
 // Session: from the targets of a policy to a plan. Private to this folder; made, run once, thrown
 // away.
 //   1. write off what is lost, shrink what is above its new max
-//   2. minimums, in the policy's order, those inside a queue's guarantee first
-//   3. growth by marginal throughput      4. collect actions
+//   2. where the policy says sizes, shrink what others are to have
+//   3. minimums, in the policy's order, those inside a queue's guarantee first
+//   4. growth to the policy's sizes, or by marginal throughput      5. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
 
@@ -72,7 +73,7 @@ class Session {
   std::optional<Step> next_step(std::size_t index) const;
   Plan collect();
   static ActionKind kind_of(const Entry& entry);
-  void take(Entry& entry, const std::vector<NodeIndex>& placed);
+  bool place_up_to(Entry& entry, Gpus size);
   void verdict(Entry& entry, Verdict verdict);
 
   // session_targets.cc
@@ -115,6 +116,8 @@ class Session {
   Gpus capacity_not_avoided(const Job& job) const;
   bool avoids_all(const Job& job) const;
   std::optional<TypeIndex> type_of(const Entry& entry) const;
+  static bool has_pods(const Job& job);
+  NodeIndex node_of(const Held& held) const;
   Bound bound_of(const Entry& entry) const;
   QueueIndex queue_of(const Entry& entry) const { return problem_.queue_of(entry.index); }
   TypeIndex type_of(const Held& held) const { return problem_.type_named(held.gpu_type); }

@@ -1,9 +1,9 @@
 // What a job may take: its queue's room, the types it can use, all that the cluster has for it.
+#include "common/check.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/session/session.h"
 
 #include <algorithm>
-#include <map>
 
 namespace rubato::sched {
 
@@ -38,20 +38,13 @@ bool Session::is_inside_guarantee(const Entry& entry) const {
 
 // JobGroup::capacity without what the job avoids for now, but with what it holds there.
 Gpus Session::capacity_not_avoided(const Job& job) const {
-  std::map<std::string, Gpus> common;
-  Gpus most = 0;
-  const auto add = [&](const NodeId& node, const std::string& type, Gpus gpus) {
-    Gpus& sum = common[job.one_node ? node : job.mix ? "" : type];
-    sum += gpus;
-    most = std::max(most, sum);
-  };
+  Capacity capacity(job);
   for (const Node& node : problem_.state().nodes)
-    if (may_use(job, node) && !job.avoid.contains(node.id))
-      add(node.id, node.gpu_type, node.gpus_total / job.per_pod.gpus * job.per_pod.gpus);
+    if (may_use(job, node) && !job.avoid.contains(node.id)) capacity.add(node);
   for (const Held& held : job.held)
     if (!held.lost && !held.leaving && job.avoid.contains(held.node))
-      add(held.node, held.gpu_type, held.gpus);
-  return most;
+      capacity.add(held.node, held.gpu_type, held.gpus);
+  return capacity.most();
 }
 
 // A node that may come back and has not been tried yet is not avoided.
@@ -70,13 +63,24 @@ std::optional<TypeIndex> Session::type_of(const Entry& entry) const {
   return problem_.type_of(entry.add.front());
 }
 
+// Pods that are lost bind nothing.
+bool Session::has_pods(const Job& job) {
+  return std::ranges::any_of(job.held, [](const Held& held) { return !held.lost; });
+}
+
+// It is there, for the pod counts.
+NodeIndex Session::node_of(const Held& held) const {
+  const auto node = problem_.find_node(held.node);
+  CHECK(node.has_value());
+  return *node;
+}
+
 // With the pods placed in this round.
 Bound Session::bound_of(const Entry& entry) const {
   Bound bound = placer_.bound_of(entry.index);
-  if (entry.add.empty()) return bound;
-  const bool holds = std::ranges::any_of(entry.job->held, [](const Held& h) { return !h.lost; });
-  if (!holds && !entry.job->mix) bound.type = problem_.type_of(entry.add.front());
-  if (!holds && entry.job->one_node) bound.node = entry.add.front();
+  if (entry.add.empty() || has_pods(*entry.job)) return bound;
+  if (!entry.job->mix) bound.type = problem_.type_of(entry.add.front());
+  if (entry.job->one_node) bound.node = entry.add.front();
   return bound;
 }
 

@@ -12,13 +12,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
   const Gpus per_pod = entry.job->per_pod.gpus;
   const std::int64_t pods = (wanted - entry.now) / per_pod;
   const std::int64_t fit = count_fitting(entry);
-  bool is_placed = fit >= pods && start_at_target(entry, wanted);
-  if (fit >= pods && !is_placed) {
-    const auto placed = placer_.place(entry.index, pods, bound_of(entry));
-    if (placed) take(entry, *placed);
-    is_placed = placed.has_value();
-  }
-  if (is_placed) {
+  if (fit >= pods && (start_at_target(entry, wanted) || place_up_to(entry, wanted))) {
     if (!entry.cause) entry.cause = RoomForMinimum{};
     return verdict(entry, {});
   }
@@ -36,8 +30,8 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
 }
 
 std::int64_t Session::count_fitting(const Entry& entry) {
-  const bool is_bound = std::ranges::any_of(entry.job->held, [](const Held& h) { return !h.lost; });
-  if (is_bound) return placer_.pods_that_fit(entry.index, placer_.bound_of(entry.index));
+  if (has_pods(*entry.job))
+    return placer_.pods_that_fit(entry.index, placer_.bound_of(entry.index));
   const std::size_t group = problem_.group_of(entry.index).value;
   if (fits_.size() <= group) fits_.resize(group + 1);
   Fit& fit = fits_[group];
@@ -99,10 +93,9 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
     const auto next = size_at_most(*from.job, left - held->gpus);
     if (!next || *next != left - held->gpus) return false;
     if (is_protected(from, wanting, trial.quota)) return false;
-    const auto node = problem_.find_node(held->node);
-    CHECK(node.has_value());
-    if (!admits(*wanting.job, problem_.node(*node))) continue;
-    free_.give_back(*node, from.job->per_pod);
+    const NodeIndex node = node_of(*held);
+    if (!admits(*wanting.job, problem_.node(node))) continue;
+    free_.give_back(node, from.job->per_pod);
     trial.quota.give_back(queue_of(from), type_of(*held), held->gpus);
     trial.victims.emplace_back(&from, held->ordinal);
     left = *next;
@@ -125,9 +118,7 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std
           trial.victims.begin(), trial.victims.end(),
           [&](const auto& v) { return v.first == &entry && v.second == held->ordinal; });
       if (counted) continue;
-      const auto node = problem_.find_node(held->node);
-      CHECK(node.has_value());
-      free_.give_back(*node, entry.job->per_pod);
+      free_.give_back(node_of(*held), entry.job->per_pod);
       trial.quota.give_back(queue_of(entry), type_of(*held), held->gpus);
     }
     if (!fits(wanting, pods)) continue;
@@ -143,8 +134,7 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std
 // Leaves it its pods, if the other one fits all the same.
 bool Session::spare(const Entry& victim, const Entry& wanting, std::int64_t pods) {
   const std::size_t mark = free_.mark();
-  for (const Held* held : releasable(victim))
-    free_.take(*problem_.find_node(held->node), victim.job->per_pod);
+  for (const Held* held : releasable(victim)) free_.take(node_of(*held), victim.job->per_pod);
   if (fits(wanting, pods)) return true;
   free_.undo_to(mark);
   return false;

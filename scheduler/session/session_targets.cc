@@ -97,10 +97,7 @@ bool Session::start_at_target(Entry& entry, Gpus wanted) {
   if (targets_.sizes.empty() || entry.job->started) return false;
   const auto target = size_at_most(*entry.job, targets_.sizes[entry.index.value]);
   if (!target || *target <= wanted || room_for(entry) < *target - entry.now) return false;
-  const std::int64_t pods = (*target - entry.now) / entry.job->per_pod.gpus;
-  const auto placed = placer_.place(entry.index, pods, bound_of(entry));
-  if (placed) take(entry, *placed);
-  return placed.has_value();
+  return place_up_to(entry, *target);
 }
 
 }  // namespace rubato::sched
