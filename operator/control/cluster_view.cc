@@ -4,13 +4,12 @@
 #include "operator/api/resources.h"
 #include "operator/control/avoided_nodes.h"
 #include "operator/control/claim_users.h"
+#include "operator/control/job_history.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
 #include "operator/kube/objects/decode.h"
-#include "scheduler/perf/throughput.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
@@ -21,13 +20,6 @@ namespace {
 
 constexpr std::string_view kPods = "pods";  // of which each pod is one
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 4;
-constexpr std::size_t kPointsMost = 64;  // measured, of one job
-constexpr std::size_t kLikeMost = 16;    // jobs of one profile that are looked at
-constexpr double kLongest = 1e15;        // ms: of a job whose speed is next to nothing
-
-sched::TimeMs in_ms(WallTime time) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
-}
 
 // Pods by key, and the free resources of each node.
 class Capture {
@@ -35,15 +27,12 @@ class Capture {
   Capture(const World& world, const Config& config)
       : world_(world),
         config_(config),
-        storage_(storage_of(world.claims, world.volumes, world.storage_classes)) {
+        storage_(storage_of(world.claims, world.volumes, world.storage_classes)),
+        speeds_(world.jobs) {
     for (const auto& pod : world.pods) {
       pods_[pod->meta.key()] = pod.get();
       if (pod->meta.owner) pods_of_[pod->meta.owner->uid].push_back(pod.get());
     }
-    for (const auto& job : world.jobs)
-      if (!job->profile.empty() && job->job.status.performance &&
-          like_.count(job->profile) < kLikeMost)
-        like_.emplace(job->profile, job.get());
     for (const auto& node : world.nodes)
       for (const kube::Amount& amount : node->allocatable)
         if (amount.value > 0) offered_.insert(amount.resource);
@@ -236,51 +225,9 @@ class Capture {
     seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);
-    add_measured(object, seen);
+    seen.measured = speeds_.of(object);
     add_history(job, seen);
     jobs_.push_back(std::move(seen));
-  }
-
-  // Its own points first; of others of its profile what it has not measured itself.
-  void add_measured(const JobObject& object, sched::Job& seen) const {
-    const auto add = [&](const JobObject& from) {
-      if (!from.job.status.performance) return;
-      for (const auto& point : from.job.status.performance->by_type) {
-        const bool is_known = std::ranges::any_of(seen.measured, [&](const auto& known) {
-          return known.gpu_type == point.gpu_type && known.gpus == point.gpus;
-        });
-        if (!is_known && seen.measured.size() < kPointsMost)
-          seen.measured.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
-      }
-    };
-    add(object);
-    const auto [from, to] = like_.equal_range(object.profile);
-    for (auto other = from; other != to; ++other)
-      if (other->second != &object) add(*other->second);
-  }
-
-  // From the status alone, so that a new leader decides as the old one.
-  static void add_history(const api::TrainingJob& job, sched::Job& seen) {
-    double held = job.status.useful_gpu_seconds.value_or(0);
-    if (const auto& lost = job.status.lost_gpu_seconds)
-      held += lost->queue + lost->rescale + lost->failure + lost->checkpoint +
-              lost->straggling.value_or(0);
-    seen.attained_gpu_ms = std::llround(held * 1000);
-    const auto& allocation = job.status.allocation;
-    if (allocation && allocation->since && !allocation->pods.empty())
-      seen.allocated_ms = in_ms(*allocation->since);
-    if (seen.measured.empty() || !job.spec.training) return;
-    const sched::Throughput speed(seen.measured, seen.measured.front().gpu_type);
-    const auto& batch = job.spec.training->batch;
-    const double steps_per_ms =
-        speed.at(seen.min) / 1000 / (static_cast<double>(batch.global) * batch.sequence_length);
-    const auto time_of = [&](std::int64_t steps) {
-      const double ms = static_cast<double>(std::max<std::int64_t>(steps, 0)) / steps_per_ms;
-      return static_cast<sched::TimeMs>(std::min(ms, kLongest));
-    };
-    const std::int64_t all = job.spec.training->stop.steps;
-    seen.duration_ms = time_of(all);
-    seen.remaining_ms = time_of(all - (job.status.progress ? job.status.progress->step : 0));
   }
 
   std::string refusal(const JobObject& object) const {
@@ -440,11 +387,11 @@ class Capture {
   const World& world_;
   const Config& config_;
   const StorageView storage_;
+  const MeasuredSpeeds speeds_;
   ClaimUsers users_;
   std::map<kube::Key, const kube::Pod*> pods_;
   std::map<std::string, std::vector<const kube::Pod*>> pods_of_;  // by uid of the owner
   std::set<std::string> offered_;                                 // kinds that some node has
-  std::multimap<std::string_view, const JobObject*> like_;        // by profile
   std::map<std::string, const NodeLease*> leases_;
   std::map<std::string, const PriorityClassObject*> priorities_;
   const PriorityClassObject* default_priority_ = nullptr;

@@ -2,6 +2,7 @@
 #include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
+#include "operator/control/job_history.h"
 #include "operator/control/job_pass.h"
 #include "operator/control/worker_pod.h"
 #include "operator/kube/errors.h"
@@ -16,18 +17,6 @@ using coordinator::Phase;
 using json::Value;
 
 namespace {
-coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
-  coordinator::GpuSeconds seconds;
-  seconds.useful = status.useful_gpu_seconds.value_or(0);
-  if (!status.lost_gpu_seconds) return seconds;
-  seconds.queue = status.lost_gpu_seconds->queue;
-  seconds.rescale = status.lost_gpu_seconds->rescale;
-  seconds.failure = status.lost_gpu_seconds->failure;
-  seconds.checkpoint = status.lost_gpu_seconds->checkpoint;
-  seconds.straggling = status.lost_gpu_seconds->straggling.value_or(0);
-  return seconds;
-}
-
 // Of waiting: it does not end by itself.
 bool is_for_its_owner(std::string_view why) {
   namespace reason = api::reason;

@@ -16,14 +16,14 @@ Result<JobObject> JobObject::decode(const json::Value& value) {
        api::validate(api::kTrainingJob.kind, json::Value(), value)) {
     problem += (problem.empty() ? "" : "; ") + violation.field + ": " + violation.message;
   }
-  std::string profile;
+  std::optional<std::size_t> profile;
   const json::Value& spec = value["spec"];
   if (const json::Value& training = spec["training"]; training.is_object())
-    profile =
+    profile = std::hash<std::string>()(
         json::dump(json::Value::array({training["model"], training["batch"], training["precision"],
-                                       spec["gpus"]["perPod"], spec["template"]}));
+                                       spec["gpus"]["perPod"], spec["template"]})));
   return JobObject{std::move(object.meta), std::move(job), value["status"], std::move(problem),
-                   std::move(profile)};
+                   profile};
 }
 
 kube::ResourceType QueueObject::type() { return api::kTrainingQueue; }

@@ -7,6 +7,8 @@
 #include "operator/api/training_queue.h"
 #include "operator/kube/objects/meta.h"
 
+#include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace rubato::control {
@@ -18,8 +20,8 @@ struct JobObject {
   // Rules that its spec breaks, which stood before they did, or were got past; "" when none.
   std::string problem;
   // Jobs of equal profiles train the same model on the same batch with the same pods: what is
-  // measured of one is known of the others. "": it says too little.
-  std::string profile;
+  // measured of one is known of the others. A hash; none: it says too little.
+  std::optional<std::size_t> profile;
 
   static kube::ResourceType type();
   static Result<JobObject> decode(const json::Value& value);

@@ -350,12 +350,9 @@ void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched:
     const sched::Verdict& verdict = plan.verdicts[i];
     const sched::Job& job = state.jobs[i];
     JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job)};
-    const auto before = told_.find(job.id);
-    if (before == told_.end() || before->second != told)
-      changed.push_back(kube::parse_key(job.name));
+    if (d_.memory.verdict(job.id) != told) changed.push_back(kube::parse_key(job.name));
     verdicts.emplace(job.id, std::move(told));
   }
-  told_ = verdicts;
   if (planted(Bug::kUnexplained)) return;
   d_.memory.set_verdicts(std::move(verdicts));
   for (const kube::Key& key : changed) d_.enqueue(key);

@@ -98,9 +98,8 @@ class SchedulerLoop {
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.
   std::map<kube::Key, Unsettled> unsettled_;
-  std::map<kube::Key, Unsettled> handed_;    // by the job controller, on the way there; mutex_
-  bool took_stock_ = false;                  // the loop's task only
-  std::map<sched::JobId, JobVerdict> told_;  // the last round's; the loop's task only
+  std::map<kube::Key, Unsettled> handed_;  // by the job controller, on the way there; mutex_
+  bool took_stock_ = false;                // the loop's task only
   Task task_;
 };
 

@@ -323,7 +323,7 @@ TEST(Capture, SpeedsAreSharedByJobsThatTrainTheSame) {
   like.job.meta.uid = like.meta.uid = "job-uid-2";
   JobObject unlike = *job(1, 4, measured(2, 1), R"("accelerators":{"mix":false})");
   unlike.job.meta.uid = unlike.meta.uid = "job-uid-3";
-  unlike.profile += "another model";
+  unlike.profile = *unlike.profile + 1;  // another model
   World w = world();
   w.jobs = {job(1, 4, measured(4, 300)), std::make_shared<const JobObject>(like),
             std::make_shared<const JobObject>(unlike)};

@@ -1,0 +1,78 @@
+#include "operator/control/job_history.h"
+
+#include "scheduler/perf/throughput.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rubato::control {
+namespace {
+
+constexpr std::size_t kPointsMost = 64;  // measured, of one job
+constexpr std::size_t kLikeMost = 16;    // jobs of one profile that are looked at
+constexpr double kLongest = 1e15;        // ms: of a job whose speed is next to nothing
+
+void add_points(const JobObject& from, std::vector<sched::ThroughputPoint>& to) {
+  if (!from.job.status.performance) return;
+  for (const auto& point : from.job.status.performance->by_type) {
+    const bool is_known = std::ranges::any_of(to, [&](const auto& known) {
+      return known.gpu_type == point.gpu_type && known.gpus == point.gpus;
+    });
+    if (!is_known && to.size() < kPointsMost)
+      to.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
+  }
+}
+
+}  // namespace
+
+sched::TimeMs in_ms(WallTime time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+}
+
+coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
+  coordinator::GpuSeconds seconds;
+  seconds.useful = status.useful_gpu_seconds.value_or(0);
+  if (!status.lost_gpu_seconds) return seconds;
+  seconds.queue = status.lost_gpu_seconds->queue;
+  seconds.rescale = status.lost_gpu_seconds->rescale;
+  seconds.failure = status.lost_gpu_seconds->failure;
+  seconds.checkpoint = status.lost_gpu_seconds->checkpoint;
+  seconds.straggling = status.lost_gpu_seconds->straggling.value_or(0);
+  return seconds;
+}
+
+MeasuredSpeeds::MeasuredSpeeds(const std::vector<std::shared_ptr<const JobObject>>& jobs) {
+  for (const auto& job : jobs)
+    if (job->profile && job->job.status.performance && by_profile_.count(*job->profile) < kLikeMost)
+      by_profile_.emplace(*job->profile, job.get());
+}
+
+std::vector<sched::ThroughputPoint> MeasuredSpeeds::of(const JobObject& job) const {
+  std::vector<sched::ThroughputPoint> points;
+  add_points(job, points);
+  if (!job.profile) return points;
+  const auto [from, to] = by_profile_.equal_range(*job.profile);
+  for (auto other = from; other != to; ++other) add_points(*other->second, points);
+  return points;
+}
+
+void add_history(const api::TrainingJob& job, sched::Job& seen) {
+  seen.attained_gpu_ms = std::llround(gpu_seconds_of(job.status).held() * 1000);
+  const auto& allocation = job.status.allocation;
+  if (allocation && allocation->since && !allocation->pods.empty())
+    seen.allocated_ms = in_ms(*allocation->since);
+  if (seen.measured.empty() || !job.spec.training) return;
+  const sched::Throughput speed(seen.measured, seen.measured.front().gpu_type);
+  const auto& batch = job.spec.training->batch;
+  const double steps_per_ms =
+      speed.at(seen.min) / 1000 / (static_cast<double>(batch.global) * batch.sequence_length);
+  const auto time_of = [&](std::int64_t steps) {
+    const double ms = static_cast<double>(std::max<std::int64_t>(steps, 0)) / steps_per_ms;
+    return static_cast<sched::TimeMs>(std::min(ms, kLongest));
+  };
+  const std::int64_t all = job.spec.training->stop.steps;
+  seen.duration_ms = time_of(all);
+  seen.remaining_ms = time_of(all - (job.status.progress ? job.status.progress->step : 0));
+}
+
+}  // namespace rubato::control
