@@ -174,6 +174,12 @@ void FakePods::make_ready(int pod) {
   say(pod);
 }
 
+void FakePods::answer_abort(int pod) {
+  standing(pod).set_fenced_below(machine.record().generation);
+  standing(pod).set_phase(wire::WORKER_ABORTED);
+  say(pod);
+}
+
 void FakePods::obey_aborts() {
   for (int i = 0; i < static_cast<int>(standings.size()); ++i) {
     const auto* abort = last(i, wire::WorkerCommand::kAbort);

@@ -39,8 +39,9 @@ class FakePods {
   void swap_done();
   void swap_conflict();
   void make_ready(int pod);
-  void obey_forms();   // who was sent a Form trains in it
-  void obey_aborts();  // who was sent an Abort stands still
+  void obey_forms();           // who was sent a Form trains in it
+  void obey_aborts();          // who was sent an Abort stands still
+  void answer_abort(int pod);  // below the newest generation, sent or not
   // Who was asked to stop does so with the next commit of anybody who was: commit_all().
   void obey_requests();
   // Until nothing is left to obey and nothing to write.

@@ -140,14 +140,9 @@ TEST(JobMachineRecovery, AFollowerIsHeardWhereAllWhoHaveTrainedAreLost) {
   pods.after(1s);
   pods.swap_done();
   pods.clear();
-  const auto stand_still = [&](int pod) {
-    pods.standing(pod).set_fenced_below(pods.machine.record().generation);
-    pods.standing(pod).set_phase(wire::WORKER_ABORTED);
-    pods.say(pod);
-  };
-  stand_still(2);
+  pods.answer_abort(2);
   EXPECT_EQ(pods.last(2, kForm), nullptr) << "3 may know more";
-  stand_still(3);
+  pods.answer_abort(3);
   pods.settle();
   ASSERT_NE(pods.last(3, kForm), nullptr);
   EXPECT_EQ(pods.last(3, kForm)->form().base_seq(), 2u);
@@ -215,11 +210,7 @@ TEST(JobMachineRecovery, WhoDoesNotAnswerAnAbortIsLeftOut) {
   pods.exit(3, -1, 9);
   pods.swap_done();
   const std::uint64_t first = pods.machine.record().generation;
-  for (const int i : {0, 1}) {
-    pods.standing(i).set_fenced_below(first);
-    pods.standing(i).set_phase(wire::WORKER_ABORTED);
-    pods.say(i);
-  }
+  for (const int i : {0, 1}) pods.answer_abort(i);
   pods.after(1900ms);
   EXPECT_FALSE(pods.was_restarted(2));
   pods.after(200ms);
@@ -243,13 +234,8 @@ TEST(JobMachineRecovery, TheSilenceOfSeveralIsOneAlarm) {
     pods.after(50ms);
     if (pods.to_write) pods.swap_done();
   }
-  const std::uint64_t generation = pods.machine.record().generation;
   EXPECT_EQ(pods.machine.record().members.size(), 4u);
-  for (const int i : {0, 1, 2}) {
-    pods.standing(i).set_fenced_below(generation);
-    pods.standing(i).set_phase(wire::WORKER_ABORTED);
-    pods.say(i);
-  }
+  for (const int i : {0, 1, 2}) pods.answer_abort(i);
   pods.after(3s);
   EXPECT_FALSE(pods.was_restarted(3));
   pods.after(1200ms);
