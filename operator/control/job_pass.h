@@ -51,6 +51,7 @@ class JobPass {
   Status remove_left_pods();
   Status finish_stop();
   Status finish_teardown(bool& gone);
+  JobFacts facts() const;
   Status write_status();
   bool status_stands(const api::TrainingJobStatus& wanted) const;
   kube::Outcome clean_up_finished();

@@ -26,9 +26,7 @@ bool is_for_its_owner(std::string_view why) {
 }
 }  // namespace
 
-Status JobPass::write_status() {
-  if (view_ && (view_->phase == Phase::kTraining || view_->phase == Phase::kSwitching))
-    again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
+JobFacts JobPass::facts() const {
   JobFacts facts;
   facts.job = &job_;
   facts.view = view_;
@@ -58,7 +56,6 @@ Status JobPass::write_status() {
   facts.own_failures = own_failures();
   facts.forbidden = forbidden_;
   facts.start_problems = start_problems();
-  emit_start_problems();
   facts.now = wall();
   facts.finishes_a_stop = finishes_a_stop(job_, view_ ? &*view_ : nullptr);
   for (const auto& pod : pods_) {
@@ -70,7 +67,14 @@ Status JobPass::write_status() {
     facts.gpu_seconds = d_.memory.gpu_seconds(job_.meta.uid, gpu_seconds_of(job_.status),
                                               view_->since, view_->gpu_seconds);
   }
-  api::TrainingJobStatus wanted = status_of(facts);
+  return facts;
+}
+
+Status JobPass::write_status() {
+  if (view_ && (view_->phase == Phase::kTraining || view_->phase == Phase::kSwitching))
+    again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
+  emit_start_problems();
+  api::TrainingJobStatus wanted = status_of(facts());
   // Their writers are others; our copy may be old.
   wanted.allocation.reset();
   wanted.membership.reset();

@@ -134,9 +134,8 @@ bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
     no.available = most;
   } else if (avoids_all(job)) {
     no.reason = Reason::kEveryNodeAvoided;
-  } else if (job.avoid.empty()) {
-    return true;
-  } else if (const Gpus left = capacity_not_avoided(job); left < job.min) {
+  } else if (const Gpus left = job.avoid.empty() ? most : capacity_not_avoided(job);
+             left < job.min) {
     // No room that others make helps it before one of those nodes is tried again.
     no.reason = Reason::kNodesAvoided;
     no.available = left;
