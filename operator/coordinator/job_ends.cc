@@ -12,9 +12,22 @@ constexpr const char* kLog = "coordinator";
 constexpr const char* kMismatch = "FingerprintMismatch";
 }  // namespace
 
-// How the job computes, and on which data: as its record says, or, before its first generation, as
-// most nodes do that have said so (workers of one node are right or wrong together); of several the
-// first of `keys`. Empty: nobody has spoken.
+// The first generation that stands fixes how the job computes, and on which data. One that was only
+// begun says nothing: its workers may have met a checkpoint that others computed.
+void JobMachine::pin_fingerprint() {
+  if (!record_.fingerprint.empty() || op_) return;
+  for (const Member& m : record_.members) {
+    const Worker* worker = member(m);
+    if (worker == nullptr || !worker->standing.has_state()) continue;
+    if (worker->standing.generation() != record_.generation) continue;
+    record_.fingerprint = worker->standing.fingerprint();
+    return;
+  }
+}
+
+// How the job computes, and on which data: as its record says, or, before a generation of it stood,
+// as most nodes do that have said so (workers of one node are right or wrong together); of several
+// the first of `keys`. Empty: nobody has spoken.
 std::string JobMachine::fingerprint_of(const std::vector<WorkerKey>& keys) {
   if (!record_.fingerprint.empty()) return record_.fingerprint;
   std::map<std::string, std::size_t> nodes;
@@ -193,7 +206,6 @@ void JobMachine::try_start(MonoTime now) {
   start_since_.reset();
   const auto checkpoint = newest_checkpoint(ready);
   if (ready.size() > wish_.micro_batches) ready.resize(wish_.micro_batches);
-  record_.fingerprint = fingerprint;  // pinned from here on: durable with the generation
   start(now, checkpoint, ready);
 }
 

@@ -198,6 +198,7 @@ void JobMachine::pass(MonoTime now) {
     configure_new(now);
     restart_unready(now);
     restart_diverged(now);
+    pin_fingerprint();
     refuse_others_than(record_.fingerprint);
     if (!holding(now)) {
       if (op_) {

@@ -301,6 +301,7 @@ class JobMachine {
   void take_back_stop(MonoTime now);
   void end(MonoTime now, Phase phase, const std::string& reason);
   void retire_all(MonoTime now, const std::string& reason);
+  void pin_fingerprint();
   std::string fingerprint_of(const std::vector<WorkerKey>& keys);
   void refuse_others_than(const std::string& fingerprint);
   // job_view.cc

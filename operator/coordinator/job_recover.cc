@@ -397,6 +397,7 @@ void JobMachine::complete_operation(MonoTime now) {
   for (auto& [uid, agent] : agents_) agent.suspected = false;
   op_.reset();
   probing_.reset();
+  pin_fingerprint();
   outputs_.changed = true;
   stable(now);
 }

@@ -38,7 +38,7 @@ struct Record {
   std::vector<Member> previous;  // while a planned change is under way
   std::uint64_t seq = 0;         // writes within the generation
   std::uint64_t step = 0;        // last committed step known when written
-  std::string fingerprint;
+  std::string fingerprint;       // of the first generation that stood; empty before
   std::uint64_t stop_steps = 0;  // that the generation's workers have; 0: as they were configured
   std::uint64_t rescales = 0;    // of the job's life, the one that led to this generation included
   std::uint64_t recomputed_steps = 0;  // of the job's life

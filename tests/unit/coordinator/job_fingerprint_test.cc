@@ -50,9 +50,10 @@ TEST(JobMachineFingerprint, NodesAreCountedAlsoThoseThatWereRefused) {
   ASSERT_EQ(pods.view().refused.size(), 1u);
   EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-0");
   ASSERT_TRUE(pods.to_write.has_value());
-  EXPECT_EQ(pods.to_write->fingerprint, "f00d");
   EXPECT_EQ(pods.to_write->members.front().pod, "gpt-1") << "it is taken back";
   EXPECT_EQ(pods.to_write->members.size(), 2u);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().fingerprint, "f00d");
 }
 
 // One of those who could begin it may have other data, or compute otherwise: most of them are
@@ -74,12 +75,70 @@ TEST(JobMachineFingerprint, WhatMostOfTheFirstMembersComputeIsPinned) {
   pods.make_ready(3);
   pods.after(kJoinSettle + 50ms);
   ASSERT_TRUE(pods.to_write.has_value());
-  EXPECT_EQ(pods.to_write->fingerprint, "f00d");
   EXPECT_EQ(pods.to_write->members.size(), 3u);
   pods.settle();
+  EXPECT_EQ(pods.machine.record().fingerprint, "f00d");
   make_odd(pods, 4);
   EXPECT_EQ(pods.view().refused.size(), 2u) << "what is pinned is pinned";
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+// A store that is restored from before a job's first generation: its checkpoints are on disk, and
+// who comes first computes otherwise than they were computed.
+TEST(JobMachineFingerprint, AStartThatNeverStandsPinsNothing) {
+  FakePods pods(4, {}, 2);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 2; });
+  for (const int pod : {0, 1}) {
+    pods.connect(pod);
+    make_odd(pods, pod);
+  }
+  pods.after(kJoinSettle + 50ms);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->fingerprint, "");
+  pods.swap_done();
+  for (const int pod : {0, 1}) {
+    pods.say(pod, [](wire::WorkerEvent& event) {
+      event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_WORKER);
+      event.mutable_failure()->set_reason("CheckpointPathTaken");
+    });
+  }
+  for (const int pod : {2, 3}) {
+    pods.connect(pod);
+    pods.make_ready(pod);
+  }
+  pods.after(kJoinSettle + 50ms);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.machine.record().fingerprint, "f00d");
+  EXPECT_EQ(pods.view().refused.size(), 2u);
+}
+
+// Its leader dies between the last word of the start and the write that says so: the next one takes
+// it from those who train.
+TEST(JobMachineFingerprint, WhoHoldsAStateOfTheRecordedGenerationPinsIt) {
+  FakePods before(3, {}, 2);
+  before.connect(0);
+  before.connect(1);
+  before.make_ready(0);
+  before.make_ready(1);
+  before.after(kJoinSettle + 50ms);
+  ASSERT_TRUE(before.to_write.has_value());
+  FakePods pods(3, *before.to_write, 2);
+  const std::uint64_t generation = before.to_write->generation;
+  for (const int pod : {0, 1}) {
+    pods.standing(pod).set_phase(wire::WORKER_TRAINING);
+    pods.standing(pod).set_has_state(true);
+    pods.standing(pod).set_generation(generation);
+    pods.standing(pod).set_fingerprint("f00d");
+    pods.connect(pod);
+  }
+  pods.connect(2);
+  make_odd(pods, 2);
+  pods.after(5s);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().fingerprint, "f00d");
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-2");
 }
 
 }  // namespace
