@@ -60,7 +60,7 @@ class [[nodiscard]] Error {
 
   // The same error with "context: " before its text.
   Error in(const std::string& context) const;
-  // "not_found: pods "a" not found (operator/kube/rest.cc:81)"
+  // "not_found: pods "a" not found (kube/rest.cc:81)"
   std::string to_string() const;
 
  private:

@@ -2,8 +2,8 @@
 // Constant after first use; any thread.
 #pragma once
 
+#include "kube/client.h"
 #include "operator/api/schema.h"
-#include "operator/kube/client.h"
 
 #include <string>
 #include <string_view>

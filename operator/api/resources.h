@@ -1,7 +1,7 @@
 // The resources of rubato.dev/v1alpha1, and the names that its objects carry.
 #pragma once
 
-#include "operator/kube/client.h"
+#include "kube/client.h"
 
 #include <string>
 #include <string_view>

@@ -4,13 +4,13 @@
 
 #include "common/executor.h"
 #include "common/metrics.h"
+#include "kube/informer.h"
 #include "operator/control/cluster_view.h"
 #include "operator/control/installation.h"
 #include "operator/control/memory.h"
 #include "operator/control/objects.h"
 #include "operator/control/placement_gate.h"
 #include "operator/control/volumes.h"
-#include "operator/kube/informer.h"
 
 #include <optional>
 #include <string>

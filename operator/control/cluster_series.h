@@ -9,8 +9,8 @@
 
 #include "common/clock.h"
 #include "common/exposition.h"
+#include "kube/objects/node.h"
 #include "operator/control/objects.h"
-#include "operator/kube/objects/node.h"
 
 #include <memory>
 #include <string>

@@ -4,10 +4,10 @@
 // until the label rubato.dev/installation says whose it is.
 #pragma once
 
+#include "kube/client.h"
 #include "operator/control/installation.h"
 #include "operator/control/policy.h"
 #include "operator/control/queue_status.h"
-#include "operator/kube/client.h"
 
 #include <string>
 

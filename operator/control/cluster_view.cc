@@ -1,13 +1,13 @@
 #include "operator/control/cluster_view.h"
 
 #include "common/planted.h"
+#include "kube/objects/decode.h"
 #include "operator/api/resources.h"
 #include "operator/control/avoided_nodes.h"
 #include "operator/control/claim_users.h"
 #include "operator/control/job_history.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
-#include "operator/kube/objects/decode.h"
 
 #include <algorithm>
 #include <limits>

@@ -7,13 +7,13 @@
 // not bound yet. So a GPU is given on only when its old pod is confirmed gone.
 #pragma once
 
+#include "kube/objects/node.h"
+#include "kube/objects/pod.h"
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
 #include "operator/control/objects.h"
 #include "operator/control/volumes.h"
 #include "operator/coordinator/coordinator.h"
-#include "operator/kube/objects/node.h"
-#include "operator/kube/objects/pod.h"
 #include "scheduler/model/cluster_state.h"
 
 #include <functional>

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "common/result.h"
-#include "operator/kube/objects/meta.h"
+#include "kube/objects/meta.h"
 
 #include <string>
 #include <vector>

@@ -6,6 +6,8 @@
 //   → pods that have left (deleted) → endings (suspend, delete, park, finish, fail) → status
 #pragma once
 
+#include "kube/controller.h"
+#include "kube/events.h"
 #include "operator/control/caches.h"
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
@@ -13,8 +15,6 @@
 #include "operator/control/policy.h"
 #include "operator/control/trust.h"
 #include "operator/coordinator/coordinator.h"
-#include "operator/kube/controller.h"
-#include "operator/kube/events.h"
 
 #include <functional>
 #include <map>

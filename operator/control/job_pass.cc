@@ -1,12 +1,12 @@
 #include "operator/control/job_pass.h"
 
 #include "common/log.h"
+#include "kube/errors.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
-#include "operator/kube/errors.h"
 
 #include <algorithm>
 

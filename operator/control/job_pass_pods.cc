@@ -1,9 +1,9 @@
 // Where a reconcile makes, binds and removes pods.
+#include "kube/errors.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
 #include "operator/control/job_secret.h"
 #include "operator/control/worker_pod.h"
-#include "operator/kube/errors.h"
 
 #include <algorithm>
 

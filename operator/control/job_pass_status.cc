@@ -1,11 +1,11 @@
 // What a reconcile says: status, written only where it changed, and events on transitions.
 #include "common/words.h"
+#include "kube/errors.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_history.h"
 #include "operator/control/job_pass.h"
 #include "operator/control/worker_pod.h"
-#include "operator/kube/errors.h"
 
 #include <algorithm>
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "common/clock.h"
+#include "kube/client.h"
 #include "operator/api/training_job.h"
 #include "operator/control/trust.h"
-#include "operator/kube/client.h"
 
 namespace rubato::control {
 

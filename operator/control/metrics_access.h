@@ -11,7 +11,7 @@
 #include "common/executor.h"
 #include "common/metrics.h"
 #include "common/net/http_listener.h"
-#include "operator/kube/client.h"
+#include "kube/client.h"
 
 #include <deque>
 #include <map>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/clock.h"
+#include "kube/objects/node.h"
+#include "kube/objects/pod.h"
 #include "operator/control/config.h"
 #include "operator/control/objects.h"
-#include "operator/kube/objects/node.h"
-#include "operator/kube/objects/pod.h"
 
 #include <map>
 #include <string>

@@ -1,8 +1,8 @@
 #include "operator/control/objects.h"
 
+#include "kube/objects/object.h"
 #include "operator/api/resources.h"
 #include "operator/api/rules.h"
-#include "operator/kube/objects/object.h"
 
 namespace rubato::control {
 

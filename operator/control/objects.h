@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/json.h"
+#include "kube/objects/meta.h"
 #include "operator/api/scheduling_policy.h"
 #include "operator/api/training_job.h"
 #include "operator/api/training_queue.h"
-#include "operator/kube/objects/meta.h"
 
 #include <cstddef>
 #include <optional>

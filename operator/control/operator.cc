@@ -2,6 +2,9 @@
 
 #include "common/log.h"
 #include "common/process_metrics.h"
+#include "kube/controller.h"
+#include "kube/events.h"
+#include "kube/fenced_client.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/caches.h"
@@ -10,9 +13,6 @@
 #include "operator/control/job_flow.h"
 #include "operator/control/memory.h"
 #include "operator/control/scheduler_loop.h"
-#include "operator/kube/controller.h"
-#include "operator/kube/events.h"
-#include "operator/kube/fenced_client.h"
 
 #include <algorithm>
 #include <atomic>

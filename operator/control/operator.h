@@ -13,13 +13,13 @@
 #include "common/executor.h"
 #include "common/metrics.h"
 #include "common/net/channel.h"
+#include "kube/client.h"
+#include "kube/leader_election.h"
 #include "operator/control/config.h"
 #include "operator/control/installation.h"
 #include "operator/control/scheduler_loop.h"
 #include "operator/control/trust.h"
 #include "operator/coordinator/coordinator.h"
-#include "operator/kube/client.h"
-#include "operator/kube/leader_election.h"
 
 #include <memory>
 #include <string>

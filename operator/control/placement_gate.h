@@ -15,8 +15,8 @@
 #pragma once
 
 #include "common/clock.h"
-#include "operator/kube/objects/pod.h"
-#include "operator/kube/store.h"
+#include "kube/objects/pod.h"
+#include "kube/store.h"
 
 #include <cstdint>
 #include <map>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "common/clock.h"
+#include "kube/client.h"
 #include "operator/api/training_job.h"
-#include "operator/kube/client.h"
 #include "scheduler/plan.h"
 
 namespace rubato::control {

@@ -1,8 +1,8 @@
 // Which ends of pods are the job's own failures, and what of that an allocation keeps. Pure.
 #pragma once
 
+#include "kube/objects/pod.h"
 #include "operator/api/training_job.h"
-#include "operator/kube/objects/pod.h"
 
 #include <map>
 #include <string>

@@ -2,12 +2,12 @@
 
 #include "common/log.h"
 #include "common/planted.h"
+#include "kube/errors.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/cluster_status.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
-#include "operator/kube/errors.h"
 
 #include <algorithm>
 #include <utility>

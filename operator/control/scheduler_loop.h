@@ -5,12 +5,12 @@
 // wrote.
 #pragma once
 
+#include "kube/events.h"
 #include "operator/control/caches.h"
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
 #include "operator/control/placement_gate.h"
 #include "operator/control/policy.h"
-#include "operator/kube/events.h"
 #include "scheduler/snapshot/snapshot.h"
 
 #include <functional>

@@ -14,7 +14,7 @@
 #include "common/metrics.h"
 #include "common/net/certificates.h"
 #include "common/net/channel.h"
-#include "operator/kube/client.h"
+#include "kube/client.h"
 
 #include <functional>
 #include <memory>

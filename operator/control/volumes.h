@@ -3,9 +3,9 @@
 // job whose pods all mount the same claims. Pure.
 #pragma once
 
-#include "operator/kube/objects/node.h"
-#include "operator/kube/objects/pod.h"
-#include "operator/kube/objects/storage.h"
+#include "kube/objects/node.h"
+#include "kube/objects/pod.h"
+#include "kube/objects/storage.h"
 
 #include <functional>
 #include <memory>

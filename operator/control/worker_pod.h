@@ -3,9 +3,9 @@
 #pragma once
 
 #include "common/json.h"
+#include "kube/objects/pod.h"
 #include "operator/api/training_job.h"
 #include "operator/control/config.h"
-#include "operator/kube/objects/pod.h"
 
 namespace rubato::control {
 

@@ -12,8 +12,8 @@
 #include "common/json.h"
 #include "common/metrics.h"
 #include "common/net/channel.h"
+#include "kube/client.h"
 #include "operator/coordinator/gpu_time.h"
-#include "operator/kube/client.h"
 
 #include <cstdint>
 #include <functional>

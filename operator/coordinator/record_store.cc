@@ -1,8 +1,8 @@
 #include "operator/coordinator/record_store.h"
 
 #include "common/planted.h"
+#include "kube/errors.h"
 #include "operator/api/resources.h"
-#include "operator/kube/errors.h"
 
 #include <algorithm>
 

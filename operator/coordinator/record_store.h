@@ -6,8 +6,8 @@
 #pragma once
 
 #include "common/executor.h"
+#include "kube/client.h"
 #include "operator/coordinator/record.h"
-#include "operator/kube/client.h"
 
 #include <cstdint>
 #include <optional>

@@ -9,10 +9,10 @@
 #include "common/net/tls_network.h"
 #include "common/rng.h"
 #include "common/version.h"
+#include "kube/rest_client.h"
 #include "operator/control/metrics_access.h"
 #include "operator/control/operator.h"
 #include "operator/control/snapshot_folder.h"
-#include "operator/kube/rest_client.h"
 
 #include <csignal>
 #include <cstdio>

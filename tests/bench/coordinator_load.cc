@@ -1,6 +1,7 @@
 // The coordinator under many agents, over real TLS on loopback; the agents in a process of their
 // own, so that its CPU and memory are its own. At rest; after a fail-over; when one is lost.
 //   coordinator_load [AGENTS [JOBS]]     10000 in 10 jobs
+#include "apiserver/memory/memory_client.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/metrics.h"
@@ -9,7 +10,6 @@
 #include "operator/api/kinds.h"
 #include "operator/api/resources.h"
 #include "operator/coordinator/coordinator.h"
-#include "operator/kube/memory/memory_client.h"
 #include "tests/bench/load_agents.h"
 
 #include <algorithm>

@@ -1,15 +1,15 @@
-// What the read side of operator/kube costs: decoding one Pod event, following a watch over
+// What the read side of kube costs: decoding one Pod event, following a watch over
 // loopback (plain and TLS), and keeping pods and jobs in a store.
 //
 //   build/bench/bin/watch_decode [--events N] [--pods N] [--jobs N]
 //
 // The pod is 3.5 KB, as a real one: managedFields, environment, conditions.
 #include "common/metrics.h"
-#include "operator/kube/objects/object.h"
-#include "operator/kube/objects/pod.h"
-#include "operator/kube/rest_client.h"
-#include "operator/kube/rest_transport.h"
-#include "operator/kube/store.h"
+#include "kube/objects/object.h"
+#include "kube/objects/pod.h"
+#include "kube/rest_client.h"
+#include "kube/rest_transport.h"
+#include "kube/store.h"
 #include "tests/unit/kube/scripted_server.h"
 
 #include <cstdlib>
@@ -177,7 +177,7 @@ int run(int argc, char** argv) {
   int events = 200000;
   int pods = 5000;
   int jobs = 1000;
-  CLI::App app("What the read side of operator/kube costs");
+  CLI::App app("What the read side of kube costs");
   app.add_option("--events", events, "events to decode");
   app.add_option("--pods", pods, "pods to keep");
   app.add_option("--jobs", jobs, "jobs to keep");

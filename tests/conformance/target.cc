@@ -1,10 +1,10 @@
 #include "tests/conformance/target.h"
 
+#include "apiserver/memory/memory_client.h"
 #include "common/metrics.h"
 #include "common/rng.h"
-#include "operator/kube/kubeconfig.h"
-#include "operator/kube/memory/memory_client.h"
-#include "operator/kube/rest_client.h"
+#include "kube/kubeconfig.h"
+#include "kube/rest_client.h"
 
 #include <cstdlib>
 #include <map>

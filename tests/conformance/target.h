@@ -7,7 +7,7 @@
 #pragma once
 
 #include "common/executor.h"
-#include "operator/kube/client.h"
+#include "kube/client.h"
 
 #include <functional>
 #include <memory>

@@ -1,14 +1,14 @@
-// operator/kube through a fault proxy: RUBATO_FAULT_KUBECONFIG goes through it, and
+// kube through a fault proxy: RUBATO_FAULT_KUBECONFIG goes through it, and
 // RUBATO_DIRECT_KUBECONFIG past it; test_client_faults.py starts both and switches the faults. What
 // is asked is the same under every fault: a cache becomes equal again, two never lead at once,
 // nothing is said twice, and a write is done once however often it had to be tried.
 // RUBATO_FAULT_NAMESPACE: where to play.
-#include "operator/kube/errors.h"
-#include "operator/kube/events.h"
-#include "operator/kube/informer.h"
-#include "operator/kube/leader_election.h"
-#include "operator/kube/objects/object.h"
-#include "operator/kube/rest_client.h"
+#include "kube/errors.h"
+#include "kube/events.h"
+#include "kube/informer.h"
+#include "kube/leader_election.h"
+#include "kube/objects/object.h"
+#include "kube/rest_client.h"
 
 #include <atomic>
 #include <cstdio>

@@ -1,4 +1,4 @@
-"""operator/kube under every class of faults: client_fault_suite.cc through a proxy each, all at once, and the
+"""kube under every class of faults: client_fault_suite.cc through a proxy each, all at once, and the
 suite of the client itself where its words hold under the fault too."""
 
 import concurrent.futures

@@ -1,9 +1,9 @@
 // What an API server and a kubeconfig say: answers of HTTP, lines of a watch, objects.
-#include "operator/kube/http1.h"
-#include "operator/kube/kubeconfig.h"
-#include "operator/kube/objects/node.h"
-#include "operator/kube/objects/pod.h"
-#include "operator/kube/rest_transport.h"
+#include "kube/http1.h"
+#include "kube/kubeconfig.h"
+#include "kube/objects/node.h"
+#include "kube/objects/pod.h"
+#include "kube/rest_transport.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string>

@@ -1,8 +1,8 @@
 // What people and API servers write: JSON, YAML, quantities, selectors.
 #include "common/json.h"
 #include "common/yaml.h"
-#include "operator/kube/quantity.h"
-#include "operator/kube/selector.h"
+#include "kube/quantity.h"
+#include "kube/selector.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/rubatoctl/manifests.h"
 

@@ -1,12 +1,12 @@
 // The Kubernetes client machinery against a real kube-apiserver: RUBATO_CONFORMANCE_KUBECONFIG
 // names its kubeconfig (test_kube_client.py starts one). Without it every test is skipped.
-#include "operator/kube/errors.h"
-#include "operator/kube/events.h"
-#include "operator/kube/informer.h"
-#include "operator/kube/leader_election.h"
-#include "operator/kube/objects/object.h"
-#include "operator/kube/objects/pod.h"
-#include "operator/kube/rest_client.h"
+#include "kube/errors.h"
+#include "kube/events.h"
+#include "kube/informer.h"
+#include "kube/leader_election.h"
+#include "kube/objects/object.h"
+#include "kube/objects/pod.h"
+#include "kube/rest_client.h"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-"""operator/kube against a real kube-apiserver: runs the program kube_client_suite on a fresh control
+"""kube against a real kube-apiserver: runs the program kube_client_suite on a fresh control
 plane."""
 
 import os

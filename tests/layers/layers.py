@@ -8,7 +8,7 @@ import re
 import sys
 
 LAW = "cmake/layers.txt"
-ROOTS = ("common", "scheduler", "operator", "worker", "tools")
+ROOTS = ("common", "scheduler", "kube", "apiserver", "operator", "worker", "tools")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc", ".proto"}
 INCLUDE = re.compile(r'^\s*(?:#\s*include|import)\s*"([^"]+)"')
 

@@ -6,7 +6,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ("common", "operator", "scheduler", "worker", "tools")
+FOLDERS = ("common", "kube", "apiserver", "operator", "scheduler", "worker", "tools")
 
 
 def sources(folders=FOLDERS):

@@ -3,7 +3,7 @@
 #include "common/net/certificates.h"
 #include "common/testing/sanitizer_fibers.h"
 #include "common/testing/sim_stream.h"
-#include "operator/kube/objects/decode.h"
+#include "kube/objects/decode.h"
 #include "tests/sim/other_build.h"
 #include "tests/sim/sim_host.h"
 #include "worker/agent/agent.h"

@@ -5,8 +5,8 @@
 // One thread; outside of any simulated process, except agents and workers.
 #pragma once
 
+#include "apiserver/memory/memory_server.h"
 #include "common/testing/sim_disk.h"
-#include "operator/kube/memory/memory_server.h"
 #include "tests/sim/edited_network.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/witness.h"

@@ -4,10 +4,10 @@
 // One thread; outside of any simulated process.
 #pragma once
 
+#include "apiserver/memory/memory_client.h"
 #include "common/metrics.h"
 #include "operator/control/installation.h"
 #include "operator/control/operator.h"
-#include "operator/kube/memory/memory_client.h"
 #include "tests/sim/model_node.h"
 
 #include <map>

@@ -5,7 +5,7 @@
 
 #include "common/clock.h"
 #include "common/rng.h"
-#include "operator/kube/leader_election.h"
+#include "kube/leader_election.h"
 #include "tests/sim/phase.h"
 #include "tests/sim/sim_replica.h"
 

@@ -11,10 +11,10 @@
 // Runs inside the server's commit: it may not call the server. One thread.
 #pragma once
 
+#include "apiserver/memory/object_store.h"
 #include "common/json.h"
+#include "kube/objects/pod.h"
 #include "operator/api/training_job.h"
-#include "operator/kube/memory/object_store.h"
-#include "operator/kube/objects/pod.h"
 #include "tests/sim/world.h"
 
 #include <functional>

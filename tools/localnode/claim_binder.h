@@ -6,8 +6,8 @@
 
 #include "common/executor.h"
 #include "common/metrics.h"
-#include "operator/kube/informer.h"
-#include "operator/kube/objects/object.h"
+#include "kube/informer.h"
+#include "kube/objects/object.h"
 
 #include <memory>
 #include <mutex>

@@ -4,7 +4,7 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/version.h"
-#include "operator/kube/rest_client.h"
+#include "kube/rest_client.h"
 #include "tools/localnode/log_server.h"
 #include "tools/localnode/node_agent.h"
 #include "tools/localnode/sandbox.h"

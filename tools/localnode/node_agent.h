@@ -5,9 +5,9 @@
 
 #include "common/executor.h"
 #include "common/metrics.h"
-#include "operator/kube/client.h"
-#include "operator/kube/informer.h"
-#include "operator/kube/objects/object.h"
+#include "kube/client.h"
+#include "kube/informer.h"
+#include "kube/objects/object.h"
 #include "tools/localnode/claim_binder.h"
 #include "tools/localnode/pod_runner.h"
 

@@ -5,7 +5,7 @@
 
 #include "common/executor.h"
 #include "common/json.h"
-#include "operator/kube/client.h"
+#include "kube/client.h"
 #include "tools/localnode/container_log.h"
 #include "tools/localnode/volumes.h"
 

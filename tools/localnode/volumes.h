@@ -5,7 +5,7 @@
 
 #include "common/json.h"
 #include "common/result.h"
-#include "operator/kube/client.h"
+#include "kube/client.h"
 
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
+#include "kube/rest_url.h"
 #include "operator/api/crd.h"
-#include "operator/kube/rest_url.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/resources.h"
 #include "tools/rubatoctl/view/text_table.h"

@@ -1,7 +1,7 @@
 #include "tools/rubatoctl/job_logs.h"
 
+#include "kube/rest_url.h"
 #include "operator/api/resources.h"
-#include "operator/kube/rest_url.h"
 
 #include <algorithm>
 #include <atomic>

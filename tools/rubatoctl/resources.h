@@ -1,7 +1,7 @@
 // Which resource a word on the command line, or a manifest, means.
 #pragma once
 
-#include "operator/kube/rest_client.h"
+#include "kube/rest_client.h"
 
 #include <string>
 #include <vector>

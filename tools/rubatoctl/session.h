@@ -3,7 +3,7 @@
 
 #include "common/executor.h"
 #include "common/metrics.h"
-#include "operator/kube/rest_client.h"
+#include "kube/rest_client.h"
 
 #include <memory>
 #include <string>

@@ -3,12 +3,12 @@
 // network namespaces. Each pod is a process group. Kills only what it started, by pid.
 #pragma once
 
+#include "apiserver/memory/memory_client.h"
 #include "common/executor.h"
 #include "common/metrics.h"
 #include "common/net/certificates.h"
 #include "common/net/tls_network.h"
 #include "operator/coordinator/coordinator.h"
-#include "operator/kube/memory/memory_client.h"
 #include "tests/integration/coordinator/node_disks.h"
 #include "tests/integration/coordinator/node_networks.h"
 

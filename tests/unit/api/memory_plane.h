@@ -1,9 +1,9 @@
 // MemoryPlane: the in-memory API server with our CRDs and native rules, as the local mode has it.
 #pragma once
 
+#include "apiserver/memory/memory_server.h"
 #include "operator/api/crd.h"
 #include "operator/api/rules.h"
-#include "operator/kube/memory/memory_server.h"
 
 #include <string>
 #include <vector>

@@ -1,12 +1,12 @@
 #include "operator/control/plan_executor.h"
 
+#include "apiserver/memory/memory_client.h"
+#include "apiserver/memory/memory_server.h"
 #include "common/executor.h"
 #include "fixtures.h"
 #include "operator/api/codec.h"
 #include "operator/api/crd.h"
 #include "operator/api/resources.h"
-#include "operator/kube/memory/memory_client.h"
-#include "operator/kube/memory/memory_server.h"
 
 namespace rubato::control {
 namespace {

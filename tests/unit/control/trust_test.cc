@@ -1,5 +1,6 @@
 #include "operator/control/trust.h"
 
+#include "apiserver/memory/memory_client.h"
 #include "common/testing/sim_executor.h"
 #include "fixtures.h"
 #include "operator/api/codec.h"
@@ -7,7 +8,6 @@
 #include "operator/api/resources.h"
 #include "operator/control/job_secret.h"
 #include "operator/control/worker_pod.h"
-#include "operator/kube/memory/memory_client.h"
 
 namespace rubato::control {
 namespace {

@@ -1,7 +1,7 @@
 // JobMachine: what agents say is bounded before it is used, whatever it is.
+#include "apiserver/memory/memory_client.h"
 #include "common/log.h"
 #include "operator/coordinator/job_task.h"
-#include "operator/kube/memory/memory_client.h"
 #include "tests/unit/coordinator/fake_pods.h"
 
 #include <cmath>

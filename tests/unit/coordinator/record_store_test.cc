@@ -1,8 +1,8 @@
 #include "operator/coordinator/record_store.h"
 
+#include "apiserver/memory/memory_client.h"
 #include "operator/api/crd.h"
 #include "operator/api/resources.h"
-#include "operator/kube/memory/memory_client.h"
 
 #include <functional>
 

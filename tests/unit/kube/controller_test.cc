@@ -1,4 +1,4 @@
-#include "operator/kube/controller.h"
+#include "kube/controller.h"
 
 #include "sim_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "operator/kube/errors.h"
+#include "kube/errors.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "operator/kube/events.h"
+#include "kube/events.h"
 
 #include "sim_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "operator/kube/fenced_client.h"
+#include "kube/fenced_client.h"
 
 #include "sim_fixture.h"
 

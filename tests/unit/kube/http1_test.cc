@@ -1,7 +1,7 @@
-#include "operator/kube/http1.h"
+#include "kube/http1.h"
 
 #include "common/rng.h"
-#include "operator/kube/rest_url.h"
+#include "kube/rest_url.h"
 #include "scripted_server.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-#include "operator/kube/informer.h"
+#include "kube/informer.h"
 
-#include "operator/kube/fenced_client.h"
-#include "operator/kube/objects/object.h"
+#include "kube/fenced_client.h"
+#include "kube/objects/object.h"
 #include "sim_fixture.h"
 
 #include <gtest/gtest.h>

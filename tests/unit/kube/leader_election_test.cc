@@ -1,4 +1,4 @@
-#include "operator/kube/leader_election.h"
+#include "kube/leader_election.h"
 
 #include "sim_fixture.h"
 

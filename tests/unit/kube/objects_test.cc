@@ -1,9 +1,9 @@
-#include "operator/kube/informer.h"
-#include "operator/kube/objects/node.h"
-#include "operator/kube/objects/object.h"
-#include "operator/kube/objects/pod.h"
-#include "operator/kube/objects/storage.h"
-#include "operator/kube/quantity.h"
+#include "kube/informer.h"
+#include "kube/objects/node.h"
+#include "kube/objects/object.h"
+#include "kube/objects/pod.h"
+#include "kube/objects/storage.h"
+#include "kube/quantity.h"
 
 #include <limits>
 

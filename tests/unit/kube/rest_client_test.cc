@@ -1,5 +1,5 @@
 // RestClient against a scripted server on loopback, without TLS: rest_tls_test.cc.
-#include "operator/kube/errors.h"
+#include "kube/errors.h"
 #include "rest_fixture.h"
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // Rest: a RestClient for a scripted server on loopback, and what such a server says.
 #pragma once
 
-#include "operator/kube/rest_client.h"
-#include "operator/kube/rest_transport.h"
+#include "kube/rest_client.h"
+#include "kube/rest_transport.h"
 #include "scripted_server.h"
 
 #include <functional>

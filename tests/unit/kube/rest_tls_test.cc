@@ -1,5 +1,5 @@
 // RestClient against a scripted server on loopback: who is trusted over TLS.
-#include "operator/kube/errors.h"
+#include "kube/errors.h"
 #include "rest_fixture.h"
 
 namespace rubato::kube {

@@ -1,4 +1,4 @@
-#include "operator/kube/selector.h"
+#include "kube/selector.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // A simulated process beside an in-memory API server, for tests of what uses a kube::Client.
 #pragma once
 
+#include "apiserver/memory/memory_client.h"
+#include "apiserver/memory/memory_server.h"
 #include "common/metrics.h"
 #include "common/testing/sim_executor.h"
-#include "operator/kube/memory/memory_client.h"
-#include "operator/kube/memory/memory_server.h"
 
 #include <functional>
 #include <memory>

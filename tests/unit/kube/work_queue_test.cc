@@ -1,4 +1,4 @@
-#include "operator/kube/work_queue.h"
+#include "kube/work_queue.h"
 
 #include "common/testing/sim_executor.h"
 

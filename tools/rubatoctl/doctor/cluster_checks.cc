@@ -1,9 +1,9 @@
 // What all jobs need: kinds, rights, an operator that leads, nodes with GPUs, clocks that agree.
 #include "common/version.h"
 #include "common/words.h"
+#include "kube/quantity.h"
 #include "operator/api/crd.h"
 #include "operator/api/kinds.h"
-#include "operator/kube/quantity.h"
 #include "tools/rubatoctl/doctor/doctor.h"
 
 #include <algorithm>

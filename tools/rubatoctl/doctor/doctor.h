@@ -3,7 +3,7 @@
 // not keep.
 #pragma once
 
-#include "operator/kube/client.h"
+#include "kube/client.h"
 
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
 // Waiting until the parts of a local cluster are ready, and what they need from the API server.
 #include "common/json.h"
+#include "kube/rest_client.h"
 #include "operator/api/resources.h"
-#include "operator/kube/rest_client.h"
 #include "tools/rubatoctl/local/cluster.h"
 #include "tools/rubatoctl/session.h"
 

@@ -1,11 +1,11 @@
 // Each fault is made on an in-memory API server, and named with the way out.
 #include "tools/rubatoctl/doctor/doctor.h"
 
+#include "apiserver/memory/memory_client.h"
+#include "apiserver/memory/memory_server.h"
 #include "operator/api/crd.h"
 #include "operator/api/kinds.h"
 #include "operator/api/resources.h"
-#include "operator/kube/memory/memory_client.h"
-#include "operator/kube/memory/memory_server.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,306 @@
+// The resource verbs of Router: parameters and bodies in, objects, lists and tables out.
+#include "apiserver/front/body.h"
+#include "apiserver/front/router.h"
+#include "apiserver/front/table.h"
+
+#include <charconv>
+
+namespace rubato::apiserver {
+namespace {
+
+using json::Value;
+using kube::Answer;
+
+constexpr std::chrono::seconds kWatchDefault{45 * 60};  // when the client names no timeout
+constexpr std::chrono::seconds kWatchMax{24 * 3600};
+
+std::int64_t number(const std::string& text, std::int64_t otherwise) {
+  std::int64_t out = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() ? out : otherwise;
+}
+
+bool wants_table(const Request& request) {
+  return request.accept.find("as=Table") != std::string::npos;
+}
+bool wants_metadata(const Request& request) {
+  return request.accept.find("as=PartialObjectMetadata") != std::string::npos;
+}
+
+Value partial(const Value& object) {
+  return Value::object({{"kind", "PartialObjectMetadata"},
+                        {"apiVersion", "meta.k8s.io/v1"},
+                        {"metadata", object["metadata"]}});
+}
+
+Answer<kube::WriteOptions> write_options(const Request& request, const std::string& subresource) {
+  kube::WriteOptions out;
+  out.subresource = subresource;
+  out.field_manager = request.param("fieldManager");
+  out.force = request.flag("force");
+  out.field_validation = request.param("fieldValidation");
+  for (const auto& [key, value] : request.query) {
+    if (key != "dryRun") continue;
+    if (value != "All")
+      return kube::api_error::invalid(
+          {"meta.k8s.io", "v1", "options", "CreateOptions", false}, "",
+          {kube::field::not_supported("dryRun", Value::array({value}), {"All"})});
+    out.dry_run = true;
+  }
+  return out;
+}
+
+kube::ListOptions list_options(const Request& request) {
+  kube::ListOptions out;
+  out.label_selector = request.param("labelSelector");
+  out.field_selector = request.param("fieldSelector");
+  out.limit = number(request.param("limit"), 0);
+  out.continue_token = request.param("continue");
+  out.resource_version = request.param("resourceVersion");
+  return out;
+}
+
+struct Deletion {
+  kube::DeleteOptions options;
+  bool dry_run = false;
+};
+
+Answer<Deletion> deletion(const Request& request) {
+  TRY(const Value body, read_body(request));
+  Deletion out;
+  out.options.uid = body["preconditions"]["uid"].string_or("");
+  out.options.resource_version = body["preconditions"]["resourceVersion"].string_or("");
+  const std::int64_t grace =
+      body["gracePeriodSeconds"].int_or(number(request.param("gracePeriodSeconds"), -1));
+  out.options.grace_period_seconds = static_cast<int>(std::min<std::int64_t>(grace, 1 << 30));
+  std::string propagation = body["propagationPolicy"].string_or("");
+  if (propagation.empty()) propagation = request.param("propagationPolicy");
+  if (propagation.empty())
+    propagation = body["orphanDependents"].bool_or(false) ? "Orphan" : "Background";
+  if (propagation != "Background" && propagation != "Foreground" && propagation != "Orphan")
+    return kube::api_error::invalid(
+        {"meta.k8s.io", "v1", "options", "DeleteOptions", false}, "",
+        {kube::field::not_supported("propagationPolicy", propagation,
+                                    {"Background", "Foreground", "Orphan"})});
+  out.options.propagation = propagation;
+  out.dry_run = request.param("dryRun") == "All" || body["dryRun"][0].string_or("") == "All";
+  return out;
+}
+
+std::vector<Column> columns_for(const kube::ResourceInfo& info, bool scale) {
+  return scale ? scale_columns() : columns_of(info);
+}
+
+Value list_meta(const kube::Listing& listing) {
+  Value meta = Value::object({{"resourceVersion", listing.resource_version}});
+  if (!listing.continue_token.empty()) meta.set("continue", listing.continue_token);
+  if (listing.remaining >= 0) meta.set("remainingItemCount", listing.remaining);
+  return meta;
+}
+
+Reply json_reply(int status, const Value& body) {
+  Reply out;
+  out.response = json_response(status, body);
+  return out;
+}
+
+std::string quoted_warning(const std::string& text) {
+  std::string out = "299 - \"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+Reply Router::one(const Request& request, const kube::ResourceInfo& info, int status,
+                  const Value& object, bool scale) const {
+  if (wants_table(request)) {
+    const TableMaker table(columns_for(info, scale), request.param("includeObject"));
+    const Value meta = Value::object({{"resourceVersion", object["metadata"]["resourceVersion"]}});
+    return json_reply(status, table.make({object}, meta, server_.clock().wall()));
+  }
+  if (wants_metadata(request)) return json_reply(status, partial(object));
+  return json_reply(status, object);
+}
+
+Reply Router::written(const Request& request, const Place& place, const kube::Written& written,
+                      int status) const {
+  Reply out = one(request, *place.info, status, written.object, place.subresource == "scale");
+  for (const std::string& warning : written.warnings)
+    out.response.headers.emplace_back("Warning", quoted_warning(warning));
+  return out;
+}
+
+Answer<Reply> Router::resource(const Request& request) {
+  TRY(const Place place, place_of(request));
+  const std::string& method = request.method;
+  if (method == "GET" || method == "HEAD")
+    return place.name.empty() ? list(request, place) : read(request, place);
+  if (method == "POST" && (place.name.empty() || !place.subresource.empty()))
+    return create(request, place);
+  if (method == "PUT" && !place.name.empty()) return replace(request, place);
+  if (method == "PATCH" && !place.name.empty()) return patch(request, place);
+  if (method == "DELETE" && place.subresource.empty())
+    return place.name.empty() ? remove_collection(request, place) : remove(request, place);
+  return kube::api_error::method_not_allowed(
+      "the server does not allow this method on the requested resource");
+}
+
+Answer<Reply> Router::read(const Request& request, const Place& place) {
+  if (place.subresource == "log" && place.info->storage_id == "pods") return log(request, place);
+  if (request.flag("watch") && place.subresource.empty()) return watch(request, place);
+  TRY(const Value object, server_.get(place.info->type, {place.ns, place.name}, place.subresource));
+  return one(request, *place.info, 200, object, place.subresource == "scale");
+}
+
+Answer<Reply> Router::list(const Request& request, const Place& place) {
+  if (request.flag("watch")) return watch(request, place);
+  TRY(const kube::Listing found, server_.list(place.info->type, place.ns, list_options(request),
+                                              request.param("resourceVersionMatch")));
+  if (wants_table(request)) {
+    const TableMaker table(columns_of(*place.info), request.param("includeObject"));
+    return json_reply(200, table.make(found.items, list_meta(found), server_.clock().wall()));
+  }
+  const bool slim = wants_metadata(request);
+  Value items = Value::array();
+  for (const Value& item : found.items) items.push_back(slim ? partial(item) : item);
+  return json_reply(
+      200, Value::object({{"kind", slim ? "PartialObjectMetadataList" : place.info->list_kind},
+                          {"apiVersion", slim ? "meta.k8s.io/v1" : place.info->type.api_version()},
+                          {"metadata", list_meta(found)},
+                          {"items", std::move(items)}}));
+}
+
+Answer<Reply> Router::watch(const Request& request, const Place& place) {
+  kube::WatchRequest wanted;
+  wanted.ns = place.ns;
+  wanted.label_selector = request.param("labelSelector");
+  wanted.field_selector = request.param("fieldSelector");
+  if (!place.name.empty()) wanted.field_selector = "metadata.name=" + place.name;
+  wanted.resource_version = request.param("resourceVersion");
+  wanted.bookmarks = request.flag("allowWatchBookmarks");
+  wanted.send_initial_events = request.flag("sendInitialEvents");
+  wanted.match = request.param("resourceVersionMatch");
+  TRY(std::unique_ptr<kube::Watcher> watcher, server_.watch(place.info->type, wanted));
+  WatchReply out;
+  out.watcher = std::move(watcher);
+  out.info = place.info;
+  out.as_table = wants_table(request);
+  out.metadata_only = wants_metadata(request);
+  out.include_object = request.param("includeObject");
+  out.length = std::chrono::seconds(number(request.param("timeoutSeconds"), 0));
+  if (out.length.count() <= 0) out.length = kWatchDefault;
+  out.length = std::min(out.length, kWatchMax);
+  Reply reply;
+  reply.watch = std::move(out);
+  return reply;
+}
+
+Answer<Reply> Router::log(const Request& request, const Place& place) const {
+  TRY(const Value pod, server_.get(kube::types::kPod, {place.ns, place.name}));
+  const Value& containers = pod["spec"]["containers"];
+  std::string container = request.param("container");
+  std::string names;
+  bool known = false;
+  for (const Value& c : containers.items()) {
+    names += (names.empty() ? "" : " ") + c["name"].string_or("");
+    known = known || c["name"].string_view_or("") == container;
+  }
+  for (const Value& c : pod["spec"]["initContainers"].items())
+    known = known || c["name"].string_view_or("") == container;
+  if (container.empty() && containers.size() == 1) {
+    container = containers[0]["name"].string_or("");
+    known = true;
+  }
+  if (container.empty())
+    return kube::api_error::bad_request("a container name must be specified for pod " + place.name +
+                                        ", choose one of: [" + names + "]");
+  if (!known)
+    return kube::api_error::bad_request("container " + container + " is not valid for pod " +
+                                        place.name);
+  const std::string node_name = pod["spec"]["nodeName"].string_or("");
+  Reply reply;
+  if (node_name.empty()) {
+    reply.response.content_type = "text/plain";
+    return reply;
+  }
+  TRY(const Value node, server_.get(kube::types::kNode, {"", node_name}));
+  LogReply log;
+  for (const Value& address : node["status"]["addresses"].items())
+    if (address["type"].string_view_or("") == "InternalIP" && log.host.empty())
+      log.host = address["address"].string_or("");
+  const std::int64_t port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].int_or(0);
+  if (log.host.empty() || port <= 0)
+    return kube::api_error::internal("node " + node_name + " names no endpoint for logs");
+  log.port = std::to_string(port);
+  log.target = "/containerLogs/" + percent_encode(place.ns) + "/" + percent_encode(place.name) +
+               "/" + percent_encode(container);
+  std::string query;
+  for (const auto& [key, value] : request.query)
+    if (key != "container")
+      query += (query.empty() ? "?" : "&") + percent_encode(key) + "=" + percent_encode(value);
+  log.target += query;
+  reply.log = std::move(log);
+  return reply;
+}
+
+Answer<Reply> Router::create(const Request& request, const Place& place) {
+  TRY(Value body, read_body(request));
+  TRY(const kube::WriteOptions options, write_options(request, place.subresource));
+  if (!place.name.empty()) body.at("metadata").set("name", place.name);
+  TRY(const kube::Written done, server_.create(place.info->type, place.ns, body, options));
+  return written(request, place, done, 201);
+}
+
+Answer<Reply> Router::replace(const Request& request, const Place& place) {
+  TRY(const Value body, read_body(request));
+  TRY(const kube::WriteOptions options, write_options(request, place.subresource));
+  TRY(const kube::Written done,
+      server_.update(place.info->type, {place.ns, place.name}, body, options));
+  return written(request, place, done, done.created ? 201 : 200);
+}
+
+Answer<Reply> Router::patch(const Request& request, const Place& place) {
+  TRY(const kube::PatchType type, patch_type(request, place.info->custom));
+  TRY(const Value body, read_body(request));
+  TRY(const kube::WriteOptions options, write_options(request, place.subresource));
+  TRY(const kube::Written done,
+      server_.patch(place.info->type, {place.ns, place.name}, type, body, options));
+  return written(request, place, done, done.created ? 201 : 200);
+}
+
+Answer<Reply> Router::remove(const Request& request, const Place& place) {
+  TRY(const Deletion how, deletion(request));
+  TRY(const kube::Removal removal,
+      server_.remove(place.info->type, {place.ns, place.name}, how.options, how.dry_run));
+  if (!removal.gone || place.info->returns_deleted)
+    return one(request, *place.info, 200, removal.object, false);
+  Value details = Value::object({{"name", place.name}});
+  if (!place.info->type.group.empty()) details.set("group", place.info->type.group);
+  details.set("kind", place.info->type.plural).set("uid", kube::uid_of(removal.object));
+  return json_reply(200, Value::object({{"kind", "Status"},
+                                        {"apiVersion", "v1"},
+                                        {"metadata", Value::object()},
+                                        {"status", "Success"},
+                                        {"details", std::move(details)}}));
+}
+
+Answer<Reply> Router::remove_collection(const Request& request, const Place& place) {
+  TRY(const Deletion how, deletion(request));
+  TRY(const std::vector<Value> gone,
+      server_.remove_collection(place.info->type, place.ns, list_options(request), how.options));
+  Value items = Value::array();
+  for (const Value& object : gone) items.push_back(object);
+  return json_reply(
+      200, Value::object(
+               {{"kind", place.info->list_kind},
+                {"apiVersion", place.info->type.api_version()},
+                {"metadata",
+                 Value::object({{"resourceVersion", std::to_string(server_.resource_version())}})},
+                {"items", std::move(items)}}));
+}
+
+}  // namespace rubato::apiserver

@@ -1,0 +1,25 @@
+// Pods: defaults, validation, binding, and which deletions are graceful. Pure functions.
+#pragma once
+
+#include "apiserver/memory/api_error.h"
+#include "apiserver/memory/builtin.h"
+
+#include <string>
+#include <vector>
+
+namespace rubato::kube::pod {
+
+std::optional<ApiError> prepare_create(const ResourceInfo& info, json::Value& pod,
+                                       const builtin::Lookups& lookups);
+std::vector<FieldError> validate_create(const json::Value& pod);
+std::vector<FieldError> validate_update(const json::Value& old_pod, const json::Value& new_pod);
+
+// Seconds a deletion waits for the node's agent; 0: the pod goes at once (unbound or finished).
+// `asked` < 0: the pod's own terminationGracePeriodSeconds.
+std::int64_t grace_seconds(const json::Value& pod, std::int64_t asked);
+
+// The pod with spec.nodeName and condition PodScheduled set, as pods/binding does.
+Answer<json::Value> bind(const ResourceInfo& info, json::Value pod, const json::Value& binding,
+                         const std::string& now);
+
+}  // namespace rubato::kube::pod
