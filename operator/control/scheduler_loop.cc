@@ -62,15 +62,23 @@ void SchedulerLoop::run(const std::stop_token& stop) {
   }
 }
 
+// From the API server: a store that was restored may never come to the version that was written.
+bool SchedulerLoop::is_absent(const std::string& uid, const kube::Key& key) const {
+  const auto live = d_.client.get(api::kTrainingJob, key);
+  if (!live.ok()) return live.error().code() == Code::kNotFound;
+  const auto object = JobObject::decode(*live);
+  return object.ok() && object->meta.uid != uid;
+}
+
 bool SchedulerLoop::has_seen_own_writes() const {
   if (planted(Bug::kForgetOwnWrites)) return true;
   return std::all_of(written_.begin(), written_.end(), [&](const auto& entry) {
     const auto& [uid, written] = entry;
     const auto job = d_.caches.jobs.store().get(written.job);
-    if (!job) return true;
-    // Another of the same name: made after this one, or, in an old cache, before it.
-    if (job->job.meta.uid != uid)
-      return d_.caches.jobs.store().has_seen(written.version, written.job.ns);
+    // Absent, or another of the same name: gone by now, or, in an old cache, not there yet.
+    if (!job || job->job.meta.uid != uid)
+      return d_.caches.jobs.store().has_seen(written.version, written.job.ns) ||
+             is_absent(uid, written.job);
     const auto& allocation = job->job.status.allocation;
     return allocation && allocation->epoch >= written.epoch;
   });

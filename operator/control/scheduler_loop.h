@@ -73,6 +73,7 @@ class SchedulerLoop {
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
   void tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan);
   bool has_seen_own_writes() const;
+  bool is_absent(const std::string& uid, const kube::Key& key) const;
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();

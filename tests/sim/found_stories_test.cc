@@ -87,6 +87,30 @@ TEST(FoundStories, NothingIsScheduledOnCachesOfAStoreThatWasRestored) {
   expect_good_end(scenario);
 }
 
+// Seed 61297: a leader dies once it has given GPUs to a job that the next one's caches do not show
+// at all yet. That one took the job for deleted, and gave its GPU to another.
+TEST(FoundStories, AJobThatTheCachesOfANewLeaderDoNotShowYetKeepsItsGpus) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("first", 1, 1), training("hidden", 1, 1)};
+  scenario.jobs[1].submit_at = kSoon;
+  for (const std::uint64_t late : {0u, 3u}) {  // either replica may lead first
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    cluster.run_until([] { return false; }, kSoon - kJitter);
+    ASSERT_EQ(held_on(cluster, "first", "n0"), 1);
+    // Events of jobs come 100 s late.
+    cluster.inject({FaultKind::kSlowWatch, 0s, 10 * kGang, late, 19'990});
+    const auto is_given = [&] { return held_on(cluster, "hidden", "n1") == 1; };
+    if (!cluster.run_until(is_given, kSoon)) continue;  // it leads
+    cluster.inject({FaultKind::kOperatorCrash, 0s, kSoon, 1, 0});
+    cluster.inject({FaultKind::kPowerCut, 0s, 10 * kGang, 0, 0});
+    cluster.run_until([] { return false; }, 2 * kSoon);
+    ASSERT_TRUE(cluster.run_until([] { return true; }, 1s)) << "a GPU is promised twice";
+  }
+}
+
 // Seed 12910: who joins a job whose Secret was deleted while it trained waited for it without end,
 // for other pods of the job were there.
 TEST(FoundStories, AJobGrowsThoughItsSecretWasDeleted) {
