@@ -1,4 +1,5 @@
 #include "common/check.h"
+#include "scheduler/certificate/certificate.h"
 #include "scheduler/plan.h"
 #include "scheduler/policy/registry.h"
 #include "scheduler/session/session.h"
@@ -15,6 +16,15 @@ Plan make_plan(const ClusterState& state, const PolicyConfig& config) {
   const auto policy = make_policy(config.policy, config.parameters);
   CHECK(policy.ok());
   return make_plan(state, **policy, config);
+}
+
+std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig& config,
+                                   const Plan& plan) {
+  const auto policy = make_policy(config.policy, config.parameters);
+  CHECK(policy.ok());
+  const auto values = (*policy)->values(Problem(state));
+  if (!values) return std::nullopt;
+  return certify(state, *values, plan);
 }
 
 }  // namespace rubato::sched

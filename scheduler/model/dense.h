@@ -45,6 +45,7 @@ class Table {
   auto end() { return all_.end(); }
   auto begin() const { return all_.begin(); }
   auto end() const { return all_.end(); }
+  bool operator==(const Table&) const = default;
 
  private:
   std::vector<T> all_;

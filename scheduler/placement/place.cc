@@ -3,6 +3,7 @@
 #include "common/check.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace rubato::sched {
 
@@ -78,7 +79,8 @@ void Placer::find_candidates(JobIndex j, const Bound& bound, std::optional<TypeI
   });
 }
 
-// The types to try, the one with most room first; one null entry stands for "any".
+// The types to try, the preferred one first, then the one with most room; one null entry stands for
+// "any".
 std::vector<std::optional<TypeIndex>> Placer::types_to_try(JobIndex j, const Bound& bound) {
   if (problem_.job(j).mix) return {std::nullopt};
   if (bound.type) return {bound.type};
@@ -88,15 +90,15 @@ std::vector<std::optional<TypeIndex>> Placer::types_to_try(JobIndex j, const Bou
   anywhere.used = bound.used;
   find_candidates(j, anywhere, std::nullopt);
   for (const Candidate& c : found_) left_[problem_.type_of(c.node)] += c.fits;
-  std::vector<std::pair<std::int64_t, TypeIndex>> order;
+  std::vector<std::tuple<bool, std::int64_t, TypeIndex>> order;
   for (const TypeIndex type : types) {
-    if (left_[type] > 0) order.emplace_back(-left_[type], type);
+    if (left_[type] > 0) order.emplace_back(type != bound.preferred, -left_[type], type);
     left_[type] = 0;
   }
   std::sort(order.begin(), order.end());
   std::vector<std::optional<TypeIndex>> tried;
   tried.reserve(order.size());
-  for (const auto& [fits, type] : order) tried.emplace_back(type);
+  for (const auto& [is_other, fits, type] : order) tried.emplace_back(type);
   return tried;
 }
 

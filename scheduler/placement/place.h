@@ -39,6 +39,8 @@ struct Bound {
   std::optional<NodeIndex> node;  // where one node must hold all of them
   bool is_nowhere = false;        // that node is gone: nothing fits
   std::vector<NodeIndex> used;    // holds pods there
+  // Tried before the others, where `type` says nothing.
+  std::optional<TypeIndex> preferred = {};
 };
 
 class Placer {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "scheduler/model/problem.h"
+#include "scheduler/model/value_table.h"
 
 #include <optional>
 #include <string>
@@ -66,6 +67,9 @@ struct Targets {
   // goes by marginal throughput. Who has more, and more than its minimum, gives back what somebody
   // below its size can use. Minimums are served in order all the same, whatever the sizes are.
   std::vector<Gpus> sizes = {};
+  // By JobIndex: the type that it should have, if it holds none and there is room; empty: whichever
+  // has most room.
+  std::vector<std::optional<TypeIndex>> types = {};
 };
 
 // Beside this interface each has a static describe(), and, if that names parameters, a constructor
@@ -74,6 +78,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual Targets decide(const Problem& problem) const = 0;
+  // What it maximises in this round, for certificates; none: it has no such thing.
+  virtual std::optional<ValueTable> values(const Problem& problem) const;
   // When it would decide differently although nothing happens until then; none: never.
   virtual std::optional<TimeMs> next_wake(const ClusterState& state) const;
 };

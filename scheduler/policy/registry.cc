@@ -107,6 +107,8 @@ const char* name_of(Knows knows) {
   check_failed(__FILE__, __LINE__, "Knows");
 }
 
+std::optional<ValueTable> Policy::values(const Problem&) const { return std::nullopt; }
+
 std::optional<TimeMs> Policy::next_wake(const ClusterState&) const { return std::nullopt; }
 
 }  // namespace rubato::sched

@@ -4,8 +4,11 @@
 #include "scheduler/model/sizes.h"
 #include "scheduler/perf/throughput.h"
 #include "scheduler/policy/order.h"
+#include "scheduler/solver/prices.h"
 
 #include <algorithm>
+#include <cmath>
+#include <queue>
 #include <utility>
 
 namespace rubato::sched {
@@ -14,9 +17,12 @@ namespace {
 constexpr double kLeastMs = 1000;  // of work left
 constexpr double kFirstGuess = 600'000;
 constexpr double kGuessFactor = 4;
-constexpr double kPrice = 2;  // 1 to 3 give the same within 3 % on the Pollux workloads
 constexpr Gpus kExplore = 4;
 constexpr double kStallMs = 1000;
+constexpr double kResidenceMs = 600'000;
+constexpr int kPricePasses = 3;
+constexpr int kPriceHalvings = 20;
+constexpr double kWorthMost = 1 << 20;
 // Sizes that are looked at: all small ones, then in steps of an eighth.
 constexpr Gpus kEachUpTo = 64;
 
@@ -36,35 +42,49 @@ double work_left_ms(const Job& job) {
 struct RubatoPolicy::Claim {
   JobIndex index;
   const Job* job = nullptr;
-  std::optional<TypeIndex> type;  // that it holds
+  std::optional<TypeIndex> type;  // that it holds, or was given
   double left_ms = 0;             // at its minimum
   double service = 0;             // GPU time left, by weight: the order
+  double rank_weight = 0;
   Gpus held = 0;
+  Gpus most = 0;  // that is tried
   Gpus size = 0;
-  // Of `type`, once it is known.
-  std::optional<Throughput> speed;
-  double at_least = 0;  // speed at its minimum
-  Gpus most = 0;        // that is tried
+  std::int64_t value = 0;  // of that size
+  JobValues values;
+  std::optional<TypeIndex> first;  // the only one that it looks at until all have had a turn
+};
+
+// To a larger size.
+struct RubatoPolicy::Move {
+  std::int64_t density = 0;  // value a GPU
+  std::size_t place = 0;     // in order
+  TypeIndex type;
+  SizeValue to;
+  bool operator<(const Move& other) const {
+    return density != other.density ? density < other.density : place > other.place;
+  }
 };
 
 Descriptor RubatoPolicy::describe() {
   return {
       .name = "rubato",
-      .about =
-          "least work left first; sizes by what a GPU is worth to a job and to those behind it",
+      .about = "least work left first; sizes of the greatest weighted goodput, with a certificate",
       .rule =
           "The job with the least work left, in GPU time by its weight, goes first, and preempts "
-          "those with more when its minimum does not fit otherwise. Each job is given the size at "
-          "which its own time, and that of the jobs behind it for each GPU, is least: an empty "
-          "cluster gives it all GPUs that make it faster, a crowded one the size at which it is "
-          "most efficient. Running jobs give back and grow accordingly, where the change is worth "
-          "its cost. Work left is known from stop.steps and the measured throughput, and guessed "
-          "from what a job has had before there is one.",
+          "those with more when its minimum does not fit otherwise. Sizes maximise the weighted "
+          "goodput of all jobs: a job's weight falls with the square root of its place in that "
+          "order, so an empty cluster gives a job all GPUs that make it faster, a crowded one the "
+          "size at which it is most efficient. Running jobs give back and grow accordingly, where "
+          "the change is worth its cost. Work left is known from stop.steps and the measured "
+          "throughput, and guessed from what a job has had before there is one. Each plan can be "
+          "given a certificate: how far it is, at most, from the best one.",
       .choose =
           "Where jobs are elastic and their mean completion time counts. A long job is served "
           "late in a crowded cluster, but keeps its minimum once it has it unless somebody's "
           "minimum does not fit; maxWaitSeconds bounds how long it waits for that.",
-      .source = "Rubato; order by Smith's rule (1956), guesses as the queues of Tiresias (NSDI'19)",
+      .source =
+          "Rubato; order by Smith's rule (1956), weights after heSRPT (Berg et al. 2020), "
+          "guesses as the queues of Tiresias (NSDI'19)",
       .parameters = {{.name = "switchingMargin",
                       .least = 0,
                       .most = 100,
@@ -110,94 +130,215 @@ std::vector<RubatoPolicy::Claim> RubatoPolicy::claims_of(const Problem& problem)
   return claims;
 }
 
-// Its own time until it ends with so many GPUs, and that of `price` others a GPU; ms.
-double RubatoPolicy::cost(const Claim& claim, Gpus gpus, double price) const {
-  const double work = claim.left_ms * claim.at_least;
-  double ms = work / claim.speed->at(gpus);
-  if (claim.held > 0 && gpus > claim.held) {
-    const double now = claim.speed->at(claim.held);
-    const double before = work / now;
-    ms = before <= prepare_ms_
-             ? before
-             : prepare_ms_ + (work - prepare_ms_ * now) / claim.speed->at(gpus) + kStallMs;
-  } else if (claim.held > 0 && gpus < claim.held) {
-    ms += kStallMs;
+std::vector<JobIndex> RubatoPolicy::order_of(const Problem& problem,
+                                             std::vector<Claim>& claims) const {
+  const auto now_ms = static_cast<double>(problem.state().now_ms);
+  std::vector<JobIndex> order = order_by(problem, [&](JobIndex j) {
+    const Job& job = problem.job(j);
+    const bool starves = job.attained_gpu_ms == 0 && claims[j.value].held == 0 &&
+                         now_ms - job.queued_at * 1000 > max_wait_ms_;
+    return std::pair(!starves, claims[j.value].service);
+  });
+  const auto all = static_cast<double>(2 * order.size());
+  auto own = all - 1;
+  for (const JobIndex j : order) {
+    claims[j.value].rank_weight = std::sqrt(own / (all - 1));
+    own -= 2;
   }
-  return ms * (1 + price * static_cast<double>(gpus));
+  return order;
 }
 
-Gpus RubatoPolicy::best_size(const Claim& claim, Gpus from, Gpus most, double price) const {
-  Gpus best = 0;
-  double least = 0;
-  const auto look_at = [&](Gpus size) {
-    const double now = cost(claim, size, price);
-    if (best != 0 && now >= least) return;
-    best = size;
-    least = now;
-  };
+// Of the type that it holds, or else of all that it may have.
+JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim) const {
   const Job& job = *claim.job;
-  for (auto n = size_at_least(job, from); n && *n <= most; n = size_at_least(job, after(*n)))
-    look_at(*n);
-  // What it has, and the bound, are looked at whatever the steps are.
-  for (const Gpus one : {claim.held, most})
-    if (const auto n = size_at_most(job, one); n && *n >= from && *n <= most) look_at(*n);
-  return best;
+  JobValues values;
+  if (!job.refused.empty() || (!job.started && !job.not_admitted.empty())) return values;
+  std::vector<TypeIndex> types;
+  if (claim.type)
+    types.push_back(*claim.type);
+  else
+    types = problem.group(claim.index).types;
+  // What is known of one type is the guess for those of which nothing is.
+  std::optional<Throughput> known;
+  for (const ThroughputPoint& point : job.measured)
+    if (!known || !known->is_measured()) known.emplace(job.measured, point.gpu_type);
+  if (claim.type) {
+    const Throughput held(job.measured, problem.name(*claim.type));
+    if (held.is_measured()) known = held;
+  }
+  if (!known) known.emplace(job.measured, "");
+  std::optional<std::size_t> guessed;
+  for (const TypeIndex type : types) {
+    const Throughput speed(job.measured, problem.name(type));
+    if (speed.is_measured()) {
+      values.types.push_back({type, values.lists.size()});
+      values.lists.push_back(list_of(claim, speed, known->at(job.min)));
+      continue;
+    }
+    if (!guessed) {
+      guessed = values.lists.size();
+      values.lists.push_back(list_of(claim, *known, known->at(job.min)));
+    }
+    values.types.push_back({type, *guessed});
+  }
+  return values;
 }
+
+JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& speed,
+                                      double at_least) const {
+  const Job& job = *claim.job;
+  const auto worth = [&](Gpus gpus) {
+    const double now = static_cast<double>(job.min) * speed.at(gpus) / at_least;
+    return std::min(now, kWorthMost);
+  };
+  // While it stays as it is: what a change costs counts over that time.
+  const double held = claim.held > 0 ? worth(claim.held) : 0;
+  const double stays =
+      held > 0 ? std::min(claim.left_ms * static_cast<double>(job.min) / held, kResidenceMs) : 0;
+  const double starts = std::min(claim.left_ms, kResidenceMs) /
+                        (std::min(claim.left_ms, kResidenceMs) + prepare_ms_);
+  const auto value_at = [&](Gpus gpus) {
+    double now = worth(gpus);
+    if (claim.held > 0 && gpus != claim.held && stays > 0) {
+      const double before = gpus > claim.held ? std::min(prepare_ms_, stays) : 0;
+      const double after = std::max(stays - before - kStallMs, 0.0);
+      now = (held * before + now * after) / stays;
+    }
+    if (claim.held == 0) now *= starts;
+    return static_cast<std::int64_t>(claim.rank_weight * now * static_cast<double>(kValueOne));
+  };
+  std::vector<Gpus> sizes;
+  const auto add = [&](std::optional<Gpus> size) {
+    if (size && *size <= job.max) sizes.push_back(*size);
+  };
+  for (auto n = size_at_least(job, job.min); n; n = size_at_least(job, after(*n))) add(n);
+  add(size_at_most(job, claim.held));
+  add(size_at_most(job, job.max));
+  for (const ThroughputPoint& point : job.measured) add(size_at_most(job, point.gpus));
+  std::ranges::sort(sizes);
+  const auto [first, last] = std::ranges::unique(sizes);
+  sizes.erase(first, last);
+  JobValues::List list;
+  list.reserve(sizes.size());
+  for (const Gpus size : sizes) list.push_back({size, value_at(size)});
+  return list;
+}
+
+std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
+  std::vector<Claim> claims = claims_of(problem);
+  order_of(problem, claims);
+  ValueTable table;
+  table.reserve(claims.size());
+  for (const Claim& claim : claims) table.push_back(values_of(problem, claim));
+  return table;
+}
+
+// What is left while GPUs are shared out.
+class RubatoPolicy::Share {
+ public:
+  explicit Share(const Problem& problem)
+      : problem_(problem), left_(problem.count_types()), quota_(problem) {
+    for (NodeIndex n; n < problem.end_of_nodes(); ++n)
+      if (problem.node(n).schedulable) left_[problem.type_of(n)] += problem.node(n).gpus_total;
+  }
+
+  // The step that is worth most a GPU; of equal ones of the type that most is left of.
+  std::optional<Move> best_move(const Claim& claim, std::size_t place) const {
+    std::optional<Move> best;
+    for (const auto& one : claim.values.types) {
+      if (claim.type && *claim.type != one.type) continue;
+      if (claim.first && *claim.first != one.type) continue;
+      const Gpus room =
+          std::min(left_[one.type], quota_.room(problem_.queue_of(claim.index), one.type));
+      const Gpus most = std::min(claim.most, claim.size + std::max<Gpus>(room, 0));
+      for (const SizeValue& to : claim.values.of(one)) {
+        if (to.gpus <= claim.size || to.gpus > most) continue;
+        const std::int64_t density = (to.value - claim.value) / (to.gpus - claim.size);
+        if (density <= 0) continue;
+        if (best && (density < best->density ||
+                     (density == best->density &&
+                      (best->type == one.type || left_[one.type] <= left_[best->type]))))
+          continue;
+        best = Move{density, place, one.type, to};
+      }
+    }
+    return best;
+  }
+
+  const Table<TypeIndex, Gpus>& left() const { return left_; }
+
+  void apply(Claim& claim, const Move& move) {
+    const Gpus more = move.to.gpus - claim.size;
+    left_[move.type] -= more;
+    quota_.take(problem_.queue_of(claim.index), move.type, more);
+    claim.type = move.type;
+    claim.size = move.to.gpus;
+    claim.value = move.to.value;
+  }
+
+ private:
+  const Problem& problem_;
+  Table<TypeIndex, Gpus> left_;
+  QuotaBook quota_;
+};
 
 Targets RubatoPolicy::decide(const Problem& problem) const {
-  const ClusterState& state = problem.state();
   std::vector<Claim> claims = claims_of(problem);
-  const double now_ms = static_cast<double>(state.now_ms);
-  Targets targets{.order = order_by(problem,
-                                    [&](JobIndex j) {
-                                      const Job& job = problem.job(j);
-                                      const bool starves =
-                                          job.attained_gpu_ms == 0 && claims[j.value].held == 0 &&
-                                          now_ms - job.queued_at * 1000 > max_wait_ms_;
-                                      return std::pair(!starves, claims[j.value].service);
-                                    }),
-                  .displaces = Displaces::kLaterInOrder};
-  Table<TypeIndex, Gpus> left(problem.count_types());
-  double gpus = 0;
-  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
-    if (!problem.node(n).schedulable) continue;
-    left[problem.type_of(n)] += problem.node(n).gpus_total;
-    gpus += static_cast<double>(problem.node(n).gpus_total);
-  }
-  QuotaBook quota(problem);
-  const auto give = [&](Claim& claim, Gpus size) {
-    left[*claim.type] -= size - claim.size;
-    quota.take(problem.queue_of(claim.index), *claim.type, size - claim.size);
-    claim.size = size;
-  };
-  const auto may_have = [&](const Claim& claim) {
-    const Gpus room = quota.room(problem.queue_of(claim.index), *claim.type);
-    return std::min(claim.most, claim.size + std::min(left[*claim.type], room));
-  };
-  double behind = static_cast<double>(claims.size());
+  Targets targets{.order = order_of(problem, claims), .displaces = Displaces::kLaterInOrder};
+  Share share(problem);
   for (const JobIndex j : targets.order) {
     Claim& claim = claims[j.value];
-    const Job& job = *claim.job;
-    behind -= 1;
-    if (!job.refused.empty() || (!job.started && !job.not_admitted.empty())) continue;
-    const auto& types = problem.group(j).types;
-    if (!claim.type && !types.empty())
-      claim.type = *std::ranges::max_element(types, {}, [&](TypeIndex t) { return left[t]; });
-    if (!claim.type) continue;
-    claim.speed.emplace(job.measured, problem.name(*claim.type));
-    claim.at_least = claim.speed->at(job.min);
-    const Gpus known = std::max(claim.speed->most_measured(), job.min);
-    claim.most = std::min(job.max, kExplore * known);
-    give(claim, best_size(claim, job.min, may_have(claim), kPrice * behind / std::max(gpus, 1.0)));
+    claim.values = values_of(problem, claim);
+    Gpus known = claim.job->min;
+    for (const ThroughputPoint& point : claim.job->measured) known = std::max(known, point.gpus);
+    claim.most = std::min(claim.job->max, kExplore * known);
   }
-  targets.sizes.assign(claims.size(), 0);
-  for (const JobIndex j : targets.order) {
-    Claim& claim = claims[j.value];
-    if (claim.size > 0 && may_have(claim) > claim.size)
-      give(claim, best_size(claim, claim.size, may_have(claim), 0));
-    targets.sizes[j.value] = claim.size;
+  if (problem.count_types() > 1) choose_types(claims, share.left());
+  share_out(targets.order, claims, share);
+  for (Claim& claim : claims) claim.first.reset();
+  if (problem.count_types() > 1) share_out(targets.order, claims, share);
+  for (const Claim& claim : claims) {
+    targets.sizes.push_back(claim.size);
+    targets.types.push_back(claim.type);
   }
   return targets;
+}
+
+// A type that others need more is dear: each job looks first at the one that is worth most to it at
+// its price.
+void RubatoPolicy::choose_types(std::vector<Claim>& claims,
+                                const Table<TypeIndex, Gpus>& capacity) const {
+  ValueTable table;
+  table.reserve(claims.size());
+  for (Claim& claim : claims) table.push_back(std::move(claim.values));
+  const PriceTable prices = find_prices(table, capacity, kPricePasses, kPriceHalvings);
+  for (Claim& claim : claims) {
+    claim.values = std::move(table[claim.index]);
+    const Choice choice = best_choice(claim.values, prices, capacity);
+    if (choice.type != nullptr) claim.first = choice.type->type;
+  }
+}
+
+// Always the step that is worth most a GPU. A step that was the best becomes worse only as GPUs
+// run out, so it is looked at again when its turn comes.
+void RubatoPolicy::share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims,
+                             Share& share) {
+  std::priority_queue<Move> moves;
+  for (std::size_t place = 0; place < order.size(); ++place)
+    if (const auto move = share.best_move(claims[order[place].value], place)) moves.push(*move);
+  while (!moves.empty()) {
+    const Move top = moves.top();
+    moves.pop();
+    Claim& claim = claims[order[top.place].value];
+    const auto now = share.best_move(claim, top.place);
+    if (!now) continue;
+    if (!moves.empty() && *now < moves.top()) {
+      moves.push(*now);
+      continue;
+    }
+    share.apply(claim, *now);
+    if (const auto next = share.best_move(claim, top.place)) moves.push(*next);
+  }
 }
 
 }  // namespace rubato::sched

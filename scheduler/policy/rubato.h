@@ -6,17 +6,25 @@
 // had: kFirstGuess, and kGuessFactor times as much each time it has outlived the guess. Guesses are
 // coarse so that equals do not take turns (Tiresias, NSDI'19, has queues for that).
 //
-// How many GPUs? With n GPUs the job ends after T(n), and meanwhile each GPU keeps those behind it
-// waiting. So n minimises T(n) · (1 + p · n), with the price p = kPrice · (jobs behind it) / (GPUs
-// of the cluster): an empty cluster gives a job all that make it faster, a crowded one the size at
-// which it is most efficient. T(n) counts what the change costs: newcomers prepare while the others
-// go on, then all stall for a moment. Sizes beyond kExplore times what was measured are not tried
-// yet. What is left over goes out in the same order at price 0.
+// How many GPUs? Sizes n_j maximise the sum over jobs of w_j * g_j(n_j), the weighted goodput of
+// this round. g_j(n) = min_j * speed_j(n) / speed_j(min_j): how many GPUs' worth of training n GPUs
+// do, at the efficiency of the minimum. w_j = sqrt(2 r - 1) for the job at place r from the end of
+// that order, scaled to at most 1: for jobs whose speed is the square root of their GPUs, and no
+// bounds, the optimum is then the share that heSRPT gives to each (Berg, Vesilo and
+// Harchol-Balter, 2020), which is the best for the mean completion time. What a change costs is
+// subtracted over the time that the job is expected to stay as it is, kResidenceMs at most:
+// newcomers prepare while the others go on, then all stall for a moment.
+//
+// The maximum is looked for by steps: always the one that is worth most a GPU. That is exact for
+// one type where speeds are concave, but for the last job that does not fit. How far from the best
+// plan it is, a certificate says (scheduler/certificate). Sizes beyond kExplore times what was
+// measured are not tried yet.
 //
 // GPUs are counted by type: which nodes have room is the session's business. A job gets the type it
-// holds, else the one that has most left when its turn comes.
+// holds, else that of its best step, which was measured to be faster or has most left.
 #pragma once
 
+#include "scheduler/perf/throughput.h"
 #include "scheduler/policy/policy.h"
 
 namespace rubato::sched {
@@ -26,12 +34,20 @@ class RubatoPolicy : public Policy {
   static Descriptor describe();
   explicit RubatoPolicy(const std::vector<double>& parameters);
   Targets decide(const Problem& problem) const override;
+  std::optional<ValueTable> values(const Problem& problem) const override;
 
  private:
   struct Claim;
+  struct Move;
+  class Share;
   std::vector<Claim> claims_of(const Problem& problem) const;
-  double cost(const Claim& claim, Gpus gpus, double price) const;
-  Gpus best_size(const Claim& claim, Gpus from, Gpus most, double price) const;
+  std::vector<JobIndex> order_of(const Problem& problem, std::vector<Claim>& claims) const;
+  JobValues values_of(const Problem& problem, const Claim& claim) const;
+  JobValues::List list_of(const Claim& claim, const Throughput& speed, double at_least) const;
+
+  void choose_types(std::vector<Claim>& claims, const Table<TypeIndex, Gpus>& capacity) const;
+  static void share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims,
+                        Share& share);
 
   double switching_margin_;
   double max_wait_ms_;

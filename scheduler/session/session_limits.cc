@@ -78,6 +78,7 @@ NodeIndex Session::node_of(const Held& held) const {
 // With the pods placed in this round.
 Bound Session::bound_of(const Entry& entry) const {
   Bound bound = placer_.bound_of(entry.index);
+  if (!targets_.types.empty()) bound.preferred = targets_.types[entry.index.value];
   if (entry.add.empty() || has_pods(*entry.job)) return bound;
   if (!entry.job->mix) bound.type = problem_.type_of(entry.add.front());
   if (entry.job->one_node) bound.node = entry.add.front();

@@ -46,6 +46,18 @@ json::Value to_json(const Plan& plan, const ClusterState& state) {
                         {"verdicts", std::move(verdicts)}});
 }
 
+json::Value to_json(const Certificate& certificate) {
+  const auto amount = [](std::int64_t q32) {
+    return static_cast<double>(q32) / static_cast<double>(kValueOne);
+  };
+  Value prices = Value::object({});
+  for (const auto& [type, price] : certificate.prices) prices.set(type, amount(price));
+  return Value::object({{"gap", certificate.gap()},
+                        {"value", amount(certificate.value)},
+                        {"bound", amount(certificate.bound)},
+                        {"prices", std::move(prices)}});
+}
+
 std::string to_text(const Plan& plan, const ClusterState& state) {
   return json::dump(to_json(plan, state));
 }

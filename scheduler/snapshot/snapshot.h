@@ -14,6 +14,7 @@
 
 #include "common/json.h"
 #include "common/result.h"
+#include "scheduler/certificate/certificate.h"
 #include "scheduler/model/cluster_state.h"
 #include "scheduler/plan.h"
 
@@ -59,6 +60,8 @@ std::string to_text(const Snapshot& snapshot);
 // A plan of this state: actions in order, then one verdict for each job, by job id. Written only.
 json::Value to_json(const Plan& plan, const ClusterState& state);
 std::string to_text(const Plan& plan, const ClusterState& state);
+// Amounts in what the policy counts in (rubato: GPUs), exact.
+json::Value to_json(const Certificate& certificate);
 
 // The words of the JSON for values of enums.
 const char* name_of(Shape shape);

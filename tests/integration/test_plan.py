@@ -41,6 +41,17 @@ def test_table_for_people():
     assert re.search(r"^job-2 +not now +QueueLimit ", said, re.M), said
 
 
+def test_a_plan_of_rubato_says_how_good_it_is():
+    snapshot = json.loads(SNAPSHOT.read_text())
+    assert "certificate" not in json.loads(plan(SNAPSHOT))
+    snapshot["policy"] = {"name": "rubato"}
+    certificate = json.loads(plan(input=json.dumps(snapshot)))["certificate"]
+    assert 0 < certificate["value"] <= certificate["bound"], certificate
+    assert abs(certificate["gap"] - 1 + certificate["value"] / certificate["bound"]) < 1e-9, certificate
+    said = plan("-", "-o", "table", input=json.dumps(snapshot))
+    assert re.search(r"^At most [0-9.]+ % below the best plan: worth [0-9.]+ GPUs of [0-9.]+\.$", said, re.M), said
+
+
 def test_from_a_pipe_and_from_a_file_it_is_the_same():
     assert plan(input=SNAPSHOT.read_text()) == plan("-", input=SNAPSHOT.read_text()) == plan(SNAPSHOT)
 

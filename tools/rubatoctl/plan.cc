@@ -80,6 +80,14 @@ std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan) {
          (waiting.rows.empty() ? "Nobody waits.\n" : render(waiting));
 }
 
+std::string to_sentence(const sched::Certificate& certificate) {
+  const auto gpus = [](std::int64_t value) {
+    return static_cast<double>(value) / static_cast<double>(sched::kValueOne);
+  };
+  return fmt::format("At most {:.1f} % below the best plan: worth {:.2f} GPUs of {:.2f}.\n",
+                     100 * certificate.gap(), gpus(certificate.value), gpus(certificate.bound));
+}
+
 Result<std::string> all_of(std::istream& in) {
   std::string text;
   char part[1 << 16];
@@ -98,8 +106,12 @@ Result<std::string> all_of(std::istream& in) {
 Result<std::string> plan_text(std::string_view text, const std::string& output) {
   TRY(const sched::Snapshot snapshot, sched::read_snapshot(text));
   const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
-  if (output == "table") return table_of(snapshot, plan);
-  return to_text(plan, snapshot.state) + "\n";
+  const auto certificate = certify(snapshot.state, snapshot.policy, plan);
+  if (output == "table")
+    return table_of(snapshot, plan) + (certificate ? "\n" + to_sentence(*certificate) : "");
+  json::Value document = to_json(plan, snapshot.state);
+  if (certificate) document.set("certificate", to_json(*certificate));
+  return json::dump(document) + "\n";
 }
 
 Status plan_stream(std::istream& in, std::ostream& out) {

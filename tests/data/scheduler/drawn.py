@@ -22,6 +22,7 @@ class Planner:
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         assert "error" not in answer, answer
+        answer.pop("certificate", None)
         return answer
 
 

@@ -1,0 +1,45 @@
+// A certificate of a plan: how far it is, at most, from the best plan that there could be.
+//
+// V is what the plan is worth as it is placed: each job's value at the GPUs that it holds once the
+// actions are done, with what the changes cost. UB bounds what any plan is worth (weak duality):
+// for any prices p >= 0 of a GPU of each type,
+//
+//   UB(p) = sum over types of p_t * C_t + sum over jobs of max(0, max over (t, n) of v(t, n) - p_t
+//   n)
+//
+// with C_t the GPUs of type t that jobs hold or that are free, and n <= C_t. It leaves out quotas,
+// the shape of nodes and what the policy keeps back for later, so it holds for every plan that
+// keeps them, too. Prices make it tight; no prices make it wrong. certify() looks for good ones;
+// check() is given them, and shares no code with policies, sessions and the search.
+#pragma once
+
+#include "scheduler/model/value_table.h"
+#include "scheduler/plan.h"
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace rubato::sched {
+
+struct Certificate {
+  std::int64_t value = 0;                      // V, in 2^-32 units
+  std::int64_t bound = 0;                      // UB, rounded up
+  std::map<std::string, std::int64_t> prices;  // of a GPU, by type; a type that is not there: 0
+  // (UB - V) / UB: 0 where nothing could be better; 1 where nothing is done though something could.
+  double gap() const;
+  bool operator==(const Certificate&) const = default;
+};
+
+// The value of the plan and the bound that these prices prove. Time linear in the table and the
+// pods held. CHECKs that the plan names jobs of this state.
+Certificate check(const ClusterState& state, const ValueTable& values, const Plan& plan,
+                  const std::map<std::string, std::int64_t>& prices);
+
+// At prices that are looked for (scheduler/solver/prices.h).
+Certificate certify(const ClusterState& state, const ValueTable& values, const Plan& plan);
+// Of a plan that make_plan made of the same. None: the policy maximises nothing.
+std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig& config,
+                                   const Plan& plan);
+
+}  // namespace rubato::sched

@@ -1,0 +1,143 @@
+// Reads the state and the plan anew: nothing here is shared with what made the plan.
+#include "common/check.h"
+
+#include "scheduler/certificate/certificate.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+namespace rubato::sched {
+namespace {
+
+using Prices = std::map<std::string, std::int64_t>;
+using ByType = std::map<std::string, Gpus>;
+
+std::int64_t add_up(std::int64_t a, std::int64_t b) {
+  return a >= kValueMost - b ? kValueMost : a + b;
+}
+
+std::int64_t times(std::int64_t price, Gpus gpus) {
+  return gpus > 0 && price > kValueMost / gpus ? kValueMost : price * gpus;
+}
+
+std::int64_t price_of(const Prices& prices, const std::string& type) {
+  const auto found = prices.find(type);
+  return found == prices.end() ? 0 : std::max<std::int64_t>(found->second, 0);
+}
+
+// GPUs that jobs hold, or could be given in this round.
+ByType capacity(const ClusterState& state) {
+  ByType gpus;
+  for (const Node& node : state.nodes)
+    if (node.schedulable) gpus[node.gpu_type] += std::max<Gpus>(node.free.gpus, 0);
+  for (const Job& job : state.jobs)
+    for (const Held& held : job.held)
+      if (!held.lost && !held.leaving) gpus[held.gpu_type] += held.gpus;
+  return gpus;
+}
+
+// What each job holds when the plan is done, by type.
+std::vector<ByType> held_after(const ClusterState& state, const Plan& plan) {
+  std::vector<ByType> held(state.jobs.size());
+  std::unordered_map<JobId, std::size_t> jobs;
+  for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+    jobs.emplace(state.jobs[j].id, j);
+    for (const Held& pod : state.jobs[j].held)
+      if (!pod.lost && !pod.leaving) held[j][pod.gpu_type] += pod.gpus;
+  }
+  for (const Action& action : plan.actions) {
+    const auto found = jobs.find(action.job);
+    CHECK(found != jobs.end());
+    ByType& own = held[found->second];
+    for (const Placement& placement : action.add) own[placement.gpu_type] += placement.gpus;
+    for (const Held& pod : state.jobs[found->second].held)
+      if (!pod.lost && !pod.leaving && std::ranges::count(action.remove, pod.ordinal) > 0)
+        own[pod.gpu_type] -= pod.gpus;
+  }
+  for (ByType& own : held) std::erase_if(own, [](const auto& one) { return one.second == 0; });
+  return held;
+}
+
+// Of a size between two that are listed: that of the worse of them, so that V is not too high.
+std::int64_t value_at(const JobValues::List& list, Gpus gpus) {
+  const auto at = std::ranges::lower_bound(list, gpus, {}, &SizeValue::gpus);
+  if (at != list.end() && at->gpus == gpus) return at->value;
+  if (at == list.begin() || at == list.end()) return 0;  // below its minimum, above its maximum
+  return std::min(at->value, (at - 1)->value);
+}
+
+// Of several types the slowest counts.
+std::int64_t value_of(const Problem& problem, const JobValues& values, const ByType& held) {
+  std::optional<std::int64_t> least;
+  Gpus all = 0;
+  for (const auto& [type, gpus] : held) all += gpus;
+  for (const auto& one : values.types)
+    if (held.contains(problem.name(one.type))) {
+      const std::int64_t now = value_at(values.of(one), all);
+      least = least ? std::min(*least, now) : now;
+    }
+  return std::max<std::int64_t>(least.value_or(0), 0);
+}
+
+// The most that one job can add to the bound. Sizes that are not listed cost more than the listed
+// one below them, and are worth no more than the better neighbour.
+std::int64_t surplus_of(const JobValues::List& list, std::int64_t price, Gpus capacity) {
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto& [gpus, value] = list[i];
+    if (gpus > capacity) break;
+    if (value > 0) most = std::max(most, value - times(price, gpus));
+    if (i + 1 == list.size() || list[i + 1].gpus == gpus + 1 || gpus == capacity) continue;
+    const std::int64_t better = std::max(value, list[i + 1].value);
+    most = std::max(most, better - times(price, gpus + 1));
+  }
+  return most;
+}
+
+std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues& values,
+                        const Prices& prices, const ByType& capacity) {
+  std::optional<std::int64_t> cheapest;
+  Gpus all = 0;
+  for (const auto& [type, gpus] : capacity) all += gpus;
+  for (const auto& one : values.types) {
+    const std::int64_t price = price_of(prices, problem.name(one.type));
+    cheapest = cheapest ? std::min(*cheapest, price) : price;
+  }
+  std::int64_t most = 0;
+  for (const auto& one : values.types) {
+    const std::string& type = problem.name(one.type);
+    const auto there = capacity.find(type);
+    const Gpus of_type = there == capacity.end() ? 0 : there->second;
+    most = std::max(most, job.mix ? surplus_of(values.of(one), *cheapest, all)
+                                  : surplus_of(values.of(one), price_of(prices, type), of_type));
+  }
+  return most;
+}
+
+}  // namespace
+
+double Certificate::gap() const {
+  return bound > 0 ? static_cast<double>(bound - value) / static_cast<double>(bound) : 0;
+}
+
+Certificate check(const ClusterState& state, const ValueTable& values, const Plan& plan,
+                  const Prices& prices) {
+  CHECK_EQ(values.size(), state.jobs.size());
+  const Problem problem(state);
+  Certificate certificate{.prices = prices};
+  const ByType there = capacity(state);
+  for (const auto& [type, gpus] : there)
+    certificate.bound = add_up(certificate.bound, times(price_of(prices, type), gpus));
+  const std::vector<ByType> held = held_after(state, plan);
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Job& job = problem.job(j);
+    certificate.bound =
+        add_up(certificate.bound, surplus_of(problem, job, values[j], prices, there));
+    certificate.value = add_up(certificate.value, value_of(problem, values[j], held[j.value]));
+  }
+  return certificate;
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,185 @@
+// Certificates: no plan is worth more than the bound, whatever the prices are; and the plans of
+// `rubato` are close to it.
+#include "scheduler/certificate/certificate.h"
+
+#include "scheduler/policy/registry.h"
+#include "tests/unit/scheduler/small_clusters.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched {
+namespace {
+
+const Policy& rubato_policy() {
+  static const auto kPolicy = make_policy("rubato", {});
+  return **kPolicy;
+}
+
+ValueTable values_of(const ClusterState& state) {
+  return rubato_policy().values(Problem(state)).value();
+}
+
+Certificate certified(const ClusterState& state) {
+  return certify(state, values_of(state), make_plan(state, {.policy = "rubato"}));
+}
+
+class Drawn {
+ public:
+  explicit Drawn(std::uint64_t seed) : random_(seed) {}
+
+  ClusterState state() {
+    std::vector<Node> nodes;
+    for (int n = 0; n < number(1, 3); ++n) {
+      const Gpus total = number(1, 4);
+      nodes.push_back(node("n" + std::to_string(n), total, total, number(0, 1) == 0 ? "A" : "B"));
+    }
+    std::vector<Job> jobs;
+    for (int j = 0; j < number(1, 5); ++j) jobs.push_back(drawn_job(j));
+    ClusterState state = cluster(std::move(nodes), std::move(jobs));
+    for (Job& job : state.jobs)
+      if (number(0, 2) == 0) hold(state, job);
+    return state;
+  }
+
+  std::int64_t number(std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
+  }
+
+ private:
+  Job drawn_job(int number_of) {
+    const Gpus min = number(1, 3);
+    Job job = sched::job("j" + std::to_string(number_of), min, min + number(0, 4));
+    if (number(0, 3) > 0) job.remaining_ms = number(1, 5000) * 1000;
+    for (const char* type : {"A", "B"})
+      for (Gpus n = 1; n <= 6; ++n)
+        if (number(0, 3) == 0)
+          job.measured.push_back({type, n, static_cast<double>(number(50, 900))});
+    if (number(0, 5) == 0) job.shape = Shape::kPowersOfTwo;
+    if (number(0, 5) == 0) job.allow = {"A"};
+    return job;
+  }
+
+  void hold(ClusterState& state, Job& job) {
+    Node& node = state.nodes[static_cast<std::size_t>(number(0, std::ssize(state.nodes) - 1))];
+    if (node.free.gpus < job.min || !may_use(job, node)) return;
+    job.started = true;
+    job.allocated_ms = 0;
+    job.attained_gpu_ms = number(0, 1000) * 1000;
+    for (Gpus i = 0; i < job.min; ++i)
+      job.held.push_back({.ordinal = i, .node = node.id, .gpu_type = node.gpu_type, .gpus = 1});
+    node.free -= {job.min, 100 * job.min, job.min << 20};
+  }
+
+  std::mt19937_64 random_;
+};
+
+// All ways to share the GPUs out, one after the other: what the best is worth.
+std::int64_t best_of_all(const ClusterState& state, const ValueTable& values) {
+  const Problem problem(state);
+  std::vector<Gpus> left(problem.count_types(), 0);
+  for (const Node& node : state.nodes)
+    left[problem.type_named(node.gpu_type).value] += node.gpus_total;
+  const std::function<std::int64_t(std::uint32_t)> from = [&](std::uint32_t j) -> std::int64_t {
+    if (j == state.jobs.size()) return 0;
+    std::int64_t best = from(j + 1);
+    for (const auto& one : values[JobIndex{j}].types)
+      for (const auto& [gpus, value] : values[JobIndex{j}].of(one)) {
+        Gpus& own = left[one.type.value];
+        if (own < gpus) continue;
+        own -= gpus;
+        best = std::max(best, value + from(j + 1));
+        own += gpus;
+      }
+    return best;
+  };
+  return from(0);
+}
+
+TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
+  double sum = 0;
+  constexpr int kInstances = 400;
+  for (std::uint64_t seed = 1; seed <= kInstances; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Drawn drawn(seed);
+    const ClusterState state = drawn.state();
+    const ValueTable values = values_of(state);
+    const Plan plan = make_plan(state, {.policy = "rubato"});
+    const Certificate certificate = certify(state, values, plan);
+    const std::int64_t best = best_of_all(state, values);
+    EXPECT_LE(certificate.value, best);
+    EXPECT_LE(best, certificate.bound);
+    EXPECT_EQ(check(state, values, plan, certificate.prices), certificate);
+    for (int i = 0; i < 5; ++i) {
+      const std::map<std::string, std::int64_t> prices = {{"A", drawn.number(0, 2 * kValueOne)},
+                                                          {"B", drawn.number(0, kValueOne)}};
+      const Certificate other = check(state, values, plan, prices);
+      EXPECT_LE(best, other.bound);
+      EXPECT_EQ(certificate.value, other.value);
+    }
+    if (best > 0) sum += static_cast<double>(certificate.bound - best) / static_cast<double>(best);
+  }
+  EXPECT_LT(sum / kInstances, 0.25) << "of so few GPUs one job more or less is a large part";
+}
+
+// What the search finds is the best price, not just one.
+TEST(Certificate, OfJobsThatScaleAlikeTheGapIsNought) {
+  std::vector<Job> jobs;
+  for (int i = 0; i < 20; ++i) jobs.push_back(job("j" + std::to_string(10 + i), 1, 1));
+  const Certificate crowded = certified(cluster({node("n1", 8, 8)}, jobs));
+  EXPECT_GT(crowded.value, 0);
+  EXPECT_LT(crowded.gap(), 1e-6);
+  EXPECT_EQ(crowded.prices.count("A"), 1u);
+  const Certificate roomy = certified(cluster({node("n1", 64, 64)}, jobs));
+  EXPECT_EQ(roomy.value, roomy.bound);
+  EXPECT_TRUE(roomy.prices.empty());
+}
+
+TEST(Certificate, OfAnEmptyPlanTheGapIsWhole) {
+  const ClusterState state = cluster({node("n1", 8, 8)}, {job("a", 1, 8)});
+  const Certificate none = certify(state, values_of(state), Plan{});
+  EXPECT_EQ(none.value, 0);
+  EXPECT_EQ(none.gap(), 1);
+  const ClusterState empty = cluster({}, {});
+  EXPECT_EQ(certified(empty).gap(), 0);
+}
+
+TEST(Certificate, WhatAChangeCostsIsPaid) {
+  Job holds = running("a", 1, 4, {"n1"});
+  holds.measured = {{"A", 1, 100}, {"A", 2, 200}, {"A", 4, 400}};
+  holds.remaining_ms = 20'000;  // newcomers prepare for longer
+  const ClusterState state = cluster({node("n1", 4, 3)}, {holds});
+  const ValueTable values = values_of(state);
+  const JobValues& own = values[JobIndex{0}];
+  const JobValues::List& list = own.of(own.types.at(0));
+  EXPECT_EQ(list.at(0).gpus, 1);
+  EXPECT_EQ(list.at(0).value, list.at(3).value);
+  EXPECT_TRUE(make_plan(state, {.policy = "rubato"}).actions.empty());
+}
+
+TEST(Certificate, AFasterTypeIsTakenAndCounts) {
+  Job one = job("a", 2, 2);
+  one.measured = {{"A", 2, 100}, {"B", 2, 300}};
+  const ClusterState state = cluster({node("a1", 8, 8, "A"), node("b1", 2, 2, "B")}, {one});
+  const Plan plan = make_plan(state, {.policy = "rubato"});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].add.at(0).gpu_type, "B");
+  EXPECT_EQ(certified(state).gap(), 0);
+}
+
+// Prices of a quarter and less than nothing, of types that are not there: still a bound.
+TEST(Certificate, StrangePricesProveWhatTheyCan) {
+  const ClusterState state = cluster({node("n1", 2, 2)}, {job("a", 1, 2), job("b", 1, 2)});
+  const ValueTable values = values_of(state);
+  const Plan plan = make_plan(state, {.policy = "rubato"});
+  const std::int64_t best = best_of_all(state, values);
+  for (const std::int64_t price :
+       {std::int64_t{-5}, std::int64_t{0}, kValueMost, std::numeric_limits<std::int64_t>::max()})
+    EXPECT_GE(check(state, values, plan, {{"A", price}, {"Z", price}}).bound, best) << price;
+}
+
+}  // namespace
+}  // namespace rubato::sched
