@@ -104,6 +104,13 @@ Explanation explain(const Verdict& v, const Job& job) {
                           "why, and until when{})",
                           counted(job.min, "GPU"), v.available, fmt::join(job.avoid, ", "),
                           job.narrowed.empty() ? "" : "; " + job.narrowed)};
+    case Reason::kNodesUnavailable:
+      return {
+          "NodesUnavailable",
+          fmt::format("needs {}; the nodes it may use that take pods now have {} in all: "
+                      "others are not ready, cordoned or tainted{}{}",
+                      counted(job.min, "GPU"), v.available,
+                      job.avoid.empty() ? "" : ", or avoided for now", in_brackets(job.narrowed))};
     case Reason::kWaitingForRelease:
       return {"WaitingForRelease",
               shortage(v, job) + "; waits for " +

@@ -102,6 +102,7 @@ enum class Reason {
   kExceedsCluster,     // never; available: the most there is for it
   kEveryNodeAvoided,   // available: 0
   kNodesAvoided,       // available: the most there is for it but for those
+  kNodesUnavailable,   // available: the most that nodes have for it which take pods
   kWaitingForRelease,  // available: free for it now; waits_for: whose GPUs come
   kInsufficientGpus,   // available: free for it now
   kBehind,             // the policy holds it back: waits_for: the job that comes first

@@ -210,6 +210,8 @@ class Builder {
       case sched::Reason::kNodesAvoided:
       case sched::Reason::kEveryNodeAvoided:
         return reason::kNodesAvoided;
+      case sched::Reason::kNodesUnavailable:
+        return reason::kNodesUnavailable;
       case sched::Reason::kRefused:  // by cluster_view, which names the reason
         return why_refused(verdict.told.reason);
       case sched::Reason::kPlaced:

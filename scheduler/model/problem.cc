@@ -121,14 +121,18 @@ GroupIndex Problem::group_of(JobIndex j) const {
 JobGroup Problem::make_group(const Job& job) const {
   JobGroup group;
   Capacity capacity(job);
+  Capacity now(job);
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
     capacity.add(node);  // a cordoned or silent node may come back
     group.types.push_back(type_of(n));
-    if (admits(job, node)) group.admitted.push_back(n);
+    if (!admits(job, node)) continue;
+    now.add(node);
+    group.admitted.push_back(n);
   }
   group.capacity = capacity.most();
+  group.capacity_now = now.most();
   std::sort(group.types.begin(), group.types.end());
   group.types.erase(std::unique(group.types.begin(), group.types.end()), group.types.end());
   return group;

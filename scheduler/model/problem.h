@@ -40,6 +40,7 @@ struct JobGroup {
   std::vector<NodeIndex> admitted;  // now, in order
   std::vector<TypeIndex> types;     // of all nodes they may ever use, in order
   Gpus capacity = 0;                // of those nodes
+  Gpus capacity_now = 0;            // of `admitted`, whoever holds it
 };
 
 class Problem {

@@ -139,6 +139,10 @@ bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
     // No room that others make helps it before one of those nodes is tried again.
     no.reason = Reason::kNodesAvoided;
     no.available = left;
+  } else if (const Gpus now = problem_.group(entry.index).capacity_now;
+             !has_pods(job) && now < job.min) {
+    no.reason = Reason::kNodesUnavailable;
+    no.available = now;
   } else {
     return true;
   }

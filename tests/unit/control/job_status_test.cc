@@ -26,6 +26,12 @@ TEST(JobStatus, AJobThatAvoidsNodesWaitsForThemAndNotForGpus) {
   }
 }
 
+TEST(JobStatus, AJobWhoseNodesTakeNoPodsWaitsForThem) {
+  const auto s = status(*job(2, 4), {},
+                        JobVerdict{sched::Outcome::kNotNow, sched::Reason::kNodesUnavailable, {}});
+  EXPECT_EQ(s.reason, "NodesUnavailable");
+}
+
 TEST(JobStatus, RunningShowsProgressSpeedAndEta) {
   const auto s = status(*job(2, 4, kAllocated), view(Phase::kTraining, 2));
   EXPECT_EQ(s.state, "Running");

@@ -109,7 +109,25 @@ TEST(Plan, AJobThatAvoidsEveryNodeThatItMayUseIsToldSo) {
   Node other = node("n4", 2, 0);
   other.schedulable = false;
   const ClusterState three = cluster({node("n1", 2, 2), node("n2", 2, 2), other}, {a});
-  EXPECT_EQ(told(three, "a").reason, "InsufficientGPUs");
+  EXPECT_EQ(told(three, "a").reason, "NodesUnavailable");
+}
+
+// Soak seed 66666: it was said that jobs held what was on a cordoned node.
+TEST(Plan, AJobThatTheNodesWhichTakePodsCannotHoldIsToldSo) {
+  Node cordoned = node("n2", 2, 2);
+  cordoned.schedulable = false;
+  const std::vector<Node> nodes{node("n1", 2, 2), cordoned};
+  const Told waits = told(cluster(nodes, {job("a", 3, 3)}), "a");
+  EXPECT_EQ(waits.outcome, Outcome::kNotNow);
+  EXPECT_EQ(waits.reason, "NodesUnavailable");
+  EXPECT_EQ(waits.message,
+            "needs 3 GPUs; the nodes it may use that take pods now have 2 in all: others are not "
+            "ready, cordoned or tainted");
+  EXPECT_EQ(told(cluster(nodes, {job("a", 2, 3)}), "a").reason, "Placed");
+  // It holds up nobody, and what it holds there counts.
+  const ClusterState both = cluster(nodes, {job("a", 3, 3), job("b", 1, 1)});
+  EXPECT_EQ(told(both, make_plan(both, {.policy = "fifo"}), "b").reason, "Placed");
+  EXPECT_EQ(told(cluster(nodes, {running("a", 3, 3, {"n2", "n2"})}), "a").reason, "Placed");
 }
 
 TEST(Plan, AJobThatTheNodesItDoesNotAvoidCannotHoldIsToldSo) {
