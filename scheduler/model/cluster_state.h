@@ -87,6 +87,7 @@ struct Job {
   // How long it takes at `min` GPUs, in all and from now on; none: not known.
   std::optional<TimeMs> duration_ms;
   std::optional<TimeMs> remaining_ms;
+  std::optional<TimeMs> deadline_ms;  // when it should be done; none: whenever
   Gpus min = 1;
   Gpus max = 1;
   Resources per_pod;  // gpus = GPUs that come and go together
@@ -120,7 +121,7 @@ enum class Preempts { kNobody, kOwnQueue, kAnyQueue };
 
 struct Queue {
   std::string name;
-  double weight = 1.0;                  // not used by any policy yet
+  double weight = 1.0;                  // of its share, where the policy gives shares
   std::map<std::string, Quota> quotas;  // by GPU type; "*": all types together
   bool borrowing = true;                // may hold more than it is guaranteed
   bool closed = false;

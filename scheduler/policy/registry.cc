@@ -1,9 +1,13 @@
 #include "scheduler/policy/registry.h"
 
 #include "common/check.h"
+#include "scheduler/policy/afs.h"
+#include "scheduler/policy/drf.h"
+#include "scheduler/policy/edf.h"
 #include "scheduler/policy/fifo.h"
 #include "scheduler/policy/las.h"
 #include "scheduler/policy/marginal_throughput.h"
+#include "scheduler/policy/optimus.h"
 #include "scheduler/policy/rubato.h"
 #include "scheduler/policy/shortest.h"
 #include "scheduler/policy/tiresias.h"
@@ -37,7 +41,9 @@ constexpr std::array kPolicies{
     registered<Fifo>(),         registered<FifoBackfill>(),
     registered<Sjf>(),          registered<Srtf>(),
     registered<Srsf>(),         registered<Las>(),
-    registered<Tiresias>(),
+    registered<Tiresias>(),     registered<Edf>(),
+    registered<Drf>(),          registered<Afs>(),
+    registered<Optimus>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {

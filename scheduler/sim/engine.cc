@@ -188,6 +188,7 @@ void Engine::arrive(std::size_t index) {
   job.id = job.name = trace.id;
   job.queue = trace.queue;
   job.priority = trace.priority;
+  job.deadline_ms = trace.deadline_ms;
   job.queued_at = static_cast<double>(trace.submit_ms) / 1000.0;
   job.min = about_.elastic ? trace.min : trace.request;
   job.max = about_.elastic ? trace.max : trace.request;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,7 +49,8 @@ struct TraceJob {
   Gpus request = 1;
   Gpus min = 1;
   Gpus max = 1;
-  std::vector<std::string> allow;  // GPU types that it declares; empty: any
+  std::vector<std::string> allow;     // GPU types that it declares; empty: any
+  std::optional<TimeMs> deadline_ms;  // that it declares
   // Jobs of one profile train the same model on the same batch: what is observed of one is known of
   // the others. Empty: of its own.
   std::string profile;

@@ -163,6 +163,7 @@ class Reader {
     job.allocated_ms = c.whole("allocatedMs", -1, kWholeMost, -1);
     if (c.member("durationMs")) job.duration_ms = c.whole("durationMs", 0, kWholeMost);
     if (c.member("remainingMs")) job.remaining_ms = c.whole("remainingMs", 0, kWholeMost);
+    if (c.member("deadlineMs")) job.deadline_ms = c.whole("deadlineMs", 0, kWholeMost);
   }
 
   // A job that is refused may be so because its sizes make no sense.

@@ -196,6 +196,7 @@ Value to_json(const Job& job, const SharedSets& sets) {
       .put("allocatedMs", job.allocated_ms, TimeMs{-1});
   if (job.duration_ms) fields.put("durationMs", *job.duration_ms);
   if (job.remaining_ms) fields.put("remainingMs", *job.remaining_ms);
+  if (job.deadline_ms) fields.put("deadlineMs", *job.deadline_ms);
   put_wishes(job, sets, fields);
   put_progress(job, fields);
   return fields.take();

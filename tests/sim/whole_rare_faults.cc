@@ -102,7 +102,7 @@ void WholeCluster::change_policy(const Fault& fault) {
   Value parameters = Value::object();
   double number = 5 + static_cast<double>(fault.more % 10);
   for (const sched::Parameter& parameter : chosen.parameters) {
-    parameters.set(parameter.name, number);
+    parameters.set(parameter.name, std::clamp(number, parameter.least, parameter.most));
     number *= 4;
   }
   (void)server_->remove(api::kSchedulingPolicy, {"", "default"});

@@ -18,7 +18,7 @@ constexpr std::int64_t kPriorityMax = 2'000'000'000;
 
 const std::vector<std::string> kColumns = {
     "id",       "submit_s",  "queue",      "priority", "gpus",       "min_gpus",
-    "max_gpus", "gpu_types", "duration_s", "work",     "throughput",
+    "max_gpus", "gpu_types", "duration_s", "work",     "throughput", "deadline_s",
 };
 
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
@@ -80,6 +80,9 @@ Result<TraceJob> read_job(const CsvRow& row) {
   if (job.id.find_first_of(",\"\n") != std::string::npos)
     return row.error("id", "no comma and no quote");
   TRY(job.submit_ms, row.milliseconds("submit_s"));
+  if (!row.text("deadline_s").empty()) {
+    TRY(job.deadline_ms, row.milliseconds("deadline_s"));
+  }
   if (!row.text("queue").empty()) job.queue = row.text("queue");
   if (job.queue.find_first_of(",\"") != std::string::npos)
     return row.error("queue", "no comma and no quote");

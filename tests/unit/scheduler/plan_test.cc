@@ -375,6 +375,7 @@ void add_history(Rng& rng, ClusterState& state) {
       j.duration_ms = j.remaining_ms = static_cast<TimeMs>(rng.below(10'000'000));
     for (const Gpus n : {1, 2, 4, 8})
       if (rng.chance(0.3)) j.measured.push_back({"A", n, 1 + static_cast<double>(rng.below(1000))});
+    if (rng.chance(0.5)) j.deadline_ms = static_cast<TimeMs>(rng.below(5'000'000));
   }
 }
 

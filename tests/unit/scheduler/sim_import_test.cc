@@ -49,6 +49,16 @@ TEST(SimImport, OurOwnFormat) {
   EXPECT_EQ(jobs[3].queue, "default");
 }
 
+TEST(SimImport, ADeadlineIsSinceTheTracesZero) {
+  const auto jobs =
+      read_rubato({"t", "submit_s,gpus,duration_s,deadline_s\n5,1,10,20.5\n6,1,10,\n"}).value();
+  EXPECT_EQ(jobs[0].deadline_ms, 20'500);
+  EXPECT_EQ(jobs[1].deadline_ms, std::nullopt);
+  EXPECT_NE(
+      error_of("submit_s,gpus,duration_s,deadline_s\n5,1,10,soon\n").find("column deadline_s"),
+      std::string::npos);
+}
+
 TEST(SimImport, ErrorsNameLineColumnAndWhatWasExpected) {
   EXPECT_EQ(error_of("id,submit_s,gpus,duration_s\na,0,two,10\n"),
             "t.csv:2: column gpus: \"two\": expected a whole number from 1 to 1000000");

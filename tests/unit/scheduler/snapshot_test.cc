@@ -25,6 +25,7 @@ Snapshot full() {
   a.queue = "q";
   a.priority = -3;
   a.weight = 0.1;
+  a.deadline_ms = 12'345;
   a.queued_at = 1.7e9 + 1.0 / 3.0;
   a.shape = Shape::kPowersOfTwo;
   a.per_pod = {2, 500, 1 << 30, {1, 2, 3, 4, 5, 6, 7, std::int64_t{1} << 50}};

@@ -1,0 +1,48 @@
+// What policies share that say sizes: GPUs by type, and what the queues may take of them. Which
+// nodes have room is the session's business.
+#pragma once
+
+#include "scheduler/model/quota.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace rubato::sched {
+
+class Room {
+ public:
+  explicit Room(const Problem& problem)
+      : problem_(problem), quota_(problem), left_(problem.count_types()) {
+    for (NodeIndex n; n < problem.end_of_nodes(); ++n)
+      if (problem.node(n).schedulable) left_[problem.type_of(n)] += problem.node(n).gpus_total;
+  }
+
+  // None: it may have no GPUs. Else the type that it holds, or the one that has most left.
+  std::optional<TypeIndex> type_for(JobIndex j) const {
+    const Job& job = problem_.job(j);
+    const bool is_unknown = problem_.queue(problem_.queue_of(j)) == nullptr;
+    if (!job.refused.empty()) return std::nullopt;
+    if (!job.started && (is_unknown || !job.not_admitted.empty())) return std::nullopt;
+    for (const Held& pod : job.held)
+      if (!pod.lost && !pod.leaving) return problem_.type_named(pod.gpu_type);
+    const auto& types = problem_.group(j).types;
+    if (types.empty()) return std::nullopt;
+    return *std::ranges::max_element(types, {}, [&](TypeIndex t) { return left_[t]; });
+  }
+
+  // False, and nothing is taken: there are not so many.
+  bool take(JobIndex j, TypeIndex type, Gpus gpus) {
+    const QueueIndex queue = problem_.queue_of(j);
+    if (gpus > left_[type] || gpus > quota_.room(queue, type)) return false;
+    left_[type] -= gpus;
+    quota_.take(queue, type, gpus);
+    return true;
+  }
+
+ private:
+  const Problem& problem_;
+  QuotaBook quota_;
+  Table<TypeIndex, Gpus> left_;
+};
+
+}  // namespace rubato::sched
