@@ -21,6 +21,7 @@ namespace rubato::sched {
 namespace {
 
 struct Size {
+  const char* name;
   std::int64_t nodes;
   std::int64_t types;
   std::int64_t jobs;
@@ -143,9 +144,9 @@ void measure(const Size& size, const PolicyConfig& config, int rounds) {
   const auto certificate = certify(made.state(), config, {});
   const double seconds = std::chrono::duration<double>(clock.now() - began).count();
   fmt::print(
-      "{} GPUs of {} types, {} jobs: cold {:.1f} ms; warm p50 {:.1f} ms, p99 {:.1f} ms, worst "
+      "{}: {} GPUs of {} types, {} jobs: cold {:.1f} ms; warm p50 {:.1f} ms, p99 {:.1f} ms, worst "
       "{:.1f} ms",
-      size.nodes * 8, size.types, size.jobs, cold, at(0.5), at(0.99), ms.back());
+      size.name, size.nodes * 8, size.types, size.jobs, cold, at(0.5), at(0.99), ms.back());
   if (certificate)
     fmt::print("; gap {:.2f} %, certified in {:.0f} ms", 100 * certificate->gap(), 1000 * seconds);
   fmt::print("\n");
@@ -164,7 +165,8 @@ int main(int argc, char** argv) {
   app.add_option("--sizes", largest, "how many of the three sizes")->check(CLI::Range(1, 3));
   app.add_option("--policy", config.policy, "its name in docs/policies.md");
   CLI11_PARSE(app, argc, argv);
-  constexpr rubato::sched::Size kSizes[] = {{8, 1, 45}, {256, 3, 1440}, {12'500, 6, 10'000}};
+  constexpr rubato::sched::Size kSizes[] = {
+      {"small", 8, 1, 45}, {"medium", 256, 3, 1440}, {"large", 12'500, 6, 10'000}};
   for (int i = 0; i < largest; ++i)
     rubato::sched::measure(kSizes[i], config, i == 2 ? std::min(rounds, 20) : rounds);
   return 0;
