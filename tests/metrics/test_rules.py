@@ -77,7 +77,7 @@ def test_promtool_finds_no_fault_with_the_catalogue():
 def test_the_sources_name_what_the_catalogue_has():
     """Every name that is given to a registry, and every row that a collector shows."""
     known, named = set(catalog()), set()
-    for folder in ("operator", "common", "worker"):
+    for folder in ("kube", "operator", "common", "worker"):
         for path in (ROOT / folder).rglob("*.[hc]*"):
             if path.name not in ("metric_catalog.cc", "process_metrics.cc"):
                 named |= set(re.findall(r'"((?:rubato|process|controller_runtime|workqueue|informer|rest_client|'
