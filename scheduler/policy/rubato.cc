@@ -195,8 +195,8 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& spee
   const double held = claim.held > 0 ? worth(claim.held) : 0;
   const double stays =
       held > 0 ? std::min(claim.left_ms * static_cast<double>(job.min) / held, kResidenceMs) : 0;
-  const double starts = std::min(claim.left_ms, kResidenceMs) /
-                        (std::min(claim.left_ms, kResidenceMs) + prepare_ms_);
+  const double starts =
+      std::min(claim.left_ms, kResidenceMs) / (std::min(claim.left_ms, kResidenceMs) + prepare_ms_);
   const auto value_at = [&](Gpus gpus) {
     double now = worth(gpus);
     if (claim.held > 0 && gpus != claim.held && stays > 0) {

@@ -46,8 +46,7 @@ Choice best_choice(const JobValues& job, const PriceTable& prices, const ByType&
   return best;
 }
 
-PriceTable find_prices(const ValueTable& values, const ByType& capacity, int passes,
-                       int halvings) {
+PriceTable find_prices(const ValueTable& values, const ByType& capacity, int passes, int halvings) {
   PriceTable prices(capacity.size(), 0);
   for (int pass = 0; pass < passes; ++pass) {
     const PriceTable before = prices;
