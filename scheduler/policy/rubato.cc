@@ -189,7 +189,7 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& spee
   const Job& job = *claim.job;
   const auto worth = [&](Gpus gpus) {
     const double now = static_cast<double>(job.min) * speed.at(gpus) / at_least;
-    return std::min(now, kWorthMost);
+    return now < kWorthMost ? now : kWorthMost;  // also of what is no number
   };
   // While it stays as it is: what a change costs counts over that time.
   const double held = claim.held > 0 ? worth(claim.held) : 0;
