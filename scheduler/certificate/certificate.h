@@ -7,10 +7,11 @@
 //   UB(p) = sum over types of p_t * C_t + sum over jobs of max(0, max over (t, n) of v(t, n) - p_t
 //   n)
 //
-// with C_t the GPUs of type t that jobs hold or that are free, and n <= C_t. It leaves out quotas,
-// the shape of nodes and what the policy keeps back for later, so it holds for every plan that
-// keeps them, too. Prices make it tight; no prices make it wrong. certify() looks for good ones;
-// check() is given them, and shares no code with policies, sessions and the search.
+// with C_t the GPUs of type t that jobs hold or that are free, and n <= C_t and the limit of the
+// job's queue. It leaves out what the jobs of a queue may have together, the shape of nodes and
+// what the policy keeps back for later, so it holds for every plan that keeps them, too. Prices
+// make it tight; no prices make it wrong. certify() looks for good ones; check() is given them, and
+// shares no code with policies, sessions and the search.
 #pragma once
 
 #include "scheduler/model/value_table.h"

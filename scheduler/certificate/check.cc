@@ -4,6 +4,7 @@
 #include "scheduler/certificate/certificate.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -96,6 +97,22 @@ std::int64_t surplus_of(const JobValues::List& list, std::int64_t price, Gpus ca
   return most;
 }
 
+// No job gets more than the limit of its queue; what it holds already it may keep.
+Gpus limit_of(const ClusterState& state, const Job& job, const std::string& type) {
+  Gpus limit = std::numeric_limits<Gpus>::max();
+  const auto queue = state.queues.find(job.queue);
+  if (queue == state.queues.end()) return limit;
+  for (const std::string& of : {type, std::string("*")}) {
+    const auto quota = queue->second.quotas.find(of);
+    if (quota != queue->second.quotas.end() && quota->second.limit)
+      limit = std::min(limit, *quota->second.limit);
+  }
+  Gpus held = 0;
+  for (const Held& pod : job.held)
+    if (!pod.lost && !pod.leaving) held += pod.gpus;
+  return std::max(limit, held);
+}
+
 std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues& values,
                         const Prices& prices, const ByType& capacity) {
   std::optional<std::int64_t> cheapest;
@@ -110,8 +127,10 @@ std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues&
     const std::string& type = problem.name(one.type);
     const auto there = capacity.find(type);
     const Gpus of_type = there == capacity.end() ? 0 : there->second;
-    most = std::max(most, job.mix ? surplus_of(values.of(one), *cheapest, all)
-                                  : surplus_of(values.of(one), price_of(prices, type), of_type));
+    const Gpus limit = limit_of(problem.state(), job, job.mix ? "*" : type);
+    most = std::max(most, job.mix ? surplus_of(values.of(one), *cheapest, std::min(all, limit))
+                                  : surplus_of(values.of(one), price_of(prices, type),
+                                               std::min(of_type, limit)));
   }
   return most;
 }

@@ -84,8 +84,9 @@ std::string to_sentence(const sched::Certificate& certificate) {
   const auto gpus = [](std::int64_t value) {
     return static_cast<double>(value) / static_cast<double>(sched::kValueOne);
   };
-  return fmt::format("At most {:.1f} % below the best plan: worth {:.2f} GPUs of {:.2f}.\n",
-                     100 * certificate.gap(), gpus(certificate.value), gpus(certificate.bound));
+  return fmt::format(
+      "At most {:.1f} % below the best plan if queues shared all: worth {:.2f} GPUs of {:.2f}.\n",
+      100 * certificate.gap(), gpus(certificate.value), gpus(certificate.bound));
 }
 
 Result<std::string> all_of(std::istream& in) {

@@ -170,7 +170,17 @@ TEST(Certificate, AFasterTypeIsTakenAndCounts) {
   EXPECT_EQ(certified(state).gap(), 0);
 }
 
-// Prices of a quarter and less than nothing, of types that are not there: still a bound.
+TEST(Certificate, NoJobIsThoughtToHaveMoreThanItsQueueAllows) {
+  ClusterState state = cluster({node("n1", 8, 8)}, {job("a", 1, 8)});
+  state.queues["default"].quotas["*"].limit = 2;
+  EXPECT_EQ(certified(state).gap(), 0);
+  // What it holds since before the limit counts.
+  state.jobs = {running("a", 4, 8, {"n1", "n1", "n1", "n1"})};
+  state.nodes = {node("n1", 8, 4)};
+  EXPECT_EQ(certified(state).gap(), 0);
+}
+
+// Prices below nothing and above all, and of types that are not there: still a bound.
 TEST(Certificate, StrangePricesProveWhatTheyCan) {
   const ClusterState state = cluster({node("n1", 2, 2)}, {job("a", 1, 2), job("b", 1, 2)});
   const ValueTable values = values_of(state);
