@@ -49,7 +49,8 @@ def test_a_plan_of_rubato_says_how_good_it_is():
     assert 0 < certificate["value"] <= certificate["bound"], certificate
     assert abs(certificate["gap"] - 1 + certificate["value"] / certificate["bound"]) < 1e-9, certificate
     said = plan("-", "-o", "table", input=json.dumps(snapshot))
-    assert re.search(r"^At most [0-9.]+ % below the best plan if queues shared all: worth [0-9.]+ GPUs of [0-9.]+\.$", said, re.M), said
+    sentence = r"^At most [0-9.]+ % below the best plan if queues shared all: worth [0-9.]+ GPUs of [0-9.]+\.$"
+    assert re.search(sentence, said, re.M), said
 
 
 def test_from_a_pipe_and_from_a_file_it_is_the_same():
