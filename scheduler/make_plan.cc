@@ -22,9 +22,10 @@ std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig
                                    const Plan& plan) {
   const auto policy = make_policy(config.policy, config.parameters);
   CHECK(policy.ok());
-  const auto values = (*policy)->values(Problem(state));
+  const Problem problem(state);
+  const auto values = (*policy)->values(problem);
   if (!values) return std::nullopt;
-  return certify(state, *values, plan);
+  return certify(problem, *values, plan);
 }
 
 }  // namespace rubato::sched

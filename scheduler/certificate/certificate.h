@@ -32,13 +32,16 @@ struct Certificate {
   bool operator==(const Certificate&) const = default;
 };
 
-// The value of the plan and the bound that these prices prove. Time linear in the table and the
-// pods held. CHECKs that the plan names jobs of this state.
-Certificate check(const ClusterState& state, const ValueTable& values, const Plan& plan,
+// The value of the plan and the bound that these prices prove. `values` is of this problem. Time
+// linear in the table and the pods held. CHECKs that the plan names jobs of this state.
+Certificate check(const Problem& problem, const ValueTable& values, const Plan& plan,
                   const std::map<std::string, std::int64_t>& prices);
 
+// GPUs that jobs hold, or could be given in this round.
+std::map<std::string, Gpus> capacity_of(const ClusterState& state);
+
 // At prices that are looked for (scheduler/solver/prices.h).
-Certificate certify(const ClusterState& state, const ValueTable& values, const Plan& plan);
+Certificate certify(const Problem& problem, const ValueTable& values, const Plan& plan);
 // Of a plan that make_plan made of the same. None: the policy maximises nothing.
 std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig& config,
                                    const Plan& plan);

@@ -2,8 +2,6 @@
 #include "scheduler/certificate/certificate.h"
 #include "scheduler/solver/prices.h"
 
-#include <algorithm>
-
 namespace rubato::sched {
 namespace {
 
@@ -12,20 +10,15 @@ constexpr int kHalvings = 40;
 
 }  // namespace
 
-Certificate certify(const ClusterState& state, const ValueTable& values, const Plan& plan) {
-  const Problem problem(state);
+Certificate certify(const Problem& problem, const ValueTable& values, const Plan& plan) {
   Table<TypeIndex, Gpus> capacity(problem.count_types(), 0);
-  for (const Node& node : state.nodes)
-    if (node.schedulable)
-      capacity[problem.type_named(node.gpu_type)] += std::max<Gpus>(node.free.gpus, 0);
-  for (const Job& job : state.jobs)
-    for (const Held& held : job.held)
-      if (!held.lost && !held.leaving) capacity[problem.type_named(held.gpu_type)] += held.gpus;
+  for (const auto& [type, gpus] : capacity_of(problem.state()))
+    capacity[problem.type_named(type)] = gpus;
   const PriceTable found = find_prices(values, capacity, kPasses, kHalvings);
   std::map<std::string, std::int64_t> prices;
   for (TypeIndex type; type < found.end_key(); ++type)
     if (found[type] > 0) prices.emplace(problem.name(type), found[type]);
-  return check(state, values, plan, prices);
+  return check(problem, values, plan, prices);
 }
 
 }  // namespace rubato::sched

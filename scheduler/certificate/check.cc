@@ -2,6 +2,7 @@
 #include "common/check.h"
 
 #include "scheduler/certificate/certificate.h"
+#include "scheduler/model/sizes.h"
 
 #include <algorithm>
 #include <limits>
@@ -26,17 +27,6 @@ std::int64_t times(std::int64_t price, Gpus gpus) {
 std::int64_t price_of(const Prices& prices, const std::string& type) {
   const auto found = prices.find(type);
   return found == prices.end() ? 0 : std::max<std::int64_t>(found->second, 0);
-}
-
-// GPUs that jobs hold, or could be given in this round.
-ByType capacity(const ClusterState& state) {
-  ByType gpus;
-  for (const Node& node : state.nodes)
-    if (node.schedulable) gpus[node.gpu_type] += std::max<Gpus>(node.free.gpus, 0);
-  for (const Job& job : state.jobs)
-    for (const Held& held : job.held)
-      if (!held.lost && !held.leaving) gpus[held.gpu_type] += held.gpus;
-  return gpus;
 }
 
 // What each job holds when the plan is done, by type.
@@ -107,10 +97,7 @@ Gpus limit_of(const ClusterState& state, const Job& job, const std::string& type
     if (quota != queue->second.quotas.end() && quota->second.limit)
       limit = std::min(limit, *quota->second.limit);
   }
-  Gpus held = 0;
-  for (const Held& pod : job.held)
-    if (!pod.lost && !pod.leaving) held += pod.gpus;
-  return std::max(limit, held);
+  return std::max(limit, effective_gpus(job));
 }
 
 std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues& values,
@@ -141,12 +128,22 @@ double Certificate::gap() const {
   return bound > 0 ? static_cast<double>(bound - value) / static_cast<double>(bound) : 0;
 }
 
-Certificate check(const ClusterState& state, const ValueTable& values, const Plan& plan,
+ByType capacity_of(const ClusterState& state) {
+  ByType gpus;
+  for (const Node& node : state.nodes)
+    if (node.schedulable) gpus[node.gpu_type] += std::max<Gpus>(node.free.gpus, 0);
+  for (const Job& job : state.jobs)
+    for (const Held& held : job.held)
+      if (!held.lost && !held.leaving) gpus[held.gpu_type] += held.gpus;
+  return gpus;
+}
+
+Certificate check(const Problem& problem, const ValueTable& values, const Plan& plan,
                   const Prices& prices) {
+  const ClusterState& state = problem.state();
   CHECK_EQ(values.size(), state.jobs.size());
-  const Problem problem(state);
   Certificate certificate{.prices = prices};
-  const ByType there = capacity(state);
+  const ByType there = capacity_of(state);
   for (const auto& [type, gpus] : there)
     certificate.bound = add_up(certificate.bound, times(price_of(prices, type), gpus));
   const std::vector<ByType> held = held_after(state, plan);

@@ -15,6 +15,10 @@ void mix_in(std::size_t& hash, std::size_t value) {
 
 }  // namespace
 
+bool is_kept_out(const Job& job) {
+  return !job.refused.empty() || (!job.started && !job.not_admitted.empty());
+}
+
 bool may_use(const Job& job, const Node& node) {
   if (!job.allow.empty() &&
       std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {

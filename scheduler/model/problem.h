@@ -15,6 +15,9 @@
 
 namespace rubato::sched {
 
+// Its caller lets it have no GPUs: it is refused, or not admitted before it has started.
+bool is_kept_out(const Job& job);
+
 // May `job` use `node` at all (type, selectors)? It may come to, even if not now.
 bool may_use(const Job& job, const Node& node);
 // … and now: it is schedulable, and the job does not avoid it.

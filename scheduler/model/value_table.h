@@ -19,6 +19,11 @@ constexpr std::int64_t kValueOne = std::int64_t{1} << 32U;
 // More than any plan is worth, and room to add up: bounds are cut off here.
 constexpr std::int64_t kValueMost = std::int64_t{1} << 62U;
 
+// In what the policy counts in; exact below 2^53 units.
+inline double amount_of(std::int64_t value) {
+  return static_cast<double>(value) / static_cast<double>(kValueOne);
+}
+
 struct SizeValue {
   Gpus gpus = 0;
   std::int64_t value = 0;

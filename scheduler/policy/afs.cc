@@ -78,15 +78,14 @@ Targets Afs::decide(const Problem& problem) const {
   std::vector<Share> shares;
   for (const JobIndex j : targets.order) {
     const Job& job = problem.job(j);
-    const auto type = room.type_for(j);
-    const auto least = size_at_least(job, job.min);
-    if (!type || !least || !room.take(j, *type, *least)) continue;
+    const auto minimum = room.take_minimum(j);
+    if (!minimum) continue;
     Share share{.index = j,
                 .job = &job,
-                .type = *type,
-                .speed = Throughput(job.measured, problem.name(*type))};
+                .type = minimum->type,
+                .speed = Throughput(job.measured, problem.name(minimum->type))};
     share.work = static_cast<double>(time_left(job)) * share.speed.at(job.min);
-    resize(share, *least);
+    resize(share, minimum->gpus);
     shares.push_back(std::move(share));
   }
   while (true) {

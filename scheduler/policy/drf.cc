@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
+#include <utility>
 
 namespace rubato::sched {
 namespace {
@@ -36,10 +36,6 @@ Resources minimum_of(const Job& job) {
 
 double share(std::int64_t used, std::int64_t whole) {
   return whole > 0 ? static_cast<double>(used) / static_cast<double>(whole) : 0;
-}
-
-bool is_kept_out(const Job& job) {
-  return !job.refused.empty() || (!job.started && !job.not_admitted.empty());
 }
 
 }  // namespace
@@ -91,7 +87,7 @@ Targets Drf::decide(const Problem& problem) const {
   for (std::size_t from = 0, to = 0; from < by_age.size(); from = to) {
     const std::int64_t priority = problem.job(by_age[from]).priority;
     last.clear();
-    std::set<std::tuple<double, QueueIndex>> queues;
+    std::set<std::pair<double, QueueIndex>> queues;
     for (; to < by_age.size() && problem.job(by_age[to]).priority == priority; ++to)
       waiting[problem.queue_of(by_age[to])].push_back(by_age[to]);
     for (QueueIndex q; q < waiting.end_key(); ++q) {
@@ -99,7 +95,7 @@ Targets Drf::decide(const Problem& problem) const {
       if (!waiting[q].empty()) queues.emplace(share_of(q), q);
     }
     while (!queues.empty()) {
-      const QueueIndex q = std::get<QueueIndex>(*queues.begin());
+      const QueueIndex q = queues.begin()->second;
       queues.erase(queues.begin());
       const JobIndex j = waiting[q].back();
       waiting[q].pop_back();

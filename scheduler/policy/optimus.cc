@@ -68,13 +68,12 @@ Targets Optimus::decide(const Problem& problem) const {
   };
   for (const JobIndex j : targets.order) {
     const Job& job = problem.job(j);
-    const auto type = room.type_for(j);
-    const auto least = size_at_least(job, job.min);
-    if (!type || !least || !room.take(j, *type, *least)) continue;
-    targets.sizes[j.value] = *least;
-    const Throughput speed(job.measured, problem.name(*type));
+    const auto minimum = room.take_minimum(j);
+    if (!minimum) continue;
+    targets.sizes[j.value] = minimum->gpus;
+    const Throughput speed(job.measured, problem.name(minimum->type));
     const double work = static_cast<double>(job.remaining_ms.value_or(0)) * speed.at(job.min);
-    shares.push_back({.index = j, .type = *type, .speed = speed, .work = work});
+    shares.push_back({.index = j, .type = minimum->type, .speed = speed, .work = work});
   }
   for (std::size_t i = 0; i < shares.size(); ++i) push(i);
   while (!steps.empty()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "scheduler/model/quota.h"
+#include "scheduler/model/sizes.h"
 
 #include <algorithm>
 #include <optional>
@@ -21,8 +22,7 @@ class Room {
   std::optional<TypeIndex> type_for(JobIndex j) const {
     const Job& job = problem_.job(j);
     const bool is_unknown = problem_.queue(problem_.queue_of(j)) == nullptr;
-    if (!job.refused.empty()) return std::nullopt;
-    if (!job.started && (is_unknown || !job.not_admitted.empty())) return std::nullopt;
+    if (is_kept_out(job) || (!job.started && is_unknown)) return std::nullopt;
     for (const Held& pod : job.held)
       if (!pod.lost && !pod.leaving) return problem_.type_named(pod.gpu_type);
     const auto& types = problem_.group(j).types;
@@ -30,13 +30,30 @@ class Room {
     return *std::ranges::max_element(types, {}, [&](TypeIndex t) { return left_[t]; });
   }
 
+  const Table<TypeIndex, Gpus>& left() const { return left_; }
+  // What is left for the job, its queue's quota kept.
+  Gpus left_for(JobIndex j, TypeIndex type) const {
+    return std::min(left_[type], quota_.room(problem_.queue_of(j), type));
+  }
+
   // False, and nothing is taken: there are not so many.
   bool take(JobIndex j, TypeIndex type, Gpus gpus) {
-    const QueueIndex queue = problem_.queue_of(j);
-    if (gpus > left_[type] || gpus > quota_.room(queue, type)) return false;
+    if (gpus > left_for(j, type)) return false;
     left_[type] -= gpus;
-    quota_.take(queue, type, gpus);
+    quota_.take(problem_.queue_of(j), type, gpus);
     return true;
+  }
+
+  struct Minimum {
+    TypeIndex type;
+    Gpus gpus = 0;
+  };
+  // None, and nothing is taken: it may have none, or there are not so many.
+  std::optional<Minimum> take_minimum(JobIndex j) {
+    const auto type = type_for(j);
+    const auto gpus = size_at_least(problem_.job(j), problem_.job(j).min);
+    if (!type || !gpus || !take(j, *type, *gpus)) return std::nullopt;
+    return Minimum{*type, *gpus};
   }
 
  private:

@@ -1,9 +1,10 @@
 #include "scheduler/policy/rubato.h"
 
-#include "scheduler/model/quota.h"
+#include "common/check.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/perf/throughput.h"
 #include "scheduler/policy/order.h"
+#include "scheduler/policy/room.h"
 #include "scheduler/solver/prices.h"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ struct RubatoPolicy::Claim {
   Gpus most = 0;  // that is tried
   Gpus size = 0;
   std::int64_t value = 0;  // of that size
-  JobValues values;
+  const JobValues* values = nullptr;
   std::optional<TypeIndex> first;  // the only one that it looks at until all have had a turn
 };
 
@@ -125,7 +126,7 @@ std::vector<RubatoPolicy::Claim> RubatoPolicy::claims_of(const Problem& problem)
       if (!pod.lost && !pod.leaving && !claim.type) claim.type = problem.type_named(pod.gpu_type);
     claim.service = claim.left_ms * static_cast<double>(job.min) / std::max(job.weight, 1e-9);
     if (claim.held > 0) claim.service /= 1 + switching_margin_;
-    claims.push_back(std::move(claim));
+    claims.push_back(claim);
   }
   return claims;
 }
@@ -152,32 +153,29 @@ std::vector<JobIndex> RubatoPolicy::order_of(const Problem& problem,
 JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim) const {
   const Job& job = *claim.job;
   JobValues values;
-  if (!job.refused.empty() || (!job.started && !job.not_admitted.empty())) return values;
+  if (is_kept_out(job)) return values;
   std::vector<TypeIndex> types;
   if (claim.type)
     types.push_back(*claim.type);
   else
     types = problem.group(claim.index).types;
-  // What is known of one type is the guess for those of which nothing is.
-  std::optional<Throughput> known;
+  // What is known of one type, that it holds if possible, is the guess for those of which nothing
+  // is.
+  Throughput known({}, "");
+  if (claim.type) known = Throughput(job.measured, problem.name(*claim.type));
   for (const ThroughputPoint& point : job.measured)
-    if (!known || !known->is_measured()) known.emplace(job.measured, point.gpu_type);
-  if (claim.type) {
-    const Throughput held(job.measured, problem.name(*claim.type));
-    if (held.is_measured()) known = held;
-  }
-  if (!known) known.emplace(job.measured, "");
+    if (!known.is_measured()) known = Throughput(job.measured, point.gpu_type);
   std::optional<std::size_t> guessed;
   for (const TypeIndex type : types) {
     const Throughput speed(job.measured, problem.name(type));
     if (speed.is_measured()) {
       values.types.push_back({type, values.lists.size()});
-      values.lists.push_back(list_of(claim, speed, known->at(job.min)));
+      values.lists.push_back(list_of(claim, speed, known.at(job.min)));
       continue;
     }
     if (!guessed) {
       guessed = values.lists.size();
-      values.lists.push_back(list_of(claim, *known, known->at(job.min)));
+      values.lists.push_back(list_of(claim, known, known.at(job.min)));
     }
     values.types.push_back({type, *guessed});
   }
@@ -195,8 +193,8 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& spee
   const double held = claim.held > 0 ? worth(claim.held) : 0;
   const double stays =
       held > 0 ? std::min(claim.left_ms * static_cast<double>(job.min) / held, kResidenceMs) : 0;
-  const double starts =
-      std::min(claim.left_ms, kResidenceMs) / (std::min(claim.left_ms, kResidenceMs) + prepare_ms_);
+  const double runs = std::min(claim.left_ms, kResidenceMs);
+  const double starts = runs / (runs + prepare_ms_);
   const auto value_at = [&](Gpus gpus) {
     double now = worth(gpus);
     if (claim.held > 0 && gpus != claim.held && stays > 0) {
@@ -224,79 +222,58 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& spee
   return list;
 }
 
-std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
-  std::vector<Claim> claims = claims_of(problem);
-  order_of(problem, claims);
+ValueTable RubatoPolicy::table_of(const Problem& problem, const std::vector<Claim>& claims) const {
   ValueTable table;
   table.reserve(claims.size());
   for (const Claim& claim : claims) table.push_back(values_of(problem, claim));
   return table;
 }
 
-// What is left while GPUs are shared out.
-class RubatoPolicy::Share {
- public:
-  explicit Share(const Problem& problem)
-      : problem_(problem), left_(problem.count_types()), quota_(problem) {
-    for (NodeIndex n; n < problem.end_of_nodes(); ++n)
-      if (problem.node(n).schedulable) left_[problem.type_of(n)] += problem.node(n).gpus_total;
-  }
+std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
+  std::vector<Claim> claims = claims_of(problem);
+  order_of(problem, claims);
+  return table_of(problem, claims);
+}
 
-  // The step that is worth most a GPU; of equal ones of the type that most is left of.
-  std::optional<Move> best_move(const Claim& claim, std::size_t place) const {
-    std::optional<Move> best;
-    for (const auto& one : claim.values.types) {
-      if (claim.type && *claim.type != one.type) continue;
-      if (claim.first && *claim.first != one.type) continue;
-      const Gpus room =
-          std::min(left_[one.type], quota_.room(problem_.queue_of(claim.index), one.type));
-      const Gpus most = std::min(claim.most, claim.size + std::max<Gpus>(room, 0));
-      for (const SizeValue& to : claim.values.of(one)) {
-        if (to.gpus <= claim.size || to.gpus > most) continue;
-        const std::int64_t density = (to.value - claim.value) / (to.gpus - claim.size);
-        if (density <= 0) continue;
-        if (best && (density < best->density ||
-                     (density == best->density &&
-                      (best->type == one.type || left_[one.type] <= left_[best->type]))))
-          continue;
-        best = Move{density, place, one.type, to};
-      }
+// The step that is worth most a GPU; of equal ones of the type that most is left of.
+std::optional<RubatoPolicy::Move> RubatoPolicy::best_move(const Claim& claim, std::size_t place,
+                                                          const Room& room) {
+  std::optional<Move> best;
+  for (const auto& one : claim.values->types) {
+    if (claim.type && *claim.type != one.type) continue;
+    if (claim.first && *claim.first != one.type) continue;
+    const Gpus most = std::min(claim.most, claim.size + room.left_for(claim.index, one.type));
+    for (const SizeValue& to : claim.values->of(one)) {
+      if (to.gpus <= claim.size || to.gpus > most) continue;
+      const std::int64_t density = (to.value - claim.value) / (to.gpus - claim.size);
+      if (density <= 0) continue;
+      if (best && (density < best->density ||
+                   (density == best->density &&
+                    (best->type == one.type || room.left()[one.type] <= room.left()[best->type]))))
+        continue;
+      best = Move{density, place, one.type, to};
     }
-    return best;
   }
-
-  const Table<TypeIndex, Gpus>& left() const { return left_; }
-
-  void apply(Claim& claim, const Move& move) {
-    const Gpus more = move.to.gpus - claim.size;
-    left_[move.type] -= more;
-    quota_.take(problem_.queue_of(claim.index), move.type, more);
-    claim.type = move.type;
-    claim.size = move.to.gpus;
-    claim.value = move.to.value;
-  }
-
- private:
-  const Problem& problem_;
-  Table<TypeIndex, Gpus> left_;
-  QuotaBook quota_;
-};
+  return best;
+}
 
 Targets RubatoPolicy::decide(const Problem& problem) const {
   std::vector<Claim> claims = claims_of(problem);
   Targets targets{.order = order_of(problem, claims), .displaces = Displaces::kLaterInOrder};
-  Share share(problem);
-  for (const JobIndex j : targets.order) {
-    Claim& claim = claims[j.value];
-    claim.values = values_of(problem, claim);
+  const ValueTable table = table_of(problem, claims);
+  for (Claim& claim : claims) {
+    claim.values = &table[claim.index];
     Gpus known = claim.job->min;
     for (const ThroughputPoint& point : claim.job->measured) known = std::max(known, point.gpus);
     claim.most = std::min(claim.job->max, kExplore * known);
   }
-  if (problem.count_types() > 1) choose_types(claims, share.left());
-  share_out(targets.order, claims, share);
-  for (Claim& claim : claims) claim.first.reset();
-  if (problem.count_types() > 1) share_out(targets.order, claims, share);
+  Room room(problem);
+  if (problem.count_types() > 1) {
+    choose_types(claims, table, room.left());
+    share_out(targets.order, claims, room);
+    for (Claim& claim : claims) claim.first.reset();
+  }
+  share_out(targets.order, claims, room);
   for (const Claim& claim : claims) {
     targets.sizes.push_back(claim.size);
     targets.types.push_back(claim.type);
@@ -306,15 +283,11 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
 
 // A type that others need more is dear: each job looks first at the one that is worth most to it at
 // its price.
-void RubatoPolicy::choose_types(std::vector<Claim>& claims,
-                                const Table<TypeIndex, Gpus>& capacity) const {
-  ValueTable table;
-  table.reserve(claims.size());
-  for (Claim& claim : claims) table.push_back(std::move(claim.values));
+void RubatoPolicy::choose_types(std::vector<Claim>& claims, const ValueTable& table,
+                                const Table<TypeIndex, Gpus>& capacity) {
   const PriceTable prices = find_prices(table, capacity, kPricePasses, kPriceHalvings);
   for (Claim& claim : claims) {
-    claim.values = std::move(table[claim.index]);
-    const Choice choice = best_choice(claim.values, prices, capacity);
+    const Choice choice = best_choice(*claim.values, prices, capacity);
     if (choice.type != nullptr) claim.first = choice.type->type;
   }
 }
@@ -322,22 +295,28 @@ void RubatoPolicy::choose_types(std::vector<Claim>& claims,
 // Always the step that is worth most a GPU. A step that was the best becomes worse only as GPUs
 // run out, so it is looked at again when its turn comes.
 void RubatoPolicy::share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims,
-                             Share& share) {
+                             Room& room) {
   std::priority_queue<Move> moves;
+  const auto push = [&](const std::optional<Move>& move) {
+    if (move) moves.push(*move);
+  };
   for (std::size_t place = 0; place < order.size(); ++place)
-    if (const auto move = share.best_move(claims[order[place].value], place)) moves.push(*move);
+    push(best_move(claims[order[place].value], place, room));
   while (!moves.empty()) {
-    const Move top = moves.top();
+    const std::size_t place = moves.top().place;
     moves.pop();
-    Claim& claim = claims[order[top.place].value];
-    const auto now = share.best_move(claim, top.place);
+    Claim& claim = claims[order[place].value];
+    const auto now = best_move(claim, place, room);
     if (!now) continue;
     if (!moves.empty() && *now < moves.top()) {
-      moves.push(*now);
+      push(now);
       continue;
     }
-    share.apply(claim, *now);
-    if (const auto next = share.best_move(claim, top.place)) moves.push(*next);
+    CHECK(room.take(claim.index, now->type, now->to.gpus - claim.size));
+    claim.type = now->type;
+    claim.size = now->to.gpus;
+    claim.value = now->to.value;
+    push(best_move(claim, place, room));
   }
 }
 

@@ -29,6 +29,8 @@
 
 namespace rubato::sched {
 
+class Room;  // scheduler/policy/room.h
+
 class RubatoPolicy : public Policy {
  public:
   static Descriptor describe();
@@ -39,15 +41,16 @@ class RubatoPolicy : public Policy {
  private:
   struct Claim;
   struct Move;
-  class Share;
   std::vector<Claim> claims_of(const Problem& problem) const;
   std::vector<JobIndex> order_of(const Problem& problem, std::vector<Claim>& claims) const;
   JobValues values_of(const Problem& problem, const Claim& claim) const;
   JobValues::List list_of(const Claim& claim, const Throughput& speed, double at_least) const;
 
-  void choose_types(std::vector<Claim>& claims, const Table<TypeIndex, Gpus>& capacity) const;
-  static void share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims,
-                        Share& share);
+  ValueTable table_of(const Problem& problem, const std::vector<Claim>& claims) const;
+  static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);
+  static void choose_types(std::vector<Claim>& claims, const ValueTable& table,
+                           const Table<TypeIndex, Gpus>& capacity);
+  static void share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims, Room& room);
 
   double switching_margin_;
   double max_wait_ms_;

@@ -47,14 +47,11 @@ json::Value to_json(const Plan& plan, const ClusterState& state) {
 }
 
 json::Value to_json(const Certificate& certificate) {
-  const auto amount = [](std::int64_t q32) {
-    return static_cast<double>(q32) / static_cast<double>(kValueOne);
-  };
   Value prices = Value::object({});
-  for (const auto& [type, price] : certificate.prices) prices.set(type, amount(price));
+  for (const auto& [type, price] : certificate.prices) prices.set(type, amount_of(price));
   return Value::object({{"gap", certificate.gap()},
-                        {"value", amount(certificate.value)},
-                        {"bound", amount(certificate.bound)},
+                        {"value", amount_of(certificate.value)},
+                        {"bound", amount_of(certificate.bound)},
                         {"prices", std::move(prices)}});
 }
 

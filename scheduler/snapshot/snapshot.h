@@ -60,7 +60,7 @@ std::string to_text(const Snapshot& snapshot);
 // A plan of this state: actions in order, then one verdict for each job, by job id. Written only.
 json::Value to_json(const Plan& plan, const ClusterState& state);
 std::string to_text(const Plan& plan, const ClusterState& state);
-// Amounts in what the policy counts in (rubato: GPUs), exact.
+// Amounts in what the policy counts in (rubato: GPUs).
 json::Value to_json(const Certificate& certificate);
 
 // The words of the JSON for values of enums.

@@ -81,12 +81,10 @@ std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan) {
 }
 
 std::string to_sentence(const sched::Certificate& certificate) {
-  const auto gpus = [](std::int64_t value) {
-    return static_cast<double>(value) / static_cast<double>(sched::kValueOne);
-  };
   return fmt::format(
       "At most {:.1f} % below the best plan if queues shared all: worth {:.2f} GPUs of {:.2f}.\n",
-      100 * certificate.gap(), gpus(certificate.value), gpus(certificate.bound));
+      100 * certificate.gap(), sched::amount_of(certificate.value),
+      sched::amount_of(certificate.bound));
 }
 
 Result<std::string> all_of(std::istream& in) {

@@ -19,12 +19,10 @@ const Policy& rubato_policy() {
   return **kPolicy;
 }
 
-ValueTable values_of(const ClusterState& state) {
-  return rubato_policy().values(Problem(state)).value();
-}
+ValueTable values_of(const Problem& problem) { return rubato_policy().values(problem).value(); }
 
 Certificate certified(const ClusterState& state) {
-  return certify(state, values_of(state), make_plan(state, {.policy = "rubato"}));
+  return certify(state, {.policy = "rubato"}, make_plan(state, {.policy = "rubato"})).value();
 }
 
 class Drawn {
@@ -78,8 +76,8 @@ class Drawn {
 };
 
 // All ways to share the GPUs out, one after the other: what the best is worth.
-std::int64_t best_of_all(const ClusterState& state, const ValueTable& values) {
-  const Problem problem(state);
+std::int64_t best_of_all(const Problem& problem, const ValueTable& values) {
+  const ClusterState& state = problem.state();
   std::vector<Gpus> left(problem.count_types(), 0);
   for (const Node& node : state.nodes)
     left[problem.type_named(node.gpu_type).value] += node.gpus_total;
@@ -106,17 +104,18 @@ TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Drawn drawn(seed);
     const ClusterState state = drawn.state();
-    const ValueTable values = values_of(state);
+    const Problem problem(state);
+    const ValueTable values = values_of(problem);
     const Plan plan = make_plan(state, {.policy = "rubato"});
-    const Certificate certificate = certify(state, values, plan);
-    const std::int64_t best = best_of_all(state, values);
+    const Certificate certificate = certify(problem, values, plan);
+    const std::int64_t best = best_of_all(problem, values);
     EXPECT_LE(certificate.value, best);
     EXPECT_LE(best, certificate.bound);
-    EXPECT_EQ(check(state, values, plan, certificate.prices), certificate);
+    EXPECT_EQ(check(problem, values, plan, certificate.prices), certificate);
     for (int i = 0; i < 5; ++i) {
       const std::map<std::string, std::int64_t> prices = {{"A", drawn.number(0, 2 * kValueOne)},
                                                           {"B", drawn.number(0, kValueOne)}};
-      const Certificate other = check(state, values, plan, prices);
+      const Certificate other = check(problem, values, plan, prices);
       EXPECT_LE(best, other.bound);
       EXPECT_EQ(certificate.value, other.value);
     }
@@ -140,7 +139,7 @@ TEST(Certificate, OfJobsThatScaleAlikeTheGapIsNought) {
 
 TEST(Certificate, OfAnEmptyPlanTheGapIsWhole) {
   const ClusterState state = cluster({node("n1", 8, 8)}, {job("a", 1, 8)});
-  const Certificate none = certify(state, values_of(state), Plan{});
+  const Certificate none = certify(state, {.policy = "rubato"}, Plan{}).value();
   EXPECT_EQ(none.value, 0);
   EXPECT_EQ(none.gap(), 1);
   const ClusterState empty = cluster({}, {});
@@ -152,7 +151,7 @@ TEST(Certificate, WhatAChangeCostsIsPaid) {
   holds.measured = {{"A", 1, 100}, {"A", 2, 200}, {"A", 4, 400}};
   holds.remaining_ms = 20'000;  // newcomers prepare for longer
   const ClusterState state = cluster({node("n1", 4, 3)}, {holds});
-  const ValueTable values = values_of(state);
+  const ValueTable values = values_of(Problem(state));
   const JobValues& own = values[JobIndex{0}];
   const JobValues::List& list = own.of(own.types.at(0));
   EXPECT_EQ(list.at(0).gpus, 1);
@@ -183,12 +182,13 @@ TEST(Certificate, NoJobIsThoughtToHaveMoreThanItsQueueAllows) {
 // Prices below nothing and above all, and of types that are not there: still a bound.
 TEST(Certificate, StrangePricesProveWhatTheyCan) {
   const ClusterState state = cluster({node("n1", 2, 2)}, {job("a", 1, 2), job("b", 1, 2)});
-  const ValueTable values = values_of(state);
+  const Problem problem(state);
+  const ValueTable values = values_of(problem);
   const Plan plan = make_plan(state, {.policy = "rubato"});
-  const std::int64_t best = best_of_all(state, values);
+  const std::int64_t best = best_of_all(problem, values);
   for (const std::int64_t price :
        {std::int64_t{-5}, std::int64_t{0}, kValueMost, std::numeric_limits<std::int64_t>::max()})
-    EXPECT_GE(check(state, values, plan, {{"A", price}, {"Z", price}}).bound, best) << price;
+    EXPECT_GE(check(problem, values, plan, {{"A", price}, {"Z", price}}).bound, best) << price;
 }
 
 }  // namespace
