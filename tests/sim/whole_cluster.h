@@ -97,6 +97,7 @@ class WholeCluster {
   void look_for_idle_pods();  // from the last fault on
   bool waits_to_train(const SeenPod& pod);
   bool is_held_up(const std::string& job_uid) const;
+  bool can_finish(const Job& job) const;
   std::string why_not_over() const;
   std::string unexplained() const;
   const json::Value* status_of(const Job& job) const;

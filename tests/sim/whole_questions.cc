@@ -122,11 +122,23 @@ ModelNode& WholeCluster::node(const std::string& name) {
   return **found;
 }
 
+// Who cannot says why. A job that began on nodes of other bits than all others goes on there only.
+bool WholeCluster::can_finish(const Job& job) const {
+  const Value* status = status_of(job);
+  if (!job.plan.can_finish || status == nullptr) return job.plan.can_finish;
+  const std::string bits = (*status)["membership"]["fingerprint"].string_or("");
+  if (bits.empty()) return true;
+  int gpus = 0;
+  for (const auto& node : nodes_)
+    if (bits.find("/" + node->plan().isa + "/") != std::string::npos) gpus += node->plan().gpus;
+  return job.plan.min <= gpus;
+}
+
 bool WholeCluster::all_finished() const {
   return std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& job) {
     if (!job.submitted) return false;
     if (job.deleted) return status_of(job) == nullptr;
-    return !job.plan.can_finish || is_true(job, "Complete") || is_true(job, "Failed");
+    return !can_finish(job) || is_true(job, "Complete") || is_true(job, "Failed");
   });
 }
 
@@ -136,7 +148,7 @@ std::string WholeCluster::why_not_over() const {
     const Value* status = status_of(job);
     if (job.deleted && status != nullptr)
       text += fmt::format(" {} is deleted and still there;", job.plan.shape.name);
-    if (job.deleted || !job.plan.can_finish || is_true(job, "Complete")) continue;
+    if (job.deleted || !can_finish(job) || is_true(job, "Complete")) continue;
     text += fmt::format(" {} is {} ({}), step {} of {};", job.plan.shape.name,
                         status == nullptr ? "gone" : (*status)["state"].string_or("?"),
                         status == nullptr ? "" : (*status)["reason"].string_or(""),

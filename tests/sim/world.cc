@@ -78,7 +78,7 @@ void World::record_written(std::uint64_t generation, std::uint64_t leader, std::
   if (generation < record_generation_) broken("the record's generation went back");
   if (leader < record_leader_) broken("the record's leader went back");
   if (leader > record_leader_) leader_since_ = now();
-  if (went_back_ && generation > record_generation_) forget_unknown(generation);
+  if (went_back_ && generation > record_generation_) forget_unused(generation);
   const auto [known, is_new] = memberships_.try_emplace(generation, Generation{.members = members});
   Generation& written = known->second;
   if (written.members != members)
@@ -98,15 +98,17 @@ void World::store_went_back() {
   for (auto& [number, generation] : memberships_) generation.is_rescale = false;
 }
 
-// After a restore: numbers from `generation` on that nobody alive has heard of may be used again.
-void World::forget_unknown(std::uint64_t generation) {
-  const bool is_known = std::ranges::any_of(peers_, [&](const auto& entry) {
+// After a restore a number may be used again that nobody alive is in. Who is in a later one of the
+// time that is lost has fenced this one, and tells so when it is heard.
+void World::forget_unused(std::uint64_t generation) {
+  const bool is_used = std::ranges::any_of(peers_, [&](const auto& entry) {
     const wire::WorkerStanding& s = entry.second.standing;
-    return entry.second.alive && (s.generation() >= generation || s.fenced_below() > generation);
+    return entry.second.alive &&
+           (s.generation() == generation || s.prepared_generation() == generation);
   });
-  if (is_known) return;
-  memberships_.erase(memberships_.lower_bound(generation), memberships_.end());
-  records_.erase(records_.lower_bound(generation), records_.end());
+  if (is_used) return;
+  memberships_.erase(generation);
+  records_.erase(generation);
   if (deciding_generation_ < generation) return;
   deciding_generation_ = generation;
   decided_step_ = 0;

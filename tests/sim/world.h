@@ -74,7 +74,7 @@ class World {
 
  private:
   void decided(const WorkerTuple& who, const wire::Committed& committed);
-  void forget_unknown(std::uint64_t generation);
+  void forget_unused(std::uint64_t generation);
   void look_at_record(const WorkerTuple& who, const wire::Committed& committed);
   void resumes(const WorkerTuple& who, const wire::Form& form);
 
