@@ -16,7 +16,7 @@ namespace {
 using Sax = nlohmann::json_sax<nlohmann::json>;
 
 // From this size on, duplicate keys are looked for with an index.
-constexpr std::size_t kIndexFrom = 16;
+constexpr std::size_t kKeyIndexFrom = 16;
 
 // Keeps the last value of each key, at the place of the first.
 void drop_duplicates(Value::Object& members) {
@@ -26,7 +26,7 @@ void drop_duplicates(Value::Object& members) {
   std::unordered_map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < size; ++i) {
     std::size_t place = kept;
-    if (size < kIndexFrom) {
+    if (size < kKeyIndexFrom) {
       for (std::size_t j = 0; j < kept && place == kept; ++j) {
         if (members[j].first == members[i].first) place = j;
       }

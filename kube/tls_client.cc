@@ -15,7 +15,7 @@ namespace {
 
 using Bio = std::unique_ptr<BIO, FreeWith<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 using TrustStore = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
 
 Error failed(const char* what) {
@@ -59,7 +59,7 @@ Status present(SSL_CTX* context, const Credential& credential) {
   }
   ERR_clear_error();
   const Bio key_bio = reader(credential.private_key);
-  const Key key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr));
+  const PrivateKey key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr));
   if (!key || SSL_CTX_use_PrivateKey(context, key.get()) != 1) return failed("client key");
   if (SSL_CTX_check_private_key(context) != 1)
     return failed("client key and certificate do not belong together");

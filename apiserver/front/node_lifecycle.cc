@@ -26,7 +26,7 @@ Result<std::map<std::string, Renewal>> read_leases(kube::Client& client) {
   return renewals;
 }
 
-bool is_ready(const Value& node) {
+bool is_node_ready(const Value& node) {
   for (const Value& condition : node["status"]["conditions"].items()) {
     if (condition["type"].string_view_or("") == "Ready") {
       return condition["status"].string_view_or("") == "True";
@@ -65,7 +65,7 @@ Result<int> tend_nodes(kube::Client& client, const Clock& clock) {
   for (const Value& node : nodes.items) {
     names.insert(kube::name_of(node));
     const auto renewal = renewals.find(kube::name_of(node));
-    if (renewal == renewals.end() || !is_ready(node)) continue;
+    if (renewal == renewals.end() || !is_node_ready(node)) continue;
     if (now - renewal->second.at <= renewal->second.duration) continue;
     TRY_OK(mark_unknown(client, node, now));
     ++changed;

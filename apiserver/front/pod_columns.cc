@@ -29,7 +29,7 @@ std::optional<std::string> init_status(const Value& pod) {
   return std::nullopt;
 }
 
-bool is_ready(const Value& pod) {
+bool is_pod_ready(const Value& pod) {
   for (const Value& c : pod["status"]["conditions"].items())
     if (c["type"].string_view_or("") == "Ready") return c["status"].string_view_or("") == "True";
   return false;
@@ -48,7 +48,7 @@ std::string containers_status(const Value& pod, std::string word) {
     else if (statuses[i]["ready"].bool_or(false) && !state["running"].is_null())
       running = true;
   }
-  if (word == "Completed" && running) word = is_ready(pod) ? "Running" : "NotReady";
+  if (word == "Completed" && running) word = is_pod_ready(pod) ? "Running" : "NotReady";
   return word;
 }
 

@@ -11,7 +11,6 @@ using json::Value;
 constexpr const char* kForeground = "foregroundDeletion";
 constexpr const char* kOrphan = "orphan";
 constexpr const char* kNamespaces = "namespaces";
-constexpr const char* kDefinitions = "customresourcedefinitions.apiextensions.k8s.io";
 
 std::optional<ApiError> failed_precondition(const ResourceInfo& info, const Value& object,
                                             const DeleteOptions& options) {

@@ -10,8 +10,6 @@ namespace {
 
 using json::Value;
 
-constexpr const char* kDefinitions = "customresourcedefinitions.apiextensions.k8s.io";
-
 Value success(int code = 201) {
   return Value::object({{"kind", "Status"},
                         {"apiVersion", "v1"},

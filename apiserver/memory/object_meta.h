@@ -9,6 +9,9 @@
 
 namespace rubato::kube {
 
+// Storage id of the kind of kinds.
+inline constexpr const char* kDefinitions = "customresourcedefinitions.apiextensions.k8s.io";
+
 bool is_dns_label(std::string_view text);      // RFC 1123, at most 63
 bool is_dns_subdomain(std::string_view text);  // RFC 1123, at most 253
 

@@ -25,7 +25,6 @@ constexpr std::size_t kConnectionsMax = 64;
 constexpr std::uint32_t kHeaderBytesMax = 16 * 1024;
 constexpr std::uint64_t kBodyBytesMax = 1024;
 constexpr auto kRequestLimit = std::chrono::seconds(10);
-constexpr auto kAcceptRetry = 100ms;
 
 using Response = http::response<http::span_body<const char>>;
 

@@ -15,6 +15,7 @@ namespace rubato::net {
 
 using SslContext = boost::asio::ssl::context;
 enum class TlsRole { kServer, kClient };
+constexpr auto kAcceptRetry = 100ms;  // of listeners, after EMFILE and the like
 
 // TLS 1.3 only. kInvalid when a PEM text cannot be read, a dialer has no authority, or a listener
 // has no certificate.

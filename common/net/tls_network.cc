@@ -14,8 +14,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr auto kAcceptRetry = 100ms;  // after EMFILE and the like
-
 class TlsChannel : public Channel {
  public:
   explicit TlsChannel(std::shared_ptr<TlsConnection> connection)

@@ -6,7 +6,7 @@
 namespace rubato::kube {
 namespace {
 
-PodPhase phase_of(std::string_view text) {
+PodPhase pod_phase_of(std::string_view text) {
   if (text == "Running") return PodPhase::kRunning;
   if (text == "Succeeded") return PodPhase::kSucceeded;
   if (text == "Failed") return PodPhase::kFailed;
@@ -128,7 +128,7 @@ ContainerStatus decode_container(const View& item) {
 
 template <class View>
 void decode_status(const View& view, Pod& pod) {
-  pod.phase = phase_of(view["phase"].string_view_or(""));
+  pod.phase = pod_phase_of(view["phase"].string_view_or(""));
   pod.reason = view["reason"].string_or("");
   pod.message = std::string(view["message"].string_view_or("").substr(0, kMessageBytesMax));
   pod.pod_ip = view["podIP"].string_or("");

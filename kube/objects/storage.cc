@@ -24,7 +24,7 @@ std::int64_t bytes_of(const json::Value& quantity) {
   return bytes.ok() ? *bytes : 0;
 }
 
-Claim::Phase phase_of(std::string_view text) {
+Claim::Phase claim_phase_of(std::string_view text) {
   if (text == "Bound") return Claim::Phase::kBound;
   return text == "Lost" ? Claim::Phase::kLost : Claim::Phase::kPending;
 }
@@ -35,7 +35,7 @@ Result<Claim> Claim::decode(const json::Value& value) {
   Claim claim;
   TRY(claim.meta, decode_meta(ValueView(value)));
   const json::Value& spec = value["spec"];
-  claim.phase = phase_of(value["status"]["phase"].string_view_or(""));
+  claim.phase = claim_phase_of(value["status"]["phase"].string_view_or(""));
   claim.volume = spec["volumeName"].string_or("");
   if (spec["storageClassName"].is_string())
     claim.storage_class = spec["storageClassName"].string_or("");

@@ -10,11 +10,12 @@
 #include <utility>
 
 namespace rubato::control {
-namespace {
 
 std::int32_t held(const api::TrainingJob& job) {
   return job.status.allocation ? job.status.allocation->gpus : 0;
 }
+
+namespace {
 
 // Since when it has waited for GPUs; none: it does not.
 std::optional<WallTime> waits_since(const api::TrainingJob& job) {

@@ -34,6 +34,9 @@ struct ClusterSeries {
 };
 void expose(const ClusterSeries& cluster, Exposition& out);
 
+// GPUs of its allocation.
+std::int32_t held(const api::TrainingJob& job);
+
 // All words of status.state.
 const std::vector<std::string_view>& job_states();
 

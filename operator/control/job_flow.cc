@@ -17,10 +17,6 @@ namespace reason = api::reason;
 const std::vector<double> kWaitBuckets = {0.5, 1,   2,    5,    10,    30,    60,   120,
                                           300, 600, 1800, 3600, 10800, 43200, 86400};
 
-std::int32_t held(const TrainingJob& job) {
-  return job.status.allocation ? job.status.allocation->gpus : 0;
-}
-
 double seconds_between(WallTime from, WallTime to) {
   return std::max(0.0, std::chrono::duration<double>(to - from).count());
 }

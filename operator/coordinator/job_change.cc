@@ -7,7 +7,6 @@
 
 namespace rubato::coordinator {
 namespace {
-constexpr const char* kLog = "coordinator";
 constexpr int kSwitchSteps = 4;  // a planned change may take this many steps beside form_deadline
 }  // namespace
 

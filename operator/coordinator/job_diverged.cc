@@ -9,7 +9,6 @@
 namespace rubato::coordinator {
 namespace {
 
-constexpr const char* kLog = "coordinator";
 constexpr std::size_t kPodsNamed = 8;  // of each side, in a sentence for people
 
 std::string names_of(const std::vector<std::string>& pods) {

@@ -8,7 +8,6 @@
 
 namespace rubato::coordinator {
 namespace {
-constexpr const char* kLog = "coordinator";
 constexpr const char* kMismatch = "FingerprintMismatch";
 }  // namespace
 

@@ -5,9 +5,6 @@
 #include <algorithm>
 
 namespace rubato::coordinator {
-namespace {
-constexpr const char* kLog = "coordinator";
-}
 
 // A step needs all: a round that began after an agent was last heard and is committed, whoever says
 // so, was computed by its workers too. An open socket says nothing.

@@ -9,7 +9,6 @@
 namespace rubato::coordinator {
 namespace {
 
-constexpr const char* kLog = "coordinator";
 // Bounds of what agents say.
 constexpr std::uint32_t kSlotsMax = 256;          // workers of a pod
 constexpr std::size_t kTextMax = 1024;            // bytes of what reaches a status

@@ -11,7 +11,6 @@
 namespace rubato::coordinator {
 namespace {
 
-constexpr const char* kLog = "coordinator";
 // Recoveries in which probes are believed alone. Then a link that its ends called broken since the
 // last step counts although a small hello gets through, or nobody answers probes (an older worker).
 constexpr int kProbeAttempts = 2;

@@ -23,6 +23,8 @@
 
 namespace rubato::coordinator {
 
+inline constexpr const char* kLog = "coordinator";  // component of the log lines
+
 // The next rank. What all members' builds know, the Form asks for.
 void add_member(wire::Form& form, const wire::WorkerStanding& standing);
 

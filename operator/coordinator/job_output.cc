@@ -5,11 +5,6 @@
 #include <algorithm>
 
 namespace rubato::coordinator {
-namespace {
-
-constexpr const char* kLog = "coordinator";
-
-}  // namespace
 
 std::string Send::frame() const {
   std::string bytes = message.SerializeAsString();

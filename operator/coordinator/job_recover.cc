@@ -13,8 +13,6 @@
 namespace rubato::coordinator {
 namespace {
 
-constexpr const char* kLog = "coordinator";
-
 wire::Form form_of(std::uint64_t generation, wire::FormMode mode) {
   wire::Form form;
   form.set_generation(generation);

@@ -8,7 +8,6 @@
 
 namespace rubato::coordinator {
 namespace {
-constexpr const char* kLog = "coordinator";
 constexpr Duration kLoadBackoffFirst = 20ms;
 constexpr Duration kLoadBackoffMax = 2s;
 template <class... Ts>

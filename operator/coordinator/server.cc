@@ -9,7 +9,6 @@
 
 namespace rubato::coordinator {
 namespace {
-constexpr const char* kLog = "coordinator";
 constexpr auto kLookInterval = 100ms;  // at sessions with a limit
 constexpr auto kRoomInterval = 10ms;   // at jobs that had no room
 constexpr Duration kPausePerSession = 1us;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kGonePoll = 200ms;
 
-Result<std::string> read_file(const std::string& file) {
+Result<std::string> read_manifest(const std::string& file) {
   std::ostringstream text;
   if (file == "-") {
     text << std::cin.rdbuf();
@@ -90,7 +90,7 @@ Status apply_objects(Session& session, const std::vector<Value>& manifests, bool
 }
 
 Status apply(Session& session, const std::string& file, bool dry_run) {
-  TRY(const std::string text, read_file(file));
+  TRY(const std::string text, read_manifest(file));
   const auto manifests = read_manifests(text);
   if (!manifests.ok()) return manifests.error().in(file);
   const Status applied = apply_objects(session, *manifests, dry_run);
@@ -110,7 +110,7 @@ struct Target {
 Result<std::vector<Target>> targets_of(Session& session, const DeleteChoice& choice) {
   std::vector<Target> targets;
   if (!choice.file.empty()) {
-    TRY(const std::string text, read_file(choice.file));
+    TRY(const std::string text, read_manifest(choice.file));
     TRY(const std::vector<Value> manifests, read_manifests(text));
     for (const Value& manifest : manifests) {
       TRY(const kube::ResourceType type,

@@ -11,7 +11,7 @@ using json::Value;
 
 namespace {
 
-constexpr auto kPoll = 200ms;
+constexpr auto kChangePoll = 200ms;
 constexpr auto kEvictionPoll = 1s;
 
 Status patch_job(Session& session, const std::string& job, const Value& spec) {
@@ -29,7 +29,7 @@ Status wait_until_gone(Session& session, const std::vector<kube::Key>& pods, Mon
         return Error(Code::kTimeout, "pod " + to_string(pod) +
                                          " is still there\n  What to do: it has its grace period "
                                          "to write a checkpoint; wait, or look at its logs");
-      session.executor().sleep_for(kPoll);
+      session.executor().sleep_for(kChangePoll);
     }
     fmt::print("pod/{} gone\n", pod.name);
   }
@@ -75,7 +75,7 @@ Status wait_for(Session& session, const std::string& job, const std::string& con
       return Error(Code::kTimeout, fmt::format("condition {} is not met after {} s\n  What to do: "
                                                "`rubatoctl describe tj {}` says why",
                                                condition, timeout.count(), job));
-    session.executor().sleep_for(kPoll);
+    session.executor().sleep_for(kChangePoll);
   }
 }
 

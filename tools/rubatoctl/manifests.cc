@@ -66,6 +66,13 @@ Value three_way_patch(const Value& last, const Value& manifest, const Value& liv
   return patch.size() == 0 ? Value() : patch;
 }
 
+const json::Value& worker_of(const json::Value& job) {
+  const json::Value& containers = job["spec"]["template"]["spec"]["containers"];
+  for (const json::Value& container : containers.items())
+    if (container["name"].string_view_or("") == "worker") return container;
+  return containers[std::size_t{0}];
+}
+
 std::string readable_refusal(const std::string& message) {
   constexpr std::string_view kOpen = " is invalid: [";
   const auto open = message.find(kOpen);

@@ -1,4 +1,4 @@
-// What `apply` sends. Pure functions.
+// TrainingJobs as manifests: what `apply` sends, and what is in one. Pure functions.
 #pragma once
 
 #include "common/json.h"
@@ -20,6 +20,9 @@ json::Value with_last_applied(const json::Value& manifest);
 // set, what it had last time and has no more is removed, what others set stays. Null: no change.
 json::Value three_way_patch(const json::Value& last, const json::Value& manifest,
                             const json::Value& live);
+
+// The container that trains: the one called "worker", else the first; null: there is none.
+const json::Value& worker_of(const json::Value& job);
 
 // A server's refusal for people: each cause of "x is invalid: [a, b]" on a line of its own.
 std::string readable_refusal(const std::string& message);

@@ -7,8 +7,6 @@ namespace rubato::ctl {
 
 namespace {
 
-constexpr std::int64_t kPage = 500;
-
 // Without "POST /apis/…: ", which is nobody's concern once the server has answered.
 std::string without_request(const std::string& message) {
   for (const char* verb : {"GET /", "POST /", "PUT /", "PATCH /", "DELETE /"}) {

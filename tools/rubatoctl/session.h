@@ -11,6 +11,8 @@
 
 namespace rubato::ctl {
 
+constexpr std::int64_t kPage = 500;  // objects of one answer, of a list
+
 // What every command that talks to a cluster takes.
 struct ClusterChoice {
   std::string kubeconfig;  // "": $KUBECONFIG, ~/.kube/config, then the local cluster's

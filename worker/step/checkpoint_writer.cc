@@ -7,7 +7,7 @@
 namespace rubato::worker {
 
 namespace {
-constexpr auto kIdleTick = 1min;  // every wait has an end
+constexpr auto kIdleWait = 1min;  // every wait has an end
 
 // Does trying again?
 bool may_help(const Result<std::string>& path) {
@@ -51,7 +51,7 @@ bool CheckpointWriter::is_stopping() {
 void CheckpointWriter::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    while (!stop_ && !job_) changed_->wait_until(lock, executor_.now() + kIdleTick);
+    while (!stop_ && !job_) changed_->wait_until(lock, executor_.now() + kIdleWait);
     if (!job_) return;
     CheckpointJob job = *job_;
     lock.unlock();

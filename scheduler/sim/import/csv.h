@@ -14,6 +14,7 @@
 namespace rubato::sched::sim {
 
 constexpr double kSecondsMax = 1e10;
+constexpr std::int64_t kGpusMax = 1'000'000;  // of one job
 
 class Csv;
 

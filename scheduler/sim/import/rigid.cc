@@ -13,8 +13,6 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr Gpus kGpusMax = 1'000'000;
-
 const std::vector<std::string> kPhilly = {"timestamp", "duration", "num_gpus", "gpu_time",
                                           "cluster"};
 const std::vector<std::string> kItp = {"job_id", "submission_time", "duration", "num_gpu"};

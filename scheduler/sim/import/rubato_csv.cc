@@ -13,7 +13,6 @@ namespace rubato::sched::sim {
 namespace {
 
 constexpr double kWorkMax = 4e18;
-constexpr Gpus kGpusMax = 1'000'000;
 constexpr std::int64_t kPriorityMax = 2'000'000'000;
 
 const std::vector<std::string> kColumns = {

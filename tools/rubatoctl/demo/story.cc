@@ -1,5 +1,7 @@
 #include "tools/rubatoctl/demo/story.h"
 
+#include "tools/rubatoctl/manifests.h"
+
 #include <fmt/core.h>
 
 namespace rubato::ctl {
@@ -9,13 +11,6 @@ using json::Value;
 namespace {
 
 constexpr const char* kAlone = "-alone";
-
-const Value& worker_of(const Value& job) {
-  const Value& containers = job["spec"]["template"]["spec"]["containers"];
-  for (const Value& container : containers.items())
-    if (container["name"].string_view_or("") == "worker") return container;
-  return containers[0];
-}
 
 // The claim mounted where `path` lies, and the rest of the path.
 Result<std::pair<std::string, std::string>> claim_at(const Value& job, const std::string& path) {

@@ -12,8 +12,8 @@ namespace {
 constexpr auto kRedraw = 200ms;
 constexpr auto kLineEvery = 10s;  // where lines cannot be drawn anew
 
-volatile std::sig_atomic_t interrupted = 0;
-void note_signal(int) { interrupted = 1; }
+volatile std::sig_atomic_t was_interrupted = 0;
+void note_signal(int) { was_interrupted = 1; }
 
 }  // namespace
 
@@ -64,6 +64,6 @@ void catch_interrupts() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-bool is_interrupted() { return interrupted != 0; }
+bool is_interrupted() { return was_interrupted != 0; }
 
 }  // namespace rubato::ctl

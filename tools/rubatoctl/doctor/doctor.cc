@@ -14,8 +14,6 @@ using json::Value;
 
 namespace {
 
-constexpr std::int64_t kPage = 500;
-
 const char* word_of(Verdict verdict) {
   switch (verdict) {
     case Verdict::kOk:

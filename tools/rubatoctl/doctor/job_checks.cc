@@ -1,6 +1,7 @@
 // One job: its state and why, its pods' images, where its data and its checkpoints lie.
 #include "operator/api/resources.h"
 #include "tools/rubatoctl/doctor/doctor.h"
+#include "tools/rubatoctl/manifests.h"
 
 #include <algorithm>
 #include <map>
@@ -32,13 +33,6 @@ const std::map<std::string, const char*, std::less<>> kStuck{
     {"InvalidImageName", "correct the image's name in the template"},
     {"CreateContainerConfigError", "create the Secret or ConfigMap that the template names"},
     {"CrashLoopBackOff", "`kubectl logs --previous` of the pod says why it ended"}};
-
-const Value& worker_of(const Value& job) {
-  const Value& containers = job["spec"]["template"]["spec"]["containers"];
-  for (const Value& container : containers.items())
-    if (container["name"].string_view_or("") == "worker") return container;
-  return containers[std::size_t{0}];
-}
 
 // The volume mounted where `path` lies: the longest mount that holds it. Null: the container's own
 // disk.

@@ -17,7 +17,7 @@ using json::Value;
 
 namespace {
 
-constexpr auto kPoll = 50ms;
+constexpr auto kReadyPoll = 50ms;
 constexpr std::size_t kLogLinesShown = 8;
 constexpr auto kClockSlack = 1s;  // renewTime is cut to whole units by some writers
 
@@ -49,7 +49,7 @@ Status LocalCluster::wait_until(const std::string& what, const std::vector<std::
       return Error(Code::kTimeout,
                    fmt::format("{} not ready after {} s\n  What to do: look at the logs in {}/logs",
                                what, kStartLimit.count(), settings_.state));
-    executor_.sleep_for(kPoll);
+    executor_.sleep_for(kReadyPoll);
   }
   say(fmt::format("{} ready ({:.1f} s)", what,
                   std::chrono::duration<double>(executor_.now() - start).count()));

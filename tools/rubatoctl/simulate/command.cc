@@ -8,7 +8,7 @@
 namespace rubato::ctl {
 namespace {
 
-const char* const kAbout =
+const char* const kSimulate =
     "What policies would make of a trace of jobs: completion times, fairness, GPU hours\n\n"
     "Plays the trace once for each policy and cost model, without a cluster, and prints a line for "
     "each.\nThe format of a trace is known by its header: our own CSV (docs/simulate.md), Philly, "
@@ -22,7 +22,7 @@ const char* const kAbout =
 
 CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   SimulateOptions& to = choice.options;
-  CLI::App* sub = app.add_subcommand("simulate", kAbout + policies_text());
+  CLI::App* sub = app.add_subcommand("simulate", kSimulate + policies_text());
   sub->add_option("--trace", to.trace, "file of jobs; without it jobs are made");
   sub->add_option("--profiles", to.profiles,
                   "folder of measured applications, for Pollux workloads");
