@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 
 namespace rubato::sched {
 namespace {
@@ -33,6 +35,14 @@ constexpr double kGradShares[] = {0.5, 0.1};  // of T_grad in grad_alpha
 constexpr double kGammas[] = {1.1, 3};
 constexpr double kSyncShare = 0.3;       // of the step in alpha
 constexpr double kSyncBetaShare = 0.03;  // of alpha in beta
+
+// Classes of a Band: what a pass takes, and steps by where they run.
+enum Class : std::size_t { kPass, kOneGpu, kOneNode, kSeveralNodes, kClasses };
+
+Class class_of(Spread spread) {
+  if (spread.nodes > 1) return kSeveralNodes;
+  return spread.gpus > 1 ? kOneNode : kOneGpu;
+}
 
 struct Seen {
   bool several_batches = false;
@@ -199,9 +209,38 @@ void put_priors(const Seen& seen, StepModel& model) {
   if (!seen.remote_more) model.remote_beta = seen.remote ? 0 : kUnseenRemote * model.local_beta;
 }
 
+Band band_of(const std::vector<StepObservation>& observations, const StepModel& model,
+             const std::vector<Range>& ranges) {
+  std::vector<Witness> witnesses;
+  std::map<std::pair<std::int64_t, Gpus>, std::size_t> spreads;
+  for (const StepObservation& one : observations) {
+    const auto [spread, is_new] =
+        spreads.emplace(std::pair(one.spread.nodes, one.spread.gpus), spreads.size());
+    const auto add = [&](const Residual& residual, Class of_class) {
+      witnesses.push_back({.error = residual.value,
+                           .slopes = residual.slopes,
+                           .of_class = of_class,
+                           .of_group = spread->second});
+    };
+    if (is_grad_known(one)) add(grad_residual(model, one), kPass);
+    add(step_residual(model, one), class_of(one.spread));
+  }
+  const auto fitted = std::count_if(ranges.begin(), ranges.end(),
+                                    [](const Range& range) { return range.least < range.most; });
+  return {witnesses, kParameters, static_cast<std::size_t>(fitted), kClasses};
+}
+
 }  // namespace
 
-Result<StepModel> fit_step(const std::vector<StepObservation>& observations) {
+StepPrediction StepFit::predict(Spread spread, double local_batch, std::int64_t accumulated) const {
+  const double seconds = model_.step_s(spread, local_batch, accumulated);
+  const StepObservation there{
+      .spread = spread, .local_batch = local_batch, .accumulated = accumulated, .step_s = seconds};
+  const double half = band_.half_width(step_residual(model_, there).slopes, class_of(spread));
+  return {seconds, seconds * std::exp(-half), seconds * std::exp(half)};
+}
+
+Result<StepFit> fit_step(const std::vector<StepObservation>& observations) {
   if (observations.empty() || observations.size() > kObservationsMax)
     return Error(Code::kInvalid, "expected from 1 to " + std::to_string(kObservationsMax) +
                                      " observations of a step");
@@ -228,7 +267,7 @@ Result<StepModel> fit_step(const std::vector<StepObservation>& observations) {
   if (!best) return Error(Code::kInvalid, "the steps cannot be described by finite parameters");
   StepModel model = model_of(best->at);
   put_priors(seen, model);
-  return model;
+  return StepFit(model, band_of(observations, model, problem.ranges));
 }
 
 }  // namespace rubato::sched

@@ -1,4 +1,5 @@
-// The parameters of a job's step (StepModel, goodput.h) from steps that were observed.
+// The parameters of a job's step (StepModel, goodput.h) from steps that were observed, and how far
+// what they predict can be trusted.
 //
 // Minimised is what Pollux minimises (OSDI'21 §4.1 and its artifact): the root mean square error of
 // the logarithm of the computing time of a pass, plus the same of the whole step, plus
@@ -13,6 +14,7 @@
 #pragma once
 
 #include "common/result.h"
+#include "scheduler/perf/band.h"
 #include "scheduler/perf/goodput.h"
 
 #include <cstdint>
@@ -36,7 +38,26 @@ struct StepObservation {
   std::optional<double> sync_s;
 };
 
+// A step, and the interval in which it is observed with a probability of 90 % (band.h: classes are
+// one GPU, one node, several nodes; groups are Spreads).
+struct StepPrediction {
+  double seconds = 0;
+  double least_s = 0;
+  double most_s = 0;
+};
+
+class StepFit {
+ public:
+  StepFit(const StepModel& model, Band band) : model_(model), band_(std::move(band)) {}
+  const StepModel& model() const { return model_; }
+  StepPrediction predict(Spread spread, double local_batch, std::int64_t accumulated = 0) const;
+
+ private:
+  StepModel model_;
+  Band band_;
+};
+
 // kInvalid: no observation, too many, or one out of its bounds; the text says which.
-Result<StepModel> fit_step(const std::vector<StepObservation>& observations);
+Result<StepFit> fit_step(const std::vector<StepObservation>& observations);
 
 }  // namespace rubato::sched

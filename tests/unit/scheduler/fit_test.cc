@@ -26,6 +26,11 @@ double error_of(const StepModel& fitted, const StepModel& real) {
   return sum / count;
 }
 
+Result<StepModel> fitted_model(const std::vector<StepObservation>& observations) {
+  TRY(const StepFit fit, fit_step(observations));
+  return fit.model();
+}
+
 void expect_usable(const StepModel& model) {
   for (const double one : {model.grad_alpha, model.grad_beta, model.local_alpha, model.local_beta,
                            model.remote_alpha, model.remote_beta}) {
@@ -38,7 +43,7 @@ void expect_usable(const StepModel& model) {
 
 TEST(Fit, FindsTheParametersOfStepsWithoutNoise) {
   const StepModel real = some_step_model();
-  const auto fitted = fit_step(observed(real, some_spreads(), 0, 1));
+  const auto fitted = fitted_model(observed(real, some_spreads(), 0, 1));
   ASSERT_TRUE(fitted.ok());
   EXPECT_LT(error_of(*fitted, real), 0.003);
   EXPECT_NEAR(fitted->grad_alpha / real.grad_alpha, 1, 0.02);
@@ -52,7 +57,7 @@ TEST(Fit, FindsTheParametersOfStepsWithoutNoise) {
 TEST(Fit, FindsThemUnderNoise) {
   const StepModel real = some_step_model();
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    const auto fitted = fit_step(observed(real, some_spreads(), 0.05, seed));
+    const auto fitted = fitted_model(observed(real, some_spreads(), 0.05, seed));
     ASSERT_TRUE(fitted.ok());
     EXPECT_LT(error_of(*fitted, real), 0.04) << "seed " << seed;
     EXPECT_NEAR(fitted->grad_beta / real.grad_beta, 1, 0.1) << "seed " << seed;
@@ -63,7 +68,7 @@ TEST(Fit, FindsThemWithoutSyncTimes) {
   const StepModel real = some_step_model();
   auto seen = observed(real, some_spreads(), 0.02, 1);
   for (StepObservation& one : seen) one.sync_s.reset();
-  const auto fitted = fit_step(seen);
+  const auto fitted = fitted_model(seen);
   ASSERT_TRUE(fitted.ok());
   EXPECT_LT(error_of(*fitted, real), 0.03);
 }
@@ -78,7 +83,7 @@ TEST(Fit, FindsThemThroughAccumulatedPasses) {
                         .local_batch = batch,
                         .accumulated = passes,
                         .step_s = real.step_s(spread, batch, passes)});
-  const auto fitted = fit_step(seen);
+  const auto fitted = fitted_model(seen);
   ASSERT_TRUE(fitted.ok());
   EXPECT_LT(error_of(*fitted, real), 0.01);
   EXPECT_NEAR(fitted->step_s({4, 16}, 32, 7) / real.step_s({4, 16}, 32, 7), 1, 0.01);
@@ -86,15 +91,15 @@ TEST(Fit, FindsThemThroughAccumulatedPasses) {
 
 TEST(Fit, EqualObservationsGiveAnEqualModel) {
   const auto seen = observed(some_step_model(), some_spreads(), 0.05, 3);
-  const auto once = fit_step(seen);
-  const auto twice = fit_step(seen);
+  const auto once = fitted_model(seen);
+  const auto twice = fitted_model(seen);
   ASSERT_TRUE(once.ok() && twice.ok());
   EXPECT_EQ(once->step_s({4, 16}, 20), twice->step_s({4, 16}, 20));
   EXPECT_EQ(once->gamma, twice->gamma);
 }
 
 TEST(FitPriors, OneGpuScalesPerfectly) {
-  const auto fitted = fit_step(observed(some_step_model(), {{1, 1}}, 0.02, 1));
+  const auto fitted = fitted_model(observed(some_step_model(), {{1, 1}}, 0.02, 1));
   ASSERT_TRUE(fitted.ok());
   const double one = fitted->step_s({1, 1}, 16);
   EXPECT_DOUBLE_EQ(fitted->step_s({1, 8}, 16), one);
@@ -102,21 +107,21 @@ TEST(FitPriors, OneGpuScalesPerfectly) {
 }
 
 TEST(FitPriors, SeveralNodesAreALittleSlowerThanOneUntilTheyAreSeen) {
-  const auto fitted = fit_step(observed(some_step_model(), {{1, 1}, {1, 2}, {1, 4}}, 0.02, 1));
+  const auto fitted = fitted_model(observed(some_step_model(), {{1, 1}, {1, 2}, {1, 4}}, 0.02, 1));
   ASSERT_TRUE(fitted.ok());
   EXPECT_GT(fitted->sync_s({1, 4}), 0);
   EXPECT_DOUBLE_EQ(fitted->sync_s({2, 4}), 1.1 * fitted->sync_s({1, 4}));
 }
 
 TEST(FitPriors, OneNodeCostsNothingUntilItIsSeen) {
-  const auto fitted = fit_step(observed(some_step_model(), {{1, 1}, {2, 2}, {4, 4}}, 0.02, 1));
+  const auto fitted = fitted_model(observed(some_step_model(), {{1, 1}, {2, 2}, {4, 4}}, 0.02, 1));
   ASSERT_TRUE(fitted.ok());
   EXPECT_EQ(fitted->sync_s({1, 4}), 0);
   EXPECT_GT(fitted->sync_s({2, 4}), 0);
 }
 
 TEST(FitPriors, FurtherGpusCostNothingUntilTheyAreSeen) {
-  const auto fitted = fit_step(observed(some_step_model(), {{1, 1}, {1, 2}, {2, 2}}, 0.02, 1));
+  const auto fitted = fitted_model(observed(some_step_model(), {{1, 1}, {1, 2}, {2, 2}}, 0.02, 1));
   ASSERT_TRUE(fitted.ok());
   EXPECT_EQ(fitted->local_beta, 0);
   EXPECT_EQ(fitted->remote_beta, 0);
@@ -124,7 +129,7 @@ TEST(FitPriors, FurtherGpusCostNothingUntilTheyAreSeen) {
 }
 
 TEST(FitPriors, WithOneBatchHalfOfThePassDoesNotDependOnIt) {
-  const auto fitted = fit_step({{.local_batch = 16, .step_s = 0.8}});
+  const auto fitted = fitted_model({{.local_batch = 16, .step_s = 0.8}});
   ASSERT_TRUE(fitted.ok());
   EXPECT_NEAR(fitted->grad_alpha, 0.4, 1e-3);
   EXPECT_NEAR(fitted->step_s({1, 1}, 16), 0.8, 1e-3);
@@ -135,7 +140,7 @@ TEST(FitDegenerate, OnePointAndEqualPointsAreFitted) {
   for (const std::size_t count : {1U, 2U, 50U})
     for (const Spread spread : {Spread{1, 1}, Spread{1, 4}, Spread{2, 8}}) {
       const StepObservation one{.spread = spread, .local_batch = 16, .step_s = 0.5};
-      const auto fitted = fit_step(std::vector<StepObservation>(count, one));
+      const auto fitted = fitted_model(std::vector<StepObservation>(count, one));
       ASSERT_TRUE(fitted.ok());
       expect_usable(*fitted);
       EXPECT_NEAR(fitted->step_s(spread, 16), 0.5, 0.005);
@@ -146,19 +151,20 @@ TEST(FitDegenerate, EqualStepsOfAllBatchesAreFitted) {
   std::vector<StepObservation> seen;
   for (const double batch : {1.0, 10.0, 1000.0})
     seen.push_back({.local_batch = batch, .step_s = 0.5, .sync_s = 0.0});
-  const auto fitted = fit_step(seen);
+  const auto fitted = fitted_model(seen);
   ASSERT_TRUE(fitted.ok());
   EXPECT_NEAR(fitted->step_s({1, 1}, 100), 0.5, 0.01);
 }
 
 TEST(FitDegenerate, WhatIsNoStepIsAnError) {
   const auto refused = [](const StepObservation& one) {
-    const auto fitted = fit_step({{.step_s = 1}, one});
+    const auto fitted = fitted_model({{.step_s = 1}, one});
     return !fitted.ok() && fitted.error().code() == Code::kInvalid &&
            fitted.error().what().starts_with("observation 1: ");
   };
-  EXPECT_FALSE(fit_step({}).ok());
-  EXPECT_FALSE(fit_step(std::vector<StepObservation>(kObservationsMax + 1, {.step_s = 1})).ok());
+  EXPECT_FALSE(fitted_model({}).ok());
+  EXPECT_FALSE(
+      fitted_model(std::vector<StepObservation>(kObservationsMax + 1, {.step_s = 1})).ok());
   for (const double bad : {0.0, -1.0, kNan, kInfinity, 1e300}) {
     EXPECT_TRUE(refused({.step_s = bad}));
     EXPECT_TRUE(refused({.local_batch = bad, .step_s = 1}));
@@ -186,12 +192,99 @@ TEST(FitDegenerate, AnythingWithinTheBoundsGivesAUsableModel) {
       one.step_s = seconds[rng.below(seconds.size())];
       if (rng.chance(0.5)) one.sync_s = one.step_s * rng.unit();
     }
-    const auto fitted = fit_step(seen);
-    ASSERT_TRUE(fitted.ok()) << "round " << round;
-    expect_usable(*fitted);
-    for (const StepObservation& one : seen)
-      EXPECT_TRUE(std::isfinite(fitted->step_s(one.spread, one.local_batch, one.accumulated)));
+    const auto fit = fit_step(seen);
+    ASSERT_TRUE(fit.ok()) << "round " << round;
+    expect_usable(fit->model());
+    for (const StepObservation& one : seen) {
+      const StepPrediction step = fit->predict(one.spread, one.local_batch, one.accumulated);
+      EXPECT_TRUE(std::isfinite(step.seconds));
+      EXPECT_TRUE(std::isfinite(step.most_s));
+      EXPECT_LT(step.least_s, step.seconds);
+      EXPECT_LT(step.seconds, step.most_s);
+    }
   }
+}
+
+// The share of steps drawn like the observed ones, of a model fitted to `seen`, that lie in its
+// band.
+double covered(const StepFit& fit, const std::vector<StepObservation>& drawn) {
+  double count = 0;
+  for (const StepObservation& one : drawn) {
+    const StepPrediction step = fit.predict(one.spread, one.local_batch);
+    if (one.step_s >= step.least_s && one.step_s <= step.most_s) ++count;
+  }
+  return count / static_cast<double>(drawn.size());
+}
+
+TEST(FitBand, HoldsNineInTenOfWhatIsObservedNext) {
+  const std::vector<Spread> unseen = {{1, 3}, {1, 6}, {2, 4}, {3, 12}, {4, 32}};
+  for (const double noise : {0.02, 0.1}) {
+    double sum = 0;
+    constexpr int kRounds = 20;
+    for (std::uint64_t seed = 1; seed <= kRounds; ++seed) {
+      const auto fit = fit_step(observed(some_step_model(), some_spreads(), noise, seed));
+      ASSERT_TRUE(fit.ok());
+      sum += covered(*fit, observed(some_step_model(), unseen, noise, 1000 + seed));
+    }
+    EXPECT_GT(sum / kRounds, 0.85) << "noise " << noise;
+    EXPECT_LT(sum / kRounds, 0.95) << "noise " << noise;
+  }
+}
+
+// Whole placements that are slower or faster than the model can say, as a network makes them.
+TEST(FitBand, HoldsNineInTenWherePlacementsDifferMoreThanTheNoise) {
+  const auto with_misfit = [](std::uint64_t seed) {
+    Rng rng(seed);
+    std::vector<StepObservation> all;
+    for (std::int64_t nodes = 2; nodes <= 13; ++nodes)
+      for (const Gpus each : {1, 2, 4}) {
+        StepModel own = some_step_model();
+        const double factor = std::exp(0.2 * normal(rng));
+        own.remote_alpha *= factor;
+        own.remote_beta *= factor;
+        const auto steps = observed(own, {{nodes, nodes * each}}, 0.01, rng.next());
+        all.insert(all.end(), steps.begin(), steps.end());
+      }
+    return all;
+  };
+  double sum = 0;
+  constexpr int kRounds = 10;
+  for (std::uint64_t seed = 1; seed <= kRounds; ++seed) {
+    const auto fit = fit_step(with_misfit(seed));
+    ASSERT_TRUE(fit.ok());
+    sum += covered(*fit, with_misfit(100 + seed));
+  }
+  EXPECT_GT(sum / kRounds, 0.85);
+  EXPECT_LT(sum / kRounds, 0.95);
+}
+
+double width(const StepFit& fit, Spread spread) {
+  const StepPrediction step = fit.predict(spread, 16);
+  return std::log(step.most_s / step.least_s);
+}
+
+TEST(FitBand, IsWiderTheFurtherAwayAndWidestWhereNothingWasSeen) {
+  const auto fit = fit_step(observed(some_step_model(), {{1, 1}, {1, 2}, {1, 4}}, 0.02, 1));
+  ASSERT_TRUE(fit.ok());
+  EXPECT_LT(width(*fit, {1, 4}), width(*fit, {1, 64}));
+  EXPECT_LT(width(*fit, {1, 64}), width(*fit, {2, 64}));
+  EXPECT_GT(width(*fit, {2, 4}), 2 * 1.6 * kUnseenError);
+}
+
+TEST(FitBand, IsNarrowerWithMoreObservations) {
+  const auto few = fit_step({{.local_batch = 16, .step_s = 0.8}});
+  const auto many = fit_step(observed(some_step_model(), {{1, 1}}, 0.02, 1));
+  ASSERT_TRUE(few.ok() && many.ok());
+  EXPECT_GT(width(*few, {1, 1}), 2 * kPriorError);
+  EXPECT_LT(width(*many, {1, 1}), width(*few, {1, 1}) / 2);
+}
+
+TEST(FitBand, HasStudentsQuantile) {
+  EXPECT_NEAR(student_quantile(1), 6.314, 1e-3);
+  EXPECT_NEAR(student_quantile(2), 2.920, 0.05);
+  EXPECT_NEAR(student_quantile(5), 2.015, 0.01);
+  EXPECT_NEAR(student_quantile(30), 1.697, 1e-3);
+  EXPECT_NEAR(student_quantile(1e9), 1.645, 1e-3);
 }
 
 }  // namespace
