@@ -25,40 +25,52 @@ double design_effect(const std::vector<Witness>& witnesses, const std::vector<do
   return (groups * seen + used_up * most) / (groups + used_up);
 }
 
+// What nine in ten of one more and these are below, were they all of one kind.
+double ninety_percent_point(std::vector<double> errors) {
+  std::sort(errors.begin(), errors.end());
+  const auto rank =
+      static_cast<std::size_t>(std::ceil(0.9 * static_cast<double>(errors.size() + 1)));
+  return errors[std::min(rank, errors.size()) - 1];
+}
+
 }  // namespace
 
 Band::Band(const std::vector<Witness>& witnesses, std::size_t parameters, std::size_t fitted,
            std::size_t classes)
-    : information_(parameters), variances_(classes, kUnseenError * kUnseenError) {
+    : information_(parameters) {
   const auto count = static_cast<double>(witnesses.size());
   const double freedom = std::max(0.0, count - static_cast<double>(fitted));
+  quantile_ = student_quantile(kPriorCount + freedom);
+  std::vector<std::vector<double>> errors(classes);
   std::vector<double> squares(classes, 0);
-  std::vector<double> counts(classes, 0);
-  double all = 0;
+  double all = kPriorCount * kPriorError * kPriorError;
   for (const Witness& one : witnesses) {
+    errors[one.of_class].push_back(std::abs(one.error));
     squares[one.of_class] += one.error * one.error;
     all += one.error * one.error;
-    ++counts[one.of_class];
   }
-  const double pooled = (kPriorCount * kPriorError * kPriorError + all) / (kPriorCount + freedom);
+  const double pooled = all / (kPriorCount + freedom);
+  std::vector<double> variances(classes, kUnseenError * kUnseenError);
   for (std::size_t c = 0; c < classes; ++c) {
-    if (counts[c] == 0) continue;
-    const double own = counts[c] * freedom / count;
-    variances_[c] = (kPriorCount * pooled + squares[c]) / (kPriorCount + own);
+    const auto own = static_cast<double>(errors[c].size());
+    if (own > 0)
+      variances[c] = (kPriorCount * pooled + squares[c]) / (kPriorCount + own * freedom / count);
+    left_over_.push_back(errors[c].size() < kErrorsForRank || freedom < 1
+                             ? quantile_ * std::sqrt(variances[c])
+                             : ninety_percent_point(errors[c]) * std::sqrt(count / freedom));
   }
-  const double effect = witnesses.empty() ? 1 : design_effect(witnesses, variances_, fitted);
+  const double effect = witnesses.empty() ? 1 : design_effect(witnesses, variances, fitted);
   for (const Witness& one : witnesses)
-    information_.add(one.slopes, 1 / (effect * variances_[one.of_class]));
+    information_.add(one.slopes, 1 / (effect * variances[one.of_class]));
   for (std::size_t i = 0; i < parameters; ++i)
     information_.add_to_diagonal(i, 1 / (kPriorSlack * kPriorSlack));
-  quantile_ = student_quantile(kPriorCount + freedom);
 }
 
 double Band::half_width(const Slopes& slopes, std::size_t of_class) const {
-  double variance = variances_[of_class];
+  double variance = 0;
   if (const auto solved = information_.solve(slopes))
     for (std::size_t i = 0; i < kParametersMax; ++i) variance += slopes[i] * (*solved)[i];
-  return quantile_ * std::sqrt(variance);
+  return std::hypot(left_over_[of_class], quantile_ * std::sqrt(std::max(0.0, variance)));
 }
 
 // Fisher's expansion in 1 / freedom (Abramowitz and Stegun 26.7.5); below 2, where it ends too

@@ -11,7 +11,7 @@
 //   group (such as: of one placement) err together, they tell less: the information is divided by
 //   their design effect, which is 1 where they do not and the size of a group where all are alike.
 //   It is estimated from the errors, as far as there are more groups than parameters.
-// The quantile is Student's.
+// The two are added as squares.
 #pragma once
 
 #include "scheduler/perf/least_squares.h"
@@ -23,6 +23,7 @@ namespace rubato::sched {
 
 constexpr double kPriorError = 0.1;  // counts as kPriorCount errors
 constexpr double kPriorCount = 1;
+constexpr std::size_t kErrorsForRank = 20;
 constexpr double kUnseenError = 0.5;  // of a class of which nothing was observed
 constexpr double kPriorSlack = 3;  // deviation of a parameter's logarithm before all observations
 
@@ -38,12 +39,12 @@ class Band {
   // `fitted`: how many parameters the fit was free to choose of `parameters`.
   Band(const std::vector<Witness>& witnesses, std::size_t parameters, std::size_t fitted,
        std::size_t classes);
-  // Half of the interval of a logarithm, finite and above 0.
+  // Half of the interval of a logarithm, finite, at least 0.
   double half_width(const Slopes& slopes, std::size_t of_class) const;
 
  private:
   NormalMatrix information_;
-  std::vector<double> variances_;  // by class
+  std::vector<double> left_over_;  // half widths of the first part, by class
   double quantile_ = 0;
 };
 

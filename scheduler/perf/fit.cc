@@ -36,11 +36,13 @@ constexpr double kGammas[] = {1.1, 3};
 constexpr double kSyncShare = 0.3;       // of the step in alpha
 constexpr double kSyncBetaShare = 0.03;  // of alpha in beta
 
-// Classes of a Band: what a pass takes, and steps by where they run.
-enum Class : std::size_t { kPass, kOneGpu, kOneNode, kSeveralNodes, kClasses };
+// Classes of a Band: what a pass takes, and steps by where they run. Two nodes exchange all they
+// have between one pair of hosts, which the model does not tell from a ring of more.
+enum Class : std::size_t { kPass, kOneGpu, kOneNode, kTwoNodes, kMoreNodes, kClasses };
 
 Class class_of(Spread spread) {
-  if (spread.nodes > 1) return kSeveralNodes;
+  if (spread.nodes > 2) return kMoreNodes;
+  if (spread.nodes > 1) return kTwoNodes;
   return spread.gpus > 1 ? kOneNode : kOneGpu;
 }
 

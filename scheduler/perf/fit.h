@@ -39,7 +39,7 @@ struct StepObservation {
 };
 
 // A step, and the interval in which it is observed with a probability of 90 % (band.h: classes are
-// one GPU, one node, several nodes; groups are Spreads).
+// one GPU, one node, two nodes and more; groups are Spreads).
 struct StepPrediction {
   double seconds = 0;
   double least_s = 0;
