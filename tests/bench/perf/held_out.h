@@ -49,7 +49,8 @@ class Errors {
   double percentile(double part) const {
     std::vector<double> sorted = errors_;
     std::sort(sorted.begin(), sorted.end());
-    return sorted[static_cast<std::size_t>(part * static_cast<double>(sorted.size() - 1))];
+    return sorted[static_cast<std::size_t>(std::ceil(part * static_cast<double>(sorted.size()))) -
+                  1];
   }
   double within() const { return within_ / static_cast<double>(errors_.size()); }
 

@@ -22,6 +22,9 @@ int report(const std::filesystem::path& data) {
       {"Steps on placements that were not seen, by the Pollux model (a quarter of the placements "
        "held out, seeds 1 to 3)",
        data / "pollux/traces", report_pollux},
+      {"Iterations under execution plans that were not seen, the global batch fixed (a quarter of "
+       "the plans of a model held out, seeds 1 to 3)",
+       data / "rubick/traces", report_plans},
   };
   for (const Table& table : tables) {
     fmt::print("{}:\n\n", table.about);
