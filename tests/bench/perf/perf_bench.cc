@@ -25,6 +25,10 @@ int report(const std::filesystem::path& data) {
       {"Iterations under execution plans that were not seen, the global batch fixed (a quarter of "
        "the plans of a model held out, seeds 1 to 3)",
        data / "rubick/traces", report_plans},
+      {"A pass (forward and backward, all layers) on a GPU type of which two times of one layer "
+       "were "
+       "seen at each tensor degree, and all layers on the other types",
+       data / "sailor/profiles", report_types},
   };
   for (const Table& table : tables) {
     fmt::print("{}:\n\n", table.about);

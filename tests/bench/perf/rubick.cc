@@ -112,8 +112,9 @@ Status report_plans(const std::filesystem::path& traces) {
       "\nWhole plans are held out, on all placements that they were measured on. The terms of the "
       "model (the network cards of a node among them, of which two GPUs are taken to share one) "
       "were chosen looking at these profiles: what is tested is the parameters, not the form. vit: "
-      "nodes with an odd number of its GPUs take three to eight times as long, which no term "
-      "says. roberta: plain plans take the same time on one GPU as on two.\n\n");
+      "without offloading, placements with an odd number of GPUs on a node take up to seven times "
+      "as long, which no term says. roberta: plain plans take the same time on one GPU as on "
+      "two.\n\n");
   return ok();
 }
 
