@@ -29,6 +29,10 @@ int report(const std::filesystem::path& data) {
        "were "
        "seen at each tensor degree, and all layers on the other types",
        data / "sailor/profiles", report_types},
+      {"Decisions to grow from n to 2n GPUs (Pollux' profiles, the batch fixed, packed placements "
+       "of "
+       "up to n GPUs seen); regret in the throughput before",
+       data / "pollux/traces", report_growth},
   };
   for (const Table& table : tables) {
     fmt::print("{}:\n\n", table.about);

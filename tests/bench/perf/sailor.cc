@@ -74,9 +74,9 @@ Status predict_type(const ByType& types, const std::string& type, std::size_t se
 
 Status report_types(const std::filesystem::path& profiles) {
   fmt::print(
-      "| model | types | two points of one layer | passes | mean error | p95 | goal: mean at most "
-      "8 "
-      "% | of single layers |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+      "| model | types | two points of one layer | passes | mean error | p95 | "
+      "goal: mean at most 8 % | of single layers |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
   struct Shown {
     const char* name;
     std::size_t second;
