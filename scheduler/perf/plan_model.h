@@ -1,7 +1,7 @@
 // How long an iteration of a job with a fixed global batch takes under an execution plan, and the
-// parameters of that from iterations that were observed. The terms are those of Rubick (MLSys'25,
-// §4; "Morphling" in its artifact), with one parameter each instead of its constants of a model,
-// and with the network cards of a node. Pure; seconds.
+// parameters of that from iterations that were observed. The terms are those of Rubick (MLSys'25;
+// "Morphling" in its artifact), with one parameter each instead of its constants of a model, and
+// with the network cards of a node. Pure; seconds.
 //
 // For P pipeline stages, T tensor shards and D data-parallel replicas, on nodes with c cards each:
 //   compute    = C / (T D)                a third of it forward; recomputing adds a share of it

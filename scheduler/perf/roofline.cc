@@ -47,6 +47,7 @@ Result<PassTimes> PassTimes::scaled(const LayerTimes& measured, std::size_t repe
 
 double PassTimes::layer_s(std::size_t layer, double micro_batch) const {
   std::vector<double> ratios;
+  ratios.reserve(known_.size());
   for (const std::vector<LayerTimes>& layers : known_)
     ratios.push_back(interpolated(layers[layer], micro_batch) /
                      interpolated(layers[repeated_], micro_batch));
