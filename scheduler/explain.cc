@@ -1,6 +1,7 @@
 // The sentences of a plan: plan.h.
 #include "common/check.h"
 #include "common/words.h"
+#include "scheduler/model/sizes.h"
 #include "scheduler/plan.h"
 
 #include <fmt/format.h>
@@ -54,12 +55,39 @@ std::string shortage(const Verdict& v, const Job& job) {
   return text;
 }
 
+// Its smallest size.
+std::string needs(const Job& job) {
+  const Gpus size = size_at_least(job, 0).value_or(job.min);
+  return "needs " + counted(size, "GPU") +
+         (size == job.min
+              ? ""
+              : fmt::format(" (the first size from {} on that suits shape and perPod)", job.min)) +
+         (job.one_node ? " on one node" : "");
+}
+
+// What helps a job that can have `most` GPUs at all.
+std::string smaller_or(Gpus most, Job job, const std::string& other) {
+  job.min = 1;
+  const auto size = size_at_most(job, most);
+  return size ? fmt::format("lower spec.gpus.min to {}, or {}", *size, other) : other;
+}
+
 std::string exceeds_cluster(const Verdict& v, const Job& job) {
   const std::string most = job.one_node
                                ? fmt::format("the largest node it may use has {}", v.available)
                                : fmt::format("the nodes it may use have {} in all", v.available);
-  return fmt::format("needs {}{}; {}{}", counted(job.min, "GPU"),
-                     job.one_node ? " on one node" : "", most, in_brackets(job.narrowed));
+  return fmt::format("{}; {}{}: {}", needs(job), most, in_brackets(job.narrowed),
+                     smaller_or(v.available, job, job.one_node ? "add a larger one" : "add nodes"));
+}
+
+std::string exceeds_queue(const Verdict& v, const Job& job) {
+  return fmt::format("{}; queue \"{}\" lets it have {} at most: {}", needs(job), job.queue,
+                     v.available, smaller_or(v.available, job, "let the queue hold more"));
+}
+
+std::string queue_is_full(const Verdict& v, const Job& job) {
+  return fmt::format("queue \"{}\" holds {} and may take {} more that this job can use; needed: {}",
+                     job.queue, counted(v.in_use, "GPU"), v.available, v.needed);
 }
 
 }  // namespace
@@ -82,9 +110,7 @@ Explanation explain(const Verdict& v, const Job& job) {
       return {"QueueClosed", fmt::format("queue \"{}\" takes no new jobs", job.queue)};
     case Reason::kQueueLimit:
       return {"QueueLimit",
-              fmt::format("queue \"{}\" holds {} and may take {} more that this job can use; "
-                          "needed: {}",
-                          job.queue, counted(v.in_use, "GPU"), v.available, v.needed)};
+              v.outcome == Outcome::kNever ? exceeds_queue(v, job) : queue_is_full(v, job)};
     case Reason::kNoAllowedSize:
       return {"NoAllowedSize",
               fmt::format("no size from spec.gpus.min ({}) to max ({}) suits shape and perPod; "
@@ -99,18 +125,17 @@ Explanation explain(const Verdict& v, const Job& job) {
                           fmt::join(job.avoid, ", "))};
     case Reason::kNodesAvoided:
       return {"NodesAvoided",
-              fmt::format("needs {}; the nodes it may use have {} in all (for now none "
+              fmt::format("{}; the nodes it may use have {} in all (for now none "
                           "on {}, where a pod of it was of no use: status.avoidedNodes says "
                           "why, and until when{})",
-                          counted(job.min, "GPU"), v.available, fmt::join(job.avoid, ", "),
+                          needs(job), v.available, fmt::join(job.avoid, ", "),
                           job.narrowed.empty() ? "" : "; " + job.narrowed)};
     case Reason::kNodesUnavailable:
-      return {
-          "NodesUnavailable",
-          fmt::format("needs {}; the nodes it may use that take pods now have {} in all: "
-                      "others are not ready, cordoned or tainted{}{}",
-                      counted(job.min, "GPU"), v.available,
-                      job.avoid.empty() ? "" : ", or avoided for now", in_brackets(job.narrowed))};
+      return {"NodesUnavailable",
+              fmt::format("{}; the nodes it may use that take pods now have {} in all: "
+                          "others are not ready, cordoned or tainted{}{}",
+                          needs(job), v.available, job.avoid.empty() ? "" : ", or avoided for now",
+                          in_brackets(job.narrowed))};
     case Reason::kWaitingForRelease:
       return {"WaitingForRelease",
               shortage(v, job) + "; waits for " +

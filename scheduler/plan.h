@@ -97,7 +97,8 @@ enum class Reason {
   kQueueUnknown,
   kQueueForbidden,  // Job::not_admitted
   kQueueClosed,
-  kQueueLimit,         // available: what its queue may still take; in_use: what the queue holds
+  kQueueLimit,         // available: what its queue may still take; in_use: what the queue holds;
+                       // never: available: the most that its queue lets it have
   kNoAllowedSize,      // never
   kExceedsCluster,     // never; available: the most there is for it
   kEveryNodeAvoided,   // available: 0

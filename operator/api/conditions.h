@@ -62,7 +62,8 @@ inline constexpr std::string_view kQueueLimit = "QueueLimit";
 inline constexpr std::string_view kQueueNotFound = "QueueNotFound";
 inline constexpr std::string_view kQueueForbidden = "QueueForbidden";  // not for this namespace
 inline constexpr std::string_view kPodForbidden = "PodForbidden";      // by a quota, Pod Security …
-inline constexpr std::string_view kNeverFits = "NeverFits";  // no state of this cluster can hold it
+inline constexpr std::string_view kNeverFits =
+    "NeverFits";  // no state of this cluster can hold it, or its queue never allows it
 inline constexpr std::string_view kPreempted = "Preempted";
 inline constexpr std::string_view kRequeued = "Requeued";
 inline constexpr std::string_view kGangTimeout = "GangTimeout";    // pods did not all start in time

@@ -13,6 +13,11 @@ void mix_in(std::size_t& hash, std::size_t value) {
   hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
 }
 
+// The GPUs of a node that the job's pods could hold.
+Gpus in_pods_of(const Job& job, const Node& node) {
+  return node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
+}
+
 }  // namespace
 
 bool is_kept_out(const Job& job) {
@@ -31,9 +36,7 @@ bool admits(const Job& job, const Node& node) {
   return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
 }
 
-void Capacity::add(const Node& node) {
-  add(node.id, node.gpu_type, node.gpus_total / job_.per_pod.gpus * job_.per_pod.gpus);
-}
+void Capacity::add(const Node& node) { add(node.id, node.gpu_type, in_pods_of(job_, node)); }
 
 void Capacity::add(const NodeId& node, const std::string& type, Gpus gpus) {
   Gpus& sum = sums_[job_.one_node ? node : job_.mix ? "" : type];
@@ -124,21 +127,26 @@ GroupIndex Problem::group_of(JobIndex j) const {
 
 JobGroup Problem::make_group(const Job& job) const {
   JobGroup group;
+  std::map<TypeIndex, Gpus> by_type;
   Capacity capacity(job);
   Capacity now(job);
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
     capacity.add(node);  // a cordoned or silent node may come back
-    group.types.push_back(type_of(n));
+    Gpus& of_type = by_type[type_of(n)];
+    of_type =
+        job.one_node ? std::max(of_type, in_pods_of(job, node)) : of_type + in_pods_of(job, node);
     if (!admits(job, node)) continue;
     now.add(node);
     group.admitted.push_back(n);
   }
   group.capacity = capacity.most();
   group.capacity_now = now.most();
-  std::sort(group.types.begin(), group.types.end());
-  group.types.erase(std::unique(group.types.begin(), group.types.end()), group.types.end());
+  for (const auto& [type, gpus] : by_type) {
+    group.types.push_back(type);
+    group.capacities.push_back(gpus);
+  }
   return group;
 }
 

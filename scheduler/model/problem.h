@@ -42,6 +42,7 @@ class Capacity {
 struct JobGroup {
   std::vector<NodeIndex> admitted;  // now, in order
   std::vector<TypeIndex> types;     // of all nodes they may ever use, in order
+  std::vector<Gpus> capacities;     // of each of `types`: of all its nodes, or of its best one node
   Gpus capacity = 0;                // of those nodes
   Gpus capacity_now = 0;            // of `admitted`, whoever holds it
 };

@@ -5,6 +5,13 @@
 #include <algorithm>
 
 namespace rubato::sched {
+namespace {
+
+Gpus left_of(Gpus most, Gpus used) {
+  return most == kNoLimit ? kNoLimit : std::max<Gpus>(most - used, 0);
+}
+
+}  // namespace
 
 QuotaBook::QuotaBook(const Problem& problem)
     : borrows_(problem.count_queues(), 1),
@@ -42,27 +49,31 @@ void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {
   used_all_[queue] += gpus;
 }
 
-Gpus QuotaBook::room(QueueIndex queue, TypeIndex type) const {
-  Gpus room = this->room(queue);
-  const auto& [key, quota, in_use] = cell(queue, type);
-  if (quota != nullptr && quota->limit) room = std::min(room, *quota->limit - in_use);
-  if (!may_borrow(queue)) {
-    if (quota != nullptr)
-      room = std::min(room, quota->guaranteed - in_use);
-    else if (of_all_[queue] == nullptr)
-      room = 0;
-  }
-  return std::max<Gpus>(room, 0);
+Gpus QuotaBook::most_of(QueueIndex queue, const Quota* of_type) const {
+  const Gpus limit = of_type != nullptr && of_type->limit ? *of_type->limit : kNoLimit;
+  if (may_borrow(queue)) return limit;
+  if (of_type != nullptr) return std::min(limit, of_type->guaranteed);
+  return of_all_[queue] == nullptr ? 0 : kNoLimit;
 }
 
-Gpus QuotaBook::room(QueueIndex queue) const {
+Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
+  return std::min(most(queue), most_of(queue, cell(queue, type).quota));
+}
+
+Gpus QuotaBook::most(QueueIndex queue) const {
   if (planted(Bug::kOverLimit)) return kNoLimit;
   const Quota* all = of_all_[queue];
-  Gpus room = kNoLimit;
-  if (all != nullptr && all->limit) room = *all->limit - used(queue);
-  if (all != nullptr && !may_borrow(queue)) room = std::min(room, all->guaranteed - used(queue));
-  return std::max<Gpus>(room, 0);
+  Gpus most = all != nullptr && all->limit ? *all->limit : kNoLimit;
+  if (all != nullptr && !may_borrow(queue)) most = std::min(most, all->guaranteed);
+  return most;
 }
+
+Gpus QuotaBook::room(QueueIndex queue, TypeIndex type) const {
+  const Cell& of_type = cell(queue, type);
+  return std::min(room(queue), left_of(most_of(queue, of_type.quota), of_type.used));
+}
+
+Gpus QuotaBook::room(QueueIndex queue) const { return left_of(most(queue), used(queue)); }
 
 bool QuotaBook::is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const {
   const auto holds = [&](const Quota* quota, Gpus in_use) {

@@ -27,6 +27,10 @@ class QuotaBook {
 
   Gpus used(QueueIndex queue) const { return used_all_[queue]; }
   Gpus used(QueueIndex queue, TypeIndex type) const { return cell(queue, type).used; }
+  // How many it may hold of this type, whatever it holds now; kNoLimit.
+  Gpus most(QueueIndex queue, TypeIndex type) const;
+  // Of all types together.
+  Gpus most(QueueIndex queue) const;
   // How many more it may take of this type; kNoLimit; never below zero.
   Gpus room(QueueIndex queue, TypeIndex type) const;
   // Of all types together.
@@ -52,6 +56,7 @@ class QuotaBook {
   const Cell& cell(QueueIndex queue, TypeIndex type) const;
   Cell& made_cell(QueueIndex queue, TypeIndex type);
   bool may_borrow(QueueIndex queue) const { return borrows_[queue] != 0; }
+  Gpus most_of(QueueIndex queue, const Quota* of_type) const;  // as far as the type alone says
 
   Table<QueueIndex, char> borrows_;
   Table<QueueIndex, const Quota*> of_all_;  // null: says nothing

@@ -111,6 +111,7 @@ class Session {
 
   // session_limits.cc
   Gpus room_for(const Entry& entry) const;
+  Gpus most_ever(const Entry& entry) const;
   std::vector<TypeIndex> types_for(const Entry& entry) const;
   bool is_inside_guarantee(const Entry& entry) const;
   Gpus capacity_not_avoided(const Job& job) const;

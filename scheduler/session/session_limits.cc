@@ -16,6 +16,21 @@ Gpus Session::room_for(const Entry& entry) const {
   return best;
 }
 
+// JobGroup::capacity, as far as its queue may hold it: what it could have if it were alone.
+Gpus Session::most_ever(const Entry& entry) const {
+  const Job& job = *entry.job;
+  const JobGroup& group = problem_.group(entry.index);
+  const bool spans_types = job.mix && !job.one_node;
+  Gpus most = 0;
+  for (std::size_t i = 0; i < group.types.size(); ++i) {
+    const Gpus of_type =
+        std::min(group.capacities[i], quota_.most(queue_of(entry), group.types[i]));
+    const Gpus in_pods = of_type / job.per_pod.gpus * job.per_pod.gpus;
+    most = spans_types ? most + in_pods : std::max(most, in_pods);
+  }
+  return std::min(most, quota_.most(queue_of(entry)) / job.per_pod.gpus * job.per_pod.gpus);
+}
+
 std::vector<TypeIndex> Session::types_for(const Entry& entry) const {
   std::vector<TypeIndex> types;
   for (const Held& held : entry.job->held) {

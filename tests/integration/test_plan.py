@@ -38,7 +38,7 @@ def test_every_field_that_is_read_is_on_the_page():
 def test_table_for_people():
     said = plan(SNAPSHOT, "-o", "table")
     assert re.search(r"^grow +team-a/llm +\+4 on n1 ", said, re.M), said
-    assert re.search(r"^job-2 +not now +QueueLimit ", said, re.M), said
+    assert re.search(r"^job-2 +never +QueueLimit ", said, re.M), said
 
 
 def test_a_plan_of_rubato_says_how_good_it_is():

@@ -472,7 +472,7 @@ TEST(OneNode, WhatNoNodeHoldsNeverFitsAndSaysWhy) {
   EXPECT_EQ(
       verdict.message,
       "needs 3 GPUs on one node; the largest node it may use has 2 (claim \"data\" is for one "
-      "node)");
+      "node): lower spec.gpus.min to 2, or add a larger one");
 }
 
 TEST(OneNode, FreeGpusOfSeveralNodesAreNotEnough) {

@@ -36,7 +36,7 @@ TEST(RubatoctlPlan, IsATableForPeople) {
             "\n"
             "WAITS    OUTCOME   REASON           MESSAGE\n"
             "team/b   never     ExceedsCluster   needs 8 GPUs; the nodes it may use have 2 in "
-            "all\n");
+            "all: lower spec.gpus.min to 2, or add nodes\n");
   EXPECT_EQ(*plan_text(R"({"version":1,"nodes":[],"jobs":[]})", "table"),
             "Nothing to do.\n\nNobody waits.\n");
 }

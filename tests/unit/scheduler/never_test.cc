@@ -1,0 +1,73 @@
+// Who is told "never", and who "not now".
+#include "scheduler/plan.h"
+#include "tests/unit/scheduler/small_clusters.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched {
+namespace {
+
+TEST(Never, NoSizeThatItsShapeAllowsIsInTheCluster) {
+  Job a = job("a", 3, 8);
+  a.shape = Shape::kPowersOfTwo;
+  const Told three = told(cluster({node("n1", 3, 3)}, {a}), "a");
+  EXPECT_EQ(three.outcome, Outcome::kNever);
+  EXPECT_EQ(three.reason, "ExceedsCluster");
+  EXPECT_EQ(three.message,
+            "needs 4 GPUs (the first size from 3 on that suits shape and perPod); the nodes it may "
+            "use have 3 in all: lower spec.gpus.min to 2, or add nodes");
+  EXPECT_EQ(told(cluster({node("n1", 4, 4)}, {a}), "a").outcome, Outcome::kPlaced);
+  // Where the fourth is on a node that takes no pods now, or that it avoids, waiting helps.
+  std::vector<Node> nodes{node("n1", 3, 3), node("n2", 1, 1)};
+  nodes[1].schedulable = false;
+  EXPECT_EQ(told(cluster(nodes, {a}), "a").reason, "NodesUnavailable");
+  nodes[1].schedulable = true;
+  a.avoid = {"n2"};
+  const Told avoids = told(cluster(nodes, {a}), "a");
+  EXPECT_EQ(avoids.outcome, Outcome::kNotNow);
+  EXPECT_EQ(avoids.reason, "NodesAvoided");
+  EXPECT_TRUE(avoids.message.starts_with("needs 4 GPUs (")) << avoids.message;
+}
+
+// What its queue never lets it have is never; what others of its queue hold is not now.
+TEST(Never, AMinimumAboveTheLimit) {
+  auto state = cluster({node("n1", 8, 6)}, {running("b", 2, 2, {"n1", "n1"}), job("a", 4, 8)});
+  state.queues["default"].quotas["*"].limit = 3;
+  const Told never = told(state, "a");
+  EXPECT_EQ(never.outcome, Outcome::kNever);
+  EXPECT_EQ(never.reason, "QueueLimit");
+  EXPECT_EQ(never.message,
+            "needs 4 GPUs; queue \"default\" lets it have 3 at most: lower spec.gpus.min to 3, or "
+            "let the queue hold more");
+  state.queues["default"].quotas["*"].limit = 0;
+  EXPECT_TRUE(told(state, "a").message.ends_with("have 0 at most: let the queue hold more"));
+  state.queues["default"].quotas["*"].limit = 4;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kNotNow);
+  EXPECT_EQ(told(state, "a").reason, "QueueLimit");
+  EXPECT_EQ(told(state, "a").message,
+            "queue \"default\" holds 2 GPUs and may take 2 more that this job can use; needed: 4");
+}
+
+TEST(Never, LimitsOfTypesAndNodesOfTypesAreSeenTogether) {
+  // There are enough of A, and the queue may hold enough of B.
+  auto state = cluster({node("n1", 8, 8, "A"), node("n2", 2, 2, "B")}, {job("a", 4, 8)});
+  state.queues["default"].quotas["A"].limit = 3;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kNever);
+  EXPECT_EQ(told(state, "a").reason, "QueueLimit");
+  state.jobs[0].mix = true;  // three and two
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kPlaced);
+  state.jobs[0].per_pod.gpus = 2;  // two and two
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kPlaced);
+  state.jobs[0].per_pod.gpus = 4;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kNever);
+  state.jobs[0].mix = false;
+  state.jobs[0].per_pod.gpus = 1;
+  state.queues["default"].quotas["A"] = {.guaranteed = 5, .limit = std::nullopt};
+  state.queues["default"].borrowing = false;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kPlaced);
+  state.queues["default"].quotas["A"].guaranteed = 3;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kNever);
+}
+
+}  // namespace
+}  // namespace rubato::sched
