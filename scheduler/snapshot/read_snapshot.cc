@@ -313,8 +313,9 @@ class Reader {
 }  // namespace
 
 Result<Snapshot> read_snapshot(std::string_view text) {
-  TRY(const json::Value document, json::parse(text, kJsonLimits));
-  return decode_snapshot(document);
+  const auto document = json::parse(text, kJsonLimits);
+  if (!document.ok()) return Error(document.error()).set_reason(std::string(kNotJson));
+  return decode_snapshot(*document);
 }
 
 Result<Snapshot> decode_snapshot(const json::Value& document) { return Reader().read(document); }

@@ -9,6 +9,7 @@
 // Errors are kInvalid and name the first field that is wrong, what was found, and what was
 // expected:
 //   jobs[3].gpus.min: -1, expected a whole number from 1 to 1048576
+// Of a text that cannot be read as JSON the error has the reason kNotJson.
 // Pure functions; time and memory are linear in the text, but for `nodeSets` (kListedNodesMost).
 #pragma once
 
@@ -51,6 +52,8 @@ constexpr std::int64_t kQuotaMost = std::int64_t{1} << 40;
 constexpr std::int64_t kWholeMost = std::int64_t{1} << 53;  // of other whole numbers
 constexpr std::size_t kIdBytes = 512;
 constexpr std::size_t kTextBytes = 64u << 10;
+
+constexpr std::string_view kNotJson = "NotJSON";
 
 Result<Snapshot> read_snapshot(std::string_view text);
 Result<Snapshot> decode_snapshot(const json::Value& document);  // of any size

@@ -77,7 +77,17 @@ def test_stream_goes_on_after_a_bad_line():
     assert len(lines) == 4
     assert lines[0] == lines[3] == plan(SNAPSHOT).rstrip("\n")
     assert set(json.loads(lines[1])) == {"error"}
+    assert json.loads(lines[1])["error"].startswith("line 2 cannot be read as JSON: it is nonsense; expected "), lines[1]
     assert json.loads(lines[2])["error"].startswith("version: missing")
+
+
+def test_stream_goes_on_after_a_line_that_is_longer_than_a_snapshot_may_be():
+    good = json.dumps(json.loads(SNAPSHOT.read_text()))
+    longest = 64 << 20
+    lines = plan("--stream", input=f"{'x' * longest}x\n{good}{' ' * (longest - len(good))}\n").splitlines()
+    assert len(lines) == 2
+    assert json.loads(lines[0])["error"].startswith(f"line 1 is longer than a snapshot may be, {longest} bytes"), lines[0]
+    assert lines[1] == plan(SNAPSHOT).rstrip("\n")
 
 
 def test_another_simulator_drives_it():

@@ -2,7 +2,6 @@
 
 #include "common/files.h"
 #include "common/words.h"
-#include "scheduler/snapshot/snapshot.h"
 #include "tools/rubatoctl/view/text_table.h"
 
 #include <istream>
@@ -15,20 +14,23 @@
 namespace rubato::ctl {
 namespace {
 
+constexpr std::size_t kShownBytes = 40;  // of a line that is not understood
+
 struct Line {
-  std::string text;  // without its end
+  std::int64_t number = 0;  // from 1
+  std::string text;         // without its end
   bool is_too_long = false;
 };
 
-// What is beyond the bound is read and dropped. None: the input is at its end.
-std::optional<Line> next_line(std::istream& in) {
-  Line line;
+// What is beyond `most` bytes is read and dropped. None: the input is at its end.
+std::optional<Line> next_line(std::istream& in, std::int64_t number, std::size_t most) {
+  Line line{.number = number};
   std::streambuf& bytes = *in.rdbuf();
   constexpr auto kEnd = std::char_traits<char>::eof();
   int c = bytes.sbumpc();
   if (c == kEnd) return std::nullopt;
   for (; c != kEnd && c != '\n'; c = bytes.sbumpc()) {
-    if (line.text.size() < sched::kSnapshotBytesMost)
+    if (line.text.size() < most)
       line.text += static_cast<char>(c);
     else
       line.is_too_long = true;
@@ -36,15 +38,30 @@ std::optional<Line> next_line(std::istream& in) {
   return line;
 }
 
-std::string answer_to(const Line& line) {
+std::string is_not_json(const Line& line) {
+  const std::string_view text = line.text;
+  const bool is_shortened = text.size() > kShownBytes;
+  return fmt::format(
+      "line {} cannot be read as JSON: it {}; expected a whole snapshot (docs/snapshot.md) as one "
+      "JSON object without line breaks in it; go on with the next line, each is answered by itself",
+      line.number,
+      text.empty() ? "is empty"
+                   : fmt::format("{} {}{}", is_shortened ? "begins with" : "is",
+                                 text.substr(0, kShownBytes), is_shortened ? " …" : ""));
+}
+
+std::string answer_to(const Line& line, std::size_t most) {
+  const auto answer = [](const std::string& error) {
+    return json::dump(json::Value::object({{"error", error}})) + "\n";
+  };
   if (line.is_too_long)
-    return json::dump(json::Value::object(
-               {{"error", fmt::format("a line is longer than a snapshot may be, {} bytes",
-                                      sched::kSnapshotBytesMost)}})) +
-           "\n";
+    return answer(
+        fmt::format("line {} is longer than a snapshot may be, {} bytes, and was passed over; go "
+                    "on with the next line",
+                    line.number, most));
   const auto text = plan_text(line.text, "json");
   if (text.ok()) return *text;
-  return json::dump(json::Value::object({{"error", text.error().what()}})) + "\n";
+  return answer(text.error().reason() == sched::kNotJson ? is_not_json(line) : text.error().what());
 }
 
 // "+4 on n1, +1 on n2, less pods 2, 3"
@@ -113,9 +130,9 @@ Result<std::string> plan_text(std::string_view text, const std::string& output) 
   return json::dump(document) + "\n";
 }
 
-Status plan_stream(std::istream& in, std::ostream& out) {
-  while (const auto line = next_line(in))
-    if (!(out << answer_to(*line) << std::flush))
+Status plan_stream(std::istream& in, std::ostream& out, std::size_t line_bytes_most) {
+  for (std::int64_t number = 1; const auto line = next_line(in, number, line_bytes_most); ++number)
+    if (!(out << answer_to(*line, line_bytes_most) << std::flush))
       return Error(Code::kUnavailable, "the answers are not read any more");
   return ok();
 }

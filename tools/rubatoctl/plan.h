@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/result.h"
+#include "scheduler/snapshot/snapshot.h"
 
 #include <iosfwd>
 #include <string>
@@ -22,7 +23,8 @@ Result<std::string> plan_text(std::string_view snapshot, const std::string& outp
 // Answers each line with one line: the plan, or {"error": "…"} where the line is no snapshot, or is
 // longer than one may be; each answer is out before the next line is read. Ends with its input, or
 // kUnavailable when nobody reads the answers any more.
-Status plan_stream(std::istream& in, std::ostream& out);
+Status plan_stream(std::istream& in, std::ostream& out,
+                   std::size_t line_bytes_most = sched::kSnapshotBytesMost);
 
 Status plan(const PlanChoice& choice, std::istream& in, std::ostream& out);
 

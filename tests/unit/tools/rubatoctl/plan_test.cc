@@ -85,6 +85,47 @@ TEST(RubatoctlPlan, StreamAnswersEachLineAndGoesOnAfterABadOne) {
   EXPECT_EQ(lines[4], good);
 }
 
+std::vector<std::string> errors_of(const std::string& answers) {
+  std::vector<std::string> errors;
+  std::istringstream said(answers);
+  for (std::string line; std::getline(said, line);) {
+    const auto answer = json::parse(line);
+    EXPECT_TRUE(answer.ok()) << line;
+    if (answer.ok()) errors.push_back((*answer)["error"].string_or(""));
+  }
+  return errors;
+}
+
+TEST(RubatoctlPlan, StreamSaysWhichLineIsNotJsonAndHowToGoOn) {
+  const std::string expected =
+      "; expected a whole snapshot (docs/snapshot.md) as one JSON object without line breaks in "
+      "it; go on with the next line, each is answered by itself";
+  std::istringstream in("nonsense\n\n{\"version\":1,\n" + std::string(41, '{') + "\n");
+  std::ostringstream out;
+  ASSERT_TRUE(plan({.stream = true}, in, out).ok());
+  EXPECT_EQ(
+      errors_of(out.str()),
+      (std::vector<std::string>{"line 1 cannot be read as JSON: it is nonsense" + expected,
+                                "line 2 cannot be read as JSON: it is empty" + expected,
+                                "line 3 cannot be read as JSON: it is {\"version\":1," + expected,
+                                "line 4 cannot be read as JSON: it begins with " +
+                                    std::string(40, '{') + " …" + expected}));
+}
+
+TEST(RubatoctlPlan, StreamPassesOverALineThatIsTooLong) {
+  const std::string longest = kSnapshot + std::string(10, ' ');
+  std::istringstream in(longest + "\n" + longest + " \n" + longest);
+  std::ostringstream out;
+  ASSERT_TRUE(plan_stream(in, out, longest.size()).ok());
+  EXPECT_EQ(errors_of(out.str()),
+            (std::vector<std::string>{"",
+                                      "line 2 is longer than a snapshot may be, " +
+                                          std::to_string(longest.size()) +
+                                          " bytes, and was passed over; go on with the next line",
+                                      ""}));
+  EXPECT_TRUE(out.str().ends_with(*plan_text(kSnapshot, "json")));
+}
+
 TEST(RubatoctlPlan, StreamEndsWhenNobodyReads) {
   std::istringstream in(kSnapshot + "\n" + kSnapshot + "\n");
   std::ostringstream out;
