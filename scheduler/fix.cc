@@ -1,0 +1,326 @@
+// Each GPU type that the job could use (or all together, if it mixes them) with each size that it
+// could have: what would have to change for that; the least of these.
+#include "scheduler/fix.h"
+
+#include "common/words.h"
+#include "scheduler/model/quota.h"
+#include "scheduler/model/sizes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rubato::sched {
+namespace {
+
+constexpr Gpus kAnySize = Gpus{1} << 40;  // above every size
+
+enum Hardness { kWords, kSelectors, kNodes };
+
+// Changes in the making.
+struct Draft {
+  Hardness hardness = kWords;
+  Gpus amount = 0;
+  Fix changes;
+
+  void add(Change change, Gpus by) {
+    if (std::holds_alternative<UseMoreNodes>(change)) hardness = std::max(hardness, kSelectors);
+    if (std::holds_alternative<AddGpus>(change)) hardness = kNodes;
+    amount += by;
+    changes.push_back(std::move(change));
+  }
+  bool operator<(const Draft& other) const {
+    const auto kinds = [](const Fix& fix) {
+      std::vector<std::size_t> all;
+      for (const Change& change : fix) all.push_back(change.index());
+      return all;
+    };
+    return std::tuple(hardness, changes.size(), amount, kinds(changes)) <
+           std::tuple(other.hardness, other.changes.size(), other.amount, kinds(other.changes));
+  }
+};
+
+// What a queue says of one type, or of all together.
+struct Allowance {
+  Gpus limit = kNoLimit;
+  Gpus guarantee = kNoLimit;  // where the queue may not borrow
+  Gpus most() const { return std::min(limit, guarantee); }
+};
+
+Allowance allowance_of(const Queue* queue, const std::string& type) {
+  Allowance allowance;
+  if (queue == nullptr) return allowance;
+  const auto found = queue->quotas.find(type);
+  const bool is_named = found != queue->quotas.end();
+  if (is_named && found->second.limit) allowance.limit = *found->second.limit;
+  if (queue->borrowing) return allowance;
+  if (is_named)
+    allowance.guarantee = found->second.guaranteed;
+  else if (type != QuotaBook::kAllTypes && !queue->quotas.contains(QuotaBook::kAllTypes))
+    allowance.guarantee = 0;
+  return allowance;
+}
+
+class Search {
+ public:
+  Search(const ClusterState& state, const Job& job) : job_(job), sizes_(sizes_of(job)) {
+    const auto queue = state.queues.find(job.queue);
+    if (queue != state.queues.end()) queue_ = &queue->second;
+    for (const Node& node : state.nodes) {
+      Nodes& like = nodes_[node.gpu_type][node.gpus_total];
+      ++like.count;
+      if (!job.eligible || job.eligible->contains(node.id)) ++like.eligible;
+    }
+    for (const std::string& type : job.allow) nodes_[type];
+    if (nodes_.empty()) nodes_[""];
+  }
+
+  Fix best() {
+    for (const Pool& pool : pools()) {
+      look_at(pool, false);
+      if (job_.eligible) look_at(pool, true);
+    }
+    return std::move(best_->changes);
+  }
+
+ private:
+  struct Nodes {
+    std::int64_t count = 0;
+    std::int64_t eligible = 0;
+  };
+  using Pool = std::vector<std::string>;  // types whose GPUs the job has together
+  // How a pool could be used.
+  struct Use {
+    const Pool& pool;
+    bool all_nodes = false;
+    Job sizes;                     // what of the job says which sizes it may have
+    std::vector<Gpus> capacities;  // of each type, in whole pods
+  };
+
+  static Job sizes_of(const Job& job) {
+    Job sizes;
+    sizes.min = job.min;
+    sizes.max = job.max;
+    sizes.shape = job.shape;
+    sizes.per_pod.gpus = job.per_pod.gpus;
+    return sizes;
+  }
+
+  bool is_allowed(const std::string& type) const {
+    return job_.allow.empty() || std::ranges::find(job_.allow, type) != job_.allow.end();
+  }
+
+  std::vector<Pool> pools() const {
+    std::vector<Pool> pools;
+    Pool allowed;
+    for (const auto& [type, nodes] : nodes_)
+      if (is_allowed(type)) allowed.push_back(type);
+    const bool spans_types = job_.mix && !job_.one_node;
+    if (spans_types) pools.push_back(allowed);
+    for (const auto& [type, nodes] : nodes_) {
+      if (spans_types && is_allowed(type)) continue;
+      pools.push_back(spans_types ? allowed : Pool{});
+      pools.back().push_back(type);
+    }
+    return pools;
+  }
+
+  void look_at(const Pool& pool, bool all_nodes) {
+    Use use{pool, all_nodes, sizes_, {}};
+    look_at_shapes(use);
+    for (const Gpus per_pod : smaller_pods(all_nodes)) {
+      use.sizes.per_pod.gpus = per_pod;
+      look_at_shapes(use);
+    }
+  }
+
+  // As large as a node, or as what the queue lets it have, and as powers of two.
+  std::set<Gpus> smaller_pods(bool all_nodes) const {
+    std::set<Gpus> all;
+    const Gpus most = allowance_of(queue_, QuotaBook::kAllTypes).most();
+    for (const auto& [type, nodes] : nodes_) {
+      const Gpus largest = largest_node(nodes, all_nodes);
+      for (const Gpus gpus :
+           {largest, std::min({largest, most, allowance_of(queue_, type).most()})}) {
+        if (gpus <= 0 || gpus >= job_.per_pod.gpus) continue;
+        all.insert(gpus);
+        all.insert(static_cast<Gpus>(std::bit_floor(static_cast<std::uint64_t>(gpus))));
+      }
+    }
+    return all;
+  }
+
+  void look_at_shapes(Use use) {
+    use.capacities.clear();
+    for (const std::string& type : use.pool) use.capacities.push_back(capacity_of(type, use));
+    look_at_sizes(use);
+    if (job_.shape != Shape::kPowersOfTwo) return;
+    use.sizes.shape = Shape::kAny;
+    look_at_sizes(use);
+  }
+
+  void look_at_sizes(const Use& use) {
+    const auto offer = [&](std::optional<Gpus> size) {
+      if (!size) return;
+      for (std::size_t grown = 0; grown < use.pool.size(); ++grown) look_at(use, *size, grown);
+    };
+    Job smaller = use.sizes;
+    smaller.min = 1;
+    offer(size_at_most(smaller, most_of(use)));
+    const auto smallest = size_at_least(use.sizes, 0);
+    if (smallest) return offer(smallest);
+    offer(size_at_most(smaller, smaller.max));
+    Job larger = use.sizes;
+    larger.max = kAnySize;
+    offer(size_at_least(larger, 0));
+  }
+
+  static std::int64_t count_of(const Nodes& nodes, bool all_nodes) {
+    return all_nodes ? nodes.count : nodes.eligible;
+  }
+  static Gpus largest_node(const std::map<Gpus, Nodes>& of_type, bool all_nodes) {
+    Gpus largest = 0;
+    for (const auto& [gpus, nodes] : of_type)
+      if (count_of(nodes, all_nodes) > 0) largest = gpus;
+    return largest;
+  }
+  Gpus capacity_of(const std::string& type, const Use& use) const {
+    Gpus sum = 0;
+    for (const auto& [gpus, nodes] : nodes_.at(type)) {
+      if (count_of(nodes, use.all_nodes) == 0) continue;
+      const Gpus of_one = in_pods(gpus, use);
+      sum = job_.one_node ? std::max(sum, of_one) : sum + of_one * count_of(nodes, use.all_nodes);
+    }
+    return sum;
+  }
+  static Gpus in_pods(Gpus gpus, const Use& use) {
+    return gpus / use.sizes.per_pod.gpus * use.sizes.per_pod.gpus;
+  }
+  // That it could have now of a type.
+  Gpus most_of(std::size_t type, const Use& use) const {
+    return std::min(use.capacities[type],
+                    in_pods(allowance_of(queue_, use.pool[type]).most(), use));
+  }
+  Gpus most_of(const Use& use) const {
+    Gpus sum = 0;
+    for (std::size_t type = 0; type < use.pool.size(); ++type) sum += most_of(type, use);
+    return std::min(sum, in_pods(allowance_of(queue_, QuotaBook::kAllTypes).most(), use));
+  }
+
+  // Its having this size; GPUs that lack are added to the type `grown`.
+  void look_at(const Use& use, Gpus size, std::size_t grown) {
+    Draft draft;
+    if (size < job_.min) draft.add(LowerMin{size}, job_.min - size);
+    if (size > job_.max) draft.add(RaiseMax{size}, size - job_.max);
+    if (use.sizes.shape != job_.shape) draft.add(AnyShape{}, 1);
+    const Gpus per_pod = use.sizes.per_pod.gpus;
+    if (per_pod != job_.per_pod.gpus) draft.add(LowerPerPod{per_pod}, job_.per_pod.gpus - per_pod);
+    for (const std::string& type : use.pool)
+      if (!is_allowed(type)) draft.add(AllowType{type}, 1);
+    if (use.all_nodes) draft.add(UseMoreNodes{}, 1);
+    share_out(use, size, grown, draft);
+    if (!best_ || draft < *best_) best_ = std::move(draft);
+  }
+
+  // First what its queue lets it have, then what nodes have, then what they would have to get.
+  void share_out(const Use& use, Gpus size, std::size_t grown, Draft& draft) const {
+    std::vector<Gpus> shares;
+    Gpus missing = size;
+    const auto give = [&](Gpus& share, Gpus at_most) {
+      const Gpus more = std::clamp<Gpus>(missing, 0, at_most - share);
+      share += more;
+      missing -= more;
+    };
+    for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares.emplace_back(0), most_of(i, use));
+    for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares[i], use.capacities[i]);
+    raise(QuotaBook::kAllTypes, size, draft);
+    shares[grown] += missing;
+    for (std::size_t i = 0; i < use.pool.size(); ++i) raise(use.pool[i], shares[i], draft);
+    if (missing > 0)
+      draft.add(AddGpus{use.pool[grown], job_.one_node ? size : missing, job_.one_node}, missing);
+  }
+
+  void raise(const std::string& type, Gpus to, Draft& draft) const {
+    const Allowance now = allowance_of(queue_, type);
+    if (now.limit < to) draft.add(RaiseLimit{job_.queue, type, to}, to - now.limit);
+    if (now.guarantee < to) draft.add(RaiseGuarantee{job_.queue, type, to}, to - now.guarantee);
+  }
+
+  const Job& job_;
+  const Job sizes_;
+  const Queue* queue_ = nullptr;                        // null: there is none, and it says nothing
+  std::map<std::string, std::map<Gpus, Nodes>> nodes_;  // by type and GPUs
+  std::optional<Draft> best_;
+};
+
+std::string of_type(const std::string& type) {
+  return type.empty() || type == QuotaBook::kAllTypes ? "" : fmt::format(" of type \"{}\"", type);
+}
+
+struct ChangeText {
+  std::string operator()(const LowerMin& c) const {
+    return fmt::format("lower spec.gpus.min to {}", c.to);
+  }
+  std::string operator()(const RaiseMax& c) const {
+    return fmt::format("raise spec.gpus.max to {}", c.to);
+  }
+  std::string operator()(const AnyShape&) const { return "set spec.gpus.shape to any"; }
+  std::string operator()(const LowerPerPod& c) const {
+    return fmt::format("lower spec.gpus.perPod to {}", c.to);
+  }
+  std::string operator()(const AllowType& c) const {
+    return fmt::format("allow GPU type \"{}\"", c.gpu_type);
+  }
+  std::string operator()(const UseMoreNodes&) const {
+    return "let it use more nodes (its selectors, tolerations and volumes leave it few)";
+  }
+  std::string operator()(const RaiseLimit& c) const {
+    return fmt::format("raise the limit of queue \"{}\" to {}{}", c.queue, counted(c.to, "GPU"),
+                       of_type(c.gpu_type));
+  }
+  std::string operator()(const RaiseGuarantee& c) const {
+    return fmt::format("raise what queue \"{}\" is guaranteed to {}{}", c.queue,
+                       counted(c.to, "GPU"), of_type(c.gpu_type));
+  }
+  std::string operator()(const AddGpus& c) const {
+    return c.on_one_node
+               ? fmt::format("add a node with {}{}", counted(c.gpus, "GPU"), of_type(c.gpu_type))
+               : fmt::format("add nodes with {}{}", counted(c.gpus, "more GPU"),
+                             of_type(c.gpu_type));
+  }
+};
+
+struct ChangeName {
+  const char* operator()(const LowerMin&) const { return "lowerMin"; }
+  const char* operator()(const RaiseMax&) const { return "raiseMax"; }
+  const char* operator()(const AnyShape&) const { return "anyShape"; }
+  const char* operator()(const LowerPerPod&) const { return "lowerPerPod"; }
+  const char* operator()(const AllowType&) const { return "allowType"; }
+  const char* operator()(const UseMoreNodes&) const { return "useMoreNodes"; }
+  const char* operator()(const RaiseLimit&) const { return "raiseLimit"; }
+  const char* operator()(const RaiseGuarantee&) const { return "raiseGuarantee"; }
+  const char* operator()(const AddGpus&) const { return "addGpus"; }
+};
+
+}  // namespace
+
+Fix fix_of(const ClusterState& state, const Job& job) { return Search(state, job).best(); }
+
+const char* name_of(const Change& change) { return std::visit(ChangeName{}, change); }
+
+std::string to_text(const Change& change) { return std::visit(ChangeText{}, change); }
+
+std::string to_text(const Fix& fix) {
+  std::string text;
+  for (const Change& change : fix) text += (text.empty() ? "" : " and ") + to_text(change);
+  return text;
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,99 @@
+// Small clusters by chance whose books are right: what pods hold is not free, and each was placed
+// by a plan. For the tests of what is said about plans.
+#pragma once
+
+#include "common/rng.h"
+#include "tests/unit/scheduler/small_clusters.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace rubato::sched {
+
+// Does what the plan says; what is to leave is leaving then.
+inline void obey(const Plan& plan, ClusterState& state) {
+  for (const Action& action : plan.actions) {
+    Job& job = *std::ranges::find(state.jobs, action.job, &Job::id);
+    for (Held& held : job.held)
+      held.leaving = held.leaving || std::ranges::count(action.remove, held.ordinal) > 0;
+    for (const Placement& placement : action.add) {
+      std::ranges::find(state.nodes, placement.node, &Node::id)->free -= job.per_pod;
+      job.held.push_back({.ordinal = std::ssize(job.held),
+                          .node = placement.node,
+                          .gpu_type = placement.gpu_type,
+                          .gpus = placement.gpus});
+    }
+    job.started = std::ranges::any_of(job.held, [](const Held& held) { return !held.leaving; });
+  }
+}
+
+inline Job drawn_job(Rng& rng, const std::string& id, const ClusterState& state) {
+  const Gpus per_pod = rng.chance(0.6) ? 1 : 1 + static_cast<Gpus>(rng.below(4));
+  const Gpus min = 1 + static_cast<Gpus>(rng.below(8));
+  Job j = job(id, min, min + static_cast<Gpus>(rng.below(6)));
+  j.queue = rng.chance(0.5) ? "default" : "other";
+  j.per_pod.gpus = per_pod;
+  j.priority = static_cast<std::int64_t>(rng.below(3));
+  j.queued_at = static_cast<double>(rng.below(10));
+  if (rng.chance(0.3)) j.shape = Shape::kPowersOfTwo;
+  if (rng.chance(0.3)) j.allow = {rng.chance(0.5) ? "A" : rng.chance(0.5) ? "B" : "C"};
+  j.mix = rng.chance(0.2);
+  j.one_node = rng.chance(0.2);
+  if (rng.chance(0.2)) {
+    j.eligible.emplace();
+    for (const Node& node : state.nodes)
+      if (rng.chance(0.5)) j.eligible->insert(node.id);
+  }
+  if (rng.chance(0.1)) j.avoid = {state.nodes[rng.below(state.nodes.size())].id};
+  if (rng.chance(0.7)) j.duration_ms = j.remaining_ms = static_cast<TimeMs>(rng.below(10'000'000));
+  return j;
+}
+
+inline void draw_quotas(Rng& rng, Queue& queue) {
+  for (const char* type : {"*", "A", "B"}) {
+    if (!rng.chance(0.3)) continue;
+    Quota& quota = queue.quotas[type];
+    quota.guaranteed = static_cast<Gpus>(rng.below(8));
+    if (rng.chance(0.6)) quota.limit = quota.guaranteed + static_cast<Gpus>(rng.below(4));
+  }
+  queue.borrowing = rng.chance(0.8);
+}
+
+// Jobs that run, by two plans, and jobs that came since.
+inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config) {
+  Rng rng(seed);
+  ClusterState state = cluster({}, {});
+  for (std::uint64_t i = 0, count = 1 + rng.below(5); i < count; ++i) {
+    const Gpus gpus = 1 + static_cast<Gpus>(rng.below(8));
+    state.nodes.push_back(node("n" + std::to_string(i), gpus, gpus, rng.chance(0.4) ? "B" : "A"));
+  }
+  state.queues["other"] = {.name = "other"};
+  for (auto& [name, queue] : state.queues) draw_quotas(rng, queue);
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0, count = rng.below(4); i < count; ++i)
+      state.jobs.push_back(
+          drawn_job(rng, "j" + std::to_string(round) + "-" + std::to_string(i), state));
+    if (round == 2) break;
+    obey(make_plan(state, config), state);
+  }
+  for (Node& node : state.nodes) node.schedulable = !rng.chance(0.1);
+  return state;
+}
+
+// As if it were never there; what its pods held is free.
+inline ClusterState without(ClusterState state, const JobId& id) {
+  const auto job = std::ranges::find(state.jobs, id, &Job::id);
+  for (const Held& held : job->held)
+    for (Node& node : state.nodes)
+      if (node.id == held.node) node.free += job->per_pod;
+  state.jobs.erase(job);
+  return state;
+}
+
+inline const Verdict& verdict_of(const Plan& plan, const ClusterState& state, const JobId& id) {
+  return plan.verdicts.at(
+      static_cast<std::size_t>(std::ranges::find(state.jobs, id, &Job::id) - state.jobs.begin()));
+}
+
+}  // namespace rubato::sched
