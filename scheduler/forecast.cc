@@ -1,0 +1,180 @@
+#include "scheduler/forecast.h"
+
+#include "common/check.h"
+#include "scheduler/model/sizes.h"
+#include "scheduler/perf/throughput.h"
+#include "scheduler/policy/registry.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rubato::sched {
+namespace {
+
+constexpr TimeMs kLongest = TimeMs{1} << 53;
+constexpr TimeMs kNoEnd = std::numeric_limits<TimeMs>::max();
+
+class Replay {
+ public:
+  Replay(const ClusterState& state, const PolicyConfig& config)
+      : state_(state), config_(config), starts_(state.jobs.size()) {
+    auto policy = make_policy(config.policy, config.parameters);
+    CHECK(policy.ok());
+    policy_ = std::move(*policy);
+    for (Node& node : state_.nodes) nodes_[node.id] = &node;
+    for (std::size_t i = 0; i < state_.jobs.size(); ++i) positions_.push_back(i);
+  }
+
+  std::vector<std::optional<TimeMs>> run() {
+    for (int plans = 0; plans < kForecastPlansMost; ++plans) {
+      const Plan plan = make_plan(state_, *policy_, config_);
+      if (note(plan)) break;
+      apply(plan);
+      if (!release_leavers() && !go_to_next_end()) break;
+    }
+    return std::move(starts_);
+  }
+
+ private:
+  // Do all that can ever start have a start now?
+  bool note(const Plan& plan) {
+    bool is_all = true;
+    for (std::size_t i = 0; i < plan.verdicts.size(); ++i) {
+      std::optional<TimeMs>& start = starts_[positions_[i]];
+      if (plan.verdicts[i].outcome == Outcome::kPlaced && !start) start = passed_;
+      is_all = is_all && (start || plan.verdicts[i].outcome == Outcome::kNever);
+    }
+    return is_all;
+  }
+
+  void apply(const Plan& plan) {
+    std::unordered_map<JobId, Job*> jobs;
+    for (Job& job : state_.jobs) jobs[job.id] = &job;
+    for (const Action& action : plan.actions) {
+      Job& job = *jobs.at(action.job);
+      std::int64_t next = 0;
+      for (const Held& held : job.held) next = std::max(next, held.ordinal + 1);
+      const auto is_removed = [&](const Held& held) {
+        return std::ranges::find(action.remove, held.ordinal) != action.remove.end();
+      };
+      std::erase_if(job.held, [&](const Held& held) { return held.lost && is_removed(held); });
+      for (Held& held : job.held) held.leaving = held.leaving || is_removed(held);
+      for (const Placement& placement : action.add) {
+        nodes_.at(placement.node)->free -= job.per_pod;
+        job.held.push_back({.ordinal = next++,
+                            .node = placement.node,
+                            .gpu_type = placement.gpu_type,
+                            .gpus = placement.gpus});
+      }
+      if (!job.started) job.allocated_ms = state_.now_ms;
+      job.started = effective_gpus(job) > 0;
+      if (!job.started) job.allocated_ms = -1;
+    }
+  }
+
+  // False: there were none.
+  bool release_leavers() {
+    bool is_any = false;
+    for (Job& job : state_.jobs) {
+      job.settled = true;
+      is_any = std::erase_if(job.held,
+                             [&](const Held& held) {
+                               if (held.leaving) release(job, held);
+                               return held.leaving;
+                             }) > 0 ||
+               is_any;
+    }
+    return is_any;
+  }
+
+  // What lost pods held stays taken, as long as nobody has said that it comes free.
+  void release(const Job& job, const Held& held) {
+    const auto node = nodes_.find(held.node);
+    if (node != nodes_.end() && (!held.lost || held.leaving)) node->second->free += job.per_pod;
+  }
+
+  // False: nothing more is known to end.
+  bool go_to_next_end() {
+    std::vector<TimeMs> ends;
+    for (const Job& job : state_.jobs) ends.push_back(end_of(job));
+    const auto first = std::ranges::min_element(ends);
+    if (first == ends.end() || *first == kNoEnd) return false;
+    const TimeMs passing = *first;
+    passed_ += passing;
+    state_.now_ms += passing;
+    std::vector<Job> rest;
+    std::vector<std::size_t> positions;
+    for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
+      Job& job = state_.jobs[i];
+      if (ends[i] == passing) {
+        for (const Held& held : job.held) release(job, held);
+        continue;
+      }
+      work(job, passing);
+      rest.push_back(std::move(job));
+      positions.push_back(positions_[i]);
+    }
+    state_.jobs = std::move(rest);
+    positions_ = std::move(positions);
+    return true;
+  }
+
+  // From now on, at what it holds.
+  static TimeMs end_of(const Job& job) {
+    if (!job.remaining_ms || effective_gpus(job) < job.min) return kNoEnd;
+    const double pace = pace_of(job);
+    if (pace <= 0) return kNoEnd;
+    const double ms = static_cast<double>(*job.remaining_ms) / pace;
+    return static_cast<TimeMs>(std::ceil(std::min(ms, static_cast<double>(kLongest))));
+  }
+
+  void work(Job& job, TimeMs passing) {
+    const Gpus gpus = effective_gpus(job);
+    job.cooling = false;
+    job.attained_gpu_ms += gpus * passing;
+    if (!job.remaining_ms || gpus < job.min) return;
+    const auto done = static_cast<TimeMs>(static_cast<double>(passing) * pace_of(job));
+    job.remaining_ms = std::max<TimeMs>(*job.remaining_ms - done, 0);
+  }
+
+  // How many times as fast as at its minimum.
+  static double pace_of(const Job& job) {
+    const auto pod = std::ranges::find_if(job.held, [](const Held& held) { return !held.lost; });
+    const Throughput speed(job.measured, pod == job.held.end() ? "" : pod->gpu_type);
+    const double least = speed.at(job.min);
+    return least > 0 ? speed.at(effective_gpus(job)) / least : 1;
+  }
+
+  ClusterState state_;
+  const PolicyConfig& config_;
+  std::unique_ptr<Policy> policy_;
+  std::unordered_map<NodeId, Node*> nodes_;
+  std::vector<std::size_t> positions_;  // in the first state, of the jobs that are left
+  TimeMs passed_ = 0;
+  std::vector<std::optional<TimeMs>> starts_;
+};
+
+}  // namespace
+
+std::string in_about(TimeMs ms) {
+  constexpr TimeMs kMinute = 60'000;
+  constexpr TimeMs kHour = 60 * kMinute;
+  const auto rounded = [&](TimeMs unit) { return (ms + unit / 2) / unit; };
+  if (ms < kMinute) return "in less than a minute";
+  if (ms < 2 * kHour) return fmt::format("in about {} min", rounded(kMinute));
+  if (ms < 48 * kHour) return fmt::format("in about {} h", rounded(kHour));
+  return fmt::format("in about {} days", rounded(24 * kHour));
+}
+
+std::vector<std::optional<TimeMs>> expected_starts(const ClusterState& state,
+                                                   const PolicyConfig& config) {
+  return Replay(state, config).run();
+}
+
+}  // namespace rubato::sched
