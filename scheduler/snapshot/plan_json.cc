@@ -31,16 +31,52 @@ Value to_json(const Job& job, const Verdict& verdict) {
                         {"message", std::move(told.message)}});
 }
 
+struct WithFields {
+  Value& value;
+  void operator()(const LowerMin& c) const { value.set("to", c.to); }
+  void operator()(const RaiseMax& c) const { value.set("to", c.to); }
+  void operator()(const AnyShape&) const {}
+  void operator()(const LowerPerPod& c) const { value.set("to", c.to); }
+  void operator()(const AllowType& c) const { value.set("gpuType", c.gpu_type); }
+  void operator()(const UseMoreNodes&) const {}
+  void operator()(const RaiseLimit& c) const { quota(c.queue, c.gpu_type, c.to); }
+  void operator()(const RaiseGuarantee& c) const { quota(c.queue, c.gpu_type, c.to); }
+  void operator()(const AddGpus& c) const {
+    value.set("gpuType", c.gpu_type).set("gpus", c.gpus).set("onOneNode", c.on_one_node);
+  }
+  void quota(const std::string& queue, const std::string& type, Gpus to) const {
+    value.set("queue", queue).set("gpuType", type).set("to", to);
+  }
+};
+
+Value to_json(const Fix& fix) {
+  Value changes = Value::array();
+  for (const Change& change : fix) {
+    Value value = Value::object({{"change", name_of(change)}});
+    std::visit(WithFields{value}, change);
+    changes.push_back(std::move(value.set("message", to_text(change))));
+  }
+  return changes;
+}
+
 }  // namespace
 
 json::Value to_json(const Plan& plan, const ClusterState& state) {
+  return to_json(plan, state, std::vector<Fix>(plan.verdicts.size()));
+}
+
+json::Value to_json(const Plan& plan, const ClusterState& state, const std::vector<Fix>& fixes) {
   Value actions = Value::array();
   for (const Action& action : plan.actions) actions.push_back(to_json(action));
   std::vector<std::size_t> by_id(plan.verdicts.size());
   std::iota(by_id.begin(), by_id.end(), std::size_t{0});
   std::ranges::sort(by_id, {}, [&](std::size_t i) -> const JobId& { return state.jobs[i].id; });
   Value verdicts = Value::array();
-  for (const std::size_t i : by_id) verdicts.push_back(to_json(state.jobs[i], plan.verdicts[i]));
+  for (const std::size_t i : by_id) {
+    Value verdict = to_json(state.jobs[i], plan.verdicts[i]);
+    if (!fixes[i].empty()) verdict.set("fix", to_json(fixes[i]));
+    verdicts.push_back(std::move(verdict));
+  }
   return Value::object({{"version", kSnapshotVersion},
                         {"actions", std::move(actions)},
                         {"verdicts", std::move(verdicts)}});

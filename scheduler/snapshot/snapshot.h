@@ -16,6 +16,7 @@
 #include "common/json.h"
 #include "common/result.h"
 #include "scheduler/certificate/certificate.h"
+#include "scheduler/fix.h"
 #include "scheduler/model/cluster_state.h"
 #include "scheduler/plan.h"
 
@@ -23,6 +24,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rubato::sched {
 
@@ -63,6 +65,8 @@ std::string to_text(const Snapshot& snapshot);
 // A plan of this state: actions in order, then one verdict for each job, by job id. Written only.
 json::Value to_json(const Plan& plan, const ClusterState& state);
 std::string to_text(const Plan& plan, const ClusterState& state);
+// The same with the fixes of jobs, by their position in the state; an empty one is left out.
+json::Value to_json(const Plan& plan, const ClusterState& state, const std::vector<Fix>& fixes);
 // Amounts in what the policy counts in (rubato: GPUs).
 json::Value to_json(const Certificate& certificate);
 

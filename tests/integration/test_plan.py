@@ -53,6 +53,27 @@ def test_a_plan_of_rubato_says_how_good_it_is():
     assert re.search(sentence, said, re.M), said
 
 
+def test_explain_tells_of_one_job():
+    def explain(job, code=0):
+        done = subprocess.run([PROGRAM, "explain", job, "-f", SNAPSHOT], capture_output=True, text=True, timeout=COMMAND_S)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    assert explain("job-2").endswith('The smallest change that helps: raise the limit of queue "research" to 16 GPUs.\n')
+    assert "Now it grows to 8 GPUs: free GPUs raise its throughput.\n" in explain("team-a/llm")
+    assert f'{SNAPSHOT}: there is no job "nobody"; there are team-a/llm, job-2' in explain("nobody", code=1)
+
+
+def test_the_table_says_when_a_job_is_expected_to_start():
+    snapshot = json.loads(SNAPSHOT.read_text())
+    snapshot["jobs"][0]["remainingMs"] = 720_000
+    snapshot["jobs"][0]["gpus"] = {"min": 4, "max": 4}
+    snapshot["jobs"][1]["gpus"] = {"min": 8, "max": 8}
+    snapshot["queues"][0]["quotas"][0]["limit"] = 8
+    said = plan("-", "-o", "table", input=json.dumps(snapshot))
+    assert re.search(r"^job-2 +not now +QueueLimit +in about 12 min +queue ", said, re.M), said
+
+
 def test_from_a_pipe_and_from_a_file_it_is_the_same():
     assert plan(input=SNAPSHOT.read_text()) == plan("-", input=SNAPSHOT.read_text()) == plan(SNAPSHOT)
 

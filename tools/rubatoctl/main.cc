@@ -7,6 +7,7 @@
 #include "tools/rubatoctl/demo/demo.h"
 #include "tools/rubatoctl/doctor/doctor.h"
 #include "tools/rubatoctl/doctor/machine_checks.h"
+#include "tools/rubatoctl/explain.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/plan_command.h"
@@ -61,6 +62,9 @@ class Program {
     add_checkpoint_commands();
     add_doctor_command();
     add_plan_command(*command(app_, "plan", kPlanAbout, [this] { return run_plan(plan_); }), plan_);
+    add_explain_command(
+        *command(app_, "explain", kExplainAbout, [this] { return explain(explain_, cluster_); }),
+        explain_);
     add_simulate_command(app_, simulate_)->callback([this] {
       action_ = [this] { return run_simulate(files_, simulate_); };
     });
@@ -376,6 +380,7 @@ class Program {
   GetOptions get_;
   DoctorChoice doctor_;
   PlanChoice plan_;
+  ExplainChoice explain_;
   DemoOptions demo_;
   std::vector<std::string> texts_;
   DataPlace place_;

@@ -2,6 +2,7 @@
 
 #include "common/files.h"
 #include "common/words.h"
+#include "scheduler/forecast.h"
 #include "tools/rubatoctl/view/text_table.h"
 
 #include <istream>
@@ -76,25 +77,42 @@ std::string change_of(const sched::Action& action) {
                             action.remove.size() == 1 ? "" : "s", fmt::join(action.remove, ", "));
 }
 
-std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan) {
+std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan,
+                     const std::vector<sched::Fix>& fixes) {
   std::map<sched::JobId, std::string> names;
   for (const sched::Job& job : snapshot.state.jobs)
     names[job.id] = job.name.empty() ? job.id : job.name;
+  const auto starts = sched::expected_starts(snapshot.state, snapshot.policy);
   TextTable actions{{"ACTION", "JOB", "CHANGE", "REASON"}, {}};
   for (const sched::Action& action : plan.actions)
     actions.rows.push_back(
         {name_of(action.kind), names[action.job], change_of(action), to_text(action.cause)});
-  TextTable waiting{{"WAITS", "OUTCOME", "REASON", "MESSAGE"}, {}};
+  TextTable waiting{{"WAITS", "OUTCOME", "REASON", "EXPECTED", "MESSAGE"}, {}};
+  TextTable with_fix{{"NEVER", "FIX"}, {}};
   for (std::size_t i = 0; i < plan.verdicts.size(); ++i) {
     const sched::Verdict& verdict = plan.verdicts[i];
     if (verdict.outcome == sched::Outcome::kPlaced) continue;
     sched::Explanation told = explain(verdict, snapshot.state.jobs[i]);
     waiting.rows.push_back({names[snapshot.state.jobs[i].id],
                             verdict.outcome == sched::Outcome::kNever ? "never" : "not now",
-                            std::move(told.reason), std::move(told.message)});
+                            std::move(told.reason), starts[i] ? sched::in_about(*starts[i]) : "",
+                            std::move(told.message)});
+    if (!fixes[i].empty())
+      with_fix.rows.push_back({names[snapshot.state.jobs[i].id], to_text(fixes[i])});
   }
   return (actions.rows.empty() ? "Nothing to do.\n" : render(actions)) + "\n" +
-         (waiting.rows.empty() ? "Nobody waits.\n" : render(waiting));
+         (waiting.rows.empty() ? "Nobody waits.\n" : render(waiting)) +
+         (with_fix.rows.empty() ? "" : "\n" + render(with_fix));
+}
+
+// By position; empty: the job needs none.
+std::vector<sched::Fix> fixes_of(const sched::ClusterState& state, const sched::Plan& plan) {
+  std::vector<sched::Fix> fixes;
+  for (std::size_t i = 0; i < plan.verdicts.size(); ++i)
+    fixes.push_back(plan.verdicts[i].outcome == sched::Outcome::kNever
+                        ? fix_of(state, state.jobs[i])
+                        : sched::Fix{});
+  return fixes;
 }
 
 std::string to_sentence(const sched::Certificate& certificate) {
@@ -122,10 +140,11 @@ Result<std::string> all_of(std::istream& in) {
 Result<std::string> plan_text(std::string_view text, const std::string& output) {
   TRY(const sched::Snapshot snapshot, sched::read_snapshot(text));
   const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
+  const std::vector<sched::Fix> fixes = fixes_of(snapshot.state, plan);
   const auto certificate = certify(snapshot.state, snapshot.policy, plan);
   if (output == "table")
-    return table_of(snapshot, plan) + (certificate ? "\n" + to_sentence(*certificate) : "");
-  json::Value document = to_json(plan, snapshot.state);
+    return table_of(snapshot, plan, fixes) + (certificate ? "\n" + to_sentence(*certificate) : "");
+  json::Value document = to_json(plan, snapshot.state, fixes);
   if (certificate) document.set("certificate", to_json(*certificate));
   return json::dump(document) + "\n";
 }

@@ -35,4 +35,18 @@ Status run_plan(const PlanChoice& choice) {
   return plan(choice, std::cin, std::cout);
 }
 
+const char* const kExplainAbout =
+    "Why a job has what it has: what it holds, what it waits for, who comes before it, what would "
+    "help\n\n"
+    "  rubatoctl explain gpt-kjv                            what its status in the cluster says\n"
+    "  rubatoctl explain job-2 -f examples/snapshot.json    of a snapshot (docs/snapshot.md), "
+    "whose plan is made again:\n"
+    "also the smallest change by which it could be placed, the jobs without which it would be, "
+    "and when it is expected to start.";
+
+void add_explain_command(CLI::App& command, ExplainChoice& choice) {
+  command.add_option("job", choice.job, "its name; of a snapshot, or its id")->required();
+  command.add_option("-f,--filename", choice.file, "the snapshot; no cluster is asked");
+}
+
 }  // namespace rubato::ctl

@@ -1,6 +1,7 @@
-// The options of `rubatoctl plan`, and its words.
+// The options of `rubatoctl plan` and `rubatoctl explain`, and their words.
 #pragma once
 
+#include "tools/rubatoctl/explain.h"
 #include "tools/rubatoctl/plan.h"
 
 namespace CLI {
@@ -12,5 +13,8 @@ namespace rubato::ctl {
 extern const char* const kPlanAbout;
 void add_plan_command(CLI::App& command, PlanChoice& choice);
 Status run_plan(const PlanChoice& choice);  // between stdin and stdout
+
+extern const char* const kExplainAbout;
+void add_explain_command(CLI::App& command, ExplainChoice& choice);
 
 }  // namespace rubato::ctl

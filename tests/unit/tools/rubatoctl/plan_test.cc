@@ -27,16 +27,23 @@ TEST(RubatoctlPlan, IsJson) {
   EXPECT_EQ((*plan)["actions"][0]["kind"].string_or(""), "start");
   EXPECT_EQ((*plan)["actions"][0]["add"].size(), 2u);
   EXPECT_EQ((*plan)["verdicts"][1]["outcome"].string_or(""), "never");
+  EXPECT_EQ(json::dump((*plan)["verdicts"][1]["fix"]),
+            R"([{"change":"lowerMin","to":2,"message":"lower spec.gpus.min to 2"}])");
+  EXPECT_FALSE((*plan)["verdicts"][0].has("fix"));
 }
 
 TEST(RubatoctlPlan, IsATableForPeople) {
-  EXPECT_EQ(*plan_text(kSnapshot, "table"),
-            "ACTION   JOB      CHANGE     REASON\n"
-            "start    team/a   +2 on n1   there is room for it\n"
-            "\n"
-            "WAITS    OUTCOME   REASON           MESSAGE\n"
-            "team/b   never     ExceedsCluster   needs 8 GPUs; the nodes it may use have 2 in "
-            "all: lower spec.gpus.min to 2, or add nodes\n");
+  EXPECT_EQ(
+      *plan_text(kSnapshot, "table"),
+      "ACTION   JOB      CHANGE     REASON\n"
+      "start    team/a   +2 on n1   there is room for it\n"
+      "\n"
+      "WAITS    OUTCOME   REASON           EXPECTED   MESSAGE\n"
+      "team/b   never     ExceedsCluster              needs 8 GPUs; the nodes it may use have "
+      "2 in all: lower spec.gpus.min to 2, or add nodes\n"
+      "\n"
+      "NEVER    FIX\n"
+      "team/b   lower spec.gpus.min to 2\n");
   EXPECT_EQ(*plan_text(R"({"version":1,"nodes":[],"jobs":[]})", "table"),
             "Nothing to do.\n\nNobody waits.\n");
 }

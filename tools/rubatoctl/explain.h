@@ -1,0 +1,26 @@
+// rubatoctl explain: one job in sentences. Of a snapshot (docs/snapshot.md): what it holds, what
+// the plan of now does with it, what it waits for, who comes before it, what would help, and when
+// it is expected to start. Of a cluster: what its status says.
+#pragma once
+
+#include "operator/api/training_job.h"
+#include "scheduler/snapshot/snapshot.h"
+#include "tools/rubatoctl/session.h"
+
+#include <string>
+
+namespace rubato::ctl {
+
+// `job`: its name or its id. kNotFound: the snapshot has none, or several, of that name.
+// Costs up to kBlockerPlansMost + kForecastPlansMost plans where the job waits.
+Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::string& job);
+// Pure.
+std::string explain_text(const api::TrainingJob& job, WallTime now);
+
+struct ExplainChoice {
+  std::string job;
+  std::string file;  // a snapshot; "": the cluster is asked
+};
+Status explain(const ExplainChoice& choice, const ClusterChoice& cluster);  // to standard output
+
+}  // namespace rubato::ctl
