@@ -73,6 +73,10 @@ std::string smaller_or(Gpus most, Job job, const std::string& other) {
 }
 
 std::string exceeds_cluster(const Verdict& v, const Job& job) {
+  if (v.available == 0)
+    return fmt::format(
+        "{}; no node that it may use can hold a pod of it{}: let it use others, or add some",
+        needs(job), in_brackets(job.narrowed));
   const std::string most = job.one_node
                                ? fmt::format("the largest node it may use has {}", v.available)
                                : fmt::format("the nodes it may use have {} in all", v.available);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <set>
 
 namespace rubato::sched {
@@ -11,11 +12,6 @@ namespace {
 
 void mix_in(std::size_t& hash, std::size_t value) {
   hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
-}
-
-// The GPUs of a node that the job's pods could hold.
-Gpus in_pods_of(const Job& job, const Node& node) {
-  return node.gpus_total / job.per_pod.gpus * job.per_pod.gpus;
 }
 
 }  // namespace
@@ -36,12 +32,26 @@ bool admits(const Job& job, const Node& node) {
   return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
 }
 
-void Capacity::add(const Node& node) { add(node.id, node.gpu_type, in_pods_of(job_, node)); }
+void Capacity::add(const Node& node) {
+  add(node.id, node.gpu_type, node.gpus_total / per_pod_ * per_pod_);
+}
 
 void Capacity::add(const NodeId& node, const std::string& type, Gpus gpus) {
-  Gpus& sum = sums_[job_.one_node ? node : job_.mix ? "" : type];
-  sum += gpus;
-  most_ = std::max(most_, sum);
+  Gpus& of_type = by_type_[type];
+  of_type = one_node_ ? std::max(of_type, by_node_[node] += gpus) : of_type + gpus;
+}
+
+Gpus Capacity::most() const {
+  return most([](const std::string&) { return std::numeric_limits<Gpus>::max(); });
+}
+
+Gpus Capacity::most(const std::function<Gpus(const std::string&)>& limit) const {
+  Gpus most = 0;
+  for (const auto& [type, gpus] : by_type_) {
+    const Gpus of_type = std::min(gpus, limit(type) / per_pod_ * per_pod_);
+    most = mix_ && !one_node_ ? most + of_type : std::max(most, of_type);
+  }
+  return most;
 }
 
 bool Problem::Like::operator==(const Like& other) const {
@@ -126,27 +136,16 @@ GroupIndex Problem::group_of(JobIndex j) const {
 }
 
 JobGroup Problem::make_group(const Job& job) const {
-  JobGroup group;
-  std::map<TypeIndex, Gpus> by_type;
-  Capacity capacity(job);
-  Capacity now(job);
+  JobGroup group{{}, {}, Capacity(job), Capacity(job)};
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
-    capacity.add(node);  // a cordoned or silent node may come back
-    Gpus& of_type = by_type[type_of(n)];
-    of_type =
-        job.one_node ? std::max(of_type, in_pods_of(job, node)) : of_type + in_pods_of(job, node);
+    group.capacity.add(node);  // a cordoned or silent node may come back
     if (!admits(job, node)) continue;
-    now.add(node);
+    group.capacity_now.add(node);
     group.admitted.push_back(n);
   }
-  group.capacity = capacity.most();
-  group.capacity_now = now.most();
-  for (const auto& [type, gpus] : by_type) {
-    group.types.push_back(type);
-    group.capacities.push_back(gpus);
-  }
+  for (const auto& [type, gpus] : group.capacity.by_type()) group.types.push_back(type_named(type));
   return group;
 }
 

@@ -6,6 +6,7 @@
 #include "scheduler/model/cluster_state.h"
 #include "scheduler/model/dense.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,24 +28,30 @@ bool admits(const Job& job, const Node& node);
 // of the best node where one must hold the whole job.
 class Capacity {
  public:
-  explicit Capacity(const Job& job) : job_(job) {}
+  explicit Capacity(const Job& job)
+      : per_pod_(job.per_pod.gpus), one_node_(job.one_node), mix_(job.mix) {}
   void add(const Node& node);  // all of it, in whole pods
   void add(const NodeId& node, const std::string& type, Gpus gpus);
-  Gpus most() const { return most_; }
+  Gpus most() const;
+  // … where it may have so many of a type, at most.
+  Gpus most(const std::function<Gpus(const std::string& type)>& limit) const;
+  // Of all nodes of a type, or of its best node.
+  const std::map<std::string, Gpus>& by_type() const { return by_type_; }
 
  private:
-  const Job& job_;
-  std::map<std::string, Gpus> sums_;  // by what its GPUs must have in common
-  Gpus most_ = 0;
+  Gpus per_pod_;
+  bool one_node_;
+  bool mix_;
+  std::map<NodeId, Gpus> by_node_;  // where one node must hold the whole job
+  std::map<std::string, Gpus> by_type_;
 };
 
 // Jobs whose pods can be on the same nodes, as many at a time: they share these answers.
 struct JobGroup {
   std::vector<NodeIndex> admitted;  // now, in order
   std::vector<TypeIndex> types;     // of all nodes they may ever use, in order
-  std::vector<Gpus> capacities;     // of each of `types`: of all its nodes, or of its best one node
-  Gpus capacity = 0;                // of those nodes
-  Gpus capacity_now = 0;            // of `admitted`, whoever holds it
+  Capacity capacity;                // of those nodes
+  Capacity capacity_now;            // of `admitted`, whoever holds it
 };
 
 class Problem {

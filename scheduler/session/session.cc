@@ -122,31 +122,9 @@ Reason Session::why_kept_out(const Entry& entry) const {
 
 // Within its queue, and on the nodes that there are. `wanted`: the smallest size that it may have.
 bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
-  const Job& job = *entry.job;
-  const Gpus capacity = problem_.group(entry.index).capacity;
-  Verdict no{.outcome = Outcome::kNotNow, .needed = wanted - entry.now};
-  if (const Gpus most = most_ever(entry); most < wanted) {
-    no.outcome = Outcome::kNever;
-    no.reason = most < capacity ? Reason::kQueueLimit : Reason::kExceedsCluster;
-    no.available = most;
-  } else if (const Gpus room = room_for(entry); room < wanted - entry.now) {
-    no.reason = Reason::kQueueLimit;
-    no.available = room;
-    no.in_use = quota_.used(queue_of(entry));
-  } else if (avoids_all(job)) {
-    no.reason = Reason::kEveryNodeAvoided;
-  } else if (const Gpus left = job.avoid.empty() ? capacity : capacity_not_avoided(job);
-             left < wanted) {
-    // No room that others make helps it before one of those nodes is tried again.
-    no.reason = Reason::kNodesAvoided;
-    no.available = left;
-  } else if (const Gpus now = problem_.group(entry.index).capacity_now;
-             !has_pods(job) && now < wanted) {
-    no.reason = Reason::kNodesUnavailable;
-    no.available = now;
-  } else {
-    return true;
-  }
+  Verdict no = why_too_large(entry, wanted);
+  if (no.outcome == Outcome::kPlaced) return true;
+  no.needed = wanted - entry.now;
   verdict(entry, std::move(no));
   return false;
 }

@@ -111,10 +111,11 @@ class Session {
 
   // session_limits.cc
   Gpus room_for(const Entry& entry) const;
-  Gpus most_ever(const Entry& entry) const;
+  Verdict why_too_large(const Entry& entry, Gpus wanted) const;
+  Gpus most_of(const Entry& entry, const Capacity& capacity) const;
   std::vector<TypeIndex> types_for(const Entry& entry) const;
   bool is_inside_guarantee(const Entry& entry) const;
-  Gpus capacity_not_avoided(const Job& job) const;
+  Capacity capacity_where(const Job& job, bool (*is_open)(const Job&, const Node&)) const;
   bool avoids_all(const Job& job) const;
   std::optional<TypeIndex> type_of(const Entry& entry) const;
   static bool has_pods(const Job& job);

@@ -6,6 +6,13 @@
 #include <algorithm>
 
 namespace rubato::sched {
+namespace {
+
+bool is_not_avoided(const Job& job, const Node& node) {
+  return may_use(job, node) && !job.avoid.contains(node.id);
+}
+
+}  // namespace
 
 // What its queue lets the job take: of the type it is bound to, else of the best one.
 Gpus Session::room_for(const Entry& entry) const {
@@ -16,19 +23,45 @@ Gpus Session::room_for(const Entry& entry) const {
   return best;
 }
 
-// JobGroup::capacity, as far as its queue may hold it: what it could have if it were alone.
-Gpus Session::most_ever(const Entry& entry) const {
+// kPlaced: it may fit, as far as its queue and all that nodes have say, whoever holds it. Where
+// several things are in its way, what no waiting helps is told, then what its queue says.
+Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
   const Job& job = *entry.job;
   const JobGroup& group = problem_.group(entry.index);
-  const bool spans_types = job.mix && !job.one_node;
-  Gpus most = 0;
-  for (std::size_t i = 0; i < group.types.size(); ++i) {
-    const Gpus of_type =
-        std::min(group.capacities[i], quota_.most(queue_of(entry), group.types[i]));
-    const Gpus in_pods = of_type / job.per_pod.gpus * job.per_pod.gpus;
-    most = spans_types ? most + in_pods : std::max(most, in_pods);
+  if (const Gpus most = most_of(entry, group.capacity); most < wanted)
+    return {.outcome = Outcome::kNever,
+            .reason = most < group.capacity.most() ? Reason::kQueueLimit : Reason::kExceedsCluster,
+            .available = most};
+  const auto queue_is_full = [&](Gpus room) {
+    return Verdict{.outcome = Outcome::kNotNow,
+                   .reason = Reason::kQueueLimit,
+                   .available = std::max<Gpus>(room, 0),
+                   .in_use = quota_.used(queue_of(entry))};
+  };
+  if (const Gpus room = room_for(entry); room < wanted - entry.now) return queue_is_full(room);
+  if (avoids_all(job)) return {.outcome = Outcome::kNotNow, .reason = Reason::kEveryNodeAvoided};
+  const auto of_nodes = [&](const Capacity& capacity, Reason reason) -> Verdict {
+    if (const Gpus most = capacity.most(); most < wanted)
+      return {.outcome = Outcome::kNotNow, .reason = reason, .available = most};
+    const Gpus most = most_of(entry, capacity);
+    return most < wanted ? queue_is_full(most - entry.now) : Verdict{};
+  };
+  if (!job.avoid.empty()) {
+    // No room that others make helps it before one of those nodes is tried again.
+    const Verdict no = of_nodes(capacity_where(job, is_not_avoided), Reason::kNodesAvoided);
+    if (no.outcome != Outcome::kPlaced) return no;
   }
-  return std::min(most, quota_.most(queue_of(entry)) / job.per_pod.gpus * job.per_pod.gpus);
+  return of_nodes(effective_gpus(job) > 0 ? capacity_where(job, admits) : group.capacity_now,
+                  Reason::kNodesUnavailable);
+}
+
+// As far as its queue may hold it.
+Gpus Session::most_of(const Entry& entry, const Capacity& capacity) const {
+  const QueueIndex queue = queue_of(entry);
+  const Gpus per_pod = entry.job->per_pod.gpus;
+  const Gpus most = capacity.most(
+      [&](const std::string& type) { return quota_.most(queue, problem_.type_named(type)); });
+  return std::min(most, quota_.most(queue) / per_pod * per_pod);
 }
 
 std::vector<TypeIndex> Session::types_for(const Entry& entry) const {
@@ -51,15 +84,23 @@ bool Session::is_inside_guarantee(const Entry& entry) const {
   });
 }
 
-// JobGroup::capacity without what the job avoids for now, but with what it holds there.
-Gpus Session::capacity_not_avoided(const Job& job) const {
+// Of nodes that are open to the job, and what it holds on others; of what its pods bind it to.
+Capacity Session::capacity_where(const Job& job, bool (*is_open)(const Job&, const Node&)) const {
+  const auto counts = [](const Held& held) { return !held.lost && !held.leaving; };
+  const auto first = std::ranges::find_if(job.held, counts);
+  const auto suits = [&](const Node& node) {
+    if (!is_open(job, node)) return false;
+    if (first == job.held.end()) return true;
+    return (job.mix || node.gpu_type == first->gpu_type) &&
+           (!job.one_node || node.id == first->node);
+  };
   Capacity capacity(job);
   for (const Node& node : problem_.state().nodes)
-    if (may_use(job, node) && !job.avoid.contains(node.id)) capacity.add(node);
+    if (suits(node)) capacity.add(node);
   for (const Held& held : job.held)
-    if (!held.lost && !held.leaving && job.avoid.contains(held.node))
+    if (counts(held) && !suits(problem_.node(node_of(held))))
       capacity.add(held.node, held.gpu_type, held.gpus);
-  return capacity.most();
+  return capacity;
 }
 
 // A node that may come back and has not been tried yet is not avoided.

@@ -69,5 +69,42 @@ TEST(Never, LimitsOfTypesAndNodesOfTypesAreSeenTogether) {
   EXPECT_EQ(told(state, "a").outcome, Outcome::kNever);
 }
 
+TEST(Never, WithoutANodeForItIsToldSo) {
+  Job a = job("a", 2, 2);
+  a.eligible.emplace();
+  EXPECT_EQ(told(cluster({node("n1", 8, 8)}, {a}), "a").message,
+            "needs 2 GPUs; no node that it may use can hold a pod of it: let it use others, or add "
+            "some");
+}
+
+// Not that others hold what it needs: no end of theirs helps.
+TEST(NotNow, NodesThatTakePodsAreCountedWithWhatItHoldsOnOthers) {
+  Node cordoned = node("n2", 2, 1);
+  cordoned.schedulable = false;
+  const Job a = running("a", 3, 3, {"n2"});
+  const Job b = running("b", 1, 1, {"n1"});
+  EXPECT_EQ(told(cluster({node("n1", 1, 0), cordoned}, {a, b}), "a").message,
+            "needs 3 GPUs; the nodes it may use that take pods now have 2 in all: others are not "
+            "ready, cordoned or tainted");
+  EXPECT_EQ(told(cluster({node("n1", 2, 0), cordoned}, {a, b}), "a").reason, "InsufficientGPUs");
+  // Its pods are of A: what there is of B is not for it.
+  EXPECT_EQ(told(cluster({node("n1", 1, 0), cordoned, node("n3", 8, 8, "B")}, {a, b}), "a").reason,
+            "NodesUnavailable");
+}
+
+TEST(NotNow, LimitsOfTypesAreSeenTogetherWithTheNodesThatTakePods) {
+  Node cordoned = node("n1", 3, 3, "A");
+  cordoned.schedulable = false;
+  auto state = cluster({cordoned, node("n2", 5, 5, "B")}, {job("a", 3, 3)});
+  state.queues["default"].quotas["B"].limit = 2;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kNotNow);
+  EXPECT_EQ(told(state, "a").message,
+            "queue \"default\" holds 0 GPUs and may take 2 more that this job can use; needed: 3");
+  state.nodes[0].schedulable = true;
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kPlaced);
+  state.jobs[0].avoid = {"n1"};
+  EXPECT_EQ(told(state, "a").reason, "QueueLimit");
+}
+
 }  // namespace
 }  // namespace rubato::sched
