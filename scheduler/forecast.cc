@@ -17,7 +17,7 @@
 namespace rubato::sched {
 namespace {
 
-constexpr TimeMs kLongest = TimeMs{1} << 53;
+constexpr TimeMs kFarthest = TimeMs{1} << 36;  // two years: what is held until then fits 64 bits
 constexpr TimeMs kNoEnd = std::numeric_limits<TimeMs>::max();
 
 class Replay {
@@ -130,8 +130,8 @@ class Replay {
     if (!job.remaining_ms || effective_gpus(job) < job.min) return kNoEnd;
     const double pace = pace_of(job);
     if (pace <= 0) return kNoEnd;
-    const double ms = static_cast<double>(*job.remaining_ms) / pace;
-    return static_cast<TimeMs>(std::ceil(std::min(ms, static_cast<double>(kLongest))));
+    const double ms = std::ceil(static_cast<double>(*job.remaining_ms) / pace);
+    return ms <= static_cast<double>(kFarthest) ? static_cast<TimeMs>(ms) : kNoEnd;
   }
 
   void work(Job& job, TimeMs passing) {
@@ -139,16 +139,18 @@ class Replay {
     job.cooling = false;
     job.attained_gpu_ms += gpus * passing;
     if (!job.remaining_ms || gpus < job.min) return;
-    const auto done = static_cast<TimeMs>(static_cast<double>(passing) * pace_of(job));
-    job.remaining_ms = std::max<TimeMs>(*job.remaining_ms - done, 0);
+    const auto left = static_cast<double>(*job.remaining_ms);
+    const double done = std::min(static_cast<double>(passing) * pace_of(job), left);
+    job.remaining_ms = static_cast<TimeMs>(left - done);
   }
 
-  // How many times as fast as at its minimum.
+  // How many times as fast as at its minimum; 0: not known.
   static double pace_of(const Job& job) {
     const auto pod = std::ranges::find_if(job.held, [](const Held& held) { return !held.lost; });
     const Throughput speed(job.measured, pod == job.held.end() ? "" : pod->gpu_type);
     const double least = speed.at(job.min);
-    return least > 0 ? speed.at(effective_gpus(job)) / least : 1;
+    const double pace = least > 0 ? speed.at(effective_gpus(job)) / least : 0;
+    return std::isfinite(pace) ? pace : 0;
   }
 
   ClusterState state_;

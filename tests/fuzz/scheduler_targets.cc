@@ -1,4 +1,7 @@
 // A snapshot, as another simulator or a bug report brings it.
+#include "scheduler/blockers.h"
+#include "scheduler/fix.h"
+#include "scheduler/forecast.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -8,11 +11,24 @@ namespace {
 // Of larger ones the plan takes its time.
 constexpr Gpus kPlannedGpus = 4096;
 constexpr std::size_t kPlannedJobs = 32;
+constexpr std::size_t kExplainedJobs = 6;
 
 bool is_small(const ClusterState& state) {
   Gpus all = 0;
   for (const Node& node : state.nodes) all += node.gpus_total;
   return all <= kPlannedGpus && state.jobs.size() <= kPlannedJobs;
+}
+
+void explain_all(const Snapshot& snapshot, const Plan& plan) {
+  const auto starts = expected_starts(snapshot.state, snapshot.policy);
+  CHECK_EQ(starts.size(), plan.verdicts.size());
+  for (std::size_t i = 0; i < plan.verdicts.size(); ++i) {
+    const Job& job = snapshot.state.jobs[i];
+    const Outcome outcome = plan.verdicts[i].outcome;
+    if (outcome == Outcome::kNever) CHECK(!fix_of(snapshot.state, job).empty());
+    const auto blockers = blockers_of(snapshot.state, snapshot.policy, job.id);
+    CHECK(blockers.empty() || outcome == Outcome::kNotNow);
+  }
 }
 
 }  // namespace
@@ -30,6 +46,7 @@ FUZZ_TARGET(snapshot) {
   const Plan plan = make_plan(read->state, read->policy);
   CHECK_EQ(plan.verdicts.size(), read->state.jobs.size());
   CHECK(json::parse(to_text(plan, read->state)).ok());
+  if (read->state.jobs.size() <= kExplainedJobs) explain_all(*read, plan);
 }
 
 }  // namespace rubato::sched
