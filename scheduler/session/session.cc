@@ -195,6 +195,8 @@ void Session::grow() {
 bool Session::grow_to(Entry& entry, Gpus to) {
   const bool is_disturbed = entry.job->started && entry.add.empty();
   if (is_disturbed && grown_ >= config_.grown_per_round) return false;
+  // Of pods of another size than its present ones none may fit in between.
+  if (to - entry.now < entry.job->per_pod.gpus) return false;
   if (!place_up_to(entry, to)) return false;
   if (is_disturbed) ++grown_;
   if (!entry.cause) entry.cause = FreeGpusHelp{};

@@ -77,6 +77,14 @@ TEST(Never, WithoutANodeForItIsToldSo) {
             "some");
 }
 
+// Found by fuzzing: it "grew" by no pod as often as a round may grow jobs.
+TEST(NotNow, LessThanAPodIsNoGrowth) {
+  Job a = running("a", 1, 8, {"n1", "n1"});
+  a.per_pod.gpus = 3;
+  const auto state = cluster({node("n1", 8, 6)}, {a});
+  EXPECT_TRUE(make_plan(state, {.grown_per_round = std::int64_t{1} << 53}).actions.empty());
+}
+
 // Not that others hold what it needs: no end of theirs helps.
 TEST(NotNow, NodesThatTakePodsAreCountedWithWhatItHoldsOnOthers) {
   Node cordoned = node("n2", 2, 1);
