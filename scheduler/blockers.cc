@@ -36,9 +36,9 @@ bool waits_for_others(const Verdict& verdict) {
   check_failed(__FILE__, __LINE__, "Reason");
 }
 
-class Search {
+class BlockerSearch {
  public:
-  Search(const ClusterState& state, const PolicyConfig& config, const JobId& job)
+  BlockerSearch(const ClusterState& state, const PolicyConfig& config, const JobId& job)
       : state_(state), config_(config) {
     auto policy = make_policy(config.policy, config.parameters);
     CHECK(policy.ok());
@@ -163,7 +163,7 @@ class Search {
 
 std::vector<JobId> blockers_of(const ClusterState& state, const PolicyConfig& config,
                                const JobId& job) {
-  return Search(state, config, job).run();
+  return BlockerSearch(state, config, job).run();
 }
 
 }  // namespace rubato::sched

@@ -68,9 +68,9 @@ Allowance allowance_of(const Queue* queue, const std::string& type) {
   return allowance;
 }
 
-class Search {
+class FixSearch {
  public:
-  Search(const ClusterState& state, const Job& job) : job_(job), sizes_(sizes_of(job)) {
+  FixSearch(const ClusterState& state, const Job& job) : job_(job), sizes_(sizes_of(job)) {
     const auto queue = state.queues.find(job.queue);
     if (queue != state.queues.end()) queue_ = &queue->second;
     for (const Node& node : state.nodes) {
@@ -311,7 +311,7 @@ struct ChangeName {
 
 }  // namespace
 
-Fix fix_of(const ClusterState& state, const Job& job) { return Search(state, job).best(); }
+Fix fix_of(const ClusterState& state, const Job& job) { return FixSearch(state, job).best(); }
 
 const char* name_of(const Change& change) { return std::visit(ChangeName{}, change); }
 
