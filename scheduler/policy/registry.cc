@@ -10,6 +10,7 @@
 #include "scheduler/policy/optimus.h"
 #include "scheduler/policy/rubato.h"
 #include "scheduler/policy/shortest.h"
+#include "scheduler/policy/themis.h"
 #include "scheduler/policy/tiresias.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ constexpr std::array kPolicies{
     registered<Srsf>(),         registered<Las>(),
     registered<Tiresias>(),     registered<Edf>(),
     registered<Drf>(),          registered<Afs>(),
-    registered<Optimus>(),
+    registered<Optimus>(),      registered<Themis>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
