@@ -8,6 +8,7 @@
 #include "scheduler/policy/las.h"
 #include "scheduler/policy/marginal_throughput.h"
 #include "scheduler/policy/optimus.h"
+#include "scheduler/policy/qssf.h"
 #include "scheduler/policy/rubato.h"
 #include "scheduler/policy/shortest.h"
 #include "scheduler/policy/themis.h"
@@ -45,6 +46,7 @@ constexpr std::array kPolicies{
     registered<Tiresias>(),     registered<Edf>(),
     registered<Drf>(),          registered<Afs>(),
     registered<Optimus>(),      registered<Themis>(),
+    registered<Qssf>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
