@@ -4,6 +4,7 @@
 #include "scheduler/policy/afs.h"
 #include "scheduler/policy/drf.h"
 #include "scheduler/policy/edf.h"
+#include "scheduler/policy/elastic_flow.h"
 #include "scheduler/policy/fifo.h"
 #include "scheduler/policy/las.h"
 #include "scheduler/policy/marginal_throughput.h"
@@ -46,7 +47,7 @@ constexpr std::array kPolicies{
     registered<Tiresias>(),     registered<Edf>(),
     registered<Drf>(),          registered<Afs>(),
     registered<Optimus>(),      registered<Themis>(),
-    registered<Qssf>(),
+    registered<Qssf>(),         registered<ElasticFlow>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
