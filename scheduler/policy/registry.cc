@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "scheduler/policy/afs.h"
+#include "scheduler/policy/allox.h"
 #include "scheduler/policy/drf.h"
 #include "scheduler/policy/edf.h"
 #include "scheduler/policy/elastic_flow.h"
@@ -48,6 +49,7 @@ constexpr std::array kPolicies{
     registered<Drf>(),          registered<Afs>(),
     registered<Optimus>(),      registered<Themis>(),
     registered<Qssf>(),         registered<ElasticFlow>(),
+    registered<Allox>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
