@@ -222,6 +222,7 @@ class Market {
       std::ranges::copy_if(bidders, std::back_inserter(here),
                            [&](const App* app) { return app->type == type; });
       std::vector<Bid> bids;
+      bids.reserve(here.size());
       for (const App* app : here) bids.push_back(bid_of(*app));
       const std::vector<Gpus> kept = kept_of(bids, room_.left()[type]);
       for (std::size_t i = 0; i < here.size(); ++i) {

@@ -99,7 +99,7 @@ class Reference {
   }
   double rho(std::size_t i, Gpus gpus) const {
     const Job& j = state_.jobs[i];
-    const double had = static_cast<double>(j.attained_gpu_ms / j.min);
+    const double had = static_cast<double>(j.attained_gpu_ms) / static_cast<double>(j.min);
     const double left = std::max(j.remaining_ms ? static_cast<double>(*j.remaining_ms) : had, 1e3);
     const double all = j.duration_ms ? static_cast<double>(*j.duration_ms) : had + left;
     double takes = static_cast<double>(state_.now_ms) - j.queued_at * 1000;
