@@ -48,12 +48,12 @@ struct Claim {
   }
 };
 
-struct Step {
+struct Raise {
   bool starts;        // has no GPUs now
   double saved;       // GPU time later, by the GPU, if it does not start
   std::size_t place;  // in order
   Gpus to;
-  bool operator<(const Step& other) const {
+  bool operator<(const Raise& other) const {
     if (starts != other.starts) return other.starts;
     if (!starts && saved != other.saved) return saved < other.saved;
     return place > other.place;
@@ -233,12 +233,12 @@ class Planner {
   }
 
   void give_surplus(const std::vector<JobIndex>& order) {
-    std::priority_queue<Step> steps;
+    std::priority_queue<Raise> steps;
     const auto push = [&](std::size_t place) {
       const Claim* claim = claim_of(order[place]);
       const auto to = claim == nullptr ? std::nullopt : claim->next();
       if (!to) return;
-      Step step{.starts = claim->now == 0, .saved = 0, .place = place, .to = *to};
+      Raise step{.starts = claim->now == 0, .saved = 0, .place = place, .to = *to};
       if (!step.starts)
         step.saved = (later(*claim, claim->now) - later(*claim, *to)) /
                      static_cast<double>(*to - claim->now);
@@ -246,7 +246,7 @@ class Planner {
     };
     for (std::size_t place = 0; place < order.size(); ++place) push(place);
     while (!steps.empty()) {
-      const Step step = steps.top();
+      const Raise step = steps.top();
       steps.pop();
       Claim& claim = *claim_of(order[step.place]);
       if (!room_.take(claim.index, claim.type, step.to - claim.now)) continue;

@@ -15,14 +15,14 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kLeastMs = 1000;  // of work, so that a job of unknown length has a rho
+constexpr double kLeastWorkMs = 1000;  // of work, so that a job of unknown length has a rho
 constexpr double kWorthOne = 4'294'967'296.0;
 constexpr double kRounding = 1e-6;  // GPUs: what logarithms are rounded by takes none
 // Sizes that are bid for: all small ones, then in steps of an eighth.
-constexpr Gpus kEachUpTo = 64;
+constexpr Gpus kEachBidUpTo = 64;
 
 std::optional<Gpus> next_bid(const Job& job, Gpus size) {
-  return size_at_least(job, size < kEachUpTo ? size + 1 : size + size / 8);
+  return size_at_least(job, size < kEachBidUpTo ? size + 1 : size + size / 8);
 }
 
 bool is_in_lease(const Job& job, TimeMs now, TimeMs lease_ms) {
@@ -194,8 +194,8 @@ class Market {
             .type = type,
             .speed = speed,
             .since_ms = std::max(static_cast<double>(now_ms_) - job.queued_at * 1000, 0.0),
-            .left_ms = std::max(left, kLeastMs),
-            .alone_ms = std::max(all, kLeastMs) * pace};
+            .left_ms = std::max(left, kLeastWorkMs),
+            .alone_ms = std::max(all, kLeastWorkMs) * pace};
   }
 
   double rho(const App& app, Gpus gpus) const {
