@@ -23,7 +23,7 @@ RUN deploy/rootfs /rootfs /programs/rubato-operator
 
 FROM ${BASE} AS prebuilt
 RUN apt-get update && apt-get install -y --no-install-recommends \
-      libcpprest2.10 libfmt9 libprometheus-cpp-core1.0 libprotobuf32 libsimdjson14 libssl3 \
+      coinor-libclp1 libcpprest2.10 libfmt9 libprometheus-cpp-core1.0 libprotobuf32 libsimdjson14 libssl3 \
       libyaml-cpp0.7 zlib1g \
  && rm -rf /var/lib/apt/lists
 ARG BIN=bin
