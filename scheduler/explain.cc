@@ -22,6 +22,9 @@ struct CauseText {
                                                             : "is lost";
     return fmt::format("pod {} on node {} {}", pod.ordinal, pod.node, what);
   }
+  std::string operator()(const ChangesType& type) const {
+    return fmt::format("its turn is on {} now", type.to);
+  }
   std::string operator()(const MakesRoom& to) const {
     return fmt::format("gives GPUs to {}, which is below its minimum", to.job);
   }

@@ -75,8 +75,12 @@ struct Displaced {
   std::string of;                 // kGuarantee: its queue; kOrder: the policy
   bool operator==(const Displaced&) const = default;
 };
+struct ChangesType {  // stops, to start on GPUs of another type
+  std::string to;
+  bool operator==(const ChangesType&) const = default;
+};
 using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered, PodLost,
-                           MakesRoom, Displaced>;
+                           MakesRoom, Displaced, ChangesType>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {

@@ -81,9 +81,10 @@ struct Job {
   std::string queue;
   std::int64_t priority = 0;
   double weight = 1.0;
-  double queued_at = 0;       // seconds; older first among equals
-  GpuMs attained_gpu_ms = 0;  // GPU time that it has held so far
-  TimeMs allocated_ms = -1;   // since when it holds what it holds; -1: nothing
+  double queued_at = 0;                           // seconds; older first among equals
+  GpuMs attained_gpu_ms = 0;                      // GPU time that it has held so far
+  std::map<std::string, GpuMs> attained_by_type;  // the same, as far as the GPU type is known
+  TimeMs allocated_ms = -1;                       // since when it holds what it holds; -1: nothing
   // How long it takes at `min` GPUs, in all and from now on; none: not known.
   std::optional<TimeMs> duration_ms;
   std::optional<TimeMs> remaining_ms;

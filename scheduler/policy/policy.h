@@ -70,6 +70,9 @@ struct Targets {
   // By JobIndex: the type that it should have, if it holds none and there is room; empty: whichever
   // has most room.
   std::vector<std::optional<TypeIndex>> types = {};
+  // Those types hold: who has one starts on no other, and who holds GPUs of another is stopped, to
+  // start there, once there is room or it can make some.
+  bool types_hold = false;
 };
 
 // Beside this interface each has a static describe(), and, if that names parameters, a constructor

@@ -7,6 +7,7 @@
 #include "scheduler/policy/edf.h"
 #include "scheduler/policy/elastic_flow.h"
 #include "scheduler/policy/fifo.h"
+#include "scheduler/policy/gavel.h"
 #include "scheduler/policy/las.h"
 #include "scheduler/policy/marginal_throughput.h"
 #include "scheduler/policy/optimus.h"
@@ -50,6 +51,8 @@ constexpr std::array kPolicies{
     registered<Optimus>(),      registered<Themis>(),
     registered<Qssf>(),         registered<ElasticFlow>(),
     registered<Allox>(),
+    registered<Optimus>(),      registered<Gavel>(),
+    registered<GavelFinish>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {

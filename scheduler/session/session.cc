@@ -89,6 +89,7 @@ void Session::give_minimum(Entry& entry) {
   if (const Reason why = why_kept_out(entry); why != Reason::kPlaced)
     return verdict(entry, {.outcome = Outcome::kNotNow, .reason = why});
   const auto wanted = size_at_least(job, entry.now);
+  if (is_to_move(entry) && move_to_type(entry, *size_at_least(job, job.min))) return;
   if (entry.now >= job.min) return verdict(entry, {});
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});

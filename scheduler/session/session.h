@@ -35,6 +35,7 @@ class Session {
     std::optional<Cause> cause;
     bool repaired = false;
     bool preempted = false;
+    bool moving = false;   // to the type that the policy says
     bool blocked = false;  // has no verdict of "placed": takes no part in growth
     bool has_verdict = false;
   };
@@ -88,6 +89,9 @@ class Session {
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
   Wanting* who_could_use(std::vector<Wanting>& wanting, const Held& pod) const;
+  std::optional<TypeIndex> fixed_type(const Entry& entry) const;
+  bool is_to_move(const Entry& entry) const;
+  bool move_to_type(Entry& entry, Gpus wanted);
 
   // session_room.cc
   void place_or_make_room(Entry& entry, Gpus wanted);

@@ -133,7 +133,9 @@ NodeIndex Session::node_of(const Held& held) const {
 
 // With the pods placed in this round.
 Bound Session::bound_of(const Entry& entry) const {
+  if (entry.moving) return {.type = fixed_type(entry)};
   Bound bound = placer_.bound_of(entry.index);
+  if (!bound.type) bound.type = fixed_type(entry);
   if (!targets_.types.empty()) bound.preferred = targets_.types[entry.index.value];
   if (entry.add.empty() || has_pods(*entry.job)) return bound;
   if (!entry.job->mix) bound.type = problem_.type_of(entry.add.front());

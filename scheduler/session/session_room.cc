@@ -30,8 +30,8 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
 }
 
 std::int64_t Session::count_fitting(const Entry& entry) {
-  if (has_pods(*entry.job))
-    return placer_.pods_that_fit(entry.index, placer_.bound_of(entry.index));
+  if (has_pods(*entry.job) || fixed_type(entry))
+    return placer_.pods_that_fit(entry.index, bound_of(entry));
   const std::size_t group = problem_.group_of(entry.index).value;
   if (fits_.size() <= group) fits_.resize(group + 1);
   Fit& fit = fits_[group];
@@ -58,7 +58,8 @@ std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::
   Trial trial{quota_, {}};
   for (const Entry& entry : entries_) {
     // Nobody is promised yet what a job gives back to come to its size.
-    const bool gives = entry.cause && std::holds_alternative<WorthMoreElsewhere>(*entry.cause);
+    const bool gives =
+        entry.cause && (std::holds_alternative<WorthMoreElsewhere>(*entry.cause) || entry.moving);
     for (const Held& held : entry.job->held) {
       const bool is_given =
           gives && std::ranges::find(entry.remove, held.ordinal) != entry.remove.end();

@@ -91,6 +91,44 @@ Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const He
   return found == wanting.end() ? nullptr : &*found;
 }
 
+// The only type that it may have: it mixes none, and the policy says so.
+std::optional<TypeIndex> Session::fixed_type(const Entry& entry) const {
+  if (!targets_.types_hold || entry.job->mix) return std::nullopt;
+  return targets_.types[entry.index.value];
+}
+
+bool Session::is_to_move(const Entry& entry) const {
+  const auto to = fixed_type(entry);
+  const bool is_whole = entry.now >= entry.job->min && entry.job->settled;
+  return to && config_.preempt && is_whole && entry.remove.empty() && *to != type_of(entry);
+}
+
+// False: there is no room, and none can be made. Else that is kept for it, and its pods leave, for
+// others to wait for.
+bool Session::move_to_type(Entry& entry, Gpus wanted) {
+  const std::int64_t pods = wanted / entry.job->per_pod.gpus;
+  const std::vector<const Held*> held = releasable(entry);
+  for (const Held* pod : held) quota_.give_back(queue_of(entry), type_of(*pod), pod->gpus);
+  entry.moving = true;
+  std::optional<std::vector<std::string>> from(std::in_place);
+  if (!placer_.place(entry.index, pods, bound_of(entry))) from = make_room(entry, pods);
+  if (!from) {
+    entry.moving = false;
+    for (const Held* pod : held) quota_.take(queue_of(entry), type_of(*pod), pod->gpus);
+    return false;
+  }
+  for (const Held* pod : held) entry.remove.push_back(pod->ordinal);
+  from_anybody_ += entry.now;
+  entry.cause = ChangesType{problem_.name(*fixed_type(entry))};
+  entry.now = 0;
+  entry.preempted = true;
+  verdict(entry, {.outcome = Outcome::kNotNow,
+                  .reason = Reason::kWaitingForRelease,
+                  .needed = wanted,
+                  .waits_for = std::move(*from)});
+  return true;
+}
+
 // A job that starts gets at once what the policy wants it to have, if that is free: together, for
 // pods that come later find places elsewhere.
 bool Session::start_at_target(Entry& entry, Gpus wanted) {

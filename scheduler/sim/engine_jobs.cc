@@ -211,7 +211,9 @@ void Engine::advance(std::size_t index) {
   if (run.held == 0) return;
   JobResult& result = result_.jobs[index];
   result.gpu_ms += run.held * passed;
-  job_of(index).attained_gpu_ms += run.held * passed;
+  Job& job = job_of(index);
+  job.attained_gpu_ms += run.held * passed;
+  job.attained_by_type[types_[run.type]] += run.held * passed;
   if (run.phase != Phase::kTraining) return;
   result.training_gpu_ms += run.training * passed;
   rounds_without_progress_ = 0;

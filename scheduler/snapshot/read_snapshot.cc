@@ -160,6 +160,13 @@ class Reader {
 
   void read_history(JsonCursor& c, Job& job) {
     job.attained_gpu_ms = c.whole("attainedGpuMs", 0, kWholeMost, 0);
+    Names types;
+    c.each("attainedByType", kTypesMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor attained(v, p, trouble_);
+      GpuMs& of_type = job.attained_by_type[new_name(attained, "gpuType", types, 0)];
+      of_type = attained.whole("gpuMs", 0, kWholeMost);
+      attained.end();
+    });
     job.allocated_ms = c.whole("allocatedMs", -1, kWholeMost, -1);
     if (c.member("durationMs")) job.duration_ms = c.whole("durationMs", 0, kWholeMost);
     if (c.member("remainingMs")) job.remaining_ms = c.whole("remainingMs", 0, kWholeMost);

@@ -185,6 +185,9 @@ void put_progress(const Job& job, Fields& fields) {
 }
 
 Value to_json(const Job& job, const SharedSets& sets) {
+  Value by_type = Value::array();
+  for (const auto& [type, gpu_ms] : job.attained_by_type)
+    by_type.push_back(Fields().put("gpuType", type).put("gpuMs", gpu_ms).take());
   Fields fields;
   fields.put("id", job.id)
       .put("name", job.name, job.id)
@@ -193,6 +196,7 @@ Value to_json(const Job& job, const SharedSets& sets) {
       .put("weight", plain(job.weight), 1.0)
       .put("queuedAtSeconds", plain(job.queued_at), 0.0)
       .put("attainedGpuMs", job.attained_gpu_ms, GpuMs{0})
+      .put_list("attainedByType", std::move(by_type))
       .put("allocatedMs", job.allocated_ms, TimeMs{-1});
   if (job.duration_ms) fields.put("durationMs", *job.duration_ms);
   if (job.remaining_ms) fields.put("remainingMs", *job.remaining_ms);
@@ -213,6 +217,7 @@ Snapshot without_time(Snapshot snapshot) {
   snapshot.state.now_ms = 0;
   for (Job& job : snapshot.state.jobs) {
     job.attained_gpu_ms = 0;
+    job.attained_by_type.clear();
     job.remaining_ms.reset();
   }
   return snapshot;
