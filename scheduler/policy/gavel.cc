@@ -15,6 +15,7 @@ namespace rubato::sched {
 namespace {
 
 constexpr TimeMs kDecidesWithin = 6;  // the part of a round in which turns change, as a divisor
+constexpr double kHope = 1.1;         // above 1, so that a type of which nothing is known is tried
 constexpr double kLeastWeight = 1e-9;
 constexpr double kLeastSeconds = 1;  // of work left
 
@@ -91,17 +92,16 @@ std::vector<ByGpuType> ratios_of(const std::vector<Player>& players, std::size_t
 // From the types on which it was measured.
 double guessed_speed(const ByGpuType& measured, const std::vector<ByGpuType>& ratios,
                      std::size_t type) {
-  double by_ratio = 0, ratios_known = 0, sum = 0, points = 0;
+  double by_ratio = 0, ratios_known = 0, fastest = 0;
   for (std::size_t other = 0; other < measured.size(); ++other) {
     if (measured[other] <= 0) continue;
-    sum += measured[other];
-    ++points;
+    fastest = std::max(fastest, measured[other]);
     if (ratios[type][other] <= 0) continue;
     by_ratio += measured[other] * ratios[type][other];
     ++ratios_known;
   }
   if (ratios_known > 0) return by_ratio / ratios_known;
-  return points > 0 ? sum / points : 1;
+  return fastest > 0 ? kHope * fastest : 1;
 }
 
 // On the types that it can use. A job that was measured nowhere is as fast as the others, whatever
