@@ -132,6 +132,16 @@ const ObjectSchema& TypePerformance::schema() {
   return kSchema;
 }
 
+const ObjectSchema& TypeGpuSeconds::schema() {
+  static const ObjectSchema kSchema = [] {
+    SchemaBuilder<TypeGpuSeconds> s("TypeGpuSeconds", "GPU time held of one GPU type.");
+    s.field("gpuType", &TypeGpuSeconds::gpu_type, "The type.").required();
+    s.field("seconds", &TypeGpuSeconds::seconds, "GPUs of it, times seconds.").required();
+    return s.build();
+  }();
+  return kSchema;
+}
+
 const ObjectSchema& Performance::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<Performance> s("Performance", "How fast, and how well used.");
@@ -258,6 +268,9 @@ const ObjectSchema& TrainingJobStatus::schema() {
             "GPU time that trained: GPUs that commit steps, times seconds.");
     s.field("lostGPUSeconds", &TrainingJobStatus::lost_gpu_seconds,
             "GPU time that trained nothing.");
+    s.field("gpuSecondsByType", &TrainingJobStatus::gpu_seconds_by_type,
+            "Both together, by GPU type, from when the operator began to count them.")
+        .keyed_by({"gpuType"});
     s.field("restarts", &TrainingJobStatus::restarts, "Pods and workers started again.");
     s.field("startTime", &TrainingJobStatus::start_time, "First step, or first after resume.");
     s.field("completionTime", &TrainingJobStatus::completion_time, "Complete or Failed.");

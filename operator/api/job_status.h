@@ -126,6 +126,14 @@ struct TypePerformance {
   bool operator==(const TypePerformance&) const = default;
 };
 
+struct TypeGpuSeconds {
+  std::string gpu_type;
+  double seconds = 0;
+
+  static const ObjectSchema& schema();
+  bool operator==(const TypeGpuSeconds&) const = default;
+};
+
 struct Performance {
   double tokens_per_second = 0;
   std::optional<double> goodput;  // usefulGPUSeconds / (usefulGPUSeconds + all lost), 0..1
@@ -210,6 +218,7 @@ struct TrainingJobStatus {
   std::optional<Rescales> rescales;
   std::optional<double> useful_gpu_seconds;
   std::optional<LostGpuSeconds> lost_gpu_seconds;
+  std::vector<TypeGpuSeconds> gpu_seconds_by_type;
   std::optional<Restarts> restarts;
   std::optional<WallTime> start_time;
   std::optional<WallTime> completion_time;

@@ -3,6 +3,7 @@
 #include "common/training_limits.h"
 #include "common/words.h"
 #include "operator/control/flops.h"
+#include "operator/control/job_history.h"
 
 #include <algorithm>
 #include <cmath>
@@ -103,10 +104,12 @@ class Figures {
            peak;
   }
 
+  static double tenths(double seconds) { return std::round(seconds * 10) / 10; }
+
   void gpu_time() {
     if (!facts_.gpu_seconds || facts_.gpu_seconds->held() <= 0) return;
     const coordinator::GpuSeconds& spent = *facts_.gpu_seconds;
-    const auto tenths = [](double seconds) { return std::round(seconds * 10) / 10; };
+    book_by_type(spent.held() - gpu_seconds_of(job_.status).held());
     status_.useful_gpu_seconds = tenths(spent.useful);
     api::LostGpuSeconds lost;
     lost.queue = tenths(spent.queue);
@@ -118,6 +121,22 @@ class Figures {
     api::Performance performance = status_.performance.value_or(api::Performance{});
     performance.goodput = std::round(1000 * spent.useful / spent.held()) / 1000;
     status_.performance = performance;
+  }
+
+  // What was held since the last status, of the types that the allocation holds now. Pods that have
+  // left it and go are of no type.
+  void book_by_type(double seconds) {
+    if (!job_.status.allocation || seconds <= 0) return;
+    const auto& pods = job_.status.allocation->pods;
+    double gpus = 0;
+    for (const auto& pod : pods) gpus += pod.gpus;
+    for (const auto& pod : pods) {
+      auto& all = status_.gpu_seconds_by_type;
+      auto found = std::ranges::find(all, pod.gpu_type, &api::TypeGpuSeconds::gpu_type);
+      if (found == all.end()) found = all.insert(found, {.gpu_type = pod.gpu_type});
+      found->seconds = found->seconds + seconds * pod.gpus / gpus;
+    }
+    for (auto& of_type : status_.gpu_seconds_by_type) of_type.seconds = tenths(of_type.seconds);
   }
 
   // One measured point per (type, count): the latest. Only while nothing changes.

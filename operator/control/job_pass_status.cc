@@ -89,7 +89,7 @@ Status JobPass::write_status() {
       std::all_of(patch.members().begin(), patch.members().end(), [](const json::Member& member) {
         return member.first == "progress" || member.first == "performance" ||
                member.first == "display" || member.first == "usefulGPUSeconds" ||
-               member.first == "lostGPUSeconds";
+               member.first == "lostGPUSeconds" || member.first == "gpuSecondsByType";
       });
   if (only_progress &&
       !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))

@@ -155,6 +155,22 @@ TEST(JobStatus, GoodputIsTheUsefulPartOfWhatWasHeld) {
   EXPECT_FALSE(s.performance->mfu.has_value());  // nobody knows the peak of an "A"
 }
 
+// What is new since the last status goes to the types of the allocation, pod by pod.
+TEST(JobStatus, GpuTimeIsBookedByType) {
+  JobFacts facts;
+  const auto before = job(2, 4, kAllocated);
+  api::TrainingJob seen = before->job;
+  seen.status.useful_gpu_seconds = 60;
+  seen.status.gpu_seconds_by_type = {{"B", 40}, {"A", 20}};
+  facts.job = &seen;
+  facts.view = view(Phase::kTraining, 2);
+  facts.gpu_seconds = coordinator::GpuSeconds{.useful = 93, .queue = 7};
+  const auto booked = status_of(facts).gpu_seconds_by_type;
+  EXPECT_EQ(booked, (std::vector<api::TypeGpuSeconds>{{"B", 40}, {"A", 60}}));
+  seen.status.allocation->pods.clear();
+  EXPECT_EQ(status_of(facts).gpu_seconds_by_type, seen.status.gpu_seconds_by_type);
+}
+
 TEST(JobStatus, MfuWhereThePeakIsKnown) {
   auto v = view(Phase::kTraining, 2);
   for (auto& member : v.members) member.gpu_type = "NVIDIA-H100-80GB-HBM3";
