@@ -10,7 +10,7 @@
 namespace rubato::sched {
 namespace {
 
-struct Share {
+struct Funded {
   JobIndex index;
   TypeIndex type;
   Throughput speed;
@@ -55,10 +55,10 @@ Targets Optimus::decide(const Problem& problem) const {
                   .displaces = Displaces::kLaterInOrder};
   targets.sizes.assign(problem.state().jobs.size(), 0);
   Room room(problem);
-  std::vector<Share> shares;
+  std::vector<Funded> shares;
   std::priority_queue<Step> steps;
   const auto push = [&](std::size_t i) {
-    const Share& share = shares[i];
+    const Funded& share = shares[i];
     const Gpus size = targets.sizes[share.index.value];
     const auto to = size_at_least(problem.job(share.index), size + 1);
     if (!to) return;
@@ -79,7 +79,7 @@ Targets Optimus::decide(const Problem& problem) const {
   while (!steps.empty()) {
     const Step step = steps.top();
     steps.pop();
-    const Share& share = shares[step.share];
+    const Funded& share = shares[step.share];
     Gpus& size = targets.sizes[share.index.value];
     if (!room.take(share.index, share.type, step.to - size)) continue;
     size = step.to;

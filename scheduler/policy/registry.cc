@@ -50,8 +50,7 @@ constexpr std::array kPolicies{
     registered<Drf>(),          registered<Afs>(),
     registered<Optimus>(),      registered<Themis>(),
     registered<Qssf>(),         registered<ElasticFlow>(),
-    registered<Allox>(),
-    registered<Optimus>(),      registered<Gavel>(),
+    registered<Allox>(),        registered<Gavel>(),
     registered<GavelFinish>(),
 };
 
