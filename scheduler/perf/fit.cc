@@ -11,7 +11,7 @@
 namespace rubato::sched {
 namespace {
 
-enum Parameter : std::size_t {
+enum StepParameter : std::size_t {
   kGradAlpha,
   kGradBeta,
   kLocalAlpha,
@@ -19,7 +19,7 @@ enum Parameter : std::size_t {
   kRemoteAlpha,
   kRemoteBeta,
   kGamma,
-  kParameters
+  kStepParameters
 };
 constexpr std::size_t kGradGroup = 1;
 constexpr std::size_t kStepGroup = 2;
@@ -138,7 +138,8 @@ void add_penalties(const StepModel& model, std::vector<Residual>& to) {
   gamma.value = std::sqrt(kGammaWeight) * (model.gamma - 1);
   gamma.slopes[kGamma] = std::sqrt(kGammaWeight) * model.gamma;
   to.push_back(gamma);
-  const auto add_ratio = [&](double alpha, double beta, Parameter of_alpha, Parameter of_beta) {
+  const auto add_ratio = [&](double alpha, double beta, StepParameter of_alpha,
+                             StepParameter of_beta) {
     Residual ratio;
     ratio.value = std::sqrt(kBetaWeight) * beta / alpha;
     ratio.slopes[of_alpha] = -ratio.value;
@@ -180,8 +181,8 @@ Means means_of(const std::vector<StepObservation>& observations) {
 }
 
 std::vector<Range> ranges_for(const Seen& seen, const Means& means) {
-  std::vector<Range> ranges(kParameters, {std::log(kLeast), std::log(kMost)});
-  const auto fix = [&](Parameter which, double at) { ranges[which] = {at, at}; };
+  std::vector<Range> ranges(kStepParameters, {std::log(kLeast), std::log(kMost)});
+  const auto fix = [&](StepParameter which, double at) { ranges[which] = {at, at}; };
   ranges[kGamma] = {0, std::log(kGammaMax)};
   if (!seen.several_batches) fix(kGradAlpha, means.grad + std::log(kUnknownBatchShare));
   if (!seen.local) fix(kLocalAlpha, 0);
@@ -229,7 +230,7 @@ Band band_of(const std::vector<StepObservation>& observations, const StepModel& 
   }
   const auto fitted = std::count_if(ranges.begin(), ranges.end(),
                                     [](const Range& range) { return range.least < range.most; });
-  return {witnesses, kParameters, static_cast<std::size_t>(fitted), kClasses};
+  return {witnesses, kStepParameters, static_cast<std::size_t>(fitted), kClasses};
 }
 
 }  // namespace
@@ -260,12 +261,10 @@ Result<StepFit> fit_step(const std::vector<StepObservation>& observations) {
                                  to.push_back(step_residual(model, one));
                                }
                              }};
-  std::optional<Minimum> best;
+  std::vector<Slopes> starts;
   for (const double share : kGradShares)
-    for (const double gamma : kGammas) {
-      const auto found = minimise(problem, start_at(means, share, gamma));
-      if (found && (!best || found->value < best->value)) best = found;
-    }
+    for (const double gamma : kGammas) starts.push_back(start_at(means, share, gamma));
+  const auto best = lowest_of(problem, starts);
   if (!best) return Error(Code::kInvalid, "the steps cannot be described by finite parameters");
   StepModel model = model_of(best->at);
   put_priors(seen, model);

@@ -155,4 +155,13 @@ std::optional<Minimum> minimise(const LeastSquares& problem, const Slopes& start
   return Minimum{point.at, point.value, iterations};
 }
 
+std::optional<Minimum> lowest_of(const LeastSquares& problem, const std::vector<Slopes>& starts) {
+  std::optional<Minimum> best;
+  for (const Slopes& start : starts) {
+    const auto found = minimise(problem, start);
+    if (found && (!best || found->value < best->value)) best = found;
+  }
+  return best;
+}
+
 }  // namespace rubato::sched

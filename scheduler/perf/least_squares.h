@@ -71,5 +71,7 @@ struct Minimum {
 // The lowest point that is found from `start` (moved into the ranges) in kIterationsMax iterations.
 // None where the objective is not finite there. Time O(iterations * residuals * parameters^2).
 std::optional<Minimum> minimise(const LeastSquares& problem, const Slopes& start);
+// The lowest of those from several starts; of equal ones the first.
+std::optional<Minimum> lowest_of(const LeastSquares& problem, const std::vector<Slopes>& starts);
 
 }  // namespace rubato::sched

@@ -10,7 +10,7 @@
 namespace rubato::sched {
 namespace {
 
-enum Parameter : std::size_t {
+enum PlanParameter : std::size_t {
   kCompute,
   kCompute3d,
   kTensor,
@@ -23,10 +23,10 @@ enum Parameter : std::size_t {
   kOffloadFixed,
   kOffloadShared,
   kConstant,
-  kGamma,
-  kParameters
+  kOverlap,
+  kPlanParameters
 };
-static_assert(kParameters <= kParametersMax);
+static_assert(kPlanParameters <= kParametersMax);
 
 constexpr std::size_t kGroup = 1;
 constexpr double kForwardShare = 1.0 / 3;
@@ -40,7 +40,7 @@ struct Prior {
   double least;
   double most;
 };
-constexpr Prior kPriors[kParameters] = {
+constexpr Prior kPriors[kPlanParameters] = {
     {1, 1e-3, 1e3},       // compute
     {1, 1e-3, 1e3},       // compute in three dimensions
     {0.1, 1e-6, 1e2},     // tensor
@@ -56,13 +56,13 @@ constexpr Prior kPriors[kParameters] = {
     {1.5, 1, kGammaMax},  // gamma
 };
 bool is_share(std::size_t parameter) {
-  return parameter != kShardedFactor && parameter != kRecomputeShare && parameter != kGamma;
+  return parameter != kShardedFactor && parameter != kRecomputeShare && parameter != kOverlap;
 }
 constexpr double kOverheads[] = {1, 0.1};  // starts, times those shares …
-constexpr double kGammas[] = {1.1, 4};     // … and these
+constexpr double kOverlaps[] = {1.1, 4};   // … and these
 
-PlanModel model_of(const Slopes& at) {
-  const auto value = [&](Parameter which) { return std::exp(at[which]); };
+PlanModel plan_model_of(const Slopes& at) {
+  const auto value = [&](PlanParameter which) { return std::exp(at[which]); };
   return {.compute = value(kCompute),
           .compute_3d = value(kCompute3d),
           .tensor = value(kTensor),
@@ -75,7 +75,7 @@ PlanModel model_of(const Slopes& at) {
           .offload = value(kOffloadFixed),
           .offload_shared = value(kOffloadShared),
           .constant = value(kConstant),
-          .gamma = std::clamp(value(kGamma), 1.0, kGammaMax)};
+          .gamma = std::clamp(value(kOverlap), 1.0, kGammaMax)};
 }
 
 // The parts of an iteration.
@@ -152,7 +152,7 @@ Residual residual_of(const PlanModel& model, const PlanObservation& seen) {
   one.slopes[kOffloadShared] = parts.offload_shared / all;
   one.slopes[kConstant] = parts.constant / all;
   if (gradients_part > 0 && backward_part > 0)
-    one.slopes[kGamma] =
+    one.slopes[kOverlap] =
         both / all *
         (backward_part * std::log(backward / both) + gradients_part * std::log(gradients / both));
   return one;
@@ -190,18 +190,18 @@ double compute_seen(const std::vector<PlanObservation>& observations, bool in_3d
 Slopes expected(const std::vector<PlanObservation>& observations, double overheads, double gamma) {
   const double flat = compute_seen(observations, false);
   Slopes at{};
-  for (std::size_t i = 0; i < kParameters; ++i)
+  for (std::size_t i = 0; i < kPlanParameters; ++i)
     at[i] = std::log(kPriors[i].share) + (is_share(i) ? flat : 0);
   at[kCompute3d] = compute_seen(observations, true);
-  for (std::size_t i = kTensor; i < kParameters; ++i)
+  for (std::size_t i = kTensor; i < kPlanParameters; ++i)
     if (is_share(i)) at[i] += std::log(overheads);
-  at[kGamma] = std::log(gamma);
+  at[kOverlap] = std::log(gamma);
   return at;
 }
 
 std::vector<Range> ranges_around(const Slopes& prior) {
-  std::vector<Range> ranges(kParameters);
-  for (std::size_t i = 0; i < kParameters; ++i) {
+  std::vector<Range> ranges(kPlanParameters);
+  for (std::size_t i = 0; i < kPlanParameters; ++i) {
     const double centre = prior[i] - std::log(kPriors[i].share);
     ranges[i] = {centre + std::log(kPriors[i].least), centre + std::log(kPriors[i].most)};
   }
@@ -222,11 +222,11 @@ Result<PlanModel> fit_plans(const std::vector<PlanObservation>& observations) {
   for (std::size_t i = 0; i < observations.size(); ++i)
     if (const Status status = check(observations[i]); !status.ok())
       return status.error().in("observation " + std::to_string(i));
-  const Slopes prior = expected(observations, 1, kPriors[kGamma].share);
+  const Slopes prior = expected(observations, 1, kPriors[kOverlap].share);
   const LeastSquares problem{.ranges = ranges_around(prior),
                              .residuals = [&](const Slopes& at, std::vector<Residual>& to) {
-                               const PlanModel model = model_of(at);
-                               for (std::size_t i = 0; i < kParameters; ++i) {
+                               const PlanModel model = plan_model_of(at);
+                               for (std::size_t i = 0; i < kPlanParameters; ++i) {
                                  Residual pull{.value = std::sqrt(kPlanPull) * (at[i] - prior[i])};
                                  pull.slopes[i] = std::sqrt(kPlanPull);
                                  to.push_back(pull);
@@ -234,15 +234,13 @@ Result<PlanModel> fit_plans(const std::vector<PlanObservation>& observations) {
                                for (const PlanObservation& one : observations)
                                  to.push_back(residual_of(model, one));
                              }};
-  std::optional<Minimum> best;
+  std::vector<Slopes> starts;
   for (const double overheads : kOverheads)
-    for (const double gamma : kGammas) {
-      const auto found = minimise(problem, expected(observations, overheads, gamma));
-      if (found && (!best || found->value < best->value)) best = found;
-    }
+    for (const double gamma : kOverlaps) starts.push_back(expected(observations, overheads, gamma));
+  const auto best = lowest_of(problem, starts);
   if (!best)
     return Error(Code::kInvalid, "the iterations cannot be described by finite parameters");
-  return model_of(best->at);
+  return plan_model_of(best->at);
 }
 
 }  // namespace rubato::sched

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kTimeLeast = 0.1;  // of the nearest point, where a line would fall below
 
-bool is_valid(const LayerTimes& times) {
+bool is_in_order(const LayerTimes& times) {
   for (std::size_t i = 0; i < times.size(); ++i) {
     const LayerTime& one = times[i];
     if (!std::isfinite(one.micro_batch) || !std::isfinite(one.seconds) || one.seconds <= 0 ||
@@ -33,13 +33,13 @@ double interpolated(const LayerTimes& times, double micro_batch) {
 
 Result<PassTimes> PassTimes::scaled(const LayerTimes& measured, std::size_t repeated,
                                     std::vector<std::vector<LayerTimes>> known) {
-  if (measured.size() != 2 || !is_valid(measured))
+  if (measured.size() != 2 || !is_in_order(measured))
     return Error(Code::kInvalid, "expected two times above 0, the smaller micro-batch first");
   if (known.empty() || repeated >= known.front().size())
     return Error(Code::kInvalid, "expected a known type that has the measured layer");
   for (const std::vector<LayerTimes>& layers : known)
     if (layers.size() != known.front().size() ||
-        !std::all_of(layers.begin(), layers.end(), is_valid))
+        !std::all_of(layers.begin(), layers.end(), is_in_order))
       return Error(Code::kInvalid,
                    "expected the same layers on each known type, with times above 0");
   return PassTimes(measured, repeated, std::move(known));
