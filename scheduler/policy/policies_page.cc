@@ -90,9 +90,9 @@ std::string policies_page() {
     text +=
         fmt::format("| `{}` | {} | {} |\n", policy.name, policy.about, what_it_knows(policy.knows));
   for (const Descriptor& policy : all_policies())
-    text +=
-        fmt::format("\n## {}\n\n{}\n\n{}\n\nSource: {}.\n\n{}", policy.name, paragraph(policy.rule),
-                    paragraph(policy.choose), policy.source, parameters_of(policy));
+    text += fmt::format("\n## {}\n\n{}\n\n{}\n\n{}\n\n{}", policy.name, paragraph(policy.rule),
+                        paragraph(policy.choose), paragraph("Source: " + policy.source + "."),
+                        parameters_of(policy));
   return text;
 }
 

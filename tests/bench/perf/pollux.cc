@@ -103,9 +103,9 @@ Status report_pollux(const std::filesystem::path& traces) {
         100 * many.percentile(0.95), 100 * many.within());
   }
   fmt::print(
-      "\nThat the band goes by ranks, and that two nodes are a class of it, was decided on these "
-      "profiles and looking at seeds 1 to 3: other seeds hold out other placements of the same "
-      "data, and are no independent test of that. With mean squares and without that class the "
+      "\nThat the band goes by ranks, and that two nodes are a class of it, was decided on these\n"
+      "profiles and looking at seeds 1 to 3: other seeds hold out other placements of the same\n"
+      "data, and are no independent test of that. With mean squares and without that class the\n"
       "band of seeds 1 to 3 held 97.0 % (bert), 96.4 % (ncf) and 97.7 % (yolov3).\n\n");
   return ok();
 }

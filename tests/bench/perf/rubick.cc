@@ -109,12 +109,12 @@ Status report_plans(const std::filesystem::path& traces) {
                100 * many.percentile(0.95));
   }
   fmt::print(
-      "\nWhole plans are held out, on all placements that they were measured on. The terms of the "
-      "model (the network cards of a node among them, of which two GPUs are taken to share one) "
-      "were chosen looking at these profiles: what is tested is the parameters, not the form. vit: "
-      "without offloading, placements with an odd number of GPUs on a node take up to seven times "
-      "as long, which no term says. roberta: plain plans take the same time on one GPU as on "
-      "two.\n\n");
+      "\nWhole plans are held out, on all placements that they were measured on. The terms of the\n"
+      "model (the network cards of a node among them, of which two GPUs are taken to share one)\n"
+      "were chosen looking at these profiles: what is tested is the parameters, not the form.\n"
+      "vit: without offloading, placements with an odd number of GPUs on a node take up to\n"
+      "seven times as long, which no term says. roberta: plain plans take the same time on one\n"
+      "GPU as on two.\n\n");
   return ok();
 }
 

@@ -101,12 +101,11 @@ Status report_types(const std::filesystem::path& profiles) {
     }
   }
   fmt::print(
-      "\nThe two times that were seen are not among the passes; types with fewer than three "
-      "micro-batches at a tensor degree are left out there. This form was chosen among four on "
-      "these profiles: the others scaled each layer by its own two points. The long tail is GH-96 "
-      "at "
-      "degree 4, where a micro-batch of one took longer than one of two, and RTX-3090 at degree "
-      "4.\n\n");
+      "\nThe two times that were seen are not among the passes; types with fewer than three\n"
+      "micro-batches at a tensor degree are left out there. This form was chosen among four on\n"
+      "these profiles: the others scaled each layer by its own two points. The long tail is\n"
+      "GH-96 at degree 4, where a micro-batch of one took longer than one of two, and RTX-3090\n"
+      "at degree 4.\n\n");
   return ok();
 }
 
