@@ -115,7 +115,8 @@ class BlockerSearch {
 
   bool has_what_is_wanted(const Job& job) const {
     return std::ranges::any_of(job.held, [&](const Held& held) {
-      return is_there(held) && (is_wanted(held.node) || job.queue == state_.jobs[wanting_].queue);
+      return held.gives_room() &&
+             (is_wanted(held.node) || job.queue == state_.jobs[wanting_].queue);
     });
   }
 
@@ -123,9 +124,6 @@ class BlockerSearch {
     const auto found = nodes_.find(node);
     return found != nodes_.end() && admits(state_.jobs[wanting_], *found->second);
   }
-
-  // What lost pods held stays taken, as long as nobody has said that it comes free.
-  static bool is_there(const Held& held) { return !held.lost || held.leaving; }
 
   bool is_placed_without(const std::vector<std::size_t>& gone) {
     ++plans_;
@@ -145,7 +143,7 @@ class BlockerSearch {
         continue;
       }
       for (const Held& held : job.held)
-        if (const auto node = nodes.find(held.node); is_there(held) && node != nodes.end())
+        if (const auto node = nodes.find(held.node); held.gives_room() && node != nodes.end())
           node->second->free += job.per_pod;
     }
     return make_plan(rest, *policy_, config_).verdicts[position].outcome == Outcome::kPlaced;

@@ -47,25 +47,13 @@ struct Draft {
   }
 };
 
-// What a queue says of one type, or of all together.
-struct Allowance {
-  Gpus limit = kNoLimit;
-  Gpus guarantee = kNoLimit;  // where the queue may not borrow
-  Gpus most() const { return std::min(limit, guarantee); }
-};
-
-Allowance allowance_of(const Queue* queue, const std::string& type) {
-  Allowance allowance;
-  if (queue == nullptr) return allowance;
+Allowance allowance_in(const Queue* queue, const std::string& type) {
+  if (queue == nullptr) return {};
   const auto found = queue->quotas.find(type);
-  const bool is_named = found != queue->quotas.end();
-  if (is_named && found->second.limit) allowance.limit = *found->second.limit;
-  if (queue->borrowing) return allowance;
-  if (is_named)
-    allowance.guarantee = found->second.guaranteed;
-  else if (type != QuotaBook::kAllTypes && !queue->quotas.contains(QuotaBook::kAllTypes))
-    allowance.guarantee = 0;
-  return allowance;
+  const Quota* quota = found == queue->quotas.end() ? nullptr : &found->second;
+  const bool is_of_all =
+      type == QuotaBook::kAllTypes || queue->quotas.contains(QuotaBook::kAllTypes);
+  return allowance_of(quota, queue->borrowing, is_of_all ? kNoLimit : 0);
 }
 
 class FixSearch {
@@ -144,11 +132,11 @@ class FixSearch {
   // As large as a node, or as what the queue lets it have, and as powers of two.
   std::set<Gpus> smaller_pods(bool all_nodes) const {
     std::set<Gpus> all;
-    const Gpus most = allowance_of(queue_, QuotaBook::kAllTypes).most();
+    const Gpus most = allowance_in(queue_, QuotaBook::kAllTypes).most();
     for (const auto& [type, nodes] : nodes_) {
       const Gpus largest = largest_node(nodes, all_nodes);
       for (const Gpus gpus :
-           {largest, std::min({largest, most, allowance_of(queue_, type).most()})}) {
+           {largest, std::min({largest, most, allowance_in(queue_, type).most()})}) {
         if (gpus <= 0 || gpus >= job_.per_pod.gpus) continue;
         all.insert(gpus);
         all.insert(static_cast<Gpus>(std::bit_floor(static_cast<std::uint64_t>(gpus))));
@@ -206,12 +194,12 @@ class FixSearch {
   // That it could have now of a type.
   Gpus most_of(std::size_t type, const Use& use) const {
     return std::min(use.capacities[type],
-                    in_pods(allowance_of(queue_, use.pool[type]).most(), use));
+                    in_pods(allowance_in(queue_, use.pool[type]).most(), use));
   }
   Gpus most_of(const Use& use) const {
     Gpus sum = 0;
     for (std::size_t type = 0; type < use.pool.size(); ++type) sum += most_of(type, use);
-    return std::min(sum, in_pods(allowance_of(queue_, QuotaBook::kAllTypes).most(), use));
+    return std::min(sum, in_pods(allowance_in(queue_, QuotaBook::kAllTypes).most(), use));
   }
 
   // Its having this size; GPUs that lack are added to the type `grown`.
@@ -248,7 +236,7 @@ class FixSearch {
   }
 
   void raise(const std::string& type, Gpus to, Draft& draft) const {
-    const Allowance now = allowance_of(queue_, type);
+    const Allowance now = allowance_in(queue_, type);
     if (now.limit < to) draft.add(RaiseLimit{job_.queue, type, to}, to - now.limit);
     if (now.guarantee < to) draft.add(RaiseGuarantee{job_.queue, type, to}, to - now.guarantee);
   }

@@ -93,10 +93,9 @@ class Replay {
     return is_any;
   }
 
-  // What lost pods held stays taken, as long as nobody has said that it comes free.
   void release(const Job& job, const Held& held) {
     const auto node = nodes_.find(held.node);
-    if (node != nodes_.end() && (!held.lost || held.leaving)) node->second->free += job.per_pod;
+    if (node != nodes_.end() && held.gives_room()) node->second->free += job.per_pod;
   }
 
   // False: nothing more is known to end.

@@ -64,6 +64,11 @@ struct Held {
   bool lost = false;       // its node or process is gone: it does not count as held
   bool unstarted = false;  // lost because it did not start in time
   bool refused = false;    // lost because its worker, or its volumes, cannot be there
+
+  bool stays() const { return !lost && !leaving; }
+  // Whether its node has room where the job ends. What a lost pod held stays taken, as long as
+  // nobody has said that it comes free.
+  bool gives_room() const { return !lost || leaving; }
   bool operator==(const Held&) const = default;
 };
 

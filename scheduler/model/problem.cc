@@ -119,6 +119,16 @@ std::optional<TypeIndex> Problem::find_type(std::string_view name) const {
   return TypeIndex{static_cast<std::uint32_t>(at - types_.begin())};
 }
 
+bool Problem::takes_part(JobIndex j) const {
+  return !is_kept_out(job(j)) && (job(j).started || queue(queue_of(j)) != nullptr);
+}
+
+std::optional<TypeIndex> Problem::type_held(JobIndex j) const {
+  const auto pod = std::ranges::find_if(job(j).held, &Held::stays);
+  if (pod == job(j).held.end()) return std::nullopt;
+  return type_named(pod->gpu_type);
+}
+
 TypeIndex Problem::type_named(std::string_view name) const {
   const auto type = find_type(name);
   CHECK(type.has_value());

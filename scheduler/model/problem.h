@@ -70,6 +70,10 @@ class Problem {
   TypeIndex type_of(NodeIndex node) const { return type_of_node_[node]; }
   // Of a node, or of pods that somebody holds.
   TypeIndex type_named(std::string_view name) const;
+  // Whether it may have GPUs, as far as it and its queue are concerned.
+  bool takes_part(JobIndex j) const;
+  // Of the first pod that stays; none: it holds nothing.
+  std::optional<TypeIndex> type_held(JobIndex j) const;
   std::optional<TypeIndex> find_type(std::string_view name) const;
   const std::string& name(TypeIndex type) const { return types_[type]; }
   std::size_t count_types() const { return types_.size(); }

@@ -13,6 +13,13 @@ Gpus left_of(Gpus most, Gpus used) {
 
 }  // namespace
 
+Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed) {
+  Allowance allowance;
+  if (quota != nullptr && quota->limit) allowance.limit = *quota->limit;
+  if (!may_borrow) allowance.guarantee = quota != nullptr ? quota->guaranteed : unnamed;
+  return allowance;
+}
+
 QuotaBook::QuotaBook(const Problem& problem)
     : borrows_(problem.count_queues(), 1),
       of_all_(problem.count_queues(), nullptr),
@@ -50,10 +57,7 @@ void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {
 }
 
 Gpus QuotaBook::most_of(QueueIndex queue, const Quota* of_type) const {
-  const Gpus limit = of_type != nullptr && of_type->limit ? *of_type->limit : kNoLimit;
-  if (may_borrow(queue)) return limit;
-  if (of_type != nullptr) return std::min(limit, of_type->guaranteed);
-  return of_all_[queue] == nullptr ? 0 : kNoLimit;
+  return allowance_of(of_type, may_borrow(queue), of_all_[queue] == nullptr ? 0 : kNoLimit).most();
 }
 
 Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
@@ -62,10 +66,7 @@ Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
 
 Gpus QuotaBook::most(QueueIndex queue) const {
   if (planted(Bug::kOverLimit)) return kNoLimit;
-  const Quota* all = of_all_[queue];
-  Gpus most = all != nullptr && all->limit ? *all->limit : kNoLimit;
-  if (all != nullptr && !may_borrow(queue)) most = std::min(most, all->guaranteed);
-  return most;
+  return allowance_of(of_all_[queue], may_borrow(queue), kNoLimit).most();
 }
 
 Gpus QuotaBook::room(QueueIndex queue, TypeIndex type) const {

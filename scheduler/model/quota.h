@@ -9,6 +9,7 @@
 
 #include "scheduler/model/problem.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -16,6 +17,15 @@
 namespace rubato::sched {
 
 constexpr Gpus kNoLimit = std::numeric_limits<Gpus>::max();
+
+// What a queue may hold of one type, or of all together.
+struct Allowance {
+  Gpus limit = kNoLimit;
+  Gpus guarantee = kNoLimit;  // where the queue may not borrow
+  Gpus most() const { return std::min(limit, guarantee); }
+};
+// `unnamed`: the guarantee of a queue that may not borrow, where it says nothing (null).
+Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed);
 
 // A value: a copy is what would be, if.
 class QuotaBook {
@@ -56,7 +66,8 @@ class QuotaBook {
   const Cell& cell(QueueIndex queue, TypeIndex type) const;
   Cell& made_cell(QueueIndex queue, TypeIndex type);
   bool may_borrow(QueueIndex queue) const { return borrows_[queue] != 0; }
-  Gpus most_of(QueueIndex queue, const Quota* of_type) const;  // as far as the type alone says
+  // As far as the type alone says.
+  Gpus most_of(QueueIndex queue, const Quota* of_type) const;
 
   Table<QueueIndex, char> borrows_;
   Table<QueueIndex, const Quota*> of_all_;  // null: says nothing

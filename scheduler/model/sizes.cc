@@ -39,7 +39,7 @@ std::optional<Gpus> size_at_most(const Job& job, Gpus at_most) {
 Gpus effective_gpus(const Job& job) {
   Gpus sum = 0;
   for (const Held& held : job.held) {
-    if (!held.lost && !held.leaving) sum += held.gpus;
+    if (held.stays()) sum += held.gpus;
   }
   return sum;
 }

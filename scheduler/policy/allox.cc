@@ -46,55 +46,23 @@ double time_ms(const Job& job, const std::string& type) {
   return std::min(ms, kLongestMs);
 }
 
-// What nobody holds.
-class FreeGpus {
- public:
-  explicit FreeGpus(const Problem& problem)
-      : problem_(problem), quota_(problem), left_(problem.count_types()) {
-    for (NodeIndex n; n < problem.end_of_nodes(); ++n)
-      if (problem.node(n).schedulable)
-        left_[problem.type_of(n)] += std::max<Gpus>(problem.node(n).free.gpus, 0);
-    for (JobIndex j; j < problem.end_of_jobs(); ++j)
-      for (const Held& pod : problem.job(j).held)
-        if (!pod.lost && !pod.leaving)
-          quota_.take(problem.queue_of(j), problem.type_named(pod.gpu_type), pod.gpus);
-  }
-
-  const Table<TypeIndex, Gpus>& left() const { return left_; }
-  bool has(JobIndex j, TypeIndex type, Gpus gpus) const {
-    return gpus <= std::min(left_[type], quota_.room(problem_.queue_of(j), type));
-  }
-  bool take(JobIndex j, TypeIndex type, Gpus gpus) {
-    if (!has(j, type, gpus)) return false;
-    left_[type] -= gpus;
-    quota_.take(problem_.queue_of(j), type, gpus);
-    return true;
-  }
-
- private:
-  const Problem& problem_;
-  QuotaBook quota_;
-  Table<TypeIndex, Gpus> left_;
-};
-
 // By age.
-std::vector<Waiting> waiting_of(const Problem& problem, const FreeGpus& free) {
-  const Room room(problem);
+std::vector<Waiting> waiting_of(const Problem& problem, const Room& free) {
   std::vector<Waiting> all;
   for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; })) {
     const Job& job = problem.job(j);
     const auto least = size_at_least(job, job.min);
-    if (effective_gpus(job) > 0 || !least || !room.type_for(j)) continue;
+    if (effective_gpus(job) > 0 || !least || !free.type_for(j)) continue;
     Waiting waiting{.index = j, .job = &job, .types = {}};
     for (const TypeIndex type : problem.group(j).types)
-      if (free.has(j, type, *least)) waiting.types.push_back(type);
+      if (*least <= free.left_for(j, type)) waiting.types.push_back(type);
     if (!waiting.types.empty()) all.push_back(std::move(waiting));
   }
   return all;
 }
 
 std::vector<Slot> match(const Problem& problem, const std::vector<Waiting>& jobs,
-                        const FreeGpus& free) {
+                        const Room& free) {
   CostTable costs(jobs.size(), jobs.size() * problem.count_types());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     for (const TypeIndex type : jobs[i].types) {
@@ -151,7 +119,7 @@ Allox::Allox(const std::vector<double>& parameters) : alpha_(parameters.at(0)) {
 
 Targets Allox::decide(const Problem& problem) const {
   const std::size_t all = problem.state().jobs.size();
-  FreeGpus free(problem);
+  Room free = Room::unheld(problem);
   std::vector<Waiting> jobs = waiting_of(problem, free);
   const Gpus gpus = std::accumulate(free.left().begin(), free.left().end(), Gpus{0});
   const double share = std::max(static_cast<double>(gpus),

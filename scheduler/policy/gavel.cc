@@ -31,29 +31,19 @@ struct Player {
 
 // Which types have room for the whole job, if nobody else were there.
 std::vector<char> usable_types(const Problem& problem, JobIndex j, Gpus gpus) {
-  const Job& job = problem.job(j);
-  std::vector<Gpus> most(problem.count_types(), 0);
-  for (const NodeIndex n : problem.group(j).admitted) {
-    const Gpus whole = problem.node(n).gpus_total / job.per_pod.gpus * job.per_pod.gpus;
-    Gpus& of_type = most[problem.type_of(n).value];
-    of_type = job.one_node ? std::max(of_type, whole) : of_type + whole;
-  }
-  std::vector<char> usable;
-  for (const Gpus gpus_of_type : most) usable.push_back(gpus_of_type >= gpus ? 1 : 0);
+  std::vector<char> usable(problem.count_types(), 0);
+  for (const auto& [type, most] : problem.group(j).capacity_now.by_type())
+    usable[problem.type_named(type).value] = most >= gpus ? 1 : 0;
   return usable;
 }
 
 std::optional<Player> player_of(const Problem& problem, JobIndex j) {
   const Job& job = problem.job(j);
-  const bool is_unknown = problem.queue(problem.queue_of(j)) == nullptr;
   const auto gpus = size_at_least(job, job.min);
-  if (is_kept_out(job) || (!job.started && is_unknown) || !gpus) return std::nullopt;
+  if (!problem.takes_part(j) || !gpus) return std::nullopt;
   Player player{.index = j, .job = &job, .gpus = *gpus};
   player.can_use = usable_types(problem, j, *gpus);
-  if (effective_gpus(job) >= job.min)
-    for (const Held& held : job.held)
-      if (!held.lost && !held.leaving && !player.holds)
-        player.holds = problem.type_named(held.gpu_type);
+  if (effective_gpus(job) >= job.min) player.holds = problem.type_held(j);
   if (std::ranges::count(player.can_use, 0) == std::ssize(player.can_use)) return std::nullopt;
   for (TypeIndex t; t.value < problem.count_types(); ++t) {
     const Throughput speed(job.measured, problem.name(t));

@@ -12,19 +12,24 @@ namespace rubato::sched {
 
 class Room {
  public:
+  // All GPUs, as if nobody held any.
   explicit Room(const Problem& problem)
-      : problem_(problem), quota_(problem), left_(problem.count_types()) {
-    for (NodeIndex n; n < problem.end_of_nodes(); ++n)
-      if (problem.node(n).schedulable) left_[problem.type_of(n)] += problem.node(n).gpus_total;
+      : Room(problem, [](const Node& node) { return node.gpus_total; }) {}
+
+  // What nobody holds.
+  static Room unheld(const Problem& problem) {
+    Room room(problem, [](const Node& node) { return std::max<Gpus>(node.free.gpus, 0); });
+    for (JobIndex j; j < problem.end_of_jobs(); ++j)
+      for (const Held& pod : problem.job(j).held)
+        if (pod.stays())
+          room.quota_.take(problem.queue_of(j), problem.type_named(pod.gpu_type), pod.gpus);
+    return room;
   }
 
   // None: it may have no GPUs. Else the type that it holds, or the one that has most left.
   std::optional<TypeIndex> type_for(JobIndex j) const {
-    const Job& job = problem_.job(j);
-    const bool is_unknown = problem_.queue(problem_.queue_of(j)) == nullptr;
-    if (is_kept_out(job) || (!job.started && is_unknown)) return std::nullopt;
-    for (const Held& pod : job.held)
-      if (!pod.lost && !pod.leaving) return problem_.type_named(pod.gpu_type);
+    if (!problem_.takes_part(j)) return std::nullopt;
+    if (const auto held = problem_.type_held(j)) return held;
     const auto& types = problem_.group(j).types;
     if (types.empty()) return std::nullopt;
     return *std::ranges::max_element(types, {}, [&](TypeIndex t) { return left_[t]; });
@@ -57,6 +62,12 @@ class Room {
   }
 
  private:
+  Room(const Problem& problem, Gpus (*of_node)(const Node& node))
+      : problem_(problem), quota_(problem), left_(problem.count_types()) {
+    for (NodeIndex n; n < problem.end_of_nodes(); ++n)
+      if (problem.node(n).schedulable) left_[problem.type_of(n)] += of_node(problem.node(n));
+  }
+
   const Problem& problem_;
   QuotaBook quota_;
   Table<TypeIndex, Gpus> left_;

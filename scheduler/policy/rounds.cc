@@ -94,7 +94,7 @@ std::vector<double> received_by_type(const Problem& problem, JobIndex j, Gpus gp
   if (job.allocated_ms >= 0) {
     const TimeMs since_ms = problem.state().now_ms - std::max(job.allocated_ms, at_ms);
     for (const Held& held : job.held)
-      if (!held.lost && !held.leaving)
+      if (held.stays())
         gpu_ms[problem.type_named(held.gpu_type).value] -=
             static_cast<double>(held.gpus * since_ms);
   }

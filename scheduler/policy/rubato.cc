@@ -122,8 +122,7 @@ std::vector<RubatoPolicy::Claim> RubatoPolicy::claims_of(const Problem& problem)
   for (JobIndex j; j < problem.end_of_jobs(); ++j) {
     const Job& job = problem.job(j);
     Claim claim{.index = j, .job = &job, .left_ms = work_left_ms(job), .held = effective_gpus(job)};
-    for (const Held& pod : job.held)
-      if (!pod.lost && !pod.leaving && !claim.type) claim.type = problem.type_named(pod.gpu_type);
+    claim.type = problem.type_held(j);
     claim.service = claim.left_ms * static_cast<double>(job.min) / std::max(job.weight, 1e-9);
     if (claim.held > 0) claim.service /= 1 + switching_margin_;
     claims.push_back(claim);

@@ -27,7 +27,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
   for (const Entry& entry : entries_) {
     for (const Held& held : entry.job->held) {
       if (held.leaving) from_anybody_ += held.gpus;
-      if (!held.lost && !held.leaving) quota_.take(queue_of(entry), type_of(held), held.gpus);
+      if (held.stays()) quota_.take(queue_of(entry), type_of(held), held.gpus);
     }
   }
 }

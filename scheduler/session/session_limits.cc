@@ -86,8 +86,7 @@ bool Session::is_inside_guarantee(const Entry& entry) const {
 
 // Of nodes that are open to the job, and what it holds on others; of what its pods bind it to.
 Capacity Session::capacity_where(const Job& job, bool (*is_open)(const Job&, const Node&)) const {
-  const auto counts = [](const Held& held) { return !held.lost && !held.leaving; };
-  const auto first = std::ranges::find_if(job.held, counts);
+  const auto first = std::ranges::find_if(job.held, &Held::stays);
   const auto suits = [&](const Node& node) {
     if (!is_open(job, node)) return false;
     if (first == job.held.end()) return true;
@@ -98,7 +97,7 @@ Capacity Session::capacity_where(const Job& job, bool (*is_open)(const Job&, con
   for (const Node& node : problem_.state().nodes)
     if (suits(node)) capacity.add(node);
   for (const Held& held : job.held)
-    if (counts(held) && !suits(problem_.node(node_of(held))))
+    if (held.stays() && !suits(problem_.node(node_of(held))))
       capacity.add(held.node, held.gpu_type, held.gpus);
   return capacity;
 }

@@ -168,7 +168,7 @@ std::vector<const Held*> Session::releasable(const Entry& entry) {
   for (const Held& held : entry.job->held) {
     const bool removed =
         std::find(entry.remove.begin(), entry.remove.end(), held.ordinal) != entry.remove.end();
-    if (!held.lost && !held.leaving && !removed) pods.push_back(&held);
+    if (held.stays() && !removed) pods.push_back(&held);
   }
   std::sort(pods.begin(), pods.end(),
             [](const Held* a, const Held* b) { return a->ordinal > b->ordinal; });

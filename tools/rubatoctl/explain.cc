@@ -112,8 +112,7 @@ class SnapshotStory {
     }
     sched::Gpus gpus = 0;
     for (const sched::Held& held : job_.held)
-      if (!held.lost && !held.leaving && std::ranges::count(found->remove, held.ordinal) == 0)
-        gpus += held.gpus;
+      if (held.stays() && std::ranges::count(found->remove, held.ordinal) == 0) gpus += held.gpus;
     for (const sched::Placement& placement : found->add) gpus += placement.gpus;
     say(fmt::format("Now it {}: {}.", to_text(found->kind, gpus), to_text(found->cause)));
   }
