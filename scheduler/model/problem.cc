@@ -32,26 +32,10 @@ bool admits(const Job& job, const Node& node) {
   return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
 }
 
-void Capacity::add(const Node& node) {
-  add(node.id, node.gpu_type, node.gpus_total / per_pod_ * per_pod_);
-}
-
-void Capacity::add(const NodeId& node, const std::string& type, Gpus gpus) {
-  Gpus& of_type = by_type_[type];
-  of_type = one_node_ ? std::max(of_type, by_node_[node] += gpus) : of_type + gpus;
-}
-
-Gpus Capacity::most() const {
-  return most([](const std::string&) { return std::numeric_limits<Gpus>::max(); });
-}
-
-Gpus Capacity::most(const std::function<Gpus(const std::string&)>& limit) const {
-  Gpus most = 0;
-  for (const auto& [type, gpus] : by_type_) {
-    const Gpus of_type = std::min(gpus, limit(type) / per_pod_ * per_pod_);
-    most = mix_ && !one_node_ ? most + of_type : std::max(most, of_type);
-  }
-  return most;
+void Capacity::add(NodeIndex node, TypeIndex type, Gpus gpus) {
+  auto at = std::ranges::lower_bound(by_type_, type, {}, &OfType::type);
+  if (at == by_type_.end() || at->type != type) at = by_type_.insert(at, {.type = type});
+  at->gpus = one_node_ ? std::max(at->gpus, by_node_[node] += gpus) : at->gpus + gpus;
 }
 
 bool Problem::Like::operator==(const Like& other) const {
@@ -150,12 +134,13 @@ JobGroup Problem::make_group(const Job& job) const {
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
-    group.capacity.add(node);  // a cordoned or silent node may come back
+    group.capacity.add_whole(n, type_of(n),
+                             node.gpus_total);  // a cordoned or silent node may come back
     if (!admits(job, node)) continue;
-    group.capacity_now.add(node);
+    group.capacity_now.add_whole(n, type_of(n), node.gpus_total);
     group.admitted.push_back(n);
   }
-  for (const auto& [type, gpus] : group.capacity.by_type()) group.types.push_back(type_named(type));
+  for (const auto& [type, gpus] : group.capacity.by_type()) group.types.push_back(type);
   return group;
 }
 

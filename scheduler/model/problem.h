@@ -6,7 +6,8 @@
 #include "scheduler/model/cluster_state.h"
 #include "scheduler/model/dense.h"
 
-#include <functional>
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,22 +29,40 @@ bool admits(const Job& job, const Node& node);
 // of the best node where one must hold the whole job.
 class Capacity {
  public:
+  struct OfType {
+    TypeIndex type;
+    Gpus gpus = 0;
+  };
   explicit Capacity(const Job& job)
       : per_pod_(job.per_pod.gpus), one_node_(job.one_node), mix_(job.mix) {}
-  void add(const Node& node);  // all of it, in whole pods
-  void add(const NodeId& node, const std::string& type, Gpus gpus);
-  Gpus most() const;
-  // … where it may have so many of a type, at most.
-  Gpus most(const std::function<Gpus(const std::string& type)>& limit) const;
-  // Of all nodes of a type, or of its best node.
-  const std::map<std::string, Gpus>& by_type() const { return by_type_; }
+  void add(NodeIndex node, TypeIndex type, Gpus gpus);
+  void add_whole(NodeIndex node, TypeIndex type, Gpus gpus) {  // in whole pods
+    add(node, type, in_pods(gpus));
+  }
+  Gpus most() const {
+    return most([](TypeIndex) { return std::numeric_limits<Gpus>::max(); });
+  }
+  // … where it may have limit(type) of a type, at most.
+  template <class Limit>
+  Gpus most(const Limit& limit) const {
+    Gpus most = 0;
+    for (const auto& [type, gpus] : by_type_) {
+      const Gpus of_type = std::min(gpus, in_pods(limit(type)));
+      most = mix_ && !one_node_ ? most + of_type : std::max(most, of_type);
+    }
+    return most;
+  }
+  // Of all nodes of a type, or of its best node; in the order of types.
+  const std::vector<OfType>& by_type() const { return by_type_; }
 
  private:
+  Gpus in_pods(Gpus gpus) const { return gpus / per_pod_ * per_pod_; }
+
   Gpus per_pod_;
   bool one_node_;
   bool mix_;
-  std::map<NodeId, Gpus> by_node_;  // where one node must hold the whole job
-  std::map<std::string, Gpus> by_type_;
+  std::map<NodeIndex, Gpus> by_node_;  // where one node must hold the whole job
+  std::vector<OfType> by_type_;
 };
 
 // Jobs whose pods can be on the same nodes, as many at a time: they share these answers.

@@ -22,14 +22,17 @@ Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed) {
 
 QuotaBook::QuotaBook(const Problem& problem)
     : borrows_(problem.count_queues(), 1),
+      bounded_(problem.count_queues(), 0),
       of_all_(problem.count_queues(), nullptr),
       used_all_(problem.count_queues(), 0) {
   for (QueueIndex q; q < of_all_.end_key(); ++q) {
     const Queue* queue = problem.queue(q);
     if (queue == nullptr) continue;
     borrows_[q] = queue->borrowing ? 1 : 0;
+    bounded_[q] = queue->borrowing ? 0 : 1;
     for (const auto& [name, quota] : queue->quotas) {
       has_guarantees_ = has_guarantees_ || quota.guaranteed > 0;
+      if (quota.limit) bounded_[q] = 1;
       if (name == kAllTypes)
         of_all_[q] = &quota;
       else if (const auto type = problem.find_type(name))

@@ -49,6 +49,8 @@ class QuotaBook {
   bool is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const;
   // Does it hold more of this type than it is guaranteed (anything, when nothing is)?
   bool is_borrowing(QueueIndex queue, TypeIndex type) const;
+  // Whether there is anything that it may not hold.
+  bool is_bounded(QueueIndex queue) const { return bounded_[queue] != 0; }
   bool has_guarantees() const { return has_guarantees_; }  // any queue
 
   static constexpr const char* kAllTypes = "*";
@@ -70,6 +72,7 @@ class QuotaBook {
   Gpus most_of(QueueIndex queue, const Quota* of_type) const;
 
   Table<QueueIndex, char> borrows_;
+  Table<QueueIndex, char> bounded_;
   Table<QueueIndex, const Quota*> of_all_;  // null: says nothing
   Table<QueueIndex, Gpus> used_all_;
   std::vector<Cell> cells_;  // by key

@@ -33,7 +33,7 @@ struct Player {
 std::vector<char> usable_types(const Problem& problem, JobIndex j, Gpus gpus) {
   std::vector<char> usable(problem.count_types(), 0);
   for (const auto& [type, most] : problem.group(j).capacity_now.by_type())
-    usable[problem.type_named(type).value] = most >= gpus ? 1 : 0;
+    usable[type.value] = most >= gpus ? 1 : 0;
   return usable;
 }
 

@@ -89,7 +89,11 @@ class Session {
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
   Wanting* who_could_use(std::vector<Wanting>& wanting, const Held& pod) const;
-  std::optional<TypeIndex> fixed_type(const Entry& entry) const;
+  // The only type that it may have: it mixes none, and the policy says so.
+  std::optional<TypeIndex> fixed_type(const Entry& entry) const {
+    if (!targets_.types_hold || entry.job->mix) return std::nullopt;
+    return targets_.types[entry.index.value];
+  }
   bool is_to_move(const Entry& entry) const;
   bool move_to_type(Entry& entry, Gpus wanted);
 

@@ -58,9 +58,9 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
 // As far as its queue may hold it.
 Gpus Session::most_of(const Entry& entry, const Capacity& capacity) const {
   const QueueIndex queue = queue_of(entry);
+  if (!quota_.is_bounded(queue)) return capacity.most();
   const Gpus per_pod = entry.job->per_pod.gpus;
-  const Gpus most = capacity.most(
-      [&](const std::string& type) { return quota_.most(queue, problem_.type_named(type)); });
+  const Gpus most = capacity.most([&](TypeIndex type) { return quota_.most(queue, type); });
   return std::min(most, quota_.most(queue) / per_pod * per_pod);
 }
 
@@ -94,11 +94,12 @@ Capacity Session::capacity_where(const Job& job, bool (*is_open)(const Job&, con
            (!job.one_node || node.id == first->node);
   };
   Capacity capacity(job);
-  for (const Node& node : problem_.state().nodes)
-    if (suits(node)) capacity.add(node);
+  for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
+    if (suits(problem_.node(n)))
+      capacity.add_whole(n, problem_.type_of(n), problem_.node(n).gpus_total);
   for (const Held& held : job.held)
     if (held.stays() && !suits(problem_.node(node_of(held))))
-      capacity.add(held.node, held.gpu_type, held.gpus);
+      capacity.add(node_of(held), type_of(held), held.gpus);
   return capacity;
 }
 

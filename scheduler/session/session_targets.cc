@@ -91,16 +91,11 @@ Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const He
   return found == wanting.end() ? nullptr : &*found;
 }
 
-// The only type that it may have: it mixes none, and the policy says so.
-std::optional<TypeIndex> Session::fixed_type(const Entry& entry) const {
-  if (!targets_.types_hold || entry.job->mix) return std::nullopt;
-  return targets_.types[entry.index.value];
-}
-
 bool Session::is_to_move(const Entry& entry) const {
   const auto to = fixed_type(entry);
+  if (!to || !config_.preempt) return false;
   const bool is_whole = entry.now >= entry.job->min && entry.job->settled;
-  return to && config_.preempt && is_whole && entry.remove.empty() && *to != type_of(entry);
+  return is_whole && entry.remove.empty() && *to != type_of(entry);
 }
 
 // False: there is no room, and none can be made. Else that is kept for it, and its pods leave, for
