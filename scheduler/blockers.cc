@@ -58,6 +58,7 @@ class BlockerSearch {
     while (thin(gone) && plans_ < kBlockerPlansMost) {
     }
     std::vector<JobId> blockers;
+    blockers.reserve(gone.size());
     for (const std::size_t i : gone) blockers.push_back(state_.jobs[i].id);
     return blockers;
   }
@@ -109,6 +110,7 @@ class BlockerSearch {
         others.emplace_back(rank(problem.job(order[at])), order.size() - at, order[at].value);
     std::ranges::sort(others);
     std::vector<std::size_t> all;
+    all.reserve(others.size());
     for (const auto& [group, back, job] : others) all.push_back(job);
     return all;
   }

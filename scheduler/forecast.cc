@@ -101,6 +101,7 @@ class Replay {
   // False: nothing more is known to end.
   bool go_to_next_end() {
     std::vector<TimeMs> ends;
+    ends.reserve(state_.jobs.size());
     for (const Job& job : state_.jobs) ends.push_back(end_of(job));
     const auto first = std::ranges::min_element(ends);
     if (first == ends.end() || *first == kNoEnd) return false;

@@ -238,6 +238,7 @@ Targets Gavel::decide(const Problem& problem) const {
   const std::vector<Player> players = players_of(problem);
   const std::vector<ByGpuType> ratios = ratios_of(players, problem.count_types());
   std::vector<ShareJob> jobs;
+  jobs.reserve(players.size());
   for (const Player& player : players)
     jobs.push_back(share_job_of(problem, player, speeds_of(player, ratios), round_ms_));
   Room room(problem);

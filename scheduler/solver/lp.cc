@@ -100,6 +100,7 @@ Result<Solution> run(const Program& program, int steps_most) {
   const auto [column_least, column_most] = bounds_of(program.columns);
   const auto [row_least, row_most] = bounds_of(program.rows);
   std::vector<double> costs;
+  costs.reserve(program.columns.size());
   for (const Column& column : program.columns) costs.push_back(column.cost);
   const Matrix matrix = by_column(program);
   ClpSimplex clp;

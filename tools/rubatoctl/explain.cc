@@ -199,6 +199,7 @@ Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::str
                      ? "the snapshot has no jobs"
                      : fmt::format("there is no job \"{}\"; there are {}", job, listed(names)));
   std::vector<std::string> ids;
+  ids.reserve(found.size());
   for (const std::size_t i : found) ids.push_back(jobs[i].id);
   return Error(Code::kNotFound, fmt::format("{} are named \"{}\"; say the id of one: {}",
                                             counted(ids.size(), "job"), job, listed(ids)));

@@ -108,6 +108,7 @@ std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan,
 // By position; empty: the job needs none.
 std::vector<sched::Fix> fixes_of(const sched::ClusterState& state, const sched::Plan& plan) {
   std::vector<sched::Fix> fixes;
+  fixes.reserve(plan.verdicts.size());
   for (std::size_t i = 0; i < plan.verdicts.size(); ++i)
     fixes.push_back(plan.verdicts[i].outcome == sched::Outcome::kNever
                         ? fix_of(state, state.jobs[i])
