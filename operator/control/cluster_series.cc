@@ -276,10 +276,10 @@ class Series {
 }  // namespace
 
 const std::vector<std::string_view>& job_states() {
-  static const std::vector<std::string_view> states = {
+  static const std::vector<std::string_view> kStates = {
       "Pending", "Queued",     "Starting",  "Running",  "Rescaling", "Recovering",
       "Parked",  "Suspending", "Suspended", "Complete", "Failed"};
-  return states;
+  return kStates;
 }
 
 void expose(const ClusterSeries& cluster, Exposition& out) { Series(cluster, out).put(); }
