@@ -60,8 +60,9 @@ struct Agent::Impl {
   bool unwanted = false;       // guarded by mutex: no pod of the job, the leader says
   Duration heartbeat = 250ms;  // guarded by mutex
 
-  std::optional<MonoTime> leave_by;  // SIGTERM was handled
-  std::optional<MonoTime> end_by;    // a Shutdown was obeyed
+  std::optional<MonoTime> leave_by;   // SIGTERM was handled
+  std::optional<MonoTime> end_by;     // a Shutdown was obeyed
+  std::optional<MonoTime> retire_by;  // a worker has retired: the others do, too
   std::uint64_t heartbeats = 0;
   std::uint32_t crashes = 0;  // guarded by mutex: Hello.crashes
   CoordinatorLink link;
@@ -166,6 +167,7 @@ struct Agent::Impl {
     }
     if (leave_by) deadline = std::min(deadline, *leave_by);
     if (end_by) deadline = std::min(deadline, *end_by);
+    if (retire_by) deadline = std::min(deadline, *retire_by);
     const bool announced = leave_by.has_value();
     changed->wait_until(lock, deadline, [&] {
       return !inbox.empty() || (terminating && !announced) || welcome_news ||
@@ -219,7 +221,7 @@ struct Agent::Impl {
     slot.start_at = executor.now() + std::min<Duration>(wait, kRestartBackoffMost);
   }
 
-  bool is_ending() const { return leave_by || end_by; }  // starts no worker any more
+  bool is_ending() const { return leave_by || end_by || retire_by; }  // starts no worker any more
 
   void start_due_workers() {
     if (is_ending()) return;
@@ -270,6 +272,12 @@ struct Agent::Impl {
     LOG_INFO("agent", "worker {} ended: exit code {}, signal {}{}", event.slot, event.exit_code,
              event.signal, restart ? "; it is started again" : "");
     if (restart) plan_restart(slot);
+    // A pod retires as one. Whoever told it may not be there any more to see that one of its
+    // workers hangs; and the next leader could do nothing with a pod that has some of its workers
+    // for ever.
+    if (!wanted || is_ending()) return;
+    retire_by = executor.now() + kEndLimit;
+    retire_workers("another worker of this pod has retired");
   }
 
   void on_frame(const std::string& frame) {
@@ -288,12 +296,16 @@ struct Agent::Impl {
     if (message.has_shutdown() && !end_by) {
       LOG_INFO("agent", "shut down: {}", message.shutdown().reason());
       end_by = executor.now() + kEndLimit;
-      wire::WorkerCommand retire;
-      retire.mutable_retire()->set_reason(message.shutdown().reason());
-      const std::string command = retire.SerializeAsString();
-      for (std::uint32_t i = 0; i < slots.size(); ++i) {
-        if (slots[i].alive) (void)host.send(i, command);
-      }
+      retire_workers(message.shutdown().reason());
+    }
+  }
+
+  void retire_workers(const std::string& reason) {
+    wire::WorkerCommand retire;
+    retire.mutable_retire()->set_reason(reason);
+    const std::string command = retire.SerializeAsString();
+    for (std::uint32_t i = 0; i < slots.size(); ++i) {
+      if (slots[i].alive) (void)host.send(i, command);
     }
   }
 
@@ -336,11 +348,11 @@ struct Agent::Impl {
     if (leave_by && !any_state) return kill_all(143);  // nothing here that anybody could miss
     if (leave_by && is_unwanted()) return kill_all(143);
     if (leave_by && executor.now() >= *leave_by) return kill_all(143);
-    if (!all_retired) return std::nullopt;
+    if (!all_retired && !(retire_by && executor.now() >= *retire_by)) return std::nullopt;
     const bool any_failed = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
       return slot.failed || slot.restarts >= kRestartsMax;
     });
-    return any_failed ? 1 : 0;
+    return kill_all(any_failed ? 1 : 0);
   }
 
   int kill_all(int status) {

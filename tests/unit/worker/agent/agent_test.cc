@@ -321,6 +321,20 @@ TEST_F(AgentTest, ShutdownRetiresWorkersAndEndsWithZero) {
   EXPECT_EQ(*status_, 0);
 }
 
+// Simulation seed 103268: a worker hung when its job was told to retire, and the store was restored
+// from before that. The pod had one worker less for ever, which no leader could start again.
+TEST_F(AgentTest, APodRetiresAsOneThoughAWorkerOfItHangs) {
+  start(2);
+  ASSERT_TRUE(is_welcome());
+  const MonoTime began = sim_.now();
+  host_->end(1, 1, 0, 0);
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 0);
+  EXPECT_GE(sim_.now() - began, kEndLimit);
+  ASSERT_FALSE(host_->commands.empty());
+  EXPECT_TRUE(host_->commands.back().has_retire());
+}
+
 TEST_F(AgentTest, TermAnnouncesALeaveAndWaitsForItsGrace) {
   start();
   ASSERT_TRUE(is_welcome());
