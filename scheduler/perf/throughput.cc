@@ -11,7 +11,8 @@ double inverse(Gpus gpus) { return 1.0 / static_cast<double>(gpus); }
 
 Throughput::Throughput(const std::vector<ThroughputPoint>& measured, std::string_view gpu_type) {
   for (const ThroughputPoint& point : measured)
-    if (point.gpu_type == gpu_type && point.gpus > 0 && point.tokens_per_second > 0)
+    if (point.gpu_type == gpu_type && point.gpus > 0 &&
+        point.tokens_per_second >= kLeastTokensPerSecond)
       points_.push_back({point.gpus, 1.0 / point.tokens_per_second});
   if (points_.empty()) return;
   std::sort(points_.begin(), points_.end(), [](const Point& a, const Point& b) {

@@ -16,6 +16,8 @@
 namespace rubato::sched {
 
 constexpr double kPriorSerialShare = 0.05;
+// Slower is no measurement: ratios of two speeds stay numbers.
+constexpr double kLeastTokensPerSecond = 1e-9;
 
 class Throughput {
  public:

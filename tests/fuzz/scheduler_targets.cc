@@ -2,6 +2,7 @@
 #include "scheduler/blockers.h"
 #include "scheduler/fix.h"
 #include "scheduler/forecast.h"
+#include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -31,6 +32,11 @@ void explain_all(const Snapshot& snapshot, const Plan& plan) {
   }
 }
 
+void plan_by_each_policy(const ClusterState& state) {
+  for (const Descriptor& policy : all_policies())
+    CHECK_EQ(make_plan(state, {.policy = policy.name}).verdicts.size(), state.jobs.size());
+}
+
 }  // namespace
 
 FUZZ_TARGET(snapshot) {
@@ -46,7 +52,9 @@ FUZZ_TARGET(snapshot) {
   const Plan plan = make_plan(read->state, read->policy);
   CHECK_EQ(plan.verdicts.size(), read->state.jobs.size());
   CHECK(json::parse(to_text(plan, read->state)).ok());
-  if (read->state.jobs.size() <= kExplainedJobs) explain_all(*read, plan);
+  if (read->state.jobs.size() > kExplainedJobs) return;
+  explain_all(*read, plan);
+  plan_by_each_policy(read->state);
 }
 
 }  // namespace rubato::sched

@@ -54,6 +54,14 @@ TEST(Allox, WithoutDifferencesTheShortestGoFirst) {
   EXPECT_EQ(sizes_after(state, "allox"), (Sizes{{"a", 1}, {"b", 1}}));
 }
 
+// Of a speed that is next to nothing, as a broken measurement may say, no cost can be made.
+TEST(Allox, ASpeedOfNextToNothingIsNone) {
+  ClusterState state = three_for_two_gpus();
+  for (Job& j : state.jobs)
+    for (ThroughputPoint& point : j.measured) point.tokens_per_second = 5e-324;
+  EXPECT_EQ(sizes_after(state, "allox"), (Sizes{{"a", 1}, {"b", 1}}));
+}
+
 TEST(Allox, WhoRunsIsNotStopped) {
   ClusterState state =
       cluster({node("n1", 1, 0)}, {running("long", 1, 1, {"n1"}), job("short", 1, 1)});
