@@ -24,8 +24,18 @@ CostModel in_place_costs() {
           .join_ms = 30'000};
 }
 
+CostModel rubick_costs() {
+  return {.name = "rubick",
+          .source = "260 s for each start and each change (Rubick, MLSys'25)",
+          .start_ms = 260'000,
+          .restart_ms = 260'000,
+          .release_ms = 0,
+          .rescale_ms = 260'000,
+          .join_ms = 0};
+}
+
 std::optional<CostModel> costs_named(std::string_view name) {
-  for (CostModel model : {restart_costs(), in_place_costs()})
+  for (CostModel model : {restart_costs(), in_place_costs(), rubick_costs()})
     if (model.name == name) return model;
   return std::nullopt;
 }

@@ -34,7 +34,11 @@ CostModel restart_costs();
 // GPUs after 1 s: an assumption, not a measurement. Starts and restarts cost what they cost above.
 CostModel in_place_costs();
 
-// "restart", "in-place"; none for another word.
+// Any start and any change of a running job takes 260 s: the constant of Rubick's simulator
+// (MLSys'25, artifact, `simulator/job.py`). GPUs change hands at once.
+CostModel rubick_costs();
+
+// "restart", "in-place", "rubick"; none for another word.
 std::optional<CostModel> costs_named(std::string_view name);
 
 }  // namespace rubato::sched::sim

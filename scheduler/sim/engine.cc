@@ -27,6 +27,7 @@ constexpr double kGpuSecondsMost = 1e15;
 // Units/s where it is slowest: at its min, on its slowest type.
 double slowest(const TraceJob& job) {
   double least = job.speed.fastest();
+  if (job.request_speed) least = std::min(least, *job.request_speed);
   for (const auto& [type, points] : job.speed.points())
     least = std::min(least, job.speed.at(type, job.min));
   for (const auto& [type, points] : job.speed.points())
@@ -86,6 +87,7 @@ Status Engine::check_jobs() const {
       return bad(fmt::format("sizes must be 1 <= min <= request <= max, and are {}, {}, {}",
                              job.min, job.request, job.max));
     if (job.speed.points().empty()) return bad("has no speed on any GPU type");
+    if (job.request_speed && !(*job.request_speed > 0)) return bad("its speed must be above 0");
     const double seconds = job.work / slowest(job);
     if (!(seconds <= kJobSecondsMost))
       return bad(fmt::format("trains for {:g} s where it is slowest; at most {:g} can be played",
@@ -199,16 +201,25 @@ void Engine::arrive(std::size_t index) {
     if (allowed && trace.speed.runs_on(type)) job.allow.push_back(type);
   }
   double best = 0;
-  for (const std::string& type : job.allow) best = std::max(best, trace.speed.at(type, job.min));
+  for (const std::string& type : job.allow) best = std::max(best, speed_of(trace, type, job.min));
   const TimeMs whole = std::llround(std::ceil(trace.work / best * 1000.0));
   if (knows() == Knows::kDuration) job.duration_ms = whole;
   if (knows() == Knows::kRemaining) job.remaining_ms = whole;
   if (const auto known = observed_.find(trace.profile); known != observed_.end())
     job.measured = known->second;
+  if (options_.profiled) tell_speeds(trace, job);
   state_.jobs.push_back(std::move(job));
   rounds_without_progress_ = 0;
   index_of_job_.push_back(static_cast<std::uint32_t>(index));
   changed_ = true;
+}
+
+void Engine::tell_speeds(const TraceJob& trace, Job& job) const {
+  job.measured.clear();
+  for (const std::string& type : job.allow)
+    for (Gpus n = job.min; n <= job.max; ++n)
+      if (trace.speed.has_point(type, n) || n == job.min)
+        job.measured.push_back({type, n, speed_of(trace, type, n)});
 }
 
 void Engine::handle(const Event& event) {
@@ -321,7 +332,7 @@ void Engine::refresh_history() {
     const Run& run = runs_[index];
     const TraceJob& trace = trace_[index];
     double best = 0;
-    for (const std::string& type : job.allow) best = std::max(best, trace.speed.at(type, job.min));
+    for (const std::string& type : job.allow) best = std::max(best, speed_of(trace, type, job.min));
     const double units = static_cast<double>(run.left) / run.quanta_per_unit;
     job.remaining_ms = std::llround(std::ceil(units / best * 1000.0));
   }
@@ -341,6 +352,7 @@ SimResult Engine::collect() {
   result_.policy = about_.name;
   result_.costs = options_.costs.name;
   result_.knows = knows();
+  result_.profiled = options_.profiled;
   result_.cluster = cluster_;
   return std::move(result_);
 }

@@ -65,6 +65,7 @@ class Engine {
   TimeMs next_instant() const;
   TimeMs next_round() const;
   void arrive(std::size_t index);
+  void tell_speeds(const TraceJob& trace, Job& job) const;
   void handle(const Event& event);
   Status round();
   void refresh_history();
@@ -79,6 +80,7 @@ class Engine {
   void change_pace(std::size_t index, Gpus removed, Gpus added);
   void start(std::size_t index);
   void stop(std::size_t index);
+  double speed_of(const TraceJob& job, const std::string& type, Gpus gpus) const;
   TimeMs end_of(const Run& run) const;
   void train(std::size_t index);
   void advance(std::size_t index);

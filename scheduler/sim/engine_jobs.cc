@@ -189,7 +189,7 @@ void Engine::train(std::size_t index) {
   Run& run = runs_[index];
   Job& job = job_of(index);
   run.phase = Phase::kTraining;
-  const double speed = trace_[index].speed.at(types_[run.type], run.training);
+  const double speed = speed_of(trace_[index], types_[run.type], run.training);
   const double rate =
       std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));
   run.rate = std::max<std::int64_t>(std::llround(rate), 1);
@@ -197,6 +197,11 @@ void Engine::train(std::size_t index) {
   push(EventKind::kFinish, index, end_of(run));
   if (job.settled && about_.uses_throughput)
     push(EventKind::kObserve, index, now_ + options_.observe_ms);
+}
+
+double Engine::speed_of(const TraceJob& job, const std::string& type, Gpus gpus) const {
+  return about_.elastic ? job.speed.at(type, gpus)
+                        : job.request_speed.value_or(job.speed.at(type, gpus));
 }
 
 // The first instant at which nothing is left.

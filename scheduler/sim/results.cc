@@ -56,6 +56,7 @@ TimeMs alone_ms(const TraceJob& job, const SimCluster& cluster, double jobs_besi
 
 Summary summarise(const SimResult& result) {
   Summary sum{.policy = result.policy, .costs = result.costs, .knows = name_of(result.knows)};
+  if (result.profiled) sum.knows += ", speeds";
   sum.refused = std::ssize(result.refused);
   sum.rounds = result.rounds;
   sum.job_rounds = result.job_rounds;

@@ -56,6 +56,7 @@ struct SimResult {
   std::string policy;
   std::string costs;
   Knows knows = Knows::kNothing;
+  bool profiled = false;  // SimOptions
   SimCluster cluster;
   std::vector<JobResult> jobs;   // as in the trace, without those refused
   std::vector<Refused> refused;  // no node of the cluster could ever hold them
@@ -71,6 +72,8 @@ struct SimOptions {
   // A job's speed is known once it has trained for so long on one set of GPUs.
   TimeMs observe_ms = 10'000;
   TimeMs growth_pause_ms = 0;  // between two growths of one job, as in the operator
+  // A job's speeds on all sizes are known when it comes, as of a model that was profiled before.
+  bool profiled = false;
   // False: nobody tells policies durations or remaining work, whatever they ask for.
   bool has_oracle = true;
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty

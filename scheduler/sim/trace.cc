@@ -73,6 +73,11 @@ double SpeedCurve::at(const std::string& gpu_type, Gpus gpus) const {
   return 1.0 / (y0 + (y1 - y0) * (1.0 / n - x0) / (x1 - x0));
 }
 
+bool SpeedCurve::has_point(const std::string& gpu_type, Gpus gpus) const {
+  const std::vector<SpeedPoint>* points = find(gpu_type);
+  return points != nullptr && std::ranges::binary_search(*points, gpus, {}, &SpeedPoint::gpus);
+}
+
 double SpeedCurve::fastest() const {
   double best = 0;
   for (const auto& [type, points] : points_)

@@ -31,6 +31,7 @@ class SpeedCurve {
   void add(const std::string& gpu_type, SpeedPoint point);
   // Units/s; 0 when the job cannot run on this type, or on no GPU.
   double at(const std::string& gpu_type, Gpus gpus) const;
+  bool has_point(const std::string& gpu_type, Gpus gpus) const;
   bool runs_on(const std::string& gpu_type) const { return find(gpu_type) != nullptr; }
   const std::map<std::string, std::vector<SpeedPoint>>& points() const { return points_; }
   double fastest() const;  // of all points
@@ -56,6 +57,9 @@ struct TraceJob {
   std::string profile;
   double work = 0;   // units; hidden
   SpeedCurve speed;  // hidden
+  // Units/s on `request` GPUs for policies that are not elastic, where the trace names an execution
+  // plan and `speed` is that of the best; none: as `speed`. Hidden.
+  std::optional<double> request_speed;
 };
 
 struct NodeGroup {

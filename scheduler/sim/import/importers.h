@@ -19,7 +19,7 @@ struct TraceText {
   std::string_view text;
 };
 
-enum class TraceFormat { kRubato, kPhilly, kItp, kPollux };
+enum class TraceFormat { kRubato, kPhilly, kItp, kPollux, kRubick };
 
 // By the header; kInvalid: which headers are known.
 Result<TraceFormat> format_of(const TraceText& trace);
@@ -46,6 +46,15 @@ struct PolluxProfile {
 // the profile is accumulated in several passes. Elastic from 1 to 64 GPUs.
 Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
                                           const std::map<std::string, PolluxProfile>& profiles);
+// name,submission_time,duration,application,num_gpus,num_cpus,bandwidth,exec_plan,steps,is_sla
+// (Rubick, MLSys'25, its artifact's `workloads`), seconds; `placements`: by application, what its
+// `traces/<application>/placements.csv` says: exec_plan,placement,iter_time, a digit of `placement`
+// for the GPUs of each node. Work is `steps`, and takes steps times iter_time: `duration` is passed
+// over, for it disagrees. On its own number of GPUs a job has its own plan; an elastic one has the
+// best plan that was measured on so many GPUs or fewer, from the fewest to the most that help. Jobs
+// of is_sla are in the queue "guaranteed", the others in "best-effort".
+Result<std::vector<TraceJob>> read_rubick(const TraceText& trace,
+                                          const std::map<std::string, TraceText>& placements);
 // The applications that a workload names, so that the caller can fetch their profiles.
 Result<std::vector<std::string>> applications_in(const TraceText& trace);
 

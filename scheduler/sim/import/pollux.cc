@@ -133,8 +133,8 @@ double iteration_s(const Rows& rows, Gpus gpus, std::int64_t batch) {
 }  // namespace
 
 Result<std::vector<std::string>> applications_in(const TraceText& trace) {
-  TRY(const Csv csv, Csv::parse(trace.file, trace.text, kWorkload));
-  TRY_OK(csv.require(kWorkload));
+  TRY(const Csv csv, Csv::parse(trace.file, trace.text, Csv::header_of(trace.text)));
+  TRY_OK(csv.require({"application"}));
   std::set<std::string> names;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     TRY(const std::string name, csv.row(i).word("application"));

@@ -18,6 +18,8 @@ const std::vector<std::string> kPhilly = {"timestamp", "duration", "num_gpus", "
 const std::vector<std::string> kItp = {"job_id", "submission_time", "duration", "num_gpu"};
 const std::vector<std::string> kPollux = {"name", "time", "application", "num_replicas",
                                           "batch_size"};
+const std::vector<std::string> kRubick = {"name",     "submission_time", "application",
+                                          "num_gpus", "exec_plan",       "steps"};
 
 // "2017-10-09 07:01:55", in milliseconds since 1970.
 Result<TimeMs> read_timestamp(const CsvRow& row, const char* column) {
@@ -59,11 +61,12 @@ Result<TraceFormat> format_of(const TraceText& trace) {
   if (is_header(header, kPhilly)) return TraceFormat::kPhilly;
   if (is_header(header, kItp)) return TraceFormat::kItp;
   if (is_header(header, kPollux)) return TraceFormat::kPollux;
+  if (is_header(header, kRubick)) return TraceFormat::kRubick;
   return Error(Code::kInvalid,
                fmt::format("{}:1: the header is of no known format; expected submit_s and others "
-                           "(docs/simulate.md), {}, {}, or {}",
+                           "(docs/simulate.md), {}, {}, {}, or {}",
                            trace.file, fmt::join(kPhilly, ","), fmt::join(kItp, ","),
-                           fmt::join(kPollux, ",")));
+                           fmt::join(kPollux, ","), fmt::join(kRubick, ",")));
 }
 
 Result<std::vector<TraceJob>> read_philly(const TraceText& trace) {

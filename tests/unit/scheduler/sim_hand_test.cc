@@ -215,5 +215,38 @@ TEST(SimByHand, SpeedBetweenTwoPoints) {
   EXPECT_EQ(speed.at("V", 1), 2.5);
 }
 
+// 100 units. Who is not elastic has the trace's plan on 2 GPUs, 0.8 a second: 10 + 125. Who is has
+// the best plan there, 1 a second, or 2 a second on 4 GPUs: 10 + 50.
+TEST(SimByHand, ExecutionPlans) {
+  TraceJob planned = rigid("a", 0, 2, 100);
+  planned.request_speed = 0.8;
+  planned.max = 4;
+  planned.speed.add("*", {4, 2.0});
+  EXPECT_EQ(finish_s(play("1x2:A", {planned}, "fifo"), "a"), 135);
+  EXPECT_EQ(finish_s(play("1x2:A", {planned}, "marginalThroughput"), "a"), 110);
+  EXPECT_EQ(finish_s(play("1x4:A", {planned}, "marginalThroughput"), "a"), 60);
+}
+
+// On 2 GPUs a is slower than on 1. Who is not told tries it; who was told stays: 10 + 100.
+TEST(SimByHand, ProfiledSpeedsAreKnownAtOnce) {
+  TraceJob loses = rigid("a", 0, 1, 100);
+  loses.max = 2;
+  loses.speed.add("*", {2, 0.5});
+  SimOptions options{.costs = simple_costs()};
+  EXPECT_GT(finish_s(play("1x2:A", {loses}, "marginalThroughput", options), "a"), 110);
+  options.profiled = true;
+  const SimResult told = play("1x2:A", {loses}, "marginalThroughput", options);
+  EXPECT_EQ(finish_s(told, "a"), 110);
+  EXPECT_TRUE(told.profiled);
+}
+
+// 260 s to start, 100 s of training, and b beside it, too.
+TEST(SimByHand, RubicksCosts) {
+  const SimResult result =
+      play("1x2:A", {rigid("a", 0, 1, 100), rigid("b", 0, 2, 100)}, "fifo", rubick_costs());
+  EXPECT_EQ(finish_s(result, "a"), 360);
+  EXPECT_EQ(finish_s(result, "b"), 720);
+}
+
 }  // namespace
 }  // namespace rubato::sched::sim

@@ -136,6 +136,46 @@ TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
       std::string::npos);
 }
 
+// tiny-0 asks for 2 GPUs and plan ga: 1.25 s on one node. The best plans take 2 s on 1 GPU, 1 s on
+// 2, 0.5 s on 4; nothing is faster on 8, and nothing was measured on 3.
+TEST(SimImport, RubickWorkloadsHaveTheirOwnPlanOrTheBest) {
+  const std::string workload = sample("rubick.csv");
+  const std::string placements = sample("rubick-profiles/tiny/placements.csv");
+  EXPECT_EQ(format_of({"w", workload}).value(), TraceFormat::kRubick);
+  EXPECT_EQ(applications_in({"w", workload}).value(), std::vector<std::string>{"tiny"});
+  const auto jobs = read_rubick({"w", workload}, {{"tiny", {"p", placements}}}).value();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].request, 2);
+  EXPECT_EQ(jobs[0].min, 1);
+  EXPECT_EQ(jobs[0].max, 4);
+  EXPECT_EQ(jobs[0].work, 100);
+  EXPECT_EQ(jobs[0].profile, "tiny");
+  EXPECT_EQ(jobs[0].queue, "best-effort");
+  EXPECT_EQ(jobs[0].request_speed, 1 / 1.25);
+  EXPECT_EQ(jobs[0].speed.at("A800", 1), 0.5);
+  EXPECT_EQ(jobs[0].speed.at("A800", 2), 1);
+  EXPECT_EQ(jobs[0].speed.at("A800", 3), 1);
+  EXPECT_EQ(jobs[0].speed.at("A800", 4), 2);
+  EXPECT_EQ(jobs[1].submit_ms, 30'500);
+  EXPECT_EQ(jobs[1].queue, "guaranteed");
+  EXPECT_EQ(jobs[1].request_speed, 1 / 0.8);
+}
+
+TEST(SimImport, RubickWorkloadsNameWhatIsWrong) {
+  const std::string workload = sample("rubick.csv");
+  const auto error = [&](const std::string& placements) {
+    return read_rubick({"w", workload}, {{"tiny", {"p", placements}}}).error().what();
+  };
+  EXPECT_EQ(error("exec_plan,placement,iter_time\nga,2,1\n"),
+            "w:4: column exec_plan: \"122\": expected one that was measured of tiny on 4 GPUs");
+  EXPECT_EQ(error("exec_plan,placement,iter_time\nga,2x,1\n"),
+            "p:2: column placement: \"2x\": expected a digit for each node, its GPUs, as in 44");
+  EXPECT_EQ(error("exec_plan,placement,iter_time\n"), "p:2: expected a row for each plan");
+  EXPECT_EQ(read_rubick({"w", workload}, {}).error().what(),
+            "w:3: column application: \"tiny\": expected one with a profile: a folder of "
+            "--profiles");
+}
+
 TEST(SimImport, PoissonTracesFollowTheirSeed) {
   const auto a = poisson_trace({.seed = 3, .jobs = 2000, .jobs_per_hour = 60});
   const auto b = poisson_trace({.seed = 3, .jobs = 2000, .jobs_per_hour = 60});

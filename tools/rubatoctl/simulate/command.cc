@@ -12,7 +12,8 @@ const char* const kSimulate =
     "What policies would make of a trace of jobs: completion times, fairness, GPU hours\n\n"
     "Plays the trace once for each policy and cost model, without a cluster, and prints a line for "
     "each.\nThe format of a trace is known by its header: our own CSV (docs/simulate.md), Philly, "
-    "ITP, Pollux\nworkloads. Without --trace jobs are made: Poisson arrivals from --seed.\n\n"
+    "ITP, Pollux\nand Rubick workloads. Without --trace jobs are made: Poisson arrivals from "
+    "--seed.\n\n"
     "  rubatoctl simulate --jobs 200 --per-hour 20 --elastic 4\n"
     "  rubatoctl simulate --trace jobs.csv --nodes 16x4:T4,2x8:A100 --out result\n"
     "  rubatoctl simulate --trace workload-1.csv --profiles traces --compare fifo,srtf,tiresias\n\n"
@@ -25,15 +26,17 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   CLI::App* sub = app.add_subcommand("simulate", kSimulate + policies_text());
   sub->add_option("--trace", to.trace, "file of jobs; without it jobs are made");
   sub->add_option("--profiles", to.profiles,
-                  "folder of measured applications, for Pollux workloads");
+                  "folder of measured applications, for Pollux and Rubick workloads");
   sub->add_option("--nodes", to.nodes, "nodes x GPUs : type, separated by commas")
       ->capture_default_str();
   sub->add_option("--policy", choice.policy, "the first line of the table");
   sub->add_option("--compare", choice.compare, "the other ones, separated by commas")
       ->delimiter(',');
-  sub->add_option("--cost", to.cost,
-                  "restart: each change stops a job for 30 s; in-place: Rubato's, measured")
-      ->check(CLI::IsMember({"restart", "in-place", "both"}))
+  sub->add_option(
+         "--cost", to.cost,
+         "restart: each change stops a job for 30 s; in-place: Rubato's, measured; rubick: 260 "
+         "s; both: the first two")
+      ->check(CLI::IsMember({"restart", "in-place", "rubick", "both"}))
       ->capture_default_str();
   sub->add_option("--out", to.out, "folder for report.html, summary.json, jobs-*.csv");
   sub->add_option("--first", to.first, "only so many jobs of the trace; 0: all")
@@ -43,6 +46,12 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
       ->capture_default_str();
   sub->add_flag("--no-oracle", to.no_oracle,
                 "tell no policy durations or remaining work, whatever it asks for");
+  sub->add_flag("--profiled", to.profiled,
+                "speeds on all sizes are known when a job comes, not only once it ran there");
+  sub->add_option("--set", to.set,
+                  "a policy's parameter, POLICY.PARAMETER=NUMBER, separated by commas; the others "
+                  "hold their defaults")
+      ->delimiter(',');
   sub->add_option("--growth-pause", to.growth_pause_s,
                   "seconds between two growths of one job (rescaleBudget.perJobSeconds)")
       ->check(CLI::Range(0, 86400))

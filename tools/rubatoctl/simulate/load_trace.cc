@@ -41,16 +41,21 @@ std::int64_t batch_in(const std::string& name) {
   return wrong == std::errc() && stopped == end ? batch : 0;
 }
 
+Result<std::vector<std::string>> applications_with_profiles(const TraceText& trace,
+                                                            const std::string& folder,
+                                                            const char* files) {
+  if (!folder.empty()) return applications_in(trace);
+  return Error(Code::kInvalid,
+               fmt::format("{} names applications; give the folder of their profiles "
+                           "(APPLICATION/{}): --profiles FOLDER",
+                           trace.file, files));
+}
+
 Result<std::vector<TraceJob>> load_pollux(FileSystem& files, Texts& texts, const TraceText& trace,
                                           const std::string& folder) {
-  if (folder.empty())
-    return Error(
-        Code::kInvalid,
-        fmt::format("{} names applications; give the folder of their profiles (APPLICATION/"
-                    "placements.csv, scalability.csv, validation-BATCH.csv): --profiles "
-                    "FOLDER",
-                    trace.file));
-  TRY(const auto names, applications_in(trace));
+  TRY(const auto names,
+      applications_with_profiles(trace, folder,
+                                 "placements.csv, scalability.csv, validation-BATCH.csv"));
   std::map<std::string, PolluxProfile> profiles;
   for (const std::string& name : names) {
     const std::string of_it = folder + "/" + name;
@@ -65,6 +70,16 @@ Result<std::vector<TraceJob>> load_pollux(FileSystem& files, Texts& texts, const
     }
   }
   return read_pollux(trace, profiles);
+}
+
+Result<std::vector<TraceJob>> load_rubick(Texts& texts, const TraceText& trace,
+                                          const std::string& folder) {
+  TRY(const auto names, applications_with_profiles(trace, folder, "placements.csv"));
+  std::map<std::string, TraceText> placements;
+  for (const std::string& name : names) {
+    TRY(placements[name], texts.read(folder + "/" + name + "/placements.csv", kProfileBytes));
+  }
+  return read_rubick(trace, placements);
 }
 
 Result<std::vector<TraceJob>> read_any(FileSystem& files, const SimulateOptions& options) {
@@ -85,6 +100,8 @@ Result<std::vector<TraceJob>> read_any(FileSystem& files, const SimulateOptions&
       return read_itp(trace);
     case TraceFormat::kPollux:
       return load_pollux(files, texts, trace, options.profiles);
+    case TraceFormat::kRubick:
+      return load_rubick(texts, trace, options.profiles);
   }
   return Error(Code::kInternal, "unknown format");
 }

@@ -15,16 +15,18 @@ namespace rubato::ctl {
 
 struct SimulateOptions {
   std::string trace;     // a file; "": a made trace
-  std::string profiles;  // folder of application profiles, for Pollux workloads
+  std::string profiles;  // folder of application profiles, for Pollux and Rubick workloads
   std::string nodes = "16x4:T4";
   std::vector<std::string> policies = {"marginalThroughput", "fifo", "srtf", "tiresias"};
-  std::string cost = "both";  // restart, in-place, both
+  std::string cost = "both";  // restart, in-place, rubick, both: the first two
   std::string out;            // folder; "": none
   std::int64_t first = 0;     // only so many jobs, by submission; 0: all
   // What a SchedulingPolicy has by default.
   int round_s = 10;
   int growth_pause_s = 60;
   bool no_oracle = false;
+  bool profiled = false;
+  std::vector<std::string> set;  // POLICY.PARAMETER=NUMBER
   // Of a made trace:
   std::int64_t jobs = 100;
   double per_hour = 10;

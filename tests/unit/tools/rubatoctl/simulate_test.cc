@@ -67,6 +67,42 @@ TEST_F(Simulate, PolluxWorkloadsNeedTheirProfiles) {
   EXPECT_NE(run(options).error().what().find("--profiles FOLDER"), std::string::npos);
 }
 
+TEST_F(Simulate, RubickWorkloadsWithTheirCosts) {
+  SimulateOptions options{.trace = "tests/data/traces/rubick.csv",
+                          .profiles = "tests/data/traces/rubick-profiles",
+                          .nodes = "1x4:A800",
+                          .policies = {"fifo", "afs"},
+                          .cost = "rubick",
+                          .profiled = true};
+  const std::string text = run(options).value();
+  EXPECT_NE(text.find("afs      rubick   remaining work (oracle), speeds"), std::string::npos)
+      << text;
+  options.profiles = "";
+  EXPECT_NE(run(options).error().what().find("(APPLICATION/placements.csv): --profiles FOLDER"),
+            std::string::npos);
+}
+
+TEST_F(Simulate, ParametersAreSetByPolicy) {
+  SimulateOptions options{.trace = "tests/data/traces/rubato.csv",
+                          .nodes = "1x4:T4,1x4:A100",
+                          .policies = {"fifo", "las"},
+                          .cost = "restart"};
+  const auto error_of = [&](const std::string& setting) {
+    options.set = {setting};
+    const auto ran = run(options);
+    return ran.ok() ? "" : ran.error().what();
+  };
+  EXPECT_EQ(error_of("las.quantumSeconds=600"), "");
+  EXPECT_NE(error_of("las.quantumSeconds").find("expected POLICY.PARAMETER=NUMBER"),
+            std::string::npos);
+  EXPECT_NE(error_of("las.quantumSeconds=6x").find("expected POLICY.PARAMETER=NUMBER"),
+            std::string::npos);
+  EXPECT_NE(error_of("srtf.quantum=1").find("expected a policy that is played: fifo, las"),
+            std::string::npos);
+  EXPECT_NE(error_of("las.quantum=1").find("parameters.quantum is not known to policy las"),
+            std::string::npos);
+}
+
 TEST_F(Simulate, ErrorsSayWhatWasExpected) {
   EXPECT_NE(run({.policies = {"lifo"}}).error().what().find("no policy \"lifo\"; there are rub"),
             std::string::npos);
