@@ -13,6 +13,7 @@
 #include "scheduler/policy/optimus.h"
 #include "scheduler/policy/qssf.h"
 #include "scheduler/policy/rubato.h"
+#include "scheduler/policy/rubick.h"
 #include "scheduler/policy/shortest.h"
 #include "scheduler/policy/themis.h"
 #include "scheduler/policy/tiresias.h"
@@ -51,7 +52,7 @@ constexpr std::array kPolicies{
     registered<Optimus>(),      registered<Themis>(),
     registered<Qssf>(),         registered<ElasticFlow>(),
     registered<Allox>(),        registered<Gavel>(),
-    registered<GavelFinish>(),
+    registered<GavelFinish>(),  registered<Rubick>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
