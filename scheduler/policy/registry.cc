@@ -9,6 +9,7 @@
 #include "scheduler/policy/fifo.h"
 #include "scheduler/policy/gavel.h"
 #include "scheduler/policy/las.h"
+#include "scheduler/policy/lyra.h"
 #include "scheduler/policy/marginal_throughput.h"
 #include "scheduler/policy/optimus.h"
 #include "scheduler/policy/qssf.h"
@@ -53,6 +54,7 @@ constexpr std::array kPolicies{
     registered<Qssf>(),         registered<ElasticFlow>(),
     registered<Allox>(),        registered<Gavel>(),
     registered<GavelFinish>(),  registered<Rubick>(),
+    registered<Lyra>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
