@@ -15,6 +15,7 @@
 #include "scheduler/policy/qssf.h"
 #include "scheduler/policy/rubato.h"
 #include "scheduler/policy/rubick.h"
+#include "scheduler/policy/shockwave.h"
 #include "scheduler/policy/shortest.h"
 #include "scheduler/policy/themis.h"
 #include "scheduler/policy/tiresias.h"
@@ -54,7 +55,7 @@ constexpr std::array kPolicies{
     registered<Qssf>(),         registered<ElasticFlow>(),
     registered<Allox>(),        registered<Gavel>(),
     registered<GavelFinish>(),  registered<Rubick>(),
-    registered<Lyra>(),
+    registered<Lyra>(),         registered<Shockwave>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
