@@ -14,8 +14,7 @@
 namespace rubato::sched {
 namespace {
 
-constexpr TimeMs kDecidesWithin = 6;  // the part of a round in which turns change, as a divisor
-constexpr double kHope = 1.1;         // above 1, so that a type of which nothing is known is tried
+constexpr double kHope = 1.1;  // above 1, so that a type of which nothing is known is tried
 constexpr double kLeastWeight = 1e-9;
 constexpr double kLeastSeconds = 1;  // of work left
 
@@ -232,9 +231,7 @@ Gavel::Gavel(const std::vector<ShareGoal>& goals, const std::vector<double>& par
       round_ms_(std::llround(parameters.at(1) * 1000)) {}
 
 Targets Gavel::decide(const Problem& problem) const {
-  const TimeMs now_ms = problem.state().now_ms;
-  const TimeMs begin_ms = now_ms - now_ms % round_ms_;
-  const bool is_changing = now_ms - begin_ms < round_ms_ / kDecidesWithin;
+  const RoundClock clock = round_clock(problem.state().now_ms, round_ms_);
   const std::vector<Player> players = players_of(problem);
   const std::vector<ByGpuType> ratios = ratios_of(players, problem.count_types());
   std::vector<ShareJob> jobs;
@@ -248,24 +245,24 @@ Targets Gavel::decide(const Problem& problem) const {
   std::vector<RoundClaim> claims;
   for (std::size_t i = 0; i < players.size(); ++i) {
     const Player& player = players[i];
-    const bool began_in_it = player.job->allocated_ms >= begin_ms;
-    claims.push_back(
-        {.job = player.index,
-         .gpus = player.gpus,
-         .share = shares.x[i],
-         .received = received_by_type(problem, player.index, player.gpus, begin_ms, round_ms_),
-         .can_use = player.can_use,
-         .holds = player.holds,
-         .keeps = player.holds && (!is_changing || began_in_it)});
+    const bool began_in_it = player.job->allocated_ms >= clock.begin_ms;
+    claims.push_back({.job = player.index,
+                      .gpus = player.gpus,
+                      .share = shares.x[i],
+                      .received = received_by_type(problem, player.index, player.gpus,
+                                                   clock.begin_ms, round_ms_),
+                      .can_use = player.can_use,
+                      .holds = player.holds,
+                      .keeps = player.holds && (!clock.is_changing || began_in_it)});
   }
   Targets targets = leases_of(problem, claims, room, fastest_first(jobs, problem.count_types()));
-  targets.displaces = is_changing ? Displaces::kLaterInOrder : Displaces::kLowerPriority;
+  targets.displaces = clock.is_changing ? Displaces::kLaterInOrder : Displaces::kLowerPriority;
   targets.types_hold = true;
   return targets;
 }
 
 std::optional<TimeMs> Gavel::next_wake(const ClusterState& state) const {
-  return state.now_ms - state.now_ms % round_ms_ + round_ms_;
+  return round_clock(state.now_ms, round_ms_).next_ms;
 }
 
 }  // namespace rubato::sched

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "scheduler/policy/afs.h"
 #include "scheduler/policy/allox.h"
+#include "scheduler/policy/chronus.h"
 #include "scheduler/policy/drf.h"
 #include "scheduler/policy/edf.h"
 #include "scheduler/policy/elastic_flow.h"
@@ -56,6 +57,7 @@ constexpr std::array kPolicies{
     registered<Allox>(),        registered<Gavel>(),
     registered<GavelFinish>(),  registered<Rubick>(),
     registered<Lyra>(),         registered<Shockwave>(),
+    registered<Chronus>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {

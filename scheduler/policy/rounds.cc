@@ -1,6 +1,7 @@
 #include "scheduler/policy/rounds.h"
 
 #include "common/check.h"
+#include "scheduler/model/sizes.h"
 #include "scheduler/policy/order.h"
 
 #include <algorithm>
@@ -52,7 +53,35 @@ std::vector<Candidate> candidates_of(const Problem& problem, const std::vector<R
   return all;
 }
 
+constexpr TimeMs kTurnsChangeWithin = 6;  // as a divisor of a round
+
 }  // namespace
+
+RoundClock round_clock(TimeMs now_ms, TimeMs round_ms) {
+  const TimeMs begin_ms = now_ms - now_ms % round_ms;
+  return {begin_ms, begin_ms + round_ms, now_ms - begin_ms < round_ms / kTurnsChangeWithin};
+}
+
+std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex j, const RoundClock& clock) {
+  const Job& job = problem.job(j);
+  const auto gpus = size_at_least(job, job.min);
+  if (!problem.takes_part(j) || !gpus) return std::nullopt;
+  RoundClaim claim{.job = j,
+                   .gpus = *gpus,
+                   .share = std::vector<double>(problem.count_types(), 0),
+                   .received = std::vector<double>(problem.count_types(), 1),
+                   .can_use = std::vector<char>(problem.count_types(), 0)};
+  if (effective_gpus(job) >= job.min) claim.holds = problem.type_held(j);
+  bool can_any = false;
+  for (const auto& [type, most] : problem.group(j).capacity_now.by_type()) {
+    if (most < *gpus || (claim.holds && claim.holds != type)) continue;
+    claim.can_use[type.value] = 1;
+    can_any = true;
+  }
+  if (!can_any) return std::nullopt;
+  claim.keeps = claim.holds && (!clock.is_changing || job.allocated_ms >= clock.begin_ms);
+  return claim;
+}
 
 Targets leases_of(const Problem& problem, const std::vector<RoundClaim>& claims, Room& room,
                   const std::vector<TypeIndex>& types) {

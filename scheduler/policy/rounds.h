@@ -30,6 +30,20 @@ struct RoundClaim {
   bool keeps = false;  // its lease is not over: it goes on where it is
 };
 
+// Rounds of one length, one after the other since time began. Turns change in the first part of a
+// round, so that one in which a plan came late is not cut short.
+struct RoundClock {
+  TimeMs begin_ms = 0;
+  TimeMs next_ms = 0;
+  bool is_changing = false;
+};
+RoundClock round_clock(TimeMs now_ms, TimeMs round_ms);
+
+// The claim of a job of the size of its minimum, for policies to which all types are one: its share
+// is none, it has received as much as all others, and where it holds a type it can use no other.
+// None: it takes no part, or has no room anywhere.
+std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex job, const RoundClock& clock);
+
 // A round of a policy that leases: order and types of its Targets. First who goes on, then who
 // changes its type (it gives GPUs that others wait for), then those that stay or start, in the
 // order in which they were picked; behind them who has no turn. `types`: in the order in which they

@@ -1,6 +1,5 @@
 #include "scheduler/policy/shockwave.h"
 
-#include "scheduler/model/sizes.h"
 #include "scheduler/policy/order.h"
 #include "scheduler/policy/rounds.h"
 #include "scheduler/policy/shockwave_window.h"
@@ -11,42 +10,18 @@
 namespace rubato::sched {
 namespace {
 
-constexpr TimeMs kChangesWithin = 6;  // the part of a round in which turns change, as a divisor
 constexpr double kLeastLeftSeconds = 1;
 constexpr double kIdleShare = 1e-6;  // below every part that is planned
 
-struct Trader {
-  JobIndex index;
-  Gpus gpus = 0;
-  std::optional<TypeIndex> holds;
-  std::vector<char> can_use;  // by type; where it holds a type, only that
-};
-
-std::optional<Trader> trader_of(const Problem& problem, JobIndex j) {
-  const Job& job = problem.job(j);
-  const auto gpus = size_at_least(job, job.min);
-  if (!problem.takes_part(j) || !gpus) return std::nullopt;
-  Trader trader{.index = j, .gpus = *gpus};
-  if (effective_gpus(job) >= job.min) trader.holds = problem.type_held(j);
-  trader.can_use.assign(problem.count_types(), 0);
-  bool can_any = false;
-  for (const auto& [type, most] : problem.group(j).capacity_now.by_type()) {
-    if (most < *gpus || (trader.holds && trader.holds != type)) continue;
-    trader.can_use[type.value] = 1;
-    can_any = true;
-  }
-  return can_any ? std::optional(trader) : std::nullopt;
-}
-
-WindowJob window_job_of(const Problem& problem, const Trader& trader, TimeMs round_ms) {
-  const Job& job = problem.job(trader.index);
+WindowJob window_job_of(const Problem& problem, const RoundClaim& claim, TimeMs round_ms) {
+  const Job& job = problem.job(claim.job);
   const double done_s =
-      static_cast<double>(job.attained_gpu_ms) / 1000 / static_cast<double>(trader.gpus);
+      static_cast<double>(job.attained_gpu_ms) / 1000 / static_cast<double>(claim.gpus);
   const double left_s = job.remaining_ms ? static_cast<double>(*job.remaining_ms) / 1000
                                          : std::max(done_s, static_cast<double>(round_ms) / 1000);
   const double age_s = static_cast<double>(problem.state().now_ms) / 1000 - job.queued_at;
   return {.weight = job.weight,
-          .gpus = static_cast<double>(trader.gpus),
+          .gpus = static_cast<double>(claim.gpus),
           .done_s = done_s,
           .left_s = std::max(left_s, kLeastLeftSeconds),
           .age_s = std::max(age_s, 0.0)};
@@ -127,17 +102,15 @@ Shockwave::Shockwave(const std::vector<double>& parameters)
       lambda_(parameters.at(4)) {}
 
 Targets Shockwave::decide(const Problem& problem) const {
-  const TimeMs now_ms = problem.state().now_ms;
-  const TimeMs begin_ms = now_ms - now_ms % round_ms_;
-  const bool is_changing = now_ms - begin_ms < round_ms_ / kChangesWithin;
-  std::vector<Trader> traders;
+  const RoundClock clock = round_clock(problem.state().now_ms, round_ms_);
+  std::vector<RoundClaim> claims;
   std::vector<WindowJob> jobs;
   // In an order of their own, so that the vertex does not depend on the state's.
   for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; })) {
-    auto trader = trader_of(problem, j);
-    if (!trader) continue;
-    jobs.push_back(window_job_of(problem, *trader, round_ms_));
-    traders.push_back(std::move(*trader));
+    auto claim = claim_of(problem, j, clock);
+    if (!claim) continue;
+    jobs.push_back(window_job_of(problem, *claim, round_ms_));
+    claims.push_back(std::move(*claim));
   }
   Room room(problem);
   double gpus = 0;
@@ -154,26 +127,15 @@ Targets Shockwave::decide(const Problem& problem) const {
                         .rho = rho_,
                         .lambda = lambda_});
   const std::vector<double> turns = turns_of(jobs, plan);
-  std::vector<RoundClaim> claims;
-  for (std::size_t i = 0; i < traders.size(); ++i) {
-    const Trader& trader = traders[i];
-    const bool began_in_it = problem.job(trader.index).allocated_ms >= begin_ms;
-    claims.push_back({.job = trader.index,
-                      .gpus = trader.gpus,
-                      .share = std::vector<double>(types.size(), turns[i]),
-                      .received = std::vector<double>(types.size(), 1),
-                      .can_use = trader.can_use,
-                      .holds = trader.holds,
-                      .keeps = trader.holds && (!is_changing || began_in_it)});
-  }
+  for (std::size_t i = 0; i < claims.size(); ++i) claims[i].share.assign(types.size(), turns[i]);
   Targets targets = leases_of(problem, claims, room, types);
-  targets.displaces = is_changing ? Displaces::kLaterInOrder : Displaces::kLowerPriority;
+  targets.displaces = clock.is_changing ? Displaces::kLaterInOrder : Displaces::kLowerPriority;
   targets.types_hold = true;
   return targets;
 }
 
 std::optional<TimeMs> Shockwave::next_wake(const ClusterState& state) const {
-  return state.now_ms - state.now_ms % round_ms_ + round_ms_;
+  return round_clock(state.now_ms, round_ms_).next_ms;
 }
 
 }  // namespace rubato::sched
