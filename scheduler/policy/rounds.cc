@@ -11,7 +11,8 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kNever = 1e-9;  // stands for the part of one that has had nothing of a type
+constexpr double kNothingReceived =
+    1e-9;  // stands for the part of one that has had nothing of a type
 
 // Of one job and one type; the greatest goes first.
 struct Candidate {
@@ -32,7 +33,7 @@ bool goes_before(const Problem& problem, const Candidate& a, const Candidate& b)
 }
 
 double behind(const RoundClaim& claim, TypeIndex type) {
-  return claim.share[type.value] / std::max(claim.received[type.value], kNever);
+  return claim.share[type.value] / std::max(claim.received[type.value], kNothingReceived);
 }
 
 std::vector<Candidate> candidates_of(const Problem& problem, const std::vector<RoundClaim>& claims,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kKnots = {0.0, 0.2, 0.4, 0.6, 0.8, 1.0};
 constexpr double kLeastProgress = 1e-6;  // whose logarithm is that of none
-constexpr double kWeightMost = 1e6;      // so that the program's numbers are not too far apart
+constexpr double kLateWeightMost = 1e6;  // so that the program's numbers are not too far apart
 
 double log_at_knot(std::size_t knot) { return std::log(std::max(kKnots[knot], kLeastProgress)); }
 double slope_after(std::size_t knot) {
@@ -41,10 +41,10 @@ void add_job(const WindowJob& job, double weight, double least_part, std::size_t
   to.rows.push_back(std::move(progress));
 }
 
-std::optional<std::vector<double>> parts_of(const std::vector<WindowJob>& jobs, double gpus,
-                                            const WindowGoal& goal,
-                                            const std::vector<double>& weights,
-                                            const std::vector<double>& least) {
+std::optional<std::vector<double>> planned_parts(const std::vector<WindowJob>& jobs, double gpus,
+                                                 const WindowGoal& goal,
+                                                 const std::vector<double>& weights,
+                                                 const std::vector<double>& least) {
   lp::Program program{.maximise = true};
   program.columns.push_back({.cost = -goal.longest_weight});
   program.rows.push_back({.bounds = {.most = gpus}});
@@ -86,17 +86,17 @@ WindowPlan plan_window(const std::vector<WindowJob>& jobs, double gpus, const Wi
     plan.late[weights.size()] = is_late ? 1 : 0;
     weights.push_back(job.weight);
     late_weights.push_back(job.weight *
-                           (is_late ? std::min(std::pow(rho, goal.lambda), kWeightMost) : 1));
+                           (is_late ? std::min(std::pow(rho, goal.lambda), kLateWeightMost) : 1));
   }
   if (plan.is_fair) {
-    if (auto parts = parts_of(jobs, gpus, goal, weights, least)) {
+    if (auto parts = planned_parts(jobs, gpus, goal, weights, least)) {
       plan.part = std::move(*parts);
       plan.late.assign(jobs.size(), 0);
       return plan;
     }
   }
   plan.is_fair = false;
-  auto parts = parts_of(jobs, gpus, goal, late_weights, std::vector<double>(jobs.size(), 0));
+  auto parts = planned_parts(jobs, gpus, goal, late_weights, std::vector<double>(jobs.size(), 0));
   plan.part = parts ? std::move(*parts) : std::vector<double>(jobs.size(), share);
   return plan;
 }

@@ -26,7 +26,7 @@ PROGRAM = ROOT / "build/bench/bin/rubatoctl"
 LOADS = [0.7, 0.9, 1.1]
 GPUS_PER_NODE = 8
 SLOW = ["elasticFlow"]  # it plans all deadlines anew in each round
-BESIDE = ["edf", "srtf", "afs", "rubato"]
+BESIDE = ["edf", "chronus", "srtf", "afs", "rubato"]
 
 
 def models(folder):

@@ -21,7 +21,7 @@ PUBLISHED = {"mean": 3638, "makespan": 58680}
 GOAL_MEAN_S, GOAL_BELOW, GOAL_MAKESPAN_S = 1575, 0.85, 65000
 # Policies that are given the size and plan of the trace, then elastic ones.
 POLICIES = ["fifoBackfill", "sjf", "srtf", "srsf", "tiresias", "qssf",
-            "marginalThroughput", "afs", "optimus", "themis", "rubick", "rubato"]
+            "marginalThroughput", "afs", "optimus", "lyra", "themis", "rubick", "rubato"]
 # What a change costs is a parameter of rubato, which an operator sets to what it measures.
 VARIANTS = [("rubato, told that a start takes 260 s", "rubato", ["rubato.prepareSeconds=260"])]
 
