@@ -2,6 +2,7 @@
 
 #include "scheduler/model/sizes.h"
 #include "scheduler/perf/throughput.h"
+#include "scheduler/perf/type_ratios.h"
 #include "scheduler/policy/order.h"
 #include "scheduler/policy/rounds.h"
 
@@ -14,7 +15,6 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kHope = 1.1;  // above 1, so that a type of which nothing is known is tried
 constexpr double kLeastWeight = 1e-9;
 constexpr double kLeastSeconds = 1;  // of work left
 
@@ -59,55 +59,11 @@ std::vector<Player> players_of(const Problem& problem) {
   return players;
 }
 
-// How many times as fast jobs are on one type as on another: the geometric mean of those that were
-// measured on both; 0 where there is none.
-std::vector<ByGpuType> ratios_of(const std::vector<Player>& players, std::size_t types) {
-  std::vector<ByGpuType> ratios(types, ByGpuType(types, 0));
-  for (std::size_t a = 0; a < types; ++a) {
-    for (std::size_t b = 0; b < types; ++b) {
-      double logs = 0;
-      double many = 0;
-      for (const Player& player : players) {
-        if (player.speed[a] <= 0 || player.speed[b] <= 0) continue;
-        logs += std::log(player.speed[a] / player.speed[b]);
-        ++many;
-      }
-      if (many > 0) ratios[a][b] = std::exp(logs / many);
-    }
-  }
-  return ratios;
-}
-
-// From the types on which it was measured.
-double guessed_speed(const ByGpuType& measured, const std::vector<ByGpuType>& ratios,
-                     std::size_t type) {
-  double by_ratio = 0, ratios_known = 0, fastest = 0;
-  for (std::size_t other = 0; other < measured.size(); ++other) {
-    if (measured[other] <= 0) continue;
-    fastest = std::max(fastest, measured[other]);
-    if (ratios[type][other] <= 0) continue;
-    by_ratio += measured[other] * ratios[type][other];
-    ++ratios_known;
-  }
-  if (ratios_known > 0) return by_ratio / ratios_known;
-  return fastest > 0 ? kHope * fastest : 1;
-}
-
-// On the types that it can use. A job that was measured nowhere is as fast as the others, whatever
-// that is: 1 on a type on which any was.
-ByGpuType speeds_of(const Player& player, const std::vector<ByGpuType>& ratios) {
-  ByGpuType measured = player.speed;
-  const auto any = std::ranges::find_if(measured, [](double speed) { return speed > 0; });
-  for (std::size_t t = 0; any == measured.end() && t < measured.size(); ++t) {
-    if (ratios[t][t] <= 0) continue;
-    measured[t] = 1;
-    break;
-  }
-  ByGpuType speeds;
-  for (std::size_t t = 0; t < measured.size(); ++t) {
-    const double speed = measured[t] > 0 ? measured[t] : guessed_speed(measured, ratios, t);
-    speeds.push_back(player.can_use[t] != 0 ? speed : 0);
-  }
+// On the types that it can use.
+ByGpuType speeds_of(const Player& player, const TypeRatios& ratios) {
+  ByGpuType speeds = ratios.speeds_of(player.speed);
+  for (std::size_t t = 0; t < speeds.size(); ++t)
+    if (player.can_use[t] == 0) speeds[t] = 0;
   return speeds;
 }
 
@@ -233,7 +189,8 @@ Gavel::Gavel(const std::vector<ShareGoal>& goals, const std::vector<double>& par
 Targets Gavel::decide(const Problem& problem) const {
   const RoundClock clock = round_clock(problem.state().now_ms, round_ms_);
   const std::vector<Player> players = players_of(problem);
-  const std::vector<ByGpuType> ratios = ratios_of(players, problem.count_types());
+  TypeRatios ratios(problem.count_types());
+  for (const Player& player : players) ratios.add(player.speed);
   std::vector<ShareJob> jobs;
   jobs.reserve(players.size());
   for (const Player& player : players)

@@ -8,10 +8,7 @@
 // the next one it keeps what it holds, and only GPUs that are free are given out, or taken by
 // priority class.
 //
-// A job's speed on a type on which it was not measured is guessed from those on which it was, by
-// how much faster other jobs are on the one than on the other (geometric mean over those measured
-// on both); where no job was, it is taken for a bit faster than the fastest, so that it is tried.
-// In Gavel they are profiled, or guessed from a matrix of jobs that were.
+// A job's speed on a type on which it was not measured is guessed: scheduler/perf/type_ratios.h.
 //
 // Cost: the program's, by far: some 0.2 s for 1 000 jobs and three types, as the square of jobs.
 #pragma once

@@ -86,7 +86,6 @@ Status Engine::check_jobs() const {
     if (job.min < 1 || job.max < job.min || job.request < job.min || job.request > job.max)
       return bad(fmt::format("sizes must be 1 <= min <= request <= max, and are {}, {}, {}",
                              job.min, job.request, job.max));
-    if (job.speed.points().empty()) return bad("has no speed on any GPU type");
     if (job.request_speed && !(*job.request_speed > 0)) return bad("its speed must be above 0");
     const double seconds = job.work / slowest(job);
     if (!(seconds <= kJobSecondsMost))
@@ -120,8 +119,8 @@ void Engine::refuse_what_never_fits() {
 }
 
 Result<SimResult> Engine::run() {
-  TRY_OK(check_jobs());
   refuse_what_never_fits();
+  TRY_OK(check_jobs());
   runs_.resize(trace_.size());
   result_.jobs.resize(trace_.size());
   for (std::size_t i = 0; i < trace_.size(); ++i) {

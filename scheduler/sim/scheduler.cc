@@ -3,7 +3,11 @@
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace rubato::sched::sim {
 namespace {
@@ -12,10 +16,12 @@ constexpr std::int64_t kGrownPerRound = 100;  // rescaleBudget.jobsPerRound
 
 class ByPolicy : public Scheduler {
  public:
-  ByPolicy(Descriptor about, std::unique_ptr<Policy> policy)
+  // `words`: what it is called in results.
+  ByPolicy(Descriptor about, std::string words, std::unique_ptr<Policy> policy)
       : about_(std::move(about)), policy_(std::move(policy)) {
     config_.policy = about_.name;
     config_.grown_per_round = kGrownPerRound;
+    about_.name = std::move(words);
   }
   const Descriptor& descriptor() const override { return about_; }
   Plan decide(const ClusterState& state) override { return make_plan(state, *policy_, config_); }
@@ -24,19 +30,47 @@ class ByPolicy : public Scheduler {
   }
 
  private:
-  const Descriptor about_;
+  Descriptor about_;
   const std::unique_ptr<Policy> policy_;
   PolicyConfig config_;
 };
+
+Result<std::unique_ptr<Scheduler>> make_scheduler(std::string words, const std::string& policy,
+                                                  const std::map<std::string, double>& parameters) {
+  TRY(auto made, make_policy(policy, parameters));
+  const std::vector<Descriptor> all = all_policies();
+  const auto about = std::ranges::find(all, policy, &Descriptor::name);
+  return std::unique_ptr<Scheduler>(
+      std::make_unique<ByPolicy>(*about, std::move(words), std::move(made)));
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Scheduler>> scheduler_named(
     const std::string& policy, const std::map<std::string, double>& parameters) {
-  TRY(auto made, make_policy(policy, parameters));
-  const std::vector<Descriptor> all = all_policies();
-  const auto about = std::ranges::find(all, policy, &Descriptor::name);
-  return std::unique_ptr<Scheduler>(std::make_unique<ByPolicy>(*about, std::move(made)));
+  return make_scheduler(policy, policy, parameters);
+}
+
+Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words) {
+  const std::size_t end_of_name = std::min(words.find(':'), words.size());
+  std::map<std::string, double> parameters;
+  std::string_view rest = std::string_view(words).substr(end_of_name);
+  while (!rest.empty()) {
+    rest.remove_prefix(1);
+    const std::string_view part = rest.substr(0, rest.find(':'));
+    rest.remove_prefix(part.size());
+    const std::size_t equals = part.find('=');
+    double value = 0;
+    const char* const end = part.data() + part.size();
+    const auto read = equals == std::string_view::npos
+                          ? std::from_chars_result{nullptr, std::errc::invalid_argument}
+                          : std::from_chars(part.data() + equals + 1, end, value);
+    if (read.ec != std::errc() || read.ptr != end)
+      return Error(Code::kInvalid,
+                   fmt::format("policy \"{}\": expected NAME:PARAMETER=NUMBER:…", words));
+    parameters[std::string(part.substr(0, equals))] = value;
+  }
+  return make_scheduler(words, words.substr(0, end_of_name), parameters);
 }
 
 }  // namespace rubato::sched::sim

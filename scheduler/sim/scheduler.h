@@ -29,5 +29,7 @@ class Scheduler {
 // numbers of a SchedulingPolicy that says nothing. kInvalid as make_policy.
 Result<std::unique_ptr<Scheduler>> scheduler_named(
     const std::string& policy, const std::map<std::string, double>& parameters = {});
+// The same from one word, which is its name in results, too: "gavel:objective=1:roundSeconds=60".
+Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words);
 
 }  // namespace rubato::sched::sim

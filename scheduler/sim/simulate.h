@@ -83,7 +83,7 @@ struct SimOptions {
   std::function<bool(std::size_t finished, std::size_t of, TimeMs now)> on_progress;
 };
 
-// kInvalid: ids that are not unique, a job without work or speed. kInternal: the scheduler's plan
+// kInvalid: ids that are not unique, a job without work. kInternal: the scheduler's plan
 // cannot be applied (an unknown job, GPUs that are not free, a size outside the job's bounds) or it
 // never comes to rest at one instant. `jobs` in any order.
 Result<SimResult> simulate(const SimCluster& cluster, std::vector<TraceJob> jobs,

@@ -1,6 +1,7 @@
 #include "scheduler/sim/import/generate.h"
 
 #include "common/rng.h"
+#include "scheduler/sim/import/draws.h"
 
 #include <cmath>
 
@@ -10,19 +11,6 @@ namespace rubato::sched::sim {
 namespace {
 
 constexpr double kSerialShare = 0.05;
-
-Gpus draw_gpus(Rng& rng) {
-  const double u = rng.unit();
-  if (u < 0.70) return 1;
-  if (u < 0.80) return 2;
-  return u < 0.95 ? 4 : 8;
-}
-
-double draw_minutes(Rng& rng) {
-  const bool is_short = rng.unit() < 0.8;
-  const double u = rng.unit();
-  return std::pow(10.0, is_short ? 1.5 + 1.5 * u : 3.0 + u);
-}
 
 // Seconds of work a second on n GPUs, 1 at the request.
 double speed_at(Gpus n, Gpus request) {
@@ -39,7 +27,7 @@ std::vector<TraceJob> poisson_trace(const PoissonOptions& options) {
   std::vector<TraceJob> jobs;
   double at_s = 0;
   for (std::int64_t i = 0; i < options.jobs; ++i) {
-    at_s += -std::log(1.0 - rng.unit()) * 3600.0 / options.jobs_per_hour;
+    at_s += draw_gap_s(rng, options.jobs_per_hour);
     TraceJob job;
     job.id = fmt::format("job-{:06}", i);
     job.submit_ms = std::llround(at_s * 1000.0);

@@ -4,7 +4,7 @@
 // the rest; 1 GPU for 70 %, 2 for 10 %, 4 for 15 %, 8 for 5 % of the jobs.
 #pragma once
 
-#include "scheduler/sim/trace.h"
+#include "scheduler/sim/import/importers.h"
 
 namespace rubato::sched::sim {
 
@@ -18,5 +18,10 @@ struct PoissonOptions {
 };
 
 std::vector<TraceJob> poisson_trace(const PoissonOptions& options);
+
+// The same, of models that a table has (importers.h): each job is one of those measured on "v100"
+// with as many GPUs, all alike likely, and does the steps that take its duration there. Rigid:
+// elastic_factor is not looked at. kInvalid: the table has no such model.
+Result<std::vector<TraceJob>> gavel_trace(const PoissonOptions& options, const GavelSpeeds& speeds);
 
 }  // namespace rubato::sched::sim

@@ -19,9 +19,9 @@ struct TraceText {
   std::string_view text;
 };
 
-enum class TraceFormat { kRubato, kPhilly, kItp, kPollux, kRubick };
+enum class TraceFormat { kRubato, kPhilly, kItp, kPollux, kRubick, kGavel };
 
-// By the header; kInvalid: which headers are known.
+// By the header; Gavel's have none, but seven cells between tabs. kInvalid: which are known.
 Result<TraceFormat> format_of(const TraceText& trace);
 
 // Our own: docs/simulate.md.
@@ -57,5 +57,18 @@ Result<std::vector<TraceJob>> read_rubick(const TraceText& trace,
                                           const std::map<std::string, TraceText>& placements);
 // The applications that a workload names, so that the caller can fetch their profiles.
 Result<std::vector<std::string>> applications_in(const TraceText& trace);
+
+// Steps a second by model, GPUs and GPU type, of a job that has its GPUs for itself and near each
+// other.
+using GavelSpeeds = std::map<std::string, std::map<Gpus, std::map<std::string, double>>>;
+// simulation_throughputs.json of stanford-futuredata/gavel (OSDI'20). Pairs that share GPUs, jobs
+// that are spread over nodes and rates of 0 are passed over.
+Result<GavelSpeeds> read_gavel_speeds(const TraceText& table);
+bool is_gavel_trace(const TraceText& trace);
+// Its traces, without a header: model, command, argument, flag, steps, submission in seconds, GPUs.
+// Rigid, on the types on which the table has its model with as many GPUs: maybe none, and then no
+// cluster can hold it. Jobs of one model share what is measured of them. Ids are "gavel-" and the
+// line.
+Result<std::vector<TraceJob>> read_gavel(const TraceText& trace, const GavelSpeeds& speeds);
 
 }  // namespace rubato::sched::sim

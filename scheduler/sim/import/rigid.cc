@@ -62,6 +62,7 @@ Result<TraceFormat> format_of(const TraceText& trace) {
   if (is_header(header, kItp)) return TraceFormat::kItp;
   if (is_header(header, kPollux)) return TraceFormat::kPollux;
   if (is_header(header, kRubick)) return TraceFormat::kRubick;
+  if (is_gavel_trace(trace)) return TraceFormat::kGavel;
   return Error(Code::kInvalid,
                fmt::format("{}:1: the header is of no known format; expected submit_s and others "
                            "(docs/simulate.md), {}, {}, {}, or {}",

@@ -188,12 +188,74 @@ TEST(SimImport, PoissonTracesFollowTheirSeed) {
   EXPECT_NEAR(elastic[0].speed.at("A", elastic[0].request), 1.0, 1e-9);
 }
 
+TEST(SimImport, GavelsTablesSayWhereAModelRuns) {
+  const std::string table = sample("gavel-throughputs.json");
+  const GavelSpeeds speeds = read_gavel_speeds({"t", table}).value();
+  EXPECT_EQ(speeds.at("Big (batch size 16)").at(1),
+            (std::map<std::string, double>{{"k80", 2}, {"v100", 10}}));
+  EXPECT_EQ(speeds.at("Big (batch size 16)").at(2).count("k80"), 0u);  // a rate of 0
+  EXPECT_NE(read_gavel_speeds({"t", R"({"v100": {"Big": {"null": 1}}})"})
+                .error()
+                .what()
+                .find("t: v100: \"Big\": expected ('MODEL', GPUS)"),
+            std::string::npos);
+  EXPECT_FALSE(read_gavel_speeds({"t", "[]"}).ok());
+  EXPECT_FALSE(read_gavel_speeds({"t", "{"}).ok());
+}
+
+TEST(SimImport, GavelsTraces) {
+  const std::string table = sample("gavel-throughputs.json");
+  const std::string text = sample("gavel.trace");
+  const GavelSpeeds speeds = read_gavel_speeds({"t", table}).value();
+  EXPECT_EQ(format_of({"g", text}).value(), TraceFormat::kGavel);
+  const auto jobs = read_gavel({"g", text}, speeds).value();
+  ASSERT_EQ(jobs.size(), 3u);
+  EXPECT_EQ(jobs[1].submit_ms, 2'500);
+  EXPECT_EQ(jobs[1].min, 2);
+  EXPECT_EQ(jobs[1].max, 2);
+  EXPECT_EQ(jobs[1].profile, "Big (batch size 16)");
+  EXPECT_EQ(jobs[1].speed.at("v100", 2), 18);
+  EXPECT_FALSE(jobs[1].speed.runs_on("k80"));
+  // 1 000 steps at 10 a second, 360 at 18, each after a start of 10 s; the third has no speed.
+  const SimResult played = play("1x4:v100,1x4:k80", {jobs[0], jobs[1]}, "fifo");
+  EXPECT_NEAR(finish_s(played, "gavel-000002"), 2.5 + 10 + 20, 0.01);
+  EXPECT_TRUE(jobs[2].speed.points().empty());
+  const auto scheduler = scheduler_named("fifo");
+  const auto all = simulate(parse_cluster("1x4:v100").value(), jobs, **scheduler, {}).value();
+  ASSERT_EQ(all.refused.size(), 1u);
+  EXPECT_EQ(all.refused[0].id, "gavel-000003");
+  EXPECT_EQ(read_gavel({"g", "A\tc\t-n\t1\t10\t0\n"}, speeds).error().what(),
+            "g:1: has 6 cells; expected 7, with tabs between them");
+  EXPECT_NE(
+      read_gavel({"g", "A\tc\t-n\t1\tten\t0\t1\n"}, speeds).error().what().find("g:1: column 5"),
+      std::string::npos);
+}
+
+TEST(SimImport, MadeJobsAreOfGavelsModels) {
+  const std::string table = sample("gavel-throughputs.json");
+  const GavelSpeeds speeds = read_gavel_speeds({"t", table}).value();
+  const auto jobs = gavel_trace({.seed = 3, .jobs = 500}, speeds).value();
+  const auto plain = poisson_trace({.seed = 3, .jobs = 1});
+  EXPECT_EQ(jobs[0].submit_ms, plain[0].submit_ms);
+  EXPECT_EQ(jobs[0].request, plain[0].request);
+  std::map<std::string, int> of_one_gpu;
+  for (const TraceJob& job : jobs) {
+    if (job.request == 1) ++of_one_gpu[job.profile];
+    EXPECT_TRUE(job.request == 1 || job.profile != "Small");  // that was measured on one GPU only
+    EXPECT_GT(job.work / job.speed.at("v100", job.request), 60 * 31);
+    EXPECT_LT(job.work / job.speed.at("v100", job.request), 60 * 10'001);
+  }
+  EXPECT_NEAR(of_one_gpu["Small"], of_one_gpu["Big (batch size 16)"], 60);
+  EXPECT_FALSE(gavel_trace({}, {{"A", {{1, {{"v100", 1}}}}}}).ok());  // none on 2
+}
+
 // Damaged files are refused in words, or are traces that play: never a crash.
 TEST(SimImport, DamagedTracesNeverCrash) {
   Rng rng(11);
   int played = 0;
-  for (const char* name : {"rubato.csv", "philly.csv", "itp.csv"}) {
+  for (const char* name : {"rubato.csv", "philly.csv", "itp.csv", "gavel.trace"}) {
     const std::string whole = sample(name);
+    const std::string table = sample("gavel-throughputs.json");
     for (int i = 0; i < 400; ++i) {
       std::string text = whole;
       for (std::uint64_t k = rng.below(3) + 1; k > 0; --k) {
@@ -204,7 +266,9 @@ TEST(SimImport, DamagedTracesNeverCrash) {
       const TraceText trace{name, text};
       const auto jobs = std::string_view(name) == "rubato.csv"   ? read_rubato(trace)
                         : std::string_view(name) == "philly.csv" ? read_philly(trace)
-                                                                 : read_itp(trace);
+                        : std::string_view(name) == "itp.csv"
+                            ? read_itp(trace)
+                            : read_gavel(trace, read_gavel_speeds({"t", table}).value());
       if (!jobs.ok()) {
         EXPECT_TRUE(jobs.error().what().starts_with(name)) << jobs.error().what();
         continue;
@@ -237,6 +301,11 @@ TEST(SimImport, WhatTakesForEverIsRefused) {
 TEST(SimImport, RealTracesAreRead) {
   const std::string data = "../shared/data/";
   if (!std::filesystem::exists(data)) GTEST_SKIP() << data << " is not there";
+  const std::string table = text_of(data + "gavel/simulation_throughputs.json");
+  const GavelSpeeds speeds = read_gavel_speeds({"table", table}).value();
+  EXPECT_EQ(speeds.size(), 26u);
+  const std::string gavel = text_of(data + "gavel/traces/2869ce.trace");
+  EXPECT_GT(read_gavel({"gavel", gavel}, speeds).value().size(), 500u);
   const std::string philly = text_of(data + "pollux/traces/philly.csv");
   EXPECT_EQ(read_philly({"philly.csv", philly}).value().size(), 82'247u);
   const std::string itp = text_of(data + "itp/cluster01.csv");

@@ -12,11 +12,13 @@ const char* const kSimulate =
     "What policies would make of a trace of jobs: completion times, fairness, GPU hours\n\n"
     "Plays the trace once for each policy and cost model, without a cluster, and prints a line for "
     "each.\nThe format of a trace is known by its header: our own CSV (docs/simulate.md), Philly, "
-    "ITP, Pollux\nand Rubick workloads. Without --trace jobs are made: Poisson arrivals from "
+    "ITP, Pollux,\nRubick and Gavel. Without --trace jobs are made: Poisson arrivals from "
     "--seed.\n\n"
     "  rubatoctl simulate --jobs 200 --per-hour 20 --elastic 4\n"
     "  rubatoctl simulate --trace jobs.csv --nodes 16x4:T4,2x8:A100 --out result\n"
-    "  rubatoctl simulate --trace workload-1.csv --profiles traces --compare fifo,srtf,tiresias\n\n"
+    "  rubatoctl simulate --trace workload-1.csv --profiles traces --compare fifo,srtf,tiresias\n"
+    "  rubatoctl simulate --throughputs simulation_throughputs.json --round 360 \\\n"
+    "    --nodes 9x4:v100,9x4:p100,9x4:k80 --compare rubato,gavel,gavel:objective=1\n\n"
     "Policies:\n";
 
 }  // namespace
@@ -27,10 +29,13 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   sub->add_option("--trace", to.trace, "file of jobs; without it jobs are made");
   sub->add_option("--profiles", to.profiles,
                   "folder of measured applications, for Pollux and Rubick workloads");
+  sub->add_option("--throughputs", to.throughputs,
+                  "Gavel's table of speeds by model and GPU type, for its traces or made jobs");
   sub->add_option("--nodes", to.nodes, "nodes x GPUs : type, separated by commas")
       ->capture_default_str();
   sub->add_option("--policy", choice.policy, "the first line of the table");
-  sub->add_option("--compare", choice.compare, "the other ones, separated by commas")
+  sub->add_option("--compare", choice.compare,
+                  "the other ones, separated by commas; parameters of one: gavel:objective=1")
       ->delimiter(',');
   sub->add_option(
          "--cost", to.cost,
@@ -48,10 +53,6 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
                 "tell no policy durations or remaining work, whatever it asks for");
   sub->add_flag("--profiled", to.profiled,
                 "speeds on all sizes are known when a job comes, not only once it ran there");
-  sub->add_option("--set", to.set,
-                  "a policy's parameter, POLICY.PARAMETER=NUMBER, separated by commas; the others "
-                  "hold their defaults")
-      ->delimiter(',');
   sub->add_option("--growth-pause", to.growth_pause_s,
                   "seconds between two growths of one job (rescaleBudget.perJobSeconds)")
       ->check(CLI::Range(0, 86400))

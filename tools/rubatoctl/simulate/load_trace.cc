@@ -82,13 +82,36 @@ Result<std::vector<TraceJob>> load_rubick(Texts& texts, const TraceText& trace,
   return read_rubick(trace, placements);
 }
 
+Result<GavelSpeeds> load_speeds(Texts& texts, const SimulateOptions& options) {
+  TRY(const TraceText table, texts.read(options.throughputs, kProfileBytes));
+  return read_gavel_speeds(table);
+}
+
+Result<std::vector<TraceJob>> make_trace(Texts& texts, const SimulateOptions& options) {
+  const PoissonOptions made{.seed = static_cast<std::uint64_t>(options.seed),
+                            .jobs = options.jobs,
+                            .jobs_per_hour = options.per_hour,
+                            .elastic_factor = options.elastic};
+  if (options.throughputs.empty()) return poisson_trace(made);
+  if (options.elastic > 1)
+    return Error(Code::kInvalid, "--elastic: jobs of --throughputs have the size they ask for");
+  TRY(const GavelSpeeds speeds, load_speeds(texts, options));
+  return gavel_trace(made, speeds);
+}
+
+Result<std::vector<TraceJob>> load_gavel(Texts& texts, const TraceText& trace,
+                                         const SimulateOptions& options) {
+  if (options.throughputs.empty())
+    return Error(Code::kInvalid,
+                 fmt::format("{} names models; give the table of their speeds: --throughputs FILE",
+                             trace.file));
+  TRY(const GavelSpeeds speeds, load_speeds(texts, options));
+  return read_gavel(trace, speeds);
+}
+
 Result<std::vector<TraceJob>> read_any(FileSystem& files, const SimulateOptions& options) {
-  if (options.trace.empty())
-    return poisson_trace({.seed = static_cast<std::uint64_t>(options.seed),
-                          .jobs = options.jobs,
-                          .jobs_per_hour = options.per_hour,
-                          .elastic_factor = options.elastic});
   Texts texts(files);
+  if (options.trace.empty()) return make_trace(texts, options);
   TRY(const TraceText trace, texts.read(options.trace, kTraceBytes));
   TRY(const TraceFormat format, format_of(trace));
   switch (format) {
@@ -102,6 +125,8 @@ Result<std::vector<TraceJob>> read_any(FileSystem& files, const SimulateOptions&
       return load_pollux(files, texts, trace, options.profiles);
     case TraceFormat::kRubick:
       return load_rubick(texts, trace, options.profiles);
+    case TraceFormat::kGavel:
+      return load_gavel(texts, trace, options);
   }
   return Error(Code::kInternal, "unknown format");
 }

@@ -6,10 +6,8 @@
 #include "tools/rubatoctl/view/text_table.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace rubato::ctl {
 
@@ -27,39 +25,6 @@ Result<std::vector<CostModel>> costs_of(const std::string& word) {
                fmt::format("--cost {}: expected restart, in-place, rubick or both", word));
 }
 
-struct Setting {
-  std::string policy;
-  std::string parameter;
-  double value = 0;
-};
-
-Result<Setting> parse_setting(const std::string& text) {
-  const std::size_t dot = text.find('.');
-  const std::size_t equals = text.find('=');
-  if (dot < equals && equals != std::string::npos) {
-    Setting to{text.substr(0, dot), text.substr(dot + 1, equals - dot - 1)};
-    const char* const end = text.data() + text.size();
-    const auto [stopped, wrong] = std::from_chars(text.data() + equals + 1, end, to.value);
-    if (wrong == std::errc() && stopped == end) return to;
-  }
-  return Error(Code::kInvalid, fmt::format("--set {}: expected POLICY.PARAMETER=NUMBER, as in "
-                                           "tiresias.firstLimitGpuSeconds=3600",
-                                           text));
-}
-
-Result<std::unique_ptr<Scheduler>> scheduler_of(const SimulateOptions& options,
-                                                const std::string& policy) {
-  std::map<std::string, double> parameters;
-  for (const std::string& text : options.set) {
-    TRY(const Setting one, parse_setting(text));
-    if (std::ranges::find(options.policies, one.policy) == options.policies.end())
-      return Error(Code::kInvalid, fmt::format("--set {}: expected a policy that is played: {}",
-                                               text, fmt::join(options.policies, ", ")));
-    if (one.policy == policy) parameters[one.parameter] = one.value;
-  }
-  return scheduler_named(policy, parameters);
-}
-
 double seconds_since(const Clock& clock, MonoTime began) {
   return std::chrono::duration<double>(clock.now() - began).count();
 }
@@ -68,7 +33,7 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                           const std::vector<TraceJob>& jobs, const std::string& policy,
                           const CostModel& costs, const SimulateOptions& chosen,
                           const std::function<void(const std::string&)>& tell) {
-  TRY(const auto scheduler, scheduler_of(chosen, policy));
+  TRY(const auto scheduler, scheduler_of_words(policy));
   const MonoTime began = clock.now();
   MonoTime told = began;
   SimOptions options{.costs = costs,
@@ -142,7 +107,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   auto cluster = parse_cluster(options.nodes);
   if (!cluster.ok()) return cluster.error().in("--nodes");
   TRY(const auto costs, costs_of(options.cost));
-  for (const std::string& policy : options.policies) TRY_OK(scheduler_of(options, policy));
+  for (const std::string& policy : options.policies) TRY_OK(scheduler_of_words(policy));
   TRY(const auto jobs, load_trace(files, options));
   if (!options.out.empty()) TRY_OK(files.make_directories(options.out));
   std::vector<Summary> runs;

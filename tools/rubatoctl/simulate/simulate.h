@@ -16,7 +16,10 @@ namespace rubato::ctl {
 struct SimulateOptions {
   std::string trace;     // a file; "": a made trace
   std::string profiles;  // folder of application profiles, for Pollux and Rubick workloads
+  // Gavel's table of speeds, for its traces; for made jobs, too, which are then of its models.
+  std::string throughputs;
   std::string nodes = "16x4:T4";
+  // Each a name, maybe with parameters: "gavel:objective=1:roundSeconds=60".
   std::vector<std::string> policies = {"marginalThroughput", "fifo", "srtf", "tiresias"};
   std::string cost = "both";  // restart, in-place, rubick, both: the first two
   std::string out;            // folder; "": none
@@ -26,7 +29,6 @@ struct SimulateOptions {
   int growth_pause_s = 60;
   bool no_oracle = false;
   bool profiled = false;
-  std::vector<std::string> set;  // POLICY.PARAMETER=NUMBER
   // Of a made trace:
   std::int64_t jobs = 100;
   double per_hour = 10;

@@ -57,6 +57,23 @@ TEST_F(Simulate, TheFolderHoldsReportSummaryAndJobs) {
             std::string::npos);
 }
 
+TEST_F(Simulate, GavelsTracesNeedTheirSpeedsAndPoliciesMayHaveParameters) {
+  SimulateOptions options{.trace = "tests/data/traces/gavel.trace",
+                          .nodes = "1x4:v100,1x4:k80",
+                          .policies = {"gavel:objective=2"},
+                          .cost = "restart"};
+  EXPECT_NE(run(options).error().what().find("--throughputs"), std::string::npos);
+  options.throughputs = "tests/data/traces/gavel-throughputs.json";
+  const std::string text = run(options).value();
+  EXPECT_NE(text.find("gavel:objective=2"), std::string::npos) << text;
+  EXPECT_NE(text.find("left out: 1 of 3 jobs"), std::string::npos) << text;
+  options.trace = "";
+  options.jobs = 5;
+  EXPECT_TRUE(run(options).ok());
+  options.elastic = 2;
+  EXPECT_NE(run(options).error().what().find("--elastic"), std::string::npos);
+}
+
 TEST_F(Simulate, PolluxWorkloadsNeedTheirProfiles) {
   SimulateOptions options{.trace = "tests/data/traces/pollux.csv",
                           .profiles = "tests/data/traces/pollux-profiles",
@@ -83,24 +100,20 @@ TEST_F(Simulate, RubickWorkloadsWithTheirCosts) {
 }
 
 TEST_F(Simulate, ParametersAreSetByPolicy) {
-  SimulateOptions options{.trace = "tests/data/traces/rubato.csv",
+  const auto error_of = [&](const std::string& words) {
+    const auto ran = run({.trace = "tests/data/traces/rubato.csv",
                           .nodes = "1x4:T4,1x4:A100",
-                          .policies = {"fifo", "las"},
-                          .cost = "restart"};
-  const auto error_of = [&](const std::string& setting) {
-    options.set = {setting};
-    const auto ran = run(options);
+                          .policies = {"fifo", words},
+                          .cost = "restart"});
     return ran.ok() ? "" : ran.error().what();
   };
-  EXPECT_EQ(error_of("las.quantumSeconds=600"), "");
-  EXPECT_NE(error_of("las.quantumSeconds").find("expected POLICY.PARAMETER=NUMBER"),
+  const std::string form = "expected NAME:PARAMETER=NUMBER";
+  EXPECT_EQ(error_of("las:quantumSeconds=600"), "");
+  for (const char* wrong : {"las:", "las:quantumSeconds", "las:quantumSeconds=6x", "las::"})
+    EXPECT_NE(error_of(wrong).find(form), std::string::npos) << wrong;
+  EXPECT_NE(error_of("las:quantum=1").find("parameters.quantum is not known to policy las"),
             std::string::npos);
-  EXPECT_NE(error_of("las.quantumSeconds=6x").find("expected POLICY.PARAMETER=NUMBER"),
-            std::string::npos);
-  EXPECT_NE(error_of("srtf.quantum=1").find("expected a policy that is played: fifo, las"),
-            std::string::npos);
-  EXPECT_NE(error_of("las.quantum=1").find("parameters.quantum is not known to policy las"),
-            std::string::npos);
+  EXPECT_NE(error_of("las:quantumSeconds=nan"), "");
 }
 
 TEST_F(Simulate, ErrorsSayWhatWasExpected) {

@@ -1,0 +1,167 @@
+// Gavel's table of throughputs, its traces, and jobs as its generator draws them.
+#include "common/json.h"
+#include "common/rng.h"
+#include "scheduler/sim/import/csv.h"
+#include "scheduler/sim/import/draws.h"
+#include "scheduler/sim/import/generate.h"
+#include "scheduler/sim/import/importers.h"
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace rubato::sched::sim {
+namespace {
+
+constexpr std::size_t kColumns = 7;
+constexpr std::string_view kApart = "_unconsolidated";  // pods of one job on several nodes
+constexpr std::string_view kAlone = "null";             // nobody shares its GPUs
+constexpr Gpus kMadeMost = 8;                           // that the generator asks for
+constexpr const char* kReference = "v100";              // durations are on it
+constexpr std::int64_t kStepsMost = 1'000'000'000'000;
+
+// "('A3C', 1)": model and GPUs.
+std::optional<std::pair<std::string, Gpus>> model_and_gpus(std::string_view key) {
+  constexpr std::string_view kBegin = "('", kBetween = "', ", kEnd = ")";
+  const std::size_t between = key.rfind(kBetween);
+  if (!key.starts_with(kBegin) || !key.ends_with(kEnd) || between == std::string_view::npos ||
+      between < kBegin.size())
+    return std::nullopt;
+  const std::string_view number = key.substr(between + kBetween.size());
+  Gpus gpus = 0;
+  const auto [end, wrong] = std::from_chars(number.data(), number.data() + number.size(), gpus);
+  if (wrong != std::errc() || end != number.data() + number.size() - kEnd.size() || gpus < 1 ||
+      gpus > kGpusMax)
+    return std::nullopt;
+  return std::pair(std::string(key.substr(kBegin.size(), between - kBegin.size())), gpus);
+}
+
+Error bad_line(const TraceText& trace, std::size_t line, const std::string& why) {
+  return {Code::kInvalid, fmt::format("{}:{}: {}", trace.file, line, why)};
+}
+
+std::vector<std::string_view> cells_of(std::string_view line) {
+  std::vector<std::string_view> cells;
+  while (true) {
+    const std::size_t tab = line.find('\t');
+    cells.push_back(line.substr(0, tab));
+    if (tab == std::string_view::npos) return cells;
+    line.remove_prefix(tab + 1);
+  }
+}
+
+template <class T>
+bool read_number(std::string_view text, T least, T most, T& to) {
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), to);
+  return wrong == std::errc() && end == text.data() + text.size() && to >= least && to <= most;
+}
+
+// Rigid, on the types on which it was measured with so many GPUs.
+void describe_gavel(const GavelSpeeds& speeds, const std::string& model, TraceJob& job) {
+  job.min = job.max = job.request;
+  job.profile = model;
+  const auto of_model = speeds.find(model);
+  if (of_model == speeds.end()) return;
+  const auto found = of_model->second.find(job.request);
+  if (found == of_model->second.end()) return;
+  for (const auto& [type, steps_per_second] : found->second)
+    job.speed.add(type, {job.request, steps_per_second});
+}
+
+// That ran on the reference type, with so many GPUs.
+std::vector<const std::string*> models_with(const GavelSpeeds& speeds, Gpus gpus) {
+  std::vector<const std::string*> models;
+  for (const auto& [model, by_gpus] : speeds) {
+    const auto found = by_gpus.find(gpus);
+    if (found != by_gpus.end() && found->second.contains(kReference)) models.push_back(&model);
+  }
+  return models;
+}
+
+}  // namespace
+
+bool is_gavel_trace(const TraceText& trace) {
+  return cells_of(trace.text.substr(0, trace.text.find('\n'))).size() == kColumns;
+}
+
+Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
+  auto parsed = json::parse(table.text);
+  if (!parsed.ok()) return parsed.error().in(table.file);
+  GavelSpeeds speeds;
+  for (const auto& [type, jobs] : parsed->members()) {
+    if (type.ends_with(kApart)) continue;
+    for (const auto& [key, rates] : jobs.members()) {
+      const auto job = model_and_gpus(key);
+      const double alone = rates[kAlone].double_or(-1);
+      if (!job || !std::isfinite(alone) || alone < 0)
+        return Error(Code::kInvalid, fmt::format("{}: {}: \"{}\": expected ('MODEL', GPUS) with a "
+                                                 "rate of steps a second as \"{}\"",
+                                                 table.file, type, key, kAlone));
+      if (alone > 0) speeds[job->first][job->second][type] = alone;
+    }
+  }
+  if (speeds.empty())
+    return Error(Code::kInvalid,
+                 fmt::format("{}: expected an object with GPU types as names", table.file));
+  return speeds;
+}
+
+Result<std::vector<TraceJob>> read_gavel(const TraceText& trace, const GavelSpeeds& speeds) {
+  std::vector<TraceJob> jobs;
+  std::string_view text = trace.text;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::vector<std::string_view> cells = cells_of(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (cells.size() == 1 && cells[0].empty()) continue;
+    if (cells.size() != kColumns)
+      return bad_line(
+          trace, line,
+          fmt::format("has {} cells; expected {}, with tabs between them", cells.size(), kColumns));
+    TraceJob job;
+    std::int64_t steps = 0;
+    double submit_s = 0;
+    if (!read_number<std::int64_t>(cells[4], 1, kStepsMost, steps))
+      return bad_line(trace, line, "column 5: expected steps, a whole number from 1 to 10^12");
+    if (!read_number(cells[5], 0.0, kSecondsMax, submit_s))
+      return bad_line(trace, line, "column 6: expected the time of submission in seconds");
+    if (!read_number<Gpus>(cells[6], 1, kGpusMax, job.request))
+      return bad_line(trace, line, "column 7: expected a number of GPUs");
+    job.id = fmt::format("gavel-{:06}", line);
+    job.submit_ms = std::llround(submit_s * 1000);
+    job.work = static_cast<double>(steps);
+    describe_gavel(speeds, std::string(cells[0]), job);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+Result<std::vector<TraceJob>> gavel_trace(const PoissonOptions& options,
+                                          const GavelSpeeds& speeds) {
+  for (Gpus gpus = 1; gpus <= kMadeMost; gpus *= 2)
+    if (models_with(speeds, gpus).empty())
+      return Error(Code::kInvalid, fmt::format("the table has no model on {} GPUs of type {}, on "
+                                               "which the generator takes its durations",
+                                               gpus, kReference));
+  Rng rng(options.seed);
+  std::vector<TraceJob> jobs;
+  double at_s = 0;
+  for (std::int64_t i = 0; i < options.jobs; ++i) {
+    at_s += draw_gap_s(rng, options.jobs_per_hour);
+    TraceJob job;
+    job.id = fmt::format("job-{:06}", i);
+    job.submit_ms = std::llround(at_s * 1000);
+    job.request = draw_gpus(rng);
+    const double seconds = std::round(draw_minutes(rng) * 60);
+    const auto models = models_with(speeds, job.request);
+    const std::string& model = *models[rng.below(models.size())];
+    describe_gavel(speeds, model, job);
+    job.work = std::max(std::floor(seconds * job.speed.at(kReference, job.request)), 1.0);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+}  // namespace rubato::sched::sim
