@@ -80,6 +80,16 @@ struct ThroughputPoint {
   bool operator==(const ThroughputPoint&) const = default;
 };
 
+// What a job gets done in a second that counts (perf/goodput.h), on `gpus` GPUs of one type that
+// are on `nodes` nodes, at the batch or plan that is best there.
+struct GoodputPoint {
+  std::string gpu_type;
+  Gpus gpus = 0;
+  std::int64_t nodes = 0;  // 0: however many
+  double per_second = 0;   // in a unit of the job's own, one for all its points
+  bool operator==(const GoodputPoint&) const = default;
+};
+
 struct Job {
   JobId id;
   std::string name;  // for reasons: "team-a/gpt-kjv"
@@ -109,10 +119,14 @@ struct Job {
   bool may_preempt = true;   // jobs of lower priority, as far as its queue allows it
   std::string not_admitted;  // its queue does not take it; the reason
   std::vector<ThroughputPoint> measured;
-  bool one_node = false;   // all its pods on one node, as long as it holds any there
-  std::string narrowed;    // why it may use few nodes only, for reasons: a clause, or ""
-  std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
-  std::string refused_as;  // the same in CamelCase; "": Refused
+  // For policies that ask for goodput (perf/goodput_table.h), by whoever knows a model of it; of
+  // types without a point: what `measured` says, for a job whose batch is fixed.
+  std::vector<GoodputPoint> goodput;
+  std::int64_t restarts = 0;  // changes of its GPUs since it first started
+  bool one_node = false;      // all its pods on one node, as long as it holds any there
+  std::string narrowed;       // why it may use few nodes only, for reasons: a clause, or ""
+  std::string refused;        // not to be scheduled; the reason (suspended jobs are simply absent)
+  std::string refused_as;     // the same in CamelCase; "": Refused
   bool operator==(const Job&) const = default;
 };
 

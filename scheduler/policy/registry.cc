@@ -13,6 +13,7 @@
 #include "scheduler/policy/lyra.h"
 #include "scheduler/policy/marginal_throughput.h"
 #include "scheduler/policy/optimus.h"
+#include "scheduler/policy/pollux.h"
 #include "scheduler/policy/qssf.h"
 #include "scheduler/policy/rubato.h"
 #include "scheduler/policy/rubick.h"
@@ -57,7 +58,7 @@ constexpr std::array kPolicies{
     registered<Allox>(),        registered<Gavel>(),
     registered<GavelFinish>(),  registered<Rubick>(),
     registered<Lyra>(),         registered<Shockwave>(),
-    registered<Chronus>(),
+    registered<Chronus>(),      registered<Pollux>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {

@@ -122,6 +122,7 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
   if (run.held == 0) return stop(index);
   if (!was_running) return start(index);
   ++result_.jobs[index].rescales;
+  ++job_of(index).restarts;
   const CostModel& costs = options_.costs;
   if (run.phase == Phase::kStarting) {
     run.training = run.held;  // they all start together
@@ -163,6 +164,7 @@ void Engine::start(std::size_t index) {
   else
     ++result.restarts;
   Job& job = job_of(index);
+  if (!is_first) ++job.restarts;
   job.allocated_ms = now_;
   job.started = true;
   job.settled = !about_.elastic;

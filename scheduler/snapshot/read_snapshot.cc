@@ -212,6 +212,16 @@ class Reader {
       seen.tokens_per_second = point.number("tokensPerSecond", 0, kSpeedMost);
       point.end();
     });
+    c.each("goodput", kGoodputMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor cursor(v, p, trouble_);
+      GoodputPoint& point = job.goodput.emplace_back();
+      point.gpu_type = gpu_type(cursor, {});
+      point.gpus = cursor.whole("gpus", 1, kGpusMost);
+      point.nodes = cursor.whole("nodes", 0, kGpusMost, 0);
+      point.per_second = cursor.number("perSecond", 0, kSpeedMost);
+      cursor.end();
+    });
+    job.restarts = c.whole("restarts", 0, kWholeMost, 0);
   }
 
   Held read_held(const json::Value& value, const Path& path,

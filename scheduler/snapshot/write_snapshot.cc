@@ -177,11 +177,21 @@ void put_progress(const Job& job, Fields& fields) {
                            .put("gpus", point.gpus)
                            .put("tokensPerSecond", plain(point.tokens_per_second))
                            .take());
+  Value goodput = Value::array();
+  for (const GoodputPoint& point : job.goodput)
+    goodput.push_back(Fields()
+                          .put("gpuType", point.gpu_type)
+                          .put("gpus", point.gpus)
+                          .put("nodes", point.nodes, std::int64_t{0})
+                          .put("perSecond", plain(point.per_second))
+                          .take());
   fields.put("started", job.started, false)
       .put("settled", job.settled, true)
       .put("cooling", job.cooling, false)
       .put_list("held", std::move(held))
-      .put_list("measured", std::move(measured));
+      .put_list("measured", std::move(measured))
+      .put_list("goodput", std::move(goodput))
+      .put("restarts", job.restarts, std::int64_t{0});
 }
 
 Value to_json(const Job& job, const SharedSets& sets) {

@@ -1,0 +1,32 @@
+// Pollux (Qiao et al., OSDI'21, section 4.2): sizes by a genetic search for the largest power mean,
+// over jobs, of the speedup against a fair share, speed being goodput. A reconstruction:
+//
+//   value = goodput(size) / goodput(fair share) * (restart factor, if the size changes)
+//   restart factor = max(T - N * S, 0) / (T + S): T the job's age, N its restarts, S seconds of
+//   each fitness = (sum of weight * (value + 0.001)^p / sum of weight)^(1/p)
+//
+// The published genome is a matrix of jobs by nodes; here it is a size for each job, on as few
+// nodes as hold it (solver/genetic_sizes.h), and the session places: that no two jobs that span
+// nodes share one holds of the sizes, not of the places. GPU types are not told apart: a job stays
+// on the type that it holds, or has most room. A population starts from what jobs hold, not from
+// the last one; nothing is kept between two decisions. Queues' quotas bound each job's size; what
+// they leave to several is the session's business.
+#pragma once
+
+#include "scheduler/policy/policy.h"
+
+namespace rubato::sched {
+
+class Pollux : public Policy {
+ public:
+  static Descriptor describe();
+  explicit Pollux(const std::vector<double>& parameters);
+  Targets decide(const Problem& problem) const override;
+
+ private:
+  double fairness_;
+  double restart_s_;
+  int generations_;
+};
+
+}  // namespace rubato::sched
