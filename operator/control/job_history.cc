@@ -60,6 +60,7 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
   seen.attained_gpu_ms = std::llround(gpu_seconds_of(job.status).held() * 1000);
   for (const auto& of_type : job.status.gpu_seconds_by_type)
     seen.attained_by_type[of_type.gpu_type] += std::llround(of_type.seconds * 1000);
+  if (job.status.rescales) seen.restarts = job.status.rescales->count;
   const auto& allocation = job.status.allocation;
   if (allocation && allocation->since && !allocation->pods.empty())
     seen.allocated_ms = in_ms(*allocation->since);
