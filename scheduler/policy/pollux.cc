@@ -167,7 +167,8 @@ Descriptor Pollux::describe() {
                       .about = "of the genetic search, at most"}},
       .elastic = true,
       .timed = true,
-      .uses_throughput = true};
+      .uses_throughput = true,
+      .uses_goodput = true};
 }
 
 Pollux::Pollux(const std::vector<double>& parameters)

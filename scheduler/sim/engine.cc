@@ -71,6 +71,7 @@ Engine::Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler&
     }
   }
   for (const TraceJob& job : trace_) state_.queues[job.queue].name = job.queue;
+  choose_batches();
 }
 
 Status Engine::check_jobs() const {
@@ -86,6 +87,7 @@ Status Engine::check_jobs() const {
     if (job.min < 1 || job.max < job.min || job.request < job.min || job.request > job.max)
       return bad(fmt::format("sizes must be 1 <= min <= request <= max, and are {}, {}, {}",
                              job.min, job.request, job.max));
+    if (job.training && !options_.in_lockstep) return bad("adapts its batch: needs lockstep");
     if (job.request_speed && !(*job.request_speed > 0)) return bad("its speed must be above 0");
     const double seconds = job.work / slowest(job);
     if (!(seconds <= kJobSecondsMost))
@@ -131,6 +133,12 @@ Result<SimResult> Engine::run() {
     runs_[i].total = runs_[i].left = std::max<std::int64_t>(std::llround(job.work * scale), 1);
     result_.jobs[i] = {
         .id = job.id, .queue = job.queue, .submit_ms = job.submit_ms, .request = job.request};
+    if (job.training) {
+      const Application& application = *job.training->application;
+      StepTimes& steps = steps_.try_emplace(&application, application).first->second;
+      const bool adapts = about_.uses_goodput && job.training->adapts;
+      runs_[i].adaptive.emplace(steps, adapts ? 0 : job.training->batch);
+    }
   }
   while (true) {
     const TimeMs next = next_instant();
@@ -144,8 +152,10 @@ Result<SimResult> Engine::run() {
       events_.pop();
       handle(event);
     }
-    if (!changed_ && next_round() != now_) continue;
+    if (options_.in_lockstep ? now_ % options_.round_ms != 0 : !changed_ && next_round() != now_)
+      continue;
     TRY_OK(round());
+    begin_windows();
     if (++rounds_without_progress_ > kRoundsWithoutProgress)
       return Error(Code::kInternal,
                    fmt::format("policy {} makes no progress at {} ms: no job has trained for {} "
@@ -162,6 +172,7 @@ Result<SimResult> Engine::run() {
 // changes, unless time itself changes it. Where nothing else can happen any more, it is the last.
 TimeMs Engine::next_round() const {
   if (state_.jobs.empty()) return kNever;
+  if (options_.in_lockstep) return next_in_lockstep();
   TimeMs next = kNever;
   if (wake_ms_) next = std::max(*wake_ms_, last_round_ms_ + 1);
   const bool is_over =
@@ -299,6 +310,7 @@ Status Engine::round() {
       return ok();
     }
     refresh_history();
+    tell_goodput();
     const std::int64_t began = options_.stopwatch_ns ? options_.stopwatch_ns() : 0;
     const Plan plan = scheduler_.decide(state_);
     if (options_.stopwatch_ns) result_.decisions_ns.push_back(options_.stopwatch_ns() - began);

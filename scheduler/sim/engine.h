@@ -7,6 +7,7 @@
 // ends at the first millisecond at which nothing is left.
 #pragma once
 
+#include "scheduler/sim/adaptive_run.h"
 #include "scheduler/sim/simulate.h"
 
 #include <queue>
@@ -57,6 +58,9 @@ class Engine {
     std::size_t type = 0;    // of types_, while held > 0
     double seen_before = 0;  // integral of jobs in the system, at its arrival
     TimeMs cool_ms = -1;     // may grow again from then on
+    std::optional<AdaptiveRun> adaptive = {};
+    std::int64_t told = -1;  // version of its goodput that the policy knows
+    TimeMs trained_to_ms = -1;
   };
 
   // engine.cc
@@ -71,6 +75,13 @@ class Engine {
   void refresh_history();
   void sample();
   SimResult collect();
+
+  // engine_adaptive.cc
+  void choose_batches();
+  void tell_goodput();
+  void train_on(std::size_t index);
+  void begin_windows();
+  TimeMs next_in_lockstep() const { return (now_ / options_.round_ms + 1) * options_.round_ms; }
 
   // engine_jobs.cc
   Status apply(const Plan& plan);
@@ -106,6 +117,7 @@ class Engine {
   std::map<std::string, std::vector<ThroughputPoint>> observed_;  // by profile
   std::vector<std::string> types_;
   std::vector<std::size_t> type_of_node_;
+  std::map<const Application*, StepTimes> steps_;
   std::priority_queue<Event> events_;
   std::uint64_t made_ = 0;
   std::size_t arrived_ = 0;

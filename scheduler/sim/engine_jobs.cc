@@ -191,6 +191,12 @@ void Engine::train(std::size_t index) {
   Run& run = runs_[index];
   Job& job = job_of(index);
   run.phase = Phase::kTraining;
+  if (run.adaptive) {
+    job.settled = true;
+    run.trained_to_ms = now_;
+    if (now_ % options_.round_ms != 0) train_on(index);  // else once the round is over
+    return;
+  }
   const double speed = speed_of(trace_[index], types_[run.type], run.training);
   const double rate =
       std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));

@@ -9,7 +9,8 @@
 // that instant are applied, then the scheduler is asked until it wants nothing more of GPUs that
 // came free at once. Jobs that arrive at one instant are told in the order of their ids.
 //
-// What is not modelled: placement has no influence on speed, nodes do not fail, GPUs of a job are
+// What is not modelled: placement has no influence on speed (but of a job with a
+// TraceJob::training, trace.h), nodes do not fail, GPUs of a job are
 // of one type, a pod has one GPU.
 #pragma once
 
@@ -74,6 +75,9 @@ struct SimOptions {
   TimeMs growth_pause_ms = 0;  // between two growths of one job, as in the operator
   // A job's speeds on all sizes are known when it comes, as of a model that was profiled before.
   bool profiled = false;
+  // Rounds come at multiples of round_ms and at no other time, as in Pollux' simulator: what
+  // happens in between waits. Jobs with a TraceJob::training can be played in no other way.
+  bool in_lockstep = false;
   // False: nobody tells policies durations or remaining work, whatever they ask for.
   bool has_oracle = true;
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty

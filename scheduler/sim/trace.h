@@ -7,9 +7,11 @@
 
 #include "common/result.h"
 #include "scheduler/model/cluster_state.h"
+#include "scheduler/sim/application.h"
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +43,15 @@ class SpeedCurve {
   std::map<std::string, std::vector<SpeedPoint>> points_;  // by count
 };
 
+// How a job truly trains where its speed depends on its batch, its epoch and its nodes.
+struct AdaptiveTraining {
+  std::shared_ptr<const Application> application;
+  double batch = 1;    // under policies that ask for no goodput, or if it adapts nothing
+  bool adapts = true;  // the batch, under those that do
+  Gpus fixed_max = 1;  // in place of `max` and `speed`, at that batch
+  SpeedCurve fixed_speed;
+};
+
 struct TraceJob {
   JobId id;
   TimeMs submit_ms = 0;
@@ -60,6 +71,8 @@ struct TraceJob {
   // Units/s on `request` GPUs for policies that are not elastic, where the trace names an execution
   // plan and `speed` is that of the best; none: as `speed`. Hidden.
   std::optional<double> request_speed;
+  // None: as `speed` says at any time and anywhere. Needs SimOptions::in_lockstep. Hidden.
+  std::optional<AdaptiveTraining> training;
 };
 
 struct NodeGroup {

@@ -46,6 +46,13 @@ struct PolluxProfile {
 // the profile is accumulated in several passes. Elastic from 1 to 64 GPUs.
 Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
                                           const std::map<std::string, PolluxProfile>& profiles);
+// The same workloads as Pollux' own simulator plays them: batches adapt (application.h) under
+// policies that ask for goodput, and stay what the workload says under the others. Speeds are the
+// mean over the epochs, for figures and for policies that are told of work left. Elastic from 1 GPU
+// to 64, or what the largest batch can be split on; jobs of ncf have one size and one batch, and
+// yolov3 a local batch of 8 at most, as there.
+Result<std::vector<TraceJob>> read_pollux_batches(
+    const TraceText& trace, const std::map<std::string, PolluxProfile>& profiles);
 // name,submission_time,duration,application,num_gpus,num_cpus,bandwidth,exec_plan,steps,is_sla
 // (Rubick, MLSys'25, its artifact's `workloads`), seconds; `placements`: by application, what its
 // `traces/<application>/placements.csv` says: exec_plan,placement,iter_time, a digit of `placement`

@@ -27,13 +27,13 @@ struct Measured {
 };
 using Rows = std::vector<Measured>;  // by local batch
 
-struct Application {
+struct FixedApplication {
   std::map<Gpus, Rows> by_gpus;
   std::map<std::int64_t, double> iterations;  // by batch
 };
 
 // "4", "14", "24" … the tightest placement of n GPUs, as the artifact writes it.
-std::string packed(Gpus gpus) {
+std::string packed_name(Gpus gpus) {
   std::string digits = gpus % kGpusPerNode == 0 ? "" : std::to_string(gpus % kGpusPerNode);
   digits.append(static_cast<std::size_t>(gpus / kGpusPerNode), '4');
   return digits;
@@ -47,12 +47,12 @@ Result<Measured> read_measured(const CsvRow& row) {
   return one;
 }
 
-Status read_placements(const TraceText& text, Application& to) {
+Status read_placements(const TraceText& text, FixedApplication& to) {
   const std::vector<std::string> columns = {"placement", "local_bsz", "step_time", "sync_time"};
   TRY(const Csv csv, Csv::parse(text.file, text.text, columns));
   TRY_OK(csv.require(columns));
   std::map<std::string, Gpus> wanted;
-  for (Gpus n = 1; n <= kPackedMax; ++n) wanted[packed(n)] = n;
+  for (Gpus n = 1; n <= kPackedMax; ++n) wanted[packed_name(n)] = n;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const auto found = wanted.find(csv.row(i).text("placement"));
     if (found == wanted.end()) continue;
@@ -62,7 +62,7 @@ Status read_placements(const TraceText& text, Application& to) {
   return ok();
 }
 
-Status read_scalability(const TraceText& text, Application& to) {
+Status read_scalability(const TraceText& text, FixedApplication& to) {
   const std::vector<std::string> columns = {"num_nodes", "num_replicas", "local_bsz", "step_time",
                                             "sync_time"};
   TRY(const Csv csv, Csv::parse(text.file, text.text, columns));
@@ -93,8 +93,8 @@ Result<double> read_iterations(const TraceText& text) {
   return csv.row(csv.size() - 1).number("iteration", 1, kSecondsMax);
 }
 
-Result<Application> read_application(const std::string& name, const PolluxProfile& profile) {
-  Application to;
+Result<FixedApplication> read_application(const std::string& name, const PolluxProfile& profile) {
+  FixedApplication to;
   TRY_OK(read_placements(profile.placements, to));
   TRY_OK(read_scalability(profile.scalability, to));
   for (const auto& [batch, text] : profile.validation) {
@@ -148,9 +148,9 @@ Result<std::vector<std::string>> applications_in(const TraceText& trace) {
 
 Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
                                           const std::map<std::string, PolluxProfile>& profiles) {
-  std::map<std::string, Application> applications;
+  std::map<std::string, FixedApplication> applications;
   for (const auto& [name, profile] : profiles) {
-    TRY(Application one, read_application(name, profile));
+    TRY(FixedApplication one, read_application(name, profile));
     applications[name] = std::move(one);
   }
   TRY(const Csv csv, Csv::parse(trace.file, trace.text, kWorkload));

@@ -136,6 +136,56 @@ TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
       std::string::npos);
 }
 
+PolluxProfile tiny_profile(const std::string& placements, const std::string& scalability,
+                           const std::string& of_64, const std::string& of_128) {
+  return {{"placements.csv", placements},
+          {"scalability.csv", scalability},
+          {{64, {"v64", of_64}}, {128, {"v128", of_128}}}};
+}
+
+// The squares and variances of the sample are 1: on 1 GPU a batch of 64 in two passes of 32, 0.8 s.
+TEST(SimImport, PolluxWorkloadsWithTheirBatches) {
+  const std::string workload = sample("pollux.csv");
+  const std::string folder = "pollux-profiles/tiny/";
+  const std::string placements = sample(folder + "placements.csv");
+  const std::string scalability = sample(folder + "scalability.csv");
+  const std::string of_64 = sample(folder + "validation-64.csv");
+  const std::string of_128 = sample(folder + "validation-128.csv");
+  const auto read = [&](const std::string& of_placements, const std::string& of_epochs) {
+    return read_pollux_batches(
+        {"w", workload}, {{"tiny", tiny_profile(of_placements, scalability, of_64, of_epochs)}});
+  };
+  const auto jobs = read(placements, of_128).value();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].work, 20);
+  EXPECT_EQ(jobs[0].max, 8);  // 128 in parts of 16
+  ASSERT_TRUE(jobs[0].training);
+  const Application& tiny = *jobs[0].training->application;
+  EXPECT_EQ(&tiny, jobs[1].training->application.get());
+  EXPECT_EQ(tiny.limits.first_batch, 64);
+  EXPECT_EQ(tiny.limits.max_batch, 128);
+  EXPECT_EQ(tiny.limits.min_local, 16);
+  EXPECT_EQ(tiny.limits.max_local, 32);
+  EXPECT_EQ(tiny.spreads.size(), 9u);
+  EXPECT_TRUE(jobs[0].training->adapts);
+  EXPECT_EQ(jobs[0].training->fixed_max, 4);
+  EXPECT_NEAR(jobs[0].training->fixed_speed.at("T4", 1), 1 / 0.8, 1e-12);
+  // 64 in 0.3 s on 4; 128 would be worth 4/3 in 0.5 s.
+  EXPECT_NEAR(jobs[0].speed.at("T4", 4), 1 / 0.3, 1e-12);
+  const auto error = [&](const std::string& of_placements, const std::string& of_epochs) {
+    const auto bad = read(of_placements, of_epochs);
+    return bad.ok() ? "" : std::string(bad.error().what());
+  };
+  const std::string header = "placement,local_bsz,step_time,sync_time\n";
+  EXPECT_NE(error(header, of_128).find("expected a row for each placement"), std::string::npos);
+  EXPECT_NE(error(header + "01,1,1,0\n", of_128).find("column placement"), std::string::npos);
+  EXPECT_NE(error(header + "1,1,1,2\n", of_128).find("column sync_time"), std::string::npos);
+  const std::string epochs = "progress,iteration,metric,grad_sqr,grad_var\n";
+  EXPECT_NE(error(placements, epochs).find("a row for each epoch"), std::string::npos);
+  EXPECT_NE(error(placements, epochs + "2,1,1,1,1\n1,1,1,1,1\n").find("v128:3: column progress"),
+            std::string::npos);
+}
+
 // tiny-0 asks for 2 GPUs and plan ga: 1.25 s on one node. The best plans take 2 s on 1 GPU, 1 s on
 // 2, 0.5 s on 4; nothing is faster on 8, and nothing was measured on 3.
 TEST(SimImport, RubickWorkloadsHaveTheirOwnPlanOrTheBest) {

@@ -37,6 +37,10 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   sub->add_option("--compare", choice.compare,
                   "the other ones, separated by commas; parameters of one: gavel:objective=1")
       ->delimiter(',');
+  sub->add_option("--mode", to.mode,
+                  "pollux-osdi21: Pollux workloads as its own simulator plays them: batches adapt, "
+                  "rounds at whole minutes, 30 s a change")
+      ->check(CLI::IsMember({kPolluxMode}));
   sub->add_option(
          "--cost", to.cost,
          "restart: each change stops a job for 30 s; in-place: Rubato's, measured; rubick: 260 "

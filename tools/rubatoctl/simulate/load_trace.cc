@@ -52,7 +52,7 @@ Result<std::vector<std::string>> applications_with_profiles(const TraceText& tra
 }
 
 Result<std::vector<TraceJob>> load_pollux(FileSystem& files, Texts& texts, const TraceText& trace,
-                                          const std::string& folder) {
+                                          const std::string& folder, bool adapt) {
   TRY(const auto names,
       applications_with_profiles(trace, folder,
                                  "placements.csv, scalability.csv, validation-BATCH.csv"));
@@ -69,7 +69,7 @@ Result<std::vector<TraceJob>> load_pollux(FileSystem& files, Texts& texts, const
       }
     }
   }
-  return read_pollux(trace, profiles);
+  return adapt ? read_pollux_batches(trace, profiles) : read_pollux(trace, profiles);
 }
 
 Result<std::vector<TraceJob>> load_rubick(Texts& texts, const TraceText& trace,
@@ -122,7 +122,7 @@ Result<std::vector<TraceJob>> read_any(FileSystem& files, const SimulateOptions&
     case TraceFormat::kItp:
       return read_itp(trace);
     case TraceFormat::kPollux:
-      return load_pollux(files, texts, trace, options.profiles);
+      return load_pollux(files, texts, trace, options.profiles, options.mode == kPolluxMode);
     case TraceFormat::kRubick:
       return load_rubick(texts, trace, options.profiles);
     case TraceFormat::kGavel:

@@ -40,6 +40,7 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                      .round_ms = TimeMs{1000} * chosen.round_s,
                      .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s,
                      .profiled = chosen.profiled,
+                     .in_lockstep = chosen.mode == kPolluxMode,
                      .has_oracle = !chosen.no_oracle};
   options.stopwatch_ns = [&clock] { return clock.now().time_since_epoch().count(); };
   options.on_progress = [&](std::size_t finished, std::size_t of, TimeMs) {
@@ -49,6 +50,14 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
     return true;
   };
   return sched::sim::simulate(cluster, jobs, *scheduler, options);
+}
+
+SimulateOptions as_mode_says(SimulateOptions options) {
+  if (options.mode != kPolluxMode) return options;
+  options.cost = "restart";
+  options.round_s = 60;
+  options.growth_pause_s = 0;
+  return options;
 }
 
 std::string refused_text(const SimResult& result) {
@@ -102,8 +111,9 @@ std::string summary_table(const std::vector<Summary>& runs) {
   return render(table);
 }
 
-Result<std::string> simulate(FileSystem& files, const Clock& clock, const SimulateOptions& options,
+Result<std::string> simulate(FileSystem& files, const Clock& clock, const SimulateOptions& chosen,
                              const std::function<void(const std::string&)>& tell) {
+  const SimulateOptions options = as_mode_says(chosen);
   auto cluster = parse_cluster(options.nodes);
   if (!cluster.ok()) return cluster.error().in("--nodes");
   TRY(const auto costs, costs_of(options.cost));

@@ -13,6 +13,8 @@
 
 namespace rubato::ctl {
 
+constexpr const char* kPolluxMode = "pollux-osdi21";
+
 struct SimulateOptions {
   std::string trace;     // a file; "": a made trace
   std::string profiles;  // folder of application profiles, for Pollux and Rubick workloads
@@ -21,6 +23,9 @@ struct SimulateOptions {
   std::string nodes = "16x4:T4";
   // Each a name, maybe with parameters: "gavel:objective=1:roundSeconds=60".
   std::vector<std::string> policies = {"marginalThroughput", "fifo", "srtf", "tiresias"};
+  // pollux-osdi21: as Pollux' simulator plays its workloads; sets the costs, rounds and pause
+  // below.
+  std::string mode;
   std::string cost = "both";  // restart, in-place, rubick, both: the first two
   std::string out;            // folder; "": none
   std::int64_t first = 0;     // only so many jobs, by submission; 0: all

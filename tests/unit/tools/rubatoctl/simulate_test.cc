@@ -84,6 +84,17 @@ TEST_F(Simulate, PolluxWorkloadsNeedTheirProfiles) {
   EXPECT_NE(run(options).error().what().find("--profiles FOLDER"), std::string::npos);
 }
 
+TEST_F(Simulate, PolluxWorkloadsAsTheirSimulatorPlaysThem) {
+  const SimulateOptions options{.trace = "tests/data/traces/pollux.csv",
+                                .profiles = "tests/data/traces/pollux-profiles",
+                                .policies = {"fifo", "pollux"},
+                                .mode = "pollux-osdi21"};
+  const std::string text = run(options).value();
+  EXPECT_NE(text.find("fifo     restart"), std::string::npos) << text;
+  EXPECT_NE(text.find("pollux   restart"), std::string::npos) << text;
+  EXPECT_EQ(text.find("in-place"), std::string::npos) << text;
+}
+
 TEST_F(Simulate, RubickWorkloadsWithTheirCosts) {
   SimulateOptions options{.trace = "tests/data/traces/rubick.csv",
                           .profiles = "tests/data/traces/rubick-profiles",
