@@ -164,7 +164,13 @@ Descriptor Pollux::describe() {
                       .most = 1000,
                       .standard = 100,
                       .unit = "",
-                      .about = "of the genetic search, at most"}},
+                      .about = "of the genetic search, at most"},
+                     {.name = "seed",
+                      .least = 0,
+                      .most = 1e9,
+                      .standard = 0,
+                      .unit = "",
+                      .about = "of the genetic search's chance, beside the time of the round"}},
       .elastic = true,
       .timed = true,
       .uses_throughput = true,
@@ -174,7 +180,8 @@ Descriptor Pollux::describe() {
 Pollux::Pollux(const std::vector<double>& parameters)
     : fairness_(parameters.at(0)),
       restart_s_(parameters.at(1)),
-      generations_(static_cast<int>(parameters.at(2))) {}
+      generations_(static_cast<int>(parameters.at(2))),
+      seed_(static_cast<std::uint64_t>(parameters.at(3))) {}
 
 Targets Pollux::decide(const Problem& problem) const {
   Targets targets{.displaces = Displaces::kLaterInOrder};
@@ -198,7 +205,7 @@ Targets Pollux::decide(const Problem& problem) const {
     const GeneticOptions options{
         .generations =
             static_cast<int>(std::min<std::int64_t>(generations_, kScoredMost / a_generation)),
-        .seed = mix64(static_cast<std::uint64_t>(problem.state().now_ms)) + t};
+        .seed = mix64(static_cast<std::uint64_t>(problem.state().now_ms) + mix64(seed_)) + t};
     const ChosenSizes chosen = genetic_sizes(part.nodes, sizes, now, options);
     for (std::size_t i = 0; i < chosen.size(); ++i)
       targets.sizes[part.jobs[i].value] = sizes[i][chosen[i]].gpus;

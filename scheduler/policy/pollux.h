@@ -27,6 +27,7 @@ class Pollux : public Policy {
   double fairness_;
   double restart_s_;
   int generations_;
+  std::uint64_t seed_;
 };
 
 }  // namespace rubato::sched
