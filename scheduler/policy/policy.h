@@ -68,6 +68,10 @@ struct Targets {
   // goes by marginal throughput. Who has more, and more than its minimum, gives back what somebody
   // below its size can use. Minimums are served in order all the same, whatever the sizes are.
   std::vector<Gpus> sizes = {};
+  // By JobIndex: the node of each of its pods, as many as its size says; none, or empty: whichever
+  // has room. Pods that are elsewhere leave, and come back once there is room: together with
+  // `sizes` alone.
+  std::vector<std::optional<std::vector<NodeIndex>>> places = {};
   // By JobIndex: the type that it should have, if it holds none and there is room; empty: whichever
   // has most room.
   std::vector<std::optional<TypeIndex>> types = {};

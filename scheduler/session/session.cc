@@ -34,6 +34,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
 
 Plan Session::run() {
   for (Entry& entry : entries_) settle_losses(entry);
+  if (!targets_.places.empty()) leave_other_places();
   if (!targets_.sizes.empty()) shrink_to_targets();
   count_what_others_can_give();
   if (quota_.has_guarantees())
@@ -235,7 +236,13 @@ ActionKind Session::kind_of(const Entry& entry) {
 // False: it does not fit, and nothing is placed.
 bool Session::place_up_to(Entry& entry, Gpus size) {
   const Gpus per_pod = entry.job->per_pod.gpus;
-  const auto placed = placer_.place(entry.index, (size - entry.now) / per_pod, bound_of(entry));
+  auto placed = missing_places(entry);
+  if (placed && std::ssize(*placed) != (size - entry.now) / per_pod) placed.reset();
+  if (!placed && places_of(entry) != nullptr && are_leaving_) return false;
+  if (placed)
+    for (const NodeIndex n : *placed) free_.take(n, entry.job->per_pod);
+  else
+    placed = placer_.place(entry.index, (size - entry.now) / per_pod, bound_of(entry));
   if (!placed) return false;
   for (const NodeIndex n : *placed) {
     entry.add.push_back(n);

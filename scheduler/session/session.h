@@ -1,7 +1,8 @@
 // Session: from the targets of a policy to a plan. Private to this folder; made, run once, thrown
 // away.
 //   1. write off what is lost, shrink what is above its new max
-//   2. where the policy says sizes, shrink what others are to have
+//   2. where the policy says places, leave all others; where it says sizes, shrink what others are
+//      to have
 //   3. minimums, in the policy's order, those inside a queue's guarantee first
 //   4. growth to the policy's sizes, or by marginal throughput      5. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
@@ -77,6 +78,12 @@ class Session {
   bool place_up_to(Entry& entry, Gpus size);
   void verdict(Entry& entry, Verdict verdict);
 
+  // session_places.cc
+  const std::vector<NodeIndex>* places_of(const Entry& entry) const;
+  void leave_other_places();
+  bool leave_for_places(Entry& entry, const std::vector<NodeIndex>& places);
+  std::optional<std::vector<NodeIndex>> missing_places(const Entry& entry) const;
+
   // session_targets.cc
   struct Wanting {
     const Entry* entry;
@@ -146,6 +153,7 @@ class Session {
   std::vector<Gpus> held_behind_;  // by the entry and those after it
   const Entry* head_ = nullptr;    // the first that waits for GPUs
   std::int64_t grown_ = 0;
+  bool are_leaving_ = false;  // some give up places in this round, which others are to have
 };
 
 }  // namespace rubato::sched

@@ -20,6 +20,10 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
              .reason = Reason::kInsufficientGpus,
              .needed = wanted - entry.now,
              .available = fit * per_pod};
+  if (places_of(entry) != nullptr && are_leaving_) {
+    no.reason = Reason::kWaitingForRelease;
+    return verdict(entry, std::move(no));
+  }
   if (may_be_helped(entry, (pods - fit) * per_pod)) {
     if (auto from = make_room(entry, pods)) {
       no.reason = Reason::kWaitingForRelease;

@@ -58,6 +58,7 @@ class Engine {
     std::size_t type = 0;    // of types_, while held > 0
     double seen_before = 0;  // integral of jobs in the system, at its arrival
     TimeMs cool_ms = -1;     // may grow again from then on
+    TimeMs changed_ms = -1;  // the last change of its GPUs: those of one instant count once
     std::optional<AdaptiveRun> adaptive = {};
     std::int64_t told = -1;  // version of its goodput that the policy knows
     TimeMs trained_to_ms = -1;

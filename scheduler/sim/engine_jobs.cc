@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -122,7 +123,7 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
   if (run.held == 0) return stop(index);
   if (!was_running) return start(index);
   ++result_.jobs[index].rescales;
-  ++job_of(index).restarts;
+  if (std::exchange(run.changed_ms, now_) != now_) ++job_of(index).restarts;
   const CostModel& costs = options_.costs;
   if (run.phase == Phase::kStarting) {
     run.training = run.held;  // they all start together
@@ -164,7 +165,8 @@ void Engine::start(std::size_t index) {
   else
     ++result.restarts;
   Job& job = job_of(index);
-  if (!is_first) ++job.restarts;
+  const bool is_counted = std::exchange(run.changed_ms, now_) == now_;
+  if (!is_first && !is_counted) ++job.restarts;
   job.allocated_ms = now_;
   job.started = true;
   job.settled = !about_.elastic;

@@ -3,79 +3,143 @@
 #include "common/rng.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
+#include <array>
 #include <utility>
 
 namespace rubato::sched {
 namespace {
 
-// Nodes counted by what they have left.
+constexpr std::size_t kNoNode = static_cast<std::size_t>(-1);
+
+// Nodes by what they have left, and by who is on them.
 class Bins {
  public:
-  explicit Bins(const std::vector<Gpus>& nodes) {
-    const Gpus most = nodes.empty() ? 0 : *std::ranges::max_element(nodes);
-    whole_.assign(static_cast<std::size_t>(std::max<Gpus>(most, 0)) + 1, 0);
-    partly_ = whole_;
-    for (const Gpus gpus : nodes)
-      if (gpus > 0) add(whole_, gpus, 1);
+  Bins(const std::vector<Gpus>& totals, std::vector<Gpus> left, const std::vector<char>& spanned)
+      : most_(totals.empty() ? 0 : std::max<Gpus>(*std::ranges::max_element(totals), 0)),
+        left_(std::move(left)),
+        next_(totals.size(), kNoNode) {
+    for (auto& heads : heads_) heads.assign(static_cast<std::size_t>(most_) + 1, kNoNode);
+    for (std::size_t n = totals.size(); n-- > 0;)
+      push(left_[n] == totals[n] ? kEmpty : spanned[n] != 0 ? kSpanned : kShared, n);
   }
 
-  Gpus most() const { return std::ssize(whole_) - 1; }
+  Gpus most() const { return most_; }
 
-  // False: nothing is taken.
-  bool take(Gpus gpus) { return gpus > most() ? take_nodes(gpus) : take_one(gpus); }
+  // Empty: nothing is taken.
+  NodePlaces take(Gpus gpus) { return gpus > most_ ? take_nodes(gpus) : take_one(gpus); }
 
  private:
-  using Counts = std::vector<std::int64_t>;
+  enum Who : std::size_t { kEmpty, kShared, kSpanned };  // kSpanned: also by a job of several nodes
 
-  static void add(Counts& to, Gpus gpus, std::int64_t count) {
-    to[static_cast<std::size_t>(gpus)] += count;
+  std::size_t& head(Who who, Gpus room) { return heads_[who][static_cast<std::size_t>(room)]; }
+
+  void push(Who who, std::size_t node) {
+    if (left_[node] <= 0) return;
+    next_[node] = head(who, left_[node]);
+    head(who, left_[node]) = node;
   }
 
-  bool take_one(Gpus gpus) {
-    for (Counts* from : {&partly_, &whole_}) {
-      for (Gpus room = gpus; room <= most(); ++room) {
-        if ((*from)[static_cast<std::size_t>(room)] == 0) continue;
-        add(*from, room, -1);
-        add(partly_, room - gpus, 1);
-        return true;
-      }
+  // Nobody's any more, until it is pushed again.
+  std::size_t pop(Who who, Gpus room) {
+    const std::size_t node = head(who, room);
+    head(who, room) = next_[node];
+    return node;
+  }
+
+  NodePlaces give(std::size_t node, Gpus gpus, Who who) {
+    left_[node] -= gpus;
+    push(who, node);
+    return {{node, gpus}};
+  }
+
+  NodePlaces take_one(Gpus gpus) {
+    for (Gpus room = gpus; room <= most_; ++room) {
+      for (const Who who : {kSpanned, kShared})
+        if (head(who, room) != kNoNode) return give(pop(who, room), gpus, who);
     }
-    return false;
+    for (Gpus room = gpus; room <= most_; ++room)
+      if (head(kEmpty, room) != kNoNode) return give(pop(kEmpty, room), gpus, kShared);
+    return {};
   }
 
-  // Of the smallest node that has so many, nobody being on it.
-  void take_part(Gpus gpus) {
-    Gpus room = gpus;
-    while (whole_[static_cast<std::size_t>(room)] == 0) ++room;
-    add(whole_, room, -1);
-    add(partly_, room - gpus, 1);
+  // Of the smallest node that has so many and on which no job of several nodes is.
+  NodePlaces take_part(Gpus gpus) {
+    for (const Who who : {kShared, kEmpty})
+      for (Gpus room = gpus; room <= most_; ++room)
+        if (head(who, room) != kNoNode) return give(pop(who, room), gpus, kSpanned);
+    return {};
   }
 
-  bool take_nodes(Gpus gpus) {
-    const Counts before = whole_;
-    Gpus missing = gpus;
-    Gpus room = most();
-    while (missing > 0 && room > 0) {
-      if (whole_[static_cast<std::size_t>(room)] == 0) {
-        --room;
-        continue;
+  NodePlaces take_nodes(Gpus gpus) {
+    NodePlaces taken;
+    for (Gpus room = most_; room > 0 && gpus > 0; --room)
+      while (gpus >= room && head(kEmpty, room) != kNoNode) {
+        taken.emplace_back(pop(kEmpty, room), room);
+        gpus -= room;
       }
-      if (missing < room) {
-        take_part(missing);
-        return true;
-      }
-      add(whole_, room, -1);
-      missing -= room;
+    const NodePlaces part = gpus > 0 ? take_part(gpus) : NodePlaces{};
+    if (gpus > 0 && part.empty()) {
+      for (const auto& [node, room] : taken) push(kEmpty, node);
+      return {};
     }
-    if (missing > 0) whole_ = before;
-    return missing == 0;
+    for (const auto& [node, room] : taken) left_[node] = 0;
+    taken.insert(taken.end(), part.begin(), part.end());
+    return taken;
   }
 
-  Counts whole_;   // nobody is on them
-  Counts partly_;  // somebody is
+  Gpus most_;
+  std::vector<Gpus> left_;
+  std::vector<std::size_t> next_;
+  std::array<std::vector<std::size_t>, 3> heads_;  // by Who, then by what is left
 };
+
+// Those that stay: what they leave of each node, and whether one of them spans it.
+struct Base {
+  std::vector<Gpus> left;
+  std::vector<char> spanned;
+};
+
+// False, and nothing is taken: it is not there any more.
+bool stay(const NodePlaces& held, Base& base) {
+  for (const auto& [node, gpus] : held)
+    if (base.left[node] < gpus || (held.size() > 1 && base.spanned[node] != 0)) return false;
+  for (const auto& [node, gpus] : held) {
+    base.left[node] -= gpus;
+    if (held.size() > 1) base.spanned[node] = 1;
+  }
+  return true;
+}
+
+// Who does not fit gets less, and in the end nothing, if `may_shrink`; else nothing is placed.
+std::optional<std::vector<NodePlaces>> place(const SizedJobs& of, ChosenSizes& chosen,
+                                             bool may_shrink) {
+  const auto choice = [&](std::size_t j) -> const ScoredSize& { return of.sizes[j][chosen[j]]; };
+  std::vector<NodePlaces> places(of.sizes.size());
+  Base base{of.nodes, std::vector<char>(of.nodes.size(), 0)};
+  std::vector<std::size_t> order;
+  for (std::size_t j = 0; j < of.sizes.size(); ++j) {
+    if (choice(j).stays && stay(of.held[j], base)) {
+      places[j] = of.held[j];
+      continue;
+    }
+    if (choice(j).stays && !may_shrink) return std::nullopt;
+    while (choice(j).stays) --chosen[j];
+    if (choice(j).gpus > 0) order.push_back(j);
+  }
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return choice(a).gpus != choice(b).gpus ? choice(a).gpus > choice(b).gpus : a < b;
+  });
+  Bins bins(of.nodes, std::move(base.left), base.spanned);
+  for (const std::size_t j : order) {
+    while (places[j].empty() && choice(j).gpus > 0) {
+      if (!choice(j).stays) places[j] = bins.take(choice(j).gpus);
+      if (!places[j].empty()) break;
+      if (!may_shrink) return std::nullopt;
+      --chosen[j];
+    }
+  }
+  return places;
+}
 
 struct Individual {
   ChosenSizes chosen;
@@ -84,14 +148,13 @@ struct Individual {
 
 class Search {
  public:
-  Search(const std::vector<Gpus>& nodes, const std::vector<ScoredSizes>& jobs,
-         const GeneticOptions& options)
-      : jobs_(jobs), options_(options), empty_(nodes), rng_(options.seed) {
-    for (const Gpus gpus : nodes) capacity_ += gpus;
+  Search(const SizedJobs& of, const ChosenSizes& now, const GeneticOptions& options)
+      : of_(of), jobs_(of.sizes), now_(now), options_(options), rng_(options.seed) {
+    for (const Gpus gpus : of.nodes) capacity_ += gpus;
   }
 
-  ChosenSizes run(const ChosenSizes& now) {
-    add(now);
+  ChosenSizes run() {
+    add(now_);
     add(least());
     const double weight = 1.0 / static_cast<double>(std::max<std::size_t>(jobs_.size(), 1));
     while (all_.size() < kPopulation) add(mutated(all_[all_.size() % 2].chosen, 4 * weight));
@@ -146,14 +209,16 @@ class Search {
     return child;
   }
 
-  // A step up or down, or any size.
+  // As it is now, a step up or down, or any size.
   ChosenSizes mutated(ChosenSizes chosen, double probability) {
     for (std::size_t j = 0; j < chosen.size(); ++j) {
       if (!rng_.chance(probability)) continue;
       const std::size_t last = jobs_[j].size() - 1;
-      const std::uint64_t how = rng_.below(3);
+      const std::uint64_t how = rng_.below(4);
       if (how == 0)
         chosen[j] = rng_.below(last + 1);
+      else if (how == 3)
+        chosen[j] = now_[j];
       else if (how == 1)
         chosen[j] = std::min(chosen[j] + 1, last);
       else if (chosen[j] > 0)
@@ -182,25 +247,13 @@ class Search {
       sum -= size(chosen, j);
       chosen[j] = 0;
     }
-    pack(chosen);
+    place(of_, chosen, true);
   }
 
-  void pack(ChosenSizes& chosen) {
-    std::vector<std::size_t> order(jobs_.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto larger = [&](std::size_t a, std::size_t b) {
-      const Gpus of_a = size(chosen, a), of_b = size(chosen, b);
-      return of_a != of_b ? of_a > of_b : a < b;
-    };
-    std::ranges::sort(order, larger);
-    Bins bins = empty_;
-    for (const std::size_t j : order)
-      while (chosen[j] > 0 && !bins.take(size(chosen, j))) --chosen[j];
-  }
-
+  const SizedJobs& of_;
   const std::vector<ScoredSizes>& jobs_;
+  const ChosenSizes& now_;
   const GeneticOptions& options_;
-  const Bins empty_;
   Gpus capacity_ = 0;
   Rng rng_;
   std::vector<Individual> all_;
@@ -208,20 +261,15 @@ class Search {
 
 }  // namespace
 
-bool fits_nodes(const std::vector<Gpus>& nodes, const std::vector<ScoredSizes>& jobs,
-                const ChosenSizes& chosen) {
-  std::vector<Gpus> sizes;
-  for (std::size_t j = 0; j < jobs.size(); ++j)
-    if (jobs[j][chosen[j]].gpus > 0) sizes.push_back(jobs[j][chosen[j]].gpus);
-  std::ranges::sort(sizes, std::greater<>());
-  Bins bins(nodes);
-  return std::ranges::all_of(sizes, [&](Gpus gpus) { return bins.take(gpus); });
+std::optional<std::vector<NodePlaces>> place_all(const SizedJobs& of, const ChosenSizes& chosen) {
+  ChosenSizes same = chosen;
+  return place(of, same, false);
 }
 
-ChosenSizes genetic_sizes(const std::vector<Gpus>& nodes, const std::vector<ScoredSizes>& jobs,
-                          const ChosenSizes& now, const GeneticOptions& options) {
-  if (jobs.empty()) return {};
-  return Search(nodes, jobs, options).run(now);
+ChosenSizes genetic_sizes(const SizedJobs& of, const ChosenSizes& now,
+                          const GeneticOptions& options) {
+  if (of.sizes.empty()) return {};
+  return Search(of, now, options).run();
 }
 
 }  // namespace rubato::sched

@@ -44,6 +44,57 @@ TEST(Pollux, AChangeCostsWhatRestartsTake) {
   EXPECT_EQ(targets_of(state, "pollux", {{"restartSeconds", 0}}).sizes, std::vector<Gpus>{2});
 }
 
+// Two GPUs on each of two nodes do half of what four on one do, and the other job may move, too.
+ClusterState torn() {
+  Job a = running("a", 1, 4, {"n1", "n1", "n2", "n2"});
+  a.goodput = {{"A", 1, 1, 1}, {"A", 2, 1, 2}, {"A", 3, 1, 3}, {"A", 4, 1, 4}, {"A", 4, 2, 2}};
+  ClusterState state = cluster({node("n1", 4, 2), node("n2", 4, 1)},
+                               {a, with_goodput(running("b", 1, 1, {"n2"}), {1})});
+  state.now_ms = 10'000'000;
+  return state;
+}
+
+TEST(Pollux, WhoIsTornApartMovesTogether) {
+  const ClusterState state = torn();
+  const Targets targets = targets_of(state, "pollux");
+  EXPECT_EQ(targets.sizes, (std::vector<Gpus>{4, 1}));
+  EXPECT_EQ(targets.places[0], std::vector<NodeIndex>(4, NodeIndex{0}));
+  EXPECT_EQ(targets.places[1], std::vector<NodeIndex>(1, NodeIndex{1}));
+  const Plan plan = make_plan(state, {.policy = "pollux"});
+  ASSERT_EQ(plan.actions.size(), 1u);  // first it leaves n2
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kShrink);
+  EXPECT_EQ(plan.actions[0].remove, (std::vector<std::int64_t>{2, 3}));
+  ClusterState then = state;
+  std::erase_if(then.jobs[0].held, [](const Held& pod) { return pod.node == "n2"; });
+  then.nodes[1].free.gpus = 3;
+  EXPECT_EQ(sizes_after(then, "pollux"), (Sizes{{"a", 4}, {"b", 1}}));
+  for (const Action& action : make_plan(then, {.policy = "pollux"}).actions)
+    for (const Placement& placed : action.add) EXPECT_EQ(placed.node, "n1");
+}
+
+// Where CPU may run out, or a job may not be everywhere, nobody is told to move.
+TEST(Pollux, SaysNoPlacesWhereNotEveryNodeServesEveryJob) {
+  ClusterState state = torn();
+  state.jobs[1].eligible = {"n2"};
+  EXPECT_EQ(targets_of(state, "pollux").places[0], std::nullopt);
+  EXPECT_TRUE(make_plan(state, {.policy = "pollux"}).actions.empty());
+  state = torn();
+  state.nodes[0].free.cpu = 199;
+  EXPECT_EQ(targets_of(state, "pollux").places[0], std::nullopt);
+}
+
+// Its pods at their places are fewer than its minimum: it stops, and waits for the rest to leave.
+TEST(Pollux, WhoMovesAltogetherStopsFirst) {
+  ClusterState state = torn();
+  state.jobs[0].min = 3;
+  const Plan plan = make_plan(state, {.policy = "pollux"});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
+  EXPECT_EQ(plan.actions[0].remove.size(), 4u);
+  EXPECT_EQ(plan.verdicts[0].outcome, Outcome::kNotNow);
+  EXPECT_TRUE(make_plan(state, {.policy = "pollux", .preempt = false}).actions.empty());
+}
+
 // At most twice what was measured, and the minimum where nothing was.
 TEST(Pollux, TriesTwiceWhatWasMeasured) {
   ClusterState state = cluster({node("n1", 8, 8)}, {job("a", 1, 8)});

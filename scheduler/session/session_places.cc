@@ -1,0 +1,86 @@
+// Where a policy says on which nodes each job should be: who leaves which.
+#include "scheduler/model/sizes.h"
+#include "scheduler/session/session.h"
+
+#include <algorithm>
+
+namespace rubato::sched {
+
+// Null: the policy says nothing of it.
+const std::vector<NodeIndex>* Session::places_of(const Entry& entry) const {
+  if (targets_.places.empty()) return nullptr;
+  const auto& places = targets_.places[entry.index.value];
+  return places && !places->empty() ? &*places : nullptr;
+}
+
+void Session::leave_other_places() {
+  for (Entry& entry : entries_) {
+    for (const Held& pod : entry.job->held) are_leaving_ = are_leaving_ || pod.leaving;
+    const auto* places = places_of(entry);
+    const bool may_change = entry.job->settled && entry.remove.empty() && entry.now > 0;
+    if (places != nullptr && may_change && leave_for_places(entry, *places)) are_leaving_ = true;
+  }
+}
+
+// The pods that are not where they should be; all of them, where those that are right are fewer
+// than its minimum. False: each is right.
+bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& places) {
+  std::vector<NodeIndex> open = places;
+  std::vector<const Held*> wrong;
+  const std::vector<const Held*> held = releasable(entry);
+  for (const Held* pod : held) {
+    const auto found = std::ranges::find(open, node_of(*pod));
+    if (found == open.end())
+      wrong.push_back(pod);
+    else
+      open.erase(found);
+  }
+  if (wrong.empty()) return false;
+  const Job& job = *entry.job;
+  const Gpus right = entry.now - std::ssize(wrong) * job.per_pod.gpus;
+  const bool stops = size_at_most(job, right) != right || right < job.min;
+  if (stops && !config_.preempt) return false;
+  for (const Held* pod : stops ? held : wrong) {
+    entry.remove.push_back(pod->ordinal);
+    entry.now -= pod->gpus;
+    quota_.give_back(queue_of(entry), type_of(*pod), pod->gpus);
+  }
+  entry.cause = WorthMoreElsewhere{};
+  from_anybody_ += std::ssize(entry.remove) * job.per_pod.gpus;
+  if (!stops) return true;
+  entry.preempted = true;
+  verdict(entry, {.outcome = Outcome::kNotNow,
+                  .reason = Reason::kWaitingForRelease,
+                  .needed = std::ssize(places) * job.per_pod.gpus});
+  return true;
+}
+
+// Nodes for the pods that it lacks; none: the policy says nothing, or there is no room on them now.
+std::optional<std::vector<NodeIndex>> Session::missing_places(const Entry& entry) const {
+  const auto* places = places_of(entry);
+  if (places == nullptr) return std::nullopt;
+  std::vector<NodeIndex> missing = *places;
+  const auto is_there = [&](NodeIndex node) {
+    const auto found = std::ranges::find(missing, node);
+    if (found == missing.end()) return false;
+    missing.erase(found);
+    return true;
+  };
+  for (const Held* pod : releasable(entry))
+    if (!is_there(node_of(*pod))) return std::nullopt;
+  for (const NodeIndex node : entry.add)
+    if (!is_there(node)) return std::nullopt;
+  const Gpus needs = std::ssize(missing) * entry.job->per_pod.gpus;
+  if (quota_.room(queue_of(entry)) < needs) return std::nullopt;
+  std::vector<NodeIndex> seen;
+  for (const NodeIndex node : missing) {
+    seen.push_back(node);
+    const auto pods = std::ranges::count(seen, node);
+    const bool has_room = free_[node].copies_of(entry.job->per_pod) >= pods &&
+                          quota_.room(queue_of(entry), problem_.type_of(node)) >= needs;
+    if (!has_room || !admits(*entry.job, problem_.node(node))) return std::nullopt;
+  }
+  return missing;
+}
+
+}  // namespace rubato::sched
