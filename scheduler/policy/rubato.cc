@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "scheduler/model/sizes.h"
-#include "scheduler/perf/throughput.h"
+#include "scheduler/perf/goodput_table.h"
 #include "scheduler/policy/order.h"
 #include "scheduler/policy/room.h"
 #include "scheduler/solver/prices.h"
@@ -19,7 +19,6 @@ constexpr double kLeastMs = 1000;  // of work left
 constexpr double kFirstGuess = 600'000;
 constexpr double kGuessFactor = 4;
 constexpr Gpus kExplore = 4;
-constexpr double kStallMs = 1000;
 constexpr double kResidenceMs = 600'000;
 constexpr int kPricePasses = 3;
 constexpr int kPriceHalvings = 20;
@@ -37,7 +36,30 @@ double work_left_ms(const Job& job) {
   return guess;
 }
 
+// GPUs of the largest node of each type.
+Table<TypeIndex, Gpus> largest_nodes(const Problem& problem) {
+  Table<TypeIndex, Gpus> largest(problem.count_types());
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
+    Gpus& of_type = largest[problem.type_of(n)];
+    of_type = std::max(of_type, problem.node(n).gpus_total);
+  }
+  return largest;
+}
+
 }  // namespace
+
+// A job on one type, by GPUs on as few nodes as hold them.
+class RubatoPolicy::Speed {
+ public:
+  Speed(const Job& job, std::string_view type, Gpus of_node)
+      : goodput_(job, type), of_node_(std::max<Gpus>(of_node, 1)) {}
+  double at(Gpus gpus) const { return goodput_.at(gpus, (gpus + of_node_ - 1) / of_node_); }
+  bool is_known() const { return goodput_.is_known(); }
+
+ private:
+  GoodputTable goodput_;
+  Gpus of_node_;
+};
 
 // One job while GPUs are shared out.
 struct RubatoPolicy::Claim {
@@ -104,17 +126,25 @@ Descriptor RubatoPolicy::describe() {
                       .most = 86'400,
                       .standard = 30,
                       .unit = "s",
-                      .about = "how long pods that join take until they train"}},
+                      .about = "how long pods that join take until they train"},
+                     {.name = "stallSeconds",
+                      .least = 0,
+                      .most = 86'400,
+                      .standard = 1,
+                      .unit = "s",
+                      .about = "how long a whole job stands still when its GPUs change"}},
       .knows = Knows::kRemaining,
       .elastic = true,
       .timed = true,
-      .uses_throughput = true};
+      .uses_throughput = true,
+      .uses_goodput = true};
 }
 
 RubatoPolicy::RubatoPolicy(const std::vector<double>& parameters)
     : switching_margin_(parameters.at(0)),
       max_wait_ms_(parameters.at(1) * 1000),
-      prepare_ms_(parameters.at(2) * 1000) {}
+      prepare_ms_(parameters.at(2) * 1000),
+      stall_ms_(parameters.at(3) * 1000) {}
 
 std::vector<RubatoPolicy::Claim> RubatoPolicy::claims_of(const Problem& problem) const {
   std::vector<Claim> claims;
@@ -149,7 +179,8 @@ std::vector<JobIndex> RubatoPolicy::order_of(const Problem& problem,
 }
 
 // Of the type that it holds, or else of all that it may have.
-JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim) const {
+JobValues RubatoPolicy::values_of(const Problem& problem, const Table<TypeIndex, Gpus>& largest,
+                                  const Claim& claim) const {
   const Job& job = *claim.job;
   JobValues values;
   if (is_kept_out(job)) return values;
@@ -160,14 +191,19 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim) co
     types = problem.group(claim.index).types;
   // What is known of one type, that it holds if possible, is the guess for those of which nothing
   // is.
-  Throughput known({}, "");
-  if (claim.type) known = Throughput(job.measured, problem.name(*claim.type));
+  const auto speed_on = [&](std::string_view name) {
+    const auto type = problem.find_type(name);
+    return Speed(job, name, type ? largest[*type] : 1);
+  };
+  Speed known = speed_on(claim.type ? std::string_view(problem.name(*claim.type)) : "");
   for (const ThroughputPoint& point : job.measured)
-    if (!known.is_measured()) known = Throughput(job.measured, point.gpu_type);
+    if (!known.is_known()) known = speed_on(point.gpu_type);
+  for (const GoodputPoint& point : job.goodput)
+    if (!known.is_known()) known = speed_on(point.gpu_type);
   std::optional<std::size_t> guessed;
   for (const TypeIndex type : types) {
-    const Throughput speed(job.measured, problem.name(type));
-    if (speed.is_measured()) {
+    const Speed speed = speed_on(problem.name(type));
+    if (speed.is_known()) {
       values.types.push_back({type, values.lists.size()});
       values.lists.push_back(list_of(claim, speed, known.at(job.min)));
       continue;
@@ -181,7 +217,7 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim) co
   return values;
 }
 
-JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& speed,
+JobValues::List RubatoPolicy::list_of(const Claim& claim, const Speed& speed,
                                       double at_least) const {
   const Job& job = *claim.job;
   const auto worth = [&](Gpus gpus) {
@@ -198,7 +234,7 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& spee
     double now = worth(gpus);
     if (claim.held > 0 && gpus != claim.held && stays > 0) {
       const double before = gpus > claim.held ? std::min(prepare_ms_, stays) : 0;
-      const double after = std::max(stays - before - kStallMs, 0.0);
+      const double after = std::max(stays - before - stall_ms_, 0.0);
       now = (held * before + now * after) / stays;
     }
     if (claim.held == 0) now *= starts;
@@ -224,7 +260,8 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Throughput& spee
 ValueTable RubatoPolicy::table_of(const Problem& problem, const std::vector<Claim>& claims) const {
   ValueTable table;
   table.reserve(claims.size());
-  for (const Claim& claim : claims) table.push_back(values_of(problem, claim));
+  const Table<TypeIndex, Gpus> largest = largest_nodes(problem);
+  for (const Claim& claim : claims) table.push_back(values_of(problem, largest, claim));
   return table;
 }
 
@@ -264,7 +301,10 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
     claim.values = &table[claim.index];
     Gpus known = claim.job->min;
     for (const ThroughputPoint& point : claim.job->measured) known = std::max(known, point.gpus);
-    claim.most = std::min(claim.job->max, kExplore * known);
+    // A table says itself how far it may be tried.
+    Gpus tabled = 0;
+    for (const GoodputPoint& point : claim.job->goodput) tabled = std::max(tabled, point.gpus);
+    claim.most = std::min(claim.job->max, tabled > 0 ? tabled : kExplore * known);
   }
   Room room(problem);
   if (problem.count_types() > 1) {

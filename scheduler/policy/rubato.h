@@ -24,7 +24,6 @@
 // holds, else that of its best step, which was measured to be faster or has most left.
 #pragma once
 
-#include "scheduler/perf/throughput.h"
 #include "scheduler/policy/policy.h"
 
 namespace rubato::sched {
@@ -41,10 +40,12 @@ class RubatoPolicy : public Policy {
  private:
   struct Claim;
   struct Move;
+  class Speed;
   std::vector<Claim> claims_of(const Problem& problem) const;
   std::vector<JobIndex> order_of(const Problem& problem, std::vector<Claim>& claims) const;
-  JobValues values_of(const Problem& problem, const Claim& claim) const;
-  JobValues::List list_of(const Claim& claim, const Throughput& speed, double at_least) const;
+  JobValues values_of(const Problem& problem, const Table<TypeIndex, Gpus>& largest,
+                      const Claim& claim) const;
+  JobValues::List list_of(const Claim& claim, const Speed& speed, double at_least) const;
 
   ValueTable table_of(const Problem& problem, const std::vector<Claim>& claims) const;
   static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);
@@ -55,6 +56,7 @@ class RubatoPolicy : public Policy {
   double switching_margin_;
   double max_wait_ms_;
   double prepare_ms_;
+  double stall_ms_;
 };
 
 }  // namespace rubato::sched

@@ -197,6 +197,8 @@ void Engine::train(std::size_t index) {
     job.settled = true;
     run.trained_to_ms = now_;
     if (now_ % options_.round_ms != 0) train_on(index);  // else once the round is over
+    if (about_.uses_throughput && !about_.uses_goodput)
+      push(EventKind::kObserve, index, now_ + options_.observe_ms);
     return;
   }
   const double speed = speed_of(trace_[index], types_[run.type], run.training);

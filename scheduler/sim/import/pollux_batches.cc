@@ -171,6 +171,7 @@ Result<TraceJob> read_job(const CsvRow& row, std::map<std::string, Shared>& shar
   const Gpus fixed_most = std::clamp(split, job.request, kJobGpus);
   if (fixed.points().empty())
     fixed = curve_of(steps, std::min(most, fixed_most), static_cast<double>(batch));
+  job.profile = fmt::format("{}/{}", found->first, batch);
   job.work = of.application->progress_after(of.application->count_epochs());
   job.speed = is_rigid ? fixed : of.adapted;
   job.max = is_rigid ? job.request : std::max(most, job.request);

@@ -52,6 +52,30 @@ TEST(Rubato, TheMoreJobsWaitTheFewerGpusEachGets) {
   EXPECT_EQ(first, (std::vector<std::int64_t>{4, 3, 2}));
 }
 
+// Five GPUs would be on two nodes; and beyond its table a job is not tried.
+TEST(Rubato, AGoodputTableSaysWhichSizesAreWorthIt) {
+  Job torn = lasting(job("a", 1, 16), 1'000'000);
+  torn.measured = {{"A", 1, 100}, {"A", 8, 800}};
+  for (const Gpus n : {1, 2, 3, 4}) torn.goodput.push_back({"A", n, 1, static_cast<double>(n)});
+  for (const Gpus n : {2, 3, 4, 5, 6, 7, 8})
+    torn.goodput.push_back({"A", n, 2, 0.5 * static_cast<double>(n)});
+  const ClusterState two_nodes = cluster({node("n1", 4, 4), node("n2", 4, 4)}, {torn});
+  EXPECT_EQ(changes(plan_of(two_nodes)), (Changes{{"a", 4}}));
+  Job young = lasting(job("a", 1, 16), 1'000'000);
+  young.goodput = {{"A", 1, 1, 1}, {"A", 2, 1, 2}};
+  EXPECT_EQ(changes(plan_of(cluster({node("n1", 8, 8)}, {young}))), (Changes{{"a", 2}}));
+}
+
+// 100 s left: 60 s without any step, for twice the speed in the rest, are not worth it.
+TEST(Rubato, AStallIsPaidForBeforeAChange) {
+  Job a = lasting(scaling(running("a", 1, 2, {"n1"})), 100'000);
+  a.allocated_ms = 0;
+  const ClusterState state = cluster({node("n1", 2, 1)}, {a});
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"a", 1}}));
+  EXPECT_TRUE(
+      make_plan(state, {.policy = "rubato", .parameters = {{"stallSeconds", 60}}}).actions.empty());
+}
+
 TEST(Rubato, TheLeastWorkGoesFirstByWeight) {
   Job lng = lasting(job("long", 2, 2), 1'000'000);
   const Job brief = lasting(job("brief", 2, 2), 10'000);
