@@ -197,7 +197,7 @@ void Engine::train(std::size_t index) {
     job.settled = true;
     run.trained_to_ms = now_;
     if (now_ % options_.round_ms != 0) train_on(index);  // else once the round is over
-    if (about_.uses_throughput && !about_.uses_goodput)
+    if (about_.uses_throughput && !about_.uses_goodput && !options_.profiled)
       push(EventKind::kObserve, index, now_ + options_.observe_ms);
     return;
   }
