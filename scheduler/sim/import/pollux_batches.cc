@@ -22,8 +22,8 @@ const std::string kSmallBatches = "yolov3";
 constexpr double kSmallBatch = 8;
 const std::string kRigid = "ncf";
 
-const std::vector<std::string> kColumns = {"name", "time", "application", "num_replicas",
-                                           "batch_size"};
+const std::vector<std::string> kBatchesWorkload = {"name", "time", "application", "num_replicas",
+                                                   "batch_size"};
 
 Result<MeasuredStep> read_step(const CsvRow& row) {
   MeasuredStep step;
@@ -149,7 +149,7 @@ struct Shared {
   std::map<std::int64_t, SpeedCurve> fixed;  // by batch
 };
 
-Result<TraceJob> read_job(const CsvRow& row, std::map<std::string, Shared>& shared) {
+Result<TraceJob> read_adaptive_job(const CsvRow& row, std::map<std::string, Shared>& shared) {
   TraceJob job;
   TRY(job.id, row.word("name"));
   TRY(job.submit_ms, row.milliseconds("time"));
@@ -192,11 +192,11 @@ Result<std::vector<TraceJob>> read_pollux_batches(
     TRY(Application one, read_whole(name, profile));
     shared[name].application = std::make_shared<const Application>(std::move(one));
   }
-  TRY(const Csv csv, Csv::parse(trace.file, trace.text, kColumns));
-  TRY_OK(csv.require(kColumns));
+  TRY(const Csv csv, Csv::parse(trace.file, trace.text, kBatchesWorkload));
+  TRY_OK(csv.require(kBatchesWorkload));
   std::vector<TraceJob> jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
-    TRY(TraceJob job, read_job(csv.row(i), shared));
+    TRY(TraceJob job, read_adaptive_job(csv.row(i), shared));
     jobs.push_back(std::move(job));
   }
   return jobs;

@@ -4,6 +4,7 @@
 #include "scheduler/policy/registry.h"
 #include "scheduler/sim/simulate.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,9 +48,15 @@ inline TraceJob linear(const std::string& id, TimeMs submit_s, Gpus min, Gpus ma
   return job;
 }
 
+// A short search decides by the same rules as a long one.
+inline std::map<std::string, double> quick_parameters(const std::string& policy) {
+  if (policy == "pollux") return {{"generations", 10}};
+  return {};
+}
+
 inline SimResult play(const std::string& cluster, std::vector<TraceJob> jobs,
                       const std::string& policy, const SimOptions& options) {
-  const auto scheduler = scheduler_named(policy);
+  const auto scheduler = scheduler_named(policy, quick_parameters(policy));
   EXPECT_TRUE(scheduler.ok()) << policy;
   const auto result =
       simulate(parse_cluster(cluster).value(), std::move(jobs), **scheduler, options);
