@@ -15,6 +15,7 @@
 namespace rubato::sched {
 namespace {
 
+constexpr double kMostValue = 1e6;
 constexpr double kLeastValue = 1e-3;  // so that a job without GPUs has a finite score (artifact)
 // Sizes scored by the search, all jobs and generations together: what bounds its time where there
 // are very many jobs.
@@ -150,7 +151,8 @@ class SizesOf {
     for (auto size = size_at_least(job, job.min); size && *size <= most;
          size = size_at_least(job, *size + 1)) {
       const auto add = [&](std::int64_t nodes, bool stays) {
-        const double value = at_fair > 0 ? goodput.at(*size, nodes) / at_fair : 0;
+        const double ratio = at_fair > 0 ? goodput.at(*size, nodes) / at_fair : 0;
+        const double value = ratio < kMostValue ? ratio : kMostValue;  // also of what is no number
         const double factor = stays ? 1 : restart;
         sizes.push_back(
             {*size, job.weight * score_of(value * factor, fairness_), stays && part_.has_places});
