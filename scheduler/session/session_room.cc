@@ -260,15 +260,15 @@ bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Quota
 
 Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {
   Displaced why{.job = by.job->name};
-  if (victim.job->priority < by.job->priority) {
-    why.its_priority = by.job->priority;
-    why.own_priority = victim.job->priority;
-  } else if (is_displaced_by(by, victim)) {
-    why.by = Displaced::By::kOrder;
-    why.of = config_.policy;
-  } else {
+  if (!is_displaced_by(by, victim) || !has_leave_to_preempt(by, victim)) {
     why.by = Displaced::By::kGuarantee;
     why.of = by.job->queue;
+  } else if (victim.job->priority < by.job->priority) {
+    why.its_priority = by.job->priority;
+    why.own_priority = victim.job->priority;
+  } else {
+    why.by = Displaced::By::kOrder;
+    why.of = config_.policy;
   }
   return why;
 }

@@ -56,6 +56,22 @@ TEST(Preemption, AGuaranteeNeedsNobodysLeave) {
   EXPECT_EQ(make_plan(state, {}).actions[0].job, "borrower");
 }
 
+// And it is said to be the reason, whatever priority the other has.
+TEST(Preemption, AGuaranteeIsTheReasonWhereNothingElseGivesLeave) {
+  Job mine = job("mine", 2, 2);
+  mine.priority = 1;
+  mine.may_preempt = false;
+  Job borrower = running("borrower", 2, 2, {"n1", "n1"});
+  borrower.queue = "other";
+  ClusterState state = cluster({node("n1", 2, 0)}, {borrower, mine});
+  state.queues["default"].quotas["*"].guaranteed = 2;
+  state.queues["other"] = {.name = "other"};
+  const Plan plan = make_plan(state, {});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(to_text(plan.actions[0].cause),
+            "preempted by mine (queue \"default\" takes back what it is guaranteed)");
+}
+
 TEST(Queues, WhoIsNotAdmittedWaitsAndIsTold) {
   Job stranger = job("stranger", 1, 2);
   stranger.not_admitted = "queue \"default\" takes jobs of other namespaces only";
