@@ -1,0 +1,349 @@
+// What every policy of the registry keeps, on clusters drawn by seed: two GPU types, pods of
+// several GPUs, quotas, priorities, cordoned nodes, jobs that run, lost pods. The rules are checked
+// from the state and the plan alone, by none of the scheduler's own code. A failure prints the seed
+// and the snapshot, which `rubatoctl plan` replays.
+#include "scheduler/policy/registry.h"
+#include "scheduler/snapshot/snapshot.h"
+#include "tests/unit/scheduler/drawn_clusters.h"
+
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched {
+namespace {
+
+constexpr std::uint64_t kDrawn = 250;  // of each policy
+
+// All that a policy looks at beside what drawn_cluster says.
+void draw_history(Rng& rng, ClusterState& state) {
+  const auto below = [&](std::uint64_t bound) { return static_cast<TimeMs>(rng.below(bound)); };
+  state.now_ms = 10'000'000;
+  for (Job& job : state.jobs) {
+    job.attained_gpu_ms = below(5) * 1'000'000;
+    if (job.attained_gpu_ms > 0) job.attained_by_type["A"] = job.attained_gpu_ms;
+    if (!job.held.empty()) job.allocated_ms = below(10'000'000);
+    if (rng.chance(0.5)) job.deadline_ms = below(20'000'000);
+    job.may_preempt = rng.chance(0.8);
+    for (const Gpus gpus : {1, 2, 4, 8})
+      if (rng.chance(0.4))
+        job.measured.push_back({rng.chance(0.5) ? "A" : "B", gpus,
+                                static_cast<double>(gpus) * (10 + static_cast<double>(below(90)))});
+  }
+}
+
+// Who is stopped, taken or left alone for reasons that are no policy's.
+void draw_troubles(Rng& rng, ClusterState& state) {
+  for (Job& job : state.jobs) {
+    job.settled = rng.chance(0.9);
+    job.cooling = rng.chance(0.1);
+    if (rng.chance(0.05)) job.refused = "suspended";
+    if (rng.chance(0.05)) job.not_admitted = "its namespace is not of the queue";
+    for (Held& held : job.held) held.lost = rng.chance(0.05);  // its GPUs stay taken
+  }
+  for (auto& [name, queue] : state.queues) {
+    queue.closed = rng.chance(0.05);
+    queue.preempts = rng.chance(0.7)   ? Preempts::kAnyQueue
+                     : rng.chance(0.5) ? Preempts::kOwnQueue
+                                       : Preempts::kNobody;
+    if (rng.chance(0.1)) queue.held_by_leavers["A"] = 1 + static_cast<Gpus>(rng.below(2));
+  }
+}
+
+Snapshot drawn_problem(std::uint64_t seed, const std::string& policy) {
+  Snapshot problem{.policy = {.policy = policy}};
+  problem.state = drawn_cluster(seed, problem.policy);
+  Rng rng(seed + 1'000'000);
+  draw_history(rng, problem.state);
+  draw_troubles(rng, problem.state);
+  return problem;
+}
+
+// The books of a plan: what each job and queue held before it, and holds when it is done.
+class Books {
+ public:
+  Books(const ClusterState& state, const Plan& plan) : state_(state), plan_(plan) {
+    for (const Job& job : state.jobs) by_id_[job.id] = &job;
+  }
+
+  void expect_sound() const {
+    expect_room_on_nodes();
+    for (const Action& action : plan_.actions) expect_whole(action);
+    expect_limits();
+    for (const Action& action : plan_.actions) expect_leave(action);
+  }
+
+ private:
+  const Job& job(const JobId& id) const { return *by_id_.at(id); }
+
+  // Nothing is given but what is free before the plan: a pod that is told to leave in it holds its
+  // GPUs on (P8).
+  void expect_room_on_nodes() const {
+    std::map<NodeId, Resources> taken;
+    for (const Action& action : plan_.actions)
+      for (const Placement& add : action.add) taken[add.node] += job(action.job).per_pod;
+    for (const Node& node : state_.nodes) {
+      if (!taken.contains(node.id)) continue;
+      EXPECT_TRUE(node.schedulable) << node.id;
+      EXPECT_TRUE(node.free.fits(taken[node.id])) << node.id;
+    }
+  }
+
+  // The pods that count once the plan is done.
+  std::vector<Placement> after(const Action& action) const {
+    std::vector<Placement> pods = action.add;
+    for (const Held& held : job(action.job).held)
+      if (held.stays() && std::ranges::count(action.remove, held.ordinal) == 0)
+        pods.push_back({held.node, held.gpu_type, held.gpus});
+    return pods;
+  }
+
+  static Gpus sum(const std::vector<Placement>& pods) {
+    return std::accumulate(pods.begin(), pods.end(), Gpus{0},
+                           [](Gpus all, const Placement& pod) { return all + pod.gpus; });
+  }
+
+  Gpus before(const Job& job) const {
+    Gpus all = 0;
+    for (const Held& held : job.held)
+      if (held.stays()) all += held.gpus;
+    return all;
+  }
+
+  // Gangs are whole, sizes admissible, of one type, and where the job may be.
+  void expect_whole(const Action& action) const {
+    const Job& of = job(action.job);
+    if (action.kind == ActionKind::kStart) {
+      EXPECT_TRUE(of.refused.empty() && of.not_admitted.empty()) << of.id;
+      EXPECT_FALSE(state_.queues.at(of.queue).closed) << of.id;
+    }
+    const std::vector<Placement> pods = after(action);
+    const Gpus size = sum(pods);
+    const Gpus had = before(of);
+    if (size != 0 && size < had) {
+      EXPECT_GE(size, of.min) << of.id;
+    }
+    if (size > had) {
+      EXPECT_GE(size, of.min) << of.id;
+      EXPECT_LE(size, of.max) << of.id;
+      EXPECT_EQ(size % of.per_pod.gpus, 0) << of.id;
+      if (of.shape == Shape::kPowersOfTwo) {
+        EXPECT_EQ(size & (size - 1), 0) << of.id << " " << size;
+      }
+    }
+    std::set<std::string> types;
+    std::set<NodeId> nodes;
+    for (const Placement& pod : pods) {
+      types.insert(pod.gpu_type);
+      nodes.insert(pod.node);
+    }
+    if (!of.mix) {
+      EXPECT_LE(types.size(), 1u) << of.id;
+    }
+    if (of.one_node) {
+      EXPECT_LE(nodes.size(), 1u) << of.id;
+    }
+    for (const Placement& pod : action.add) {
+      EXPECT_EQ(pod.gpus, of.per_pod.gpus) << of.id;
+      if (!of.allow.empty()) {
+        EXPECT_GT(std::ranges::count(of.allow, pod.gpu_type), 0) << of.id;
+      }
+      if (of.eligible) {
+        EXPECT_TRUE(of.eligible->contains(pod.node)) << of.id;
+      }
+      EXPECT_FALSE(of.avoid.contains(pod.node)) << of.id;
+    }
+  }
+
+  // GPUs by queue and type, "*" for all.
+  using Holdings = std::map<std::string, std::map<std::string, Gpus>>;
+  static void add(Holdings& to, const std::string& queue, const std::string& type, Gpus gpus) {
+    to[queue][type] += gpus;
+    to[queue]["*"] += gpus;
+  }
+
+  // What queues hold before the plan; pods that are told to leave count no more.
+  Holdings now() const {
+    Holdings all;
+    for (const Job& job : state_.jobs)
+      for (const Held& held : job.held)
+        if (held.stays()) add(all, job.queue, held.gpu_type, held.gpus);
+    for (const auto& [name, queue] : state_.queues)
+      for (const auto& [type, gpus] : queue.held_by_leavers) add(all, name, type, gpus);
+    return all;
+  }
+
+  // A queue that may not borrow is limited to its guarantees; where it names none for all types
+  // together, it has none of a type that it does not name.
+  static std::optional<Gpus> most(const Queue& queue, const std::string& type) {
+    const auto of_type = queue.quotas.find(type);
+    std::optional<Gpus> most;
+    if (of_type != queue.quotas.end()) most = of_type->second.limit;
+    if (queue.borrowing) return most;
+    const bool is_named = of_type != queue.quotas.end();
+    if (is_named) return std::min(most.value_or(1'000'000), of_type->second.guaranteed);
+    return type != "*" && !queue.quotas.contains("*") ? std::optional<Gpus>(0) : most;
+  }
+
+  // A queue that is given anything stays within what it may hold once the plan is done. What it
+  // held too much before is nobody's fault, and no reason to be given more.
+  void expect_limits() const {
+    Holdings given;
+    Holdings held = now();
+    for (const Action& action : plan_.actions) {
+      const std::string& queue = job(action.job).queue;
+      for (const Placement& pod : action.add) {
+        add(given, queue, pod.gpu_type, pod.gpus);
+        add(held, queue, pod.gpu_type, pod.gpus);
+      }
+      for (const Held& pod : job(action.job).held)
+        if (pod.stays() && std::ranges::count(action.remove, pod.ordinal) > 0)
+          add(held, queue, pod.gpu_type, -pod.gpus);
+    }
+    for (const auto& [name, of_queue] : given)
+      for (const auto& [type, gpus] : of_queue) {
+        const auto limit = most(state_.queues.at(name), type);
+        if (limit) {
+          EXPECT_LE(held[name][type], *limit) << name << " " << type;
+        }
+      }
+  }
+
+  // Nobody is stopped but by leave: of the queue and the job that displaces it, never for a lower
+  // priority, and a guarantee only takes back what is borrowed.
+  void expect_leave(const Action& action) const {
+    if (action.kind != ActionKind::kPreempt) return;
+    const auto* cause = std::get_if<Displaced>(&action.cause);
+    EXPECT_TRUE(cause != nullptr || std::holds_alternative<ChangesType>(action.cause) ||
+                std::holds_alternative<PodLost>(action.cause))
+        << action.job << " " << to_text(action.cause);
+    if (cause == nullptr) return;
+    const Job& victim = job(action.job);
+    const Job& by = *std::ranges::find(state_.jobs, cause->job, &Job::name);
+    if (cause->by == Displaced::By::kGuarantee) {
+      EXPECT_NE(victim.queue, by.queue) << victim.id;
+      return;
+    }
+    EXPECT_TRUE(by.may_preempt) << victim.id << " by " << by.id;
+    if (cause->by == Displaced::By::kPriority) {
+      EXPECT_LT(victim.priority, by.priority) << victim.id;
+    }
+    if (cause->by == Displaced::By::kOrder) {
+      EXPECT_LE(victim.priority, by.priority) << victim.id;
+    }
+    const Preempts leave = state_.queues.at(by.queue).preempts;
+    EXPECT_NE(leave, Preempts::kNobody) << victim.id << " by " << by.id;
+    if (leave == Preempts::kOwnQueue) {
+      EXPECT_EQ(victim.queue, by.queue) << victim.id;
+    }
+  }
+
+  const ClusterState& state_;
+  const Plan& plan_;
+  std::map<JobId, const Job*> by_id_;
+};
+
+TEST(EveryPolicy, KeepsTheInvariants) {
+  for (const Descriptor& policy : all_policies()) {
+    std::size_t actions = 0;
+    for (std::uint64_t seed = 1; seed <= kDrawn; ++seed) {
+      SCOPED_TRACE(policy.name + ", seed " + std::to_string(seed));
+      const Snapshot problem = drawn_problem(seed, policy.name);
+      const Plan plan = make_plan(problem.state, problem.policy);
+      actions += plan.actions.size();
+      ASSERT_EQ(plan.verdicts.size(), problem.state.jobs.size());
+      Books(problem.state, plan).expect_sound();
+      EXPECT_EQ(make_plan(problem.state, problem.policy), plan);
+      ASSERT_FALSE(HasFailure()) << to_text(problem);
+    }
+    EXPECT_GT(actions, kDrawn / 4) << policy.name;  // it had something to decide
+  }
+}
+
+// By job, whatever order jobs and nodes come in.
+std::map<JobId, Action> by_job(const Plan& plan) {
+  std::map<JobId, Action> actions;
+  for (const Action& action : plan.actions) actions[action.job] = action;
+  return actions;
+}
+
+TEST(EveryPolicy, DoesNotLookAtTheOrderOfTheState) {
+  for (const Descriptor& policy : all_policies()) {
+    for (std::uint64_t seed = 1; seed <= kDrawn / 5; ++seed) {
+      const Snapshot problem = drawn_problem(seed, policy.name);
+      ClusterState turned = problem.state;
+      std::ranges::reverse(turned.jobs);
+      std::ranges::reverse(turned.nodes);
+      ASSERT_EQ(by_job(make_plan(problem.state, problem.policy)),
+                by_job(make_plan(turned, problem.policy)))
+          << policy.name << ", seed " << seed << "\n"
+          << to_text(problem);
+    }
+  }
+}
+
+// Without preemption nobody is stopped for another, whatever a policy wants.
+TEST(EveryPolicy, PreemptsNobodyWhereThatIsOff) {
+  for (const Descriptor& policy : all_policies()) {
+    for (std::uint64_t seed = 1; seed <= kDrawn / 5; ++seed) {
+      Snapshot problem = drawn_problem(seed, policy.name);
+      problem.policy.preempt = false;
+      for (const Action& action : make_plan(problem.state, problem.policy).actions)
+        ASSERT_FALSE(action.kind == ActionKind::kPreempt &&
+                     std::holds_alternative<Displaced>(action.cause))
+            << policy.name << ", seed " << seed << " " << action.job << "\n"
+            << to_text(problem);
+    }
+  }
+}
+
+// Plans follow each other, and what is told to leave leaves between two of them, until nothing
+// changes any more.
+ClusterState at_rest(ClusterState state, const PolicyConfig& config, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    const Plan plan = make_plan(state, config);
+    if (plan.actions.empty()) return state;
+    obey(plan, state);
+    state.now_ms += 1'000'000;
+    for (Job& job : state.jobs) {
+      for (const Held& held : job.held)
+        if (held.leaving) std::ranges::find(state.nodes, held.node, &Node::id)->free += job.per_pod;
+      std::erase_if(job.held, [](const Held& held) { return held.leaving; });
+      if (!job.held.empty()) job.allocated_ms = std::max<TimeMs>(job.allocated_ms, 0);
+    }
+  }
+  return state;
+}
+
+// One node of 8 GPUs, which "late" has borrowed whole; then jobs of "owner" come, of one GPU each,
+// as many as it is guaranteed. Under every policy it gets them back.
+TEST(EveryPolicy, GivesBackWhatIsGuaranteed) {
+  for (const Descriptor& policy : all_policies()) {
+    for (Gpus guaranteed = 1; guaranteed <= 8; ++guaranteed) {
+      ClusterState state = cluster({node("n0", 8, 8)}, {});
+      state.queues["owner"] = {.name = "owner"};
+      state.queues["owner"].quotas["*"].guaranteed = guaranteed;
+      for (int i = 0; i < 8; ++i) state.jobs.push_back(job("late" + std::to_string(i), 1, 1));
+      for (Job& job : state.jobs) job.duration_ms = job.remaining_ms = 1000;
+      const PolicyConfig config{.policy = policy.name};
+      obey(make_plan(state, config), state);
+      ASSERT_EQ(state.nodes[0].free.gpus, 0) << policy.name;
+      for (Gpus i = 0; i < guaranteed; ++i) {
+        Job owner = job("owner" + std::to_string(i), 1, 1);
+        owner.queue = "owner";
+        owner.duration_ms = owner.remaining_ms = 1'000'000;
+        state.jobs.push_back(owner);
+      }
+      const ClusterState end = at_rest(state, config, 20);
+      Gpus held = 0;
+      for (const Job& job : end.jobs)
+        if (job.queue == "owner") held += std::ssize(job.held);
+      EXPECT_EQ(held, guaranteed) << policy.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rubato::sched
