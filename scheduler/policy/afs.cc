@@ -8,8 +8,13 @@
 namespace rubato::sched {
 namespace {
 
+constexpr TimeMs kFirstGuess = 60'000;
+
 TimeMs time_left(const Job& job) {
-  return job.remaining_ms.value_or(job.attained_gpu_ms / job.min);
+  if (job.remaining_ms) return *job.remaining_ms;
+  TimeMs guess = kFirstGuess;
+  while (guess < job.attained_gpu_ms / job.min) guess *= 2;
+  return guess;
 }
 
 struct Share {
@@ -61,7 +66,8 @@ Descriptor Afs::describe() {
           .choose =
               "Where jobs are elastic, change size at little cost, and their mean completion time "
               "counts. It needs the work left (stop.steps) and measured throughput; a job of which "
-              "the work is not known counts as having left what it has had.",
+              "the work is not known counts as having left what it has had, rounded up to 1, 2, "
+              "4 … minutes.",
           .source =
               "Hwang et al., NSDI'21 (AFS-L, Algorithm 1). *Reconstruction*; its published results "
               "are *unverified* here",

@@ -4,7 +4,8 @@
 //   (p'_b - p_b) / p'_b > (p'_a - p_a) / p_a
 // and else a does. A step of several GPUs counts by the GPU.
 //
-// A job of which the time left is not known counts as having left what it has had, as AFS-P counts.
+// A job of which the time left is not known counts as having left what it has had, as AFS-P counts,
+// rounded up to 1, 2, 4 … minutes: exact, equals would stop each other before they have trained.
 // GPUs are counted by type: a job gets the type that it holds, else the one that has most left.
 // O(J · G) for J jobs and G GPUs.
 #pragma once

@@ -2,6 +2,7 @@
 #include "scheduler/sim/engine.h"
 
 #include "common/check.h"
+#include "scheduler/perf/throughput.h"
 #include "scheduler/sim/results.h"
 
 #include <algorithm>
@@ -210,15 +211,11 @@ void Engine::arrive(std::size_t index) {
                                                           type) != trace.allow.end();
     if (allowed && trace.speed.runs_on(type)) job.allow.push_back(type);
   }
-  double best = 0;
-  for (const std::string& type : job.allow) best = std::max(best, speed_of(trace, type, job.min));
-  const TimeMs whole = std::llround(std::ceil(trace.work / best * 1000.0));
-  if (knows() == Knows::kDuration) job.duration_ms = whole;
-  if (knows() == Knows::kRemaining) job.remaining_ms = whole;
   if (const auto known = observed_.find(trace.profile); known != observed_.end())
     job.measured = known->second;
   if (options_.profiled) tell_speeds(trace, job);
   state_.jobs.push_back(std::move(job));
+  tell_times(index);
   rounds_without_progress_ = 0;
   index_of_job_.push_back(static_cast<std::uint32_t>(index));
   changed_ = true;
@@ -296,10 +293,16 @@ void Engine::observe(std::size_t index) {
     changed_ = changed_ || !is_known;
   };
   const std::string& profile = trace_[index].profile;
-  if (profile.empty()) return add(job_of(index).measured);
+  if (profile.empty()) {
+    add(job_of(index).measured);
+    return tell_times(index);
+  }
   add(observed_[profile]);
-  for (std::size_t i = 0; i < state_.jobs.size(); ++i)
-    if (trace_[index_of_job_[i]].profile == profile) add(state_.jobs[i].measured);
+  for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
+    if (trace_[index_of_job_[i]].profile != profile) continue;
+    add(state_.jobs[i].measured);
+    tell_times(index_of_job_[i]);
+  }
 }
 
 Status Engine::round() {
@@ -335,18 +338,31 @@ Status Engine::round() {
 void Engine::refresh_history() {
   state_.now_ms = now_;
   for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
-    Job& job = state_.jobs[i];
-    if (job.held.empty()) continue;
-    const std::uint32_t index = index_of_job_[i];
-    advance(index);
-    if (!job.remaining_ms) continue;
-    const Run& run = runs_[index];
-    const TraceJob& trace = trace_[index];
-    double best = 0;
-    for (const std::string& type : job.allow) best = std::max(best, speed_of(trace, type, job.min));
-    const double units = static_cast<double>(run.left) / run.quanta_per_unit;
-    job.remaining_ms = std::llround(std::ceil(units / best * 1000.0));
+    if (state_.jobs[i].held.empty()) continue;
+    advance(index_of_job_[i]);
+    tell_times(index_of_job_[i]);
   }
+}
+
+// How long it takes at its minimum, in all and from now on, as far as the policy may know it.
+void Engine::tell_times(std::size_t index) {
+  if (knows() == Knows::kNothing) return;
+  const TraceJob& trace = trace_[index];
+  Job& job = job_of(index);
+  double speed = 0;
+  if (options_.oracle == Oracle::kTruth) {
+    for (const std::string& type : job.allow)
+      speed = std::max(speed, speed_of(trace, type, job.min));
+  } else if (!job.measured.empty()) {
+    speed = Throughput(job.measured, job.measured.front().gpu_type).at(job.min);
+  }
+  if (speed <= 0) return;
+  const auto time_of = [&](double units) {
+    return std::llround(std::ceil(units / speed * 1000.0));
+  };
+  const double left = static_cast<double>(runs_[index].left) / runs_[index].quanta_per_unit;
+  if (knows() == Knows::kDuration) job.duration_ms = time_of(trace.work);
+  if (knows() == Knows::kRemaining) job.remaining_ms = time_of(left);
 }
 
 void Engine::sample() {

@@ -100,7 +100,14 @@ class Engine {
   void release(std::size_t index, const Held& held);
   void push(EventKind kind, std::size_t index, TimeMs at_ms);
   void observe(std::size_t index);
-  Knows knows() const { return options_.has_oracle ? about_.knows : Knows::kNothing; }
+  void tell_times(std::size_t index);
+  bool hears_of_speeds() const {
+    return about_.uses_throughput ||
+           (options_.oracle == Oracle::kObserved && about_.knows != Knows::kNothing);
+  }
+  Knows knows() const {
+    return options_.oracle == Oracle::kNothing ? Knows::kNothing : about_.knows;
+  }
   Job& job_of(std::size_t index) { return state_.jobs[runs_[index].position]; }
 
   const SimCluster cluster_;

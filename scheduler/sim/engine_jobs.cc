@@ -207,7 +207,7 @@ void Engine::train(std::size_t index) {
   run.rate = std::max<std::int64_t>(std::llround(rate), 1);
   job.settled = run.join_ms < 0 || !about_.elastic;
   push(EventKind::kFinish, index, end_of(run));
-  if (job.settled && about_.uses_throughput)
+  if (job.settled && hears_of_speeds())
     push(EventKind::kObserve, index, now_ + options_.observe_ms);
 }
 

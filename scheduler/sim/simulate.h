@@ -67,6 +67,15 @@ struct SimResult {
   std::vector<std::int64_t> decisions_ns;  // one a round; empty without a stopwatch
 };
 
+// What policies that ask for durations or remaining work are told.
+enum class Oracle {
+  kTruth,
+  // As in the operator: nothing before a speed of the job was observed, then the work over the
+  // speed at its minimum as scheduler/perf infers it from what was observed.
+  kObserved,
+  kNothing,
+};
+
 struct SimOptions {
   CostModel costs = restart_costs();
   TimeMs round_ms = 60'000;  // longest time between rounds
@@ -78,8 +87,7 @@ struct SimOptions {
   // Rounds come at multiples of round_ms and at no other time, as in Pollux' simulator: what
   // happens in between waits. Jobs with a TraceJob::training can be played in no other way.
   bool in_lockstep = false;
-  // False: nobody tells policies durations or remaining work, whatever they ask for.
-  bool has_oracle = true;
+  Oracle oracle = Oracle::kTruth;
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty
   // Told before a plan is applied.
   std::function<void(TimeMs now, const Plan& plan)> on_plan;

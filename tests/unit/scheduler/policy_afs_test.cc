@@ -37,7 +37,11 @@ std::vector<Gpus> reference(const ClusterState& state) {
   for (const Node& n : state.nodes) left += n.gpus_total;
   const auto left_of = [&](std::size_t i) {
     const Job& j = state.jobs[i];
-    return j.remaining_ms ? *j.remaining_ms : j.attained_gpu_ms / j.min;
+    if (j.remaining_ms) return *j.remaining_ms;
+    TimeMs minutes = 1;
+    for (; minutes * 60'000 * j.min < j.attained_gpu_ms; minutes *= 2) {
+    }
+    return minutes * 60'000;
   };
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < state.jobs.size(); ++i) order.push_back(i);

@@ -1,9 +1,12 @@
 // What a scheduler under test can see, and what the simulator holds it to.
+#include "common/rng.h"
 #include "scheduler/sim/import/generate.h"
 #include "scheduler/sim/results.h"
 #include "tests/unit/scheduler/sim_traces.h"
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -12,9 +15,10 @@ namespace {
 
 // Everything decided until then.
 std::string decisions_until(TimeMs end_ms, const std::string& cluster,
-                            const std::vector<TraceJob>& jobs, const std::string& policy) {
+                            const std::vector<TraceJob>& jobs, const std::string& policy,
+                            Oracle oracle = Oracle::kTruth) {
   std::string log;
-  SimOptions options{.costs = gentle_costs()};
+  SimOptions options{.costs = gentle_costs(), .oracle = oracle};
   options.on_plan = [&](TimeMs now, const Plan& plan) {
     if (now > end_ms) return;
     for (const Action& action : plan.actions) {
@@ -73,6 +77,85 @@ TEST(SimSeam, UndeclaredDurationsChangeNothingNow) {
   }
 }
 
+// The same of all policies when nobody tells them.
+TEST(SimSeam, WithoutAnOracleDurationsChangeNothingNow) {
+  for (const Descriptor& policy : all_policies()) {
+    const auto jobs = some_jobs(3);
+    const TimeMs until = jobs[29].submit_ms;
+    const SimResult played =
+        play("4x4:A", jobs, policy.name, {.costs = gentle_costs(), .oracle = Oracle::kNothing});
+    auto longer = jobs;
+    std::uint64_t i = 0;
+    for (TraceJob& job : longer)
+      if (of(played, job.id).finish_ms > until) job.work *= 1.0 + static_cast<double>(++i % 7);
+    EXPECT_EQ(decisions_until(until, "4x4:A", jobs, policy.name, Oracle::kNothing),
+              decisions_until(until, "4x4:A", longer, policy.name, Oracle::kNothing))
+        << policy.name;
+  }
+}
+
+// Two types, and a speed of its own for each count on each of them.
+std::vector<TraceJob> jobs_of_all_speeds(std::uint64_t seed) {
+  Rng rng(seed);
+  auto jobs = some_jobs(seed);
+  for (TraceJob& job : jobs) {
+    job.speed = {};
+    for (const char* type : {"A", "B"}) {
+      const double first = 0.5 + rng.unit();
+      for (Gpus gpus = 1; gpus <= job.max; ++gpus)
+        job.speed.add(type, {gpus, first * std::pow(static_cast<double>(gpus), 0.9)});
+    }
+  }
+  return jobs;
+}
+
+// Where each job was until then: type and count.
+using Seen = std::map<JobId, std::set<std::pair<std::string, Gpus>>>;
+Seen seen_until(TimeMs end_ms, const std::vector<TraceJob>& jobs, const std::string& policy) {
+  Seen seen;
+  std::map<JobId, Gpus> held;
+  std::map<JobId, std::string> type;
+  SimOptions options{.costs = gentle_costs(), .oracle = Oracle::kNothing};
+  options.on_plan = [&](TimeMs now, const Plan& plan) {
+    if (now > end_ms) return;
+    for (const Action& action : plan.actions) {
+      if (!action.add.empty()) type[action.job] = action.add.front().gpu_type;
+      held[action.job] += std::ssize(action.add) - std::ssize(action.remove);
+      // Newcomers join later: it trains at both sizes, and at those between if some left meanwhile.
+      for (Gpus gpus = 1; gpus <= held[action.job]; ++gpus)
+        seen[action.job].emplace(type[action.job], gpus);
+    }
+  };
+  play("2x4:A,1x8:B", jobs, policy, options);
+  return seen;
+}
+
+// How fast a job would be where it has not been, no policy can tell.
+TEST(SimSeam, SpeedsThatNobodyHasSeenChangeNothingNow) {
+  for (const Descriptor& policy : all_policies()) {
+    const auto jobs = jobs_of_all_speeds(4);
+    const TimeMs until = jobs[29].submit_ms;
+    const Seen seen = seen_until(until, jobs, policy.name);
+    auto other = jobs;
+    std::size_t changed = 0;
+    for (TraceJob& job : other) {
+      SpeedCurve speed;
+      for (const auto& [type, points] : job.speed.points())
+        for (const SpeedPoint& point : points) {
+          const auto of_job = seen.find(job.id);
+          const bool is_seen = of_job != seen.end() && of_job->second.contains({type, point.gpus});
+          changed += is_seen ? 0 : 1;
+          speed.add(type, {point.gpus, point.units_per_second * (is_seen ? 1 : 3)});
+        }
+      job.speed = speed;
+    }
+    EXPECT_GT(changed, jobs.size()) << policy.name;
+    EXPECT_EQ(decisions_until(until, "2x4:A,1x8:B", jobs, policy.name, Oracle::kNothing),
+              decisions_until(until, "2x4:A,1x8:B", other, policy.name, Oracle::kNothing))
+        << policy.name;
+  }
+}
+
 // Whether growth pays is not known before it has been tried: the growth at 35 is decided alike for
 // a job that gains from it and for one that loses.
 TEST(SimSeam, UnobservedThroughputChangesNothingNow) {
@@ -119,6 +202,29 @@ TEST(SimSeam, EveryPolicyKeepsTheBooks) {
         EXPECT_EQ(charged, held) << what;  // no GPU second is lost or made up
         EXPECT_EQ(to_csv(result), to_csv(play("2x4:A,1x8:B", jobs, policy.name, costs))) << what;
       }
+    }
+  }
+}
+
+// Priorities, queues, deadlines, types, sizes: whatever comes, every job of a finite trace ends.
+TEST(SimSeam, EveryJobOfATraceEnds) {
+  for (const Descriptor& policy : all_policies()) {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      Rng rng(seed);
+      auto jobs = jobs_of_all_speeds(seed);
+      for (TraceJob& job : jobs) {
+        job.priority = static_cast<std::int64_t>(rng.below(3));
+        job.queue = rng.chance(0.5) ? "default" : "other";
+        if (rng.chance(0.5))
+          job.deadline_ms = job.submit_ms + 1000 * static_cast<TimeMs>(rng.below(600));
+        if (rng.chance(0.2)) job.allow = {rng.chance(0.5) ? "A" : "B"};
+      }
+      const Oracle oracle = seed % 2 == 0 ? Oracle::kTruth : Oracle::kObserved;
+      const SimResult result =
+          play("2x4:A,1x8:B", jobs, policy.name, {.costs = gentle_costs(), .oracle = oracle});
+      EXPECT_EQ(result.jobs.size() + result.refused.size(), jobs.size());
+      for (const JobResult& job : result.jobs)
+        EXPECT_GE(job.finish_ms, 0) << policy.name << ", seed " << seed << ", " << job.id;
     }
   }
 }

@@ -41,7 +41,7 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                      .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s,
                      .profiled = chosen.profiled,
                      .in_lockstep = chosen.mode == kPolluxMode,
-                     .has_oracle = !chosen.no_oracle};
+                     .oracle = chosen.no_oracle ? Oracle::kNothing : Oracle::kTruth};
   options.stopwatch_ns = [&clock] { return clock.now().time_since_epoch().count(); };
   options.on_progress = [&](std::size_t finished, std::size_t of, TimeMs) {
     if (clock.now() - told < kTellEvery) return true;
