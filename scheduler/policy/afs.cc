@@ -67,7 +67,7 @@ Descriptor Afs::describe() {
               "Where jobs are elastic, change size at little cost, and their mean completion time "
               "counts. It needs the work left (stop.steps) and measured throughput; a job of which "
               "the work is not known counts as having left what it has had, rounded up to 1, 2, "
-              "4 … minutes.",
+              "4 … minutes. Long jobs may starve.",
           .source =
               "Hwang et al., NSDI'21 (AFS-L, Algorithm 1). *Reconstruction*; its published results "
               "are *unverified* here",

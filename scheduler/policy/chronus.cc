@@ -101,7 +101,7 @@ Descriptor Chronus::describe() {
           "deadlines as possible should be met. It needs the work left (stop.steps). Deadlines "
           "come with a snapshot (deadlineMs) or a trace (deadline_s); a TrainingJob cannot have "
           "one in this release. Turns change in the first sixth of a lease: spec.roundSeconds must "
-          "be well below that.",
+          "be well below that. Long jobs without a deadline may starve.",
       .source =
           "Gao et al., SoCC'21, as described with ElasticFlow's artifact; whom to drop by Moore "
           "(1968) and Hodgson in place of its integer program. *Reconstruction*, without its "

@@ -28,14 +28,13 @@ Descriptor Fifo::describe() {
 Targets Fifo::decide(const Problem& problem) const { return by_arrival(problem, true); }
 
 Descriptor FifoBackfill::describe() {
-  return {
-      .name = "fifoBackfill",
-      .about = "arrival order; whoever fits passes one that does not",
-      .rule =
-          "Jobs of one priority are served in order of arrival; one that does not fit is "
-          "passed over, without a reservation. It preempts nobody.",
-      .choose = "Where all GPUs should work and large jobs are rare: a large one may wait long.",
-      .source = "classical"};
+  return {.name = "fifoBackfill",
+          .about = "arrival order; whoever fits passes one that does not",
+          .rule =
+              "Jobs of one priority are served in order of arrival; one that does not fit is "
+              "passed over, without a reservation. It preempts nobody.",
+          .choose = "Where all GPUs should work and large jobs are rare. They may starve.",
+          .source = "classical"};
 }
 
 Targets FifoBackfill::decide(const Problem& problem) const { return by_arrival(problem, false); }

@@ -12,7 +12,9 @@ Descriptor MarginalThroughput::describe() {
               "surplus of elastic jobs, and preempt jobs of lower priority.",
           .choose =
               "The default. Choose it where priorities say what matters and jobs are elastic; "
-              "among equals a long job holds its minimum until it ends.",
+              "among equals a long job holds its minimum until it ends, and one with a large "
+              "minimum may "
+              "starve behind a stream of small ones.",
           .source = "Rubato; growth by marginal gain as in Optimus (EuroSys'18, 4.1)",
           .elastic = true,
           .uses_throughput = true};

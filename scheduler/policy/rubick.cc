@@ -148,7 +148,9 @@ Descriptor Rubick::describe() {
       .choose =
           "Where jobs can change their execution plan, so that throughput jumps at some sizes, and "
           "the throughput of the whole cluster counts. It needs measured throughput on the sizes "
-          "(profiles), and no durations: short jobs do not pass long ones.",
+          "(profiles), and no durations: short jobs do not pass long ones. Jobs with a large "
+          "minimum may "
+          "starve behind a stream of small ones.",
       .source =
           "Zhang et al., MLSys'25, and the rules of its released code. *Reconstruction*: nothing "
           "depends on models' names or counts restarts, GPUs alone are shared out, what slopes are "

@@ -49,7 +49,7 @@ Descriptor Srsf::describe() {
           .rule =
               "The job with the least remaining time, multiplied by the GPUs of its minimum, goes "
               "first, and preempts those with more.",
-          .choose = "As srtf, where jobs differ much in size.",
+          .choose = "As srtf, where jobs differ much in size. Long and large jobs may starve.",
           .source = "classical; the oracle variant in Tiresias (NSDI'19)",
           .knows = Knows::kRemaining};
 }

@@ -289,7 +289,9 @@ Descriptor Themis::describe() {
               "Where users should not be slower than on a part of the cluster of their own, and "
               "that counts more than the mean completion time. It needs the work left "
               "(stop.steps) and measured throughput; a job of which the work is not known comes "
-              "early. Each lease that ends may cost a preemption.",
+              "early. Each lease that ends may cost a preemption. Large jobs may starve behind a "
+              "stream of "
+              "small ones that are shorter than a lease.",
           .source =
               "Mahajan et al., NSDI'20. *Reconstruction*: one job is one application, the "
               "scheduler makes the bids itself, contention is that of the moment, placement is not "

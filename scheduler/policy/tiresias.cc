@@ -18,7 +18,7 @@ Descriptor Tiresias::describe() {
           "then the one that started or came first. Later jobs are preempted.",
       .choose =
           "Where nothing is known of durations and most jobs are short: they end before "
-          "long ones are served again.",
+          "long ones are served again. Large ones may starve behind a stream of small ones.",
       .source =
           "Gu et al., NSDI'19; limits as in the authors' simulator. On Pollux's workloads, with "
           "the two queues of Pollux's artifact, mean completion times are 1 to 5 % below those "
