@@ -139,9 +139,10 @@ class Figures {
     for (auto& of_type : status_.gpu_seconds_by_type) of_type.seconds = tenths(of_type.seconds);
   }
 
-  // One measured point per (type, count): the latest. Only while nothing changes.
+  // One measured point per (type, count): the latest. Only while nothing changes, and of steps that
+  // these members have made.
   void remember_point(const coordinator::View& view, api::Performance& performance) const {
-    if (!is(Phase::kTraining) || view.members.empty()) return;
+    if (!is(Phase::kTraining) || view.awaits_first_step || view.members.empty()) return;
     const std::string& type = view.members.front().gpu_type;
     for (const auto& member : view.members) {
       if (member.gpu_type != type) return;

@@ -155,6 +155,7 @@ struct View : Progress {
   std::string recovers_from;
   bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;
+  bool awaits_first_step = false;  // since the last change: step_seconds is of before it
   std::vector<MemberView> members;
   std::int64_t highest_ordinal = -1;      // of the pods whose agents came to us, wanted or not
   std::vector<std::string> heard_pods;    // their agents are connected

@@ -388,6 +388,7 @@ void JobMachine::complete_operation(MonoTime now) {
       0.0, seconds_between(op_->began, now) - change.answer_seconds - change.write_seconds);
   if (unfinished_) end_change(now, 0);  // another came before its first step
   unfinished_ = std::move(change);
+  view_.awaits_first_step = true;
   unfinished_since_ = last_commit_;
   formed_at_ = now;
   quiet_since_ = now;

@@ -71,6 +71,7 @@ void JobMachine::end_change(MonoTime now, double usual) {
   if (is_rescale(*unfinished_)) ++view_.rescales;
   view_.changes.push_back(std::move(*unfinished_));
   unfinished_.reset();
+  view_.awaits_first_step = false;
   outputs_.changed = true;
   if (view_.changes.size() > kChangesKept) view_.changes.erase(view_.changes.begin());
 }

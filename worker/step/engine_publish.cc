@@ -33,6 +33,11 @@ Status StepEngine::Impl::publish(const wire::CommitRecord& record, double second
     const double since = std::chrono::duration<double>(moment - last_commit).count();
     stall = std::max(0.0, since - median(step_seconds));
   }
+  // Rounds among others say nothing about how long one takes now.
+  if (first_after_change) {
+    step_seconds.clear();
+    compute_seconds.clear();
+  }
   first_after_change = false;
   last_commit = moment;
   keep(step_seconds, seconds);
