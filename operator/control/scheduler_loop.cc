@@ -1,5 +1,6 @@
 #include "operator/control/scheduler_loop.h"
 
+#include "common/check.h"
 #include "common/log.h"
 #include "common/planted.h"
 #include "kube/errors.h"
@@ -8,6 +9,7 @@
 #include "operator/control/cluster_status.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
+#include "scheduler/policy/registry.h"
 
 #include <algorithm>
 #include <utility>
@@ -48,7 +50,8 @@ void SchedulerLoop::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     {
       std::unique_lock lock(mutex_);
-      woken_->wait_until(lock, d_.executor.now() + d_.policy.get()->round_interval,
+      const MonoTime next = d_.executor.now() + d_.policy.get()->round_interval;
+      woken_->wait_until(lock, std::min(next, wake_at_),
                          [&] { return wake_ || stop.stop_requested(); });
       wake_ = false;
     }
@@ -227,7 +230,12 @@ void SchedulerLoop::round() {
   if (policy->growth_pause > 0s)
     world.grown_lately = d_.memory.grown_since(world.now - policy->growth_pause);
   const sched::Snapshot snapshot{capture(world, d_.config), policy->plan};
-  const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
+  const auto decides = sched::make_policy(policy->plan.policy, policy->plan.parameters);
+  CHECK(decides.ok());  // load_policy refuses others
+  const sched::Plan plan = sched::make_plan(snapshot.state, **decides, snapshot.policy);
+  const auto next = (*decides)->next_wake(snapshot.state);
+  wake_at_ =
+      next ? began + std::chrono::milliseconds(*next - snapshot.state.now_ms) : MonoTime::max();
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)

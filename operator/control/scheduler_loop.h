@@ -1,5 +1,6 @@
 // SchedulerLoop: capture → make_plan → apply, one round at a time on one task. A round starts when
-// something changed (wake) or the policy's interval passed. It reads the SchedulingPolicy first,
+// something changed (wake), the policy's interval passed, or an instant has come that the policy
+// named (Policy::next_wake). It reads the SchedulingPolicy first,
 // and writes the status of queues and policies last. Before a round it waits until the caches have
 // seen every allocation that it wrote itself, before its first one those that earlier leaders
 // wrote.
@@ -89,6 +90,7 @@ class SchedulerLoop {
   std::mutex mutex_;
   std::unique_ptr<Condition> woken_;
   bool wake_ = false;
+  MonoTime wake_at_ = MonoTime::max();  // that the policy named; the loop's task only
   std::string refused_;  // why the SchedulingPolicy is not in force; the loop's task only
   struct Written {
     kube::Key job;
