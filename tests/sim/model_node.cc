@@ -359,6 +359,7 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
          .isa = plan_.isa,
          .has_memory = plan_.illness != Illness::kNoMemory,
          .is_old_build = Rng(word_of(container.uid, ground_.seed)).chance(ground_.old_builds),
+         .times = ground_.times,
          .streams =
              [this](testing::SimProcess& process) {
                return ground_.links.network().attach_streams(process, plan_.name);

@@ -40,7 +40,8 @@ struct Ground {
   testing::SimVolume& data;         // that all nodes share
   testing::SimVolume& checkpoints;  // that they share, too
   std::uint64_t seed = 1;
-  double old_builds = 0;        // share of pods whose workers are of the build before
+  double old_builds = 0;  // share of pods whose workers are of the build before
+  WorkerTimes times = {};
   const bool& is_next_version;  // of what starts now
   // A worker reaches a place of a step. True: a fault strikes it there.
   std::function<bool(Container&, std::uint32_t slot, Phase)> reached;

@@ -144,8 +144,9 @@ struct Scenario {
   Duration link_delay = 1ms;  // of messages, at most
   Duration api_delay = 5ms;   // of requests, mostly
   double old_builds = 0;      // share of pods whose workers are of the build before
-  std::size_t pieces = 0;     // bytes that links between workers move at once, at most; 0: any
-  Duration trouble = 40s;     // faults begin in this time; all is mended soon after
+  WorkerTimes times = {};
+  std::size_t pieces = 0;  // bytes that links between workers move at once, at most; 0: any
+  Duration trouble = 40s;  // faults begin in this time; all is mended soon after
   bool clocks_differ = false;
   kube::LeaseTiming lease = kShortLease;
   // Two operators that are independent of each other, "rubato" and "other", of one replica each.

@@ -92,9 +92,9 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
     ReplicaHooks hooks;
     hooks.isa = parts_.isa;
     hooks.has_memory = parts_.has_memory;
-    hooks.start = [&process] { process.sleep_for(WorkerTimes{}.start); };
-    hooks.work = [&process, hung] {
-      process.sleep_for(WorkerTimes{}.micro);
+    hooks.start = [&process, times = parts_.times] { process.sleep_for(times.start); };
+    hooks.work = [&process, hung, times = parts_.times] {
+      process.sleep_for(times.micro);
       hung();
     };
     hooks.holds = [&world, life](std::uint64_t step, std::uint64_t digest) {

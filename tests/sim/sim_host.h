@@ -15,11 +15,6 @@
 
 namespace rubato::sim {
 
-struct WorkerTimes {
-  Duration start = 300ms;  // configuration
-  Duration micro = 25ms;   // one micro-batch
-};
-
 // What the machine that a pod runs on gives it.
 struct HostParts {
   testing::SimExecutor& executor;
@@ -31,6 +26,7 @@ struct HostParts {
   std::string isa;
   bool has_memory = true;
   bool is_old_build = false;  // its workers are of the build before this one
+  WorkerTimes times = {};
   std::function<std::unique_ptr<testing::SimStreams>(testing::SimProcess&)> streams;
   std::function<std::unique_ptr<FileSystem>(testing::SimProcess&)> disk;
   // A worker reaches a named place of a step (worker/testing/fault_points.h). True: the thread that

@@ -25,7 +25,6 @@ using worker::Stream;
 using worker::Verdict;
 
 constexpr std::uint64_t kTokens = 4100;
-constexpr std::int64_t kSequence = 8;
 constexpr std::uint64_t kSpikesOneIn = 150;
 
 // The CPU device under the name of another instruction set: other bits, as far as anybody can tell.
@@ -256,6 +255,13 @@ ReferenceRun::~ReferenceRun() = default;
 std::uint64_t ReferenceRun::after(std::uint64_t step) {
   while (impl_->states.size() <= step) impl_->step();
   return impl_->states[step].front();
+}
+
+std::uint64_t ReferenceRun::rounds(std::uint64_t steps) {
+  after(steps);
+  std::uint64_t sum = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) sum += impl_->states[step].size();
+  return sum;
 }
 
 bool ReferenceRun::passes(std::uint64_t step, std::uint64_t digest) {

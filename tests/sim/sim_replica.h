@@ -3,6 +3,7 @@
 // is a parameter. Also an undisturbed run of it, alone, to which every worker's state is held.
 #pragma once
 
+#include "common/clock.h"
 #include "common/executor.h"
 #include "common/files.h"
 #include "common/json.h"
@@ -16,6 +17,7 @@
 
 namespace rubato::sim {
 
+constexpr std::int64_t kSequence = 8;  // tokens of a micro-batch
 constexpr const char* kDataPath = "/data/tokens";
 
 // The numbers of a job that its workers and its witness share.
@@ -32,6 +34,11 @@ struct JobShape {
 json::Value training_of(const JobShape& shape);
 // Makes the token file that all jobs read.
 void write_tokens(FileSystem& files);
+
+struct WorkerTimes {
+  Duration start = 300ms;  // configuration
+  Duration micro = 25ms;   // one micro-batch
+};
 
 // What a replica does to time, and who hears of its states.
 struct ReplicaHooks {
@@ -62,6 +69,8 @@ class ReferenceRun {
   // True when the rounds about this step have this loss and these samples.
   bool decides(std::uint64_t step, std::int64_t loss_q, std::uint64_t sample_digest);
   std::uint64_t after(std::uint64_t step);  // the digest when the step was just committed
+  // Rounds that its first steps take: one each, and one more each time a step is done again.
+  std::uint64_t rounds(std::uint64_t steps);
 
  private:
   struct Impl;

@@ -112,6 +112,7 @@ WholeCluster::WholeCluster(Scenario scenario, RunOptions options)
               checkpoints_,
               scenario_.seed,
               scenario_.old_builds,
+              scenario_.times,
               is_next_version_,
               [this](Container& container, std::uint32_t slot, Phase phase) {
                 return reached(container, slot, phase);
