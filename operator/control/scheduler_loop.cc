@@ -234,8 +234,11 @@ void SchedulerLoop::round() {
   CHECK(decides.ok());  // load_policy refuses others
   const sched::Plan plan = sched::make_plan(snapshot.state, **decides, snapshot.policy);
   const auto next = (*decides)->next_wake(snapshot.state);
-  wake_at_ =
-      next ? began + std::chrono::milliseconds(*next - snapshot.state.now_ms) : MonoTime::max();
+  const std::int64_t longest_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(policy->round_interval).count();
+  wake_at_ = next ? began + std::chrono::milliseconds(std::clamp<std::int64_t>(
+                                *next - snapshot.state.now_ms, 0, longest_ms))
+                  : MonoTime::max();
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)

@@ -15,7 +15,7 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr std::size_t kColumns = 7;
+constexpr std::size_t kCells = 7;
 constexpr std::string_view kApart = "_unconsolidated";  // pods of one job on several nodes
 constexpr std::string_view kAlone = "null";             // nobody shares its GPUs
 constexpr Gpus kMadeMost = 8;                           // that the generator asks for
@@ -83,7 +83,7 @@ std::vector<const std::string*> models_with(const GavelSpeeds& speeds, Gpus gpus
 }  // namespace
 
 bool is_gavel_trace(const TraceText& trace) {
-  return cells_of(trace.text.substr(0, trace.text.find('\n'))).size() == kColumns;
+  return cells_of(trace.text.substr(0, trace.text.find('\n'))).size() == kCells;
 }
 
 Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
@@ -116,10 +116,10 @@ Result<std::vector<TraceJob>> read_gavel(const TraceText& trace, const GavelSpee
     const std::vector<std::string_view> cells = cells_of(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (cells.size() == 1 && cells[0].empty()) continue;
-    if (cells.size() != kColumns)
+    if (cells.size() != kCells)
       return bad_line(
           trace, line,
-          fmt::format("has {} cells; expected {}, with tabs between them", cells.size(), kColumns));
+          fmt::format("has {} cells; expected {}, with tabs between them", cells.size(), kCells));
     TraceJob job;
     std::int64_t steps = 0;
     double submit_s = 0;
