@@ -25,6 +25,9 @@ struct CauseText {
   std::string operator()(const ChangesType& type) const {
     return fmt::format("its turn is on {} now", type.to);
   }
+  std::string operator()(const ChangesNodes&) const {
+    return "all jobs together gain where it moves to other nodes";
+  }
   std::string operator()(const MakesRoom& to) const {
     return fmt::format("gives GPUs to {}, which is below its minimum", to.job);
   }

@@ -79,8 +79,11 @@ struct ChangesType {  // stops, to start on GPUs of another type
   std::string to;
   bool operator==(const ChangesType&) const = default;
 };
+struct ChangesNodes {  // leaves some or all of its nodes, to come back on those that were chosen
+  bool operator==(const ChangesNodes&) const = default;
+};
 using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered, PodLost,
-                           MakesRoom, Displaced, ChangesType>;
+                           MakesRoom, Displaced, ChangesType, ChangesNodes>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {

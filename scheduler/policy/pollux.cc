@@ -247,7 +247,7 @@ Descriptor Pollux::describe() {
           "Where jobs are elastic and their goodput is known (a table in the snapshot) or is their "
           "throughput, as with a fixed batch. It looks at no work left: short jobs get no more "
           "than long ones. GPU types are not told apart. Each move is a restart, which it weighs "
-          "by restartSeconds.",
+          "by restartSeconds. Large jobs may starve behind a stream of small ones.",
       .source =
           "Qiao et al., OSDI'21, section 4.2, and its artifact. *Reconstruction*: the search is "
           "over sizes and over who stays where it is, not over matrices of jobs by nodes. On its "

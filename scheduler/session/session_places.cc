@@ -45,7 +45,7 @@ bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
     entry.now -= pod->gpus;
     quota_.give_back(queue_of(entry), type_of(*pod), pod->gpus);
   }
-  entry.cause = WorthMoreElsewhere{};
+  entry.cause = ChangesNodes{};
   from_anybody_ += std::ssize(entry.remove) * job.per_pod.gpus;
   if (!stops) return true;
   entry.preempted = true;

@@ -63,7 +63,8 @@ std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::
   for (const Entry& entry : entries_) {
     // Nobody is promised yet what a job gives back to come to its size.
     const bool gives =
-        entry.cause && (std::holds_alternative<WorthMoreElsewhere>(*entry.cause) || entry.moving);
+        entry.cause && (std::holds_alternative<WorthMoreElsewhere>(*entry.cause) ||
+                        std::holds_alternative<ChangesNodes>(*entry.cause) || entry.moving);
     for (const Held& held : entry.job->held) {
       const bool is_given =
           gives && std::ranges::find(entry.remove, held.ordinal) != entry.remove.end();

@@ -217,6 +217,7 @@ class Books {
     if (action.kind != ActionKind::kPreempt) return;
     const auto* cause = std::get_if<Displaced>(&action.cause);
     EXPECT_TRUE(cause != nullptr || std::holds_alternative<ChangesType>(action.cause) ||
+                std::holds_alternative<ChangesNodes>(action.cause) ||
                 std::holds_alternative<PodLost>(action.cause))
         << action.job << " " << to_text(action.cause);
     if (cause == nullptr) return;
