@@ -4,7 +4,7 @@
 
 #include "tools/rubatoctl/simulate/simulate.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 calls it so
 class App;
 }
 
