@@ -1,6 +1,5 @@
 // Gavel's table of throughputs, its traces, and jobs as its generator draws them.
 #include "common/json.h"
-#include "common/rng.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/draws.h"
 #include "scheduler/sim/import/generate.h"
@@ -145,18 +144,12 @@ Result<std::vector<TraceJob>> gavel_trace(const PoissonOptions& options,
       return Error(Code::kInvalid, fmt::format("the table has no model on {} GPUs of type {}, on "
                                                "which the generator takes its durations",
                                                gpus, kReference));
-  Rng rng(options.seed);
+  Draws draws(options);
   std::vector<TraceJob> jobs;
-  double at_s = 0;
   for (std::int64_t i = 0; i < options.jobs; ++i) {
-    at_s += draw_gap_s(rng, options.jobs_per_hour);
-    TraceJob job;
-    job.id = fmt::format("job-{:06}", i);
-    job.submit_ms = std::llround(at_s * 1000);
-    job.request = draw_gpus(rng);
-    const double seconds = std::round(draw_minutes(rng) * 60);
+    auto [job, seconds] = draws.next();
     const auto models = models_with(speeds, job.request);
-    const std::string& model = *models[rng.below(models.size())];
+    const std::string& model = *models[draws.rng().below(models.size())];
     describe_gavel(speeds, model, job);
     job.work = std::max(std::floor(seconds * job.speed.at(kReference, job.request)), 1.0);
     jobs.push_back(std::move(job));

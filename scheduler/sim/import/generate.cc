@@ -1,11 +1,6 @@
 #include "scheduler/sim/import/generate.h"
 
-#include "common/rng.h"
 #include "scheduler/sim/import/draws.h"
-
-#include <cmath>
-
-#include <fmt/format.h>
 
 namespace rubato::sched::sim {
 namespace {
@@ -23,16 +18,12 @@ double speed_at(Gpus n, Gpus request) {
 }  // namespace
 
 std::vector<TraceJob> poisson_trace(const PoissonOptions& options) {
-  Rng rng(options.seed);
+  Draws draws(options);
   std::vector<TraceJob> jobs;
-  double at_s = 0;
   for (std::int64_t i = 0; i < options.jobs; ++i) {
-    at_s += draw_gap_s(rng, options.jobs_per_hour);
-    TraceJob job;
-    job.id = fmt::format("job-{:06}", i);
-    job.submit_ms = std::llround(at_s * 1000.0);
-    job.request = job.min = job.max = draw_gpus(rng);
-    job.work = std::round(draw_minutes(rng) * 60.0);
+    auto [job, seconds] = draws.next();
+    job.min = job.max = job.request;
+    job.work = seconds;
     job.speed.add("*", {job.request, 1.0});
     if (options.elastic_factor > 1) {
       job.min = 1;

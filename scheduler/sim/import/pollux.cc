@@ -1,6 +1,5 @@
 // Workloads of Pollux' artifact (OSDI'21), from its workload files and measured profiles.
-#include "scheduler/sim/import/csv.h"
-#include "scheduler/sim/import/importers.h"
+#include "scheduler/sim/import/pollux_tables.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,9 +15,6 @@ constexpr std::int64_t kBatchMax = 100'000'000;
 constexpr Gpus kGpusPerNode = 4;
 constexpr Gpus kPackedMax = 16;  // placements were measured on four nodes
 constexpr Gpus kElasticMax = 64;
-
-const std::vector<std::string> kWorkload = {"name", "time", "application", "num_replicas",
-                                            "batch_size"};
 
 struct Measured {
   double local_batch = 0;
@@ -48,9 +44,7 @@ Result<Measured> read_measured(const CsvRow& row) {
 }
 
 Status read_placements(const TraceText& text, FixedApplication& to) {
-  const std::vector<std::string> columns = {"placement", "local_bsz", "step_time", "sync_time"};
-  TRY(const Csv csv, Csv::parse(text.file, text.text, columns));
-  TRY_OK(csv.require(columns));
+  TRY(const Csv csv, pollux_placements(text));
   std::map<std::string, Gpus> wanted;
   for (Gpus n = 1; n <= kPackedMax; ++n) wanted[packed_name(n)] = n;
   for (std::size_t i = 0; i < csv.size(); ++i) {
@@ -63,10 +57,7 @@ Status read_placements(const TraceText& text, FixedApplication& to) {
 }
 
 Status read_scalability(const TraceText& text, FixedApplication& to) {
-  const std::vector<std::string> columns = {"num_nodes", "num_replicas", "local_bsz", "step_time",
-                                            "sync_time"};
-  TRY(const Csv csv, Csv::parse(text.file, text.text, columns));
-  TRY_OK(csv.require(columns));
+  TRY(const Csv csv, pollux_scalability(text));
   std::map<Gpus, std::int64_t> fewest;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
@@ -85,11 +76,7 @@ Status read_scalability(const TraceText& text, FixedApplication& to) {
 
 // The `iteration` of its last line.
 Result<double> read_iterations(const TraceText& text) {
-  TRY(const Csv csv, Csv::parse(text.file, text.text,
-                                {"progress", "iteration", "metric", "grad_sqr", "grad_var"}));
-  TRY_OK(csv.require({"iteration"}));
-  if (csv.size() == 0)
-    return Error(Code::kInvalid, text.file + ":2: expected a row for each epoch");
+  TRY(const Csv csv, pollux_epochs(text, {"iteration"}));
   return csv.row(csv.size() - 1).number("iteration", 1, kSecondsMax);
 }
 
@@ -153,8 +140,7 @@ Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
     TRY(FixedApplication one, read_application(name, profile));
     applications[name] = std::move(one);
   }
-  TRY(const Csv csv, Csv::parse(trace.file, trace.text, kWorkload));
-  TRY_OK(csv.require(kWorkload));
+  TRY(const Csv csv, pollux_workload(trace));
   std::vector<TraceJob> jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);

@@ -1,6 +1,5 @@
 // Workloads of Pollux' artifact (OSDI'21), their batches adapting as in its simulator.
-#include "scheduler/sim/import/csv.h"
-#include "scheduler/sim/import/importers.h"
+#include "scheduler/sim/import/pollux_tables.h"
 
 #include <algorithm>
 #include <limits>
@@ -21,9 +20,6 @@ const std::vector<std::int64_t> kCurveSizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32,
 const std::string kSmallBatches = "yolov3";
 constexpr double kSmallBatch = 8;
 const std::string kRigid = "ncf";
-
-const std::vector<std::string> kBatchesWorkload = {"name", "time", "application", "num_replicas",
-                                                   "batch_size"};
 
 Result<MeasuredStep> read_step(const CsvRow& row) {
   MeasuredStep step;
@@ -66,9 +62,7 @@ void add_means(Application& to) {
 }
 
 Status read_placements_of(const TraceText& text, Application& to) {
-  const std::vector<std::string> columns = {"placement", "local_bsz", "step_time", "sync_time"};
-  TRY(const Csv csv, Csv::parse(text.file, text.text, columns));
-  TRY_OK(csv.require(columns));
+  TRY(const Csv csv, pollux_placements(text));
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     TRY(const GpusByNode placement, read_digits(csv.row(i)));
@@ -88,10 +82,7 @@ Status read_placements_of(const TraceText& text, Application& to) {
 }
 
 Status read_scalability_of(const TraceText& text, Application& to) {
-  const std::vector<std::string> columns = {"num_nodes", "num_replicas", "local_bsz", "step_time",
-                                            "sync_time"};
-  TRY(const Csv csv, Csv::parse(text.file, text.text, columns));
-  TRY_OK(csv.require(columns));
+  TRY(const Csv csv, pollux_scalability(text));
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
     SpreadStep one;
@@ -104,11 +95,7 @@ Status read_scalability_of(const TraceText& text, Application& to) {
 }
 
 Result<std::vector<MeasuredEpoch>> read_epochs(const TraceText& text) {
-  TRY(const Csv csv, Csv::parse(text.file, text.text,
-                                {"progress", "iteration", "metric", "grad_sqr", "grad_var"}));
-  TRY_OK(csv.require({"progress", "grad_sqr", "grad_var"}));
-  if (csv.size() == 0)
-    return Error(Code::kInvalid, text.file + ":2: expected a row for each epoch");
+  TRY(const Csv csv, pollux_epochs(text, {"progress", "grad_sqr", "grad_var"}));
   std::vector<MeasuredEpoch> epochs(csv.size());
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
@@ -192,8 +179,7 @@ Result<std::vector<TraceJob>> read_pollux_batches(
     TRY(Application one, read_whole(name, profile));
     shared[name].application = std::make_shared<const Application>(std::move(one));
   }
-  TRY(const Csv csv, Csv::parse(trace.file, trace.text, kBatchesWorkload));
-  TRY_OK(csv.require(kBatchesWorkload));
+  TRY(const Csv csv, pollux_workload(trace));
   std::vector<TraceJob> jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     TRY(TraceJob job, read_adaptive_job(csv.row(i), shared));

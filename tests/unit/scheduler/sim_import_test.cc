@@ -106,18 +106,28 @@ TEST(SimImport, Itp) {
   EXPECT_GT(jobs[1].work, 0);
 }
 
-TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
-  const std::string workload = sample("pollux.csv");
+struct TinyPollux {
   const std::string folder = "pollux-profiles/tiny/";
+  const std::string workload = sample("pollux.csv");
   const std::string placements = sample(folder + "placements.csv");
   const std::string scalability = sample(folder + "scalability.csv");
   const std::string of_64 = sample(folder + "validation-64.csv");
   const std::string of_128 = sample(folder + "validation-128.csv");
+
+  PolluxProfile profile(const std::string& with_placements,
+                        const std::string& with_epochs_of_128) const {
+    return {{"placements.csv", with_placements},
+            {"scalability.csv", scalability},
+            {{64, {"v64", of_64}}, {128, {"v128", with_epochs_of_128}}}};
+  }
+};
+
+TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
+  const TinyPollux files;
+  const std::string& workload = files.workload;
   EXPECT_EQ(format_of({"w", workload}).value(), TraceFormat::kPollux);
   EXPECT_EQ(applications_in({"w", workload}).value(), std::vector<std::string>{"tiny"});
-  PolluxProfile tiny{{"placements.csv", placements},
-                     {"scalability.csv", scalability},
-                     {{64, {"v64", of_64}}, {128, {"v128", of_128}}}};
+  PolluxProfile tiny = files.profile(files.placements, files.of_128);
   const auto jobs = read_pollux({"w", workload}, {{"tiny", tiny}}).value();
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0].work, 1000);
@@ -136,26 +146,15 @@ TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
       std::string::npos);
 }
 
-PolluxProfile tiny_profile(const std::string& placements, const std::string& scalability,
-                           const std::string& of_64, const std::string& of_128) {
-  return {{"placements.csv", placements},
-          {"scalability.csv", scalability},
-          {{64, {"v64", of_64}}, {128, {"v128", of_128}}}};
-}
-
 // The squares and variances of the sample are 1: on 1 GPU a batch of 64 in two passes of 32, 0.8 s.
 TEST(SimImport, PolluxWorkloadsWithTheirBatches) {
-  const std::string workload = sample("pollux.csv");
-  const std::string folder = "pollux-profiles/tiny/";
-  const std::string placements = sample(folder + "placements.csv");
-  const std::string scalability = sample(folder + "scalability.csv");
-  const std::string of_64 = sample(folder + "validation-64.csv");
-  const std::string of_128 = sample(folder + "validation-128.csv");
+  const TinyPollux files;
+  const std::string& workload = files.workload;
   const auto read = [&](const std::string& of_placements, const std::string& of_epochs) {
-    return read_pollux_batches(
-        {"w", workload}, {{"tiny", tiny_profile(of_placements, scalability, of_64, of_epochs)}});
+    return read_pollux_batches({"w", workload},
+                               {{"tiny", files.profile(of_placements, of_epochs)}});
   };
-  const auto jobs = read(placements, of_128).value();
+  const auto jobs = read(files.placements, files.of_128).value();
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0].work, 20);
   EXPECT_EQ(jobs[0].max, 8);  // 128 in parts of 16
@@ -177,13 +176,15 @@ TEST(SimImport, PolluxWorkloadsWithTheirBatches) {
     return bad.ok() ? "" : std::string(bad.error().what());
   };
   const std::string header = "placement,local_bsz,step_time,sync_time\n";
-  EXPECT_NE(error(header, of_128).find("expected a row for each placement"), std::string::npos);
-  EXPECT_NE(error(header + "01,1,1,0\n", of_128).find("column placement"), std::string::npos);
-  EXPECT_NE(error(header + "1,1,1,2\n", of_128).find("column sync_time"), std::string::npos);
-  const std::string epochs = "progress,iteration,metric,grad_sqr,grad_var\n";
-  EXPECT_NE(error(placements, epochs).find("a row for each epoch"), std::string::npos);
-  EXPECT_NE(error(placements, epochs + "2,1,1,1,1\n1,1,1,1,1\n").find("v128:3: column progress"),
+  EXPECT_NE(error(header, files.of_128).find("expected a row for each placement"),
             std::string::npos);
+  EXPECT_NE(error(header + "01,1,1,0\n", files.of_128).find("column placement"), std::string::npos);
+  EXPECT_NE(error(header + "1,1,1,2\n", files.of_128).find("column sync_time"), std::string::npos);
+  const std::string epochs = "progress,iteration,metric,grad_sqr,grad_var\n";
+  EXPECT_NE(error(files.placements, epochs).find("a row for each epoch"), std::string::npos);
+  EXPECT_NE(
+      error(files.placements, epochs + "2,1,1,1,1\n1,1,1,1,1\n").find("v128:3: column progress"),
+      std::string::npos);
 }
 
 // tiny-0 asks for 2 GPUs and plan ga: 1.25 s on one node. The best plans take 2 s on 1 GPU, 1 s on
