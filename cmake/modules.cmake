@@ -11,7 +11,8 @@
 #   suppressions of tests/sanitizers. rubato_test does it by itself.
 # rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds])
 #   A Python test with real Kubernetes and PyTorch at hand (scripts/with-tools); label "integration"
-#   unless told otherwise. RUBATO_BUILD names the build folder. Runs alone: it measures time.
+#   unless told otherwise. RUBATO_BUILD names the build folder. One runs at a time, beside tests that compute in what
+#   it leaves of the cores (RUBATO_NICE).
 #
 # Half of the time of a small file goes into parsing the standard library. GCC does that once, for
 # libraries and for test programs (which are position-independent executables, and include
@@ -59,6 +60,8 @@ function(rubato_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
+set(RUBATO_NICE nice -n 10)
+
 function(rubato_test name)
   cmake_parse_arguments(ARG "UNTHREADED" "TIMEOUT" "SOURCES;USES;WRAPS;LABELS" ${ARGN})
   if(ARG_UNTHREADED AND RUBATO_SANITIZE MATCHES thread)
@@ -75,7 +78,7 @@ function(rubato_test name)
   rubato_label_targets(${name} ${ARG_LABELS})
   target_link_libraries(${name} PRIVATE ${ARG_USES} ${ARG_WRAPS} gtest_main gtest Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND ${RUBATO_NICE} $<TARGET_FILE:${name}> WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
   rubato_under_sanitizers(${name} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
@@ -107,8 +110,8 @@ function(rubato_pytest name file)
     COMMAND ${PROJECT_SOURCE_DIR}/scripts/with-tools
             pytest -p no:cacheprovider -ra --tb=short ${CMAKE_CURRENT_SOURCE_DIR}/${file}
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ON
-    ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    RESOURCE_LOCK processes ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
 endfunction()
 
 # Makes the target tests-LABEL of each label depend on the given targets.
