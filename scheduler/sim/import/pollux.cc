@@ -11,17 +11,12 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr std::int64_t kBatchMax = 100'000'000;
+constexpr auto kBatchMax = static_cast<std::int64_t>(kPolluxBatchMost);
 constexpr Gpus kGpusPerNode = 4;
 constexpr Gpus kPackedMax = 16;  // placements were measured on four nodes
 constexpr Gpus kElasticMax = 64;
 
-struct Measured {
-  double local_batch = 0;
-  double step_s = 0;
-  double sync_s = 0;
-};
-using Rows = std::vector<Measured>;  // by local batch
+using Rows = std::vector<MeasuredStep>;  // by local batch
 
 struct FixedApplication {
   std::map<Gpus, Rows> by_gpus;
@@ -35,14 +30,6 @@ std::string packed_name(Gpus gpus) {
   return digits;
 }
 
-Result<Measured> read_measured(const CsvRow& row) {
-  Measured one;
-  TRY(one.local_batch, row.number("local_bsz", 1, static_cast<double>(kBatchMax)));
-  TRY(one.step_s, row.number("step_time", 1e-9, kSecondsMax));
-  TRY(one.sync_s, row.number("sync_time", 0, kSecondsMax));
-  return one;
-}
-
 Status read_placements(const TraceText& text, FixedApplication& to) {
   TRY(const Csv csv, pollux_placements(text));
   std::map<std::string, Gpus> wanted;
@@ -50,7 +37,7 @@ Status read_placements(const TraceText& text, FixedApplication& to) {
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const auto found = wanted.find(csv.row(i).text("placement"));
     if (found == wanted.end()) continue;
-    TRY(const Measured one, read_measured(csv.row(i)));
+    TRY(const MeasuredStep one, pollux_step(csv.row(i)));
     to.by_gpus[found->second].push_back(one);
   }
   return ok();
@@ -68,7 +55,7 @@ Status read_scalability(const TraceText& text, FixedApplication& to) {
     if (nodes > known->second) continue;
     if (nodes < known->second || is_new) to.by_gpus[gpus].clear();
     known->second = nodes;
-    TRY(const Measured one, read_measured(row));
+    TRY(const MeasuredStep one, pollux_step(row));
     to.by_gpus[gpus].push_back(one);
   }
   return ok();
@@ -91,19 +78,20 @@ Result<FixedApplication> read_application(const std::string& name, const PolluxP
     return Error(Code::kInvalid, fmt::format("{}: expected placements of {} such as 1, 4, 44",
                                              profile.placements.file, name));
   for (auto& [gpus, rows] : to.by_gpus)
-    std::sort(rows.begin(), rows.end(),
-              [](const Measured& a, const Measured& b) { return a.local_batch < b.local_batch; });
+    std::sort(rows.begin(), rows.end(), [](const MeasuredStep& a, const MeasuredStep& b) {
+      return a.local_batch < b.local_batch;
+    });
   return to;
 }
 
 // Linear between two profiled batches; the smallest where it is smaller.
-Measured at_batch(const Rows& rows, double batch) {
+MeasuredStep at_batch(const Rows& rows, double batch) {
   const auto next =
       std::lower_bound(rows.begin(), rows.end(), batch,
-                       [](const Measured& one, double b) { return one.local_batch < b; });
+                       [](const MeasuredStep& one, double b) { return one.local_batch < b; });
   if (next == rows.begin()) return rows.front();
   if (next == rows.end()) return rows.back();
-  const Measured& before = *(next - 1);
+  const MeasuredStep& before = *(next - 1);
   const double part = (batch - before.local_batch) / (next->local_batch - before.local_batch);
   return {batch, before.step_s + part * (next->step_s - before.step_s),
           before.sync_s + part * (next->sync_s - before.sync_s)};
@@ -113,7 +101,7 @@ Measured at_batch(const Rows& rows, double batch) {
 double iteration_s(const Rows& rows, Gpus gpus, std::int64_t batch) {
   const double local = std::ceil(static_cast<double>(batch) / static_cast<double>(gpus));
   const double passes = std::ceil(local / rows.back().local_batch);
-  const Measured one = at_batch(rows, std::ceil(local / passes));
+  const MeasuredStep one = at_batch(rows, std::ceil(local / passes));
   return one.step_s + (passes - 1) * (one.step_s - one.sync_s);
 }
 

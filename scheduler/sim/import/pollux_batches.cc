@@ -9,7 +9,6 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr double kBatchMost = 100'000'000;
 constexpr double kProgressLeast = 1e-3;
 constexpr double kGradientMost = 1e300;
 constexpr std::size_t kNodesMost = 16;
@@ -20,14 +19,6 @@ const std::vector<std::int64_t> kCurveSizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32,
 const std::string kSmallBatches = "yolov3";
 constexpr double kSmallBatch = 8;
 const std::string kRigid = "ncf";
-
-Result<MeasuredStep> read_step(const CsvRow& row) {
-  MeasuredStep step;
-  TRY(step.local_batch, row.number("local_bsz", 1, kBatchMost));
-  TRY(step.step_s, row.number("step_time", 1e-9, kSecondsMax));
-  TRY(step.sync_s, row.number("sync_time", 0, step.step_s));
-  return step;
-}
 
 // "144": one GPU on a node, four on each of two.
 Result<GpusByNode> read_digits(const CsvRow& row) {
@@ -66,7 +57,7 @@ Status read_placements_of(const TraceText& text, Application& to) {
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     TRY(const GpusByNode placement, read_digits(csv.row(i)));
-    TRY(const MeasuredStep step, read_step(csv.row(i)));
+    TRY(const MeasuredStep step, pollux_step(csv.row(i)));
     to.placements[placement].push_back(step);
     least = std::min(least, step.local_batch);
     most = std::max(most, step.local_batch);
@@ -88,7 +79,7 @@ Status read_scalability_of(const TraceText& text, Application& to) {
     SpreadStep one;
     TRY(one.spread.nodes, row.whole("num_nodes", 1, kGpusMax));
     TRY(one.spread.gpus, row.whole("num_replicas", one.spread.nodes, kGpusMax));
-    TRY(one.step, read_step(row));
+    TRY(one.step, pollux_step(row));
     to.spreads.push_back(one);
   }
   return ok();
@@ -145,7 +136,8 @@ Result<TraceJob> read_adaptive_job(const CsvRow& row, std::map<std::string, Shar
     return row.error("application", "one with a profile: a folder of --profiles");
   Shared& of = found->second;
   TRY(job.request, row.whole("num_replicas", 1, kJobGpus));
-  TRY(const std::int64_t batch, row.whole("batch_size", 1, static_cast<std::int64_t>(kBatchMost)));
+  TRY(const std::int64_t batch,
+      row.whole("batch_size", 1, static_cast<std::int64_t>(kPolluxBatchMost)));
   if (!of.application->epochs.contains(batch))
     return row.error("batch_size", fmt::format("one with a validation-*.csv of {}", found->first));
   const bool is_rigid = found->first == kRigid;

@@ -1,6 +1,7 @@
 // The tables of Pollux' artifact, with all of their columns. Private to this folder.
 #pragma once
 
+#include "scheduler/sim/application.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/importers.h"
 
@@ -26,6 +27,17 @@ inline Result<Csv> pollux_placements(const TraceText& text) {
 
 inline Result<Csv> pollux_scalability(const TraceText& text) {
   return pollux_table(text, {"num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time"});
+}
+
+constexpr double kPolluxBatchMost = 100'000'000;
+
+// A row of the placements or of the scalability.
+inline Result<MeasuredStep> pollux_step(const CsvRow& row) {
+  MeasuredStep step;
+  TRY(step.local_batch, row.number("local_bsz", 1, kPolluxBatchMost));
+  TRY(step.step_s, row.number("step_time", 1e-9, kSecondsMax));
+  TRY(step.sync_s, row.number("sync_time", 0, step.step_s));
+  return step;
 }
 
 // Of one batch; at least one row. `needed`: those of its columns that it must have.

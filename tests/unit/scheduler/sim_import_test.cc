@@ -140,6 +140,10 @@ TEST(SimImport, PolluxWorkloadsTakeTheirSpeedsFromProfiles) {
   EXPECT_NEAR(jobs[0].speed.at("T4", 1), 1 / 0.8, 1e-12);
   // On 32 the fewest nodes measured.
   EXPECT_NEAR(jobs[0].speed.at("T4", 32), 1 / 0.8, 1e-12);
+  tiny.placements.text = "placement,local_bsz,step_time,sync_time\n1,1,1,2\n";
+  EXPECT_NE(read_pollux({"w", workload}, {{"tiny", tiny}}).error().what().find("column sync_time"),
+            std::string::npos);
+  tiny = files.profile(files.placements, files.of_128);
   tiny.validation.erase(128);
   EXPECT_NE(
       read_pollux({"w", workload}, {{"tiny", tiny}}).error().what().find("w:3: column batch_size"),
