@@ -68,6 +68,8 @@ struct Targets {
   // goes by marginal throughput. Who has more, and more than its minimum, gives back what somebody
   // below its size can use. Minimums are served in order all the same, whatever the sizes are.
   std::vector<Gpus> sizes = {};
+  // Those sizes hold: who is to have nothing does not start, but inside its queue's guarantee.
+  bool sizes_hold = false;
   // By JobIndex: the node of each of its pods, as many as its size says; none, or empty: whichever
   // has room. Pods that are elsewhere leave, and come back once there is room: together with
   // `sizes` alone.

@@ -54,29 +54,9 @@ std::optional<NodePlaces> places_held(const Problem& problem, const Part& part, 
   return NodePlaces(by_node.begin(), by_node.end());
 }
 
-// By position: what is free, or held by its jobs, or about to be free.
-std::vector<Resources> room_of(const Problem& problem, const Part& part) {
-  std::vector<Resources> room;
-  room.reserve(part.nodes.size());
-  for (const NodeIndex n : part.nodes) {
-    room.push_back(problem.node(n).free);
-    room.back().raise_to_zero();
-  }
-  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
-    const Job& job = problem.job(j);
-    for (const Held& pod : job.held) {
-      const auto node = problem.find_node(pod.node);
-      if (!node || pod.lost || !(pod.leaving || problem.takes_part(j))) continue;
-      const std::size_t n = position_of(part, *node);
-      if (n < part.nodes.size() && part.nodes[n] == *node) room[n] += job.per_pod;
-    }
-  }
-  return room;
-}
-
 // The search says places where any job may be on any node, one pod a GPU, and nothing but GPUs runs
 // out.
-void find_places(const Problem& problem, Part& part) {
+void find_places(const Problem& problem, const Table<NodeIndex, Resources>& room, Part& part) {
   Resources most{.gpus = 1};
   bool has_places = true;
   for (const JobIndex j : part.jobs) {
@@ -90,12 +70,12 @@ void find_places(const Problem& problem, Part& part) {
       most.others[i] = std::max(most.others[i], job.per_pod.others[i]);
     part.held.push_back(held.value_or(NodePlaces{}));
   }
-  const std::vector<Resources> room = room_of(problem, part);
-  part.has_places = has_places && std::ranges::all_of(room, [&](const Resources& of_node) {
-                      return of_node.copies_of(most) == of_node.gpus;
+  part.has_places = has_places && std::ranges::all_of(part.nodes, [&](NodeIndex n) {
+                      return room[n].copies_of(most) == room[n].gpus;
                     });
   if (!part.has_places) part.held.assign(part.jobs.size(), {});
-  for (std::size_t n = 0; n < room.size() && part.has_places; ++n) part.node_gpus[n] = room[n].gpus;
+  for (std::size_t i = 0; i < part.nodes.size() && part.has_places; ++i)
+    part.node_gpus[i] = room[part.nodes[i]].gpus;
 }
 
 // In order, so that equal ones are left out from the end.
@@ -117,7 +97,8 @@ std::vector<Part> split_by_type(const Problem& problem, const std::vector<JobInd
     room.take(j, *type, problem.job(j).min);
     parts[type->value].jobs.push_back(j);
   }
-  for (Part& part : parts) find_places(problem, part);
+  const Table<NodeIndex, Resources> on_nodes = room_on_nodes(problem);
+  for (Part& part : parts) find_places(problem, on_nodes, part);
   return parts;
 }
 

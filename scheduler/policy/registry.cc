@@ -19,6 +19,7 @@
 #include "scheduler/policy/rubick.h"
 #include "scheduler/policy/shockwave.h"
 #include "scheduler/policy/shortest.h"
+#include "scheduler/policy/sia.h"
 #include "scheduler/policy/themis.h"
 #include "scheduler/policy/tiresias.h"
 
@@ -59,6 +60,7 @@ constexpr std::array kPolicies{
     registered<GavelFinish>(),  registered<Rubick>(),
     registered<Lyra>(),         registered<Shockwave>(),
     registered<Chronus>(),      registered<Pollux>(),
+    registered<Sia>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {

@@ -10,6 +10,23 @@
 
 namespace rubato::sched {
 
+// What each node has for all jobs together that take part: it is free, or one of them holds it, or
+// it is about to be free.
+inline Table<NodeIndex, Resources> room_on_nodes(const Problem& problem) {
+  Table<NodeIndex, Resources> room;
+  room.reserve(problem.end_of_nodes().value);
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
+    Resources free = problem.node(n).free;
+    free.raise_to_zero();
+    room.push_back(free);
+  }
+  for (JobIndex j; j < problem.end_of_jobs(); ++j)
+    for (const Held& pod : problem.job(j).held)
+      if (!pod.lost && (pod.leaving || problem.takes_part(j)))
+        if (const auto node = problem.find_node(pod.node)) room[*node] += problem.job(j).per_pod;
+  return room;
+}
+
 class Room {
  public:
   // All GPUs, as if nobody held any.

@@ -95,7 +95,8 @@ void Session::give_minimum(Entry& entry) {
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
   if (!can_ever_fit(entry, *wanted)) return;
-  if (entry.preempted) {  // in this round: its pods are still there
+  // Stopped in this round, its pods are still there; or the policy gives it nothing.
+  if (entry.preempted || is_left_out(entry)) {
     return verdict(entry, {.outcome = Outcome::kNotNow,
                            .reason = Reason::kInsufficientGpus,
                            .needed = *wanted,

@@ -89,6 +89,7 @@ class Session {
     const Entry* entry;
     Gpus missing;
   };
+  bool is_left_out(const Entry& entry) const;
   bool start_at_target(Entry& entry, Gpus wanted);
   void shrink_to_targets();
   void grow_to_targets();

@@ -125,6 +125,11 @@ bool Session::move_to_type(Entry& entry, Gpus wanted) {
   return true;
 }
 
+bool Session::is_left_out(const Entry& entry) const {
+  return targets_.sizes_hold && targets_.sizes[entry.index.value] == 0 && entry.now == 0 &&
+         !is_inside_guarantee(entry);
+}
+
 // A job that starts gets at once what the policy wants it to have, if that is free: together, for
 // pods that come later find places elsewhere.
 bool Session::start_at_target(Entry& entry, Gpus wanted) {

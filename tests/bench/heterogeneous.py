@@ -22,7 +22,7 @@ PROGRAM = ROOT / "build/bench/bin/rubatoctl"
 KEPT = ROOT / "build/bench/heterogeneous"
 NODES = "9x4:v100,9x4:p100,9x4:k80"
 GAVEL = ["gavel", "gavel:objective=1", "gavel:objective=2", "gavelFinish", "gavelFinish:objective=1"]
-OTHERS = ["srtf", "srsf", "allox", "tiresias", "las", "fifoBackfill", "marginalThroughput"]
+OTHERS = ["sia", "srtf", "srsf", "allox", "tiresias", "las", "fifoBackfill", "marginalThroughput"]
 STUDENT = {3: 4.303, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}  # 97.5 % by the number of seeds
 
 

@@ -27,6 +27,7 @@ TIRESIAS = "tiresias:firstLimitGpuSeconds=57600:secondLimitGpuSeconds=1000000000
 RUBATO = "rubato:stallSeconds=30"
 # Name in the table, policy, further words, whether a seed changes it.
 ROWS = [("pollux", "pollux", [], True),
+        ("sia", "sia", [], False),
         ("tiresias, tuned sizes and batches", TIRESIAS, [], False),
         ("optimus, tuned batches, speeds and work known", "optimus", ["--profiled"], False),
         ("rubato, work left unknown", "rubato", ["--no-oracle"], False),
