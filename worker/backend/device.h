@@ -1,6 +1,6 @@
 // What a training device is: memory, ordered streams of work, events, and the kernels that run on
 // them. Model, step and collective code see only these types, so a CPU and a GPU differ in one
-// place: the implementation behind Device (worker/backend/cpu today).
+// place: the implementation behind Device (worker/backend/cpu, worker/backend/cuda).
 //
 // Work is enqueued on a Stream and runs in the order of enqueueing. An implementation may run it at
 // once in the calling thread (the CPU does) or later. The host may touch the bytes of a buffer only
@@ -44,7 +44,7 @@ constexpr std::size_t size_of(DType type) {
 }
 
 // Buffers that start an arena, and every buffer taken from one, are aligned to this.
-constexpr std::size_t kDeviceAlignment = 64;
+constexpr std::size_t kDeviceAlignment = 256;
 
 // A typed range of device memory: a value, cheap to copy, owning nothing. `address` is an address
 // of the device; only the device and its kernels may read through it.
@@ -165,8 +165,9 @@ class Device {
   virtual void release(void* base, std::size_t bytes) = 0;
 };
 
-// How to open a device. `kind`: "cpu". `isa`: "auto" (the best that this machine has) or one of
-// "sse41", "avx2", "avx512_core": matrix products give other bits on each, so a job pins the one
+// How to open a device. `kind`: "cpu", or "cuda" or "cuda:N" (worker/backend/cuda/cuda_device.h
+// says what can go wrong there). `isa` is the CPU's: "auto" (the best that this machine has) or one
+// of "sse41", "avx2", "avx512_core": matrix products give other bits on each, so a job pins the one
 // its first generation used. kInvalid: unknown words, or the machine lacks the instruction set;
 // kConflict: this process has already opened a CPU device with another isa.
 struct DeviceSpec {

@@ -117,6 +117,8 @@ class Kernels {
   virtual void attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
                                   ConstBuffer saved, ConstBuffer out, ConstBuffer out_gradient,
                                   Buffer workspace, Buffer qkv_gradient) = 0;
+  // The largest head_size that this device's attention takes.
+  virtual std::int64_t attention_head_size_max() const = 0;
   virtual std::int64_t attention_saved(const AttentionShape& shape) const = 0;
   virtual std::int64_t attention_workspace(const AttentionShape& shape) const = 0;
 

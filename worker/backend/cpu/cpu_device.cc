@@ -62,14 +62,12 @@ void CpuDevice::memset(Stream&, Buffer to, std::uint8_t byte) {
   if (!to.is_empty()) std::memset(to.address(), byte, to.bytes());
 }
 
-}  // namespace cpu
-
-Result<std::unique_ptr<Device>> open_device(const DeviceSpec& spec) {
-  if (spec.kind != "cpu")
-    return Error(Code::kInvalid, "unknown kind of device '" + spec.kind + "': cpu");
-  TRY(const cpu::Isa isa, cpu::parse_isa(spec.isa));
-  TRY_OK(cpu::pin_isa(isa));
-  return std::unique_ptr<Device>(std::make_unique<cpu::CpuDevice>(isa));
+Result<std::unique_ptr<Device>> open_cpu_device(const DeviceSpec& spec) {
+  TRY(const Isa isa, parse_isa(spec.isa));
+  TRY_OK(pin_isa(isa));
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(isa));
 }
+
+}  // namespace cpu
 
 }  // namespace rubato::worker

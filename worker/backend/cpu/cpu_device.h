@@ -33,4 +33,6 @@ class CpuDevice : public Device {
   CpuKernels kernels_;
 };
 
+Result<std::unique_ptr<Device>> open_cpu_device(const DeviceSpec& spec);
+
 }  // namespace rubato::worker::cpu

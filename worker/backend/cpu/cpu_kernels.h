@@ -6,6 +6,8 @@
 #include "worker/backend/cpu/ops.h"
 #include "worker/backend/kernels.h"
 
+#include <limits>
+
 namespace rubato::worker::cpu {
 
 class CpuKernels : public Kernels {
@@ -38,6 +40,9 @@ class CpuKernels : public Kernels {
   void attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
                           ConstBuffer saved, ConstBuffer out, ConstBuffer out_gradient,
                           Buffer workspace, Buffer qkv_gradient) override;
+  std::int64_t attention_head_size_max() const override {
+    return std::numeric_limits<std::int64_t>::max();
+  }
   std::int64_t attention_saved(const AttentionShape& shape) const override;
   std::int64_t attention_workspace(const AttentionShape& shape) const override;
   void softmax_cross_entropy(Stream& stream, std::int64_t columns, std::int64_t vocabulary,

@@ -3,7 +3,7 @@
 
 #include "worker/backend/device.h"
 
-namespace rubato::worker::cpu {
+namespace rubato::worker {
 
 inline const float* f32(ConstBuffer buffer) {
   CHECK(buffer.type() == DType::kF32);
@@ -26,4 +26,4 @@ inline double* f64(Buffer buffer) {
   return static_cast<double*>(buffer.address());
 }
 
-}  // namespace rubato::worker::cpu
+}  // namespace rubato::worker

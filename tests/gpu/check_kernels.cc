@@ -1,0 +1,42 @@
+// check_kernels DEVICE [WHAT…]: the kernels of a device, held to the CPU's own and to sums in
+// double. WHAT: bits, values, repeats, measure; without it the first two. Ends with 0, 1 (a kernel
+// is wrong) or 77 (there is no such device here).
+#include "tests/gpu/suite.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kWrong = 1;
+constexpr int kNoDevice = 77;
+constexpr int kRepeats = 100;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace rubato::worker;
+  const std::string kind = argc > 1 ? argv[1] : "cuda";
+  std::vector<std::string> wanted(argv + std::min(argc, 2), argv + argc);
+  if (wanted.empty()) wanted = {"bits", "values"};
+  auto device = open_device({.kind = kind});
+  if (!device.ok()) {
+    std::printf("%s\n", device.error().what().c_str());
+    return kNoDevice;
+  }
+  std::printf("%s: %s\n", (*device)->name().c_str(), (*device)->fingerprint().c_str());
+  gpu::Report report;
+  {
+    gpu::Bench bench(**device);
+    for (const std::string& what : wanted) {
+      if (what == "bits") gpu::check_bits(bench, report);
+      if (what == "values") gpu::check_values(bench, report);
+      if (what == "repeats") gpu::check_repeats(bench, report, kRepeats);
+      if (what == "measure") gpu::measure(bench);
+    }
+  }
+  std::printf("%d failures\n", report.failures());
+  return report.failures() == 0 ? 0 : kWrong;
+}
