@@ -83,6 +83,23 @@ function(rubato_test name)
   rubato_under_sanitizers(${name} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
+# rubato_test_deferred(NAME [FILTER tests])
+#   Registers the test program once more, on a device whose memory is apart
+#   (worker/testing/deferred_device.h).
+function(rubato_test_deferred name)
+  cmake_parse_arguments(ARG "" "FILTER" "" ${ARGN})
+  if(NOT TARGET ${name})
+    return()  # not in this build
+  endif()
+  if(NOT ARG_FILTER)
+    set(ARG_FILTER *)
+  endif()
+  add_test(NAME ${name}_deferred COMMAND ${CMAKE_COMMAND} -E env RUBATO_TEST_DEVICE=deferred
+           $<TARGET_FILE:${name}> --gtest_filter=${ARG_FILTER} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name}_deferred PROPERTIES LABELS unit)
+  rubato_under_sanitizers(${name}_deferred TIMEOUT 300)
+endfunction()
+
 function(rubato_under_sanitizers name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
   if(NOT RUBATO_SANITIZE)

@@ -246,8 +246,9 @@ void parameters(Bench& bench, Clockwork& clock) {
   const AdamWStep step{.learning_rate = 6e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
   clock.bytes("adamw, 124M", 28 * wide,
               [&](std::size_t) { kernels.adamw(stream, step, g, p, m, v); });
+  const Buffer integers(g.address(), n, DType::kI32);
   clock.bytes("add_i32, 124M", 12 * wide,
-              [&](std::size_t) { kernels.add_i32(stream, sums, sums); });
+              [&](std::size_t) { kernels.add_i32(stream, integers, sums); });
   std::vector<float> host(1 << 26);
   clock.bytes("256 MiB to the device, pageable", 4.0 * (1 << 26), [&](std::size_t) {
     bench.device.copy_to_device(stream, g.slice(0, 1 << 26), host.data());

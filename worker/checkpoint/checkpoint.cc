@@ -4,6 +4,7 @@
 #include "common/planted.h"
 #include "common/words.h"
 #include "worker/checkpoint/file_writer.h"
+#include "worker/checkpoint/host_state.h"
 #include "worker/checkpoint/run_info.h"
 #include "worker/checkpoint/safetensors.h"
 
@@ -15,33 +16,6 @@ namespace rubato::worker {
 namespace {
 
 constexpr std::size_t kJsonBytesMax = 1u << 20;
-
-// The state on the host: its own memory where the device shares it, else copies.
-class HostState {
- public:
-  static Result<HostState> read(Device& device, Stream& stream, const TrainingState& state) {
-    HostState host;
-    TRY_OK(stream.synchronize());
-    for (const StateSection& section : state.sections()) {
-      const ConstBuffer buffer = section.buffer;
-      if (const void* view = device.host_view(buffer)) {
-        host.sections_.push_back(static_cast<const std::byte*>(view));
-        continue;
-      }
-      auto& copy = host.copies_.emplace_back(buffer.bytes());
-      device.copy_to_host(stream, copy.data(), buffer);
-      host.sections_.push_back(copy.data());
-    }
-    TRY_OK(stream.synchronize());
-    return host;
-  }
-  // Section i in the order of TrainingState::sections().
-  const std::byte* section(std::size_t i) const { return sections_[i]; }
-
- private:
-  std::vector<std::vector<std::byte>> copies_;
-  std::vector<const std::byte*> sections_;
-};
 
 void add_tensors(const ParameterTable& table, const std::byte* flat, const std::string& prefix,
                  std::vector<TensorView>& out) {

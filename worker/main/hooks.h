@@ -1,11 +1,12 @@
-// Hooks: where tests reach into a worker: named places of a step, and the ledger of samples. The
-// program that ships is linked with no_hooks.cc, which leaves both empty and reads no environment;
-// the one of our tests (bin/testing/rubato-worker) with worker/testing/test_hooks.cc. All else in
-// the two is the same object code.
+// Hooks: where tests reach into a worker: named places of a step, the ledger of samples, the
+// device. The program that ships is linked with no_hooks.cc, which leaves both empty and reads no
+// environment; the one of our tests (bin/testing/rubato-worker) with worker/testing/test_hooks.cc.
+// All else in the two is the same object code.
 #pragma once
 
 #include "common/files.h"
 #include "common/result.h"
+#include "worker/backend/device.h"
 #include "worker/step/sample_ledger.h"
 
 #include <cstdint>
@@ -23,6 +24,9 @@ struct Hooks {
   // The ledger of a job with checkpoints, beside which it lies. Empty: none is kept.
   std::function<Result<std::unique_ptr<SampleLedger>>(FileSystem& files, const std::string& path)>
       open_ledger;
+  // Knows more kinds of devices than the program that ships.
+  std::function<Result<std::unique_ptr<Device>>(const DeviceSpec&)> open_device =
+      rubato::worker::open_device;
 };
 
 // Once a process.

@@ -1,6 +1,7 @@
 // rubato-worker: one process for one GPU (or slot). Started by the agent, which gives it a socket
-// (RUBATO_AGENT_FD) and who it is; everything else comes as commands. Exits 0 when retired, 1 when
-// the agent is gone, 2 when the environment is wrong.
+// (RUBATO_AGENT_FD) and who it is; everything else comes as commands. RUBATO_DEVICE names what it
+// computes on: cpu (the default), cuda or cuda:N. Exits 0 when retired, 1 when the agent is gone, 2
+// when the environment is wrong.
 #include "common/log.h"
 #include "common/version.h"
 #include "worker/collective/tls_link_network.h"
@@ -26,6 +27,7 @@ struct Environment {
   WorkerName self;
   std::string host;
   std::string secret_dir;
+  std::string device;
 };
 
 std::string variable(const char* name, const char* fallback = "") {
@@ -44,6 +46,7 @@ Result<Environment> read_environment() {
       std::strtoull(variable("RUBATO_INCARNATION", "1").c_str(), nullptr, 10);
   environment.host = variable("RUBATO_POD_IP", "127.0.0.1");
   environment.secret_dir = variable("RUBATO_SECRET_DIR");
+  environment.device = variable("RUBATO_DEVICE", "cpu");
   if (environment.agent_fd < 0) return Error(Code::kInvalid, "RUBATO_AGENT_FD is not set");
   if (environment.job_uid.empty()) return Error(Code::kInvalid, "RUBATO_JOB_UID is not set");
   if (environment.self.pod_uid.empty()) return Error(Code::kInvalid, "RUBATO_POD_UID is not set");
@@ -81,6 +84,7 @@ int run(const Environment& environment) {
       .self = environment.self,
       .host = environment.host,
       .cpu = cpu_model(),
+      .device = environment.device,
       .send = [&](const std::string& event) { agent.send(event); },
       .print =
           [&](const std::string& line) {

@@ -25,7 +25,9 @@ struct WorkerProcess::Impl {
   const decltype(WorkerParts::make_replica) make_replica;
   const std::string job_uid;
   const WorkerName self;
+  const std::string device;
   const decltype(Hooks::open_ledger) open_ledger;
+  const decltype(Hooks::open_device) open_device;
   LinkHub hub;
   StepEngine engine;
 };
@@ -36,7 +38,9 @@ WorkerProcess::Impl::Impl(WorkerParts parts)
       make_replica(std::move(parts.make_replica)),
       job_uid(parts.job_uid),
       self(parts.self),
+      device(std::move(parts.device)),
       open_ledger(std::move(parts.hooks.open_ledger)),
+      open_device(std::move(parts.hooks.open_device)),
       hub(executor, std::move(parts.network), {.job_uid = parts.job_uid, .self = self}),
       engine({
           .executor = executor,
@@ -47,7 +51,7 @@ WorkerProcess::Impl::Impl(WorkerParts parts)
           .configure = [this](const std::string& training,
                               const std::string& pinned) { return configure(training, pinned); },
           .make_factory = [this, make = std::move(parts.make_factory)](
-                              Device& device) { return make(hub, device); },
+                              Device& opened) { return make(hub, opened); },
           .emit = [send = std::move(parts.send)](
                       const wire::WorkerEvent& event) { send(event.SerializeAsString()); },
           .print = std::move(parts.print),
@@ -69,6 +73,8 @@ Result<ConfiguredJob> WorkerProcess::Impl::configure(const std::string& training
   options.pinned = pinned;
   options.numerics = numerics_version_of(pinned);
   options.ledger = job.ledger.get();
+  options.device = device;
+  options.open_device = open_device;
   TRY(job.replica, make_replica(config, options));
   job.plan.stop_steps = config.stop_steps;
   job.plan.evaluate_every = config.evaluate_every;

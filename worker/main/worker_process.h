@@ -32,8 +32,9 @@ struct WorkerParts {
   std::unique_ptr<LinkNetwork> network;
   std::string job_uid;
   WorkerName self;
-  std::string host;  // where peers reach the network's port
-  std::string cpu;   // for people
+  std::string host;            // where peers reach the network's port
+  std::string cpu;             // for people
+  std::string device = "cpu";  // DeviceSpec::kind
   // A serialised wire::WorkerEvent for the agent. Any thread; must not block.
   std::function<void(const std::string& event)> send;
   // Lines for people and tools, without the newline. Any thread.

@@ -32,6 +32,11 @@ Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_
 
 Result<std::unique_ptr<Model>> Gpt2::create(const ModelConfig& config, std::int64_t micro_batch,
                                             Device& device) {
+  const std::int64_t head_size = config.hidden / config.heads;
+  if (const std::int64_t most = device.kernels().attention_head_size_max(); head_size > most)
+    return Error(Code::kInvalid, "heads of " + std::to_string(head_size) +
+                                     " elements: " + device.name() + " computes with " +
+                                     std::to_string(most) + " at most (hidden / heads)");
   std::unique_ptr<Gpt2> model(new Gpt2(config, micro_batch, device));
   model->lay_out();
   TRY_OK(model->allocate());

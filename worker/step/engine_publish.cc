@@ -140,7 +140,7 @@ void StepEngine::Impl::serve_snapshots() {
   head.set_redo_attempts(redo_attempts);
   if (last_non_finite) *head.mutable_last_non_finite() = *last_non_finite;
   head.set_non_finite_count(non_finite_count);
-  for (const auto& section : image->snapshot->sections()) head.add_section_bytes(section.size());
+  for (const std::size_t bytes : image->snapshot->section_bytes()) head.add_section_bytes(bytes);
   head.set_records(history.size());
   reach_aside("donate");
   server->give(std::move(image));

@@ -26,6 +26,7 @@ struct ReplicaOptions {
   // as 0: the fingerprint will differ, and the job's other members refuse this one by it.
   int numerics = 0;
   SampleLedger* ledger = nullptr;  // may be null; outlives the replica
+  std::string device = "cpu";      // DeviceSpec::kind
   // A simulation gives a device and a model of its own.
   std::function<Result<std::unique_ptr<Device>>(const DeviceSpec&)> open_device =
       rubato::worker::open_device;

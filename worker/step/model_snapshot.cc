@@ -25,12 +25,22 @@ ModelSnapshot::ModelSnapshot(std::shared_ptr<TrainingState> state, Device& devic
       store_(store),
       info_(std::move(info)) {}
 
-std::vector<std::span<const std::byte>> ModelSnapshot::sections() const {
-  std::vector<std::span<const std::byte>> spans;
-  for (const StateSection& section : state_->sections()) {
-    const ConstBuffer buffer = section.buffer;
-    spans.emplace_back(static_cast<const std::byte*>(device_.host_view(buffer)), buffer.bytes());
+std::vector<std::size_t> ModelSnapshot::section_bytes() const {
+  std::vector<std::size_t> bytes;
+  for (const StateSection& section : state_->sections()) bytes.push_back(section.buffer.bytes());
+  return bytes;
+}
+
+Result<std::vector<std::span<const std::byte>>> ModelSnapshot::sections() const {
+  const std::lock_guard lock(mutex_);
+  if (!host_) {
+    const auto stream = device_.make_stream();
+    TRY(HostState host, HostState::read(device_, *stream, *state_));
+    host_.emplace(std::move(host));
   }
+  std::vector<std::span<const std::byte>> spans;
+  const std::vector<std::size_t> bytes = section_bytes();
+  for (std::size_t i = 0; i < bytes.size(); ++i) spans.emplace_back(host_->section(i), bytes[i]);
   return spans;
 }
 

@@ -48,8 +48,11 @@ class Snapshot {
  public:
   virtual ~Snapshot() = default;
   virtual std::uint64_t step() const = 0;
-  // As host memory, in the order of Replica::sections().
-  virtual std::vector<std::span<const std::byte>> sections() const = 0;
+  // Bytes of each section, in the order of Replica::sections().
+  virtual std::vector<std::size_t> section_bytes() const = 0;
+  // The sections as host memory, which lives as long as the snapshot. From a device whose memory is
+  // apart they are copied at the first call; its error, then.
+  virtual Result<std::vector<std::span<const std::byte>>> sections() const = 0;
   // Writes a checkpoint and returns its path. `redo_attempts`: of the open step, so far. Takes as
   // long as the disk does: never in the step thread. kConflict, "CheckpointPathTaken": another
   // job's are there; trying again does not help.

@@ -203,7 +203,8 @@ Status StateServer::send_image(Link& link, const StateImage& image) const {
   *frame.mutable_snapshot() = image.head;
   TRY_OK(link.send_frame(frame.SerializeAsString(), limit_for(0)));
   Digest digest;
-  for (const auto& section : image.snapshot->sections()) TRY_OK(send_pieces(link, section, digest));
+  TRY(const auto sections, image.snapshot->sections());
+  for (const auto& section : sections) TRY_OK(send_pieces(link, section, digest));
   TRY_OK(send_pieces(link, std::as_bytes(std::span(*image.records)), digest));
   frame.mutable_tail()->set_digest(digest.value());
   return link.send_frame(frame.SerializeAsString(), limit_for(0));

@@ -1,6 +1,7 @@
 // The hooks of bin/testing/rubato-worker: fault points and ledger, as the environment asks for
 // them.
 #include "worker/main/hooks.h"
+#include "worker/testing/deferred_device.h"
 #include "worker/testing/fault_points.h"
 #include "worker/testing/file_ledger.h"
 
@@ -14,6 +15,7 @@ Hooks make_hooks() {
                     std::string_view phase, std::uint64_t step) { faults->reach(phase, step); };
   const char* ledger = std::getenv("RUBATO_LEDGER");
   if (ledger != nullptr && *ledger != '\0') hooks.open_ledger = FileLedger::open;
+  hooks.open_device = open_any_device;
   return hooks;
 }
 

@@ -59,6 +59,7 @@ int Crew::spawn(const std::string& fault) {
       "RUBATO_LEDGER=1",
       "RUBATO_FAULT_PHASE=" + fault,
       "RUBATO_FAULT_FILE=" + config_.fault_file};
+  if (!config_.device.empty()) environment.push_back("RUBATO_DEVICE=" + config_.device);
   worker.pid = ::fork();
   if (worker.pid == 0) {
     const int out = ::open(worker.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);

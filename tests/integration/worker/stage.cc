@@ -39,6 +39,7 @@ Stage::Stage(const Options& options, const std::string& name, const std::string&
     : options_(options), folder_(options.folder + "/" + name) {
   fs::create_directories(folder_);
   config_.program = options.program;
+  config_.device = options.device;
   config_.folder = folder_;
   config_.secret_dir = secret_dir;
   config_.training = training_json(options, folder_ + "/checkpoints");

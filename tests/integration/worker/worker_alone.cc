@@ -5,7 +5,7 @@
 // The last story is of the worker that ships: it heeds no fault plan and writes no ledger.
 //   worker_alone [--worker PROGRAM] [--shipped PROGRAM] [--folder DIR] [--steps N] [--seeds N]
 //   [--first-seed S]
-//   [--keep] [story…]
+//   [--device cpu|deferred|cuda] [--keep] [story…]
 #include "tests/integration/worker/stories.h"
 #include "tests/unit/worker/support/job_secret.h"
 
@@ -37,6 +37,7 @@ int play(const Options& options) {
   int failed = 0;
   Options shipped = options;
   shipped.program = options.shipped;
+  if (options.device == "deferred") shipped.device.clear();  // it knows no such kind; equal bits
   auto stories = all_stories(options);
   stories.emplace_back("the worker that ships", heeds_no_fault);
   for (const auto& [name, story] : stories) {
@@ -95,6 +96,8 @@ int main(int argc, char** argv) {
       options.layers = std::stoull(argv[++i]);
     } else if (word == "--hidden" && has_next) {
       options.hidden = std::stoull(argv[++i]);
+    } else if (word == "--device" && has_next) {
+      options.device = argv[++i];
     } else if (word == "--keep") {
       options.keep = true;
     } else {

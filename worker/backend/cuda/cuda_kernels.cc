@@ -30,10 +30,14 @@ std::int64_t rows_of(ConstBuffer x, std::int64_t columns) {
   return x.count() / columns;
 }
 
-AttentionOp op_of(const AttentionShape& shape) {
+AttentionOp op_of(const AttentionShape& shape, std::initializer_list<const void*> matrices) {
   constexpr std::int64_t kGridMax = 65535;
   CHECK(shape.batch <= kGridMax && shape.heads <= kGridMax);
-  return {shape.batch, shape.length, shape.heads, shape.head_size};
+  constexpr std::int64_t kWide = 4;
+  bool is_wide = shape.head_size % kWide == 0;
+  for (const void* matrix : matrices)
+    is_wide = is_wide && reinterpret_cast<std::uintptr_t>(matrix) % (kWide * sizeof(float)) == 0;
+  return {shape.batch, shape.length, shape.heads, shape.head_size, is_wide};
 }
 
 }  // namespace
@@ -158,7 +162,7 @@ void CudaKernels::attention_forward(Stream& stream, const AttentionShape& shape,
   CHECK_GE(saved.count(), attention_saved(shape));
   CHECK_LE(shape.head_size, attention_head_size_max());
   const Launch launch(stream, "attention_forward");
-  cuda::attention_forward(launch, op_of(shape), f32(qkv), f32(saved), f32(out));
+  cuda::attention_forward(launch, op_of(shape, {qkv.address()}), f32(qkv), f32(saved), f32(out));
 }
 
 void CudaKernels::attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
@@ -170,8 +174,9 @@ void CudaKernels::attention_backward(Stream& stream, const AttentionShape& shape
   CHECK(saved.count() >= attention_saved(shape) && workspace.count() >= attention_workspace(shape));
   CHECK_LE(shape.head_size, attention_head_size_max());
   const Launch launch(stream, "attention_backward");
-  cuda::attention_backward(launch, op_of(shape), f32(qkv), f32(saved), f32(out), f32(out_gradient),
-                           f32(workspace), f32(qkv_gradient));
+  cuda::attention_backward(launch, op_of(shape, {qkv.address(), out_gradient.address()}), f32(qkv),
+                           f32(saved), f32(out), f32(out_gradient), f32(workspace),
+                           f32(qkv_gradient));
 }
 
 void CudaKernels::softmax_cross_entropy(Stream& stream, std::int64_t columns,

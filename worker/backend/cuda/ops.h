@@ -67,9 +67,10 @@ void softmax_cross_entropy(RawStream stream, std::int64_t rows, std::int64_t col
                            std::int64_t vocabulary, float scale, bool write_gradient,
                            const std::int32_t* targets, float* logits, float* losses);
 
-// ---- attention.cu ----
+// ---- attention_forward.cu, attention_backward.cu ----
 struct AttentionOp {
   std::int64_t batch, length, heads, head_size;  // batch and heads at most 65 535
+  bool is_wide;  // head_size is a multiple of four, and all matrices are aligned to 16 bytes
 };
 constexpr std::int64_t kHeadSizeMax = 128;
 // Bytes of shared memory that a block needs for that size of a head.

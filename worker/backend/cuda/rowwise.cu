@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
 }
 
 // Sums over rows. A block has eight columns, 32 bytes of each row; 128 threads a column take every
-// 128th row each, and their sums are added by pairs 64, 32, … apart.
+// 128th row each, and their sums are added by pairs 64, 32, … apart. Stripe 0 gets the result.
 constexpr int kColumns = 8;
 constexpr int kStripes = 128;
 
@@ -101,7 +101,7 @@ __device__ __forceinline__ float sum_of_stripes(float mine, float (*shared)[kCol
     if (stripe < apart)
       shared[stripe][column] = shared[stripe][column] + shared[stripe + apart][column];
   }
-  return shared[0][column];  // of the threads of stripe 0
+  return stripe == 0 ? shared[0][column] : 0.0f;
 }
 
 __global__ void __launch_bounds__(kColumns* kStripes)

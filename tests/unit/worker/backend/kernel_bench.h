@@ -5,6 +5,7 @@
 #include "tests/unit/worker/backend/reference.h"
 #include "worker/backend/device.h"
 #include "worker/backend/kernels.h"
+#include "worker/testing/deferred_device.h"
 
 #include <cstring>
 #include <deque>
@@ -17,34 +18,39 @@ namespace rubato::worker::testing {
 
 class KernelBench : public ::testing::Test {
  protected:
-  KernelBench() : device(std::move(open_device({})).value()), stream(device->make_stream()) {}
+  KernelBench() : device(std::move(open_test_device()).value()), stream(device->make_stream()) {}
 
   Kernels& kernels() { return device->kernels(); }
 
   Buffer blank(DType type, std::size_t count) {
     const auto n = static_cast<std::int64_t>(count);
-    arenas_.push_back(std::move(device->allocate(Arena::bytes_for(type, n) + 64)).value());
+    arenas_.push_back(
+        std::move(device->allocate(Arena::bytes_for(type, n) + kDeviceAlignment)).value());
     return arenas_.back().take(type, n);
   }
   Buffer zeros(std::size_t count) { return blank(DType::kF32, count); }
   Buffer upload(const std::vector<float>& values) {
     const Buffer buffer = zeros(values.size());
     device->copy_to_device(*stream, buffer, values.data());
+    EXPECT_TRUE(stream->synchronize().ok());
     return buffer;
   }
   Buffer upload(const std::vector<std::int32_t>& values) {
     const Buffer buffer = blank(DType::kI32, values.size());
     device->copy_to_device(*stream, buffer, values.data());
+    EXPECT_TRUE(stream->synchronize().ok());
     return buffer;
   }
   std::vector<float> floats(ConstBuffer buffer) {
     std::vector<float> out(static_cast<std::size_t>(buffer.count()));
     device->copy_to_host(*stream, out.data(), buffer);
+    EXPECT_TRUE(stream->synchronize().ok());
     return out;
   }
   std::vector<std::int32_t> ints(ConstBuffer buffer) {
     std::vector<std::int32_t> out(static_cast<std::size_t>(buffer.count()));
     device->copy_to_host(*stream, out.data(), buffer);
+    EXPECT_TRUE(stream->synchronize().ok());
     return out;
   }
 

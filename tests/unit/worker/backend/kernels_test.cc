@@ -362,6 +362,7 @@ TEST_F(KernelsTest, SquaredNormChunks) {
   kernels().squared_norm_chunks(*stream, upload(x), out);
   double chunks[3];
   device->copy_to_host(*stream, chunks, out);
+  ASSERT_TRUE(stream->synchronize().ok());
   for (std::size_t c = 0; c < 3; ++c) {
     double want = 0;
     for (std::size_t i = c * kNormChunkElements;

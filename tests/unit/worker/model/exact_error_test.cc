@@ -61,8 +61,7 @@ class ExactErrorTest : public KernelBench {
 
   // kSteps steps of the same M contributions, after as many as the exponents need to settle.
   Errors measure(std::size_t count, int numerics, const Pattern& pattern) {
-    const Buffer all = zeros(count * kFlat);
-    auto* flat = static_cast<float*>(all.address());
+    std::vector<float> flat(count * kFlat);
     std::vector<double> want(kFlat), largest(kFlat / 256);
     for (std::size_t m = 0; m < count; ++m) {
       for (std::size_t i = 0; i < kFlat; ++i) {
@@ -76,6 +75,7 @@ class ExactErrorTest : public KernelBench {
         largest[b] += static_cast<double>(top);
       }
     }
+    const Buffer all = upload(flat);
     ExactSum sum =
         std::move(ExactSum::create(*device, table_, static_cast<std::int64_t>(count), numerics))
             .value();
@@ -172,6 +172,7 @@ class WideBlock {
           EXPECT_TRUE(sum.calibrate(*stream_, gradient_, state.exponents()).ok());
         }
         sum.add(*stream_, step, m, gradient_, state.exponents());
+        EXPECT_TRUE(stream_->synchronize().ok());
         for (std::size_t i = 0; i < kCount; ++i) plain[i] += c[i];
       }
       EXPECT_FALSE(sum.overflows(*stream_, sum.accumulators()).value());
@@ -183,6 +184,7 @@ class WideBlock {
       }
       adamw.apply(*stream_, gradient_, 1.0, state);
       device_.copy_to_host(*stream_, p.data(), state.parameters());
+      EXPECT_TRUE(stream_->synchronize().ok());
     }
     return p;
   }

@@ -8,6 +8,7 @@
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
 #include "worker/model/training_state.h"
+#include "worker/testing/deferred_device.h"
 
 #include <memory>
 #include <numeric>
@@ -31,7 +32,7 @@ class SmallJob {
  public:
   SmallJob(ModelConfig config, std::int64_t micro, std::int64_t micro_batches,
            OptimizerConfig optimizer)
-      : device(take(open_device({}))),
+      : device(take(open_test_device())),
         stream(device->make_stream()),
         model(take(make_model(config, micro, *device))),
         state(take(TrainingState::create(*device, model->table()))),
@@ -47,6 +48,7 @@ class SmallJob {
     std::vector<float> start(static_cast<std::size_t>(flat));
     model->init(7, start);
     device->copy_to_device(*stream, state.parameters(), start.data());
+    EXPECT_TRUE(stream->synchronize().ok());
   }
 
   // Text with structure, so that there is something to learn: a noisy walk over the vocabulary.
@@ -107,6 +109,12 @@ class SmallJob {
     return {all};
   }
   std::uint64_t hash() { return take(state.digest(*device, *stream)); }
+  std::vector<float> read(ConstBuffer buffer) {
+    std::vector<float> out(static_cast<std::size_t>(buffer.count()));
+    device->copy_to_host(*stream, out.data(), buffer);
+    EXPECT_TRUE(stream->synchronize().ok());
+    return out;
+  }
 
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;

@@ -40,8 +40,12 @@ class FakeSnapshot : public Snapshot {
                std::vector<std::int32_t> ballast)
       : step_(step), state_(std::move(state)), ballast_(std::move(ballast)) {}
   std::uint64_t step() const override { return step_; }
-  std::vector<std::span<const std::byte>> sections() const override {
-    return {std::as_bytes(std::span(state_)), std::as_bytes(std::span(ballast_))};
+  std::vector<std::size_t> section_bytes() const override {
+    return {std::as_bytes(std::span(state_)).size(), std::as_bytes(std::span(ballast_)).size()};
+  }
+  Result<std::vector<std::span<const std::byte>>> sections() const override {
+    return std::vector<std::span<const std::byte>>{std::as_bytes(std::span(state_)),
+                                                   std::as_bytes(std::span(ballast_))};
   }
   Result<std::string> save(std::span<const StepRecord> records, std::uint32_t) override {
     if (records.size() != step_) return Error(Code::kInternal, "records do not end at the step");

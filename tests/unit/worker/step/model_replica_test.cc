@@ -5,6 +5,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/token_file.h"
 #include "worker/model/numerics.h"
+#include "worker/testing/deferred_device.h"
 
 #include <filesystem>
 #include <fstream>
@@ -42,7 +43,9 @@ class ModelReplicaTest : public ::testing::Test {
 
   // `numerics`: that of the fingerprint to which the job is pinned; 0: none.
   std::unique_ptr<Replica> make(int numerics) {
-    auto made = make_model_replica(config_, {.files = files_, .numerics = numerics});
+    const auto open = [](const DeviceSpec& spec) { return open_test_device(spec); };
+    auto made =
+        make_model_replica(config_, {.files = files_, .numerics = numerics, .open_device = open});
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().to_string());
     return std::move(made).value();
   }

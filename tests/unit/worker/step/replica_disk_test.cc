@@ -1,4 +1,5 @@
 #include "tests/unit/worker/step/sim_worker.h"
+#include "worker/testing/deferred_device.h"
 
 namespace rubato::worker {
 namespace {
@@ -8,8 +9,9 @@ class ReplicaDiskTest : public ::testing::Test {
   ReplicaDiskTest() { SimStorage::write_tokens(*files_); }
   Result<std::unique_ptr<Replica>> make(const SimJob& job = {}, const std::string& pinned = "") {
     const auto config = parse_training(job.training());
-    return make_model_replica(config.value(),
-                              {.files = *files_, .job_uid = job.uid, .pinned = pinned});
+    return make_model_replica(
+        config.value(),
+        {.files = *files_, .job_uid = job.uid, .pinned = pinned, .open_device = open_test_device});
   }
 
   testing::SimExecutor sim_{1};
@@ -59,8 +61,7 @@ TEST_F(ReplicaDiskTest, ARoundWithOtherSamplesIsNotApplied) {
       loss += part.loss_q;
       ASSERT_TRUE(replica->accumulate().ok());
     }
-    std::memcpy(replica->reduced().address(), replica->accumulators().address(),
-                replica->reduced().bytes());
+    replica->device().copy(replica->stream(), replica->reduced(), replica->accumulators());
     ASSERT_FALSE(replica->judge(0)->overflow);
     const auto applied = replica->apply(loss, digest + (is_right ? 0 : 1));
     EXPECT_EQ(applied.ok(), is_right);

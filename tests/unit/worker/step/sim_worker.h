@@ -11,6 +11,7 @@
 #include "worker/step/model_replica.h"
 #include "worker/step/step_engine.h"
 #include "worker/step/training_config.h"
+#include "worker/testing/deferred_device.h"
 
 #include <cstring>
 #include <memory>
@@ -56,14 +57,15 @@ class NoNetwork : public LinkNetwork {
 // A ring of one.
 class AloneCommunicator : public Communicator {
  public:
-  explicit AloneCommunicator(std::uint64_t generation) : generation_(generation) {}
+  AloneCommunicator(std::uint64_t generation, Device& device)
+      : generation_(generation), device_(device) {}
   std::uint64_t generation() const override { return generation_; }
   std::uint32_t rank() const override { return 0; }
   std::uint32_t size() const override { return 1; }
-  Status all_reduce_int32(Stream&, ConstBuffer in, Buffer out) override {
+  Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) override {
     if (is_aborted_) return Error(Code::kCancelled, "aborted");
-    std::memcpy(out.address(), in.address(), in.bytes());
-    return ok();
+    device_.copy(stream, out, in);
+    return stream.synchronize();
   }
   Result<std::vector<std::string>> gather(std::string_view mine) override {
     if (is_aborted_) return Error(Code::kCancelled, "aborted");
@@ -75,16 +77,21 @@ class AloneCommunicator : public Communicator {
 
  private:
   const std::uint64_t generation_;
+  Device& device_;
   bool is_aborted_ = false;
 };
 
 class AloneFactory : public CommunicatorFactory {
  public:
+  explicit AloneFactory(Device& device) : device_(device) {}
   Result<std::unique_ptr<Communicator>> create(const Membership& membership, MonoTime) override {
     return std::unique_ptr<Communicator>(
-        std::make_unique<AloneCommunicator>(membership.generation));
+        std::make_unique<AloneCommunicator>(membership.generation, device_));
   }
   void fence(std::uint64_t) override {}
+
+ private:
+  Device& device_;
 };
 
 struct SimJob {
@@ -143,8 +150,10 @@ class SimWorker {
                                  const std::string& pinned) -> Result<ConfiguredJob> {
           TRY(const TrainingConfig config, parse_training(training));
           ConfiguredJob made;
-          TRY(made.replica,
-              make_model_replica(config, {.files = *disk_, .job_uid = job.uid, .pinned = pinned}));
+          TRY(made.replica, make_model_replica(config, {.files = *disk_,
+                                                        .job_uid = job.uid,
+                                                        .pinned = pinned,
+                                                        .open_device = open_test_device}));
           made.plan.stop_steps = config.stop_steps;
           made.plan.checkpoint_every = config.checkpoint_every;
           made.plan.checkpoint_give_up = std::chrono::seconds(config.checkpoint_give_up_seconds);
@@ -152,7 +161,7 @@ class SimWorker {
           made.plan.export_path = "/ckpt/steps.bin";
           return made;
         },
-        .make_factory = [](Device&) { return std::make_unique<AloneFactory>(); },
+        .make_factory = [](Device& device) { return std::make_unique<AloneFactory>(device); },
         .emit =
             [this](const wire::WorkerEvent& event) {
               if (event.standing().micro_done() != standing_.micro_done()) note_life();

@@ -14,7 +14,10 @@ constexpr std::size_t kBig = std::size_t{32} << 20;  // more than the sockets be
 class BigSnapshot : public Snapshot {
  public:
   std::uint64_t step() const override { return 7; }
-  std::vector<std::span<const std::byte>> sections() const override { return {state_}; }
+  std::vector<std::size_t> section_bytes() const override { return {state_.size()}; }
+  Result<std::vector<std::span<const std::byte>>> sections() const override {
+    return std::vector<std::span<const std::byte>>{state_};
+  }
   Result<std::string> save(std::span<const StepRecord>, std::uint32_t) override {
     return std::string();
   }
