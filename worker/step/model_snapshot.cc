@@ -27,7 +27,9 @@ ModelSnapshot::ModelSnapshot(std::shared_ptr<TrainingState> state, Device& devic
 
 std::vector<std::size_t> ModelSnapshot::section_bytes() const {
   std::vector<std::size_t> bytes;
-  for (const StateSection& section : state_->sections()) bytes.push_back(section.buffer.bytes());
+  for (const StateSection& section : state_->sections()) {
+    bytes.push_back(section.buffer.bytes());
+  }
   return bytes;
 }
 
@@ -40,6 +42,7 @@ Result<std::vector<std::span<const std::byte>>> ModelSnapshot::sections() const 
   }
   std::vector<std::span<const std::byte>> spans;
   const std::vector<std::size_t> bytes = section_bytes();
+  spans.reserve(bytes.size());
   for (std::size_t i = 0; i < bytes.size(); ++i) spans.emplace_back(host_->section(i), bytes[i]);
   return spans;
 }

@@ -224,8 +224,8 @@ void Matmul::run(CudaStream& stream, const GemmShape& shape, const float* a, con
     // The bias is an attribute of the description: set and used under the lock.
     const std::lock_guard lock(impl_->mutex);
     if (bias != nullptr)
-      steps.then(library.set_product(product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                     sizeof bias));
+      steps.then(library.set_product(product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                     static_cast<const void*>(&bias), sizeof bias));
     const float one = 1.0f;
     const float kept = shape.accumulate ? 1.0f : 0.0f;
     steps.then(library.matmul(impl_->handle, product.description, &one, b, product.left, a,
