@@ -168,8 +168,10 @@ Result<std::unique_ptr<Device>> open_cuda_device(const DeviceSpec& spec) {
     return Error(Code::kInvalid, opening + ": " + about.name + " has compute capability " +
                                      std::to_string(about.major) + "." +
                                      std::to_string(about.minor) + "; 8.0 is the least");
-  TRY(auto matmul, Matmul::open());
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(ordinal, about, std::move(matmul)));
+  auto matmul = Matmul::open();
+  if (!matmul.ok()) return matmul.error().in(opening);
+  return std::unique_ptr<Device>(
+      std::make_unique<CudaDevice>(ordinal, about, std::move(matmul).value()));
 }
 
 }  // namespace rubato::worker::cuda

@@ -38,6 +38,12 @@ TEST_F(DeviceTest, KernelsRefuseOtherTypes) {
 TEST(OpenDevice, SaysWhatIsWrong) {
   EXPECT_EQ(open_device({.kind = "tpu"}).error().code(), Code::kInvalid);
   EXPECT_EQ(open_device({.kind = "cpu", .isa = "mmx"}).error().code(), Code::kInvalid);
+  EXPECT_EQ(open_device({.kind = "cuda:x"}).error().code(), Code::kInvalid);
+  // No GPU, no driver, no library, or no CUDA in this program: each is said, and none ends it.
+  if (const auto gpu = open_device({.kind = "cuda"}); !gpu.ok()) {
+    EXPECT_TRUE(gpu.error().code() == Code::kInvalid || gpu.error().code() == Code::kNotFound);
+    EXPECT_NE(gpu.error().what().find("cuda"), std::string::npos) << gpu.error().what();
+  }
 }
 
 TEST(DigestTest, SeesEveryByteAndTheOrder) {
