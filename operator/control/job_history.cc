@@ -60,15 +60,20 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
   seen.attained_gpu_ms = std::llround(gpu_seconds_of(job.status).held() * 1000);
   for (const auto& of_type : job.status.gpu_seconds_by_type)
     seen.attained_by_type[of_type.gpu_type] += std::llround(of_type.seconds * 1000);
-  if (job.status.rescales) seen.restarts = job.status.rescales->count;
+  if (const auto& rescales = job.status.rescales) {
+    seen.restarts = rescales->count;
+    if (rescales->last) seen.stall_ms = std::llround(rescales->last->stall_seconds * 1000);
+  }
   const auto& allocation = job.status.allocation;
   if (allocation && allocation->since && !allocation->pods.empty())
     seen.allocated_ms = in_ms(*allocation->since);
   if (seen.measured.empty() || !job.spec.training) return;
-  const sched::Throughput speed(seen.measured, seen.measured.front().gpu_type);
   const auto& batch = job.spec.training->batch;
+  double fastest = 0;
+  for (const sched::ThroughputPoint& point : seen.measured)
+    fastest = std::max(fastest, sched::Throughput(seen.measured, point.gpu_type).at(seen.min));
   const double steps_per_ms =
-      speed.at(seen.min) / 1000 / (static_cast<double>(batch.global) * batch.sequence_length);
+      fastest / 1000 / (static_cast<double>(batch.global) * batch.sequence_length);
   const auto time_of = [&](std::int64_t steps) {
     const double ms = static_cast<double>(std::max<std::int64_t>(steps, 0)) / steps_per_ms;
     return static_cast<sched::TimeMs>(std::min(ms, kLongest));

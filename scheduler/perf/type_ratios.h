@@ -19,14 +19,20 @@ class TypeRatios {
   // Its speed on each type: where it was measured that, elsewhere the guess. A job that was
   // measured nowhere is as fast as the others, whatever that is: 1 on a type on which any was.
   ByGpuType speeds_of(ByGpuType measured) const;
+  // The same, but a guess says the best that was seen of any job: who acts by it tries each type
+  // once, and finds out.
+  ByGpuType hopes_of(ByGpuType measured) const;
 
  private:
   struct Mean {
     double logs = 0;
     double many = 0;
+    double best = 0;
   };
-  double ratio(std::size_t of, std::size_t to) const;  // 0: nothing is known
-  double guess(const ByGpuType& measured, std::size_t type) const;
+  enum class Taking { kMean, kBest };
+  double ratio(std::size_t of, std::size_t to, Taking taking) const;  // 0: nothing is known
+  double guess(const ByGpuType& measured, std::size_t type, Taking taking) const;
+  ByGpuType filled(ByGpuType measured, Taking taking) const;
 
   std::vector<std::vector<Mean>> means_;  // of speed[a] / speed[b]
 };

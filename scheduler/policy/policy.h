@@ -70,6 +70,10 @@ struct Targets {
   std::vector<Gpus> sizes = {};
   // Those sizes hold: who is to have nothing does not start, but inside its queue's guarantee.
   bool sizes_hold = false;
+  // By JobIndex: the GPUs that a job starts with at least, where the cluster has so many; 0: its
+  // minimum. Not empty: nobody is made to give what would leave it less than its size, but to be
+  // stopped. Together with `sizes` alone.
+  std::vector<Gpus> starts = {};
   // By JobIndex: the node of each of its pods, as many as its size says; none, or empty: whichever
   // has room. Pods that are elsewhere leave, and come back once there is room: together with
   // `sizes` alone.

@@ -1,27 +1,36 @@
-// Rubato's own policy. Two questions, asked anew in each round:
+// Rubato's own policy. In each round it asks anew how many GPUs of which type each job should have.
 //
-// Who goes first? The job with the least work left, in GPU time at its minimum, by its weight
-// (Smith's rule, 1956, for jobs that can be interrupted). Work left is known from the steps left
-// and the throughput that was measured. Where it is not known it is guessed from what the job has
-// had: kFirstGuess, and kGuessFactor times as much each time it has outlived the guess. Guesses are
-// coarse so that equals do not take turns (Tiresias, NSDI'19, has queues for that).
+// What a job costs if it has n GPUs from now on: its own time until it is done, and that of those
+// whom its GPUs keep waiting,
 //
-// How many GPUs? Sizes n_j maximise the sum over jobs of w_j * g_j(n_j), the weighted goodput of
-// this round. g_j(n) = min_j * speed_j(n) / speed_j(min_j): how many GPUs' worth of training n GPUs
-// do, at the efficiency of the minimum. w_j = sqrt(2 r - 1) for the job at place r from the end of
-// that order, scaled to at most 1: for jobs whose speed is the square root of their GPUs, and no
-// bounds, the optimum is then the share that heSRPT gives to each (Berg, Vesilo and
-// Harchol-Balter, 2020), which is the best for the mean completion time. What a change costs is
-// subtracted over the time that the job is expected to stay as it is, kResidenceMs at most:
-// newcomers prepare while the others go on, then all stall for a moment.
+//   C_j(n) = T_j(n) * (1 + d * n),    d = jobs / GPUs
+//
+// T_j(n) holds what the way there costs: a start prepares, newcomers prepare beside those that
+// train, all stall when the set of GPUs changes, and another type is a stop and a start. d is how
+// many jobs one GPU keeps waiting, were they shared out evenly; a GPU of a faster type keeps more
+// of them waiting, by as much as jobs are faster there on average (scheduler/perf/type_ratios.h).
+// So in an empty cluster the cheapest size is the fastest one, in a crowded one the most efficient.
+//
+// Sizes maximise the sum of w_j / C_j(n_j), the rate at which these costs are paid off: Smith's
+// rule (1956), and the c-mu rule of queues with interruption, for jobs whose speed is a matter of
+// choice. What a job holds counts switchingMargin more than it is, so that equals do not take
+// turns. GPUs that nobody has a use for at these costs go where they save the most time within
+// kHorizonMs, less a stall now and one when they are given back; that counts so little that it
+// never competes.
 //
 // The maximum is looked for by steps: always the one that is worth most a GPU. That is exact for
-// one type where speeds are concave, but for the last job that does not fit. How far from the best
-// plan it is, a certificate says (scheduler/certificate). Sizes beyond kExplore times what was
-// measured are not tried yet.
+// one type where values are concave in the size, but for the last job that does not fit. How far
+// from the best plan it is, a certificate says (scheduler/certificate). Higher priorities, and then
+// who has waited too long, choose first. Sizes beyond kExplore times what was measured are not
+// tried yet.
 //
-// GPUs are counted by type: which nodes have room is the session's business. A job gets the type it
-// holds, else that of its best step, which was measured to be faster or has most left.
+// Work left is known from the steps left and the throughput that was measured. Where it is not
+// known it is guessed from what the job has had: kFirstGuess, and kGuessFactor times as much each
+// time it has outlived the guess (coarse, as the queues of Tiresias, NSDI'19, are).
+//
+// GPUs are counted by type: which nodes have room is the session's business. Which type a job looks
+// at first is found by prices of the types (scheduler/solver). On a type on which it was not
+// measured it is hoped to be as fast as any other job was, so that it tries each type once.
 #pragma once
 
 #include "scheduler/policy/policy.h"
@@ -38,19 +47,28 @@ class RubatoPolicy : public Policy {
   std::optional<ValueTable> values(const Problem& problem) const override;
 
  private:
-  struct Claim;
-  struct Move;
   class Speed;
-  std::vector<Claim> claims_of(const Problem& problem) const;
-  std::vector<JobIndex> order_of(const Problem& problem, std::vector<Claim>& claims) const;
-  JobValues values_of(const Problem& problem, const Table<TypeIndex, Gpus>& largest,
-                      const Claim& claim) const;
-  JobValues::List list_of(const Claim& claim, const Speed& speed, double at_least) const;
+  struct Claim;
+  struct Cluster;
+  struct Move;
+  struct Way;
+  struct View;  // of a round: the cluster, and what each job is
 
-  ValueTable table_of(const Problem& problem, const std::vector<Claim>& claims) const;
+  View look_at(const Problem& problem) const;
+  Claim claim_of(const Problem& problem, const Cluster& cluster, JobIndex index) const;
+  static void guess_speeds(const Problem& problem, View& view);
+  static double typical_stall_ms(const Problem& problem, double unless_known);
+  ValueTable table_of(const Problem& problem, const View& view) const;
+  JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim) const;
+  JobValues::List list_of(const Claim& claim, const Way& way) const;
+  double time_ms(const Claim& claim, const Way& way, Gpus gpus) const;
+  double saved_ms(const Claim& claim, const Way& way, Gpus from, Gpus to) const;
+
+  static std::int64_t density(const Claim& claim);
   static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);
   static void choose_types(std::vector<Claim>& claims, const ValueTable& table,
                            const Table<TypeIndex, Gpus>& capacity);
+  static void share_out(const Problem& problem, std::vector<Claim>& claims, Room& room);
   static void share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims, Room& room);
 
   double switching_margin_;

@@ -89,7 +89,7 @@ void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
   if (const Reason why = why_kept_out(entry); why != Reason::kPlaced)
     return verdict(entry, {.outcome = Outcome::kNotNow, .reason = why});
-  const auto wanted = size_at_least(job, entry.now);
+  const auto wanted = least_wanted(entry);
   if (is_to_move(entry) && move_to_type(entry, *size_at_least(job, job.min))) return;
   if (entry.now >= job.min) return verdict(entry, {});
   if (!wanted)
@@ -110,6 +110,16 @@ void Session::give_minimum(Entry& entry) {
   }
   place_or_make_room(entry, *wanted);
   if (entry.blocked && head_ == nullptr) head_ = &entry;
+}
+
+// None: no size is allowed.
+std::optional<Gpus> Session::least_wanted(const Entry& entry) const {
+  const Job& job = *entry.job;
+  if (!job.started && !targets_.starts.empty()) {
+    const auto start = size_at_least(job, std::max(job.min, targets_.starts[entry.index.value]));
+    if (start && why_too_large(entry, *start).outcome == Outcome::kPlaced) return start;
+  }
+  return size_at_least(job, entry.now);
 }
 
 // Do the caller and its queue let it have GPUs at all? kPlaced: they do.

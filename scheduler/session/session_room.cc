@@ -95,9 +95,10 @@ std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::
 bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from,
                                    Trial& trial) {
   Gpus left = from.now;
+  const Gpus least = targets_.starts.empty() ? 0 : targets_.sizes[from.index.value];
   for (const Held* held : releasable(from)) {
     const auto next = size_at_most(*from.job, left - held->gpus);
-    if (!next || *next != left - held->gpus) return false;
+    if (!next || *next != left - held->gpus || *next < least) return false;
     if (is_protected(from, wanting, trial.quota)) return false;
     const NodeIndex node = node_of(*held);
     if (!admits(*wanting.job, problem_.node(node))) continue;

@@ -354,7 +354,8 @@ void Engine::tell_times(std::size_t index) {
     for (const std::string& type : job.allow)
       speed = std::max(speed, speed_of(trace, type, job.min));
   } else if (!job.measured.empty()) {
-    speed = Throughput(job.measured, job.measured.front().gpu_type).at(job.min);
+    for (const ThroughputPoint& point : job.measured)
+      speed = std::max(speed, Throughput(job.measured, point.gpu_type).at(job.min));
   }
   if (speed <= 0) return;
   const auto time_of = [&](double units) {

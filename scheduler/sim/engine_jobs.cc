@@ -192,6 +192,7 @@ void Engine::stop(std::size_t index) {
 void Engine::train(std::size_t index) {
   Run& run = runs_[index];
   Job& job = job_of(index);
+  if (run.phase == Phase::kStalled) job.stall_ms = options_.costs.rescale_ms;
   run.phase = Phase::kTraining;
   if (run.adaptive) {
     job.settled = true;

@@ -221,6 +221,7 @@ class Reader {
       point.per_second = cursor.number("perSecond", 0, kSpeedMost);
       cursor.end();
     });
+    if (c.member("stallMs")) job.stall_ms = c.whole("stallMs", 0, kWholeMost);
     job.restarts = c.whole("restarts", 0, kWholeMost, 0);
   }
 

@@ -192,6 +192,7 @@ void put_progress(const Job& job, Fields& fields) {
       .put_list("measured", std::move(measured))
       .put_list("goodput", std::move(goodput))
       .put("restarts", job.restarts, std::int64_t{0});
+  if (job.stall_ms) fields.put("stallMs", *job.stall_ms);
 }
 
 Value to_json(const Job& job, const SharedSets& sets) {

@@ -340,7 +340,9 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
   w.jobs = {job(1, 4, R"("usefulGPUSeconds":90,"lostGPUSeconds":{"queue":4,"rescale":3,"failure":2,
       "checkpoint":1},"gpuSecondsByType":[{"gpuType":"A","seconds":70},{"gpuType":"B","seconds":20.5}],
       "progress":{"step":75,"steps":100,"tokens":9600},
-      "performance":{"byType":[{"gpuType":"A","gpus":1,"tokensPerSecond":128}]})"),
+      "rescales":{"count":2,"last":{"reason":"Grow","generation":3,"from":1,"to":2,"stallSeconds":0.25}},
+      "performance":{"byType":[{"gpuType":"B","gpus":1,"tokensPerSecond":64},
+                               {"gpuType":"A","gpus":1,"tokensPerSecond":128}]})"),
             job(1, 4)};
   const auto state = capture(w, config());
   EXPECT_EQ(state.jobs[0].attained_gpu_ms, 100'000);
@@ -348,6 +350,8 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
             (std::map<std::string, sched::GpuMs>{{"A", 70'000}, {"B", 20'500}}));
   EXPECT_EQ(state.jobs[0].duration_ms, 100'000);  // a step is 8 x 16 tokens
   EXPECT_EQ(state.jobs[0].remaining_ms, 25'000);
+  EXPECT_EQ(state.jobs[0].restarts, 2);
+  EXPECT_EQ(state.jobs[0].stall_ms, 250);
   EXPECT_EQ(state.jobs[0].allocated_ms, -1);
   EXPECT_EQ(
       state.now_ms,

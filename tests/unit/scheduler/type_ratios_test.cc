@@ -25,5 +25,15 @@ TEST(TypeRatios, WhoWasMeasuredNowhereIsAsTheOthers) {
   EXPECT_NEAR(guessed[1] / guessed[0], 4, 1e-9);
 }
 
+TEST(TypeRatios, AHopeIsTheBestThatWasSeen) {
+  TypeRatios ratios(3);
+  ratios.add({10, 20, 0});
+  ratios.add({10, 80, 0});
+  const Speeds hoped = ratios.hopes_of({5, 0, 0});
+  EXPECT_EQ(hoped[0], 5);
+  EXPECT_NEAR(hoped[1], 40, 1e-9);
+  EXPECT_NEAR(hoped[2], 5.5, 1e-9);
+}
+
 }  // namespace
 }  // namespace rubato::sched

@@ -1,0 +1,83 @@
+// What RubatoPolicy knows of the cluster and of each job while it decides. Private to rubato*.cc.
+#pragma once
+
+#include "scheduler/perf/goodput_table.h"
+#include "scheduler/policy/rubato.h"
+
+#include <algorithm>
+
+namespace rubato::sched {
+
+// A job on one type, by GPUs on as few nodes as hold them.
+class RubatoPolicy::Speed {
+ public:
+  Speed(const Job& job, std::string_view type, Gpus of_node)
+      : goodput_(job, type), of_node_(std::max<Gpus>(of_node, 1)) {}
+  double at(Gpus gpus) const {
+    return factor_ * goodput_.at(gpus, (gpus + of_node_ - 1) / of_node_);
+  }
+  bool is_known() const { return goodput_.is_known(); }
+  // The same curve, `factor` times as fast.
+  Speed times(double factor) const {
+    Speed other = *this;
+    other.factor_ *= factor;
+    return other;
+  }
+
+ private:
+  GoodputTable goodput_;
+  Gpus of_node_;
+  double factor_ = 1;
+};
+
+struct RubatoPolicy::Cluster {
+  Table<TypeIndex, Gpus> largest;  // GPUs of the largest node of each type
+  Table<TypeIndex, double> keeps;  // jobs that one GPU of the type keeps waiting
+  double stall_ms = 0;             // of a job of which it was not measured
+};
+
+// One job while GPUs are shared out.
+struct RubatoPolicy::Claim {
+  JobIndex index;
+  const Job* job = nullptr;
+  std::optional<TypeIndex> holds;
+  std::optional<TypeIndex> type;  // that it must keep, or was given
+  Speed known;                    // where most is known of it
+  std::vector<double> speeds;     // at its minimum, by type: measured or guessed
+  std::vector<Gpus> sizes;        // that are looked at
+  double left_ms = 0;             // at its minimum, where it is fastest
+  double work = 0;                // left, in what its speeds count, times ms
+  double stall_ms = 0;
+  bool starves = false;
+  Gpus held = 0;
+  Gpus most = 0;  // that is tried
+  Gpus size = 0;
+  std::int64_t value = 0;  // of that size
+  const JobValues* values = nullptr;
+  std::optional<TypeIndex> first;  // the only one that it looks at until all have had a turn
+};
+
+struct RubatoPolicy::View {
+  Cluster cluster;
+  std::vector<Claim> claims;  // by JobIndex
+};
+
+// What a job would be on one type.
+struct RubatoPolicy::Way {
+  Speed speed;
+  double keeps = 0;      // jobs that one GPU keeps waiting
+  bool is_held = false;  // it is there already
+};
+
+// To a larger size.
+struct RubatoPolicy::Move {
+  std::int64_t density = 0;  // value a GPU
+  std::size_t place = 0;     // in order
+  TypeIndex type;
+  SizeValue to;
+  bool operator<(const Move& other) const {
+    return density != other.density ? density < other.density : place > other.place;
+  }
+};
+
+}  // namespace rubato::sched

@@ -1,0 +1,222 @@
+// What a job is, what each size and type would cost it, and what that is worth.
+#include "scheduler/model/sizes.h"
+#include "scheduler/perf/type_ratios.h"
+#include "scheduler/policy/rubato_claim.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rubato::sched {
+namespace {
+
+constexpr double kLeastMs = 1000;  // of work left
+constexpr double kFirstGuess = 600'000;
+constexpr double kGuessFactor = 4;
+constexpr Gpus kExplore = 4;
+constexpr double kHorizonMs = 600'000;
+constexpr double kValueMs = 1e7;    // who costs so much has the value 1
+constexpr double kSpare = 0x1p-16;  // the value of kHorizonMs saved by GPUs that nobody needs
+constexpr double kWorthMost = 1 << 20;
+// Sizes that are looked at: all small ones, then in steps of an eighth.
+constexpr Gpus kEachUpTo = 64;
+
+Gpus after(Gpus size) { return size < kEachUpTo ? size + 1 : size + size / 8; }
+
+double guess_work_ms(const Job& job) {
+  if (job.remaining_ms) return std::max(static_cast<double>(*job.remaining_ms), kLeastMs);
+  const double had = static_cast<double>(job.attained_gpu_ms) / static_cast<double>(job.min);
+  double guess = kFirstGuess;
+  while (guess < had) guess *= kGuessFactor;
+  return guess;
+}
+
+std::vector<Gpus> sizes_of(const Job& job, Gpus held) {
+  std::vector<Gpus> sizes;
+  const auto add = [&](std::optional<Gpus> size) {
+    if (size && *size <= job.max) sizes.push_back(*size);
+  };
+  for (auto n = size_at_least(job, job.min); n; n = size_at_least(job, after(*n))) add(n);
+  add(size_at_most(job, held));
+  add(size_at_most(job, job.max));
+  for (const ThroughputPoint& point : job.measured) add(size_at_most(job, point.gpus));
+  std::ranges::sort(sizes);
+  const auto [first, last] = std::ranges::unique(sizes);
+  sizes.erase(first, last);
+  return sizes;
+}
+
+// A goodput table says itself how far it may be tried.
+Gpus most_tried(const Job& job) {
+  Gpus known = job.min;
+  Gpus tabled = 0;
+  for (const ThroughputPoint& point : job.measured) known = std::max(known, point.gpus);
+  for (const GoodputPoint& point : job.goodput) tabled = std::max(tabled, point.gpus);
+  return std::min(job.max, tabled > 0 ? tabled : kExplore * known);
+}
+
+}  // namespace
+
+RubatoPolicy::View RubatoPolicy::look_at(const Problem& problem) const {
+  const std::size_t types = problem.count_types();
+  View view{.cluster = {.largest = Table<TypeIndex, Gpus>(types),
+                        .keeps = Table<TypeIndex, double>(types),
+                        .stall_ms = typical_stall_ms(problem, stall_ms_)}};
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
+    Gpus& largest = view.cluster.largest[problem.type_of(n)];
+    largest = std::max(largest, problem.node(n).gpus_total);
+  }
+  view.claims.reserve(problem.state().jobs.size());
+  for (JobIndex j; j < problem.end_of_jobs(); ++j)
+    view.claims.push_back(claim_of(problem, view.cluster, j));
+  guess_speeds(problem, view);
+  return view;
+}
+
+// The mean of those that were measured.
+double RubatoPolicy::typical_stall_ms(const Problem& problem, double unless_known) {
+  double sum = 0, many = 0;
+  for (const Job& job : problem.state().jobs) {
+    if (!job.stall_ms) continue;
+    sum += static_cast<double>(*job.stall_ms);
+    ++many;
+  }
+  return many > 0 ? sum / many : unless_known;
+}
+
+RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster& cluster,
+                                           JobIndex index) const {
+  const Job& job = problem.job(index);
+  const auto speed_on = [&](std::string_view name) {
+    const auto type = problem.find_type(name);
+    return Speed(job, name, type ? cluster.largest[*type] : 1);
+  };
+  const auto held = problem.type_held(index);
+  Speed known = speed_on(held ? std::string_view(problem.name(*held)) : "");
+  for (const ThroughputPoint& point : job.measured)
+    if (!known.is_known()) known = speed_on(point.gpu_type);
+  for (const GoodputPoint& point : job.goodput)
+    if (!known.is_known()) known = speed_on(point.gpu_type);
+  Claim claim{.index = index,
+              .job = &job,
+              .holds = held,
+              .known = known,
+              .left_ms = guess_work_ms(job),
+              .held = effective_gpus(job),
+              .most = most_tried(job)};
+  const bool may_move = job.settled && !job.mix && claim.held >= job.min;
+  if (held && !may_move) claim.type = held;
+  claim.sizes = sizes_of(job, claim.held);
+  claim.stall_ms = job.stall_ms ? static_cast<double>(*job.stall_ms) : cluster.stall_ms;
+  claim.starves = job.attained_gpu_ms == 0 && claim.held == 0 &&
+                  static_cast<double>(problem.state().now_ms) - job.queued_at * 1000 > max_wait_ms_;
+  return claim;
+}
+
+// Of each job on each type, from what was measured of it and of others; and what a GPU of each type
+// is worth to all.
+void RubatoPolicy::guess_speeds(const Problem& problem, View& view) {
+  const std::size_t types = problem.count_types();
+  TypeRatios ratios(types);
+  for (Claim& claim : view.claims) {
+    for (TypeIndex t; t.value < types; ++t) {
+      const Speed speed(*claim.job, problem.name(t), view.cluster.largest[t]);
+      claim.speeds.push_back(speed.is_known() ? speed.at(claim.job->min) : 0);
+    }
+    ratios.add(claim.speeds);
+  }
+  double jobs = 0;
+  for (Claim& claim : view.claims) {
+    claim.speeds = ratios.hopes_of(claim.speeds);
+    const double scale = claim.known.is_known() ? 1 : claim.known.at(claim.job->min);
+    for (double& speed : claim.speeds) speed *= scale;  // else only ratios mean anything
+    double fastest = claim.holds ? claim.speeds[claim.holds->value] : 0;
+    for (const TypeIndex t : problem.group(claim.index).types)
+      fastest = std::max(fastest, claim.speeds[t.value]);
+    claim.work = claim.left_ms * fastest;
+    if (problem.takes_part(claim.index)) ++jobs;
+  }
+  const std::vector<double> power = ratios.speeds_of(std::vector<double>(types, 0));
+  double all = 0;
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n)
+    if (problem.node(n).schedulable)
+      all += power[problem.type_of(n).value] * static_cast<double>(problem.node(n).gpus_total);
+  for (TypeIndex t; all > 0 && t.value < types; ++t)
+    view.cluster.keeps[t] = jobs * power[t.value] / all;
+}
+
+ValueTable RubatoPolicy::table_of(const Problem& problem, const View& view) const {
+  ValueTable table;
+  table.reserve(view.claims.size());
+  for (const Claim& claim : view.claims) table.push_back(values_of(problem, view.cluster, claim));
+  return table;
+}
+
+std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
+  return table_of(problem, look_at(problem));
+}
+
+// Of the type that it must keep, or else of all that it may have.
+JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster,
+                                  const Claim& claim) const {
+  JobValues values;
+  if (is_kept_out(*claim.job)) return values;
+  const std::vector<TypeIndex>& all = problem.group(claim.index).types;
+  for (TypeIndex type; type.value < problem.count_types(); ++type) {
+    const bool is_held = claim.holds == type;
+    if (!is_held && (claim.type || !std::ranges::binary_search(all, type))) continue;
+    Way way{.speed = Speed(*claim.job, problem.name(type), cluster.largest[type]),
+            .keeps = cluster.keeps[type],
+            .is_held = is_held};
+    if (!way.speed.is_known())
+      way.speed = claim.known.times(claim.speeds[type.value] / claim.known.at(claim.job->min));
+    values.types.push_back({type, values.lists.size()});
+    values.lists.push_back(list_of(claim, way));
+  }
+  return values;
+}
+
+JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way) const {
+  std::vector<double> values;
+  values.reserve(claim.sizes.size());
+  std::size_t best = 0;
+  for (const Gpus size : claim.sizes) {
+    const double cost = time_ms(claim, way, size) * (1 + way.keeps * static_cast<double>(size));
+    double value = claim.job->weight * kValueMs / cost;
+    if (way.is_held && size == claim.held) value *= 1 + switching_margin_;
+    values.push_back(value < kWorthMost ? value : kWorthMost);  // also of what is no number
+    if (size <= claim.most && values.back() > values[best]) best = values.size() - 1;
+  }
+  JobValues::List list;
+  list.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > best)
+      values[i] = values[best] +
+                  kSpare / kHorizonMs * saved_ms(claim, way, claim.sizes[best], claim.sizes[i]);
+    list.push_back({claim.sizes[i], std::llround(values[i] * static_cast<double>(kValueOne))});
+  }
+  return list;
+}
+
+// How long until it is done, if it has so many GPUs from now on.
+double RubatoPolicy::time_ms(const Claim& claim, const Way& way, Gpus gpus) const {
+  const double after = claim.work / way.speed.at(gpus);
+  if (claim.held == 0 || !way.is_held) return prepare_ms_ + after;
+  if (gpus == claim.held) return after;
+  if (gpus < claim.held) return claim.stall_ms + after;
+  const double as_it_is = way.speed.at(claim.held);
+  if (claim.work <= prepare_ms_ * as_it_is) return claim.work / as_it_is;
+  return prepare_ms_ + claim.stall_ms + (claim.work - prepare_ms_ * as_it_is) / way.speed.at(gpus);
+}
+
+// By GPUs beyond what it would choose, within the horizon.
+double RubatoPolicy::saved_ms(const Claim& claim, const Way& way, Gpus from, Gpus to) const {
+  const double slower = way.speed.at(from);
+  const double part = 1 - slower / way.speed.at(to);
+  const double runs = std::min(claim.work / slower, kHorizonMs);
+  double saved = runs * part - claim.stall_ms;  // when they are given back
+  if (way.is_held && claim.held > 0 && to != claim.held)
+    saved -= std::min(prepare_ms_, runs) * part + claim.stall_ms;
+  return saved > 0 ? saved : 0;
+}
+
+}  // namespace rubato::sched
