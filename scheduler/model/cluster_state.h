@@ -100,8 +100,8 @@ struct Job {
   GpuMs attained_gpu_ms = 0;                      // GPU time that it has held so far
   std::map<std::string, GpuMs> attained_by_type;  // the same, as far as the GPU type is known
   TimeMs allocated_ms = -1;                       // since when it holds what it holds; -1: nothing
-  // How long it takes at `min` GPUs of the type where it is fastest, as far as that is known, in all
-  // and from now on; none: not known.
+  // How long it takes at `min` GPUs of the type where it is fastest, as far as that is known, in
+  // all and from now on; none: not known.
   std::optional<TimeMs> duration_ms;
   std::optional<TimeMs> remaining_ms;
   std::optional<TimeMs> deadline_ms;  // when it should be done; none: whenever
@@ -125,10 +125,10 @@ struct Job {
   std::vector<GoodputPoint> goodput;
   std::optional<TimeMs> stall_ms;  // how long it stood still when its GPUs last changed
   std::int64_t restarts = 0;       // changes of its GPUs since it first started
-  bool one_node = false;      // all its pods on one node, as long as it holds any there
-  std::string narrowed;       // why it may use few nodes only, for reasons: a clause, or ""
-  std::string refused;        // not to be scheduled; the reason (suspended jobs are simply absent)
-  std::string refused_as;     // the same in CamelCase; "": Refused
+  bool one_node = false;           // all its pods on one node, as long as it holds any there
+  std::string narrowed;            // why it may use few nodes only, for reasons: a clause, or ""
+  std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
+  std::string refused_as;  // the same in CamelCase; "": Refused
   bool operator==(const Job&) const = default;
 };
 
