@@ -61,8 +61,8 @@ class RubatoPolicy : public Policy {
   ValueTable table_of(const Problem& problem, const View& view) const;
   JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim) const;
   JobValues::List list_of(const Claim& claim, const Way& way) const;
-  double time_ms(const Claim& claim, const Way& way, Gpus gpus) const;
-  double saved_ms(const Claim& claim, const Way& way, Gpus from, Gpus to) const;
+  double time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus, double speed) const;
+  double saved_ms(const Claim& claim, double from, double to, bool is_change) const;
 
   static std::int64_t density(const Claim& claim);
   static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);

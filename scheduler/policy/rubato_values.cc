@@ -176,46 +176,53 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster
 }
 
 JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way) const {
-  std::vector<double> values;
-  values.reserve(claim.sizes.size());
+  const std::size_t count = claim.sizes.size();
+  const bool is_there = way.is_held && claim.held > 0;
+  const double as_it_is = is_there ? way.speed.at(claim.held) : 0;
+  std::vector<double> speeds(count);
+  std::vector<double> values(count);
   std::size_t best = 0;
-  for (const Gpus size : claim.sizes) {
-    const double cost = time_ms(claim, way, size) * (1 + way.keeps * static_cast<double>(size));
-    double value = claim.job->weight * kValueMs / cost;
-    if (way.is_held && size == claim.held) value *= 1 + switching_margin_;
-    values.push_back(value < kWorthMost ? value : kWorthMost);  // also of what is no number
-    if (size <= claim.most && values.back() > values[best]) best = values.size() - 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Gpus size = claim.sizes[i];
+    speeds[i] = way.speed.at(size);
+    const double time = time_ms(claim, is_there ? claim.held : 0, as_it_is, size, speeds[i]);
+    double value =
+        claim.job->weight * kValueMs / (time * (1 + way.keeps * static_cast<double>(size)));
+    if (is_there && size == claim.held) value *= 1 + switching_margin_;
+    values[i] = value < kWorthMost ? value : kWorthMost;  // also of what is no number
+    if (size <= claim.most && values[i] > values[best]) best = i;
   }
   JobValues::List list;
-  list.reserve(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (i > best)
-      values[i] = values[best] +
-                  kSpare / kHorizonMs * saved_ms(claim, way, claim.sizes[best], claim.sizes[i]);
-    list.push_back({claim.sizes[i], std::llround(values[i] * static_cast<double>(kValueOne))});
+  list.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    double value = values[i];
+    if (i > best) {
+      const bool is_change = is_there && claim.sizes[i] != claim.held;
+      value =
+          values[best] + kSpare / kHorizonMs * saved_ms(claim, speeds[best], speeds[i], is_change);
+    }
+    list.push_back({claim.sizes[i], std::llround(value * static_cast<double>(kValueOne))});
   }
   return list;
 }
 
-// How long until it is done, if it has so many GPUs from now on.
-double RubatoPolicy::time_ms(const Claim& claim, const Way& way, Gpus gpus) const {
-  const double after = claim.work / way.speed.at(gpus);
-  if (claim.held == 0 || !way.is_held) return prepare_ms_ + after;
-  if (gpus == claim.held) return after;
-  if (gpus < claim.held) return claim.stall_ms + after;
-  const double as_it_is = way.speed.at(claim.held);
+// How long until it is done, if it has so many GPUs from now on. `held`: of this type.
+double RubatoPolicy::time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus,
+                             double speed) const {
+  const double after = claim.work / speed;
+  if (held == 0) return prepare_ms_ + after;
+  if (gpus == held) return after;
+  if (gpus < held) return claim.stall_ms + after;
   if (claim.work <= prepare_ms_ * as_it_is) return claim.work / as_it_is;
-  return prepare_ms_ + claim.stall_ms + (claim.work - prepare_ms_ * as_it_is) / way.speed.at(gpus);
+  return prepare_ms_ + claim.stall_ms + (claim.work - prepare_ms_ * as_it_is) / speed;
 }
 
 // By GPUs beyond what it would choose, within the horizon.
-double RubatoPolicy::saved_ms(const Claim& claim, const Way& way, Gpus from, Gpus to) const {
-  const double slower = way.speed.at(from);
-  const double part = 1 - slower / way.speed.at(to);
-  const double runs = std::min(claim.work / slower, kHorizonMs);
+double RubatoPolicy::saved_ms(const Claim& claim, double from, double to, bool is_change) const {
+  const double part = 1 - from / to;
+  const double runs = std::min(claim.work / from, kHorizonMs);
   double saved = runs * part - claim.stall_ms;  // when they are given back
-  if (way.is_held && claim.held > 0 && to != claim.held)
-    saved -= std::min(prepare_ms_, runs) * part + claim.stall_ms;
+  if (is_change) saved -= std::min(prepare_ms_, runs) * part + claim.stall_ms;
   return saved > 0 ? saved : 0;
 }
 

@@ -23,17 +23,13 @@ KEPT = ROOT / "build/bench/pollux"
 LOADS = {"0.5": "workloads-0.5", "1.0": "workloads", "1.5": "workloads-1.5", "2.0": "workloads-2.0"}
 # Two queues, as the artifact has them.
 TIRESIAS = "tiresias:firstLimitGpuSeconds=57600:secondLimitGpuSeconds=1000000000"
-# What a change costs is a parameter of rubato, which an operator sets to what it measures.
-RUBATO = "rubato:stallSeconds=30"
 # Name in the table, policy, further words, whether a seed changes it.
 ROWS = [("pollux", "pollux", [], True),
         ("sia", "sia", [], False),
         ("tiresias, tuned sizes and batches", TIRESIAS, [], False),
         ("optimus, tuned batches, speeds and work known", "optimus", ["--profiled"], False),
         ("rubato, work left unknown", "rubato", ["--no-oracle"], False),
-        ("rubato, work left unknown, told that a change stalls 30 s", RUBATO, ["--no-oracle"], False),
-        ("rubato, work left known", "rubato", [], False),
-        ("rubato, work left known, told that a change stalls 30 s", RUBATO, [], False)]
+        ("rubato, work left known", "rubato", [], False)]
 KEYS = ["jctMeanSeconds", "jctP99Seconds", "rhoWorst", "restarts", "rescales"]
 
 
