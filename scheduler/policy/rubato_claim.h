@@ -42,6 +42,7 @@ struct RubatoPolicy::Claim {
   const Job* job = nullptr;
   std::optional<TypeIndex> holds;
   std::optional<TypeIndex> type;  // that it must keep, or was given
+  std::vector<Speed> curves;      // by type, known or not
   Speed known;                    // where most is known of it
   std::vector<double> speeds;     // at its minimum, by type: measured or guessed
   std::vector<Gpus> sizes;        // that are looked at

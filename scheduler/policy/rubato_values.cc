@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace rubato::sched {
 namespace {
@@ -86,9 +87,13 @@ double RubatoPolicy::typical_stall_ms(const Problem& problem, double unless_know
 RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster& cluster,
                                            JobIndex index) const {
   const Job& job = problem.job(index);
+  std::vector<Speed> curves;
+  curves.reserve(problem.count_types());
+  for (TypeIndex t; t.value < problem.count_types(); ++t)
+    curves.emplace_back(job, problem.name(t), cluster.largest[t]);
   const auto speed_on = [&](std::string_view name) {
     const auto type = problem.find_type(name);
-    return Speed(job, name, type ? cluster.largest[*type] : 1);
+    return type ? curves[type->value] : Speed(job, name, 1);
   };
   const auto held = problem.type_held(index);
   Speed known = speed_on(held ? std::string_view(problem.name(*held)) : "");
@@ -99,6 +104,7 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
   Claim claim{.index = index,
               .job = &job,
               .holds = held,
+              .curves = std::move(curves),
               .known = known,
               .left_ms = guess_work_ms(job),
               .held = effective_gpus(job),
@@ -118,10 +124,8 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) {
   const std::size_t types = problem.count_types();
   TypeRatios ratios(types);
   for (Claim& claim : view.claims) {
-    for (TypeIndex t; t.value < types; ++t) {
-      const Speed speed(*claim.job, problem.name(t), view.cluster.largest[t]);
+    for (const Speed& speed : claim.curves)
       claim.speeds.push_back(speed.is_known() ? speed.at(claim.job->min) : 0);
-    }
     ratios.add(claim.speeds);
   }
   double jobs = 0;
@@ -164,9 +168,7 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster
   for (TypeIndex type; type.value < problem.count_types(); ++type) {
     const bool is_held = claim.holds == type;
     if (!is_held && (claim.type || !std::ranges::binary_search(all, type))) continue;
-    Way way{.speed = Speed(*claim.job, problem.name(type), cluster.largest[type]),
-            .keeps = cluster.keeps[type],
-            .is_held = is_held};
+    Way way{.speed = claim.curves[type.value], .keeps = cluster.keeps[type], .is_held = is_held};
     if (!way.speed.is_known())
       way.speed = claim.known.times(claim.speeds[type.value] / claim.known.at(claim.job->min));
     values.types.push_back({type, values.lists.size()});
