@@ -65,6 +65,7 @@ Problem::Problem(const ClusterState& state)
   if (!std::is_sorted(nodes_.begin(), nodes_.end(), by_id))
     std::sort(nodes_.begin(), nodes_.end(), by_id);
   name_types();
+  find_held();
   for (const auto& [name, queue] : state.queues)
     queue_numbers_.emplace(name, queues_.push_back(&queue));
   for (JobIndex j; j < end_of_jobs(); ++j) {
@@ -90,6 +91,20 @@ void Problem::name_types() {
   for (const Node* node : nodes_) type_of_node_.push_back(type_named(node->gpu_type));
 }
 
+void Problem::find_held() {
+  const Held* last = nullptr;
+  for (const Job& job : state_.jobs) {
+    first_held_.push_back(held_at_.size());
+    for (const Held& held : job.held) {
+      if (last != nullptr && last->node == held.node && last->gpu_type == held.gpu_type)
+        held_at_.push_back(HeldAt(held_at_.back()));
+      else
+        held_at_.push_back({type_named(held.gpu_type), find_node(held.node)});
+      last = &held;
+    }
+  }
+}
+
 std::optional<NodeIndex> Problem::find_node(const NodeId& id) const {
   const auto at = std::lower_bound(nodes_.begin(), nodes_.end(), id,
                                    [](const Node* node, const NodeId& x) { return node->id < x; });
@@ -108,9 +123,10 @@ bool Problem::takes_part(JobIndex j) const {
 }
 
 std::optional<TypeIndex> Problem::type_held(JobIndex j) const {
-  const auto pod = std::ranges::find_if(job(j).held, &Held::stays);
-  if (pod == job(j).held.end()) return std::nullopt;
-  return type_named(pod->gpu_type);
+  const std::vector<Held>& held = job(j).held;
+  const auto pod = std::ranges::find_if(held, &Held::stays);
+  if (pod == held.end()) return std::nullopt;
+  return held_at(j)[static_cast<std::size_t>(pod - held.begin())].type;
 }
 
 TypeIndex Problem::type_named(std::string_view name) const {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -93,6 +94,14 @@ class Problem {
   bool takes_part(JobIndex j) const;
   // Of the first pod that stays; none: it holds nothing.
   std::optional<TypeIndex> type_held(JobIndex j) const;
+  // Where a job's pods are, each as in Job::held.
+  struct HeldAt {
+    TypeIndex type;
+    std::optional<NodeIndex> node;  // none: it is gone
+  };
+  std::span<const HeldAt> held_at(JobIndex j) const {
+    return std::span(held_at_).subspan(first_held_[j], job(j).held.size());
+  }
   std::optional<TypeIndex> find_type(std::string_view name) const;
   const std::string& name(TypeIndex type) const { return types_[type]; }
   std::size_t count_types() const { return types_.size(); }
@@ -116,6 +125,7 @@ class Problem {
   };
 
   void name_types();
+  void find_held();
   JobGroup make_group(const Job& job) const;
 
   const ClusterState& state_;
@@ -125,6 +135,8 @@ class Problem {
   Table<QueueIndex, const Queue*> queues_;
   std::unordered_map<std::string_view, QueueIndex> queue_numbers_;
   Table<JobIndex, QueueIndex> queue_of_job_;
+  std::vector<HeldAt> held_at_;  // of all jobs, one after the other
+  Table<JobIndex, std::size_t> first_held_;
   mutable std::unordered_map<Like, GroupIndex, LikeHash> group_numbers_;
   mutable Table<GroupIndex, JobGroup> groups_;
   mutable Table<JobIndex, std::optional<GroupIndex>> group_of_job_;

@@ -6,49 +6,58 @@
 #include <tuple>
 
 namespace rubato::sched {
+namespace {
+
+constexpr std::size_t kChangesKept = std::size_t{1} << 18U;
+constexpr std::size_t kGroupsRanked = 64;  // at a time; each takes some 32 bytes a node
+
+}  // namespace
 
 FreeNodes::FreeNodes(const Problem& problem) {
   free_.reserve(problem.state().nodes.size());
   for (NodeIndex n; n < problem.end_of_nodes(); ++n) free_.push_back(problem.node(n).free);
 }
 
-void FreeNodes::take(NodeIndex node, const Resources& what) {
+void FreeNodes::note(NodeIndex node) {
+  if (changes_.size() == kChangesKept) {
+    changes_.clear();
+    ++forgotten_;
+  }
+  changes_.push_back(node);
+}
+
+void FreeNodes::take(NodeIndex node, const Resources& what, std::int64_t times) {
   log_.push_back({node, free_[node]});
-  ++version_;
-  free_[node] -= what;
+  note(node);
+  for (std::int64_t i = 0; i < times; ++i) free_[node] -= what;
   CHECK_GE(free_[node].gpus, 0);
 }
 
 void FreeNodes::give_back(NodeIndex node, const Resources& what) {
   log_.push_back({node, free_[node]});
-  ++version_;
+  note(node);
   free_[node] += what;
 }
 
 void FreeNodes::undo_to(std::size_t mark) {
-  if (log_.size() == mark) return;
   while (log_.size() > mark) {
     free_[log_.back().node] = log_.back().before;
+    note(log_.back().node);
     log_.pop_back();
   }
-  ++version_;
 }
 
 Placer::Placer(const Problem& problem, FreeNodes& free, const QuotaBook& quota)
-    : problem_(problem),
-      free_(free),
-      quota_(quota),
-      is_used_(problem.state().nodes.size()),
-      left_(problem.count_types()) {}
+    : problem_(problem), free_(free), quota_(quota) {}
 
 Bound Placer::bound_of(JobIndex j) const {
   const Job& job = problem_.job(j);
   Bound bound;
   bool is_first = true;
-  for (const Held& held : job.held) {
-    if (held.lost) continue;
-    const auto node = problem_.find_node(held.node);
-    if (is_first && !job.mix) bound.type = problem_.type_named(held.gpu_type);
+  for (std::size_t i = 0; i < job.held.size(); ++i) {
+    if (job.held[i].lost) continue;
+    const auto& [type, node] = problem_.held_at(j)[i];
+    if (is_first && !job.mix) bound.type = type;
     if (is_first && job.one_node) {
       bound.node = node;
       bound.is_nowhere = !node;
@@ -59,106 +68,151 @@ Bound Placer::bound_of(JobIndex j) const {
   return bound;
 }
 
-void Placer::find_candidates(JobIndex j, const Bound& bound, std::optional<TypeIndex> type) {
-  const Job& job = problem_.job(j);
-  found_.clear();
-  if (bound.is_nowhere) return;
-  for (const NodeIndex n : bound.used) is_used_[n] = 1;
-  for (const NodeIndex n : problem_.group(j).admitted) {
-    if (free_[n].gpus < job.per_pod.gpus) continue;
-    if (type && problem_.type_of(n) != *type) continue;
-    if (bound.node && n != *bound.node) continue;
-    const std::int64_t fits = free_[n].copies_of(job.per_pod);
-    if (fits > 0) found_.push_back({n, fits, is_used_[n] != 0});
+const RankedNodes& Placer::nodes_of(JobIndex j) {
+  const GroupIndex group = problem_.group_of(j);
+  auto found = ranked_.find(group.value);
+  if (found == ranked_.end()) {
+    if (ranked_.size() == kGroupsRanked) ranked_.clear();
+    found = ranked_.try_emplace(group.value, problem_, free_, group, problem_.job(j)).first;
   }
-  for (const NodeIndex n : bound.used) is_used_[n] = 0;
-  std::sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.used != b.used) return a.used;
-    if (a.fits != b.fits) return a.fits < b.fits;
-    return a.node < b.node;
-  });
+  found->second.update();
+  return found->second;
 }
 
-// The types to try, the preferred one first, then the one with most room; one null entry stands for
-// "any".
-std::vector<std::optional<TypeIndex>> Placer::types_to_try(JobIndex j, const Bound& bound) {
-  if (problem_.job(j).mix) return {std::nullopt};
-  if (bound.type) return {bound.type};
-  const std::vector<TypeIndex>& types = problem_.group(j).types;
-  if (types.size() == 1) return {types.front()};
-  Bound anywhere;
-  anywhere.used = bound.used;
-  find_candidates(j, anywhere, std::nullopt);
-  for (const Candidate& c : found_) left_[problem_.type_of(c.node)] += c.fits;
+// The preferred one first, then the one with most room.
+std::vector<TypeIndex> Placer::types_to_try(JobIndex j, const Bound& bound,
+                                            const RankedNodes& nodes) {
+  if (bound.type) return {*bound.type};
+  const std::vector<TypeIndex>& all = problem_.group(j).types;
+  if (all.size() == 1) return all;
   std::vector<std::tuple<bool, std::int64_t, TypeIndex>> order;
-  for (const TypeIndex type : types) {
-    if (left_[type] > 0) order.emplace_back(type != bound.preferred, -left_[type], type);
-    left_[type] = 0;
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<std::optional<TypeIndex>> tried;
-  tried.reserve(order.size());
-  for (const auto& [is_other, fits, type] : order) tried.emplace_back(type);
-  return tried;
+  for (const TypeIndex type : all)
+    if (nodes.total(type) > 0)
+      order.emplace_back(type != bound.preferred, -nodes.total(type), type);
+  std::ranges::sort(order);
+  std::vector<TypeIndex> types;
+  types.reserve(order.size());
+  for (const auto& [is_other, fits, type] : order) types.push_back(type);
+  return types;
 }
 
-// Takes from the last what the queue may not have of a type.
-void Placer::keep_within_quota(JobIndex j) {
-  const Gpus per_pod = problem_.job(j).per_pod.gpus;
-  const QueueIndex queue = problem_.queue_of(j);
-  for (const TypeIndex type : problem_.group(j).types)
-    left_[type] = quota_.room(queue, type) / per_pod;
-  for (Candidate& c : found_) {
-    std::int64_t& left = left_[problem_.type_of(c.node)];
-    c.fits = std::min(c.fits, left);
-    left -= c.fits;
+// Nodes that the job already has pods on, and room.
+std::vector<Placer::Ranked> Placer::used_of(const Gang& gang, std::optional<TypeIndex> type) const {
+  std::vector<Ranked> used;
+  for (const NodeIndex n : gang.bound.used)
+    if (gang.nodes.fits(n) > 0 && (!type || problem_.type_of(n) == *type))
+      used.push_back({gang.nodes.fits(n), n});
+  std::ranges::sort(used);
+  const auto [first, last] = std::ranges::unique(used);
+  used.erase(first, last);
+  return used;
+}
+
+// As many as fit there, of those that are still to be placed.
+void Placer::put(Gang& gang, const Ranked& on) {
+  const std::int64_t pods = std::min(on.fits, gang.pods - std::ssize(gang.placed));
+  if (pods == 0) return;
+  free_.take(on.node, gang.job.per_pod, pods);
+  gang.placed.insert(gang.placed.end(), static_cast<std::size_t>(pods), on.node);
+}
+
+bool Placer::place_on(TypeIndex type, Gang& gang) {
+  const QueueIndex queue = problem_.queue_of(gang.index);
+  if (gang.nodes.total(type) < gang.pods) return false;
+  const std::int64_t most = quota_.room(queue, type) / gang.job.per_pod.gpus;
+  if (most < gang.pods) return false;
+  if (most < gang.nodes.total(type)) return place_within_quota({type}, gang);
+  const auto place_whole = [&](const Ranked& node) {
+    if (node.fits < gang.pods) return false;
+    put(gang, node);
+    return true;
+  };
+  if (const auto node = gang.bound.node)
+    return problem_.type_of(*node) == type && place_whole({gang.nodes.fits(*node), *node});
+  const std::vector<Ranked> used = used_of(gang, type);
+  if (std::ranges::any_of(used, place_whole)) return true;
+  const std::vector<Ranked>& all = gang.nodes.of(type);
+  const auto whole = std::ranges::lower_bound(all, gang.pods, {}, &Ranked::fits);
+  if (whole != all.end()) return place_whole(*whole);
+  if (gang.job.one_node) return false;
+  for (const Ranked& node : used) put(gang, node);
+  for (auto node = all.begin(); std::ssize(gang.placed) < gang.pods; ++node)
+    if (!std::ranges::binary_search(used, *node)) put(gang, *node);
+  return true;
+}
+
+// Those it already uses first; of each type no more than its queue may have.
+std::vector<Placer::Ranked> Placer::candidates_of(const std::vector<TypeIndex>& types,
+                                                  const Gang& gang) const {
+  std::vector<Ranked> all =
+      used_of(gang, types.size() == 1 ? std::optional(types.front()) : std::nullopt);
+  const std::ptrdiff_t used = std::ssize(all);
+  for (const TypeIndex type : types)
+    for (const Ranked& node : gang.nodes.of(type))
+      if (!std::binary_search(all.begin(), all.begin() + used, node)) all.push_back(node);
+  std::sort(all.begin() + used, all.end());
+  Table<TypeIndex, std::int64_t> left(problem_.count_types(), 0);
+  for (const TypeIndex type : types)
+    left[type] = quota_.room(problem_.queue_of(gang.index), type) / gang.job.per_pod.gpus;
+  for (Ranked& node : all) {
+    std::int64_t& own = left[problem_.type_of(node.node)];
+    node.fits = std::min(node.fits, own);
+    if (!gang.job.one_node) own -= node.fits;
   }
-  for (const TypeIndex type : problem_.group(j).types) left_[type] = 0;
+  return all;
+}
+
+bool Placer::place_within_quota(const std::vector<TypeIndex>& types, Gang& gang) {
+  std::int64_t fits = 0;
+  for (const TypeIndex type : types) fits += gang.nodes.total(type);
+  if (fits < gang.pods) return false;
+  std::vector<Ranked> all = candidates_of(types, gang);
+  if (const auto node = gang.bound.node)
+    std::erase_if(all, [&](const Ranked& one) { return one.node != *node; });
+  const auto whole =
+      std::ranges::find_if(all, [&](const Ranked& n) { return n.fits >= gang.pods; });
+  if (whole != all.end()) {
+    put(gang, *whole);
+    return true;
+  }
+  fits = 0;
+  for (const Ranked& node : all) fits += node.fits;
+  if (gang.job.one_node || fits < gang.pods) return false;
+  for (const Ranked& node : all) put(gang, node);
+  return true;
 }
 
 std::optional<std::vector<NodeIndex>> Placer::place(JobIndex j, std::int64_t pods,
                                                     const Bound& bound) {
   const Job& job = problem_.job(j);
-  const QueueIndex queue = problem_.queue_of(j);
-  const Gpus per_pod = job.per_pod.gpus;
-  if (quota_.room(queue) / per_pod < pods) return std::nullopt;
-  for (const auto& type : types_to_try(j, bound)) {
-    find_candidates(j, bound, type);
-    if (job.one_node)  // each has the whole of what the queue allows
-      std::erase_if(found_, [&](const Candidate& c) {
-        return c.fits < pods || quota_.room(queue, problem_.type_of(c.node)) / per_pod < pods;
-      });
-    keep_within_quota(j);
-    std::int64_t fits = 0;
-    for (const Candidate& c : found_) fits += c.fits;
-    if (fits < pods) continue;
-    // A node that holds the whole gang beats two that share it.
-    const auto whole = std::find_if(found_.begin(), found_.end(),
-                                    [&](const Candidate& c) { return c.fits >= pods; });
-    if (whole != found_.end()) std::rotate(found_.begin(), whole, whole + 1);
-    std::vector<NodeIndex> placed;
-    placed.reserve(static_cast<std::size_t>(pods));
-    for (const Candidate& c : found_) {
-      for (std::int64_t i = 0; i < c.fits && std::ssize(placed) < pods; ++i) {
-        free_.take(c.node, job.per_pod);
-        placed.push_back(c.node);
-      }
-    }
-    return placed;
-  }
-  return std::nullopt;
+  if (bound.is_nowhere) return std::nullopt;
+  if (quota_.room(problem_.queue_of(j)) / job.per_pod.gpus < pods) return std::nullopt;
+  Gang gang{.index = j, .job = job, .bound = bound, .nodes = nodes_of(j), .pods = pods};
+  gang.placed.reserve(static_cast<std::size_t>(pods));
+  const auto is_placed =
+      job.mix ? place_within_quota(problem_.group(j).types, gang)
+              : std::ranges::any_of(types_to_try(j, bound, gang.nodes),
+                                    [&](TypeIndex type) { return place_on(type, gang); });
+  if (!is_placed) return std::nullopt;
+  return std::move(gang.placed);
 }
 
 std::int64_t Placer::pods_that_fit(JobIndex j, const Bound& bound) {
+  if (bound.is_nowhere) return 0;
+  const Job& job = problem_.job(j);
+  const RankedNodes& nodes = nodes_of(j);
+  const auto of_type = [&](TypeIndex type) -> std::int64_t {
+    if (!job.one_node) return nodes.total(type);
+    if (bound.node) return problem_.type_of(*bound.node) == type ? nodes.fits(*bound.node) : 0;
+    return nodes.of(type).empty() ? 0 : nodes.of(type).back().fits;
+  };
   std::int64_t best = 0;
-  for (const auto& type : types_to_try(j, bound)) {
-    find_candidates(j, bound, type);
-    std::int64_t room = 0;
-    for (const Candidate& c : found_)
-      room = problem_.job(j).one_node ? std::max(room, c.fits) : room + c.fits;
-    best = std::max(best, room);
+  std::int64_t all = 0;
+  for (const TypeIndex type : job.mix ? problem_.group(j).types : types_to_try(j, bound, nodes)) {
+    best = std::max(best, of_type(type));
+    all += of_type(type);
   }
-  return best;
+  return job.mix && !job.one_node ? all : best;
 }
 
 }  // namespace rubato::sched

@@ -4,8 +4,10 @@
 
 #include "scheduler/model/problem.h"
 #include "scheduler/model/quota.h"
+#include "scheduler/placement/ranked_nodes.h"
 
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace rubato::sched {
@@ -14,23 +16,28 @@ namespace rubato::sched {
 class FreeNodes {
  public:
   explicit FreeNodes(const Problem& problem);
-  void take(NodeIndex node, const Resources& what);  // it is there: CHECKed
+  // It is there: CHECKed.
+  void take(NodeIndex node, const Resources& what, std::int64_t times = 1);
   void give_back(NodeIndex node, const Resources& what);
   const Resources& operator[](NodeIndex node) const { return free_[node]; }
 
   std::size_t mark() const { return log_.size(); }
   void undo_to(std::size_t mark);
-  // Another number after each change: equal numbers, equal contents.
-  std::uint64_t version() const { return version_; }
+  // Which nodes changed, one after the other; they are forgotten when they are many.
+  const std::vector<NodeIndex>& changes() const { return changes_; }
+  std::uint64_t forgotten() const { return forgotten_; }  // how often
 
  private:
   struct Change {
     NodeIndex node;
     Resources before;
   };
+  void note(NodeIndex node);
+
   Table<NodeIndex, Resources> free_;
   std::vector<Change> log_;
-  std::uint64_t version_ = 0;
+  std::vector<NodeIndex> changes_;
+  std::uint64_t forgotten_ = 0;
 };
 
 // What binds the rest of a job's pods.
@@ -51,30 +58,39 @@ class Placer {
   Bound bound_of(JobIndex job) const;
 
   // Places `pods` pods of the job: one GPU type unless it mixes, the type it already holds if any;
-  // nodes that it already uses first, then the fullest that fit (best fit), ties by name. Takes the
-  // resources. Nothing when they do not all fit, or the queue may not have them; then nothing is
-  // taken. One entry a pod. Cost: the nodes it may use.
+  // nodes that it already uses first, then the fullest that fit (best fit), ties by name; one node
+  // that holds them all comes before several. Takes the resources. Nothing when they do not all
+  // fit, or the queue may not have them; then nothing is taken. One entry a pod. Cost: the nodes
+  // that changed since its group was last asked about, and those that it gets; where it mixes
+  // types, or its queue may not have all that is free, all that it may use.
   std::optional<std::vector<NodeIndex>> place(JobIndex job, std::int64_t pods, const Bound& bound);
 
   // How many pods of the job fit now, over all nodes of its best type.
   std::int64_t pods_that_fit(JobIndex job, const Bound& bound);
 
  private:
-  struct Candidate {
-    NodeIndex node;
-    std::int64_t fits = 0;
-    bool used = false;  // the job already has a pod here
+  using Ranked = RankedNodes::Ranked;
+  // One placement that is being made.
+  struct Gang {
+    JobIndex index;
+    const Job& job;
+    const Bound& bound;
+    const RankedNodes& nodes;
+    std::int64_t pods = 0;
+    std::vector<NodeIndex> placed = {};
   };
-  void find_candidates(JobIndex job, const Bound& bound, std::optional<TypeIndex> type);
-  std::vector<std::optional<TypeIndex>> types_to_try(JobIndex job, const Bound& bound);
-  void keep_within_quota(JobIndex job);
+  const RankedNodes& nodes_of(JobIndex job);
+  std::vector<TypeIndex> types_to_try(JobIndex job, const Bound& bound, const RankedNodes& nodes);
+  bool place_on(TypeIndex type, Gang& gang);
+  bool place_within_quota(const std::vector<TypeIndex>& types, Gang& gang);
+  std::vector<Ranked> candidates_of(const std::vector<TypeIndex>& types, const Gang& gang) const;
+  std::vector<Ranked> used_of(const Gang& gang, std::optional<TypeIndex> type) const;
+  void put(Gang& gang, const Ranked& on);
 
   const Problem& problem_;
   FreeNodes& free_;
   const QuotaBook& quota_;
-  std::vector<Candidate> found_;         // the last search's
-  Table<NodeIndex, char> is_used_;       // all 0 between two searches
-  Table<TypeIndex, std::int64_t> left_;  // scratch
+  std::unordered_map<std::uint32_t, RankedNodes> ranked_;  // by group
 };
 
 }  // namespace rubato::sched

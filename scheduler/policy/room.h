@@ -36,10 +36,12 @@ class Room {
   // What nobody holds.
   static Room unheld(const Problem& problem) {
     Room room(problem, [](const Node& node) { return std::max<Gpus>(node.free.gpus, 0); });
-    for (JobIndex j; j < problem.end_of_jobs(); ++j)
-      for (const Held& pod : problem.job(j).held)
-        if (pod.stays())
-          room.quota_.take(problem.queue_of(j), problem.type_named(pod.gpu_type), pod.gpus);
+    for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+      const std::vector<Held>& held = problem.job(j).held;
+      for (std::size_t i = 0; i < held.size(); ++i)
+        if (held[i].stays())
+          room.quota_.take(problem.queue_of(j), problem.held_at(j)[i].type, held[i].gpus);
+    }
     return room;
   }
 

@@ -5,6 +5,7 @@
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 
 namespace rubato::sched {
@@ -19,17 +20,33 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       verdicts_(problem.state().jobs.size()) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
   entries_.reserve(targets.order.size());
-  for (const JobIndex j : targets.order)
-    entries_.push_back({.index = j, .job = &problem.job(j), .now = effective_gpus(problem.job(j))});
+  for (const JobIndex j : targets.order) entries_.push_back(entry_of(j));
   for (const auto& [name, queue] : problem.state().queues)
     for (const auto& [type, gpus] : queue.held_by_leavers)
       quota_.take(problem.queue_named(name), problem.type_named(type), gpus);
-  for (const Entry& entry : entries_) {
-    for (const Held& held : entry.job->held) {
-      if (held.leaving) from_anybody_ += held.gpus;
-      if (held.stays()) quota_.take(queue_of(entry), type_of(held), held.gpus);
-    }
+  for (Entry& entry : entries_) {
+    for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
+    if (!entry.pods.empty()) holders_.push_back(&entry);
   }
+}
+
+Session::Entry Session::entry_of(JobIndex j) {
+  Entry entry{.index = j, .job = &problem_.job(j)};
+  for (std::size_t i = 0; i < entry.job->held.size(); ++i) {
+    const Held& held = entry.job->held[i];
+    const auto& [type, node] = problem_.held_at(j)[i];
+    if (held.leaving) from_anybody_ += held.gpus;
+    if (held.leaving && node) leaving_.emplace_back(*node, &entry.job->per_pod);
+    if (held.lost) continue;
+    if (!entry.type) entry.type = type;
+    if (!held.gpu_type.empty() && std::ranges::find(entry.types, type) == entry.types.end())
+      entry.types.push_back(type);
+    if (held.leaving) continue;
+    entry.now += held.gpus;
+    entry.pods.push_back({held.ordinal, held.gpus, type, node});
+  }
+  std::ranges::sort(entry.pods, std::greater{}, &Pod::ordinal);
+  return entry;
 }
 
 Plan Session::run() {
@@ -143,12 +160,13 @@ bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
 }
 
 void Session::shrink_to(Entry& entry, Gpus target) {
-  for (const Held* held : releasable(entry)) {
-    if (entry.now - held->gpus < target) break;
-    entry.remove.push_back(held->ordinal);
-    entry.now -= held->gpus;
-    quota_.give_back(queue_of(entry), type_of(*held), held->gpus);
+  auto pod = entry.pods.begin();
+  for (; pod != entry.pods.end() && entry.now - pod->gpus >= target; ++pod) {
+    entry.remove.push_back(pod->ordinal);
+    entry.now -= pod->gpus;
+    quota_.give_back(queue_of(entry), pod->type, pod->gpus);
   }
+  entry.pods.erase(entry.pods.begin(), pod);
 }
 
 bool Session::may_grow(const Entry& entry) const {

@@ -27,11 +27,21 @@ class Session {
   Plan run();
 
  private:
+  struct Pod {
+    std::int64_t ordinal = 0;
+    Gpus gpus = 0;
+    TypeIndex type;
+    std::optional<NodeIndex> node;
+    bool lent = false;  // given back in the trial under way
+  };
   struct Entry {
     JobIndex index;
     const Job* job = nullptr;
-    Gpus now = 0;                // GPUs that count, this round's decisions included
-    std::vector<NodeIndex> add;  // one a pod
+    Gpus now = 0;           // GPUs that count, this round's decisions included
+    std::vector<Pod> pods;  // held before, that stay: the youngest first, which leaves first
+    std::optional<TypeIndex> type;  // of the first pod held before that is not lost
+    std::vector<TypeIndex> types;   // of all of those, as far as it is known
+    std::vector<NodeIndex> add;     // one a pod
     std::vector<std::int64_t> remove;
     std::optional<Cause> cause;
     bool repaired = false;
@@ -44,6 +54,7 @@ class Session {
   // What was given back in free_, to be undone, and here.
   struct Trial {
     QuotaBook quota;
+    bool reclaims = false;  // takes what others have borrowed
     Victims victims;
   };
   // A size that a job could grow to.
@@ -55,13 +66,9 @@ class Session {
       return gain != other.gain ? gain < other.gain : entry > other.entry;
     }
   };
-  // How many pods of a group's jobs fit, as long as nothing changes; of those bound to nothing.
-  struct Fit {
-    std::uint64_t version = 0;
-    std::int64_t pods = -1;
-  };
 
   // session.cc
+  Entry entry_of(JobIndex j);
   void count_what_others_can_give();
   void settle_losses(Entry& entry);
   void give_minimum(Entry& entry);
@@ -97,7 +104,7 @@ class Session {
   std::vector<Wanting> below_targets() const;
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
-  Wanting* who_could_use(std::vector<Wanting>& wanting, const Held& pod) const;
+  Wanting* who_could_use(std::vector<Wanting>& wanting, const Pod& pod) const;
   // The only type that it may have: it mixes none, and the policy says so.
   std::optional<TypeIndex> fixed_type(const Entry& entry) const {
     if (!targets_.types_hold || entry.job->mix) return std::nullopt;
@@ -116,12 +123,12 @@ class Session {
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
                                         const Entry& wanting);
-  static std::vector<const Held*> releasable(const Entry& entry);
+  void give_back_what_leaves();
   std::vector<std::string> shrink_victims(const Victims& victims, const std::string& for_whom);
   bool fits(const Entry& wanting, std::int64_t pods);
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
   bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
-  bool may_preempt(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const;
+  bool may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const;
   bool is_displaced_by(const Entry& wanting, const Entry& victim) const;  // by the policy
   bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
   Displaced why_preempted(const Entry& by, const Entry& victim) const;
@@ -130,16 +137,14 @@ class Session {
   Gpus room_for(const Entry& entry) const;
   Verdict why_too_large(const Entry& entry, Gpus wanted) const;
   Gpus most_of(const Entry& entry, const Capacity& capacity) const;
-  std::vector<TypeIndex> types_for(const Entry& entry) const;
+  const std::vector<TypeIndex>& types_for(const Entry& entry) const;
   bool is_inside_guarantee(const Entry& entry) const;
-  Capacity capacity_where(const Job& job, bool (*is_open)(const Job&, const Node&)) const;
+  Capacity capacity_where(const Entry& entry, bool (*is_open)(const Job&, const Node&)) const;
   bool avoids_all(const Job& job) const;
   std::optional<TypeIndex> type_of(const Entry& entry) const;
-  static bool has_pods(const Job& job);
-  NodeIndex node_of(const Held& held) const;
+  static NodeIndex node_of(const Pod& pod);
   Bound bound_of(const Entry& entry) const;
   QueueIndex queue_of(const Entry& entry) const { return problem_.queue_of(entry.index); }
-  TypeIndex type_of(const Held& held) const { return problem_.type_named(held.gpu_type); }
 
   const Problem& problem_;
   const Targets& targets_;
@@ -147,9 +152,11 @@ class Session {
   FreeNodes free_;
   QuotaBook quota_;
   Placer placer_;
-  std::vector<Entry> entries_;  // in order
+  std::vector<Entry> entries_;   // in order
+  std::vector<Entry*> holders_;  // in order: who held pods that stay
+  std::vector<Entry*> givers_;   // who gave some back to come to its size, or to another type
+  std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
   std::vector<Verdict> verdicts_;
-  std::vector<Fit> fits_;  // by group
   // What others can give at most, counted when the round began.
   Gpus from_anybody_ = 0;          // pods that leave, surplus of elastic jobs
   std::vector<Gpus> held_behind_;  // by the entry and those after it

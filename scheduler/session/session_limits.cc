@@ -48,10 +48,10 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
   };
   if (!job.avoid.empty()) {
     // No room that others make helps it before one of those nodes is tried again.
-    const Verdict no = of_nodes(capacity_where(job, is_not_avoided), Reason::kNodesAvoided);
+    const Verdict no = of_nodes(capacity_where(entry, is_not_avoided), Reason::kNodesAvoided);
     if (no.outcome != Outcome::kPlaced) return no;
   }
-  return of_nodes(effective_gpus(job) > 0 ? capacity_where(job, admits) : group.capacity_now,
+  return of_nodes(effective_gpus(job) > 0 ? capacity_where(entry, admits) : group.capacity_now,
                   Reason::kNodesUnavailable);
 }
 
@@ -64,28 +64,23 @@ Gpus Session::most_of(const Entry& entry, const Capacity& capacity) const {
   return std::min(most, quota_.most(queue) / per_pod * per_pod);
 }
 
-std::vector<TypeIndex> Session::types_for(const Entry& entry) const {
-  std::vector<TypeIndex> types;
-  for (const Held& held : entry.job->held) {
-    if (held.lost || held.gpu_type.empty()) continue;
-    const TypeIndex type = type_of(held);
-    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
-  }
-  return types.empty() ? problem_.group(entry.index).types : types;
+const std::vector<TypeIndex>& Session::types_for(const Entry& entry) const {
+  return entry.types.empty() ? problem_.group(entry.index).types : entry.types;
 }
 
 bool Session::is_inside_guarantee(const Entry& entry) const {
   if (!quota_.has_guarantees()) return false;
   const auto wanted = size_at_least(*entry.job, entry.now);
   const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
-  const std::vector<TypeIndex> types = types_for(entry);
-  return std::any_of(types.begin(), types.end(), [&](TypeIndex type) {
+  return std::ranges::any_of(types_for(entry), [&](TypeIndex type) {
     return quota_.is_guaranteed(queue_of(entry), type, more);
   });
 }
 
 // Of nodes that are open to the job, and what it holds on others; of what its pods bind it to.
-Capacity Session::capacity_where(const Job& job, bool (*is_open)(const Job&, const Node&)) const {
+Capacity Session::capacity_where(const Entry& entry,
+                                 bool (*is_open)(const Job&, const Node&)) const {
+  const Job& job = *entry.job;
   const auto first = std::ranges::find_if(job.held, &Held::stays);
   const auto suits = [&](const Node& node) {
     if (!is_open(job, node)) return false;
@@ -97,9 +92,8 @@ Capacity Session::capacity_where(const Job& job, bool (*is_open)(const Job&, con
   for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
     if (suits(problem_.node(n)))
       capacity.add_whole(n, problem_.type_of(n), problem_.node(n).gpus_total);
-  for (const Held& held : job.held)
-    if (held.stays() && !suits(problem_.node(node_of(held))))
-      capacity.add(node_of(held), type_of(held), held.gpus);
+  for (const Pod& pod : entry.pods)
+    if (!suits(problem_.node(node_of(pod)))) capacity.add(node_of(pod), pod.type, pod.gpus);
   return capacity;
 }
 
@@ -113,22 +107,15 @@ bool Session::avoids_all(const Job& job) const {
 
 // Of the pods that it holds, else of those placed in this round.
 std::optional<TypeIndex> Session::type_of(const Entry& entry) const {
-  for (const Held& held : entry.job->held)
-    if (!held.lost) return type_of(held);
+  if (entry.type) return entry.type;
   if (entry.add.empty()) return std::nullopt;
   return problem_.type_of(entry.add.front());
 }
 
-// Pods that are lost bind nothing.
-bool Session::has_pods(const Job& job) {
-  return std::ranges::any_of(job.held, [](const Held& held) { return !held.lost; });
-}
-
 // It is there, for the pod counts.
-NodeIndex Session::node_of(const Held& held) const {
-  const auto node = problem_.find_node(held.node);
-  CHECK(node.has_value());
-  return *node;
+NodeIndex Session::node_of(const Pod& pod) {
+  CHECK(pod.node.has_value());
+  return *pod.node;
 }
 
 // With the pods placed in this round.
@@ -137,7 +124,7 @@ Bound Session::bound_of(const Entry& entry) const {
   Bound bound = placer_.bound_of(entry.index);
   if (!bound.type) bound.type = fixed_type(entry);
   if (!targets_.types.empty()) bound.preferred = targets_.types[entry.index.value];
-  if (entry.add.empty() || has_pods(*entry.job)) return bound;
+  if (entry.add.empty() || entry.type) return bound;  // pods that are lost bind nothing
   if (!entry.job->mix) bound.type = problem_.type_of(entry.add.front());
   if (entry.job->one_node) bound.node = entry.add.front();
   return bound;

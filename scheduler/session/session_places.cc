@@ -26,25 +26,29 @@ void Session::leave_other_places() {
 // than its minimum. False: each is right.
 bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& places) {
   std::vector<NodeIndex> open = places;
-  std::vector<const Held*> wrong;
-  const std::vector<const Held*> held = releasable(entry);
-  for (const Held* pod : held) {
-    const auto found = std::ranges::find(open, node_of(*pod));
-    if (found == open.end())
-      wrong.push_back(pod);
-    else
-      open.erase(found);
+  std::vector<Pod> right;
+  std::vector<Pod> leaving;
+  for (const Pod& pod : entry.pods) {
+    const auto found = std::ranges::find(open, node_of(pod));
+    (found == open.end() ? leaving : right).push_back(pod);
+    if (found != open.end()) open.erase(found);
   }
-  if (wrong.empty()) return false;
+  if (leaving.empty()) return false;
   const Job& job = *entry.job;
-  const Gpus right = entry.now - std::ssize(wrong) * job.per_pod.gpus;
-  const bool stops = size_at_most(job, right) != right || right < job.min;
+  const Gpus left = entry.now - std::ssize(leaving) * job.per_pod.gpus;
+  const bool stops = size_at_most(job, left) != left || left < job.min;
   if (stops && !config_.preempt) return false;
-  for (const Held* pod : stops ? held : wrong) {
-    entry.remove.push_back(pod->ordinal);
-    entry.now -= pod->gpus;
-    quota_.give_back(queue_of(entry), type_of(*pod), pod->gpus);
+  if (stops) {
+    leaving = entry.pods;
+    right.clear();
   }
+  for (const Pod& pod : leaving) {
+    entry.remove.push_back(pod.ordinal);
+    entry.now -= pod.gpus;
+    quota_.give_back(queue_of(entry), pod.type, pod.gpus);
+  }
+  entry.pods = std::move(right);
+  givers_.push_back(&entry);
   entry.cause = ChangesNodes{};
   from_anybody_ += std::ssize(entry.remove) * job.per_pod.gpus;
   if (!stops) return true;
@@ -66,8 +70,8 @@ std::optional<std::vector<NodeIndex>> Session::missing_places(const Entry& entry
     missing.erase(found);
     return true;
   };
-  for (const Held* pod : releasable(entry))
-    if (!is_there(node_of(*pod))) return std::nullopt;
+  for (const Pod& pod : entry.pods)
+    if (!is_there(node_of(pod))) return std::nullopt;
   for (const NodeIndex node : entry.add)
     if (!is_there(node)) return std::nullopt;
   const Gpus needs = std::ssize(missing) * entry.job->per_pod.gpus;

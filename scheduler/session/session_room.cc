@@ -34,14 +34,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
 }
 
 std::int64_t Session::count_fitting(const Entry& entry) {
-  if (has_pods(*entry.job) || fixed_type(entry))
-    return placer_.pods_that_fit(entry.index, bound_of(entry));
-  const std::size_t group = problem_.group_of(entry.index).value;
-  if (fits_.size() <= group) fits_.resize(group + 1);
-  Fit& fit = fits_[group];
-  if (fit.pods < 0 || fit.version != free_.version())
-    fit = {free_.version(), placer_.pods_that_fit(entry.index, {})};
-  return fit.pods;
+  return placer_.pods_that_fit(entry.index, bound_of(entry));
 }
 
 // False: whatever others give, it would not be enough. `missing`: GPUs, where a pod is one GPU.
@@ -59,24 +52,12 @@ bool Session::may_be_helped(const Entry& wanting, Gpus missing) const {
 // from everybody else in this round, since it is free only when the old pods are gone.
 std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::int64_t pods) {
   const std::size_t mark = free_.mark();
-  Trial trial{quota_, {}};
-  for (const Entry& entry : entries_) {
-    // Nobody is promised yet what a job gives back to come to its size.
-    const bool gives =
-        entry.cause && (std::holds_alternative<WorthMoreElsewhere>(*entry.cause) ||
-                        std::holds_alternative<ChangesNodes>(*entry.cause) || entry.moving);
-    for (const Held& held : entry.job->held) {
-      const bool is_given =
-          gives && std::ranges::find(entry.remove, held.ordinal) != entry.remove.end();
-      if (!held.leaving && !is_given) continue;
-      if (const auto node = problem_.find_node(held.node))
-        free_.give_back(*node, entry.job->per_pod);
-    }
-  }
+  give_back_what_leaves();
   if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
-  for (Entry& entry : std::views::reverse(entries_)) {
-    if (&entry == &wanting || !entry.job->settled || entry.now <= entry.job->min) continue;
-    if (shrink_until_it_fits(wanting, pods, entry, trial)) {
+  Trial trial{quota_, is_inside_guarantee(wanting), {}};
+  for (Entry* entry : std::views::reverse(holders_)) {
+    if (entry == &wanting || !entry->job->settled || entry->now <= entry->job->min) continue;
+    if (shrink_until_it_fits(wanting, pods, *entry, trial)) {
       CHECK(reserve_if_fits(wanting, pods, mark));
       return shrink_victims(trial.victims, wanting.job->name);
     }
@@ -88,7 +69,27 @@ std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::
     }
   }
   free_.undo_to(mark);
+  for (const auto& [entry, ordinal] : trial.victims)
+    for (Pod& pod : entry->pods) pod.lent = false;
   return std::nullopt;
+}
+
+// Pods that are leaving already, and what jobs give back to come to their size, which nobody is
+// promised yet.
+void Session::give_back_what_leaves() {
+  for (const auto& [node, per_pod] : leaving_) free_.give_back(node, *per_pod);
+  for (const Entry* entry : givers_) {
+    if (!entry->moving && !std::holds_alternative<WorthMoreElsewhere>(*entry->cause) &&
+        !std::holds_alternative<ChangesNodes>(*entry->cause))
+      continue;
+    const std::vector<Held>& held = entry->job->held;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      const auto node = problem_.held_at(entry->index)[i].node;
+      if (node && !held[i].leaving &&
+          std::ranges::find(entry->remove, held[i].ordinal) != entry->remove.end())
+        free_.give_back(*node, entry->job->per_pod);
+    }
+  }
 }
 
 // Takes what `from` holds beyond its minimum, pod by pod; true once the job fits.
@@ -96,15 +97,16 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
                                    Trial& trial) {
   Gpus left = from.now;
   const Gpus least = targets_.starts.empty() ? 0 : targets_.sizes[from.index.value];
-  for (const Held* held : releasable(from)) {
-    const auto next = size_at_most(*from.job, left - held->gpus);
-    if (!next || *next != left - held->gpus || *next < least) return false;
+  for (Pod& pod : from.pods) {
+    const auto next = size_at_most(*from.job, left - pod.gpus);
+    if (!next || *next != left - pod.gpus || *next < least) return false;
     if (is_protected(from, wanting, trial.quota)) return false;
-    const NodeIndex node = node_of(*held);
+    const NodeIndex node = node_of(pod);
     if (!admits(*wanting.job, problem_.node(node))) continue;
     free_.give_back(node, from.job->per_pod);
-    trial.quota.give_back(queue_of(from), type_of(*held), held->gpus);
-    trial.victims.emplace_back(&from, held->ordinal);
+    trial.quota.give_back(queue_of(from), pod.type, pod.gpus);
+    trial.victims.emplace_back(&from, pod.ordinal);
+    pod.lent = true;
     left = *next;
     if (fits(wanting, pods)) return true;
   }
@@ -115,18 +117,15 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
 std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std::int64_t pods,
                                                              Trial& trial) {
   std::vector<Entry*> stopped;
-  for (Entry& entry : std::views::reverse(entries_)) {
-    if (&entry == &wanting || !entry.job->settled || entry.now == 0) continue;
-    if (!entry.add.empty()) continue;  // what it was given in this round is not held yet
-    if (!may_preempt(wanting, entry, trial.quota)) continue;
-    stopped.push_back(&entry);
-    for (const Held* held : releasable(entry)) {
-      const bool counted = std::any_of(
-          trial.victims.begin(), trial.victims.end(),
-          [&](const auto& v) { return v.first == &entry && v.second == held->ordinal; });
-      if (counted) continue;
-      free_.give_back(node_of(*held), entry.job->per_pod);
-      trial.quota.give_back(queue_of(entry), type_of(*held), held->gpus);
+  for (Entry* entry : std::views::reverse(holders_)) {
+    if (entry == &wanting || !entry->job->settled || entry->now == 0) continue;
+    if (!entry->add.empty()) continue;  // what it was given in this round is not held yet
+    if (!may_preempt(wanting, *entry, trial)) continue;
+    stopped.push_back(entry);
+    for (const Pod& pod : entry->pods) {
+      if (pod.lent) continue;
+      free_.give_back(node_of(pod), entry->job->per_pod);
+      trial.quota.give_back(queue_of(*entry), pod.type, pod.gpus);
     }
     if (!fits(wanting, pods)) continue;
     // Who comes first is spared first.
@@ -141,7 +140,7 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std
 // Leaves it its pods, if the other one fits all the same.
 bool Session::spare(const Entry& victim, const Entry& wanting, std::int64_t pods) {
   const std::size_t mark = free_.mark();
-  for (const Held* held : releasable(victim)) free_.take(node_of(*held), victim.job->per_pod);
+  for (const Pod& pod : victim.pods) free_.take(node_of(pod), victim.job->per_pod);
   if (fits(wanting, pods)) return true;
   free_.undo_to(mark);
   return false;
@@ -154,10 +153,11 @@ std::vector<std::string> Session::stop_victims(const std::vector<Entry*>& stoppe
   });
   std::vector<std::string> names = shrink_victims(shrunk, wanting.job->name);
   for (Entry* victim : stopped) {
-    for (const Held* held : releasable(*victim)) {
-      quota_.give_back(queue_of(*victim), type_of(*held), held->gpus);
-      victim->remove.push_back(held->ordinal);
+    for (const Pod& pod : victim->pods) {
+      quota_.give_back(queue_of(*victim), pod.type, pod.gpus);
+      victim->remove.push_back(pod.ordinal);
     }
+    victim->pods.clear();
     victim->cause = why_preempted(wanting, *victim);
     victim->now = 0;
     victim->preempted = true;
@@ -167,25 +167,12 @@ std::vector<std::string> Session::stop_victims(const std::vector<Entry*>& stoppe
   return names;
 }
 
-// Pods that count, highest ordinal first: the youngest leaves first. Pods placed in this very
-// round have no ordinal yet and are left alone.
-std::vector<const Held*> Session::releasable(const Entry& entry) {
-  std::vector<const Held*> pods;
-  for (const Held& held : entry.job->held) {
-    const bool removed =
-        std::find(entry.remove.begin(), entry.remove.end(), held.ordinal) != entry.remove.end();
-    if (held.stays() && !removed) pods.push_back(&held);
-  }
-  std::sort(pods.begin(), pods.end(),
-            [](const Held* a, const Held* b) { return a->ordinal > b->ordinal; });
-  return pods;
-}
-
 std::vector<std::string> Session::shrink_victims(const Victims& victims,
                                                  const std::string& for_whom) {
   std::vector<std::string> names;
   for (const auto& [entry, ordinal] : victims) {
     entry->remove.push_back(ordinal);
+    std::erase_if(entry->pods, [&](const Pod& pod) { return pod.ordinal == ordinal; });
     entry->now -= entry->job->per_pod.gpus;
     quota_.give_back(queue_of(*entry), *type_of(*entry), entry->job->per_pod.gpus);
     entry->cause = MakesRoom{for_whom};
@@ -221,6 +208,7 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
 
 // Held inside the guarantee of its queue, which another queue's job wants to borrow.
 bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
+  if (!quota.has_guarantees()) return false;
   const auto type = type_of(held);
   return type && queue_of(held) != queue_of(wanting) &&
          quota.is_guaranteed(queue_of(held), *type, 0);
@@ -252,12 +240,12 @@ bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) co
   return false;
 }
 
-bool Session::may_preempt(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
-  if (is_protected(victim, wanting, quota)) return false;
+bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
+  if (is_protected(victim, wanting, trial.quota)) return false;
   if (is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, victim)) return true;
   const auto type = type_of(victim);
-  return type && queue_of(victim) != queue_of(wanting) && is_inside_guarantee(wanting) &&
-         quota.is_borrowing(queue_of(victim), *type);
+  return type && trial.reclaims && queue_of(victim) != queue_of(wanting) &&
+         trial.quota.is_borrowing(queue_of(victim), *type);
 }
 
 Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {

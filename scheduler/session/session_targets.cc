@@ -65,10 +65,10 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
   const Gpus target = std::max(targets_.sizes[from.index.value], job.min);
   if (from.now <= target || !job.settled || !from.remove.empty()) return;
   Gpus to = from.now;
-  for (const Held* pod : releasable(from)) {
+  for (const Pod& pod : from.pods) {
     const auto next = size_at_most(job, to - 1);
     if (!next || *next < target) break;
-    Wanting* one = who_could_use(wanting, *pod);
+    Wanting* one = who_could_use(wanting, pod);
     if (one == nullptr) break;
     one->missing -= to - *next;
     if (one->missing <= 0) wanting.erase(wanting.begin() + (one - wanting.data()));
@@ -77,16 +77,16 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
   if (to == from.now) return;
   shrink_to(from, to);
   from.cause = WorthMoreElsewhere{};
+  givers_.push_back(&from);
 }
 
 // Null: nobody.
-Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const Held& pod) const {
-  const auto node = problem_.find_node(pod.node);
-  if (!node) return nullptr;
+Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const Pod& pod) const {
+  if (!pod.node) return nullptr;
   const auto can = [&](const Wanting& one) {
     const auto bound = type_of(*one.entry);
-    return admits(*one.entry->job, problem_.node(*node)) &&
-           (!bound || one.entry->job->mix || *bound == problem_.type_of(*node));
+    return admits(*one.entry->job, problem_.node(*pod.node)) &&
+           (!bound || one.entry->job->mix || *bound == problem_.type_of(*pod.node));
   };
   const auto found = std::ranges::find_if(wanting, can);
   return found == wanting.end() ? nullptr : &*found;
@@ -103,17 +103,18 @@ bool Session::is_to_move(const Entry& entry) const {
 // others to wait for.
 bool Session::move_to_type(Entry& entry, Gpus wanted) {
   const std::int64_t pods = wanted / entry.job->per_pod.gpus;
-  const std::vector<const Held*> held = releasable(entry);
-  for (const Held* pod : held) quota_.give_back(queue_of(entry), type_of(*pod), pod->gpus);
+  for (const Pod& pod : entry.pods) quota_.give_back(queue_of(entry), pod.type, pod.gpus);
   entry.moving = true;
   std::optional<std::vector<std::string>> from(std::in_place);
   if (!placer_.place(entry.index, pods, bound_of(entry))) from = make_room(entry, pods);
   if (!from) {
     entry.moving = false;
-    for (const Held* pod : held) quota_.take(queue_of(entry), type_of(*pod), pod->gpus);
+    for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
     return false;
   }
-  for (const Held* pod : held) entry.remove.push_back(pod->ordinal);
+  for (const Pod& pod : entry.pods) entry.remove.push_back(pod.ordinal);
+  entry.pods.clear();
+  givers_.push_back(&entry);
   from_anybody_ += entry.now;
   entry.cause = ChangesType{problem_.name(*fixed_type(entry))};
   entry.now = 0;
