@@ -96,10 +96,11 @@ void Problem::find_held() {
   for (const Job& job : state_.jobs) {
     first_held_.push_back(held_at_.size());
     for (const Held& held : job.held) {
-      if (last != nullptr && last->node == held.node && last->gpu_type == held.gpu_type)
-        held_at_.push_back(HeldAt(held_at_.back()));
-      else
-        held_at_.push_back({type_named(held.gpu_type), find_node(held.node)});
+      const bool is_same =
+          last != nullptr && last->node == held.node && last->gpu_type == held.gpu_type;
+      const HeldAt at =
+          is_same ? held_at_.back() : HeldAt{type_named(held.gpu_type), find_node(held.node)};
+      held_at_.push_back(at);
       last = &held;
     }
   }
