@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace rubato::sched {
 namespace {
@@ -13,12 +14,17 @@ constexpr std::size_t kGroupsRanked = 64;  // at a time; each takes some 32 byte
 
 }  // namespace
 
-FreeNodes::FreeNodes(const Problem& problem) {
+FreeNodes::FreeNodes(const Problem& problem) : problem_(problem), gpus_(problem.count_types(), 0) {
   free_.reserve(problem.state().nodes.size());
-  for (NodeIndex n; n < problem.end_of_nodes(); ++n) free_.push_back(problem.node(n).free);
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
+    free_.push_back(problem.node(n).free);
+    gpus_[problem.type_of(n)] += std::max<Gpus>(free_[n].gpus, 0);
+  }
 }
 
-void FreeNodes::note(NodeIndex node) {
+// After the node has changed.
+void FreeNodes::note(NodeIndex node, Gpus before) {
+  gpus_[problem_.type_of(node)] += std::max<Gpus>(free_[node].gpus, 0) - std::max<Gpus>(before, 0);
   if (changes_.size() == kChangesKept) {
     changes_.clear();
     ++forgotten_;
@@ -28,22 +34,23 @@ void FreeNodes::note(NodeIndex node) {
 
 void FreeNodes::take(NodeIndex node, const Resources& what, std::int64_t times) {
   log_.push_back({node, free_[node]});
-  note(node);
   for (std::int64_t i = 0; i < times; ++i) free_[node] -= what;
+  note(node, log_.back().before.gpus);
   CHECK_GE(free_[node].gpus, 0);
 }
 
 void FreeNodes::give_back(NodeIndex node, const Resources& what) {
   log_.push_back({node, free_[node]});
-  note(node);
   free_[node] += what;
+  note(node, log_.back().before.gpus);
 }
 
 void FreeNodes::undo_to(std::size_t mark) {
   while (log_.size() > mark) {
-    free_[log_.back().node] = log_.back().before;
-    note(log_.back().node);
+    const auto [node, before] = log_.back();
     log_.pop_back();
+    const Gpus gpus = std::exchange(free_[node], before).gpus;
+    note(node, gpus);
   }
 }
 

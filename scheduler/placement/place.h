@@ -20,6 +20,7 @@ class FreeNodes {
   void take(NodeIndex node, const Resources& what, std::int64_t times = 1);
   void give_back(NodeIndex node, const Resources& what);
   const Resources& operator[](NodeIndex node) const { return free_[node]; }
+  Gpus gpus(TypeIndex type) const { return gpus_[type]; }  // on all nodes of a type
 
   std::size_t mark() const { return log_.size(); }
   void undo_to(std::size_t mark);
@@ -32,9 +33,11 @@ class FreeNodes {
     NodeIndex node;
     Resources before;
   };
-  void note(NodeIndex node);
+  void note(NodeIndex node, Gpus before);
 
+  const Problem& problem_;
   Table<NodeIndex, Resources> free_;
+  Table<TypeIndex, Gpus> gpus_;
   std::vector<Change> log_;
   std::vector<NodeIndex> changes_;
   std::uint64_t forgotten_ = 0;

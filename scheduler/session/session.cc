@@ -17,7 +17,8 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       free_(problem),
       quota_(problem),
       placer_(problem, free_, quota_),
-      verdicts_(problem.state().jobs.size()) {
+      verdicts_(problem.state().jobs.size()),
+      from_anybody_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
   entries_.reserve(targets.order.size());
   for (const JobIndex j : targets.order) entries_.push_back(entry_of(j));
@@ -35,8 +36,10 @@ Session::Entry Session::entry_of(JobIndex j) {
   for (std::size_t i = 0; i < entry.job->held.size(); ++i) {
     const Held& held = entry.job->held[i];
     const auto& [type, node] = problem_.held_at(j)[i];
-    if (held.leaving) from_anybody_ += held.gpus;
-    if (held.leaving && node) leaving_.emplace_back(*node, &entry.job->per_pod);
+    if (held.leaving && node) {
+      leaving_.emplace_back(*node, &entry.job->per_pod);
+      from_anybody_[problem_.type_of(*node)] += entry.job->per_pod.gpus;
+    }
     if (held.lost) continue;
     if (!entry.type) entry.type = type;
     if (!held.gpu_type.empty() && std::ranges::find(entry.types, type) == entry.types.end())
@@ -67,19 +70,31 @@ Plan Session::run() {
 }
 
 void Session::count_what_others_can_give() {
-  held_behind_.assign(entries_.size() + 1, 0);
+  held_behind_.assign(entries_.size() + 1, ByType(problem_.count_types(), 0));
   bool is_by_priority = true;
   for (std::size_t i = entries_.size(); i-- > 0;) {
     const Entry& entry = entries_[i];
-    const bool gives = entry.job->settled;
-    held_behind_[i] = held_behind_[i + 1] + (gives ? entry.now : 0);
-    if (gives) from_anybody_ += std::max<Gpus>(entry.now - entry.job->min, 0);
+    held_behind_[i] = held_behind_[i + 1];
+    if (entry.job->settled) {
+      for (const Pod& pod : entry.pods)
+        held_behind_[i][problem_.type_of(node_of(pod))] += entry.job->per_pod.gpus;
+      auto end = entry.pods.begin();
+      for (Gpus left = entry.now; end != entry.pods.end() && left > least_kept(entry); ++end)
+        left -= end->gpus;
+      count_from_anybody(entry, {entry.pods.begin(), end});
+    }
     is_by_priority =
         is_by_priority && (i == 0 || entries_[i - 1].job->priority >= entry.job->priority);
   }
   // Those of lower priority may be anywhere.
   if (targets_.displaces == Displaces::kLowerPriority && !is_by_priority)
     held_behind_.assign(held_behind_.size(), held_behind_.front());
+}
+
+// Pods that come free, or may.
+void Session::count_from_anybody(const Entry& entry, std::span<const Pod> pods) {
+  for (const Pod& pod : pods)
+    from_anybody_[problem_.type_of(node_of(pod))] += entry.job->per_pod.gpus;
 }
 
 // Lost pods leave the allocation at once; a job above its (lowered) max gives pods back.

@@ -14,6 +14,7 @@
 #include "scheduler/policy/policy.h"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +71,7 @@ class Session {
   // session.cc
   Entry entry_of(JobIndex j);
   void count_what_others_can_give();
+  void count_from_anybody(const Entry& entry, std::span<const Pod> pods);
   void settle_losses(Entry& entry);
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
@@ -116,7 +118,8 @@ class Session {
   // session_room.cc
   void place_or_make_room(Entry& entry, Gpus wanted);
   std::int64_t count_fitting(const Entry& entry);
-  bool may_be_helped(const Entry& wanting, Gpus missing) const;
+  bool may_be_helped(const Entry& wanting, Gpus wanted) const;
+  Gpus least_kept(const Entry& entry) const;
   std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
   bool shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from, Trial& trial);
   std::optional<std::vector<Entry*>> preempt(Entry& wanting, std::int64_t pods, Trial& trial);
@@ -158,9 +161,10 @@ class Session {
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
   std::vector<Verdict> verdicts_;
   // What others can give at most, counted when the round began.
-  Gpus from_anybody_ = 0;          // pods that leave, surplus of elastic jobs
-  std::vector<Gpus> held_behind_;  // by the entry and those after it
-  const Entry* head_ = nullptr;    // the first that waits for GPUs
+  using ByType = Table<TypeIndex, Gpus>;
+  ByType from_anybody_;              // pods that leave, surplus of elastic jobs
+  std::vector<ByType> held_behind_;  // by the entry and those after it
+  const Entry* head_ = nullptr;      // the first that waits for GPUs
   std::int64_t grown_ = 0;
   bool are_leaving_ = false;  // some give up places in this round, which others are to have
 };

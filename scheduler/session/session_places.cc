@@ -47,10 +47,10 @@ bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
     entry.now -= pod.gpus;
     quota_.give_back(queue_of(entry), pod.type, pod.gpus);
   }
+  count_from_anybody(entry, leaving);
   entry.pods = std::move(right);
   givers_.push_back(&entry);
   entry.cause = ChangesNodes{};
-  from_anybody_ += std::ssize(entry.remove) * job.per_pod.gpus;
   if (!stops) return true;
   entry.preempted = true;
   verdict(entry, {.outcome = Outcome::kNotNow,

@@ -24,7 +24,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
     no.reason = Reason::kWaitingForRelease;
     return verdict(entry, std::move(no));
   }
-  if (may_be_helped(entry, (pods - fit) * per_pod)) {
+  if (may_be_helped(entry, pods * per_pod)) {
     if (auto from = make_room(entry, pods)) {
       no.reason = Reason::kWaitingForRelease;
       no.waits_for = std::move(*from);
@@ -37,14 +37,26 @@ std::int64_t Session::count_fitting(const Entry& entry) {
   return placer_.pods_that_fit(entry.index, bound_of(entry));
 }
 
-// False: whatever others give, it would not be enough. `missing`: GPUs, where a pod is one GPU.
-bool Session::may_be_helped(const Entry& wanting, Gpus missing) const {
+// False: whatever others give, it would not be enough.
+bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
   if (quota_.has_guarantees()) return true;
   const auto behind = static_cast<std::size_t>(&wanting - entries_.data()) + 1;
   const bool displaces = config_.preempt && targets_.displaces != Displaces::kNobody;
-  const Gpus most = from_anybody_ + (displaces ? held_behind_[behind] : 0);
-  const bool is_one_gpu = wanting.job->per_pod == Resources{.gpus = 1};
-  return is_one_gpu ? missing <= most : most > 0;
+  Gpus all = 0;
+  const auto is_enough = [&](TypeIndex type) {
+    const Gpus given = from_anybody_[type] + (displaces ? held_behind_[behind][type] : 0);
+    all += free_.gpus(type) + given;
+    return given > 0 && free_.gpus(type) + given >= wanted;
+  };
+  if (const auto type = fixed_type(wanting)) return is_enough(*type);
+  if (std::ranges::any_of(types_for(wanting), is_enough)) return true;
+  return wanting.job->mix && all >= wanted;
+}
+
+// What is left to it by those whom it is below their minimum for.
+Gpus Session::least_kept(const Entry& entry) const {
+  const Gpus target = targets_.starts.empty() ? 0 : targets_.sizes[entry.index.value];
+  return std::max(entry.job->min, target);
 }
 
 // Finds the least disruption after which the job fits: pods already leaving, then surplus of
@@ -96,7 +108,7 @@ void Session::give_back_what_leaves() {
 bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from,
                                    Trial& trial) {
   Gpus left = from.now;
-  const Gpus least = targets_.starts.empty() ? 0 : targets_.sizes[from.index.value];
+  const Gpus least = least_kept(from);
   for (Pod& pod : from.pods) {
     const auto next = size_at_most(*from.job, left - pod.gpus);
     if (!next || *next != left - pod.gpus || *next < least) return false;

@@ -75,7 +75,9 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
     to = *next;
   }
   if (to == from.now) return;
+  const std::vector<Pod> before = from.pods;
   shrink_to(from, to);
+  count_from_anybody(from, std::span(before).first(before.size() - from.pods.size()));
   from.cause = WorthMoreElsewhere{};
   givers_.push_back(&from);
 }
@@ -113,9 +115,9 @@ bool Session::move_to_type(Entry& entry, Gpus wanted) {
     return false;
   }
   for (const Pod& pod : entry.pods) entry.remove.push_back(pod.ordinal);
+  count_from_anybody(entry, entry.pods);
   entry.pods.clear();
   givers_.push_back(&entry);
-  from_anybody_ += entry.now;
   entry.cause = ChangesType{problem_.name(*fixed_type(entry))};
   entry.now = 0;
   entry.preempted = true;

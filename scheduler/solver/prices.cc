@@ -21,8 +21,13 @@ bool is_below(const SizeValue& a, const SizeValue& b, const SizeValue& c) {
   return Wide{b.value - a.value} * (c.gpus - a.gpus) <= Wide{c.value - a.value} * (b.gpus - a.gpus);
 }
 
-// What a job would take of one type at a price: one of the corners of the least concave function
-// above nothing for nothing and its sizes, at any price.
+// Of the least concave function above nothing for nothing and the sizes of a job.
+struct Corner {
+  SizeValue size;
+  double slope;  // value a GPU beyond the corner before
+};
+
+// What a job would take of one type at a price: one of its corners, at any price.
 struct Offer {
   JobIndex job;
   std::size_t first = 0;  // of its corners
@@ -104,40 +109,41 @@ class Offers {
   };
 
   Gpus taken(const Offer& offer, double price) const {
-    double most = offer.before;
-    Gpus gpus = 0;
-    for (const SizeValue& size : corners(offer)) {
-      const double surplus = surplus_at(size, price);
-      if (surplus <= most) continue;
-      most = surplus;
-      gpus = size.gpus;
-    }
-    return most >= offer.after ? gpus : 0;
+    const Corner* best = best_at(offer, price);
+    if (best == nullptr) return 0;
+    const double most = surplus_at(best->size, price);
+    return most > offer.before && most >= offer.after ? best->size.gpus : 0;
   }
 
-  std::span<const SizeValue> corners(const Offer& offer) const {
-    return std::span(corners_).subspan(offer.first, offer.last - offer.first);
+  // The last corner that is worth more than its GPUs cost; null: none is.
+  const Corner* best_at(const Offer& offer, double price) const {
+    const auto corners = std::span(corners_).subspan(offer.first, offer.last - offer.first);
+    const auto end = std::ranges::partition_point(
+        corners, [&](const Corner& corner) { return corner.slope > price; });
+    return end == corners.begin() ? nullptr : &*(end - 1);
   }
 
   double most_at(const Offer& offer, double price) const {
-    double most = 0;
-    for (const SizeValue& size : corners(offer)) most = std::max(most, surplus_at(size, price));
-    return most;
+    const Corner* best = best_at(offer, price);
+    return best == nullptr ? 0 : surplus_at(best->size, price);
   }
 
   void add_corners(const JobValues::List& list, Gpus capacity, std::size_t first) {
     for (const SizeValue& size : list) {
       if (size.gpus > capacity) break;
-      while (corners_.size() > first &&
-             is_below(corners_.size() - first > 1 ? corners_[corners_.size() - 2] : SizeValue{},
-                      corners_.back(), size))
+      while (
+          corners_.size() > first &&
+          is_below(corners_.size() - first > 1 ? corners_[corners_.size() - 2].size : SizeValue{},
+                   corners_.back().size, size))
         corners_.pop_back();
-      if (size.value > (corners_.size() > first ? corners_.back().value : 0))
-        corners_.push_back(size);
+      const SizeValue before = corners_.size() > first ? corners_.back().size : SizeValue{};
+      if (size.value > before.value)
+        corners_.push_back({size, static_cast<double>(size.value - before.value) /
+                                      static_cast<double>(size.gpus - before.gpus)});
     }
   }
 
-  std::vector<SizeValue> corners_;
+  std::vector<Corner> corners_;
   Table<TypeIndex, std::vector<Offer>> of_type_;
   Table<JobIndex, std::vector<Place>> of_job_;  // in the order of its list
   Table<TypeIndex, std::int64_t> highest_;      // a price at which nobody wants any
