@@ -132,6 +132,7 @@ class BlockerSearch {
     const std::set<std::size_t> left_out(gone.begin(), gone.end());
     ClusterState rest;
     rest.now_ms = state_.now_ms;
+    rest.levels = state_.levels;
     rest.nodes = state_.nodes;
     rest.queues = state_.queues;
     std::map<NodeId, Node*> nodes;

@@ -50,11 +50,23 @@ std::string in_brackets(const std::string& clause) {
   return clause.empty() ? "" : " (" + clause + ")";
 }
 
+bool is_in_domain(const Job& job) { return job.topology && job.topology->required; }
+
+// " on one node", " in one rack", or nothing.
+std::string together(const Job& job) {
+  if (job.one_node) return " on one node";
+  return is_in_domain(job) ? " in one " + job.topology->level : "";
+}
+
+std::string in_all(const Job& job) {
+  return is_in_domain(job) ? " in one " + job.topology->level : " in all";
+}
+
 // What is free for it of what it needs.
 std::string shortage(const Verdict& v, const Job& job) {
-  std::string text = fmt::format("needs {}{}, {} {} free for it{}", counted(v.needed, "more GPU"),
-                                 job.one_node ? " on one node" : "", v.available,
-                                 agreeing(v.available, "is", "are"), in_brackets(job.narrowed));
+  std::string text =
+      fmt::format("needs {}{}, {} {} free for it{}", counted(v.needed, "more GPU"), together(job),
+                  v.available, agreeing(v.available, "is", "are"), in_brackets(job.narrowed));
   if (!job.avoid.empty())
     text += fmt::format(" (for now none on {}, where a pod of it was of no use)",
                         fmt::join(job.avoid, ", "));
@@ -68,7 +80,7 @@ std::string needs(const Job& job) {
          (size == job.min
               ? ""
               : fmt::format(" (the first size from {} on that suits shape and perPod)", job.min)) +
-         (job.one_node ? " on one node" : "");
+         together(job);
 }
 
 // What helps a job that can have `most` GPUs at all.
@@ -81,13 +93,17 @@ std::string smaller_or(Gpus most, Job job, const std::string& other) {
 std::string exceeds_cluster(const Verdict& v, const Job& job) {
   if (v.available == 0)
     return fmt::format(
-        "{}; no node that it may use can hold a pod of it{}: let it use others, or add some",
-        needs(job), in_brackets(job.narrowed));
-  const std::string most = job.one_node
-                               ? fmt::format("the largest node it may use has {}", v.available)
-                               : fmt::format("the nodes it may use have {} in all", v.available);
+        "{}; no node that it may use{} can hold a pod of it{}: let it use others, or add some",
+        needs(job), is_in_domain(job) ? " in a " + job.topology->level : "",
+        in_brackets(job.narrowed));
+  const std::string most =
+      job.one_node ? fmt::format("the largest node it may use has {}", v.available)
+                   : fmt::format("the nodes it may use have {}{}", v.available, in_all(job));
+  const char* other = job.one_node        ? "add a larger one"
+                      : is_in_domain(job) ? "set spec.topology.mode to preferred"
+                                          : "add nodes";
   return fmt::format("{}; {}{}: {}", needs(job), most, in_brackets(job.narrowed),
-                     smaller_or(v.available, job, job.one_node ? "add a larger one" : "add nodes"));
+                     smaller_or(v.available, job, other));
 }
 
 std::string exceeds_queue(const Verdict& v, const Job& job) {
@@ -135,17 +151,18 @@ Explanation explain(const Verdict& v, const Job& job) {
                           fmt::join(job.avoid, ", "))};
     case Reason::kNodesAvoided:
       return {"NodesAvoided",
-              fmt::format("{}; the nodes it may use have {} in all (for now none "
+              fmt::format("{}; the nodes it may use have {}{} (for now none "
                           "on {}, where a pod of it was of no use: status.avoidedNodes says "
                           "why, and until when{})",
-                          needs(job), v.available, fmt::join(job.avoid, ", "),
+                          needs(job), v.available, in_all(job), fmt::join(job.avoid, ", "),
                           job.narrowed.empty() ? "" : "; " + job.narrowed)};
     case Reason::kNodesUnavailable:
-      return {"NodesUnavailable",
-              fmt::format("{}; the nodes it may use that take pods now have {} in all: "
-                          "others are not ready, cordoned or tainted{}{}",
-                          needs(job), v.available, job.avoid.empty() ? "" : ", or avoided for now",
-                          in_brackets(job.narrowed))};
+      return {
+          "NodesUnavailable",
+          fmt::format("{}; the nodes it may use that take pods now have {}{}: "
+                      "others are not ready, cordoned or tainted{}{}",
+                      needs(job), v.available, in_all(job),
+                      job.avoid.empty() ? "" : ", or avoided for now", in_brackets(job.narrowed))};
     case Reason::kWaitingForRelease:
       return {"WaitingForRelease",
               shortage(v, job) + "; waits for " +

@@ -62,19 +62,16 @@ class FixSearch {
     const auto queue = state.queues.find(job.queue);
     if (queue != state.queues.end()) queue_ = &queue->second;
     for (const Node& node : state.nodes) {
-      Nodes& like = nodes_[node.gpu_type][node.gpus_total];
-      ++like.count;
-      if (!job.eligible || job.eligible->contains(node.id)) ++like.eligible;
+      count(node, nodes_);
+      if (const auto domain = domain_of(state, node)) count(node, domains_[*domain]);
     }
     for (const std::string& type : job.allow) nodes_[type];
     if (nodes_.empty()) nodes_[""];
   }
 
   Fix best() {
-    for (const Pool& pool : pools()) {
-      look_at(pool, false);
-      if (job_.eligible) look_at(pool, true);
-    }
+    if (needs_domain()) look_at_pools(true);
+    look_at_pools(false);
     return std::move(best_->changes);
   }
 
@@ -83,10 +80,12 @@ class FixSearch {
     std::int64_t count = 0;
     std::int64_t eligible = 0;
   };
+  using ByType = std::map<std::string, std::map<Gpus, Nodes>>;  // … and by GPUs
   using Pool = std::vector<std::string>;  // types whose GPUs the job has together
   // How a pool could be used.
   struct Use {
     const Pool& pool;
+    bool in_domain = false;  // all pods in one
     bool all_nodes = false;
     Job sizes;                     // what of the job says which sizes it may have
     std::vector<Gpus> capacities;  // of each type, in whole pods
@@ -101,16 +100,44 @@ class FixSearch {
     return sizes;
   }
 
+  bool needs_domain() const { return job_.topology && job_.topology->required; }
+
+  // The way to it from the widest level; none: it is in none of the job's level.
+  std::optional<std::vector<std::string>> domain_of(const ClusterState& state,
+                                                    const Node& node) const {
+    if (!needs_domain() || !node.domains.contains(job_.topology->level)) return std::nullopt;
+    std::vector<std::string> way;
+    for (const std::string& level : state.levels) {
+      const auto found = node.domains.find(level);
+      way.push_back(found == node.domains.end() ? "" : found->second);
+      if (level == job_.topology->level) break;
+    }
+    return way;
+  }
+
+  void count(const Node& node, ByType& nodes) const {
+    Nodes& like = nodes[node.gpu_type][node.gpus_total];
+    ++like.count;
+    if (!job_.eligible || job_.eligible->contains(node.id)) ++like.eligible;
+  }
+
   bool is_allowed(const std::string& type) const {
     return job_.allow.empty() || std::ranges::find(job_.allow, type) != job_.allow.end();
   }
 
-  std::vector<Pool> pools() const {
+  void look_at_pools(bool in_domain) {
+    for (const Pool& pool : pools(in_domain)) {
+      look_at(pool, in_domain, false);
+      if (job_.eligible) look_at(pool, in_domain, true);
+    }
+  }
+
+  std::vector<Pool> pools(bool in_domain) const {
     std::vector<Pool> pools;
     Pool allowed;
     for (const auto& [type, nodes] : nodes_)
       if (is_allowed(type)) allowed.push_back(type);
-    const bool spans_types = job_.mix && !job_.one_node;
+    const bool spans_types = job_.mix && !job_.one_node && !in_domain;
     if (spans_types) pools.push_back(allowed);
     for (const auto& [type, nodes] : nodes_) {
       if (spans_types && is_allowed(type)) continue;
@@ -120,8 +147,8 @@ class FixSearch {
     return pools;
   }
 
-  void look_at(const Pool& pool, bool all_nodes) {
-    Use use{pool, all_nodes, sizes_, {}};
+  void look_at(const Pool& pool, bool in_domain, bool all_nodes) {
+    Use use{pool, in_domain, all_nodes, sizes_, {}};
     look_at_shapes(use);
     for (const Gpus per_pod : smaller_pods(all_nodes)) {
       use.sizes.per_pod.gpus = per_pod;
@@ -180,8 +207,16 @@ class FixSearch {
     return largest;
   }
   Gpus capacity_of(const std::string& type, const Use& use) const {
+    if (!use.in_domain) return capacity_of(nodes_.at(type), use);
+    Gpus most = 0;
+    for (const auto& [way, nodes] : domains_)
+      if (const auto found = nodes.find(type); found != nodes.end())
+        most = std::max(most, capacity_of(found->second, use));
+    return most;
+  }
+  Gpus capacity_of(const std::map<Gpus, Nodes>& of_type, const Use& use) const {
     Gpus sum = 0;
-    for (const auto& [gpus, nodes] : nodes_.at(type)) {
+    for (const auto& [gpus, nodes] : of_type) {
       if (count_of(nodes, use.all_nodes) == 0) continue;
       const Gpus of_one = in_pods(gpus, use);
       sum = job_.one_node ? std::max(sum, of_one) : sum + of_one * count_of(nodes, use.all_nodes);
@@ -212,13 +247,15 @@ class FixSearch {
     if (per_pod != job_.per_pod.gpus) draft.add(LowerPerPod{per_pod}, job_.per_pod.gpus - per_pod);
     for (const std::string& type : use.pool)
       if (!is_allowed(type)) draft.add(AllowType{type}, 1);
+    if (needs_domain() && !use.in_domain) draft.add(PreferTopology{}, 1);
     if (use.all_nodes) draft.add(UseMoreNodes{}, 1);
-    share_out(use, size, grown, draft);
+    if (!share_out(use, size, grown, draft)) return;
     if (!best_ || draft < *best_) best_ = std::move(draft);
   }
 
   // First what its queue lets it have, then what nodes have, then what they would have to get.
-  void share_out(const Use& use, Gpus size, std::size_t grown, Draft& draft) const {
+  // False: more than a domain has, and no nodes are added to one.
+  bool share_out(const Use& use, Gpus size, std::size_t grown, Draft& draft) const {
     std::vector<Gpus> shares;
     Gpus missing = size;
     const auto give = [&](Gpus& share, Gpus at_most) {
@@ -228,11 +265,13 @@ class FixSearch {
     };
     for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares.emplace_back(0), most_of(i, use));
     for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares[i], use.capacities[i]);
+    if (missing > 0 && use.in_domain) return false;
     raise(QuotaBook::kAllTypes, size, draft);
     shares[grown] += missing;
     for (std::size_t i = 0; i < use.pool.size(); ++i) raise(use.pool[i], shares[i], draft);
     if (missing > 0)
       draft.add(AddGpus{use.pool[grown], job_.one_node ? size : missing, job_.one_node}, missing);
+    return true;
   }
 
   void raise(const std::string& type, Gpus to, Draft& draft) const {
@@ -243,8 +282,9 @@ class FixSearch {
 
   const Job& job_;
   const Job sizes_;
-  const Queue* queue_ = nullptr;                        // null: there is none, and it says nothing
-  std::map<std::string, std::map<Gpus, Nodes>> nodes_;  // by type and GPUs
+  const Queue* queue_ = nullptr;  // null: there is none, and it says nothing
+  ByType nodes_;
+  std::map<std::vector<std::string>, ByType> domains_;  // where it needs one
   std::optional<Draft> best_;
 };
 
@@ -265,6 +305,9 @@ struct ChangeText {
   }
   std::string operator()(const AllowType& c) const {
     return fmt::format("allow GPU type \"{}\"", c.gpu_type);
+  }
+  std::string operator()(const PreferTopology&) const {
+    return "set spec.topology.mode to preferred";
   }
   std::string operator()(const UseMoreNodes&) const {
     return "let it use more nodes (its selectors, tolerations and volumes leave it few)";
@@ -291,6 +334,7 @@ struct ChangeName {
   const char* operator()(const AnyShape&) const { return "anyShape"; }
   const char* operator()(const LowerPerPod&) const { return "lowerPerPod"; }
   const char* operator()(const AllowType&) const { return "allowType"; }
+  const char* operator()(const PreferTopology&) const { return "preferTopology"; }
   const char* operator()(const UseMoreNodes&) const { return "useMoreNodes"; }
   const char* operator()(const RaiseLimit&) const { return "raiseLimit"; }
   const char* operator()(const RaiseGuarantee&) const { return "raiseGuarantee"; }

@@ -35,6 +35,9 @@ struct AllowType {
   std::string gpu_type;
   bool operator==(const AllowType&) const = default;
 };
+struct PreferTopology {  // spec.topology.mode: as near as there is room, instead of in one domain
+  bool operator==(const PreferTopology&) const = default;
+};
 struct UseMoreNodes {  // there are some that its selectors, tolerations or volumes keep it from
   bool operator==(const UseMoreNodes&) const = default;
 };
@@ -56,8 +59,8 @@ struct AddGpus {
   bool on_one_node = false;  // a new node with so many
   bool operator==(const AddGpus&) const = default;
 };
-using Change = std::variant<LowerMin, RaiseMax, AnyShape, LowerPerPod, AllowType, UseMoreNodes,
-                            RaiseLimit, RaiseGuarantee, AddGpus>;
+using Change = std::variant<LowerMin, RaiseMax, AnyShape, LowerPerPod, AllowType, PreferTopology,
+                            UseMoreNodes, RaiseLimit, RaiseGuarantee, AddGpus>;
 using Fix = std::vector<Change>;  // all of them together; mostly one
 
 // Empty: the job could be placed if it were alone.

@@ -45,7 +45,8 @@ struct Node {
   NodeId id;
   std::string gpu_type;  // value of nvidia.com/gpu.product
   Gpus gpus_total = 0;
-  Resources free;  // after every pod on it and every promise made to it
+  Resources free;                              // after every pod on it and every promise made to it
+  std::map<std::string, std::string> domains;  // by topology level; no entry: it is in none
   bool schedulable = true;
   std::string why_not;  // when not schedulable: "cordoned", "not ready", "lease not renewed" …
   bool operator==(const Node&) const = default;
@@ -53,6 +54,13 @@ struct Node {
 
 // Sizes a job may have, beyond min and max.
 enum class Shape { kAny, kPowersOfTwo, kWholeNodes };
+
+// How near to each other a job's pods are to be: in one domain of a level (a zone, a rack).
+struct Topology {
+  std::string level;      // one of ClusterState::levels
+  bool required = false;  // else where there is room so, or in one of a wider level, or in fewest
+  bool operator==(const Topology&) const = default;
+};
 
 // One pod of a job's present allocation. A pod is the unit of release.
 struct Held {
@@ -109,8 +117,9 @@ struct Job {
   Gpus max = 1;
   Resources per_pod;  // gpus = GPUs that come and go together
   Shape shape = Shape::kAny;
-  std::vector<std::string> allow;            // GPU types; empty: any
-  bool mix = false;                          // may span types
+  std::vector<std::string> allow;  // GPU types; empty: any
+  bool mix = false;                // may span types
+  std::optional<Topology> topology;
   std::optional<std::set<NodeId>> eligible;  // nodes its selectors and tolerations admit; none: all
   std::set<NodeId> avoid;                    // nodes that it gets nothing new on for a while
   std::vector<Held> held;
@@ -156,6 +165,9 @@ struct Queue {
 
 struct ClusterState {
   TimeMs now_ms = 0;
+  // Of topology, the widest first: "zone", "rack". Domains of one name in two domains of a wider
+  // level are two.
+  std::vector<std::string> levels;
   std::vector<Node> nodes;
   std::vector<Job> jobs;
   std::map<std::string, Queue> queues;  // by name; a job in an unknown queue waits, and is told so

@@ -24,6 +24,7 @@ using JobIndex = Index<struct OfJobs>;    // as in ClusterState::jobs
 using TypeIndex = Index<struct OfTypes>;  // GPU types, in the order of their names
 using QueueIndex = Index<struct OfQueues>;
 using GroupIndex = Index<struct OfGroups>;
+using DomainIndex = Index<struct OfDomains>;  // of one topology level
 
 // A vector that one kind of position leads into.
 template <class Key, class T>

@@ -25,6 +25,8 @@ bool may_use(const Job& job, const Node& node) {
       std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {
     return false;
   }
+  if (job.topology && job.topology->required && !node.domains.contains(job.topology->level))
+    return false;
   return !job.eligible || job.eligible->contains(node.id);
 }
 
@@ -32,16 +34,21 @@ bool admits(const Job& job, const Node& node) {
   return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
 }
 
-void Capacity::add(NodeIndex node, TypeIndex type, Gpus gpus) {
-  auto at = std::ranges::lower_bound(by_type_, type, {}, &OfType::type);
-  if (at == by_type_.end() || at->type != type) at = by_type_.insert(at, {.type = type});
-  at->gpus = one_node_ ? std::max(at->gpus, by_node_[node] += gpus) : at->gpus + gpus;
+void Capacity::add(DomainIndex domain, TypeIndex type, Gpus gpus) {
+  const auto of = [&](std::vector<OfType>& types) -> Gpus& {
+    auto at = std::ranges::lower_bound(types, type, {}, &OfType::type);
+    if (at == types.end() || at->type != type) at = types.insert(at, {.type = type});
+    return at->gpus;
+  };
+  Gpus& all = of(by_type_);
+  all = is_confined_ ? std::max(all, of(by_domain_[domain]) += gpus) : all + gpus;
 }
 
 bool Problem::Like::operator==(const Like& other) const {
   return job->per_pod == other.job->per_pod && job->mix == other.job->mix &&
          job->one_node == other.job->one_node && job->allow == other.job->allow &&
-         job->avoid == other.job->avoid && job->eligible == other.job->eligible;
+         job->avoid == other.job->avoid && job->eligible == other.job->eligible &&
+         job->topology == other.job->topology;
 }
 
 std::size_t Problem::LikeHash::operator()(const Like& like) const {
@@ -66,6 +73,7 @@ Problem::Problem(const ClusterState& state)
     std::sort(nodes_.begin(), nodes_.end(), by_id);
   name_types();
   find_held();
+  name_domains();
   for (const auto& [name, queue] : state.queues)
     queue_numbers_.emplace(name, queues_.push_back(&queue));
   for (JobIndex j; j < end_of_jobs(); ++j) {
@@ -104,6 +112,40 @@ void Problem::find_held() {
       last = &held;
     }
   }
+}
+
+// Known by the way to it: its name and the domain of the level before.
+void Problem::name_domains() {
+  using Way = std::pair<std::optional<DomainIndex>, std::string_view>;
+  for (const std::string& level : state_.levels) {
+    Table<NodeIndex, std::optional<DomainIndex>> of_nodes(nodes_.size());
+    std::map<Way, DomainIndex> known;
+    for (NodeIndex n; n < end_of_nodes(); ++n) {
+      const auto found = node(n).domains.find(level);
+      if (found == node(n).domains.end()) continue;
+      const auto wider = domains_.empty() ? std::nullopt : domains_.back()[n];
+      const DomainIndex next{static_cast<std::uint32_t>(known.size())};
+      of_nodes[n] = known.try_emplace({wider, found->second}, next).first->second;
+    }
+    domains_.push_back(std::move(of_nodes));
+  }
+}
+
+std::size_t Problem::level_named(std::string_view name) const {
+  const auto found = std::ranges::find(state_.levels, name);
+  CHECK(found != state_.levels.end());
+  return static_cast<std::size_t>(found - state_.levels.begin());
+}
+
+std::optional<DomainIndex> Problem::domain_of(std::size_t level, NodeIndex node) const {
+  return domains_[level][node];
+}
+
+DomainIndex Problem::confines(const Job& job, NodeIndex node) const {
+  if (job.one_node) return {node.value};
+  if (!job.topology || !job.topology->required) return {};
+  const DomainIndex none{std::numeric_limits<std::uint32_t>::max()};
+  return domain_of(level_named(job.topology->level), node).value_or(none);
 }
 
 std::optional<NodeIndex> Problem::find_node(const NodeId& id) const {
@@ -151,10 +193,11 @@ JobGroup Problem::make_group(const Job& job) const {
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
-    group.capacity.add_whole(n, type_of(n),
-                             node.gpus_total);  // a cordoned or silent node may come back
+    const DomainIndex domain = confines(job, n);
+    // A cordoned or silent node may come back.
+    group.capacity.add_whole(domain, type_of(n), node.gpus_total);
     if (!admits(job, node)) continue;
-    group.capacity_now.add_whole(n, type_of(n), node.gpus_total);
+    group.capacity_now.add_whole(domain, type_of(n), node.gpus_total);
     group.admitted.push_back(n);
   }
   for (const auto& [type, gpus] : group.capacity.by_type()) group.types.push_back(type);

@@ -26,8 +26,13 @@ bool may_use(const Job& job, const Node& node);
 // … and now: it is schedulable, and the job does not avoid it.
 bool admits(const Job& job, const Node& node);
 
+// Whether all its pods must be in one domain, or on one node.
+inline bool is_confined(const Job& job) {
+  return job.one_node || (job.topology && job.topology->required);
+}
+
 // The most GPUs that a job could have of several nodes: of their best single type unless it mixes,
-// of the best node where one must hold the whole job.
+// of the best domain, or node, where one must hold the whole job.
 class Capacity {
  public:
   struct OfType {
@@ -35,10 +40,11 @@ class Capacity {
     Gpus gpus = 0;
   };
   explicit Capacity(const Job& job)
-      : per_pod_(job.per_pod.gpus), one_node_(job.one_node), mix_(job.mix) {}
-  void add(NodeIndex node, TypeIndex type, Gpus gpus);
-  void add_whole(NodeIndex node, TypeIndex type, Gpus gpus) {  // in whole pods
-    add(node, type, in_pods(gpus));
+      : per_pod_(job.per_pod.gpus), is_confined_(is_confined(job)), mix_(job.mix) {}
+  // `domain`: of Problem::confines.
+  void add(DomainIndex domain, TypeIndex type, Gpus gpus);
+  void add_whole(DomainIndex domain, TypeIndex type, Gpus gpus) {  // in whole pods
+    add(domain, type, in_pods(gpus));
   }
   Gpus most() const {
     return most([](TypeIndex) { return std::numeric_limits<Gpus>::max(); });
@@ -46,23 +52,29 @@ class Capacity {
   // … where it may have limit(type) of a type, at most.
   template <class Limit>
   Gpus most(const Limit& limit) const {
+    const auto most_of = [&](const std::vector<OfType>& types) {
+      Gpus most = 0;
+      for (const auto& [type, gpus] : types) {
+        const Gpus of_type = std::min(gpus, in_pods(limit(type)));
+        most = mix_ ? most + of_type : std::max(most, of_type);
+      }
+      return most;
+    };
+    if (!mix_ || !is_confined_) return most_of(by_type_);
     Gpus most = 0;
-    for (const auto& [type, gpus] : by_type_) {
-      const Gpus of_type = std::min(gpus, in_pods(limit(type)));
-      most = mix_ && !one_node_ ? most + of_type : std::max(most, of_type);
-    }
+    for (const auto& [domain, types] : by_domain_) most = std::max(most, most_of(types));
     return most;
   }
-  // Of all nodes of a type, or of its best node; in the order of types.
+  // Of all nodes of a type, or of its best domain; in the order of types.
   const std::vector<OfType>& by_type() const { return by_type_; }
 
  private:
   Gpus in_pods(Gpus gpus) const { return gpus / per_pod_ * per_pod_; }
 
   Gpus per_pod_;
-  bool one_node_;
+  bool is_confined_;
   bool mix_;
-  std::map<NodeIndex, Gpus> by_node_;  // where one node must hold the whole job
+  std::map<DomainIndex, std::vector<OfType>> by_domain_;  // where it is confined
   std::vector<OfType> by_type_;
 };
 
@@ -90,6 +102,15 @@ class Problem {
   TypeIndex type_of(NodeIndex node) const { return type_of_node_[node]; }
   // Of a node, or of pods that somebody holds.
   TypeIndex type_named(std::string_view name) const;
+  // Position of a topology level; CHECKs that there is one of that name.
+  std::size_t level_named(std::string_view name) const;
+  // None: the node is in no domain of that level.
+  std::optional<DomainIndex> domain_of(std::size_t level, NodeIndex node) const;
+  // What must hold the whole job, if this node is to hold a part: its domain, or as many as nodes
+  // where it is the node; the same for all nodes where nothing is said. The node is one that the
+  // job may use, or holds pods on.
+  DomainIndex confines(const Job& job, NodeIndex node) const;
+
   // Whether it may have GPUs, as far as it and its queue are concerned.
   bool takes_part(JobIndex j) const;
   // Of the first pod that stays; none: it holds nothing.
@@ -126,12 +147,14 @@ class Problem {
 
   void name_types();
   void find_held();
+  void name_domains();
   JobGroup make_group(const Job& job) const;
 
   const ClusterState& state_;
   Table<NodeIndex, const Node*> nodes_;
   Table<NodeIndex, TypeIndex> type_of_node_;
   Table<TypeIndex, std::string> types_;
+  std::vector<Table<NodeIndex, std::optional<DomainIndex>>> domains_;  // by level
   Table<QueueIndex, const Queue*> queues_;
   std::unordered_map<std::string_view, QueueIndex> queue_numbers_;
   Table<JobIndex, QueueIndex> queue_of_job_;

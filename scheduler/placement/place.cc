@@ -65,14 +65,19 @@ Bound Placer::bound_of(JobIndex j) const {
     if (job.held[i].lost) continue;
     const auto& [type, node] = problem_.held_at(j)[i];
     if (is_first && !job.mix) bound.type = type;
-    if (is_first && job.one_node) {
-      bound.node = node;
-      bound.is_nowhere = !node;
-    }
+    if (is_first && is_confined(job)) bind(bound, job, node);
     if (node && (bound.used.empty() || bound.used.back() != *node)) bound.used.push_back(*node);
     is_first = false;
   }
   return bound;
+}
+
+// All of it where that pod is.
+void Placer::bind(Bound& bound, const Job& job, std::optional<NodeIndex> to) const {
+  if (job.one_node) bound.node = to;
+  if (job.topology && job.topology->required && to)
+    bound.domain = problem_.domain_of(problem_.level_named(job.topology->level), *to);
+  bound.is_nowhere = !(job.one_node ? bound.node.has_value() : bound.domain.has_value());
 }
 
 const RankedNodes& Placer::nodes_of(JobIndex j) {
@@ -148,9 +153,9 @@ bool Placer::place_on(TypeIndex type, Gang& gang) {
   return true;
 }
 
-// Those it already uses first; of each type no more than its queue may have.
-std::vector<Placer::Ranked> Placer::candidates_of(const std::vector<TypeIndex>& types,
-                                                  const Gang& gang) const {
+// Those it already uses first.
+std::vector<Placer::Ranked> Placer::fitting_of(const std::vector<TypeIndex>& types,
+                                               const Gang& gang) const {
   std::vector<Ranked> all =
       used_of(gang, types.size() == 1 ? std::optional(types.front()) : std::nullopt);
   const std::ptrdiff_t used = std::ssize(all);
@@ -158,34 +163,43 @@ std::vector<Placer::Ranked> Placer::candidates_of(const std::vector<TypeIndex>& 
     for (const Ranked& node : gang.nodes.of(type))
       if (!std::binary_search(all.begin(), all.begin() + used, node)) all.push_back(node);
   std::sort(all.begin() + used, all.end());
-  Table<TypeIndex, std::int64_t> left(problem_.count_types(), 0);
-  for (const TypeIndex type : types)
-    left[type] = quota_.room(problem_.queue_of(gang.index), type) / gang.job.per_pod.gpus;
-  for (Ranked& node : all) {
-    std::int64_t& own = left[problem_.type_of(node.node)];
-    node.fits = std::min(node.fits, own);
-    if (!gang.job.one_node) own -= node.fits;
-  }
   return all;
+}
+
+// Of each type no more than its queue may have.
+void Placer::cap_by_quota(std::vector<Ranked>& nodes, const Gang& gang) const {
+  Table<TypeIndex, std::optional<std::int64_t>> left(problem_.count_types());
+  for (Ranked& node : nodes) {
+    const TypeIndex type = problem_.type_of(node.node);
+    std::optional<std::int64_t>& own = left[type];
+    if (!own) own = quota_.room(problem_.queue_of(gang.index), type) / gang.job.per_pod.gpus;
+    node.fits = std::min(node.fits, *own);
+    if (!gang.job.one_node) *own -= node.fits;
+  }
 }
 
 bool Placer::place_within_quota(const std::vector<TypeIndex>& types, Gang& gang) {
   std::int64_t fits = 0;
   for (const TypeIndex type : types) fits += gang.nodes.total(type);
   if (fits < gang.pods) return false;
-  std::vector<Ranked> all = candidates_of(types, gang);
+  return put_all(gang, fitting_of(types, gang));
+}
+
+// On one of the nodes, if one holds them all; else on the first of them. False: it does not fit.
+bool Placer::put_all(Gang& gang, std::vector<Ranked> nodes) {
   if (const auto node = gang.bound.node)
-    std::erase_if(all, [&](const Ranked& one) { return one.node != *node; });
+    std::erase_if(nodes, [&](const Ranked& one) { return one.node != *node; });
+  cap_by_quota(nodes, gang);
   const auto whole =
-      std::ranges::find_if(all, [&](const Ranked& n) { return n.fits >= gang.pods; });
-  if (whole != all.end()) {
+      std::ranges::find_if(nodes, [&](const Ranked& n) { return n.fits >= gang.pods; });
+  if (whole != nodes.end()) {
     put(gang, *whole);
     return true;
   }
-  fits = 0;
-  for (const Ranked& node : all) fits += node.fits;
+  std::int64_t fits = 0;
+  for (const Ranked& node : nodes) fits += node.fits;
   if (gang.job.one_node || fits < gang.pods) return false;
-  for (const Ranked& node : all) put(gang, node);
+  for (const Ranked& node : nodes) put(gang, node);
   return true;
 }
 
@@ -196,10 +210,15 @@ std::optional<std::vector<NodeIndex>> Placer::place(JobIndex j, std::int64_t pod
   if (quota_.room(problem_.queue_of(j)) / job.per_pod.gpus < pods) return std::nullopt;
   Gang gang{.index = j, .job = job, .bound = bound, .nodes = nodes_of(j), .pods = pods};
   gang.placed.reserve(static_cast<std::size_t>(pods));
-  const auto is_placed =
-      job.mix ? place_within_quota(problem_.group(j).types, gang)
-              : std::ranges::any_of(types_to_try(j, bound, gang.nodes),
-                                    [&](TypeIndex type) { return place_on(type, gang); });
+  const auto place_on_one = [&](TypeIndex type) {
+    return job.topology ? place_near({type}, gang) : place_on(type, gang);
+  };
+  const auto place_on_all = [&](const std::vector<TypeIndex>& types) {
+    return job.topology ? place_near(types, gang) : place_within_quota(types, gang);
+  };
+  const bool is_placed =
+      job.mix ? place_on_all(problem_.group(j).types)
+              : std::ranges::any_of(types_to_try(j, bound, gang.nodes), place_on_one);
   if (!is_placed) return std::nullopt;
   return std::move(gang.placed);
 }
@@ -208,7 +227,11 @@ std::int64_t Placer::pods_that_fit(JobIndex j, const Bound& bound) {
   if (bound.is_nowhere) return 0;
   const Job& job = problem_.job(j);
   const RankedNodes& nodes = nodes_of(j);
+  const Gang gang{.index = j, .job = job, .bound = bound, .nodes = nodes};
+  const bool in_domain = job.topology && job.topology->required;
+  if (in_domain && job.mix) return fit_in_one_domain(problem_.group(j).types, gang);
   const auto of_type = [&](TypeIndex type) -> std::int64_t {
+    if (in_domain) return fit_in_one_domain({type}, gang);
     if (!job.one_node) return nodes.total(type);
     if (bound.node) return problem_.type_of(*bound.node) == type ? nodes.fits(*bound.node) : 0;
     return nodes.of(type).empty() ? 0 : nodes.of(type).back().fits;

@@ -31,6 +31,7 @@ class RankedNodes {
   const std::vector<Ranked>& of(TypeIndex type) const { return by_type_[type].nodes; }
   std::int64_t total(TypeIndex type) const { return by_type_[type].total; }  // pods
   std::int64_t fits(NodeIndex node) const { return std::max<std::int64_t>(fits_[node], 0); }
+  bool has(NodeIndex node) const { return fits_[node] >= 0; }  // whether it is one of them
 
  private:
   struct OfType {

@@ -47,16 +47,18 @@ class Session {
     std::optional<Cause> cause;
     bool repaired = false;
     bool preempted = false;
-    bool moving = false;   // to the type that the policy says
-    bool blocked = false;  // has no verdict of "placed": takes no part in growth
+    bool moving = false;              // to the type that the policy says
+    std::optional<DomainIndex> only;  // the one that room is being made in
+    bool blocked = false;             // has no verdict of "placed": takes no part in growth
     bool has_verdict = false;
   };
   using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
   // What was given back in free_, to be undone, and here.
   struct Trial {
     QuotaBook quota;
+    Bound bound;            // of the job that wants it
     bool reclaims = false;  // takes what others have borrowed
-    Victims victims;
+    Victims victims = {};
   };
   // A size that a job could grow to.
   struct Step {
@@ -121,6 +123,10 @@ class Session {
   bool may_be_helped(const Entry& wanting, Gpus wanted) const;
   Gpus least_kept(const Entry& entry) const;
   std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
+  std::optional<std::vector<std::string>> make_room_there(Entry& wanting, std::int64_t pods);
+  std::vector<std::optional<DomainIndex>> domains_to_clear(const Entry& wanting, std::int64_t pods);
+  Trial trial_for(const Entry& wanting) const;
+  bool is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node);
   bool shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from, Trial& trial);
   std::optional<std::vector<Entry*>> preempt(Entry& wanting, std::int64_t pods, Trial& trial);
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);

@@ -82,18 +82,22 @@ Capacity Session::capacity_where(const Entry& entry,
                                  bool (*is_open)(const Job&, const Node&)) const {
   const Job& job = *entry.job;
   const auto first = std::ranges::find_if(job.held, &Held::stays);
-  const auto suits = [&](const Node& node) {
+  const auto held_at = first == job.held.end() ? std::nullopt : problem_.find_node(first->node);
+  const auto suits = [&](NodeIndex n) {
+    const Node& node = problem_.node(n);
     if (!is_open(job, node)) return false;
     if (first == job.held.end()) return true;
     return (job.mix || node.gpu_type == first->gpu_type) &&
-           (!job.one_node || node.id == first->node);
+           (!held_at || problem_.confines(job, n) == problem_.confines(job, *held_at));
   };
   Capacity capacity(job);
   for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
-    if (suits(problem_.node(n)))
-      capacity.add_whole(n, problem_.type_of(n), problem_.node(n).gpus_total);
+    if (suits(n))
+      capacity.add_whole(problem_.confines(job, n), problem_.type_of(n),
+                         problem_.node(n).gpus_total);
   for (const Pod& pod : entry.pods)
-    if (!suits(problem_.node(node_of(pod)))) capacity.add(node_of(pod), pod.type, pod.gpus);
+    if (const NodeIndex n = node_of(pod); !suits(n))
+      capacity.add(problem_.confines(job, n), pod.type, pod.gpus);
   return capacity;
 }
 
@@ -120,13 +124,15 @@ NodeIndex Session::node_of(const Pod& pod) {
 
 // With the pods placed in this round.
 Bound Session::bound_of(const Entry& entry) const {
-  if (entry.moving) return {.type = fixed_type(entry)};
+  if (entry.moving) return {.type = fixed_type(entry), .domain = entry.only};
   Bound bound = placer_.bound_of(entry.index);
+  if (entry.only) bound.domain = entry.only;
   if (!bound.type) bound.type = fixed_type(entry);
   if (!targets_.types.empty()) bound.preferred = targets_.types[entry.index.value];
   if (entry.add.empty() || entry.type) return bound;  // pods that are lost bind nothing
   if (!entry.job->mix) bound.type = problem_.type_of(entry.add.front());
-  if (entry.job->one_node) bound.node = entry.add.front();
+  if (entry.job->topology) bound.used = entry.add;
+  if (is_confined(*entry.job)) placer_.bind(bound, *entry.job, entry.add.front());
   return bound;
 }
 

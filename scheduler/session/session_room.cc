@@ -4,6 +4,8 @@
 #include "scheduler/session/session.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <ranges>
 
 namespace rubato::sched {
@@ -63,10 +65,66 @@ Gpus Session::least_kept(const Entry& entry) const {
 // elastic jobs (last in order first), then jobs that it may displace. What it settles on is kept
 // from everybody else in this round, since it is free only when the old pods are gone.
 std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::int64_t pods) {
+  for (const auto& domain : domains_to_clear(wanting, pods)) {
+    wanting.only = domain;
+    auto from = make_room_there(wanting, pods);
+    wanting.only.reset();
+    if (from) return from;
+  }
+  return std::nullopt;
+}
+
+// Where it needs a whole domain: those in which enough is free, leaves, or can be taken, the one
+// first that least must be taken of. None: no matter where.
+std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& wanting,
+                                                                  std::int64_t pods) {
+  const auto& topology = wanting.job->topology;
+  if (!topology || !topology->required) return {std::nullopt};
+  const Trial trial = trial_for(wanting);
+  if (trial.bound.domain) return {std::nullopt};
+  const std::size_t level = problem_.level_named(topology->level);
+  std::map<DomainIndex, Gpus> free;
+  const std::size_t mark = free_.mark();
+  give_back_what_leaves();
+  for (const NodeIndex n : problem_.group(wanting.index).admitted)
+    free[*problem_.domain_of(level, n)] += std::max<Gpus>(free_[n].gpus, 0);
+  free_.undo_to(mark);
+  std::map<DomainIndex, Gpus> most = free;
+  for (const Entry* entry : holders_) {
+    if (entry == &wanting || !entry->job->settled || !entry->add.empty()) continue;
+    const bool stops = config_.preempt && may_preempt(wanting, *entry, trial);
+    for (Gpus left = entry->now; const Pod& pod : entry->pods) {
+      if (!stops && (left -= pod.gpus) < least_kept(*entry)) break;
+      if (is_of_use(trial, wanting, node_of(pod)))
+        most[*problem_.domain_of(level, node_of(pod))] += entry->job->per_pod.gpus;
+    }
+  }
+  std::vector<std::optional<DomainIndex>> domains;
+  for (const auto& [domain, gpus] : most)
+    if (gpus >= pods * wanting.job->per_pod.gpus) domains.emplace_back(domain);
+  std::ranges::stable_sort(domains, std::greater{}, [&](const auto& one) { return free[*one]; });
+  return domains;
+}
+
+Session::Trial Session::trial_for(const Entry& wanting) const {
+  return {quota_, bound_of(wanting), is_inside_guarantee(wanting)};
+}
+
+// Whether room on that node helps the job.
+bool Session::is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node) {
+  const auto& [type, on, domain, is_nowhere, used, preferred] = trial.bound;
+  if (is_nowhere || !placer_.may_get(wanting.index, node)) return false;
+  if ((type && problem_.type_of(node) != *type) || (on && node != *on)) return false;
+  return !domain ||
+         problem_.domain_of(problem_.level_named(wanting.job->topology->level), node) == domain;
+}
+
+std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
+                                                                 std::int64_t pods) {
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
   if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
-  Trial trial{quota_, is_inside_guarantee(wanting), {}};
+  Trial trial = trial_for(wanting);
   for (Entry* entry : std::views::reverse(holders_)) {
     if (entry == &wanting || !entry->job->settled || entry->now <= entry->job->min) continue;
     if (shrink_until_it_fits(wanting, pods, *entry, trial)) {
@@ -114,7 +172,7 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
     if (!next || *next != left - pod.gpus || *next < least) return false;
     if (is_protected(from, wanting, trial.quota)) return false;
     const NodeIndex node = node_of(pod);
-    if (!admits(*wanting.job, problem_.node(node))) continue;
+    if (!is_of_use(trial, wanting, node)) continue;
     free_.give_back(node, from.job->per_pod);
     trial.quota.give_back(queue_of(from), pod.type, pod.gpus);
     trial.victims.emplace_back(&from, pod.ordinal);
@@ -132,7 +190,8 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std
   for (Entry* entry : std::views::reverse(holders_)) {
     if (entry == &wanting || !entry->job->settled || entry->now == 0) continue;
     if (!entry->add.empty()) continue;  // what it was given in this round is not held yet
-    if (!may_preempt(wanting, *entry, trial)) continue;
+    const auto helps = [&](const Pod& pod) { return is_of_use(trial, wanting, node_of(pod)); };
+    if (!may_preempt(wanting, *entry, trial) || std::ranges::none_of(entry->pods, helps)) continue;
     stopped.push_back(entry);
     for (const Pod& pod : entry->pods) {
       if (pod.lent) continue;
@@ -141,9 +200,8 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std
     }
     if (!fits(wanting, pods)) continue;
     // Who comes first is spared first.
-    if (targets_.displaces == Displaces::kLaterInOrder)
-      for (Entry* victim : std::vector<Entry*>(stopped.rbegin(), stopped.rend()))
-        if (spare(*victim, wanting, pods)) std::erase(stopped, victim);
+    for (Entry* victim : std::vector<Entry*>(stopped.rbegin(), stopped.rend()))
+      if (spare(*victim, wanting, pods)) std::erase(stopped, victim);
     return stopped;
   }
   return std::nullopt;

@@ -38,6 +38,7 @@ struct WithFields {
   void operator()(const AnyShape&) const {}
   void operator()(const LowerPerPod& c) const { value.set("to", c.to); }
   void operator()(const AllowType& c) const { value.set("gpuType", c.gpu_type); }
+  void operator()(const PreferTopology&) const {}
   void operator()(const UseMoreNodes&) const {}
   void operator()(const RaiseLimit& c) const { quota(c.queue, c.gpu_type, c.to); }
   void operator()(const RaiseGuarantee& c) const { quota(c.queue, c.gpu_type, c.to); }

@@ -33,6 +33,7 @@ class Reader {
     top.whole("version", kSnapshotVersion, kSnapshotVersion);
     top.object("policy", false, [this](JsonCursor& c) { read_policy(c); });
     snapshot_.state.now_ms = top.whole("nowMs", 0, kWholeMost, 0);
+    read_levels(top);
     top.each("nodes", kNodesMost, true, [this](const auto& v, const Path& p) { read_node(v, p); });
     top.each("nodeSets", kJobsMost, false, [this](const auto& v, const Path& p) {
       sets_.push_back(distinct(texts_of(v, p, kNodesMost, kIdBytes, trouble_), p));
@@ -75,6 +76,35 @@ class Reader {
     return all;
   }
 
+  void read_levels(JsonCursor& c) {
+    snapshot_.state.levels = c.texts("topologyLevels", kLevelsMost, kIdBytes);
+    const Path at = c.path("topologyLevels");
+    for (std::size_t i = 0; i < snapshot_.state.levels.size(); ++i) {
+      const std::string& level = snapshot_.state.levels[i];
+      if (!levels_.insert(level).second)
+        trouble_.note({&at, {}, static_cast<std::int64_t>(i)}, shown(level) + " again",
+                      "each level once");
+    }
+  }
+
+  // Of a level that there is.
+  void check_level(const std::string& level, const Path& path) {
+    if (!levels_.contains(level))
+      trouble_.note(path, shown(level), "the name of one of the topologyLevels");
+  }
+
+  void read_domains(JsonCursor& c, Node& node) {
+    const json::Value* domains = c.member("domains");
+    if (domains == nullptr) return;
+    const Path at = c.path("domains");
+    JsonCursor of_level(*domains, at, trouble_);
+    for (const auto& [level, name] : domains->members()) {
+      check_level(level, of_level.path(level));
+      node.domains[level] = of_level.text(level, 1, kIdBytes);
+    }
+    of_level.end();
+  }
+
   void read_node(const json::Value& value, const Path& path) {
     JsonCursor c(value, path, trouble_);
     Node node;
@@ -87,6 +117,7 @@ class Reader {
     c.object("free", true, [&](JsonCursor& free) {
       node.free = resources(free, 0, node.gpus_total, -kAmountMost);
     });
+    read_domains(c, node);
     node.schedulable = c.flag("schedulable", true);
     node.why_not = c.text("whyNot", 0, kTextBytes, "");
     c.end();
@@ -184,6 +215,12 @@ class Reader {
     job.allow = c.texts("allow", kTypesMost, kIdBytes);
     job.mix = c.flag("mix", false);
     job.one_node = c.flag("oneNode", false);
+    c.object("topology", false, [&](JsonCursor& topology) {
+      job.topology.emplace();
+      job.topology->level = topology.text("level", 1, kIdBytes);
+      check_level(job.topology->level, topology.path("level"));
+      job.topology->required = topology.word("mode", kTopologyWords, 0) == 1;
+    });
     if (const json::Value* eligible = c.member("eligible"))
       job.eligible = node_set(*eligible, c.path("eligible"));
     if (const json::Value* avoid = c.member("avoid")) {
@@ -321,7 +358,7 @@ class Reader {
 
   Snapshot snapshot_;
   Trouble trouble_;
-  Names nodes_, jobs_, queues_;
+  Names levels_, nodes_, jobs_, queues_;
   std::vector<std::set<NodeId>> sets_;
   Gpus gpus_total_ = 0;
   std::int64_t held_ = 0;

@@ -46,6 +46,7 @@ constexpr std::int64_t kNodesMost = 100'000;
 constexpr std::int64_t kJobsMost = 100'000;
 constexpr std::int64_t kQueuesMost = 10'000;
 constexpr std::int64_t kGoodputMost = 4096;         // points of a job
+constexpr std::int64_t kLevelsMost = 8;             // of topology
 constexpr std::int64_t kTypesMost = 256;            // quotas of a queue, measured points of a job
 constexpr Gpus kGpusMost = 1 << 20;                 // of one job, and of all nodes together
 constexpr std::int64_t kHeldMost = 1 << 20;         // pods of all jobs together

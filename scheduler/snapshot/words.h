@@ -6,6 +6,7 @@
 namespace rubato::sched {
 
 inline constexpr std::array<const char*, 3> kShapeWords{"any", "powersOfTwo", "wholeNodes"};
+inline constexpr std::array<const char*, 2> kTopologyWords{"preferred", "required"};
 inline constexpr std::array<const char*, 3> kPreemptsWords{"nobody", "ownQueue", "anyQueue"};
 
 }  // namespace rubato::sched

@@ -101,12 +101,17 @@ Value to_json(const Resources& all) {
 }
 
 Value to_json(const Node& node) {
-  return Fields()
-      .put("id", node.id)
+  Fields fields;
+  fields.put("id", node.id)
       .put("gpuType", node.gpu_type)
       .put("gpus", node.gpus_total)
-      .put("free", to_json(node.free))
-      .put("schedulable", node.schedulable, true)
+      .put("free", to_json(node.free));
+  if (!node.domains.empty()) {
+    Fields domains;
+    for (const auto& [level, name] : node.domains) domains.put(level.c_str(), name);
+    fields.put("domains", domains.take());
+  }
+  return fields.put("schedulable", node.schedulable, true)
       .put("whyNot", node.why_not, kNothing)
       .take();
 }
@@ -158,6 +163,11 @@ void put_wishes(const Job& job, const SharedSets& sets, Fields& fields) {
       .put_list("allow", texts(job.allow))
       .put("mix", job.mix, false)
       .put("oneNode", job.one_node, false);
+  if (job.topology)
+    fields.put("topology", Fields()
+                               .put("level", job.topology->level)
+                               .put("mode", kTopologyWords[job.topology->required ? 1 : 0])
+                               .take());
   if (job.eligible) fields.put("eligible", sets.written(*job.eligible));
   fields.put_list("avoid", texts(job.avoid))
       .put("narrowed", job.narrowed, kNothing)
@@ -247,6 +257,7 @@ json::Value to_json(const Snapshot& snapshot) {
       .put("version", kSnapshotVersion)
       .put("policy", to_json(snapshot.policy))
       .put("nowMs", state.now_ms, TimeMs{0})
+      .put_list("topologyLevels", texts(state.levels))
       .put("nodes", std::move(nodes))
       .put_list("nodeSets", sets.lists())
       .put_list("queues", std::move(queues))

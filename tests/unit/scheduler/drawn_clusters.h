@@ -60,6 +60,20 @@ inline void draw_quotas(Rng& rng, Queue& queue) {
   queue.borrowing = rng.chance(0.8);
 }
 
+// Zones and racks, of which some nodes are in none.
+inline void draw_domains(Rng& rng, ClusterState& state) {
+  if (rng.chance(0.4)) return;
+  state.levels = {"zone", "rack"};
+  for (Node& node : state.nodes)
+    for (const std::string& level : state.levels)
+      if (rng.chance(0.9)) node.domains[level] = std::to_string(rng.below(2));
+}
+
+inline void draw_topology(Rng& rng, const ClusterState& state, Job& job) {
+  if (state.levels.empty() || rng.chance(0.6)) return;
+  job.topology = Topology{state.levels[rng.below(2)], rng.chance(0.6)};
+}
+
 // Jobs that run, by two plans, and jobs that came since.
 inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config) {
   Rng rng(seed);
@@ -68,12 +82,16 @@ inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config
     const Gpus gpus = 1 + static_cast<Gpus>(rng.below(8));
     state.nodes.push_back(node("n" + std::to_string(i), gpus, gpus, rng.chance(0.4) ? "B" : "A"));
   }
+  Rng near(seed + 2'000'000);
+  draw_domains(near, state);
   state.queues["other"] = {.name = "other"};
   for (auto& [name, queue] : state.queues) draw_quotas(rng, queue);
   for (int round = 0; round < 3; ++round) {
-    for (std::uint64_t i = 0, count = rng.below(4); i < count; ++i)
+    for (std::uint64_t i = 0, count = rng.below(4); i < count; ++i) {
       state.jobs.push_back(
           drawn_job(rng, "j" + std::to_string(round) + "-" + std::to_string(i), state));
+      draw_topology(near, state, state.jobs.back());
+    }
     if (round == 2) break;
     obey(make_plan(state, config), state);
   }

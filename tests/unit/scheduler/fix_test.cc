@@ -78,6 +78,7 @@ struct Apply {
   void operator()(const AnyShape&) const { job.shape = Shape::kAny; }
   void operator()(const LowerPerPod& c) const { job.per_pod.gpus = c.to; }
   void operator()(const AllowType& c) const { job.allow.push_back(c.gpu_type); }
+  void operator()(const PreferTopology&) const { job.topology->required = false; }
   void operator()(const UseMoreNodes&) const { job.eligible.reset(); }
   void operator()(const RaiseLimit& c) const {
     state.queues.at(c.queue).quotas[c.gpu_type].limit = c.to;
@@ -106,7 +107,11 @@ ClusterState empty_but_for(ClusterState state, const JobId& id) {
   job.held.clear();
   job.avoid.clear();
   job.started = false;
-  for (Node& n : state.nodes) n = node(n.id, n.gpus_total, n.gpus_total, n.gpu_type);
+  for (Node& n : state.nodes) {
+    const auto domains = n.domains;
+    n = node(n.id, n.gpus_total, n.gpus_total, n.gpu_type);
+    n.domains = domains;
+  }
   return state;
 }
 
@@ -161,8 +166,9 @@ TEST(FixProperty, MakesTheNeverPlaced) {
       }
     }
   }
-  for (const char* change : {"lowerMin", "raiseMax", "anyShape", "lowerPerPod", "allowType",
-                             "useMoreNodes", "raiseLimit", "raiseGuarantee", "addGpus"})
+  for (const char* change :
+       {"lowerMin", "raiseMax", "anyShape", "lowerPerPod", "allowType", "preferTopology",
+        "useMoreNodes", "raiseLimit", "raiseGuarantee", "addGpus"})
     EXPECT_GE(seen[change], 1) << change;
 }
 

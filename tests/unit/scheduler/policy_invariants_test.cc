@@ -112,6 +112,23 @@ class Books {
     return all;
   }
 
+  // The ways to those that nodes are in, from the widest level down to that one.
+  std::set<std::vector<std::string>> domains_of(const std::set<NodeId>& nodes,
+                                                const std::string& level) const {
+    std::set<std::vector<std::string>> domains;
+    for (const NodeId& id : nodes) {
+      const auto& names = std::ranges::find(state_.nodes, id, &Node::id)->domains;
+      EXPECT_TRUE(names.contains(level)) << id;
+      std::vector<std::string> way;
+      for (const std::string& wider : state_.levels) {
+        way.push_back(names.contains(wider) ? names.at(wider) : "");
+        if (wider == level) break;
+      }
+      domains.insert(way);
+    }
+    return domains;
+  }
+
   // Gangs are whole, sizes admissible, of one type, and where the job may be.
   void expect_whole(const Action& action) const {
     const Job& of = job(action.job);
@@ -144,6 +161,9 @@ class Books {
     }
     if (of.one_node) {
       EXPECT_LE(nodes.size(), 1u) << of.id;
+    }
+    if (of.topology && of.topology->required) {
+      EXPECT_LE(domains_of(nodes, of.topology->level).size(), 1u) << of.id;
     }
     for (const Placement& pod : action.add) {
       EXPECT_EQ(pod.gpus, of.per_pod.gpus) << of.id;

@@ -19,6 +19,8 @@ Snapshot full() {
   Node second = node("n2", 4, 0, "A\"\\\n\u00e9");
   second.schedulable = false;
   second.why_not = "cordoned";
+  snapshot.state.levels = {"zone", "rack"};
+  first.domains = {{"zone", "a"}, {"rack", "a \"7\""}};
   snapshot.state.nodes = {second, first};
   Job a = job("uid-a", 2, 16);
   a.name = "team/a";
@@ -45,7 +47,9 @@ Snapshot full() {
             {2, "n1", "H100", 2, true, true, false, true},
             {-1, "also gone", "", 2, true, false, false, false},
             {-1, "n1", "", 2, true, false, false, false}};
+  a.topology = Topology{"zone", true};
   Job b = job("uid-b", 5, 3);
+  b.topology = Topology{"rack", false};
   b.eligible = a.eligible;
   b.refused = "max is below min";
   b.refused_as = "BadSizes";
@@ -166,7 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/nodes", "{}", "nodes: an object, expected a list"},
         Wrong{"/jobs", "null", "jobs: null, expected a list"},
         Wrong{"/extra", "1",
-              "extra: an unknown field, expected only version, policy, nowMs, nodes, nodeSets, "
+              "extra: an unknown field, expected only version, policy, nowMs, topologyLevels, "
+              "nodes, nodeSets, "
               "queues, jobs"},
         Wrong{"/policy", "[]", "policy: a list, expected an object"},
         Wrong{"/policy/preempt", "1", "policy.preempt: 1, expected true or false"},
@@ -198,6 +203,13 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/nodes/1/free/cpu", "1",
               "nodes[1].free.cpu: an unknown field, expected only gpus, milliCpu, memoryBytes, "
               "others"},
+        Wrong{"/topologyLevels/1", "\"zone\"",
+              "topologyLevels[1]: \"zone\" again, expected each level once"},
+        Wrong{"/nodes/1/domains/row", "\"1\"",
+              "nodes[1].domains.row: \"row\", expected the name of one of the topologyLevels"},
+        Wrong{"/nodes/1/domains/rack", "\"\"",
+              "nodes[1].domains.rack: \"\", expected a text of 1 to 512 bytes"},
+        Wrong{"/nodes/1/domains", "[]", "nodes[1].domains: a list, expected an object"},
         Wrong{"/nodeSets/0/1", "\"n1\"", "nodeSets[0][1]: \"n1\" again, expected each node once"},
         Wrong{"/nodeSets/0/1", "1", "nodeSets[0][1]: 1, expected a text of 1 to 512 bytes"},
         Wrong{"/queues/1/name", "\"default\"",
@@ -225,6 +237,10 @@ INSTANTIATE_TEST_SUITE_P(
               "jobs[1].gpus.max: 1e+30, expected a whole number from 2 to 1048576"},
         Wrong{"/jobs/1/gpus/shape", "\"square\"",
               "jobs[1].gpus.shape: \"square\", expected one of any, powersOfTwo, wholeNodes"},
+        Wrong{"/jobs/1/topology/level", "\"row\"",
+              "jobs[1].topology.level: \"row\", expected the name of one of the topologyLevels"},
+        Wrong{"/jobs/1/topology/mode", "\"must\"",
+              "jobs[1].topology.mode: \"must\", expected one of preferred, required"},
         Wrong{"/jobs/1/perPod/gpus", "0",
               "jobs[1].perPod.gpus: 0, expected a whole number from 1 to 1048576"},
         Wrong{"/jobs/1/perPod/memoryBytes", "-1",
