@@ -58,13 +58,16 @@ const ObjectSchema& AcceleratorsSpec::schema() {
 
 const ObjectSchema& TopologySpec::schema() {
   static const ObjectSchema kSchema = [] {
-    SchemaBuilder<TopologySpec> s("TopologySpec", "How close together the GPUs must be.");
+    SchemaBuilder<TopologySpec> s("TopologySpec", "How near to each other its pods are to be.");
     s.field("level", &TopologySpec::level,
-            "Name of a level from the operator's configuration, such as rack.")
+            "Name of a level from the operator's configuration (`scheduler.topologyLevels` of the "
+            "chart), such as zone. Its domains are the values of a node label.")
         .required()
         .length(1, 63);
-    s.field("mode", &TopologySpec::mode,
-            "`required` waits for GPUs within one domain of the level; `preferred` does not.")
+    s.field(
+         "mode", &TopologySpec::mode,
+         "`required` waits for GPUs within one domain of the level. `preferred` takes that, else "
+         "one domain of the next wider level, at last as few domains as hold the job.")
         .defaulted();
     return s.build();
   }();
@@ -160,7 +163,8 @@ const ObjectSchema& TrainingJobSpec::schema() {
         .defaulted();
     s.field("gpus", &TrainingJobSpec::gpus, "How many GPUs.").required();
     s.field("accelerators", &TrainingJobSpec::accelerators, "Which GPU types.").defaulted();
-    s.field("topology", &TrainingJobSpec::topology, "How close together.").immutable();
+    s.field("topology", &TrainingJobSpec::topology, "How near to each other its pods are to be.")
+        .immutable();
     s.field("objective", &TrainingJobSpec::objective, "Weight and wished end.").defaulted();
     s.field("runtime", &TrainingJobSpec::runtime,
             "`builtin`: Rubato's own trainer, described by `training`. `torchrun`: an elastic "

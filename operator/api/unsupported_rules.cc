@@ -55,9 +55,6 @@ std::vector<Rule> spec_rules() {
   return {
       only("unsupported-runtime", "spec", "runtime", "builtin",
            "this release runs its own trainer only; set spec.runtime to builtin"),
-      none("unsupported-topology", "spec", "topology", false,
-           "this release does not look at how close together GPUs are; remove topology; "
-           "template.spec.nodeSelector and required node affinity say which nodes"),
       none("unsupported-deadline", "spec.objective", "deadline", false,
            "this release does not schedule towards a deadline; remove deadline; "
            "activeDeadlineSeconds ends a job that takes too long"),

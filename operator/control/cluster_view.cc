@@ -56,6 +56,7 @@ class Capture {
     add_queues();
     sched::ClusterState state;
     state.now_ms = in_ms(world_.now);
+    for (const TopologyLevel& level : config_.topology) state.levels.push_back(level.name);
     for (auto& [name, node] : nodes_) state.nodes.push_back(std::move(node));
     state.jobs = std::move(jobs_);
     state.queues = std::move(queues_);
@@ -75,6 +76,7 @@ class Capture {
     seen.id = node.meta.name;
     seen.gpu_type =
         std::string(kube::find(node.meta.labels, config_.gpu_type_label).value_or("unknown"));
+    seen.domains = domains_of(node, config_.topology);
     seen.gpus_total = kube::amount_of(node.allocatable, config_.gpu_resource);
     seen.free = resources_of(node.allocatable);
     const bool counts_pods =
@@ -222,6 +224,7 @@ class Capture {
     seen.mix = job.spec.accelerators.mix;
     seen.refused = refusal(object);
     describe_pod(job, seen);
+    describe_topology(job, config_.topology, seen);
     seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);

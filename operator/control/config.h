@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/clock.h"
+#include "operator/control/topology.h"
 
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@ struct Config {
   // The extended resource that is one GPU: "nvidia.com/gpu", or a stand-in on machines without.
   std::string gpu_resource = "nvidia.com/gpu";
   std::string gpu_type_label = "nvidia.com/gpu.product";
+  std::vector<TopologyLevel> topology = {{"zone", "topology.kubernetes.io/zone"}};  // widest first
   std::string scheduler_name = "rubato";
   // Where agents dial: "host:port" of every replica, or the Service's address.
   std::vector<std::string> coordinator_addresses;

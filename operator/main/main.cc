@@ -47,6 +47,7 @@ struct Options {
   std::string metrics_certificate;
   int worker_metrics_port = 0;
   std::string gpu_resource = "nvidia.com/gpu";
+  std::vector<std::string> topology_levels = {"zone=topology.kubernetes.io/zone"};
   double lease_seconds = 15;
   double node_lease_seconds = 0;
   int watch_seconds = 30;
@@ -70,6 +71,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   TRY(settings.coordinator_listen, net::parse_endpoint(options.listen));
   settings.coordinator_advertised = options.advertise.empty() ? options.listen : options.advertise;
   settings.config.gpu_resource = options.gpu_resource;
+  TRY(settings.config.topology, control::parse_topology_levels(options.topology_levels));
   settings.config.coordinator_addresses = options.coordinators;
   if (settings.config.coordinator_addresses.empty()) {
     settings.config.coordinator_addresses = {settings.coordinator_advertised};
@@ -261,6 +263,11 @@ int main(int argc, char** argv) {
          "Addresses that agents dial: every replica's, or the Service's (default: --advertise)")
       ->delimiter(',');
   app.add_option("--gpu-resource", options.gpu_resource, "Extended resource that is one GPU")
+      ->capture_default_str();
+  app.add_option("--topology-levels", options.topology_levels,
+                 "Levels that spec.topology of jobs names, as NAME=NODE-LABEL, the widest first: "
+                 "zone=topology.kubernetes.io/zone,rack=example.com/rack")
+      ->delimiter(',')
       ->capture_default_str();
   app.add_option("--lease-seconds", options.lease_seconds,
                  "How long a silent leader keeps the Lease; a fail-over takes this long")

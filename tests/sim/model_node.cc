@@ -75,12 +75,12 @@ void ModelNode::register_node() {
   const std::string gpus = std::to_string(plan_.gpus);
   const Value amounts =
       Value::object({{kGpuResource, gpus}, {"cpu", "64"}, {"memory", "256Gi"}, {"pods", "110"}});
+  Value labels = Value::object({{"nvidia.com/gpu.product", plan_.gpu_type}});
+  if (!plan_.zone.empty()) labels.set("topology.kubernetes.io/zone", plan_.zone);
   const Value node = Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Node"},
-       {"metadata",
-        Value::object({{"name", plan_.name},
-                       {"labels", Value::object({{"nvidia.com/gpu.product", plan_.gpu_type}})}})},
+       {"metadata", Value::object({{"name", plan_.name}, {"labels", std::move(labels)}})},
        {"status",
         Value::object({{"capacity", amounts},
                        {"allocatable", amounts},

@@ -31,6 +31,7 @@ constexpr Duration kSpellMost = 30s;
 constexpr int kFirstMore = static_cast<int>(FaultKind::kDiskSlow);
 constexpr int kLastMore = static_cast<int>(FaultKind::kMemoryFlip);
 constexpr double kWithPolicies = 0.12;  // of stories: other policies are put in force
+constexpr double kWithZones = 0.2;
 constexpr int kPoliciesMost = 3;
 constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
 constexpr double kMixed = 0.08;       // of stories: some workers are of the build before
@@ -161,6 +162,21 @@ void draw_policies(Scenario& scenario) {
                                .at = 1s + some_of(rng, scenario.trouble),
                                .pick = rng.below(1000),
                                .more = rng.below(1000)});
+}
+
+// Nodes in two zones, and jobs that are to be in one: those must that any node with room holds
+// whole, whatever happens to its zone.
+void draw_zones(Scenario& scenario) {
+  Rng rng = Rng(scenario.seed).fork(12);
+  if (!rng.chance(kWithZones)) return;
+  for (NodePlan& node : scenario.nodes) node.zone = rng.chance(0.5) ? "a" : "b";
+  const bool are_resized = std::ranges::any_of(scenario.faults, [](const Fault& fault) {
+    return fault.kind == FaultKind::kScale || fault.kind == FaultKind::kResize;
+  });
+  for (JobPlan& job : scenario.jobs)
+    if (rng.chance(0.7))
+      job.near =
+          job.min == job.per_pod && !are_resized && rng.chance(0.7) ? "required" : "preferred";
 }
 
 }  // namespace
@@ -299,6 +315,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   }
   if (faults < 0) draw_rare_fault(scenario);
   if (faults < 0) draw_policies(scenario);
+  if (faults < 0) draw_zones(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return scenario;

@@ -28,6 +28,7 @@ struct NodePlan {
   std::string isa = "model";  // instruction set
   Duration added_at{0};       // since the story began
   Illness illness = Illness::kNone;
+  std::string zone = {};  // its label topology.kubernetes.io/zone; "": none
 };
 
 struct JobPlan {
@@ -45,6 +46,8 @@ struct JobPlan {
   int max_restarts = 1000;
   std::optional<int> deadline_seconds = {};  // activeDeadlineSeconds
   std::optional<int> ttl_seconds = {};       // ttlSecondsAfterFinished
+  std::string near = {};                     // spec.topology.mode; "": no topology
+  std::string level = "zone";                // … and its level
 };
 
 struct QueuePlan {

@@ -43,6 +43,8 @@ Value manifest(const JobPlan& job) {
        {"gracePeriodSeconds", 8},
        {"template", Value::object({{"spec", pod}})}});
   if (!job.priority_class.empty()) spec.set("priorityClassName", job.priority_class);
+  if (!job.near.empty())
+    spec.set("topology", Value::object({{"level", job.level}, {"mode", job.near}}));
   if (job.deadline_seconds) spec.set("activeDeadlineSeconds", *job.deadline_seconds);
   if (job.ttl_seconds) spec.set("ttlSecondsAfterFinished", *job.ttl_seconds);
   Value labels = Value::object();

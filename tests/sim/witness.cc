@@ -5,6 +5,9 @@
 #include "tests/sentences.h"
 
 #include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
 
 namespace rubato::sim {
 namespace {
@@ -214,6 +217,19 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
   }
   if (sum != now.gpus) story_.broken(key + ": the allocation's sum is wrong");
   if (more) check_queue(seen.queue);
+  if (more && seen.object["spec"]["topology"]["mode"].string_view_or("") == "required")
+    check_zone(key, now);
+}
+
+// Of a job that must be in one.
+void Witness::check_zone(const std::string& key, const api::Allocation& allocation) const {
+  std::set<std::string> zones;
+  for (const api::AllocatedPod& pod : allocation.pods)
+    if (const auto node = nodes_.find(pod.node); node != nodes_.end())
+      zones.insert(node->second["metadata"]["labels"]["topology.kubernetes.io/zone"].string_or(""));
+  if (zones.size() > 1 || zones.contains(""))
+    story_.broken(fmt::format("{}: its pods must be in one zone, and are in \"{}\"", key,
+                              fmt::join(zones, "\", \"")));
 }
 
 // Two decisions on one state of the cluster may give a GPU twice: that the job's own epoch refuses

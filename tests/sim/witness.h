@@ -91,6 +91,7 @@ class Witness {
   bool are_in_it(const SeenJob& seen, const std::set<WorkerTuple>& workers) const;
   void check_node(const std::string& node, const std::string& why);
   void check_queue(const std::string& queue);
+  void check_zone(const std::string& key, const api::Allocation& allocation) const;
   int promised(const std::string& node) const;
   int used(const std::string& node) const;
   int capacity(const std::string& node) const;

@@ -145,6 +145,46 @@ TEST(Capture, TaintsAndSelectorsChooseNodes) {
   EXPECT_EQ(of(state, "n3").why_not, "cordoned");
 }
 
+std::shared_ptr<const kube::Node> in_zone(const std::string& name, const std::string& zone) {
+  kube::Node labelled = *node(name, 2);
+  labelled.meta.labels.emplace_back("topology.kubernetes.io/zone", zone);
+  return std::make_shared<const kube::Node>(labelled);
+}
+
+TEST(Capture, NodesAreInTheDomainsOfTheirLabels) {
+  World w = world();
+  w.nodes = {in_zone("n1", "a"), in_zone("n2", ""), node("n3", 2)};
+  w.jobs = {job(1, 2, "", R"("topology":{"level":"zone","mode":"required"})")};
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.levels, (std::vector<std::string>{"zone"}));
+  EXPECT_EQ(of(state, "n1").domains, (std::map<std::string, std::string>{{"zone", "a"}}));
+  EXPECT_TRUE(of(state, "n2").domains.empty());
+  EXPECT_TRUE(of(state, "n3").domains.empty());
+  EXPECT_EQ(state.jobs[0].topology, (sched::Topology{"zone", true}));
+  w.jobs = {job(1, 2, "", R"("topology":{"level":"rack"})")};
+  const sched::Job unknown = capture(w, config()).jobs[0];
+  EXPECT_EQ(unknown.topology, std::nullopt);
+  EXPECT_EQ(unknown.refused,
+            "spec.topology.level: this installation knows no level \"rack\" (it knows: zone); "
+            "create the job again with one of those, or have the level added "
+            "(scheduler.topologyLevels of the chart)");
+  EXPECT_EQ(unknown.refused_as, "NeverFits");
+}
+
+TEST(TopologyLevels, AreAListOfNamesAndLabels) {
+  const auto read = parse_topology_levels({"zone=z", "rack=example.com/rack", ""});
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, (std::vector<TopologyLevel>{{"zone", "z"}, {"rack", "example.com/rack"}}));
+  const auto wrong = [](const std::vector<std::string>& levels) {
+    return parse_topology_levels(levels).error().what();
+  };
+  EXPECT_EQ(wrong({"zone"}),
+            "topology level \"zone\": expected NAME=LABEL, such as rack=example.com/rack");
+  EXPECT_EQ(wrong({"a=x", "a=y"}), "topology level \"a=y\": there is another of that name");
+  EXPECT_EQ(wrong({"1=a", "2=a", "3=a", "4=a", "5=a", "6=a", "7=a", "8=a", "9=a"}),
+            "topology level \"9\": expected at most 8 levels");
+}
+
 TEST(Capture, ASuspectNodeGetsNothingUntilItsLeaseRenews) {
   World w = world();
   w.suspects["n1"] = w.now - 5s;

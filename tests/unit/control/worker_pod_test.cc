@@ -76,8 +76,8 @@ TEST(WorkerPod, SameInputSamePod) {
 TEST(JobObject, NamesWhatThisReleaseRefuses) {
   EXPECT_EQ(job(1, 2)->problem, "");
   const std::string problem =
-      job(1, 2, "", R"("topology":{"level":"rack","mode":"required"})")->problem;
-  EXPECT_NE(problem.find("spec.topology: this release"), std::string::npos) << problem;
+      job(1, 2, "", R"("objective":{"deadline":"2026-12-01T08:00:00Z"})")->problem;
+  EXPECT_NE(problem.find("spec.objective.deadline: this release"), std::string::npos) << problem;
 }
 
 TEST(WorkerPod, WhatKeepsItFromStartingIsTheKubeletsWord) {
