@@ -42,6 +42,9 @@ const std::vector<ConditionAbout>& condition_types() {
       {condition::kCheckpointUnusable,
        "A warning: a checkpoint was damaged. It is kept aside, older ones are tried in turn; False "
        "once another is written."},
+      {condition::kDeadlineAtRisk,
+       "A warning: spec.objective.deadline is over, would be missed at the speed of now, or is "
+       "nothing that the scheduling policy looks at."},
       {condition::kDiverged,
        "A warning: workers held different states, as after a bit that flipped in a memory; the "
        "message "

@@ -41,6 +41,8 @@ inline constexpr std::string_view kCheckpointNotShared = "CheckpointNotShared";
 inline constexpr std::string_view kCheckpointUnusable = "CheckpointUnusable";
 // A warning: members held different states; some, or all, began anew.
 inline constexpr std::string_view kDiverged = "Diverged";
+// A warning: spec.objective.deadline is over, or is not kept as things are.
+inline constexpr std::string_view kDeadlineAtRisk = "DeadlineAtRisk";
 // Of a SchedulingPolicy: it is in force. Of a TrainingQueue: all of its spec is acted on.
 inline constexpr std::string_view kActive = "Active";
 inline constexpr std::string_view kEnforced = "Enforced";
@@ -104,6 +106,12 @@ inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
 inline constexpr std::string_view kMaxRestarts = "ReachedMaxRestarts";
 inline constexpr std::string_view kInvalidTemplate = "InvalidTemplate";
 inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
+// DeadlineAtRisk
+inline constexpr std::string_view kDeadlinePassed = "DeadlinePassed";
+inline constexpr std::string_view kDeadlineNotConsidered =
+    "DeadlineNotConsidered";  // by the policy
+inline constexpr std::string_view kExpectedLate = "ExpectedLate";
+inline constexpr std::string_view kExpectedInTime = "ExpectedInTime";
 // CheckpointUnusable, Degraded
 inline constexpr std::string_view kCheckpointDamaged = "CheckpointDamaged";
 inline constexpr std::string_view kCheckpointWritten = "CheckpointWritten";

@@ -83,7 +83,9 @@ const ObjectSchema& ObjectiveSpec::schema() {
         .at_most(1e6);
     s.field("deadline", &ObjectiveSpec::deadline,
             "When the job should be done, as RFC 3339, such as 2026-12-01T08:00:00Z. A wish for "
-            "the scheduler; activeDeadlineSeconds is the limit that ends a job.");
+            "the scheduler, where its policy looks at deadlines (edf, chronus, elasticFlow); "
+            "condition DeadlineAtRisk says how it stands. activeDeadlineSeconds is the limit that "
+            "ends a job.");
     return s.build();
   }();
   return kSchema;

@@ -55,9 +55,6 @@ std::vector<Rule> spec_rules() {
   return {
       only("unsupported-runtime", "spec", "runtime", "builtin",
            "this release runs its own trainer only; set spec.runtime to builtin"),
-      none("unsupported-deadline", "spec.objective", "deadline", false,
-           "this release does not schedule towards a deadline; remove deadline; "
-           "activeDeadlineSeconds ends a job that takes too long"),
       {"unsupported-whole-nodes", "TrainingJob", "spec.gpus", "self.shape != 'wholeNodes'",
        ".shape",
        "this release does not give nodes whole; set gpus.shape to any or powersOfTwo, and "

@@ -213,6 +213,8 @@ class Capture {
     }
     seen.not_admitted = not_admitted(job);
     seen.weight = job.spec.objective.weight;
+    if (const auto& deadline = job.spec.objective.deadline)
+      seen.deadline_ms = std::max<sched::TimeMs>(in_ms(*deadline), 0);
     seen.queued_at = std::chrono::duration<double>(
                          job.meta.creation_time.value_or(world_.now).time_since_epoch())
                          .count();

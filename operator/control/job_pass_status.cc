@@ -129,6 +129,7 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
         now.type == api::condition::kFailed || now.type == api::condition::kRecovering ||
         now.type == api::condition::kDiverged || now.type == api::condition::kCheckpointNotShared ||
         now.type == api::condition::kCheckpointUnusable ||
+        now.type == api::condition::kDeadlineAtRisk ||
         now.reason == api::reason::kCheckpointFailed || is_for_its_owner(now.reason);
     emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
          now.message);

@@ -100,6 +100,34 @@ class Builder {
     checkpoint_sharing();
     checkpoint_damage();
     diverged();
+    deadline(over);
+  }
+
+  void deadline(bool over) {
+    const auto& due = job_.spec.objective.deadline;
+    if (!due)
+      return set(condition::kDeadlineAtRisk, false, reason::kExpectedInTime, "has no deadline");
+    const std::string when = to_rfc3339(*due);
+    if (facts_.now > *due)
+      return set(condition::kDeadlineAtRisk, true, reason::kDeadlinePassed,
+                 fmt::format("was to be done by {}", when));
+    if (over)
+      return set(condition::kDeadlineAtRisk, false, reason::kExpectedInTime,
+                 fmt::format("ended before {}", when));
+    const std::int64_t left =
+        status_.progress ? status_.progress->estimated_remaining_seconds.value_or(0) : 0;
+    if (is_stepping() && left > std::chrono::floor<std::chrono::seconds>(*due - facts_.now).count())
+      return set(condition::kDeadlineAtRisk, true, reason::kExpectedLate,
+                 fmt::format("at the speed of now it is not done by {}; more GPUs, fewer "
+                             "stop.steps or a later deadline help",
+                             when));
+    if (facts_.verdict && !facts_.verdict->ignores_deadline.empty())
+      return set(condition::kDeadlineAtRisk, true, reason::kDeadlineNotConsidered,
+                 fmt::format("the scheduling policy {} does not look at deadlines ({}); edf, "
+                             "chronus and elasticFlow do: spec.policy of the SchedulingPolicy",
+                             facts_.verdict->ignores_deadline, when));
+    set(condition::kDeadlineAtRisk, false, reason::kExpectedInTime,
+        fmt::format("nothing stands against {}", when));
   }
 
   void parked(bool over) {

@@ -35,6 +35,7 @@ struct JobVerdict {
   sched::Outcome outcome = sched::Outcome::kPlaced;
   sched::Reason reason = sched::Reason::kPlaced;
   sched::Explanation told;
+  std::string ignores_deadline;  // the policy, if the job has a deadline and it looks at none
   bool operator==(const JobVerdict&) const = default;
 };
 

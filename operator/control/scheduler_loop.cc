@@ -246,7 +246,7 @@ void SchedulerLoop::round() {
   if (d_.record) d_.record(snapshot, plan);
   written_.clear();
   apply_all(plan.actions, snapshot.state, world);
-  tell_verdicts(snapshot.state, plan);
+  tell_verdicts(snapshot.state, plan, policy->plan.policy);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
   write_queues(d_.client, world, d_.installation);
 }
@@ -362,13 +362,15 @@ void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& nex
   d_.enqueue({job.meta.ns, job.meta.name});
 }
 
-void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan) {
+void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan,
+                                  const std::string& policy) {
   std::map<sched::JobId, JobVerdict> verdicts;
   std::vector<kube::Key> changed;
   for (std::size_t i = 0; i < state.jobs.size(); ++i) {
     const sched::Verdict& verdict = plan.verdicts[i];
     const sched::Job& job = state.jobs[i];
-    JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job)};
+    JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job), ""};
+    if (job.deadline_ms && !sched::looks_at_deadlines(policy)) told.ignores_deadline = policy;
     if (d_.memory.verdict(job.id) != told) changed.push_back(kube::parse_key(job.name));
     verdicts.emplace(job.id, std::move(told));
   }

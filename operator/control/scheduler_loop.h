@@ -72,7 +72,8 @@ class SchedulerLoop {
                        std::set<kube::Key>& claimed);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
-  void tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan);
+  void tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan,
+                     const std::string& policy);
   bool has_seen_own_writes() const;
   bool is_absent(const std::string& uid, const kube::Key& key) const;
   bool settle();

@@ -98,10 +98,9 @@ Descriptor Chronus::describe() {
           "those whose turn comes later.",
       .choose =
           "Where jobs are not elastic, some have deadlines and others do not, and as many "
-          "deadlines as possible should be met. It needs the work left (stop.steps). Deadlines "
-          "come with a snapshot (deadlineMs) or a trace (deadline_s); a TrainingJob cannot have "
-          "one in this release. Turns change in the first sixth of a lease: spec.roundSeconds must "
-          "be well below that. Long jobs without a deadline may starve.",
+          "deadlines as possible should be met. It needs deadlines (spec.objective.deadline) and "
+          "the work left (stop.steps). Turns change in the first sixth of a lease: "
+          "spec.roundSeconds must be well below that. Long jobs without a deadline may starve.",
       .source =
           "Gao et al., SoCC'21, as described with ElasticFlow's artifact; whom to drop by Moore "
           "(1968) and Hodgson in place of its integer program. *Reconstruction*, without its "
@@ -113,7 +112,8 @@ Descriptor Chronus::describe() {
                       .unit = "s",
                       .about = "how long a lease lasts"}},
       .knows = Knows::kRemaining,
-      .timed = true};
+      .timed = true,
+      .uses_deadlines = true};
 }
 
 Chronus::Chronus(const std::vector<double>& parameters)

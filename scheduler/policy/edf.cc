@@ -7,17 +7,18 @@
 namespace rubato::sched {
 
 Descriptor Edf::describe() {
-  return {.name = "edf",
-          .about = "earliest deadline first, preempts",
-          .rule =
-              "The job whose deadline is nearest goes first, and preempts those with later ones. "
-              "Jobs without a deadline come last, by age. Nobody is refused because its deadline "
-              "cannot be met: in a crowded cluster late jobs make others late.",
-          .choose =
-              "Where jobs have deadlines and the cluster can meet most of them. Deadlines come "
-              "with a snapshot (deadlineMs) or a trace (deadline_s); a TrainingJob cannot have one "
-              "in this release, so in a cluster the order is that of age.",
-          .source = "classical: Jackson (1955); Liu and Layland (JACM 1973, section 7)"};
+  return {
+      .name = "edf",
+      .about = "earliest deadline first, preempts",
+      .rule =
+          "The job whose deadline is nearest goes first, and preempts those with later ones. "
+          "Jobs without a deadline come last, by age. Nobody is refused because its deadline "
+          "cannot be met: in a crowded cluster late jobs make others late.",
+      .choose =
+          "Where jobs have deadlines (spec.objective.deadline) and the cluster can meet most of "
+          "them.",
+      .source = "classical: Jackson (1955); Liu and Layland (JACM 1973, section 7)",
+      .uses_deadlines = true};
 }
 
 Targets Edf::decide(const Problem& problem) const {

@@ -286,9 +286,8 @@ Descriptor ElasticFlow::describe() {
               "those not admitted, are best effort, by age.",
           .choose =
               "Where jobs have deadlines, are elastic, and keeping the promises that can be kept "
-              "counts more than trying all. It needs the work left (stop.steps) and measured "
-              "throughput. Deadlines come with a snapshot (deadlineMs) or a trace (deadline_s); a "
-              "TrainingJob cannot have one in this release, so in a cluster all are best effort.",
+              "counts more than trying all. It needs deadlines (spec.objective.deadline), the work "
+              "left (stop.steps) and measured throughput.",
           .source =
               "Gu et al., ASPLOS'23. *Reconstruction*: it keeps no plan between two rounds, turns "
               "nobody away, does not count what a change costs, and leaves placement to the "
@@ -302,7 +301,8 @@ Descriptor ElasticFlow::describe() {
           .knows = Knows::kRemaining,
           .elastic = true,
           .timed = true,
-          .uses_throughput = true};
+          .uses_throughput = true,
+          .uses_deadlines = true};
 }
 
 ElasticFlow::ElasticFlow(const std::vector<double>& parameters)

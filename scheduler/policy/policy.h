@@ -48,6 +48,7 @@ struct Descriptor {
   // Decides differently as time passes although nothing happens: a round every round interval.
   bool timed = false;
   bool uses_throughput = false;  // decides differently once a speed was observed
+  bool uses_deadlines = false;   // looks at Job::deadline_ms
   bool uses_goodput = false;     // looks at Job::goodput: jobs may adapt their batch under it
 };
 

@@ -104,6 +104,13 @@ std::vector<Descriptor> all_policies() {
   return all;
 }
 
+bool looks_at_deadlines(const std::string& policy) {
+  return std::ranges::any_of(kPolicies, [&](const Registered& one) {
+    const Descriptor about = one.describe();
+    return about.name == policy && about.uses_deadlines;
+  });
+}
+
 Result<std::unique_ptr<Policy>> make_policy(const std::string& name,
                                             const std::map<std::string, double>& parameters) {
   std::vector<std::string> names;

@@ -94,7 +94,8 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
     if (entry == &wanting || !entry->job->settled || !entry->add.empty()) continue;
     const bool stops = config_.preempt && may_preempt(wanting, *entry, trial);
     for (Gpus left = entry->now; const Pod& pod : entry->pods) {
-      if (!stops && (left -= pod.gpus) < least_kept(*entry)) break;
+      left -= pod.gpus;
+      if (!stops && left < least_kept(*entry)) break;
       if (is_of_use(trial, wanting, node_of(pod)))
         most[*problem_.domain_of(level, node_of(pod))] += entry->job->per_pod.gpus;
     }

@@ -114,7 +114,7 @@ std::string JsonCursor::text(std::string_view name, std::size_t from, std::size_
   const json::Value* found = member(name);
   if (found == nullptr) {
     if (!fallback) missing(name, text_expected(from, to));
-    return fallback.value_or("");
+    return std::move(fallback).value_or("");
   }
   const std::string_view text = found->string_view_or("");
   if (!found->is_string() || text.size() < from || text.size() > to)

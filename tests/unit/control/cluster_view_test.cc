@@ -171,6 +171,14 @@ TEST(Capture, NodesAreInTheDomainsOfTheirLabels) {
   EXPECT_EQ(unknown.refused_as, "NeverFits");
 }
 
+TEST(Capture, ADeadlineIsHeard) {
+  World w = world();
+  w.jobs = {job(1, 2, "", R"("objective":{"deadline":"1970-01-01T00:00:05Z"})")};
+  EXPECT_EQ(capture(w, config()).jobs[0].deadline_ms, 5000);
+  w.jobs = {job(1, 2, "", R"("objective":{"deadline":"1960-01-01T00:00:00Z"})")};
+  EXPECT_EQ(capture(w, config()).jobs[0].deadline_ms, 0);
+}
+
 TEST(TopologyLevels, AreAListOfNamesAndLabels) {
   const auto read = parse_topology_levels({"zone=z", "rack=example.com/rack", ""});
   ASSERT_TRUE(read.ok());

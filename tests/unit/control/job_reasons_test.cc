@@ -84,6 +84,28 @@ TEST(Reasons, OfCheckpoints) {
             Said("False", "SharedVolume"));
 }
 
+// 59 steps of half a second are left at 08:00.
+TEST(Reasons, OfDeadlines) {
+  const auto due = [](const std::string& time) {
+    return *job(2, 4, kAllocated, R"("objective":{"deadline":"2026-11-21T)" + time + R"(Z"})");
+  };
+  const auto trains = view(Phase::kTraining, 2);
+  EXPECT_EQ(said(status(due("07:59:59"), trains), "DeadlineAtRisk"),
+            Said("True", "DeadlinePassed"));
+  EXPECT_EQ(said(status(due("08:00:28"), trains), "DeadlineAtRisk"), Said("True", "ExpectedLate"));
+  EXPECT_EQ(api::find_condition(status(due("08:00:30"), trains).conditions, "DeadlineAtRisk"),
+            nullptr);
+  const JobVerdict blind{.ignores_deadline = "fifo"};
+  EXPECT_EQ(said(status(due("08:00:30"), trains, blind), "DeadlineAtRisk"),
+            Said("True", "DeadlineNotConsidered"));
+  JobObject late = due("08:00:30");
+  late.job.status.conditions = {
+      {.type = "DeadlineAtRisk", .status = api::ConditionStatus::kTrue, .reason = "ExpectedLate"}};
+  EXPECT_EQ(said(status(late, trains), "DeadlineAtRisk"), Said("False", "ExpectedInTime"));
+  EXPECT_EQ(said(status(late, view(Phase::kFinished, 2)), "DeadlineAtRisk"),
+            Said("False", "ExpectedInTime"));
+}
+
 TEST(Reasons, OfStatesThatDiffered) {
   auto v = view(Phase::kTraining, 2);
   v.diverged = "two held different states";

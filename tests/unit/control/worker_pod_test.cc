@@ -75,9 +75,8 @@ TEST(WorkerPod, SameInputSamePod) {
 // A job that was accepted by an older release is not run otherwise than it says.
 TEST(JobObject, NamesWhatThisReleaseRefuses) {
   EXPECT_EQ(job(1, 2)->problem, "");
-  const std::string problem =
-      job(1, 2, "", R"("objective":{"deadline":"2026-12-01T08:00:00Z"})")->problem;
-  EXPECT_NE(problem.find("spec.objective.deadline: this release"), std::string::npos) << problem;
+  const std::string problem = job(1, 2, "", R"("accelerators":{"mix":true})")->problem;
+  EXPECT_NE(problem.find("spec.accelerators.mix: this release"), std::string::npos) << problem;
 }
 
 TEST(WorkerPod, WhatKeepsItFromStartingIsTheKubeletsWord) {
