@@ -21,6 +21,9 @@ struct Config {
   std::string secret_mount = "/var/run/rubato/job";
   std::string agent_command = "rubato-agent";
   int worker_metrics_port = 0;  // where agents show their metrics, in worker pods; 0: nowhere
+  // What worker pods get where their template says nothing of it; empty: nothing.
+  std::string worker_runtime_class;  // spec.runtimeClassName
+  std::string worker_shared_memory;  // size of a memory volume at /dev/shm, a quantity
 
   // Relative gain in speed below which a job is not grown; below zero: it takes what is free, even
   // where measured speed falls (slots that share one machine's cores).

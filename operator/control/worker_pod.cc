@@ -15,6 +15,9 @@ constexpr const char* kSecretVolume = "rubato-job";
 
 constexpr const char* kMetricsPort = "rubato-metrics";
 
+constexpr const char* kSharedMemoryVolume = "rubato-shm";
+constexpr const char* kSharedMemory = "/dev/shm";
+
 Value plain_env(const char* name, std::string value) {
   return Value::object({{"name", name}, {"value", std::move(value)}});
 }
@@ -83,6 +86,22 @@ void complete_container(Value& container, const api::TrainingJob& job, const Con
   resources.at("limits").set(config.gpu_resource, gpus);
 }
 
+// What the installation says of all worker pods, where a template is silent.
+void apply_defaults(Value& spec, std::size_t worker, const Config& config) {
+  if (!config.worker_runtime_class.empty() && spec["runtimeClassName"].is_null())
+    spec.set("runtimeClassName", config.worker_runtime_class);
+  if (config.worker_shared_memory.empty()) return;
+  for (const Value& mount : spec["containers"][worker]["volumeMounts"].items())
+    if (mount["mountPath"].string_view_or("") == kSharedMemory) return;
+  put_named(
+      spec.at("volumes"),
+      Value::object({{"name", kSharedMemoryVolume},
+                     {"emptyDir", Value::object({{"medium", "Memory"},
+                                                 {"sizeLimit", config.worker_shared_memory}})}}));
+  put_named(spec.at("containers").at(worker).at("volumeMounts"),
+            Value::object({{"name", kSharedMemoryVolume}, {"mountPath", kSharedMemory}}));
+}
+
 }  // namespace
 
 std::string job_secret_name(const api::TrainingJob& job) {
@@ -129,6 +148,7 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
   if (spec["containers"].size() > 0) {
     const std::size_t worker = worker_container(spec);
     complete_container(spec.at("containers").at(worker), job, config);
+    apply_defaults(spec, worker, config);
     apply_pod_security(spec, worker);
   }
   return Value::object({{"apiVersion", "v1"},
@@ -141,6 +161,11 @@ json::Value sample_pod(const api::TrainingJob& job, const Config& config) {
   api::AllocatedPod first;
   first.name = api::pod_name(job.meta.name, 0);
   return worker_pod(job, first, config);
+}
+
+std::string worker_image(const api::TrainingJob& job) {
+  const Value& spec = job.spec.pod_template["spec"];
+  return spec["containers"][worker_container(spec)]["image"].string_or("");
 }
 
 std::string start_problem(const kube::Pod& pod) {

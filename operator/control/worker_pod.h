@@ -14,12 +14,16 @@ std::string job_secret_name(const api::TrainingJob& job);
 
 // A complete Pod manifest, unbound. The container named "worker" (else the first) runs the agent
 // unless it has a command of its own. Environment and volumes that the template sets under our
-// names are replaced. Its security context is what pod_security.h says.
+// names are replaced; what the configuration says of all worker pods is filled in where it is
+// silent. Its security context is what pod_security.h says.
 json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& allocated,
                        const Config& config);
 
 // The same before anything is allocated: what its pods ask for, and whether they may be made.
 json::Value sample_pod(const api::TrainingJob& job, const Config& config);
+
+// Of the container that runs the agent, as the template names it.
+std::string worker_image(const api::TrainingJob& job);
 
 // What keeps a container of a pod that has not run from starting, in the kubelet's own word
 // ("ImagePullBackOff", "ErrImageNeverPull" …); empty while it starts as usual.

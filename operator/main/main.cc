@@ -9,6 +9,7 @@
 #include "common/net/tls_network.h"
 #include "common/rng.h"
 #include "common/version.h"
+#include "kube/quantity.h"
 #include "kube/rest_client.h"
 #include "operator/control/metrics_access.h"
 #include "operator/control/operator.h"
@@ -46,6 +47,8 @@ struct Options {
   std::string metrics;
   std::string metrics_certificate;
   int worker_metrics_port = 0;
+  std::string worker_runtime_class;
+  std::string worker_shared_memory;
   std::string gpu_resource = "nvidia.com/gpu";
   std::vector<std::string> topology_levels = {"zone=topology.kubernetes.io/zone"};
   double lease_seconds = 15;
@@ -87,6 +90,12 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   settings.certificates.life = seconds(options.certificate_hours * 3600);
   settings.authority_secret = options.authority_secret;
   settings.config.worker_metrics_port = options.worker_metrics_port;
+  settings.config.worker_runtime_class = options.worker_runtime_class;
+  settings.config.worker_shared_memory = options.worker_shared_memory;
+  if (!options.worker_shared_memory.empty()) {
+    const auto size = kube::parse_quantity(options.worker_shared_memory);
+    if (!size.ok()) return size.error().in("--worker-shared-memory");
+  }
   settings.config.node_lease_limit = seconds(options.node_lease_seconds);
   settings.config.gang_start = seconds(options.gang_seconds);
   settings.timing.progress_floor = seconds(options.stall_seconds);
@@ -227,19 +236,8 @@ Status run(const Options& options, char** arguments) {
   return ended;
 }
 
-}  // namespace
-}  // namespace rubato
-
-int main(int argc, char** argv) {
-  rubato::keep_few_heaps();
-  CLI::App app{
-      "The Rubato operator: watches TrainingJobs, assigns GPUs, and coordinates elastic workers.\n"
-      "Run two replicas; one leads by a Lease, the other takes over. Training goes on meanwhile."};
-  app.set_version_flag("--version", rubato::version_of("rubato-operator"));
-  rubato::Options options;
-  char host[256] = "operator";
-  ::gethostname(host, sizeof host - 1);
-  options.identity = host;
+// Which cluster it serves, as whom, and where it is reached.
+void add_place(CLI::App& app, Options& options) {
   app.add_option(
       "--kubeconfig", options.kubeconfig,
       "Cluster (default: $KUBECONFIG, then the cluster it runs in, then ~/.kube/config)");
@@ -262,6 +260,10 @@ int main(int argc, char** argv) {
          "--coordinators", options.coordinators,
          "Addresses that agents dial: every replica's, or the Service's (default: --advertise)")
       ->delimiter(',');
+}
+
+// What it does there.
+void add_conduct(CLI::App& app, Options& options) {
   app.add_option("--gpu-resource", options.gpu_resource, "Extended resource that is one GPU")
       ->capture_default_str();
   app.add_option("--topology-levels", options.topology_levels,
@@ -298,6 +300,11 @@ int main(int argc, char** argv) {
                  "Port of worker pods where their agents show metrics; 0: none")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  app.add_option("--worker-runtime-class", options.worker_runtime_class,
+                 "RuntimeClass of worker pods whose template names none (default: the cluster's)");
+  app.add_option("--worker-shared-memory", options.worker_shared_memory,
+                 "Size of a memory volume at /dev/shm of workers whose template mounts nothing "
+                 "there, a quantity (default: the runtime's 64 MiB)");
   app.add_option("--min-gain", options.min_gain,
                  "A job grows only when it gets faster by at least this part; below zero: always")
       ->check(CLI::Range(-1.0, 1.0))
@@ -306,7 +313,7 @@ int main(int argc, char** argv) {
          "--certificate-hours", options.certificate_hours,
          "How long a certificate of the operator or of a job lasts; it is renewed after two "
          "thirds of that")
-      ->check(CLI::Range(rubato::kCertificateHoursMin, rubato::kCertificateHoursMost))
+      ->check(CLI::Range(kCertificateHoursMin, kCertificateHoursMost))
       ->capture_default_str();
   app.add_option("--authority-secret", options.authority_secret,
                  "Secret of type kubernetes.io/tls in --namespace whose authority signs them, "
@@ -317,6 +324,23 @@ int main(int argc, char** argv) {
                  "(default: none are written)");
   app.add_flag("--json-log", options.json_log, "One JSON object per log line");
   app.add_flag("--verbose", options.verbose, "Debug lines too");
+}
+
+}  // namespace
+}  // namespace rubato
+
+int main(int argc, char** argv) {
+  rubato::keep_few_heaps();
+  CLI::App app{
+      "The Rubato operator: watches TrainingJobs, assigns GPUs, and coordinates elastic workers.\n"
+      "Run two replicas; one leads by a Lease, the other takes over. Training goes on meanwhile."};
+  app.set_version_flag("--version", rubato::version_of("rubato-operator"));
+  rubato::Options options;
+  char host[256] = "operator";
+  ::gethostname(host, sizeof host - 1);
+  options.identity = host;
+  rubato::add_place(app, options);
+  rubato::add_conduct(app, options);
   CLI11_PARSE(app, argc, argv);
   rubato::configure_log(
       {.level = options.verbose ? rubato::LogLevel::kDebug : rubato::LogLevel::kInfo,

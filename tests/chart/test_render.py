@@ -15,6 +15,7 @@ BAD_VALUES = [  # what is set, and a word of the refusal
     ("replicas=0", "minimum"), ("replicas=two", "want integer"), ("replica=2", "additional properties"),
     ("image.pullPolicy=Sometimes", "value must be one of"), ("image.repository=", "minLength"),
     ("image.digest=sha256:12", "pattern"), ("scheduler.gpuResource=gpu", "pattern"),
+    ("workers.runtimeClassName=NVIDIA", "pattern"), ("workers.sharedMemory=much", "pattern"),
     ("scheduler.minGain=2", "maximum"), ("certificates.hours=0", "minimum"),
     ("certificates.authoritySecret=Our CA", "pattern"), ("scheduler.gangSeconds=0", "exclusive"),
     ("leaderElection.leaseSeconds=1", "minimum"), ("coordinator.port=0", "minimum"),

@@ -54,6 +54,53 @@ TEST(WorkerPod, ShowsMetricsWhereAPortIsSet) {
   EXPECT_EQ(told, "9400");
 }
 
+TEST(WorkerPod, WhatItComputesOnIsSaidByTheImageOrTheTemplate) {
+  const auto device = [](const api::TrainingJob& job) {
+    std::string said;
+    const json::Value made = worker_pod(job, third(), config());
+    for (const auto& env : made["spec"]["containers"][0]["env"].items())
+      if (env["name"].string_or("") == "RUBATO_DEVICE") said += env["value"].string_or("");
+    return said;
+  };
+  const auto object = job(1, 2);
+  EXPECT_EQ(device(object->job), "");
+  api::TrainingJob told = object->job;
+  told.spec.pod_template.at("spec")
+      .at("containers")
+      .at(0)
+      .set("env", parse(R"([{"name":"RUBATO_DEVICE","value":"cpu"}])"));
+  EXPECT_EQ(device(told), "cpu");
+  told.spec.pod_template.at("spec").set(
+      "containers", parse(R"([{"name":"log","image":"l:1"},{"name":"worker","image":"w:2"}])"));
+  EXPECT_EQ(worker_image(told), "w:2");
+}
+
+TEST(WorkerPod, HasWhatTheInstallationSaysWhereItsTemplateIsSilent) {
+  Config c = config();
+  c.worker_runtime_class = "nvidia";
+  c.worker_shared_memory = "8Gi";
+  const auto object = job(1, 2);
+  const json::Value made = worker_pod(object->job, third(), c)["spec"];
+  EXPECT_EQ(made["runtimeClassName"].string_or(""), "nvidia");
+  const std::string text = json::dump(made);
+  EXPECT_NE(text.find(R"({"name":"rubato-shm","emptyDir":{"medium":"Memory","sizeLimit":"8Gi"}})"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find(R"({"name":"rubato-shm","mountPath":"/dev/shm"})"), std::string::npos);
+
+  api::TrainingJob own = object->job;
+  json::Value& spec = own.spec.pod_template.at("spec");
+  spec.set("runtimeClassName", "kata");
+  spec.at("volumes").push_back(parse(R"({"name":"mine","emptyDir":{}})"));
+  spec.at("containers")
+      .at(0)
+      .at("volumeMounts")
+      .push_back(parse(R"({"name":"mine","mountPath":"/dev/shm"})"));
+  const json::Value kept = worker_pod(own, third(), c)["spec"];
+  EXPECT_EQ(kept["runtimeClassName"].string_or(""), "kata");
+  EXPECT_EQ(json::dump(kept).find("rubato-shm"), std::string::npos);
+}
+
 // The agent leaves in order in the time that the kubelet gives it.
 TEST(WorkerPod, TellsTheAgentItsGracePeriod) {
   const auto object = job(1, 2);
