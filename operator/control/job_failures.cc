@@ -105,8 +105,9 @@ void JobPass::give_up_useless() {
     const std::string key = refusal_key(refusal.pod_uid);
     refused.insert(key);
     give_up(key, {allocated->second->node, refusal.reason, refusal.message, kRefusalWait},
-            fmt::format("the worker of pod {} on node {} cannot take part: {}: {}", refusal.pod,
-                        allocated->second->node, refusal.reason, refusal.message));
+            fmt::format("the worker of pod {} on node {} (image {}) cannot take part: {}: {}",
+                        refusal.pod, allocated->second->node, worker_image(job_), refusal.reason,
+                        refusal.message));
   }
   // Of pods that do not start in a gang that waits for them, check_gang decides; whether one does,
   // a new leader knows once it has read who trains.

@@ -41,7 +41,7 @@ def in_code():
     for text in sources(["worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'set_reason\("(\w+)"\)', text))
         found["reasons of conditions"] |= set(re.findall(r'\bfail\("(\w+)",[^;]*,\s*wire::FAILURE_SCOPE_(?:WORKER|JOB)\);', text))
-    for text in sources(["worker/data", "worker/checkpoint"]):
+    for text in sources(["worker/data", "worker/checkpoint", "worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'with_reason\([^;]*"(\w+)"\)', text))
         found["reasons of conditions"] |= set(re.findall(r'char\* kCheckpoint\w+ = "(\w+)"', text))
     for text in sources(["operator/control"]):

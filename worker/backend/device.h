@@ -176,4 +176,9 @@ struct DeviceSpec {
 };
 Result<std::unique_ptr<Device>> open_device(const DeviceSpec& spec);
 
+// The kind of device that worker `slot` of a pod opens, where its environment names `kind` for all
+// of them: of "cuda" each worker has its own, counted as CUDA counts those that the pod sees. Every
+// other kind is taken as it stands.
+std::string device_of_slot(const std::string& kind, std::uint32_t slot);
+
 }  // namespace rubato::worker

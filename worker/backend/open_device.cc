@@ -10,4 +10,8 @@ Result<std::unique_ptr<Device>> open_device(const DeviceSpec& spec) {
   return Error(Code::kInvalid, "unknown kind of device '" + spec.kind + "': cpu, cuda or cuda:N");
 }
 
+std::string device_of_slot(const std::string& kind, std::uint32_t slot) {
+  return kind == "cuda" ? "cuda:" + std::to_string(slot) : kind;
+}
+
 }  // namespace rubato::worker

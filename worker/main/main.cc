@@ -1,7 +1,10 @@
 // rubato-worker: one process for one GPU (or slot). Started by the agent, which gives it a socket
 // (RUBATO_AGENT_FD) and who it is; everything else comes as commands. RUBATO_DEVICE names what it
-// computes on: cpu (the default), cuda or cuda:N. Exits 0 when retired, 1 when the agent is gone, 2
-// when the environment is wrong.
+// computes on: cpu (the default), cuda (of the pod's GPUs the one with the number of its slot) or
+// cuda:N. Exits 0 when retired, 1 when the agent is gone, 2 when the environment is wrong.
+//
+// `rubato-worker --device`, for people: opens that device, says which it is and exits 0, or says
+// what is missing and exits 2.
 #include "common/log.h"
 #include "common/version.h"
 #include "worker/collective/tls_link_network.h"
@@ -35,18 +38,23 @@ std::string variable(const char* name, const char* fallback = "") {
   return value == nullptr ? fallback : value;
 }
 
+std::uint32_t own_slot() {
+  return static_cast<std::uint32_t>(std::atoi(variable("RUBATO_SLOT", "0").c_str()));
+}
+
+std::string own_device() { return device_of_slot(variable("RUBATO_DEVICE", "cpu"), own_slot()); }
+
 Result<Environment> read_environment() {
   Environment environment;
   environment.agent_fd = std::atoi(variable("RUBATO_AGENT_FD", "-1").c_str());
   environment.job_uid = variable("RUBATO_JOB_UID");
   environment.self.pod_uid = variable("RUBATO_POD_UID");
-  environment.self.slot =
-      static_cast<std::uint32_t>(std::atoi(variable("RUBATO_SLOT", "0").c_str()));
+  environment.self.slot = own_slot();
   environment.self.incarnation =
       std::strtoull(variable("RUBATO_INCARNATION", "1").c_str(), nullptr, 10);
   environment.host = variable("RUBATO_POD_IP", "127.0.0.1");
   environment.secret_dir = variable("RUBATO_SECRET_DIR");
-  environment.device = variable("RUBATO_DEVICE", "cpu");
+  environment.device = own_device();
   if (environment.agent_fd < 0) return Error(Code::kInvalid, "RUBATO_AGENT_FD is not set");
   if (environment.job_uid.empty()) return Error(Code::kInvalid, "RUBATO_JOB_UID is not set");
   if (environment.self.pod_uid.empty()) return Error(Code::kInvalid, "RUBATO_POD_UID is not set");
@@ -62,6 +70,16 @@ std::string cpu_model() {
     if (colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown CPU";
+}
+
+int tell_device() {
+  const auto device = make_hooks().open_device({.kind = own_device()});
+  if (!device.ok()) {
+    std::fprintf(stderr, "rubato-worker: %s\n", device.error().what().c_str());
+    return 2;
+  }
+  std::printf("%s: %s\n", (*device)->name().c_str(), (*device)->fingerprint().c_str());
+  return 0;
 }
 
 int run(const Environment& environment) {
@@ -116,6 +134,7 @@ int main(int argc, char** argv) {
     std::puts(rubato::version_of("rubato-worker").c_str());
     return 0;
   }
+  if (argc == 2 && std::string_view(argv[1]) == "--device") return rubato::worker::tell_device();
   // Ends come from the agent: a signal to the group must not take a member out of its round.
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGINT, SIG_IGN);

@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -329,8 +330,8 @@ int numerics_of(FileSystem& files, const TrainingConfig& config, int pinned) {
   if (config.checkpoint_path.empty()) return kNumericsVersion;
   const CheckpointFolder folder(files, config.checkpoint_path);
   const auto steps = folder.steps().value_or({});
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const auto info = read_checkpoint_info(files, folder.path_of(*step));
+  for (const std::int64_t step : std::views::reverse(steps)) {
+    const auto info = read_checkpoint_info(files, folder.path_of(step));
     if (info.ok() && knows_numerics(info->numerics_version)) return info->numerics_version;
   }
   return kNumericsVersion;
@@ -372,7 +373,7 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   DeviceSpec spec;
   spec.kind = options.device;
   spec.isa = isa_of(options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned);
-  TRY(auto device, options.open_device(spec));
+  TRY(auto device, with_reason(options.open_device(spec), "DeviceUnavailable"));
   TRY(auto model, with_reason(options.make_model(config.model, config.sampler.micro_batch, *device),
                               "BadTraining"));
   TRY(TrainingState state, TrainingState::create(*device, model->table()));

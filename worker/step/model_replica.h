@@ -36,8 +36,9 @@ struct ReplicaOptions {
 };
 
 // kNotFound: the data; kInvalid: a field, or data that do not fit it; kExhausted: memory;
-// kConflict: other jobs' checkpoints in checkpoint.path. The reason() of the error is a word for
-// people: "DataNotFound", "DataUnreadable", "DataInvalid", "DataDamaged", "BadTraining",
+// kConflict: other jobs' checkpoints in checkpoint.path. A device that cannot be opened has the
+// code of open_device(). The reason() of the error is a word for people: "DataNotFound",
+// "DataUnreadable", "DataInvalid", "DataDamaged", "DeviceUnavailable", "BadTraining",
 // "CheckpointPathTaken".
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
                                                     const ReplicaOptions& options);

@@ -15,9 +15,10 @@ std::string driver_problem() {
   int driver = 0;
   const std::string wanted = version_text(CUDART_VERSION);
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-    return "there is no NVIDIA driver on this machine (libcuda.so.1); this program needs one for "
-           "CUDA " +
-           wanted;
+    return "there is no NVIDIA driver here (libcuda.so.1): this program needs one for CUDA " +
+           wanted +
+           " on the node, and in a pod the container runtime that brings it in (NVIDIA's, by "
+           "runtimeClassName where it is not the default)";
   return "the NVIDIA driver of this machine is too old: it is for CUDA " + version_text(driver) +
          ", this program needs one for CUDA " + wanted;
 }

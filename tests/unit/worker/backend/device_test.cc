@@ -46,6 +46,13 @@ TEST(OpenDevice, SaysWhatIsWrong) {
   }
 }
 
+TEST(OpenDevice, EachWorkerOfAPodHasAGpuOfItsOwn) {
+  EXPECT_EQ(device_of_slot("cuda", 0), "cuda:0");
+  EXPECT_EQ(device_of_slot("cuda", 3), "cuda:3");
+  EXPECT_EQ(device_of_slot("cuda:1", 3), "cuda:1");
+  EXPECT_EQ(device_of_slot("cpu", 3), "cpu");
+}
+
 TEST(DigestTest, SeesEveryByteAndTheOrder) {
   std::vector<unsigned char> bytes(100, 3);
   const std::uint64_t plain = digest_of(bytes.data(), bytes.size());

@@ -140,5 +140,18 @@ TEST_F(ModelReplicaTest, ACheckpointOfAnUnknownVersionIsRefused) {
   EXPECT_EQ(replica->load_checkpoint(3).error().code(), Code::kInvalid);
 }
 
+// No time mends a spec, but it does mend a node: the word tells the operator which of them it is.
+TEST_F(ModelReplicaTest, ADeviceThatCannotBeOpenedIsNoFaultOfTheSpec) {
+  const auto refuse = [](const DeviceSpec& spec) -> Result<std::unique_ptr<Device>> {
+    return Error(Code::kNotFound, "opening " + spec.kind + ": no such GPU");
+  };
+  const auto made =
+      make_model_replica(config_, {.files = files_, .device = "cuda:1", .open_device = refuse});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code(), Code::kNotFound);
+  EXPECT_EQ(made.error().reason(), "DeviceUnavailable");
+  EXPECT_EQ(made.error().what(), "opening cuda:1: no such GPU");
+}
+
 }  // namespace
 }  // namespace rubato::worker
