@@ -33,14 +33,15 @@ LOG_TAIL_LINES = 15
 
 
 class Node:
-    def __init__(self, cluster, name, number, slots):
+    def __init__(self, cluster, name, number, slots, gpus=()):
+        """gpus: what makes localnode offer GPUs instead of so many slots; see gpu_flags()."""
         self.cluster, self.name, self.slots = cluster, name, slots
         self.root = cluster.folder / "nodes" / name
         self.is_frozen = False
         address = f"127.{cluster.network}.{number}.1"
         self.process = Process(name, [
             cluster.bin / "rubato-localnode", "--kubeconfig", cluster.plane.kubeconfig, "--name", name,
-            "--address", address, "--port", free_port_at(address), "--slots", slots,
+            "--address", address, "--port", free_port_at(address), *(gpus or ("--slots", slots)),
             "--resource", RESOURCE, "--root", self.root, "--claims", cluster.claims,
             "--client-ca", cluster.plane.client_ca], cluster.folder / f"{name}.log")
 
@@ -79,6 +80,20 @@ class Node:
                 self.kill()
             else:
                 self.process.stop()
+
+
+def gpu_flags(folder, count, product):
+    """For a node with so many GPUs, made up in a folder: what the driver shows of them, and no driver."""
+    devices, driver = folder / "dev", folder / "driver"
+    devices.mkdir(parents=True)
+    for minor in range(count):
+        about = driver / "gpus" / f"0000:0{minor}:00.0"
+        about.mkdir(parents=True)
+        (about / "information").write_text(f"Model: \t {product}\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
+        (devices / f"nvidia{minor}").touch()
+    for name in ("nvidiactl", "nvidia-uvm"):
+        (devices / name).touch()
+    return ("--gpus", "auto", "--gpu-devices", devices, "--gpu-driver", driver)
 
 
 def free_port_at(address):
@@ -209,11 +224,11 @@ class Cluster:
 
     # ---- nodes ----
 
-    def add_node(self, slots=1):
+    def add_node(self, slots=1, gpus=()):
         self.node_number += 1
         name = f"n{self.node_number}"
         self.slot_rule.add_node(name, slots)
-        self.nodes[name] = node = Node(self, name, self.node_number, slots)
+        self.nodes[name] = node = Node(self, name, self.node_number, slots, gpus)
         wait_until(lambda: self._is_ready(name) or self._check_node(node), READY_LIMIT_S,
                    f"node {name} ready")
         return node

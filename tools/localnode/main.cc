@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -43,10 +44,26 @@ struct Options {
   std::string client_ca;
   NodeSettings node;
   int port = 10250;
+  std::string gpus;
+  std::string gpu_locks = "/tmp/rubato-gpus";
+  GpuPaths gpu_paths;
 };
+
+// The node's slots are these GPUs, its type is theirs.
+Status take_gpus(Options& options) {
+  if (options.gpus.empty()) return ok();
+  TRY(const std::vector<Gpu> found, find_gpus(options.gpu_paths));
+  TRY(std::vector<Gpu> chosen, choose_gpus(found, options.gpus));
+  options.node.slots = static_cast<int>(chosen.size());
+  options.node.gpu_type = product_label(chosen.front().product);
+  options.node.gpus = GpuPool(std::move(chosen), options.gpu_locks);
+  if (const char* path = std::getenv("LD_LIBRARY_PATH")) options.node.library_path = path;
+  return ok();
+}
 
 Status run(Options options) {
   TRY_OK(probe_namespaces());
+  TRY_OK(take_gpus(options));
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -110,12 +127,26 @@ int main(int argc, char** argv) {
       ->required()
       ->check(CLI::ValidIPV4);
   app.add_option("--port", options.port, "Port of the log server")->capture_default_str();
-  app.add_option("--slots", options.node.slots, "How many of the resource it offers")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
+  auto* slots = app.add_option("--slots", options.node.slots, "How many of the resource it offers")
+                    ->check(CLI::Range(0, 64))
+                    ->capture_default_str();
   app.add_option("--resource", options.node.resource, "Name of the extended resource")
       ->capture_default_str();
   app.add_option("--gpu-type", options.node.gpu_type, "Value of the label nvidia.com/gpu.product")
+      ->capture_default_str();
+  app.add_option("--gpus", options.gpus,
+                 "GPUs of this machine as its slots: auto (all), or numbers of device nodes (0,2). "
+                 "Each is one pod's; its containers get CUDA_VISIBLE_DEVICES, RUBATO_DEVICE=cuda "
+                 "and this program's LD_LIBRARY_PATH, where their own environment does not say "
+                 "otherwise. Sets --slots and --gpu-type")
+      ->excludes(slots);
+  app.add_option("--gpu-locks", options.gpu_locks,
+                 "Folder, shared by all nodes of this machine, whose locked files tell which GPUs "
+                 "are in use")
+      ->capture_default_str();
+  app.add_option("--gpu-devices", options.gpu_paths.devices, "Folder of the device nodes")
+      ->capture_default_str();
+  app.add_option("--gpu-driver", options.gpu_paths.driver, "Where the driver shows its GPUs")
       ->capture_default_str();
   app.add_option("--root", options.node.root, "Folder for pods and their logs")->required();
   app.add_option("--claims", options.node.claims,

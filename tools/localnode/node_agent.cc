@@ -21,7 +21,13 @@ NodeAgent::NodeAgent(Executor& executor, kube::Client& client, Metrics& metrics,
     : executor_(executor),
       client_(client),
       settings_(std::move(settings)),
-      runner_settings_{settings_.name, settings_.address, settings_.root, settings_.path},
+      runner_settings_{.node = settings_.name,
+                       .host_ip = settings_.address,
+                       .root = settings_.root,
+                       .path = settings_.path,
+                       .gpus = settings_.gpus,
+                       .resource = settings_.resource,
+                       .library_path = settings_.library_path},
       volumes_(client, settings_.claims),
       claim_binder_(executor, client, metrics, settings_.claims),
       pods_(client, executor, metrics,
@@ -90,8 +96,8 @@ Status NodeAgent::register_node() {
       client_.patch(kube::types::kNode, {"", settings_.name}, kube::PatchType::kMerge,
                     Value::object({{"status", node_status(true)}}), {.subresource = "status"});
   if (!status.ok()) return status.error().in("writing the node's status");
-  LOG_INFO("localnode", "node {} is ready: {} x {} at {}", settings_.name, settings_.slots,
-           settings_.resource, settings_.address);
+  LOG_INFO("localnode", "node {} is ready: {} x {} ({}) at {}", settings_.name, settings_.slots,
+           settings_.resource, settings_.gpu_type, settings_.address);
   return ok();
 }
 

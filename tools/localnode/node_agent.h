@@ -28,6 +28,8 @@ struct NodeSettings {
   std::string root;              // working folder of this node
   std::string claims;            // folder of PersistentVolumeClaims
   std::string path;              // PATH inside pods
+  GpuPool gpus;                  // what the slots are; empty: numbers alone
+  std::string library_path;      // LD_LIBRARY_PATH of containers with GPUs; empty: not set
   int cpus = 1;
   std::int64_t memory_bytes = 0;
 };

@@ -1,6 +1,7 @@
 #include "tools/localnode/pod_runner.h"
 
 #include "common/log.h"
+#include "kube/quantity.h"
 #include "tools/localnode/sandbox.h"
 
 #include <algorithm>
@@ -9,11 +10,8 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,6 +117,7 @@ void PodRunner::run(std::stop_token stop) {
     });
     wait_for_end(stop);
   }
+  gpus_ = GpuLease();  // whoever is told of the end counts them as free
   bool remove = false;
   bool silent = false;
   {
@@ -148,14 +147,10 @@ Status PodRunner::prepare(std::stop_token stop) {
   std::error_code error;
   std::filesystem::create_directories(folder_ + "/root", error);
   while (true) {
-    auto folders = volumes_.prepare(pod_, folder_);
-    if (folders.ok()) {
-      volume_folders_ = std::move(*folders);
-      return ok();
-    }
-    if (folders.error().code() == Code::kInvalid) return folders.error();
+    const Status tried = try_prepare();
+    if (tried.ok() || tried.error().code() == Code::kInvalid) return tried;
     // A Secret or claim may come yet; the pod waits for it as long as it exists.
-    write_status("Pending", "ContainerCreating", folders.error().what());
+    write_status("Pending", "ContainerCreating", tried.error().what());
     std::unique_lock lock(mutex_);
     changed_->wait_until(lock, executor_.now() + kVolumeRetry,
                          [&] { return kill_at_ || abandoned_; });
@@ -163,6 +158,41 @@ Status PodRunner::prepare(std::stop_token stop) {
       return Error(Code::kCancelled, "the pod was deleted before it started");
     }
   }
+}
+
+Status PodRunner::try_prepare() {
+  TRY(volume_folders_, volumes_.prepare(pod_, folder_));
+  std::size_t count = 0;
+  for (const auto& container : pod_["spec"]["containers"].items()) count += gpus_of(container);
+  for (const auto& container : pod_["spec"]["initContainers"].items())
+    count = std::max(count, gpus_of(container));
+  TRY(gpus_, settings_.gpus.take(count));
+  return ok();
+}
+
+std::size_t PodRunner::gpus_of(const json::Value& container) const {
+  if (settings_.gpus.is_empty()) return 0;
+  const auto amount = kube::parse_quantity(
+      container["resources"]["limits"][settings_.resource].string_view_or("0"));
+  return amount.ok() && *amount > 0 ? static_cast<std::size_t>(*amount) : 0;
+}
+
+// Every container on a node with GPUs sees its own and no other; an image for GPUs would say on
+// what its worker computes, and here the node does.
+void PodRunner::add_gpus(const Container& container,
+                         std::map<std::string, std::string>& environment) {
+  if (settings_.gpus.is_empty()) return;
+  const std::size_t count = gpus_of(container.spec);
+  CHECK(gpus_given_ + count <= gpus_.gpus().size());
+  const auto first = gpus_.gpus().begin() + static_cast<std::ptrdiff_t>(gpus_given_);
+  environment["CUDA_VISIBLE_DEVICES"] =
+      visible_devices({first, first + static_cast<std::ptrdiff_t>(count)});
+  environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+  if (count == 0) return;
+  gpus_given_ += count;
+  environment.emplace("RUBATO_DEVICE", "cuda");
+  if (!settings_.library_path.empty())
+    environment.emplace("LD_LIBRARY_PATH", settings_.library_path);
 }
 
 bool PodRunner::run_init_containers(std::stop_token stop) {
@@ -181,6 +211,7 @@ bool PodRunner::run_init_containers(std::stop_token stop) {
       return false;
     }
     wait_for_end(stop);
+    gpus_given_ = 0;
     if (running->exit_code != 0 || kill_at_ || abandoned_) {
       fail("Init:Error",
            fmt::format("init container \"{}\" ended with {}", running->name, running->exit_code));
@@ -203,6 +234,7 @@ Status PodRunner::launch(Container& container) {
   TRY(spec.environment, environment_of(client_, pod_, container.spec));
   spec.environment.emplace("HOSTNAME", kube::name_of(pod_));
   spec.environment.emplace("HOME", "/tmp");
+  add_gpus(container, spec.environment);
   spec.path = settings_.path;
   spec.hostname = kube::name_of(pod_);
   spec.new_root = folder_ + "/root";
@@ -222,37 +254,10 @@ Status PodRunner::launch(Container& container) {
   // A pod has a /tmp of its own, which would hide programs that were built below this machine's.
   const std::string programs = settings_.path.substr(0, settings_.path.find(':'));
   if (programs.starts_with("/tmp/")) spec.mounts.push_back({programs, programs, true});
-  const std::string spec_path = folder_ + "/" + container.name + ".json";
-  {
-    const int fd = ::open(spec_path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-    const std::string text = json::dump(to_json(spec));
-    if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-      return Error(Code::kUnavailable, "writing " + spec_path + ": " + std::strerror(errno));
-    }
-    ::close(fd);
-  }
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return Error(Code::kUnavailable, "pipe failed");
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, pipe[1], 1);
-  posix_spawn_file_actions_adddup2(&actions, pipe[1], 2);
-  std::string self = "/proc/self/exe";
-  std::string flag = "--sandbox";
-  std::string argument = spec_path;
-  std::string name = "rubato-localnode";
-  std::array<char*, 4> arguments{name.data(), flag.data(), argument.data(), nullptr};
-  std::array<char*, 1> environment{nullptr};
-  const int error = ::posix_spawn(&container.pid, self.c_str(), &actions, nullptr, arguments.data(),
-                                  environment.data());
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(pipe[1]);
-  if (error != 0) {
-    ::close(pipe[0]);
-    return Error(Code::kUnavailable, std::string("starting a sandbox: ") + std::strerror(error));
-  }
-  container.pipe = pipe[0];
+  TRY(const SandboxProcess started,
+      start_sandbox(spec, folder_ + "/" + container.name + ".json", gpus_.descriptors()));
+  container.pid = started.pid;
+  container.pipe = started.output;
   container.started = true;
   container.began = executor_.clock().wall();
   container.log =

@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "kube/client.h"
 #include "tools/localnode/container_log.h"
+#include "tools/localnode/gpus.h"
 #include "tools/localnode/volumes.h"
 
 #include <atomic>
@@ -26,6 +27,9 @@ struct RunnerSettings {
   std::string host_ip;
   std::string root;  // pods live in <root>/pods/<uid>
   std::string path;  // PATH inside containers
+  GpuPool gpus;      // empty: of `resource` nothing is given to a pod but its number
+  std::string resource;
+  std::string library_path;  // LD_LIBRARY_PATH of containers with GPUs; empty: not set
 };
 
 class PodRunner {
@@ -61,6 +65,9 @@ class PodRunner {
 
   void run(std::stop_token stop);
   Status prepare(std::stop_token stop);
+  Status try_prepare();
+  std::size_t gpus_of(const json::Value& container) const;
+  void add_gpus(const Container& container, std::map<std::string, std::string>& environment);
   bool run_init_containers(std::stop_token stop);
   Status launch(Container& container);
   void pump_output(Container& container);
@@ -81,6 +88,8 @@ class PodRunner {
   std::string pod_ip_;
   std::string folder_;
   std::map<std::string, std::string> volume_folders_;
+  GpuLease gpus_;
+  std::size_t gpus_given_ = 0;  // of gpus_, to containers that were started
   WallTime began_{};
 
   mutable std::mutex mutex_;

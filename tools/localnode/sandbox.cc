@@ -1,5 +1,6 @@
 #include "tools/localnode/sandbox.h"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -256,6 +258,38 @@ Result<SandboxSpec> sandbox_spec(const json::Value& value) {
   spec.hostname = value["hostname"].string_or("");
   spec.new_root = value["newRoot"].string_or("");
   return spec;
+}
+
+Result<SandboxProcess> start_sandbox(const SandboxSpec& spec, const std::string& path,
+                                     const std::vector<int>& inherited) {
+  const int file = ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+  const std::string text = json::dump(to_json(spec));
+  if (file < 0) return failed("opening " + path);
+  const ssize_t written = ::write(file, text.data(), text.size());
+  ::close(file);
+  if (written != static_cast<ssize_t>(text.size())) return failed("writing " + path);
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return failed("making a pipe");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, pipe[1], 1);
+  posix_spawn_file_actions_adddup2(&actions, pipe[1], 2);
+  for (const int descriptor : inherited)  // onto itself: then exec does not close it
+    posix_spawn_file_actions_adddup2(&actions, descriptor, descriptor);
+  std::string name = "rubato-localnode";
+  std::string flag = "--sandbox";
+  std::string argument = path;
+  std::array<char*, 4> arguments{name.data(), flag.data(), argument.data(), nullptr};
+  std::array<char*, 1> environment{nullptr};
+  SandboxProcess started{.output = pipe[0]};
+  const int error = ::posix_spawn(&started.pid, "/proc/self/exe", &actions, nullptr,
+                                  arguments.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(pipe[1]);
+  if (error == 0) return started;
+  ::close(pipe[0]);
+  return Error(Code::kUnavailable, std::string("starting a sandbox: ") + std::strerror(error));
 }
 
 int run_sandbox(const SandboxSpec& spec) {

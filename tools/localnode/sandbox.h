@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace rubato::localnode {
 
 struct Mount {
@@ -34,6 +36,15 @@ struct SandboxSpec {
 
 json::Value to_json(const SandboxSpec& spec);
 Result<SandboxSpec> sandbox_spec(const json::Value& value);
+
+struct SandboxProcess {
+  pid_t pid = -1;
+  int output = -1;  // what all its processes write to standard output and error
+};
+// Starts this program anew with the spec, which it reads from `path`. `inherited`: descriptors that
+// stay open, under their numbers, in all processes of the sandbox.
+Result<SandboxProcess> start_sandbox(const SandboxSpec& spec, const std::string& path,
+                                     const std::vector<int>& inherited);
 
 // The body of `--sandbox`. Does not return unless the start failed; then the exit status is 127 and
 // stderr says why.

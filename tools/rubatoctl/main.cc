@@ -281,9 +281,10 @@ class Program {
     talk(*node, "list", "All nodes, and when each gave its last sign of life",
          [](Session& s) { return node_list(s); });
     auto* add = command(*node, "add", "Add a node to the local cluster, or switch one on again",
-                        [this] { return node_add(executor_, state_, name_, slots_); });
+                        [this] { return node_add(executor_, state_, name_, slots_, gpus_); });
     add->add_option("--name", name_, "its name (default: n and the next number)");
     add->add_option("--slots", slots_, "how many GPUs it plays")->check(CLI::Range(1, 64));
+    add_gpus(*add);
     add_state(*add);
     auto* kill = command(*node, "kill", "Cut the power of a local node: SIGKILL to all it runs",
                          [this] { return node_kill(executor_, state_, name_); });
@@ -307,17 +308,29 @@ class Program {
     sub.add_option("--state", state_, "Folder of the local cluster")->capture_default_str();
   }
 
+  void add_gpus(CLI::App& sub) {
+    sub.add_option(
+           "--gpus", gpus_.wanted,
+           "GPUs of this machine, instead of playing some: auto, or numbers of device nodes "
+           "(0,2); workers compute on them")
+        ->excludes(sub.get_option("--slots"));
+    // Of tests, on machines without.
+    sub.add_option("--gpu-devices", gpus_.paths.devices)->group("");
+    sub.add_option("--gpu-driver", gpus_.paths.driver)->group("");
+  }
+
   void add_local_commands() {
     auto* local = app_.add_subcommand("local", "A whole cluster of processes on this machine");
     local->require_subcommand(1);
-    auto* up = command(*local, "up", "Start it, or what of it does not run; prints KUBECONFIG",
-                       [this] { return local_up(executor_, {state_, crds_, nodes_, slots_}); });
-    up->add_option("--nodes", nodes_, "how many nodes, at least")
-        ->check(CLI::Range(0, kNodesMax))
-        ->capture_default_str();
+    auto* up =
+        command(*local, "up", "Start it, or what of it does not run; prints KUBECONFIG",
+                [this] { return local_up(executor_, {state_, crds_, nodes_, slots_, gpus_}); });
+    up->add_option("--nodes", nodes_, "how many nodes, at least (2; 1 with --gpus)")
+        ->check(CLI::Range(0, kNodesMax));
     up->add_option("--slots", slots_, "how many GPUs each new one plays")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
+    add_gpus(*up);
     up->add_option("--crds", crds_, "folder of the CustomResourceDefinitions");
     add_state(*up);
     auto* down = command(*local, "down", "Stop it", [this] {
@@ -395,7 +408,8 @@ class Program {
   std::int64_t step_ = -1;
   int max_ = -1;
   int min_ = -1;
-  int nodes_ = 2;
+  std::optional<int> nodes_;
+  GpuChoice gpus_;
   int slots_ = 1;
   int grace_s_ = 10;
   int delete_timeout_s_ = 120;

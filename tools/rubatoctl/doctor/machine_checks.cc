@@ -136,8 +136,8 @@ std::vector<Finding> check_machine(const MachineFacts& facts) {
   findings.push_back({Verdict::kOk, "GPU",
                       facts.nvidia_driver.empty()
                           ? "no NVIDIA driver; workers compute on the processors"
-                          : fmt::format("NVIDIA driver {}; jobs reserve GPUs, workers compute on "
-                                        "the processors beside them as yet",
+                          : fmt::format("NVIDIA driver {}; workers of `rubatoctl local up --gpus "
+                                        "auto` compute on it",
                                         facts.nvidia_driver),
                       ""});
   return findings;

@@ -13,6 +13,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -118,13 +119,13 @@ Status LocalCluster::start(const std::string& process, std::vector<std::string> 
 // ---- Up
 // ------------------------------------------------------------------------------------------
 
-Status LocalCluster::up(int nodes, int slots) {
+Status LocalCluster::up(int nodes, int slots, const std::vector<int>& gpus) {
   const WallTime since = executor_.clock().wall();
+  TRY_OK(add_nodes(record_, nodes, slots, gpus));
   if (!runs("apiserver")) TRY_OK(start_apiserver());
   TRY_OK(wait_for_api());
   TRY_OK(prepare_api());
   TRY_OK(start_operators());
-  while (static_cast<int>(record_.nodes.size()) < nodes) node_of(record_, "", slots);
   TRY_OK(save());
   std::vector<std::string> started;
   for (const LocalNode& node : record_.nodes) {
@@ -174,19 +175,39 @@ Status LocalCluster::start_operators() {
 }
 
 Status LocalCluster::start_node(const LocalNode& node) {
-  return start(node_process(node.name),
-               {"rubato-localnode", "--kubeconfig", kubeconfig(), "--name", node.name, "--address",
-                fmt::format("127.{}.{}.1", record_.network, node.number), "--slots",
-                std::to_string(node.slots), "--resource", kSlotResource, "--root",
-                settings_.state + "/nodes/" + node.name, "--claims", settings_.state + "/claims",
-                "--path", settings_.programs + ":/usr/local/bin:/usr/bin:/bin"});
+  std::vector<std::string> arguments = {"rubato-localnode",
+                                        "--kubeconfig",
+                                        kubeconfig(),
+                                        "--name",
+                                        node.name,
+                                        "--address",
+                                        fmt::format("127.{}.{}.1", record_.network, node.number),
+                                        "--resource",
+                                        kSlotResource,
+                                        "--root",
+                                        settings_.state + "/nodes/" + node.name,
+                                        "--claims",
+                                        settings_.state + "/claims",
+                                        "--path",
+                                        settings_.programs + ":/usr/local/bin:/usr/bin:/bin"};
+  const localnode::GpuPaths& paths = settings_.gpu_paths;
+  const std::vector<std::string> offered =
+      node.gpus.empty()
+          ? std::vector<std::string>{"--slots", std::to_string(node.slots)}
+          : std::vector<std::string>{"--gpus",        fmt::format("{}", fmt::join(node.gpus, ",")),
+                                     "--gpu-devices", paths.devices,
+                                     "--gpu-driver",  paths.driver};
+  arguments.insert(arguments.end(), offered.begin(), offered.end());
+  return start(node_process(node.name), std::move(arguments));
 }
 
-Result<std::string> LocalCluster::add_node(const std::string& name, int slots) {
+Result<std::string> LocalCluster::add_node(const std::string& name, int slots,
+                                           const std::vector<int>& gpus) {
   const WallTime since = executor_.clock().wall();
   if (static_cast<int>(record_.nodes.size()) >= kNodesMax)
     return Error(Code::kExhausted, fmt::format("{} nodes are the most", kNodesMax));
-  const LocalNode node = node_of(record_, name, slots);
+  TRY(const LocalNode node, gpus.empty() ? Result<LocalNode>(node_of(record_, name, slots))
+                                         : add_gpu_node(record_, name, gpus));
   if (runs(node_process(node.name)))
     return Error(Code::kAlreadyExists, "node " + node.name + " runs already");
   if (!runs("apiserver"))

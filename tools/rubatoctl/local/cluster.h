@@ -2,7 +2,7 @@
 // rubato-operators, any number of rubato-localnodes. What it is stands in its state folder, so
 // every command can pick it up again:
 //
-//   cluster.json        the 127.x network, the operators' ports, the nodes (address, slots)
+//   cluster.json        the 127.x network, the operators' ports, the nodes (address, slots, GPUs)
 //   apiserver/          journal, certificates, kubeconfig     pids/  logs/
 //   nodes/NAME/         pods of a node                        claims/NS/NAME/  volumes
 //
@@ -11,6 +11,7 @@
 
 #include "common/executor.h"
 #include "common/json.h"
+#include "tools/localnode/gpus.h"
 #include "tools/rubatoctl/local/process.h"
 
 #include <functional>
@@ -29,8 +30,9 @@ inline constexpr const char* kOperatorNamespace = "rubato-system";
 
 struct LocalSettings {
   std::string state;
-  std::string programs;       // folder of rubato-apiserver, rubato-operator, rubato-localnode …
-  std::string crds;           // folder of the CustomResourceDefinitions
+  std::string programs;  // folder of rubato-apiserver, rubato-operator, rubato-localnode …
+  std::string crds;      // folder of the CustomResourceDefinitions
+  localnode::GpuPaths gpu_paths;
   bool ends_with_us = false;  // its processes end when the calling thread does
   std::function<void(const std::string&)> say;
 };
@@ -39,6 +41,7 @@ struct LocalNode {
   std::string name;
   int number = 0;  // its address is 127.<network>.<number>.1
   int slots = 1;
+  std::vector<int> gpus = {};  // minors of this machine's GPUs that are its slots; empty: of none
 };
 
 // cluster.json
@@ -52,6 +55,14 @@ json::Value encode(const LocalRecord& record);
 Result<LocalRecord> decode_local_record(const json::Value& value);
 // The node of this name, added with the next number and a fresh name when there is none.
 LocalNode& node_of(LocalRecord& record, const std::string& name, int slots);
+// A new node with those of `gpus` that no other has. kInvalid: there are none, or the name is
+// taken.
+Result<LocalNode> add_gpu_node(LocalRecord& record, const std::string& name,
+                               const std::vector<int>& gpus);
+// Adds nodes until there are `nodes`. To the new ones those of `gpus` are dealt that no other has;
+// when `gpus` is empty they only play GPUs. kInvalid, with what to do: there are fewer of them than
+// new nodes, or no node is new.
+Status add_nodes(LocalRecord& record, int nodes, int slots, const std::vector<int>& gpus);
 
 struct ProcessState {
   std::string name;  // "apiserver", "operator-0", "node-n1"
@@ -71,7 +82,7 @@ class LocalCluster {
   LocalCluster& operator=(const LocalCluster&) = delete;
 
   // Starts what does not run, so that at least `nodes` nodes do, and waits until all is ready.
-  Status up(int nodes, int slots);
+  Status up(int nodes, int slots, const std::vector<int>& gpus = {});
   // Stops everything, in order; what still runs after `grace` is killed.
   Status down(Duration grace);
   // Removes the state folder; nothing may run.
@@ -79,7 +90,9 @@ class LocalCluster {
   std::vector<ProcessState> processes() const;
 
   // Returns the node's name; waits until it is Ready. An existing name that is off is switched on.
-  Result<std::string> add_node(const std::string& name, int slots);
+  // A new node has the unused ones of `gpus`; kInvalid when there are none.
+  Result<std::string> add_node(const std::string& name, int slots,
+                               const std::vector<int>& gpus = {});
   // A power cut: SIGKILL to the process group. kNotFound when no such node runs.
   Status kill_node(const std::string& name);
 

@@ -15,8 +15,10 @@ using json::Value;
 
 namespace {
 
-LocalSettings settings_for(const std::string& state, const std::string& crds) {
+LocalSettings settings_for(const std::string& state, const std::string& crds,
+                           const localnode::GpuPaths& gpu_paths = {}) {
   LocalSettings settings;
+  settings.gpu_paths = gpu_paths;
   settings.state = fs::absolute(state).string();
   settings.programs = program_folder();
   settings.crds = crds;
@@ -63,6 +65,18 @@ void bring_example(Executor& executor, const LocalCluster& cluster) {
     fmt::print(stderr, "examples/gpt-kjv.yaml has no text to learn: {}\n", put.error().what());
 }
 
+// Their minors; says which they are.
+Result<std::vector<int>> gpus_for(const GpuChoice& choice) {
+  std::vector<int> minors;
+  if (choice.wanted.empty()) return minors;
+  TRY(const auto found, localnode::find_gpus(choice.paths));
+  TRY(const auto chosen, localnode::choose_gpus(found, choice.wanted));
+  for (const localnode::Gpu& gpu : chosen) minors.push_back(gpu.minor);
+  fmt::print(stderr, "GPUs {} of this machine: {}\n", localnode::minors_of(chosen),
+             chosen.front().product);
+  return minors;
+}
+
 }  // namespace
 
 std::string program_folder() {
@@ -85,8 +99,10 @@ Result<std::string> crds_folder(const std::string& given) {
 
 Status local_up(Executor& executor, const UpOptions& options) {
   TRY(const std::string crds, crds_folder(options.crds));
-  TRY(const auto cluster, LocalCluster::open(executor, settings_for(options.state, crds), true));
-  TRY_OK(cluster->up(options.nodes, options.slots));
+  TRY(const std::vector<int> gpus, gpus_for(options.gpus));
+  TRY(const auto cluster,
+      LocalCluster::open(executor, settings_for(options.state, crds, options.gpus.paths), true));
+  TRY_OK(cluster->up(options.nodes.value_or(gpus.empty() ? 2 : 1), options.slots, gpus));
   bring_example(executor, *cluster);
   fmt::print(stderr, "\nThe cluster is up. Use it with kubectl or rubatoctl:\n\n");
   fmt::print("export KUBECONFIG={}\n", cluster->kubeconfig());
@@ -137,9 +153,12 @@ Status local_status(Executor& executor, const std::string& state) {
   return ok();
 }
 
-Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots) {
-  TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
-  TRY(const std::string added, cluster->add_node(name, slots));
+Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots,
+                const GpuChoice& choice) {
+  TRY(const std::vector<int> gpus, gpus_for(choice));
+  TRY(const auto cluster,
+      LocalCluster::open(executor, settings_for(state, "", choice.paths), false));
+  TRY(const std::string added, cluster->add_node(name, slots, gpus));
   fmt::print("node/{} added\n", added);
   return ok();
 }

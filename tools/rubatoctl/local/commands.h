@@ -5,6 +5,7 @@
 #include "tools/rubatoctl/local/data.h"
 #include "tools/rubatoctl/session.h"
 
+#include <optional>
 #include <string>
 
 namespace rubato::ctl {
@@ -14,11 +15,18 @@ std::string program_folder();
 // `given`, or crds/ beside an installed program, or that of the source tree. kNotFound says so.
 Result<std::string> crds_folder(const std::string& given);
 
+// GPUs of this machine for new nodes.
+struct GpuChoice {
+  std::string wanted;  // as localnode::choose_gpus() takes it; empty: none
+  localnode::GpuPaths paths;
+};
+
 struct UpOptions {
   std::string state;
   std::string crds;
-  int nodes = 2;
+  std::optional<int> nodes;  // two; one where GPUs are asked for
   int slots = 1;
+  GpuChoice gpus;
 };
 Status local_up(Executor& executor, const UpOptions& options);
 Status local_down(Executor& executor, const std::string& state, bool purge,
@@ -28,7 +36,8 @@ Status local_status(Executor& executor, const std::string& state);
 Status local_data(Executor& executor, const std::string& state,
                   const std::vector<std::string>& texts, const DataPlace& place);
 
-Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots);
+Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots,
+                const GpuChoice& gpus);
 Status node_kill(Executor& executor, const std::string& state, const std::string& name);
 // All nodes, of any cluster, and when each gave its last sign of life.
 Status node_list(Session& session);

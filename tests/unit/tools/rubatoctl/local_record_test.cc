@@ -29,6 +29,34 @@ TEST(LocalRecord, NumbersAreNeverUsedTwice) {
   EXPECT_EQ(node_of(record, "", 1).name, "n5-2");  // its own number's name is taken
 }
 
+TEST(LocalRecord, GpusAreDealtToNewNodesOnce) {
+  LocalRecord record;
+  ASSERT_TRUE(add_nodes(record, 1, 4, {}).ok());
+  EXPECT_EQ(record.nodes[0].slots, 4);
+  EXPECT_TRUE(record.nodes[0].gpus.empty());
+  const std::vector<int> all = {0, 1, 2, 3, 5};
+  ASSERT_TRUE(add_nodes(record, 3, 1, all).ok());
+  EXPECT_EQ(record.nodes[1].gpus, (std::vector<int>{0, 1}));
+  EXPECT_EQ(record.nodes[2].gpus, (std::vector<int>{2, 3, 5}));
+  EXPECT_EQ(record.nodes[2].slots, 3);
+  record.network = 77;
+  const LocalRecord again = decode_local_record(encode(record)).value();
+  EXPECT_EQ(again.nodes[2].gpus, record.nodes[2].gpus);
+  EXPECT_TRUE(add_nodes(record, 3, 1, all).ok());  // as it is: nothing to do
+  EXPECT_EQ(record.nodes.size(), 3u);
+
+  const auto fewer = add_nodes(record, 5, 1, {0, 7});
+  EXPECT_NE(
+      fewer.error().what().find("1 unused GPU of this machine cannot be dealt to 2 new nodes"),
+      std::string::npos)
+      << fewer.error().what();
+  const auto no_new = add_nodes(record, 3, 1, {6, 7});
+  EXPECT_NE(no_new.error().what().find("`rubatoctl node add --gpus 6,7`"), std::string::npos);
+  EXPECT_EQ(add_gpu_node(record, "n1", {6}).error().code(), Code::kInvalid);
+  EXPECT_EQ(add_gpu_node(record, "n9", {0, 5}).error().code(), Code::kInvalid);
+  EXPECT_EQ(add_gpu_node(record, "n9", {5, 6}).value().gpus, std::vector<int>{6});
+}
+
 TEST(LocalRecord, NonsenseIsRefused) {
   EXPECT_FALSE(decode_local_record(json::Value()).ok());
   EXPECT_FALSE(
