@@ -212,6 +212,14 @@ def test_generate_is_the_same_for_the_same_seed(world, trained):
     assert world.ctl(*words).stdout == first
 
 
+def test_generate_computes_on_the_device_that_it_is_told(world, trained, monkeypatch):
+    words = ("generate", "--checkpoint", world.checkpoints, "--tokens", 1)
+    monkeypatch.setenv("RUBATO_DEVICE", "tpu")
+    by_environment = world.ctl(*words, check=False)
+    assert by_environment.returncode == 1 and "unknown kind of device 'tpu'" in by_environment.stderr
+    assert world.ctl(*words, "--device", "cpu").stdout
+
+
 def test_kubeconfig_by_flag(world, trained):
     assert columns(world.ctl("get", "tj", by_flag=True).stdout) == columns(world.ctl("get", "tj").stdout)
 

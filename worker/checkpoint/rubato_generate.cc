@@ -1,5 +1,6 @@
 // rubato-generate: text from a checkpoint.
 //   rubato-generate --checkpoint DIR --prompt "In the beginning" --tokens 200 --seed 1
+// Computes where --device or RUBATO_DEVICE says, as a worker does; without either on the CPU.
 #include "common/version.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/tokenizer.h"
@@ -16,6 +17,7 @@ namespace {
 struct Request {
   std::string checkpoint;
   std::string prompt = "In the beginning";
+  std::string device = "cpu";
   std::string isa = "auto";
   GenerateOptions options;
 };
@@ -27,7 +29,7 @@ Status run(Request request) {
     return Error(Code::kInvalid, "this checkpoint has a vocabulary of " +
                                      std::to_string(info.model.vocabulary) +
                                      "; text can be made from byte-level ones (257) only");
-  TRY(auto device, open_device({.kind = "cpu", .isa = request.isa}));
+  TRY(auto device, open_device({.kind = request.device, .isa = request.isa}));
   const auto stream = device->make_stream();
   TRY(auto model, make_model(info.model, 1, *device));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, model->table().flat_count())));
@@ -65,7 +67,9 @@ int main(int argc, char** argv) {
   app.add_option("--temperature", request.options.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-k", request.options.top_k, "choose among so many; 0: all");
-  app.add_option("--isa", request.isa, "auto, sse41, avx2 or avx512_core");
+  app.add_option("--device", request.device, "cpu (the default), cuda or cuda:N")
+      ->envname("RUBATO_DEVICE");
+  app.add_option("--isa", request.isa, "of the CPU: auto, sse41, avx2 or avx512_core");
   CLI11_PARSE(app, argc, argv);
   const rubato::Status done = rubato::worker::run(request);
   if (done.ok()) return 0;
