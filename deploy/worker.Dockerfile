@@ -5,13 +5,9 @@
 #
 #   BASE      a Debian 12, to compile in and to take libraries from
 #   PROGRAMS  compiled: from source | prebuilt: from the folder BIN of the build context
-#   RUNTIME   what the image starts from. `scratch` for CPUs; for GPUs an image of Debian 12 that
-#             holds CUDA's libraries
-#   PROVIDED  libraries that RUNTIME brings, as an extended regular expression over their names:
-#             they are not copied (for CUDA: ^lib(cuda|cudart|cublas|cublasLt|nccl|cudnn))
+# For GPUs: worker-cuda.Dockerfile.
 ARG BASE=docker.io/library/debian:bookworm-slim
 ARG PROGRAMS=compiled
-ARG RUNTIME=scratch
 
 FROM ${BASE} AS compiled
 WORKDIR /src
@@ -21,24 +17,20 @@ COPY . .
 RUN cmake --preset release && cmake --build build/release --target \
       rubato-operator rubato-agent rubato-worker rubato-tokenize \
  && mkdir /programs && cp build/release/bin/rubato-* /programs/
-ARG PROVIDED=
-RUN deploy/rootfs --provided "${PROVIDED}" /rootfs \
-      /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
 
 FROM ${BASE} AS prebuilt
 RUN apt-get update && apt-get install -y --no-install-recommends \
       libdnnl2 libfmt9 libgomp1 libprotobuf32 libssl3 ocl-icd-libopencl1 zlib1g \
  && rm -rf /var/lib/apt/lists
 ARG BIN=bin
-ARG PROVIDED=
 COPY deploy/rootfs deploy/
 COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-tokenize /programs/
-RUN deploy/rootfs --provided "${PROVIDED}" /rootfs \
-      /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
 
 FROM ${PROGRAMS} AS rootfs
 
-FROM ${RUNTIME}
+FROM scratch
 COPY --from=rootfs /rootfs/ /
 ARG VERSION=0.1.0
 ARG REVISION=unknown
