@@ -48,9 +48,9 @@ JobFacts JobPass::facts() const {
   if (const auto refusal = refused_by_all(); refusal && facts.queued_reason.empty()) {
     facts.queued_reason = std::string(api::reason::kNodesRefused);
     facts.queued_message = fmt::format(
-        "every node that it may use refused its workers for {}: {}; the next is tried again at "
-        "{}, and the job fails at {} if all refuse until then",
-        refusal->reason, refusal->text, to_rfc3339(refusal->next_try),
+        "every node that it may use refused its workers (image {}) for {}: {}; the next is tried "
+        "again at {}, and the job fails at {} if all refuse until then",
+        worker_image(job_), refusal->reason, refusal->text, to_rfc3339(refusal->next_try),
         to_rfc3339(refusal->fails_at));
   }
   facts.own_failures = own_failures();

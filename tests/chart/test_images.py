@@ -165,7 +165,8 @@ def test_sbom_names_cublas(archives):
     assert any(path.startswith(cublas["comment"].removeprefix("licence text in /") + "/licenses/") for path in files)
 
 
-def test_agent_runs_as_pid_one_without_rights(images, tmp_path):
+@pytest.mark.parametrize("name,device", [("worker", None), ("worker-cuda", "cuda")])
+def test_agent_runs_as_pid_one_without_rights(images, tmp_path, name, device):
     """It starts its worker, dials its coordinator (there is none), and leaves in order when told to."""
     secrets = tmp_path / "job"
     secrets.mkdir()
@@ -177,7 +178,7 @@ def test_agent_runs_as_pid_one_without_rights(images, tmp_path):
     for path in secrets.iterdir():  # what a volume with fsGroup looks like
         os.chown(path, 0, USER)
         path.chmod(0o440)
-    process = images["worker"].start(None, {
+    process = images[name].start(None, {
         "RUBATO_JOB": "default/alone", "RUBATO_JOB_UID": "u", "RUBATO_POD_NAME": "alone-w0", "RUBATO_POD_UID": "p",
         "RUBATO_POD_IP": "127.0.0.1", "RUBATO_SECRET_DIR": "/var/run/rubato/job",
         "RUBATO_COORDINATORS": f"127.0.0.1:{free_port()}", "RUBATO_GRACE_SECONDS": "1"},
@@ -186,6 +187,8 @@ def test_agent_runs_as_pid_one_without_rights(images, tmp_path):
         wait_until(lambda: children(process.pid, "rubato-worker") or ended(process), LIMIT_S, "a worker of the agent")
         [agent] = children(process.pid, "rubato-agent")
         [worker] = children(process.pid, "rubato-worker")
+        told = dict(line.split("=", 1) for line in pathlib.Path(f"/proc/{worker}/environ").read_text().split("\0") if line)
+        assert told.get("RUBATO_DEVICE") == device  # what the image says reaches the worker
         for pid in (agent, worker):
             status = pathlib.Path(f"/proc/{pid}/status").read_text()
             assert re.search(rf"^Uid:\s+{USER}\s+{USER}\s+{USER}", status, re.MULTILINE)

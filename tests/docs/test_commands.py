@@ -26,6 +26,8 @@ ELSEWHERE = {
     "make images": "images_test",
     "docker build -f deploy/operator.Dockerfile -t registry.example/rubato-operator:0.1.0 .": "make test-images",
     "docker build -f deploy/worker.Dockerfile -t registry.example/rubato-worker:0.1.0 .": "make test-images",
+    "docker build -f deploy/worker-cuda.Dockerfile -t registry.example/rubato-worker-cuda:0.1.0 .":
+        "images_test, of programs that are built",
     # They wait for pods of the operator, which need a kubelet.
     "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
     "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",

@@ -141,7 +141,7 @@ def test_a_job_that_no_node_gives_a_gpu_says_what_is_missing(cluster, tmp_path):
     job = cluster.apply(Job("nowhere", gpus=(1, 1)))
     job.wait_condition("Queued", reason="NodesRefused", limit_s=CHANGE_S)
     message = conditions_of(job.object())["Queued"]["message"]
-    assert f"refused its workers for DeviceUnavailable: {broken.name}: " in message
+    assert f"refused its workers (image rubato/worker:dev) for DeviceUnavailable: {broken.name}: " in message
     assert not job.status()["allocation"]["pods"], "it waits without GPUs"
 
 
