@@ -5,14 +5,15 @@
 #
 #   BASE       a Debian 12, to compile in and to take libraries from
 #   PROGRAMS   compiled: from source | prebuilt: from the folder BIN of the build context
-#   LIBRARIES  where cuBLASLt is taken from: `rootfs`, the wheel that `scripts/setup cuda` brings,
-#              pinned by its hash; or an image of NVIDIA's, then
+#   LIBRARIES  where cuBLASLt is taken from: the wheel that `scripts/setup cuda` brings, pinned by its
+#              hash (compiled | wheel: from the folder cuda of the build context), or an image of
+#              NVIDIA's; then
 #   CUBLAS     is the library's path there. For example
 #                --build-arg LIBRARIES=docker.io/nvidia/cuda:13.0.2-runtime-ubuntu24.04
 #                --build-arg CUBLAS=/usr/local/cuda-13.0/targets/x86_64-linux/lib/libcublasLt.so.13
 ARG BASE=docker.io/library/debian:bookworm-slim
 ARG PROGRAMS=compiled
-ARG LIBRARIES=rootfs
+ARG LIBRARIES=compiled
 # What of the C library cuBLASLt and the driver load, and our programs do not.
 ARG LOADED="libdl.so.2 libpthread.so.0 librt.so.1"
 
@@ -38,6 +39,8 @@ ARG LOADED
 COPY deploy/rootfs deploy/
 COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-tokenize /programs/
 RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize ${LOADED}
+
+FROM scratch AS wheel
 COPY cuda/ /cuda/
 
 FROM ${PROGRAMS} AS rootfs
@@ -45,9 +48,9 @@ FROM ${PROGRAMS} AS rootfs
 FROM ${LIBRARIES} AS libraries
 
 FROM scratch
-COPY --from=rootfs /rootfs/ /
 ARG CUBLAS=/cuda/
 COPY --from=libraries ${CUBLAS} /usr/lib/x86_64-linux-gnu/
+COPY --from=rootfs /rootfs/ /
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
