@@ -1,6 +1,6 @@
 // check_kernels DEVICE [WHAT…]: the kernels of a device, held to the CPU's own and to sums in
-// double. WHAT: bits, values, repeats, measure; without it the first two. Ends with 0, 1 (a kernel
-// is wrong) or 77 (there is no such device here).
+// double. WHAT: bits, values, repeats, few-repeats, measure; without it the first two. Ends with 0,
+// 1 (a kernel is wrong) or 77 (there is no such device here).
 #include "tests/gpu/suite.h"
 
 #include <algorithm>
@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kWrong = 1;
 constexpr int kNoDevice = 77;
-constexpr int kRepeats = 100;
 
 }  // namespace
 
@@ -33,7 +32,8 @@ int main(int argc, char** argv) {
     for (const std::string& what : wanted) {
       if (what == "bits") gpu::check_bits(bench, report);
       if (what == "values") gpu::check_values(bench, report);
-      if (what == "repeats") gpu::check_repeats(bench, report, kRepeats);
+      if (what == "repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfGpu);
+      if (what == "few-repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfEmulator);
       if (what == "measure") gpu::measure(bench);
     }
   }

@@ -2,18 +2,12 @@
 // shapes.
 #include "tests/gpu/suite.h"
 
+#include <algorithm>
 #include <functional>
 
 namespace rubato::worker::gpu {
 
 namespace {
-
-// A micro-batch of GPT-2 124M, small enough to be run a hundred times.
-constexpr std::int64_t kTokens = 1024;
-constexpr std::int64_t kHidden = 768;
-constexpr std::int64_t kVocabulary = 50257;
-constexpr std::int64_t kColumns = 50304;
-constexpr std::int64_t kHeadRows = 320;
 
 struct Case {
   const char* name;
@@ -21,33 +15,35 @@ struct Case {
   ConstBuffer result;
 };
 
-std::vector<Case> make_cases(Bench& bench) {
+std::vector<Case> make_cases(Bench& bench, const RepeatShapes& s) {
+  const std::int64_t hidden = s.heads * s.head_size;
   const auto random = [&](std::int64_t n, std::uint64_t seed) {
     return bench.upload(noise(static_cast<std::size_t>(n), seed));
   };
   Kernels& kernels = bench.kernels();
   std::vector<Case> cases;
-  const Buffer x = random(kTokens * kHidden, 1), dy = random(kTokens * kHidden, 2);
-  const Buffer wide = random(kTokens * 3 * kHidden, 3), weight = random(kHidden * 3 * kHidden, 4);
-  const Buffer bias = random(3 * kHidden, 5);
+  const Buffer x = random(s.tokens * hidden, 1), dy = random(s.tokens * hidden, 2);
+  const Buffer wide = random(s.tokens * 3 * hidden, 3), weight = random(hidden * 3 * hidden, 4);
+  const Buffer bias = random(3 * hidden, 5);
   const auto product = [&](const char* name, const GemmShape& shape, Buffer a, Buffer b,
                            ConstBuffer with) {
     const Buffer c = bench.floats(shape.m * shape.n);
     cases.push_back(
         {name, [=, &kernels](Stream& stream) { kernels.gemm(stream, shape, a, b, with, c); }, c});
   };
-  product("gemm", {.m = kTokens, .n = 3 * kHidden, .k = kHidden}, x, weight, bias);
+  product("gemm", {.m = s.tokens, .n = 3 * hidden, .k = hidden}, x, weight, bias);
   product("gemm of a weight's gradient",
-          {.m = kHidden, .n = 3 * kHidden, .k = kTokens, .transpose_a = true}, x, wide, {});
+          {.m = hidden, .n = 3 * hidden, .k = s.tokens, .transpose_a = true}, x, wide, {});
   product("gemm of an input's gradient",
-          {.m = kTokens, .n = kHidden, .k = 3 * kHidden, .transpose_b = true}, wide, weight, {});
+          {.m = s.tokens, .n = hidden, .k = 3 * hidden, .transpose_b = true}, wide, weight, {});
   product("gemm of a long sum",
-          {.m = 64, .n = 64, .k = kTokens * kHidden / 64, .transpose_a = true}, x, dy, {});
+          {.m = 64, .n = 64, .k = s.tokens * hidden / 64, .transpose_a = true}, x, dy, {});
 
-  const AttentionShape shape{.batch = 1, .length = kTokens, .heads = 12, .head_size = 64};
+  const AttentionShape shape{
+      .batch = 1, .length = s.tokens, .heads = s.heads, .head_size = s.head_size};
   const Buffer saved = bench.floats(kernels.attention_saved(shape));
   const Buffer work = bench.floats(kernels.attention_workspace(shape));
-  const Buffer out = bench.floats(kTokens * kHidden), dqkv = bench.floats(kTokens * 3 * kHidden);
+  const Buffer out = bench.floats(s.tokens * hidden), dqkv = bench.floats(s.tokens * 3 * hidden);
   cases.push_back({"attention",
                    [=, &kernels](Stream& stream) {
                      kernels.attention_forward(stream, shape, wide, saved, out);
@@ -59,40 +55,39 @@ std::vector<Case> make_cases(Bench& bench) {
                    },
                    dqkv});
 
-  const Buffer mean = random(kTokens, 6), rstd = random(kTokens, 7), scale = random(kHidden, 8);
-  const Buffer dx = bench.floats(kTokens * kHidden), both = bench.floats(2 * kHidden);
+  const Buffer mean = random(s.tokens, 6), rstd = random(s.tokens, 7), scale = random(hidden, 8);
+  const Buffer dx = bench.floats(s.tokens * hidden), both = bench.floats(2 * hidden);
   cases.push_back({"layernorm's gradient",
                    [=, &kernels](Stream& stream) {
-                     kernels.layernorm_backward(stream, kHidden, x, scale, mean, rstd, dy, dx,
-                                                both.slice(0, kHidden),
-                                                both.slice(kHidden, kHidden));
+                     kernels.layernorm_backward(stream, hidden, x, scale, mean, rstd, dy, dx,
+                                                both.slice(0, hidden), both.slice(hidden, hidden));
                    },
                    both});
-  const Buffer sums = bench.floats(3 * kHidden);
+  const Buffer sums = bench.floats(3 * hidden);
   cases.push_back(
       {"column sums",
-       [=, &kernels](Stream& stream) { kernels.column_sum(stream, 3 * kHidden, wide, sums); },
+       [=, &kernels](Stream& stream) { kernels.column_sum(stream, 3 * hidden, wide, sums); },
        sums});
 
-  const Buffer ids = bench.upload(tokens(kTokens, kVocabulary, 9));
-  const Buffer table = bench.floats(kVocabulary * kHidden);
-  const Buffer positions = bench.floats(kTokens * kHidden);
-  const Buffer order = bench.poisoned(DType::kI32, kernels.embed_workspace(kTokens, kVocabulary));
+  const Buffer ids = bench.upload(tokens(s.tokens, s.vocabulary, 9));
+  const Buffer table = bench.floats(s.vocabulary * hidden);
+  const Buffer positions = bench.floats(s.tokens * hidden);
+  const Buffer order = bench.poisoned(DType::kI32, kernels.embed_workspace(s.tokens, s.vocabulary));
   Device& device = bench.device;
   cases.push_back({"embedding's gradient",
                    [=, &kernels, &device](Stream& stream) {
                      device.memset(stream, table, 0);
-                     kernels.embed_backward(stream, kTokens, kHidden, kVocabulary, ids, dy, order,
+                     kernels.embed_backward(stream, s.tokens, hidden, s.vocabulary, ids, dy, order,
                                             table, positions);
                    },
-                   table.slice(0, 2000 * kHidden)});
-  const Buffer logits = random(kHeadRows * kColumns, 10);
-  const Buffer scratch = bench.floats(kHeadRows * kColumns), losses = bench.floats(kHeadRows);
-  const Buffer targets = bench.upload(tokens(kHeadRows, kVocabulary, 11));
+                   table.slice(0, std::min<std::int64_t>(s.vocabulary, 2000) * hidden)});
+  const Buffer logits = random(s.head_rows * s.columns, 10);
+  const Buffer scratch = bench.floats(s.head_rows * s.columns), losses = bench.floats(s.head_rows);
+  const Buffer targets = bench.upload(tokens(s.head_rows, s.vocabulary, 11));
   cases.push_back({"cross-entropy",
                    [=, &kernels, &device](Stream& stream) {
                      device.copy(stream, scratch, logits);
-                     kernels.softmax_cross_entropy(stream, kColumns, kVocabulary, 0.5f, true,
+                     kernels.softmax_cross_entropy(stream, s.columns, s.vocabulary, 0.5f, true,
                                                    targets, scratch, losses);
                    },
                    losses});
@@ -101,16 +96,18 @@ std::vector<Case> make_cases(Bench& bench) {
 
 }  // namespace
 
-void check_repeats(Bench& bench, Report& report, int repeats) {
-  std::vector<Case> cases = make_cases(bench);
+void check_repeats(Bench& bench, Report& report, const RepeatShapes& s) {
+  std::vector<Case> cases = make_cases(bench, s);
   const auto load = bench.device.make_stream();
-  constexpr std::int64_t kSide = 1536;
-  const Buffer a = bench.upload(noise(kSide * kSide, 20)), c = bench.floats(kSide * kSide);
+  const Buffer a = bench.upload(noise(static_cast<std::size_t>(s.load_side * s.load_side), 20)),
+               c = bench.floats(s.load_side * s.load_side);
+  CHECK(bench.stream->synchronize().ok());  // c is written by the other stream from here on
   std::vector<Ints> first;
-  for (int run = 0; run < repeats; ++run) {
+  for (int run = 0; run < s.runs; ++run) {
     for (int i = 0; i < 12; ++i)
-      bench.kernels().gemm(*load, {.m = kSide, .n = kSide, .k = kSide, .transpose_b = i % 2 == 0},
-                           a, a, {}, c);
+      bench.kernels().gemm(
+          *load, {.m = s.load_side, .n = s.load_side, .k = s.load_side, .transpose_b = i % 2 == 0},
+          a, a, {}, c);
     for (const Case& one : cases) one.run(*bench.stream);
     for (std::size_t i = 0; i < cases.size(); ++i) {
       report.begin(std::string(cases[i].name) + ", run " + std::to_string(run));
@@ -124,7 +121,7 @@ void check_repeats(Bench& bench, Report& report, int repeats) {
   }
   report.expect(load->synchronize().ok(), "the other stream failed");
   bench.clear();
-  report.line(std::to_string(repeats) + " equal runs under load");
+  report.line(std::to_string(s.runs) + " equal runs under load");
 }
 
 }  // namespace rubato::worker::gpu

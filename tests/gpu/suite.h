@@ -89,8 +89,19 @@ class Bench {
 void check_bits(Bench& bench, Report& report);
 // The others, against plain sums in double.
 void check_values(Bench& bench, Report& report);
-// Equal bits in `repeats` runs, while another stream keeps the device busy.
-void check_repeats(Bench& bench, Report& report, int repeats);
+// Equal bits in every run, while another stream keeps the device busy with square products.
+struct RepeatShapes {
+  int runs;
+  std::int64_t tokens, heads, head_size, vocabulary;
+  std::int64_t columns;    // of logits: at least the vocabulary
+  std::int64_t head_rows;  // of logits
+  std::int64_t load_side;
+};
+void check_repeats(Bench& bench, Report& report, const RepeatShapes& s);
+// A micro-batch of GPT-2 124M, small enough to be run a hundred times by a GPU.
+constexpr RepeatShapes kRepeatsOfGpu = {100, 1024, 12, 64, 50257, 50304, 320, 1536};
+// For a device that takes microseconds for an addition. Its runs are played in other orders.
+constexpr RepeatShapes kRepeatsOfEmulator = {12, 80, 3, 20, 300, 320, 6, 32};
 // Times of each kernel at GPT-2 124M's shapes, beside the ceilings measured in the same run.
 void measure(Bench& bench);
 

@@ -38,8 +38,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
     backward_keys_kernel(AttentionOp op, float scale, const float* __restrict__ qkv,
                          const float* __restrict__ lse, const float* __restrict__ dout,
                          const float* __restrict__ dots, float* __restrict__ dqkv) {
-  extern __shared__ float shared[];
-  float* keys = shared;
+  float* keys = dynamic_shared;
   float* values = keys + kTileFloats<D>;
   float* queries = values + kTileFloats<D>;
   float* gradients = queries + kTileFloats<D>;
@@ -90,8 +89,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
     backward_queries_kernel(AttentionOp op, float scale, const float* __restrict__ qkv,
                             const float* __restrict__ lse, const float* __restrict__ dout,
                             const float* __restrict__ dots, float* __restrict__ dqkv) {
-  extern __shared__ float shared[];
-  float* queries = shared;
+  float* queries = dynamic_shared;
   float* gradients = queries + kTileFloats<D>;
   float* keys = gradients + kTileFloats<D>;
   float* values = keys + kTileFloats<D>;
@@ -142,10 +140,9 @@ void backward(RawStream stream, const AttentionOp& op, const float* qkv, const f
               const float* dout, const float* dots, float* dqkv) {
   allow_shared(backward_keys_kernel<D>, kBackwardBytes<D>);
   allow_shared(backward_queries_kernel<D>, kBackwardBytes<D>);
-  backward_keys_kernel<D><<<grid_of(op), kThreads, kBackwardBytes<D>, stream>>>(
-      op, scale_of(op), qkv, lse, dout, dots, dqkv);
-  backward_queries_kernel<D><<<grid_of(op), kThreads, kBackwardBytes<D>, stream>>>(
-      op, scale_of(op), qkv, lse, dout, dots, dqkv);
+  const Grid grid{stream, grid_of(op), kThreads, kBackwardBytes<D>};
+  grid.run(backward_keys_kernel<D>, op, scale_of(op), qkv, lse, dout, dots, dqkv);
+  grid.run(backward_queries_kernel<D>, op, scale_of(op), qkv, lse, dout, dots, dqkv);
 }
 
 }  // namespace
@@ -159,7 +156,7 @@ std::int64_t attention_shared_bytes(std::int64_t head_size) {
 void attention_backward(RawStream stream, const AttentionOp& op, const float* qkv, const float* lse,
                         const float* out, const float* dout, float* dots, float* dqkv) {
   const std::int64_t rows = op.batch * op.heads * op.length;
-  dots_kernel<<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(op, out, dout, dots);
+  Grid{stream, blocks_for(rows, kThreads / kWarp), kThreads}.run(dots_kernel, op, out, dout, dots);
   with_size(op.head_size, [&]<int D>() { backward<D>(stream, op, qkv, lse, dout, dots, dqkv); });
 }
 

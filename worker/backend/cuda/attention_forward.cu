@@ -56,8 +56,7 @@ template <int D>
 __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
     forward_kernel(AttentionOp op, float scale, const float* __restrict__ qkv,
                    float* __restrict__ lse, float* __restrict__ out) {
-  extern __shared__ float shared[];
-  float* queries = shared;
+  float* queries = dynamic_shared;
   float* keys = queries + kTileFloats<D>;
   float* values = keys + kTileFloats<D>;
   float* weights = values + kTileFloats<D>;
@@ -99,8 +98,8 @@ constexpr int kForwardBytes = (3 * kTileFloats<D> + kScoreFloats) * static_cast<
 template <int D>
 void forward(RawStream stream, const AttentionOp& op, const float* qkv, float* lse, float* out) {
   allow_shared(forward_kernel<D>, kForwardBytes<D>);
-  forward_kernel<D>
-      <<<grid_of(op), kThreads, kForwardBytes<D>, stream>>>(op, scale_of(op), qkv, lse, out);
+  const Grid grid{stream, grid_of(op), kThreads, kForwardBytes<D>};
+  grid.run(forward_kernel<D>, op, scale_of(op), qkv, lse, out);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "worker/backend/cuda/arithmetic.cuh"
+#include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/ops.h"
 
 #include <cuda_runtime.h>

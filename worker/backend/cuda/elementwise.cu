@@ -1,5 +1,6 @@
 // Kernels that look at one element at a time: four by a thread where all pointers allow it.
 #include "worker/backend/cuda/arithmetic.cuh"
+#include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/ops.h"
 
 #include <cuda_runtime.h>
@@ -110,9 +111,9 @@ template <class Op>
 void launch(RawStream stream, std::int64_t n, std::initializer_list<const void*> pointers, Op op) {
   if (n == 0) return;
   if (are_aligned(pointers))
-    map<4><<<blocks_for(n, 4 * kThreads), kThreads, 0, stream>>>(n, op);
+    Grid{stream, blocks_for(n, 4 * kThreads), kThreads}.run(map<4, Op>, n, op);
   else
-    map<1><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(n, op);
+    Grid{stream, blocks_for(n, kThreads), kThreads}.run(map<1, Op>, n, op);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "worker/backend/cuda/arithmetic.cuh"
+#include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/ops.h"
 
 #include <cuda_runtime.h>
@@ -93,8 +94,8 @@ void embed_forward(RawStream stream, std::int64_t rows, std::int64_t length, std
                    const std::int32_t* tokens, const float* token_table,
                    const float* position_table, float* out) {
   if (rows == 0) return;
-  embed_forward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-      length, c, tokens, token_table, position_table, out);
+  Grid{stream, static_cast<unsigned>(rows), kThreads}.run(embed_forward_kernel, length, c, tokens,
+                                                          token_table, position_table, out);
 }
 
 void embed_backward(RawStream stream, std::int64_t rows, std::int64_t length, std::int64_t c,
@@ -104,11 +105,11 @@ void embed_backward(RawStream stream, std::int64_t rows, std::int64_t length, st
   std::int32_t* sorted = workspace;
   std::int32_t* order = workspace + rows;
   const auto count = static_cast<std::int32_t>(rows);
-  sort_rows<<<blocks_for(rows, kThreads), kThreads, 0, stream>>>(count, tokens, sorted, order);
-  add_tokens<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(count, c, sorted, order, dout,
-                                                                   dtokens);
-  add_positions<<<blocks_for(length * c, kThreads), kThreads, 0, stream>>>(rows * c, length * c,
-                                                                           dout, dpositions);
+  Grid{stream, blocks_for(rows, kThreads), kThreads}.run(sort_rows, count, tokens, sorted, order);
+  Grid{stream, static_cast<unsigned>(rows), kThreads}.run(add_tokens, count, c, sorted, order, dout,
+                                                          dtokens);
+  Grid{stream, blocks_for(length * c, kThreads), kThreads}.run(add_positions, rows * c, length * c,
+                                                               dout, dpositions);
 }
 
 }  // namespace rubato::worker::cuda

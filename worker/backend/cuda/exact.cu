@@ -1,6 +1,7 @@
 // The exact reduction and the squared norm (worker/model/exact_sum.h, worker/backend/cpu/exact.cc).
 // A warp has a block of 256 elements: two times four a lane, so that all loads are 16 bytes wide.
 #include "worker/backend/cuda/arithmetic.cuh"
+#include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/ops.h"
 
 #include <cuda_runtime.h>
@@ -185,8 +186,8 @@ void launch_add(RawStream stream, std::int64_t n, int fraction_bits, int guard_s
                 std::int32_t* sums, std::int32_t* guards) {
   const std::int64_t blocks = n / kBlock;
   if (blocks == 0) return;
-  integer_add<<<blocks_for(blocks, kWarps), kWarps * kWarp, 0, stream>>>(
-      blocks, fraction_bits, guard_shift, rounding, exponents, gradient,
+  Grid{stream, blocks_for(blocks, kWarps), kWarps * kWarp}.run(
+      integer_add<Rounding>, blocks, fraction_bits, guard_shift, rounding, exponents, gradient,
       reinterpret_cast<std::uint32_t*>(sums), reinterpret_cast<std::uint32_t*>(guards));
 }
 
@@ -208,24 +209,24 @@ void dequantise(RawStream stream, std::int64_t n, int fraction_bits, float facto
                 const std::int32_t* exponents, const std::int32_t* sums, float* gradient) {
   const std::int64_t blocks = n / kBlock;
   if (blocks == 0) return;
-  dequantise_kernel<<<blocks_for(blocks, kWarps), kWarps * kWarp, 0, stream>>>(
-      blocks, fraction_bits, factor, exponents, sums, gradient);
+  Grid{stream, blocks_for(blocks, kWarps), kWarps * kWarp}.run(
+      dequantise_kernel, blocks, fraction_bits, factor, exponents, sums, gradient);
 }
 
 void block_exponents(RawStream stream, std::int64_t n, std::int32_t zero, const float* x,
                      std::int32_t* out) {
   const std::int64_t blocks = n / kBlock;
   if (blocks == 0) return;
-  block_exponents_kernel<<<blocks_for(blocks, kWarps), kWarps * kWarp, 0, stream>>>(blocks, zero, x,
-                                                                                    out);
+  Grid{stream, blocks_for(blocks, kWarps), kWarps * kWarp}.run(block_exponents_kernel, blocks, zero,
+                                                               x, out);
 }
 
 void squared_norm_chunks(RawStream stream, std::int64_t n, std::int64_t chunk, const float* x,
                          double* out) {
   const std::int64_t chunks = (n + chunk - 1) / chunk;
   if (chunks == 0) return;
-  squared_norm_kernel<<<blocks_for(chunks * kNormSums, kNormThreads), kNormThreads, 0, stream>>>(
-      n, chunk, chunks, x, out);
+  Grid{stream, blocks_for(chunks * kNormSums, kNormThreads), kNormThreads}.run(
+      squared_norm_kernel, n, chunk, chunks, x, out);
 }
 
 }  // namespace rubato::worker::cuda

@@ -1,5 +1,6 @@
 // Kernels that reduce along rows or columns: layernorm, softmax with cross-entropy, column sums.
 #include "worker/backend/cuda/arithmetic.cuh"
+#include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/ops.h"
 
 #include <cuda_runtime.h>
@@ -208,32 +209,32 @@ void layernorm_forward(RawStream stream, std::int64_t rows, std::int64_t c, floa
                        const float* x, const float* addend, const float* weight, const float* bias,
                        float* sum, float* y, float* mean, float* rstd) {
   if (rows == 0) return;
-  layernorm_forward_kernel<<<blocks_for(rows, kRowWarps), kRowWarps * kWarp, 0, stream>>>(
-      rows, c, epsilon, x, addend, weight, bias, sum, y, mean, rstd);
+  Grid{stream, blocks_for(rows, kRowWarps), kRowWarps * kWarp}.run(
+      layernorm_forward_kernel, rows, c, epsilon, x, addend, weight, bias, sum, y, mean, rstd);
 }
 
 void layernorm_backward(RawStream stream, std::int64_t rows, std::int64_t c, const float* x,
                         const float* weight, const float* mean, const float* rstd, const float* dy,
                         float* dx, float* dweight, float* dbias) {
   if (rows > 0)
-    layernorm_backward_x<<<blocks_for(rows, kRowWarps), kRowWarps * kWarp, 0, stream>>>(
-        rows, c, x, weight, mean, rstd, dy, dx);
-  layernorm_backward_weights<<<blocks_for(c, kColumns), kColumns * kStripes, 0, stream>>>(
-      rows, c, x, mean, rstd, dy, dweight, dbias);
+    Grid{stream, blocks_for(rows, kRowWarps), kRowWarps * kWarp}.run(layernorm_backward_x, rows, c,
+                                                                     x, weight, mean, rstd, dy, dx);
+  Grid{stream, blocks_for(c, kColumns), kColumns * kStripes}.run(
+      layernorm_backward_weights, rows, c, x, mean, rstd, dy, dweight, dbias);
 }
 
 void column_sum(RawStream stream, std::int64_t rows, std::int64_t columns, const float* x,
                 float* out) {
-  column_sum_kernel<<<blocks_for(columns, kColumns), kColumns * kStripes, 0, stream>>>(
-      rows, columns, x, out);
+  Grid{stream, blocks_for(columns, kColumns), kColumns * kStripes}.run(column_sum_kernel, rows,
+                                                                       columns, x, out);
 }
 
 void softmax_cross_entropy(RawStream stream, std::int64_t rows, std::int64_t columns,
                            std::int64_t vocabulary, float scale, bool write_gradient,
                            const std::int32_t* targets, float* logits, float* losses) {
   if (rows == 0) return;
-  cross_entropy_kernel<<<static_cast<unsigned>(rows), kClassThreads, 0, stream>>>(
-      columns, vocabulary, scale, write_gradient, targets, logits, losses);
+  Grid{stream, static_cast<unsigned>(rows), kClassThreads}.run(
+      cross_entropy_kernel, columns, vocabulary, scale, write_gradient, targets, logits, losses);
 }
 
 }  // namespace rubato::worker::cuda
