@@ -1,5 +1,7 @@
 // What g++ -fsanitize=thread calls before each access to memory, in the place of ThreadSanitizer's
-// own library: every access of a kernel is seen here, and its source knows nothing of it.
+// own library: every access of a kernel is seen here, and its source knows nothing of it. What lies
+// on a thread's own stack stands for registers and is not looked at, but for indices beyond an
+// array of known size (-fsanitize=bounds).
 #include "tests/emulator/block.h"
 #include "tests/emulator/device_memory.h"
 #include "tests/emulator/shadow.h"
@@ -22,8 +24,8 @@ struct Access {
 };
 
 const void* program() {
-  static const char first = 0;  // near enough to all code of the program
-  return &first;
+  static const char kAnchor = 0;  // near enough to all code of the program
+  return &kAnchor;
 }
 std::uint32_t code_number(const void* code) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(code) -
@@ -54,10 +56,11 @@ void stop(const Access& access, FaultKind kind, cudaError_t error, const std::st
 
 void report_clash(const Access& access, const Clash& clash) {
   if (clash.kind == Clash::kWork) {
-    report(FaultKind::kStreamRace,
-           text_of_work(running->now.work) + " is not ordered after " + text_of_work(clash.work) +
-               ":" + verb(access) + "in @",
-           {access.code});
+    std::vector<const void*> places;
+    std::string text = text_of_work(running->now.work, places) + " is not ordered after ";
+    text += text_of_work(clash.work, places);
+    places.push_back(access.code);
+    report(FaultKind::kStreamRace, text + ":" + verb(access) + "in @", places);
   } else if (clash.kind == Clash::kThread) {
     const void* other = code_of(clash.other.code);
     report(FaultKind::kRace,
@@ -146,6 +149,7 @@ void note(const void* address, std::size_t bytes, bool write, const void* code) 
     rubato::emulator::note(address, bytes, true, __builtin_return_address(0));  \
   }
 
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): GCC names them.
 extern "C" {
 ACCESS_OF(1)
 ACCESS_OF(2)
@@ -162,4 +166,19 @@ void __tsan_write_range(void* address, unsigned long bytes) {
     rubato::emulator::note(static_cast<char*>(address) + i, 1, true, __builtin_return_address(0));
 }
 void __tsan_init() {}
+
+// Where an index stands, and the beginning of what GCC tells of it.
+struct OutOfBounds {
+  const char* file;
+  std::uint32_t line, column;
+};
+void __ubsan_handle_out_of_bounds(const OutOfBounds* where, std::uintptr_t index) {
+  const std::string file = where->file;
+  rubato::emulator::report(rubato::emulator::FaultKind::kOutside,
+                           "index " + std::to_string(static_cast<std::intptr_t>(index)) +
+                               " of an array is beyond it in " + file.substr(file.rfind('/') + 1) +
+                               ":" + std::to_string(where->line));
+  if (rubato::emulator::running != nullptr) rubato::emulator::stop_kernel(cudaErrorIllegalAddress);
 }
+}
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)

@@ -49,7 +49,7 @@ cublasStatus_t dropped(T* thing) {
 template <class T>
 T value_of(const void* value) {
   T out;
-  std::memcpy(&out, value, sizeof out);
+  std::memcpy(static_cast<void*>(&out), value, sizeof out);
   return out;
 }
 
@@ -205,9 +205,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                   static_cast<const float*>(a),
                   static_cast<const float*>(b),
                   static_cast<float*>(d)};
-    if (!job.fits() || c != d || !are_aligned(*algorithm, {a, b, d, job.product.bias}))
+    if (!job.fits() || c != d || (job.product.has_bias && job.product.bias == nullptr) ||
+        !are_aligned(*algorithm, {a, b, d, job.product.bias}))
       return CUBLAS_STATUS_INVALID_VALUE;
-    const cudaError_t error = enqueue(stream, "a matrix product", [=](std::uint32_t id) {
+    const cudaError_t error = enqueue(stream, {"a matrix product"}, [=](std::uint32_t id) {
       return run(job, workspace, workspace_bytes, id);
     });
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INTERNAL_ERROR;

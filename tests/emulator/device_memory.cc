@@ -3,11 +3,12 @@
 #include "common/check.h"
 #include "tests/emulator/faults.h"
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <map>
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -74,7 +75,7 @@ void* allocate_device(std::size_t bytes) {
   all.allocations[begin] = {begin, bytes};
   const DeviceMemoryOpen open;
   auto* address = reinterpret_cast<void*>(begin);
-  std::memset(address, 0xFF, bytes);
+  std::memset(address, 0xFF, std::min(bytes, kPoisonedBytes));
   return address;
 }
 

@@ -17,11 +17,13 @@ struct Allocation {
   }
 };
 
+constexpr std::size_t kPoisonedBytes = std::size_t{1} << 20;
 constexpr std::size_t kAllocationAlignment = 256;            // as cudaMalloc
 constexpr std::size_t kDeviceBytes = std::size_t{4} << 30;   // what may be had at one time
 constexpr std::size_t kAddressBytes = std::size_t{1} << 40;  // what may be had in a program's life
 
-// Its bytes are all 0xFF; null: there is no more. Not thread-safe, nor is what follows.
+// Its bytes are 0xFF, as far as kPoisonedBytes, and then 0; null: there is no more. Not
+// thread-safe, nor is what follows.
 void* allocate_device(std::size_t bytes);
 // False: `address` is none that was given, or was freed before.
 bool free_device(void* address);

@@ -52,6 +52,14 @@ std::uintptr_t load_address() {
   return base;
 }
 
+// "cuda::map<4>" of "void rubato::worker::cuda::(anonymous namespace)::map<4>(long)".
+std::string bare_name(std::string name) {
+  for (const std::string part : {"(anonymous namespace)::", "rubato::worker::", "void "})
+    for (std::size_t at = name.find(part); at != std::string::npos; at = name.find(part))
+      name.erase(at, part.size());
+  return name.substr(0, name.find_first_of("(\n"));
+}
+
 // Of two lines of addr2line: "kernel<4>" and "file.cu:12".
 struct Frame {
   std::string function, line;
@@ -66,14 +74,13 @@ std::vector<Frame> frames_of(const void* place) {
   char name[2000], line[2000];
   while (pipe != nullptr && std::fgets(name, sizeof name, pipe.get()) != nullptr &&
          std::fgets(line, sizeof line, pipe.get()) != nullptr) {
-    const std::string function = name, where = line;
-    frames.push_back({function.substr(0, function.find_first_of("(\n")),
-                      where.substr(0, where.find_first_of(" \n"))});
+    const std::string where = line;
+    frames.push_back({bare_name(name), where.substr(0, where.find_first_of(" \n"))});
   }
   return frames;
 }
 
-// "arithmetic.cuh:20, which rubato::worker::cuda::sort_rows calls (embedding.cu:52)".
+// "arithmetic.cuh:20, called by cuda::sort_rows (embedding.cu:52)".
 std::string text_of_code(const void* place) {
   const std::vector<Frame> frames = frames_of(place);
   if (frames.empty()) return "?";
@@ -125,7 +132,8 @@ void report(FaultKind kind, std::string text, std::vector<const void*> places) {
   const std::lock_guard lock(mutex);
   std::vector<Raw>& faults = kept();
   const bool is_known = std::ranges::any_of(faults, [&](const Raw& raw) {
-    return raw.kind == kind && (places.empty() ? raw.text == text : raw.places == places);
+    return raw.kind == kind &&
+           (places.empty() ? raw.text == text : std::ranges::is_permutation(raw.places, places));
   });
   if (!is_known && faults.size() < kFaultsKept)
     faults.push_back({kind, std::move(text), std::move(places)});

@@ -35,9 +35,9 @@ inline bool are_same(const Site& a, const Site& b) {
 }
 std::string text_of(const Site& site);
 
-// Each '@' in `text` stands for one of `places`, addresses of code, and becomes the function and
-// line there. A kind of fault at the same places (without places: with the same text) counts once;
-// after kFaultsKept no more are kept. Thread-safe.
+// Each '@' in `text` stands for one of `places`, and becomes the function and line of the
+// instruction that ends at that address. A kind of fault at the same places (without places: with
+// the same text) counts once; after kFaultsKept no more are kept. Thread-safe.
 void report(FaultKind kind, std::string text, std::vector<const void*> places = {});
 constexpr std::size_t kFaultsKept = 100;
 

@@ -13,8 +13,6 @@
 #include <memory>
 #include <optional>
 
-#include <dlfcn.h>
-
 namespace rubato::emulator {
 
 namespace {
@@ -53,7 +51,7 @@ cudaError_t call(const char* name, Do work) {
 cudaError_t found(bool is_there) { return is_there ? cudaSuccess : cudaErrorInvalidResourceHandle; }
 
 cudaError_t set_bytes(cudaStream_t stream, void* to, int byte, std::size_t bytes) {
-  return enqueue(stream, "memset", [=](std::uint32_t id) {
+  return enqueue(stream, {"a memset"}, [=](std::uint32_t id) {
     if (!sweep(id, to, bytes, true)) return cudaErrorIllegalAddress;
     const DeviceMemoryOpen open;
     std::memset(to, byte, bytes);
@@ -69,7 +67,7 @@ cudaError_t copy_bytes(cudaStream_t stream, void* to, const void* from, std::siz
       to_device != is_device_address(reinterpret_cast<std::uintptr_t>(to)))
     return cudaErrorInvalidValue;
   if (!to_device) std::memset(to, kPoison, bytes);
-  return enqueue(stream, "copy", [=](std::uint32_t id) {
+  return enqueue(stream, {"a copy"}, [=](std::uint32_t id) {
     if (!sweep(id, from, bytes, false) || !sweep(id, to, bytes, true))
       return cudaErrorIllegalAddress;
     const DeviceMemoryOpen open;
@@ -89,12 +87,6 @@ cudaError_t check_shape(const cudaLaunchConfig_t& config, const void* code) {
   const auto asked = allowed.find(code);
   const std::size_t most = asked == allowed.end() ? kSharedUnasked : asked->second;
   return config.dynamicSmemBytes <= most ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-std::string name_of_kernel(const void* code) {
-  Dl_info info = {};
-  if (dladdr(code, &info) != 0 && info.dli_sname != nullptr) return info.dli_sname;
-  return "a kernel";
 }
 
 }  // namespace
@@ -127,11 +119,12 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Kernel& kernel) {
   return call("cudaLaunchKernel", [&]() -> cudaError_t {
     if (const cudaError_t error = check_shape(config, kernel.code); error != cudaSuccess)
       return error;
-    return enqueue(config.stream, name_of_kernel(kernel.code),
-                   [config, kernel, arguments](std::uint32_t id) {
-                     const DeviceMemoryOpen open;
-                     return run_grid(config, kernel, id);
-                   });
+    // Places are what comes before an address.
+    const void* code = static_cast<const char*>(kernel.code) + 1;
+    return enqueue(config.stream, {"@", code}, [config, kernel, arguments](std::uint32_t id) {
+      const DeviceMemoryOpen open;
+      return run_grid(config, kernel, id);
+    });
   });
 }
 

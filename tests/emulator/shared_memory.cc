@@ -78,7 +78,7 @@ const Segment& segment() {
 
 // Where it lies for the calling thread.
 std::uintptr_t base() {
-  static thread_local const std::uintptr_t found = [] {
+  static thread_local const std::uintptr_t kFound = [] {
     std::uintptr_t address = 0;
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* out) {
@@ -89,7 +89,7 @@ std::uintptr_t base() {
         &address);
     return address;
   }();
-  return found;
+  return kFound;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct About {
   std::size_t stream = 0;
   std::uint32_t time = 0;
   Clock clock;
-  std::string name;
+  WorkName name;
 };
 
 // A place in a stream: all that was enqueued up to a number.
@@ -113,7 +113,7 @@ std::recursive_mutex& lock() {
   return mutex;
 }
 
-cudaError_t enqueue(cudaStream_t stream, const std::string& name, Run run) {
+cudaError_t enqueue(cudaStream_t stream, const WorkName& name, Run run) {
   State& all = state();
   const std::size_t number = number_of(stream);
   const auto found = all.streams.find(number);
@@ -136,9 +136,10 @@ bool is_before(std::uint32_t work, std::uint32_t later) {
   return one.stream < clock.size() && one.time <= clock[one.stream];
 }
 
-std::string text_of_work(std::uint32_t work) {
+std::string text_of_work(std::uint32_t work, std::vector<const void*>& places) {
   const About& about = state().works[work];
-  return about.name + " on stream " + std::to_string(about.stream);
+  if (about.name.code != nullptr) places.push_back(about.name.code);
+  return about.name.text + " on stream " + std::to_string(about.stream);
 }
 
 cudaStream_t make_stream() {
@@ -220,18 +221,21 @@ cudaError_t wait_for_all() {
 
 bool sweep(std::uint32_t work, const void* address, std::size_t bytes, bool write) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
+  std::vector<const void*> places;
   if (is_device_address(at)) {
     const Allocation* allocation = allocation_of(at);
     if (allocation == nullptr || !allocation->holds(at, bytes)) {
-      report(FaultKind::kOutside, text_of_work(work) + (write ? " writes " : " reads ") +
-                                      std::to_string(bytes) + " bytes that no allocation holds");
+      const std::string text = text_of_work(work, places) + (write ? " writes " : " reads ");
+      report(FaultKind::kOutside, text + std::to_string(bytes) + " bytes that no allocation holds");
       return false;
     }
   }
   const std::uint32_t other = shadow().sweep(at, bytes, write, work);
-  if (other != 0)
-    report(FaultKind::kStreamRace,
-           text_of_work(work) + " is not ordered after " + text_of_work(other));
+  if (other != 0) {
+    std::string text = text_of_work(work, places) + " is not ordered after ";
+    text += text_of_work(other, places);
+    report(FaultKind::kStreamRace, text, places);
+  }
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -25,13 +26,18 @@ std::recursive_mutex& lock();
 
 // What a piece of work does when its time comes; `id` is its own.
 using Run = std::function<cudaError_t(std::uint32_t id)>;
+// What reports call it: "a copy"; "@" for the kernel at `code` (faults.h).
+struct WorkName {
+  std::string text;
+  const void* code = nullptr;
+};
 // Null: the default stream. cudaErrorInvalidResourceHandle: no such stream.
-cudaError_t enqueue(cudaStream_t stream, const std::string& name, Run run);
+cudaError_t enqueue(cudaStream_t stream, const WorkName& name, Run run);
 
 // Whether a piece of work is ordered before another, or is the same, or 0 (none).
 bool is_before(std::uint32_t work, std::uint32_t later);
-// "layernorm_forward_kernel on stream 2".
-std::string text_of_work(std::uint32_t work);
+// "a copy on stream 2", and what its '@' stands for.
+std::string text_of_work(std::uint32_t work, std::vector<const void*>& places);
 
 cudaStream_t make_stream();
 cudaEvent_t make_event();

@@ -32,7 +32,11 @@ class CudaEvent : public Event {
     its.note(cudaStreamWaitEvent(its.enter(), raw_, 0), "waiting for an event");
   }
   // An error ends the waiting, too: wait() tells it.
-  bool is_done() const override { return cudaEventQuery(raw_) != cudaErrorNotReady; }
+  bool is_done() const override {
+    if (cudaEventQuery(raw_) != cudaErrorNotReady) return true;
+    (void)cudaGetLastError();  // the answer is kept as an error, which the next launch would tell
+    return false;
+  }
   Status wait() override {
     TRY_OK(to_status(cudaSetDevice(ordinal_), "cudaSetDevice"));
     TRY_OK(to_status(cudaEventSynchronize(raw_), "waiting for an event"));

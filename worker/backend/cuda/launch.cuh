@@ -1,5 +1,5 @@
-// How our kernels are started: by a call of the runtime, and not by <<<…>>>, which only nvcc reads.
-// So another compiler takes the same files (tests/emulator).
+// How our kernels are started: by a call of the runtime, not by <<<>>>, which only nvcc reads. So
+// another compiler takes the same files (tests/emulator).
 #pragma once
 
 #include "worker/backend/cuda/ops.h"

@@ -80,17 +80,20 @@ struct Product {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;  // of making it
 };
 
-// Calls until one of them fails.
+// Calls until one of them fails; those after it are not made.
 class Steps {
  public:
-  Steps& then(cublasStatus_t status) {
-    if (status_ == CUBLAS_STATUS_SUCCESS) status_ = status;
-    return *this;
+  explicit Steps(cublasStatus_t before = CUBLAS_STATUS_SUCCESS) : status_(before) {}
+  template <class Function, class... Arguments>
+  void then(Function function, Arguments... arguments) {
+    if (ok()) status_ = function(arguments...);
   }
+  void fail(cublasStatus_t status) { status_ = status; }
+  bool ok() const { return status_ == CUBLAS_STATUS_SUCCESS; }
   cublasStatus_t status() const { return status_; }
 
  private:
-  cublasStatus_t status_ = CUBLAS_STATUS_SUCCESS;
+  cublasStatus_t status_;
 };
 
 std::uint32_t common_alignment(std::initializer_list<const void*> pointers) {
@@ -132,21 +135,20 @@ void Matmul::Impl::describe(Product& product, Steps& steps) const {
   const GemmShape& s = product.key.shape;
   const auto operation = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    steps.then(library.set_product(product.description, which, &value, sizeof value));
+    steps.then(library.set_product, product.description, which, &value, sizeof value);
   };
   // Rows and columns of what is stored, by columns.
   const auto layout = [&](cublasLtMatrixLayout_t& made, std::int64_t rows, std::int64_t columns) {
-    steps.then(library.make_layout(&made, CUDA_R_32F, static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), rows));
+    steps.then(library.make_layout, &made, CUDA_R_32F, static_cast<std::uint64_t>(rows),
+               static_cast<std::uint64_t>(columns), rows);
   };
-  steps.then(library.make_product(&product.description, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F));
-  if (steps.status() != CUBLAS_STATUS_SUCCESS) return;
+  steps.then(library.make_product, &product.description, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F);
   operation(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b);
   operation(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a);
   if (product.key.has_bias) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    steps.then(library.set_product(product.description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                   sizeof epilogue));
+    steps.then(library.set_product, product.description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+               sizeof epilogue);
   }
   layout(product.left, s.transpose_b ? s.k : s.n, s.transpose_b ? s.n : s.k);
   layout(product.right, s.transpose_a ? s.m : s.k, s.transpose_a ? s.k : s.m);
@@ -155,10 +157,10 @@ void Matmul::Impl::describe(Product& product, Steps& steps) const {
 
 void Matmul::Impl::choose(Product& product, Steps& steps) const {
   cublasLtMatmulPreference_t preference = nullptr;
-  steps.then(library.make_preference(&preference));
-  if (steps.status() != CUBLAS_STATUS_SUCCESS) return;
+  steps.then(library.make_preference, &preference);
+  if (!steps.ok()) return;
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
-    steps.then(library.set_preference(preference, which, &value, sizeof value));
+    steps.then(library.set_preference, preference, which, &value, sizeof value);
   };
   const std::uint64_t workspace = kWorkspaceBytes;
   const std::uint32_t reductions =
@@ -171,11 +173,9 @@ void Matmul::Impl::choose(Product& product, Steps& steps) const {
     prefer(which, product.key.alignment);
   cublasLtMatmulHeuristicResult_t found = {};
   int count = 0;
-  if (steps.status() == CUBLAS_STATUS_SUCCESS)
-    steps.then(library.heuristic(handle, product.description, product.left, product.right,
-                                 product.out, product.out, preference, 1, &found, &count));
-  if (steps.status() == CUBLAS_STATUS_SUCCESS && count == 0)
-    steps.then(CUBLAS_STATUS_NOT_SUPPORTED);
+  steps.then(library.heuristic, handle, product.description, product.left, product.right,
+             product.out, product.out, preference, 1, &found, &count);
+  if (steps.ok() && count == 0) steps.fail(CUBLAS_STATUS_NOT_SUPPORTED);
   product.algorithm = found.algo;
   (void)library.drop_preference(preference);
 }
@@ -188,7 +188,7 @@ Product& Matmul::Impl::product_for(const Key& key) {
   product.key = key;
   Steps steps;
   describe(product, steps);
-  if (steps.status() == CUBLAS_STATUS_SUCCESS) choose(product, steps);
+  if (steps.ok()) choose(product, steps);
   product.status = steps.status();
   return product;
 }
@@ -217,22 +217,21 @@ void Matmul::run(CudaStream& stream, const GemmShape& shape, const float* a, con
   const Library& library = impl_->library;
   Product& product =
       impl_->product_for({shape, bias != nullptr, common_alignment({a, b, c, bias})});
-  Steps steps;
-  steps.then(product.status);
+  Steps steps(product.status);
   void* workspace = stream.product_workspace(kWorkspaceBytes);
-  if (steps.status() == CUBLAS_STATUS_SUCCESS && workspace != nullptr) {
+  if (steps.ok() && workspace != nullptr) {
     // The bias is an attribute of the description: set and used under the lock.
     const std::lock_guard lock(impl_->mutex);
     if (bias != nullptr)
-      steps.then(library.set_product(product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                     static_cast<const void*>(&bias), sizeof bias));
+      steps.then(library.set_product, product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                 static_cast<const void*>(&bias), sizeof bias);
     const float one = 1.0f;
     const float kept = shape.accumulate ? 1.0f : 0.0f;
-    steps.then(library.matmul(impl_->handle, product.description, &one, b, product.left, a,
-                              product.right, &kept, c, product.out, c, product.out,
-                              &product.algorithm, workspace, kWorkspaceBytes, raw));
+    steps.then(library.matmul, impl_->handle, product.description, &one, b, product.left, a,
+               product.right, &kept, c, product.out, c, product.out, &product.algorithm, workspace,
+               kWorkspaceBytes, raw);
   }
-  if (steps.status() != CUBLAS_STATUS_SUCCESS) stream.note(product_error(shape, steps.status()));
+  if (!steps.ok()) stream.note(product_error(shape, steps.status()));
 }
 
 }  // namespace rubato::worker::cuda

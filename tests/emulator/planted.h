@@ -1,0 +1,29 @@
+// Kernels with a fault planted in them, each with its twin that is right: what shows that the
+// emulator finds what it says.
+#pragma once
+
+#include "tests/emulator/faults.h"
+
+#include <cstddef>
+
+#include <cuda_runtime_api.h>
+
+namespace rubato::emulator {
+
+struct Planted {
+  const char* kernel;
+  FaultKind kind;
+  cudaError_t error;  // how it ends; cudaSuccess: it is not stopped
+  // Enqueues it on `memory`, kPlantedFloats of the device.
+  void (*wrong)(cudaStream_t stream, float* memory);
+  void (*right)(cudaStream_t stream, float* memory);
+};
+constexpr std::size_t kPlantedFloats = 1024;
+extern const Planted kPlanted[];
+extern const std::size_t kPlantedCount;
+
+// out[block] = a sum over a block by shuffles and shared memory, 8 blocks of 256 threads; wrong:
+// the last fold takes what is there, without a barrier, so that its value depends on the order.
+void sum_blocks(cudaStream_t stream, const float* x, float* out, bool right);
+
+}  // namespace rubato::emulator
