@@ -93,14 +93,14 @@ void touch_device(const Access& access) {
 
 void touch_shared(const Access& access) {
   static std::vector<Threads>& words = *new std::vector<Threads>(shared_bytes() / kWordBytes + 1);
-  const SharedArray* array = shared_array_of(access.address, running->dynamic_shared_bytes);
-  if (array == nullptr || access.address + access.bytes > array->begin + array->bytes)
+  const std::size_t offset = access.address - running->shared;
+  const SharedArray* array = shared_array_of(offset, running->dynamic_shared_bytes);
+  if (array == nullptr || offset + access.bytes > array->begin + array->bytes)
     stop(access, FaultKind::kOutside, cudaErrorIllegalAddress, "that no shared array holds");
   Moment now = moment_of(access);
   now.kernel_phase = now.block_phase;  // of another block's shared memory nothing is left
-  const std::uintptr_t end = access.address + access.bytes;
-  for (std::uintptr_t at = access.address; at < end; at += kWordBytes) {
-    Threads& word = words[shared_offset(at) / kWordBytes];
+  for (std::size_t at = offset; at < offset + access.bytes; at += kWordBytes) {
+    Threads& word = words[at / kWordBytes];
     if (!access.write && !word.is_written(now))
       report(
           FaultKind::kUninitialised,
@@ -122,7 +122,7 @@ void touch(const Access& access) {
          "at an address that is no multiple of that");
   if (is_device_address(access.address))
     touch_device(access);
-  else if (is_shared_address(access.address))
+  else if (is_within(access.address, running->shared, shared_bytes()))
     touch_shared(access);
   else
     stop(access, FaultKind::kOutside, cudaErrorIllegalAddress, "of the host's memory");

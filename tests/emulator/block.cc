@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "tests/emulator/random.h"
+#include "tests/emulator/shared_memory.h"
 
 #include <algorithm>
 #include <numeric>
@@ -76,6 +77,7 @@ Block::Block(const cudaLaunchConfig_t& config, const Kernel& kernel, std::uint32
   for (std::size_t first = 0; first < threads_.size(); first += kWarpLanes) warps_.push_back(first);
   running_.arguments = reinterpret_cast<std::uintptr_t>(kernel.arguments);
   running_.argument_bytes = kernel.argument_bytes;
+  running_.shared = shared_begin();
   running_.dynamic_shared_bytes = config.dynamicSmemBytes;
   running_.now.work = work;
   running_.now.kernel_phase = last_phase + 1;

@@ -78,6 +78,7 @@ struct Running {
   const Strand* strand = nullptr;
   std::uintptr_t arguments = 0;
   std::size_t argument_bytes = 0;
+  std::uintptr_t shared = 0;  // its first byte
   std::size_t dynamic_shared_bytes = 0;
 };
 // Null: no kernel runs on this host thread.

@@ -76,40 +76,32 @@ const Segment& segment() {
   return made;
 }
 
-// Where it lies for the calling thread.
-std::uintptr_t base() {
-  static thread_local const std::uintptr_t kFound = [] {
-    std::uintptr_t address = 0;
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void* out) {
-          *static_cast<std::uintptr_t*>(out) =
-              reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
-          return 1;  // the first one is the program
-        },
-        &address);
-    return address;
-  }();
-  return kFound;
-}
-
 }  // namespace
 
-bool is_shared_address(std::uintptr_t address) { return address - base() < segment().bytes; }
-std::size_t shared_offset(std::uintptr_t address) { return address - base(); }
+std::uintptr_t shared_begin() {
+  std::uintptr_t address = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* out) {
+        *static_cast<std::uintptr_t*>(out) = reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
+        return 1;  // the first one is the program
+      },
+      &address);
+  return address;
+}
+
 std::size_t shared_bytes() { return segment().bytes; }
 
-const SharedArray* shared_array_of(std::uintptr_t address, std::size_t dynamic_bytes) {
-  static thread_local SharedArray last;
-  const std::size_t offset = shared_offset(address);
+const SharedArray* shared_array_of(std::size_t offset, std::size_t dynamic_bytes) {
+  static thread_local SharedArray dynamic;
   const auto& arrays = segment().arrays;
   auto next = std::ranges::upper_bound(arrays, offset, {}, &SharedArray::begin);
   if (next == arrays.begin()) return nullptr;
-  --next;
-  const bool is_dynamic = next == arrays.begin() + static_cast<std::ptrdiff_t>(segment().dynamic);
-  const std::size_t bytes = is_dynamic ? dynamic_bytes : next->bytes;
-  if (offset - next->begin >= bytes) return nullptr;
-  last = {base() + next->begin, bytes, {}};
-  return &last;
+  const SharedArray* array = &*--next;
+  if (next == arrays.begin() + static_cast<std::ptrdiff_t>(segment().dynamic)) {
+    dynamic = {array->begin, dynamic_bytes, {}};
+    array = &dynamic;
+  }
+  return offset - array->begin < array->bytes ? array : nullptr;
 }
 
 }  // namespace rubato::emulator

@@ -15,13 +15,11 @@ struct SharedArray {
   std::string name;  // "rubato::…::sort_rows(…)::others"
 };
 
-// Whether it is shared memory of the calling host thread, in an array or between two.
-bool is_shared_address(std::uintptr_t address);
-// From the first byte of shared memory on.
-std::size_t shared_offset(std::uintptr_t address);
+// Shared memory of one host thread: the address of its first byte. Not cheap.
+std::uintptr_t shared_begin();
 std::size_t shared_bytes();
-// The array that holds the address; null: none does. What a kernel asked for when it was started is
-// an array of `dynamic_bytes` here.
-const SharedArray* shared_array_of(std::uintptr_t address, std::size_t dynamic_bytes);
+// The array that holds an address so many bytes after the beginning, and it begins there, too;
+// null: none does. What a kernel asked for when it was started is an array of `dynamic_bytes` here.
+const SharedArray* shared_array_of(std::size_t offset, std::size_t dynamic_bytes);
 
 }  // namespace rubato::emulator

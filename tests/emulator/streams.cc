@@ -103,6 +103,8 @@ void run_one(Stream& stream) {
 void run_until(const Place& place) {
   const auto found = state().streams.find(place.stream);
   if (found == state().streams.end()) return;  // its work ran when it was dropped
+  if (found->second.passed >= place.count) return;
+  const DeviceMemoryOpen open;  // once for all of it: opening takes longer than a small kernel
   while (found->second.passed < place.count) run_one(found->second);
 }
 
@@ -208,11 +210,13 @@ cudaError_t wait_for(cudaEvent_t event) {
 
 cudaError_t wait_for_all() {
   State& all = state();
+  std::optional<DeviceMemoryOpen> open;
   for (;;) {
     std::vector<Stream*> waiting;
     for (auto& [number, stream] : all.streams)
       if (!stream.items.empty()) waiting.push_back(&stream);
     if (waiting.empty()) break;
+    if (!open) open.emplace();
     run_one(*waiting[random_below(waiting.size())]);
   }
   for (const auto& [number, stream] : all.streams) merge(all.host, stream.clock);
