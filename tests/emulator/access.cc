@@ -7,6 +7,7 @@
 #include "tests/emulator/shadow.h"
 #include "tests/emulator/shared_memory.h"
 #include "tests/emulator/streams.h"
+#include "tests/emulator/traffic.h"
 
 #include <algorithm>
 #include <vector>
@@ -76,6 +77,12 @@ Moment moment_of(const Access& access) {
   return now;
 }
 
+void count_if_wanted(const Access& access, const Moment& now, bool is_shared) {
+  if (is_counting())
+    count(
+        {now.stamp.code, now.stamp.thread, access.address, access.bytes, access.write, is_shared});
+}
+
 void touch_device(const Access& access) {
   static Allocation last;
   if (!last.holds(access.address, access.bytes)) {
@@ -85,6 +92,7 @@ void touch_device(const Access& access) {
     last = *allocation;
   }
   const Moment now = moment_of(access);
+  count_if_wanted(access, now, false);
   const std::uintptr_t end = access.address + access.bytes;
   for (std::uintptr_t at = access.address; at < end; at += kWordBytes)
     if (const Clash clash = shadow().touch(at, access.write, now); clash.kind != Clash::kNone)
@@ -98,6 +106,7 @@ void touch_shared(const Access& access) {
   if (array == nullptr || offset + access.bytes > array->begin + array->bytes)
     stop(access, FaultKind::kOutside, cudaErrorIllegalAddress, "that no shared array holds");
   Moment now = moment_of(access);
+  count_if_wanted(access, now, true);
   now.kernel_phase = now.block_phase;  // of another block's shared memory nothing is left
   for (std::size_t at = offset; at < offset + access.bytes; at += kWordBytes) {
     Threads& word = words[at / kWordBytes];

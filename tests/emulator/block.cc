@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "tests/emulator/random.h"
 #include "tests/emulator/shared_memory.h"
+#include "tests/emulator/traffic.h"
 
 #include <algorithm>
 #include <numeric>
@@ -110,6 +111,7 @@ void Block::run_block() {
       if (error_ != cudaSuccess) return;
     }
   } while (pass_barrier());
+  if (is_counting()) end_counted_block(kernel_.code);
 }
 
 // Until each lane waits for the block's barrier or is done.

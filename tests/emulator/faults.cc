@@ -103,6 +103,11 @@ std::string with_places(const Raw& raw) {
 
 }  // namespace
 
+std::string name_of_kernel(const void* kernel) {
+  const std::vector<Frame> frames = frames_of(static_cast<const char*>(kernel) + 1);
+  return frames.empty() ? "?" : frames.back().function;
+}
+
 const char* name_of(FaultKind kind) {
   switch (kind) {
     case FaultKind::kOutside:
@@ -129,6 +134,11 @@ std::string text_of(const Site& site) {
 }
 
 void report(FaultKind kind, std::string text, std::vector<const void*> places) {
+  if (std::getenv("EMULATOR_FIRST") != nullptr) {
+    std::fprintf(stderr, "emulator: %s: %s\n", name_of(kind), text.c_str());
+    std::fflush(nullptr);
+    _exit(kFaultStatus);
+  }
   const std::lock_guard lock(mutex);
   std::vector<Raw>& faults = kept();
   const bool is_known = std::ranges::any_of(faults, [&](const Raw& raw) {

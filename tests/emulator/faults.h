@@ -1,6 +1,6 @@
 // What the emulator finds, kept until somebody takes it. What nobody has taken when the program
 // ends is printed, and the program ends with kFaultStatus: so every test on the emulator is also a
-// test that there is none.
+// test that there is none. With EMULATOR_FIRST in the environment, the first one ends it at once.
 #pragma once
 
 #include <cstdint>
@@ -43,5 +43,8 @@ constexpr std::size_t kFaultsKept = 100;
 
 // All of them, oldest first; slow where there are any, as it asks addr2line for the places.
 std::vector<Fault> take_faults();
+
+// "cuda::map<4, cuda::Add>", of the address of a kernel.
+std::string name_of_kernel(const void* kernel);
 
 }  // namespace rubato::emulator

@@ -173,6 +173,20 @@ __global__ void sum_of_block(const float* x, float* out) {
   out[blockIdx.x] = total;
 }
 
+// ---- Traffic ----
+
+template <int kStride>
+__global__ void load_apart(float* memory) {
+  memory[kPlantedFloats - kWarp + threadIdx.x] = memory[threadIdx.x * kStride];
+}
+
+template <int kStride>
+__global__ void banks_apart(float* memory) {
+  dynamic_shared[threadIdx.x * kStride] = 1.0f;
+  __syncwarp();
+  memory[threadIdx.x] = dynamic_shared[(threadIdx.x ^ 1) * kStride];
+}
+
 // ---- Starting them ----
 
 template <unsigned kBlocks, unsigned kBlockThreads, std::size_t kSharedBytes,
@@ -215,6 +229,19 @@ const Planted kPlanted[] = {
 };
 #undef PLANTED
 const std::size_t kPlantedCount = std::size(kPlanted);
+
+void dense_load(cudaStream_t stream, float* memory) {
+  Grid{stream, 1, kWarp}.run(load_apart<1>, memory);
+}
+void strided_load(cudaStream_t stream, float* memory) {
+  Grid{stream, 1, kWarp}.run(load_apart<kWarp - 1>, memory);
+}
+void spread_banks(cudaStream_t stream, float* memory) {
+  Grid{stream, 1, kWarp, kWarp * sizeof(float)}.run(banks_apart<1>, memory);
+}
+void one_bank(cudaStream_t stream, float* memory) {
+  Grid{stream, 1, kWarp, kWarp * kWarp * sizeof(float)}.run(banks_apart<kWarp>, memory);
+}
 
 void sum_blocks(cudaStream_t stream, const float* x, float* out, bool right) {
   const Grid grid{stream, 8, 256};

@@ -26,4 +26,12 @@ extern const std::size_t kPlantedCount;
 // the last fold takes what is there, without a barrier, so that its value depends on the order.
 void sum_blocks(cudaStream_t stream, const float* x, float* out, bool right);
 
+// One warp that loads 32 words of global memory, next to each other or 31 words apart, and stores
+// them next to each other.
+void dense_load(cudaStream_t stream, float* memory);
+void strided_load(cudaStream_t stream, float* memory);
+// One warp that writes and reads 32 words of shared memory, in all banks or in one.
+void spread_banks(cudaStream_t stream, float* memory);
+void one_bank(cudaStream_t stream, float* memory);
+
 }  // namespace rubato::emulator

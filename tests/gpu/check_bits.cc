@@ -134,12 +134,13 @@ ExactInput exact_input(std::size_t blocks, std::uint64_t seed) {
       const double small =
           draw.below(4) == 0 ? std::ldexp(1.0, -static_cast<int>(draw.below(30))) : 1;
       in.gradient[b * 256 + i] =
-          kind == 0 ? 0.0f : static_cast<float>((2 * draw.unit() - 1) * top * small);
+          kind == 0 || kind == 6 ? 0.0f : static_cast<float>((2 * draw.unit() - 1) * top * small);
     }
     float& one = in.gradient[b * 256 + draw.below(256)];
     if (kind == 2) one = kNan;
     if (kind == 3) one = -kInfinity;
     if (kind == 4) one = 1e-41f;
+    if (kind == 6) one = std::numeric_limits<float>::min();
     if (kind == 5) one = static_cast<float>(-std::ldexp(1.0, in.exponents[b] + 4));  // 2^31 exactly
   }
   return in;

@@ -1,0 +1,219 @@
+// The table of what our kernels ask of memory (traffic.txt), and the counter that makes it.
+#include "tests/emulator/traffic.h"
+
+#include "tests/emulator/emulator_fixture.h"
+#include "tests/emulator/planted.h"
+#include "tests/gpu/suite.h"
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+namespace rubato::emulator {
+namespace {
+
+class TrafficTest : public Emulator {
+ protected:
+  Traffic of(void (*kernel)(cudaStream_t, float*)) {
+    float* memory = device(Floats(kPlantedFloats, 1.0f));
+    start_counting();
+    kernel(stream, memory);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    const auto all = counted();
+    EXPECT_EQ(all.size(), 1u);
+    return all.begin()->second;
+  }
+};
+
+TEST_F(TrafficTest, SectorsOfAWarp) {
+  const Traffic dense = of(dense_load);
+  EXPECT_EQ(dense.loaded, 32u * sizeof(float));
+  EXPECT_EQ(dense.stored, 32u * sizeof(float));
+  EXPECT_EQ(dense.sectors, 4u + 4u);
+  EXPECT_EQ(dense.ideal_sectors, 4u + 4u);
+  const Traffic strided = of(strided_load);
+  EXPECT_EQ(strided.sectors, 32u + 4u);
+  EXPECT_EQ(strided.ideal_sectors, 4u + 4u);
+}
+
+TEST_F(TrafficTest, WavefrontsOfAWarp) {
+  const Traffic spread = of(spread_banks);
+  EXPECT_EQ(spread.wavefronts, spread.ideal_wavefronts);
+  const Traffic one = of(one_bank);
+  EXPECT_EQ(one.ideal_wavefronts, 2u);
+  EXPECT_EQ(one.wavefronts, 2u * 32u);
+}
+
+// ---- The table ----
+
+using worker::Buffer;
+using worker::Kernels;
+using worker::Stream;
+using worker::gpu::Bench;
+
+struct Case {
+  const char* name;
+  double tensors;  // bytes of all that is read and written, each once
+  std::function<void()> run;
+};
+
+constexpr std::int64_t kRows = 64, kHidden = 768, kCount = kRows * kHidden;
+constexpr std::int64_t kVocabulary = 1000, kColumns = 1024, kHeadRows = 4;
+constexpr double kBytes = sizeof(float);
+
+std::vector<Case> pointwise(Bench& bench) {
+  Kernels& kernels = bench.kernels();
+  Stream& stream = *bench.stream;
+  const auto random = [&](std::int64_t n) {
+    return bench.upload(worker::gpu::noise(static_cast<std::size_t>(n), 1));
+  };
+  const Buffer x = random(kCount), y = random(kCount), z = random(kCount), w = random(kCount);
+  const Buffer sums = bench.upload(worker::gpu::Ints(kCount, 1));
+  const Buffer exponents = bench.upload(worker::gpu::Ints(kCount / 256, 1));
+  const Buffer guards = bench.upload(worker::gpu::Ints(kCount / 256, 0));
+  const Buffer norms = bench.poisoned(worker::DType::kF64, kCount / worker::kNormChunkElements);
+  const double n = kCount * kBytes, blocks = n / 256;
+  return {
+      {"gelu_forward", 2 * n, [&, x, y] { kernels.gelu_forward(stream, x, y); }},
+      {"gelu_backward", 3 * n, [&, x, y] { kernels.gelu_backward(stream, x, y); }},
+      {"add", 3 * n, [&, x, y, z] { kernels.add(stream, x, y, z); }},
+      {"add_i32", 3 * n, [&, sums] { kernels.add_i32(stream, sums, sums); }},
+      {"adamw", 7 * n, [&, x, y, z, w] { kernels.adamw(stream, {}, x, y, z, w); }},
+      {"quantise_add", 3 * n + 3 * blocks,
+       [&, x, sums, exponents, guards] {
+         kernels.quantise_add(stream, 20, 4, exponents, x, sums, guards);
+       }},
+      {"dither_add", 3 * n + 3 * blocks,
+       [&, x, sums, exponents, guards] {
+         kernels.dither_add(stream, 20, 4, {}, exponents, x, sums, guards);
+       }},
+      {"dequantise", 2 * n + blocks,
+       [&, x, sums, exponents] { kernels.dequantise(stream, 20, 1.0f, exponents, sums, x); }},
+      {"block_exponents", n + blocks,
+       [&, x, exponents] { kernels.block_exponents(stream, x, exponents); }},
+      {"squared_norm_chunks", n + 2 * kBytes * kCount / worker::kNormChunkElements,
+       [&, x, norms] { kernels.squared_norm_chunks(stream, x, norms); }},
+  };
+}
+
+std::vector<Case> rowwise(Bench& bench) {
+  Kernels& kernels = bench.kernels();
+  Stream& stream = *bench.stream;
+  const auto random = [&](std::int64_t n) {
+    return bench.upload(worker::gpu::noise(static_cast<std::size_t>(n), 1));
+  };
+  const Buffer x = random(kCount), y = random(kCount), z = random(kCount), w = random(kHidden),
+               b = random(kHidden), mean = random(kRows), rstd = random(kRows);
+  const Buffer ids = bench.upload(worker::gpu::tokens(kRows, kVocabulary, 1));
+  const Buffer table = random(kVocabulary * kHidden), positions = random(kCount);
+  const Buffer work = bench.poisoned(worker::DType::kI32, kernels.embed_workspace(kRows, 0));
+  const Buffer logits = random(kHeadRows * kColumns), losses = random(kHeadRows);
+  const Buffer targets = ids.slice(0, kHeadRows);
+  const double n = kCount * kBytes, c = kHidden * kBytes, r = kRows * kBytes;
+  const double head = kHeadRows * kColumns * kBytes;
+  return {
+      {"embed_forward", 3 * n + r,
+       [&, ids, table, positions, x] {
+         kernels.embed_forward(stream, kRows, kHidden, ids, table, positions, x);
+       }},
+      {"embed_backward", 4 * n + r,
+       [&, ids, x, work, table, positions] {
+         kernels.embed_backward(stream, kRows, kHidden, kVocabulary, ids, x, work, table,
+                                positions);
+       }},
+      {"layernorm_forward", 2 * n + 2 * c + 2 * r,
+       [&, x, w, b, y, mean, rstd] {
+         kernels.layernorm_forward(stream, kHidden, 1e-5f, x, w, b, y, mean, rstd);
+       }},
+      {"layernorm_backward", 4 * n + 3 * c + 2 * r,
+       [&, x, w, b, y, z, mean, rstd] {
+         kernels.layernorm_backward(stream, kHidden, x, w, mean, rstd, y, z, w, b);
+       }},
+      {"column_sum", n + c, [&, x, w] { kernels.column_sum(stream, kHidden, x, w); }},
+      {"softmax_cross_entropy", 2 * head + 2 * kHeadRows * kBytes,
+       [&, targets, logits, losses] {
+         kernels.softmax_cross_entropy(stream, kColumns, kVocabulary, 1.0f, true, targets, logits,
+                                       losses);
+       }},
+  };
+}
+
+std::vector<Case> attention(Bench& bench) {
+  Kernels& kernels = bench.kernels();
+  Stream& stream = *bench.stream;
+  const worker::AttentionShape shape{.batch = 1, .length = 128, .heads = 1, .head_size = 64};
+  const std::int64_t count = shape.length * shape.hidden();
+  const auto random = [&](std::int64_t n) {
+    return bench.upload(worker::gpu::noise(static_cast<std::size_t>(n), 1));
+  };
+  const Buffer qkv = random(3 * count), out = random(count), dout = random(count),
+               dqkv = random(3 * count), saved = random(kernels.attention_saved(shape)),
+               work = random(kernels.attention_workspace(shape));
+  const double n = static_cast<double>(count) * kBytes;
+  const double rows = static_cast<double>(shape.length) * kBytes;
+  return {
+      {"attention_forward", 4 * n + rows,
+       [&, shape, qkv, saved, out] { kernels.attention_forward(stream, shape, qkv, saved, out); }},
+      {"attention_backward", 8 * n + rows,
+       [&, shape, qkv, saved, out, dout, work, dqkv] {
+         kernels.attention_backward(stream, shape, qkv, saved, out, dout, work, dqkv);
+       }},
+  };
+}
+
+std::string ratio(std::uint64_t ideal, std::uint64_t actual) {
+  if (actual == 0) return "    -";
+  char text[40];
+  std::snprintf(text, sizeof text, "%5.3f",
+                static_cast<double>(ideal) / static_cast<double>(actual));
+  return text;
+}
+
+std::string row_of(const std::string& name, double tensors, const Traffic& t) {
+  char text[200];
+  std::snprintf(
+      text, sizeof text, "%-60s %9llu %9llu  %5s  %s  %s\n", name.c_str(),
+      static_cast<unsigned long long>(t.loaded), static_cast<unsigned long long>(t.stored),
+      tensors == 0
+          ? ""
+          : std::to_string(static_cast<double>(t.loaded + t.stored) / tensors).substr(0, 5).c_str(),
+      ratio(t.ideal_sectors, t.sectors).c_str(), ratio(t.ideal_wavefronts, t.wavefronts).c_str());
+  return text;
+}
+
+std::string rows_of(const Case& one) {
+  start_counting();
+  one.run();
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const auto kernels = counted();
+  Traffic sum;
+  std::string rows;
+  for (const auto& [name, traffic] : kernels) {
+    sum.loaded += traffic.loaded;
+    sum.stored += traffic.stored;
+    sum.sectors += traffic.sectors;
+    sum.ideal_sectors += traffic.ideal_sectors;
+    sum.wavefronts += traffic.wavefronts;
+    sum.ideal_wavefronts += traffic.ideal_wavefronts;
+    rows += row_of("  " + name, 0, traffic);
+  }
+  return row_of(one.name, one.tensors, sum) + rows;
+}
+
+TEST_F(TrafficTest, TheTableIsAsItIsWritten) {
+  const auto opened = worker::open_device({.kind = "cuda"});
+  ASSERT_TRUE(opened.ok());
+  Bench bench(**opened);
+  std::string table;
+  for (const auto& cases : {pointwise(bench), rowwise(bench), attention(bench)})
+    for (const Case& one : cases) table += rows_of(one);
+  std::ifstream in("tests/emulator/traffic.txt");
+  std::string written(std::istreambuf_iterator<char>(in), {});
+  written = written.substr(std::min(written.find("gelu_forward"), written.size()));
+  EXPECT_EQ(written, table) << "write this to tests/emulator/traffic.txt, below its heading:\n"
+                            << table;
+}
+
+}  // namespace
+}  // namespace rubato::emulator
