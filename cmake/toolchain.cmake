@@ -54,4 +54,8 @@ else()
     add_compile_options(-Wno-maybe-uninitialized -Wno-tsan)
   endif()
 endif()
+# Files that are joined see each other's names.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options(-Wno-shadow -Wno-subobject-linkage)
+endif()
 find_package(Threads REQUIRED)
