@@ -282,7 +282,7 @@ bool Session::place_up_to(Entry& entry, Gpus size) {
   const Gpus per_pod = entry.job->per_pod.gpus;
   auto placed = missing_places(entry);
   if (placed && std::ssize(*placed) != (size - entry.now) / per_pod) placed.reset();
-  if (!placed && places_of(entry) != nullptr && are_leaving_) return false;
+  if (!placed && waits_for_places(entry)) return false;
   if (placed)
     for (const NodeIndex n : *placed) free_.take(n, entry.job->per_pod);
   else

@@ -57,6 +57,7 @@ class Session {
   struct Trial {
     QuotaBook quota;
     Bound bound;            // of the job that wants it
+    std::size_t level = 0;  // of bound.domain
     bool reclaims = false;  // takes what others have borrowed
     Victims victims = {};
   };
@@ -93,7 +94,8 @@ class Session {
   // session_places.cc
   const std::vector<NodeIndex>* places_of(const Entry& entry) const;
   void leave_other_places();
-  bool leave_for_places(Entry& entry, const std::vector<NodeIndex>& places);
+  void leave_for_places(Entry& entry, const std::vector<NodeIndex>& places);
+  bool waits_for_places(const Entry& entry) const;
   std::optional<std::vector<NodeIndex>> missing_places(const Entry& entry) const;
 
   // session_targets.cc
@@ -172,7 +174,7 @@ class Session {
   std::vector<ByType> held_behind_;  // by the entry and those after it
   const Entry* head_ = nullptr;      // the first that waits for GPUs
   std::int64_t grown_ = 0;
-  bool are_leaving_ = false;  // some give up places in this round, which others are to have
+  std::vector<bool> is_emptied_;  // by node: pods leave there, whose places others are to have
 };
 
 }  // namespace rubato::sched

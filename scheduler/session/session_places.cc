@@ -14,17 +14,25 @@ const std::vector<NodeIndex>* Session::places_of(const Entry& entry) const {
 }
 
 void Session::leave_other_places() {
+  is_emptied_.assign(problem_.end_of_nodes().value, false);
+  for (const auto& [node, per_pod] : leaving_) is_emptied_[node.value] = true;
   for (Entry& entry : entries_) {
-    for (const Held& pod : entry.job->held) are_leaving_ = are_leaving_ || pod.leaving;
     const auto* places = places_of(entry);
     const bool may_change = entry.job->settled && entry.remove.empty() && entry.now > 0;
-    if (places != nullptr && may_change && leave_for_places(entry, *places)) are_leaving_ = true;
+    if (places != nullptr && may_change) leave_for_places(entry, *places);
   }
 }
 
+// For pods that leave one of them: it takes no others meanwhile.
+bool Session::waits_for_places(const Entry& entry) const {
+  const auto* places = places_of(entry);
+  return places != nullptr &&
+         std::ranges::any_of(*places, [&](NodeIndex node) { return is_emptied_[node.value]; });
+}
+
 // The pods that are not where they should be; all of them, where those that are right are fewer
-// than its minimum. False: each is right.
-bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& places) {
+// than its minimum.
+void Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& places) {
   std::vector<NodeIndex> open = places;
   std::vector<Pod> right;
   std::vector<Pod> leaving;
@@ -33,11 +41,11 @@ bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
     (found == open.end() ? leaving : right).push_back(pod);
     if (found != open.end()) open.erase(found);
   }
-  if (leaving.empty()) return false;
+  if (leaving.empty()) return;
   const Job& job = *entry.job;
   const Gpus left = entry.now - std::ssize(leaving) * job.per_pod.gpus;
   const bool stops = size_at_most(job, left) != left || left < job.min;
-  if (stops && !config_.preempt) return false;
+  if (stops && !config_.preempt) return;
   if (stops) {
     leaving = entry.pods;
     right.clear();
@@ -46,17 +54,17 @@ bool Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
     entry.remove.push_back(pod.ordinal);
     entry.now -= pod.gpus;
     quota_.give_back(queue_of(entry), pod.type, pod.gpus);
+    is_emptied_[node_of(pod).value] = true;
   }
   count_from_anybody(entry, leaving);
   entry.pods = std::move(right);
   givers_.push_back(&entry);
   entry.cause = ChangesNodes{};
-  if (!stops) return true;
+  if (!stops) return;
   entry.preempted = true;
   verdict(entry, {.outcome = Outcome::kNotNow,
                   .reason = Reason::kWaitingForRelease,
                   .needed = std::ssize(places) * job.per_pod.gpus});
-  return true;
 }
 
 // Nodes for the pods that it lacks; none: the policy says nothing, or there is no room on them now.

@@ -22,7 +22,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
              .reason = Reason::kInsufficientGpus,
              .needed = wanted - entry.now,
              .available = fit * per_pod};
-  if (places_of(entry) != nullptr && are_leaving_) {
+  if (waits_for_places(entry)) {
     no.reason = Reason::kWaitingForRelease;
     return verdict(entry, std::move(no));
   }
@@ -82,12 +82,11 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
   if (!topology || !topology->required) return {std::nullopt};
   const Trial trial = trial_for(wanting);
   if (trial.bound.domain) return {std::nullopt};
-  const std::size_t level = problem_.level_named(topology->level);
   std::map<DomainIndex, Gpus> free;
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
   for (const NodeIndex n : problem_.group(wanting.index).admitted)
-    free[*problem_.domain_of(level, n)] += std::max<Gpus>(free_[n].gpus, 0);
+    free[*problem_.domain_of(trial.level, n)] += std::max<Gpus>(free_[n].gpus, 0);
   free_.undo_to(mark);
   std::map<DomainIndex, Gpus> most = free;
   for (const Entry* entry : holders_) {
@@ -97,7 +96,7 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
       left -= pod.gpus;
       if (!stops && left < least_kept(*entry)) break;
       if (is_of_use(trial, wanting, node_of(pod)))
-        most[*problem_.domain_of(level, node_of(pod))] += entry->job->per_pod.gpus;
+        most[*problem_.domain_of(trial.level, node_of(pod))] += entry->job->per_pod.gpus;
     }
   }
   std::vector<std::optional<DomainIndex>> domains;
@@ -108,7 +107,9 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
 }
 
 Session::Trial Session::trial_for(const Entry& wanting) const {
-  return {quota_, bound_of(wanting), is_inside_guarantee(wanting)};
+  const auto& topology = wanting.job->topology;
+  const std::size_t level = topology ? problem_.level_named(topology->level) : 0;
+  return {quota_, bound_of(wanting), level, is_inside_guarantee(wanting)};
 }
 
 // Whether room on that node helps the job.
@@ -116,8 +117,7 @@ bool Session::is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node
   const auto& [type, on, domain, is_nowhere, used, preferred] = trial.bound;
   if (is_nowhere || !placer_.may_get(wanting.index, node)) return false;
   if ((type && problem_.type_of(node) != *type) || (on && node != *on)) return false;
-  return !domain ||
-         problem_.domain_of(problem_.level_named(wanting.job->topology->level), node) == domain;
+  return !domain || problem_.domain_of(trial.level, node) == domain;
 }
 
 std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,

@@ -24,7 +24,7 @@ void Session::grow_to_targets() {
     const auto target = size_at_most(*entry.job, targets_.sizes[entry.index.value]);
     if (!target || *target <= entry.now || !may_grow(entry)) continue;
     if (grow_to(entry, *target)) continue;
-    if (places_of(entry) != nullptr && are_leaving_) continue;
+    if (waits_for_places(entry)) continue;
     const std::int64_t pods = placer_.pods_that_fit(entry.index, bound_of(entry));
     const Gpus fit = std::min(pods * entry.job->per_pod.gpus, room_for(entry));
     const auto less = size_at_most(*entry.job, std::min(entry.now + fit, *target));

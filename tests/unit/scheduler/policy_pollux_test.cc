@@ -95,6 +95,39 @@ TEST(Pollux, WhoMovesAltogetherStopsFirst) {
   EXPECT_TRUE(make_plan(state, {.policy = "pollux", .preempt = false}).actions.empty());
 }
 
+// Says on which node the only pod of each job is to be.
+class ToldPlaces : public Policy {
+ public:
+  explicit ToldPlaces(std::vector<std::uint32_t> nodes) : nodes_(std::move(nodes)) {}
+  Targets decide(const Problem& problem) const override {
+    Targets targets;
+    for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+      targets.order.push_back(j);
+      targets.sizes.push_back(1);
+      targets.places.push_back(std::vector{NodeIndex{nodes_[j.value]}});
+    }
+    return targets;
+  }
+
+ private:
+  std::vector<std::uint32_t> nodes_;
+};
+
+// A pod that leaves n1 holds up whom n1 is for, and nobody else: b's node is taken by a stranger,
+// and it starts elsewhere.
+TEST(Places, APodThatLeavesHoldsUpItsOwnNodeOnly) {
+  Job leaver = running("x", 1, 1, {"n1"});
+  leaver.held[0].leaving = true;
+  leaver.refused = "suspended";
+  const auto state = cluster({node("n1", 1, 0), node("n2", 1, 0), node("n3", 1, 1)},
+                             {leaver, job("a", 1, 1), job("b", 1, 1)});
+  const Plan plan = make_plan(state, ToldPlaces({0, 0, 1}), {.policy = "told"});
+  EXPECT_EQ(plan.verdicts[1].reason, Reason::kWaitingForRelease);
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].job, "b");
+  EXPECT_EQ(plan.actions[0].add[0].node, "n3");
+}
+
 // At most twice what was measured, and the minimum where nothing was.
 TEST(Pollux, TriesTwiceWhatWasMeasured) {
   ClusterState state = cluster({node("n1", 8, 8)}, {job("a", 1, 8)});
