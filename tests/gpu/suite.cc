@@ -123,16 +123,40 @@ void Report::line(const std::string& title) {
   failures_before_ = failures_;
 }
 
+template <class T>
+std::vector<T> Bench::read_as(ConstBuffer buffer) {
+  std::vector<T> out(static_cast<std::size_t>(buffer.count()));
+  device.copy_to_host(*stream, out.data(), buffer);
+  if (const Status done = stream->synchronize(); !done.ok()) {
+    std::printf("the device failed: %s\n", done.error().to_string().c_str());
+    std::exit(1);
+  }
+  return out;
+}
+
 Buffer Bench::poisoned(DType type, std::int64_t count) {
-  auto arena = device.allocate(Arena::bytes_for(type, std::max<std::int64_t>(count, 1)));
+  const std::size_t bytes = Arena::bytes_for(type, std::max<std::int64_t>(count, 1));
+  auto arena = device.allocate(bytes);
   if (!arena.ok()) {
     std::printf("%s\n", arena.error().to_string().c_str());
     std::exit(1);
   }
-  arenas_.push_back(std::move(arena).value());
-  const Buffer buffer = arenas_.back().take(type, count);
-  device.memset(*stream, buffer, 0xFF);
+  const Buffer all = arena->take(DType::kU8, static_cast<std::int64_t>(bytes));
+  device.memset(*stream, all, 0xFF);
+  const Buffer buffer(all.address(), count, type);
+  const auto used = static_cast<std::int64_t>(buffer.bytes());
+  lent_.push_back({std::move(arena).value(), all.slice(used, all.count() - used)});
   return buffer;
+}
+
+void Bench::clear() {
+  for (const Lent& one : lent_)
+    for (const std::uint8_t byte : read_as<std::uint8_t>(one.behind)) {
+      if (byte == 0xFF) continue;
+      std::printf("FAILED: something was written behind a buffer\n");
+      std::exit(1);
+    }
+  lent_.clear();
 }
 
 Buffer Bench::upload(const Floats& values) {
@@ -149,16 +173,6 @@ Buffer Bench::upload(const Ints& values) {
   return buffer;
 }
 
-template <class T>
-std::vector<T> Bench::read_as(ConstBuffer buffer) {
-  std::vector<T> out(static_cast<std::size_t>(buffer.count()));
-  device.copy_to_host(*stream, out.data(), buffer);
-  if (const Status done = stream->synchronize(); !done.ok()) {
-    std::printf("the device failed: %s\n", done.error().to_string().c_str());
-    std::exit(1);
-  }
-  return out;
-}
 Floats Bench::read(ConstBuffer buffer) { return read_as<float>(buffer); }
 Ints Bench::read_ints(ConstBuffer buffer) { return read_as<std::int32_t>(buffer); }
 Wide Bench::read_wide(ConstBuffer buffer) { return read_as<double>(buffer); }

@@ -65,6 +65,9 @@ class Report {
 class Bench {
  public:
   explicit Bench(Device& on) : device(on), stream(on.make_stream()) {}
+  ~Bench() { clear(); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
   Kernels& kernels() { return device.kernels(); }
   Buffer poisoned(DType type, std::int64_t count);
   Buffer floats(std::int64_t count) { return poisoned(DType::kF32, count); }
@@ -73,8 +76,9 @@ class Bench {
   Floats read(ConstBuffer buffer);
   Ints read_ints(ConstBuffer buffer);
   Wide read_wide(ConstBuffer buffer);
-  // Gives back the memory of all buffers.
-  void clear() { arenas_.clear(); }
+  // Gives back the memory of all buffers. Ends the program if anything was written between the end
+  // of one and the next multiple of kDeviceAlignment.
+  void clear();
 
   Device& device;
   std::unique_ptr<Stream> stream;
@@ -82,7 +86,11 @@ class Bench {
  private:
   template <class T>
   std::vector<T> read_as(ConstBuffer buffer);
-  std::deque<Arena> arenas_;
+  struct Lent {
+    Arena arena;
+    Buffer behind;
+  };
+  std::deque<Lent> lent_;
 };
 
 // Kernels that must give the bits of the CPU's own kernels.
