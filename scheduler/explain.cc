@@ -50,16 +50,14 @@ std::string in_brackets(const std::string& clause) {
   return clause.empty() ? "" : " (" + clause + ")";
 }
 
-bool is_in_domain(const Job& job) { return job.topology && job.topology->required; }
-
 // " on one node", " in one rack", or nothing.
 std::string together(const Job& job) {
   if (job.one_node) return " on one node";
-  return is_in_domain(job) ? " in one " + job.topology->level : "";
+  return job.needs_domain() ? " in one " + job.topology->level : "";
 }
 
 std::string in_all(const Job& job) {
-  return is_in_domain(job) ? " in one " + job.topology->level : " in all";
+  return job.needs_domain() ? " in one " + job.topology->level : " in all";
 }
 
 // What is free for it of what it needs.
@@ -94,14 +92,14 @@ std::string exceeds_cluster(const Verdict& v, const Job& job) {
   if (v.available == 0)
     return fmt::format(
         "{}; no node that it may use{} can hold a pod of it{}: let it use others, or add some",
-        needs(job), is_in_domain(job) ? " in a " + job.topology->level : "",
+        needs(job), job.needs_domain() ? " in a " + job.topology->level : "",
         in_brackets(job.narrowed));
   const std::string most =
       job.one_node ? fmt::format("the largest node it may use has {}", v.available)
                    : fmt::format("the nodes it may use have {}{}", v.available, in_all(job));
-  const char* other = job.one_node        ? "add a larger one"
-                      : is_in_domain(job) ? "set spec.topology.mode to preferred"
-                                          : "add nodes";
+  const char* other = job.one_node         ? "add a larger one"
+                      : job.needs_domain() ? "set spec.topology.mode to preferred"
+                                           : "add nodes";
   return fmt::format("{}; {}{}: {}", needs(job), most, in_brackets(job.narrowed),
                      smaller_or(v.available, job, other));
 }

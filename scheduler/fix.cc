@@ -70,7 +70,7 @@ class FixSearch {
   }
 
   Fix best() {
-    if (needs_domain()) look_at_pools(true);
+    if (job_.needs_domain()) look_at_pools(true);
     look_at_pools(false);
     return std::move(best_->changes);
   }
@@ -100,12 +100,10 @@ class FixSearch {
     return sizes;
   }
 
-  bool needs_domain() const { return job_.topology && job_.topology->required; }
-
   // The way to it from the widest level; none: it is in none of the job's level.
   std::optional<std::vector<std::string>> domain_of(const ClusterState& state,
                                                     const Node& node) const {
-    if (!needs_domain() || !node.domains.contains(job_.topology->level)) return std::nullopt;
+    if (!job_.needs_domain() || !node.domains.contains(job_.topology->level)) return std::nullopt;
     std::vector<std::string> way;
     for (const std::string& level : state.levels) {
       const auto found = node.domains.find(level);
@@ -247,7 +245,7 @@ class FixSearch {
     if (per_pod != job_.per_pod.gpus) draft.add(LowerPerPod{per_pod}, job_.per_pod.gpus - per_pod);
     for (const std::string& type : use.pool)
       if (!is_allowed(type)) draft.add(AllowType{type}, 1);
-    if (needs_domain() && !use.in_domain) draft.add(PreferTopology{}, 1);
+    if (job_.needs_domain() && !use.in_domain) draft.add(PreferTopology{}, 1);
     if (use.all_nodes) draft.add(UseMoreNodes{}, 1);
     if (!share_out(use, size, grown, draft)) return;
     if (!best_ || draft < *best_) best_ = std::move(draft);

@@ -366,11 +366,12 @@ void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched:
                                   const std::string& policy) {
   std::map<sched::JobId, JobVerdict> verdicts;
   std::vector<kube::Key> changed;
+  const bool is_blind = !sched::looks_at_deadlines(policy);
   for (std::size_t i = 0; i < state.jobs.size(); ++i) {
     const sched::Verdict& verdict = plan.verdicts[i];
     const sched::Job& job = state.jobs[i];
     JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job), ""};
-    if (job.deadline_ms && !sched::looks_at_deadlines(policy)) told.ignores_deadline = policy;
+    if (job.deadline_ms && is_blind) told.ignores_deadline = policy;
     if (d_.memory.verdict(job.id) != told) changed.push_back(kube::parse_key(job.name));
     verdicts.emplace(job.id, std::move(told));
   }

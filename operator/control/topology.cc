@@ -1,6 +1,7 @@
 #include "operator/control/topology.h"
 
 #include "operator/api/conditions.h"
+#include "scheduler/snapshot/snapshot.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,8 +11,7 @@
 namespace rubato::control {
 namespace {
 
-constexpr std::size_t kLevelsMost = 8;  // as in a snapshot (docs/snapshot.md)
-constexpr std::size_t kNameMost = 63;   // as in spec.topology.level
+constexpr std::size_t kNameMost = 63;  // as in spec.topology.level
 
 std::string names_of(const std::vector<TopologyLevel>& levels) {
   std::string names;
@@ -35,8 +35,8 @@ Result<std::vector<TopologyLevel>> parse_topology_levels(const std::vector<std::
     if (std::ranges::count(all, all.back().name, &TopologyLevel::name) > 1)
       return wrong(level, "there is another of that name");
   }
-  if (all.size() > kLevelsMost)
-    return wrong(all.back().name, fmt::format("expected at most {} levels", kLevelsMost));
+  if (std::ssize(all) > sched::kLevelsMost)
+    return wrong(all.back().name, fmt::format("expected at most {} levels", sched::kLevelsMost));
   return all;
 }
 

@@ -138,6 +138,9 @@ struct Job {
   std::string narrowed;            // why it may use few nodes only, for reasons: a clause, or ""
   std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
   std::string refused_as;  // the same in CamelCase; "": Refused
+
+  // All its pods in one domain.
+  bool needs_domain() const { return topology && topology->required; }
   bool operator==(const Job&) const = default;
 };
 

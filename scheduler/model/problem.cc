@@ -25,8 +25,7 @@ bool may_use(const Job& job, const Node& node) {
       std::find(job.allow.begin(), job.allow.end(), node.gpu_type) == job.allow.end()) {
     return false;
   }
-  if (job.topology && job.topology->required && !node.domains.contains(job.topology->level))
-    return false;
+  if (job.needs_domain() && !node.domains.contains(job.topology->level)) return false;
   return !job.eligible || job.eligible->contains(node.id);
 }
 
@@ -143,7 +142,7 @@ std::optional<DomainIndex> Problem::domain_of(std::size_t level, NodeIndex node)
 
 DomainIndex Problem::confines(const Job& job, NodeIndex node) const {
   if (job.one_node) return {node.value};
-  if (!job.topology || !job.topology->required) return {};
+  if (!job.needs_domain()) return {};
   const DomainIndex none{std::numeric_limits<std::uint32_t>::max()};
   return domain_of(level_named(job.topology->level), node).value_or(none);
 }

@@ -27,9 +27,7 @@ bool may_use(const Job& job, const Node& node);
 bool admits(const Job& job, const Node& node);
 
 // Whether all its pods must be in one domain, or on one node.
-inline bool is_confined(const Job& job) {
-  return job.one_node || (job.topology && job.topology->required);
-}
+inline bool is_confined(const Job& job) { return job.one_node || job.needs_domain(); }
 
 // The most GPUs that a job could have of several nodes: of their best single type unless it mixes,
 // of the best domain, or node, where one must hold the whole job.

@@ -75,7 +75,7 @@ Bound Placer::bound_of(JobIndex j) const {
 // All of it where that pod is.
 void Placer::bind(Bound& bound, const Job& job, std::optional<NodeIndex> to) const {
   if (job.one_node) bound.node = to;
-  if (job.topology && job.topology->required && to)
+  if (job.needs_domain() && to)
     bound.domain = problem_.domain_of(problem_.level_named(job.topology->level), *to);
   bound.is_nowhere = !(job.one_node ? bound.node.has_value() : bound.domain.has_value());
 }
@@ -228,7 +228,7 @@ std::int64_t Placer::pods_that_fit(JobIndex j, const Bound& bound) {
   const Job& job = problem_.job(j);
   const RankedNodes& nodes = nodes_of(j);
   const Gang gang{.index = j, .job = job, .bound = bound, .nodes = nodes};
-  const bool in_domain = job.topology && job.topology->required;
+  const bool in_domain = job.needs_domain();
   if (in_domain && job.mix) return fit_in_one_domain(problem_.group(j).types, gang);
   const auto of_type = [&](TypeIndex type) -> std::int64_t {
     if (in_domain) return fit_in_one_domain({type}, gang);

@@ -7,15 +7,14 @@
 namespace rubato::sched {
 
 bool Placer::place_near(const std::vector<TypeIndex>& types, Gang& gang) {
-  const std::vector<Ranked> all = fitting_of(types, gang);
+  std::vector<Ranked> all = fitting_of(types, gang);
   const std::size_t asked = problem_.level_named(gang.job.topology->level);
   for (std::size_t level = asked + 1; level-- > 0;) {
     if (place_in_one_domain(level, all, gang)) return true;
-    if (gang.job.topology->required) return false;
+    if (gang.job.needs_domain()) return false;
   }
-  std::vector<Ranked> nodes = all;
-  sort_by_domains(0, nodes, gang);
-  return put_all(gang, std::move(nodes));
+  sort_by_domains(0, all, gang);
+  return put_all(gang, std::move(all));
 }
 
 bool Placer::place_in_one_domain(std::size_t level, const std::vector<Ranked>& all, Gang& gang) {
@@ -58,8 +57,8 @@ std::optional<DomainIndex> Placer::domain_used(std::size_t level, const Gang& ga
   return problem_.domain_of(level, gang.bound.used.front());
 }
 
-// From the levels after `from` on to the one that was asked for: the domain where it has pods comes
-// first, then those with most room, so that few are enough.
+// By the domains of level `from`, then by those of each narrower one to the level that was asked
+// for: the one where it has pods comes first, then those with most room, so that few are enough.
 void Placer::sort_by_domains(std::size_t from, std::vector<Ranked>& nodes, const Gang& gang) const {
   const std::size_t asked = problem_.level_named(gang.job.topology->level);
   for (std::size_t level = asked + 1; level-- > from;) {

@@ -78,8 +78,7 @@ std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::
 // first that least must be taken of. None: no matter where.
 std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& wanting,
                                                                   std::int64_t pods) {
-  const auto& topology = wanting.job->topology;
-  if (!topology || !topology->required) return {std::nullopt};
+  if (!wanting.job->needs_domain()) return {std::nullopt};
   const Trial trial = trial_for(wanting);
   if (trial.bound.domain) return {std::nullopt};
   std::map<DomainIndex, Gpus> free;

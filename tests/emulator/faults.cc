@@ -1,12 +1,13 @@
 #include "tests/emulator/faults.h"
 
+#include "tests/emulator/program.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 
-#include <link.h>
 #include <unistd.h>
 
 namespace rubato::emulator {
@@ -40,18 +41,6 @@ std::vector<Raw>& kept() {
   return faults;
 }
 
-// Where this program lies in memory: addr2line wants addresses of the file.
-std::uintptr_t load_address() {
-  std::uintptr_t base = 0;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* out) {
-        *static_cast<std::uintptr_t*>(out) = info->dlpi_addr;
-        return 1;  // the first one is the program
-      },
-      &base);
-  return base;
-}
-
 // "cuda::map<4>" of "void rubato::worker::cuda::(anonymous namespace)::map<4>(long)".
 std::string bare_name(std::string name) {
   for (const std::string part : {"(anonymous namespace)::", "rubato::worker::", "void "})
@@ -65,7 +54,8 @@ struct Frame {
   std::string function, line;
 };
 std::vector<Frame> frames_of(const void* place) {
-  const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(place) - load_address() - 1;
+  // addr2line wants addresses of the file.
+  const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(place) - program_info().dlpi_addr - 1;
   char command[200];
   std::snprintf(command, sizeof command, "addr2line -e /proc/%d/exe -f -i -C -s 0x%zx 2>/dev/null",
                 getpid(), static_cast<std::size_t>(at));

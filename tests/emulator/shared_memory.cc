@@ -1,6 +1,7 @@
 #include "tests/emulator/shared_memory.h"
 
 #include "common/check.h"
+#include "tests/emulator/program.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,7 +13,6 @@
 
 #include <cxxabi.h>
 #include <elf.h>
-#include <link.h>
 
 namespace rubato::emulator {
 
@@ -79,14 +79,7 @@ const Segment& segment() {
 }  // namespace
 
 std::uintptr_t shared_begin() {
-  std::uintptr_t address = 0;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* out) {
-        *static_cast<std::uintptr_t*>(out) = reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
-        return 1;  // the first one is the program
-      },
-      &address);
-  return address;
+  return reinterpret_cast<std::uintptr_t>(program_info().dlpi_tls_data);
 }
 
 std::size_t shared_bytes() { return segment().bytes; }
