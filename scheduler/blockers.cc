@@ -1,6 +1,7 @@
 #include "scheduler/blockers.h"
 
 #include "common/check.h"
+#include "scheduler/model/sharing.h"
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
@@ -141,13 +142,19 @@ class BlockerSearch {
     for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
       const Job& job = state_.jobs[i];
       if (i == wanting_) position = rest.jobs.size();
-      if (!left_out.contains(i)) {
-        rest.jobs.push_back(job);
-        continue;
+      if (!left_out.contains(i)) rest.jobs.push_back(job);
+    }
+    for (const std::size_t i : gone) {
+      const Job& job = state_.jobs[i];
+      const std::vector<bool> is_handed_over = hand_over(job, rest.jobs);
+      for (std::size_t pod = 0; pod < job.held.size(); ++pod) {
+        const Held& held = job.held[pod];
+        const auto node = nodes.find(held.node);
+        if (!held.gives_room() || node == nodes.end()) continue;
+        Resources freed = taken_by_pod(job);
+        if (is_handed_over[pod]) freed.gpus = 0;
+        node->second->free += freed;
       }
-      for (const Held& held : job.held)
-        if (const auto node = nodes.find(held.node); held.gives_room() && node != nodes.end())
-          node->second->free += job.per_pod;
     }
     return make_plan(rest, *policy_, config_).verdicts[position].outcome == Outcome::kPlaced;
   }

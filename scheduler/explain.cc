@@ -28,6 +28,14 @@ struct CauseText {
   std::string operator()(const ChangesNodes&) const {
     return "all jobs together gain where it moves to other nodes";
   }
+  std::string operator()(const SharesGpus& with) const {
+    return fmt::format("shares the GPUs of {}", with.host);
+  }
+  std::string operator()(const StopsSharing& with) const {
+    return with.why == StopsSharing::Why::kHostLeaves
+               ? fmt::format("it shared the GPUs of {}, which leaves them", with.host)
+               : fmt::format("sharing the GPUs of {} is not worth it", with.host);
+  }
   std::string operator()(const MakesRoom& to) const {
     return fmt::format("gives GPUs to {}, which is below its minimum", to.job);
   }

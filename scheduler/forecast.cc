@@ -1,6 +1,7 @@
 #include "scheduler/forecast.h"
 
 #include "common/check.h"
+#include "scheduler/model/sharing.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/perf/throughput.h"
 #include "scheduler/policy/registry.h"
@@ -65,8 +66,9 @@ class Replay {
       };
       std::erase_if(job.held, [&](const Held& held) { return held.lost && is_removed(held); });
       for (Held& held : job.held) held.leaving = held.leaving || is_removed(held);
+      if (action.kind == ActionKind::kStart) job.guest_of = action.shares_with;
       for (const Placement& placement : action.add) {
-        nodes_.at(placement.node)->free -= job.per_pod;
+        nodes_.at(placement.node)->free -= taken_by_pod(job);
         job.held.push_back({.ordinal = next++,
                             .node = placement.node,
                             .gpu_type = placement.gpu_type,
@@ -85,7 +87,7 @@ class Replay {
       job.settled = true;
       is_any = std::erase_if(job.held,
                              [&](const Held& held) {
-                               if (held.leaving) release(job, held);
+                               if (held.leaving) release(held, taken_by_pod(job));
                                return held.leaving;
                              }) > 0 ||
                is_any;
@@ -93,9 +95,18 @@ class Replay {
     return is_any;
   }
 
-  void release(const Job& job, const Held& held) {
+  void release(const Held& held, const Resources& what) {
     const auto node = nodes_.find(held.node);
-    if (node != nodes_.end() && held.gives_room()) node->second->free += job.per_pod;
+    if (node != nodes_.end() && held.gives_room()) node->second->free += what;
+  }
+
+  void end(const Job& job) {
+    const std::vector<bool> is_handed_over = hand_over(job, state_.jobs);
+    for (std::size_t i = 0; i < job.held.size(); ++i) {
+      Resources freed = taken_by_pod(job);
+      if (is_handed_over[i]) freed.gpus = 0;
+      release(job.held[i], freed);
+    }
   }
 
   // False: nothing more is known to end.
@@ -108,14 +119,13 @@ class Replay {
     const TimeMs passing = *first;
     passed_ += passing;
     state_.now_ms += passing;
+    for (std::size_t i = 0; i < state_.jobs.size(); ++i)
+      if (ends[i] == passing) end(state_.jobs[i]);
     std::vector<Job> rest;
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
       Job& job = state_.jobs[i];
-      if (ends[i] == passing) {
-        for (const Held& held : job.held) release(job, held);
-        continue;
-      }
+      if (ends[i] == passing) continue;
       work(job, passing);
       rest.push_back(std::move(job));
       positions.push_back(positions_[i]);

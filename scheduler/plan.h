@@ -82,8 +82,19 @@ struct ChangesType {  // stops, to start on GPUs of another type
 struct ChangesNodes {  // leaves some or all of its nodes, to come back on those that were chosen
   bool operator==(const ChangesNodes&) const = default;
 };
-using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered, PodLost,
-                           MakesRoom, Displaced, ChangesType, ChangesNodes>;
+struct SharesGpus {  // starts on GPUs of another job
+  std::string host;  // name of that job
+  bool operator==(const SharesGpus&) const = default;
+};
+struct StopsSharing {  // is no guest any more
+  enum class Why { kHostLeaves, kNotWorthIt };
+  std::string host;
+  Why why = Why::kHostLeaves;
+  bool operator==(const StopsSharing&) const = default;
+};
+using Cause =
+    std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered, PodLost, MakesRoom,
+                 Displaced, ChangesType, ChangesNodes, SharesGpus, StopsSharing>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {
@@ -91,6 +102,7 @@ struct Action {
   JobId job;
   std::vector<Placement> add;
   std::vector<std::int64_t> remove;  // ordinals, lost ones included
+  JobId shares_with;                 // kStart: the job on whose GPUs; "": on free ones
   Cause cause;
   bool operator==(const Action&) const = default;
 };
@@ -146,6 +158,8 @@ struct PolicyConfig {
   std::map<std::string, double> parameters;   // of the policy; what is not said has its standard
   // Of all policies:
   bool preempt = true;
+  // Workers can share a GPU with those of another job. Rubato's own cannot: the simulator plays it.
+  bool sharing = false;
   // A running job grows only if the step adds at least this share of its present throughput.
   double min_relative_gain = 0.01;
   // Most running jobs that one round grows.

@@ -176,6 +176,12 @@ const ObjectSchema& SchedulingPolicySpec::schema() {
         .at_most(86400);
     s.field("rescaleBudget", &SchedulingPolicySpec::rescale_budget, "Limits of disturbance.")
         .defaulted();
+    s.field(
+         "missingMechanism", &SchedulingPolicySpec::missing_mechanism,
+         "What holds of a policy that needs what workers cannot do (docs/policies.md says which; "
+         "two jobs on one GPU): it is refused, and what was in force stays (`Refuse`), or it "
+         "runs without, as the condition Active says (`Degrade`).")
+        .defaulted();
     return s.build();
   }();
   return kSchema;

@@ -46,6 +46,12 @@ constexpr auto words(Preemption) {
   return std::array<std::string_view, 3>{"never", "withinQueue", "anyQueue"};
 }
 
+// Of a policy that needs what workers cannot do.
+enum class MissingMechanism { kRefuse, kDegrade };
+constexpr auto words(MissingMechanism) {
+  return std::array<std::string_view, 2>{"Refuse", "Degrade"};
+}
+
 enum class ConditionStatus { kTrue, kFalse, kUnknown };
 constexpr auto words(ConditionStatus) {
   return std::array<std::string_view, 3>{"True", "False", "Unknown"};

@@ -28,6 +28,7 @@ struct SchedulingPolicySpec {
   std::int32_t round_seconds = 10;        // longest time between rounds; events start one at once
   std::int32_t gang_start_seconds = 300;  // pods of a gang must all run within
   RescaleBudget rescale_budget;
+  MissingMechanism missing_mechanism = MissingMechanism::kRefuse;
 
   static const ObjectSchema& schema();
   bool operator==(const SchedulingPolicySpec&) const = default;

@@ -14,6 +14,13 @@ namespace reason = api::reason;
 constexpr const char* kMinRelativeGain = "minRelativeGain";
 constexpr const char* kPreempt = "preempt";
 
+// What its policy needs and workers cannot do.
+std::string lacks(const Policy& policy) {
+  const sched::Sharing shares = sched::descriptor_of(policy.plan.policy).shares;
+  return shares == sched::Sharing::kNone ? ""
+                                         : "two jobs on one GPU (sharing), which workers cannot do";
+}
+
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -53,6 +60,11 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
   if (!made.ok())
     return Error(Code::kInvalid, fmt::format("spec.{} (all policies have {} and {})",
                                              made.error().what(), kMinRelativeGain, kPreempt));
+  if (!lacks(policy).empty() && spec.missing_mechanism == api::MissingMechanism::kRefuse)
+    return Error(Code::kInvalid,
+                 fmt::format("spec.policy {} needs {}; set spec.missingMechanism to Degrade to run "
+                             "it without, or choose another one",
+                             policy.plan.policy, lacks(policy)));
   return policy;
 }
 
@@ -60,6 +72,7 @@ std::string to_text(const Policy& policy) {
   std::string name = policy.plan.policy;
   for (const auto& [parameter, value] : policy.plan.parameters)
     name += fmt::format(", {} {:g}", parameter, value);
+  if (!lacks(policy).empty()) name += fmt::format(" (without {})", lacks(policy));
   return fmt::format(
       "{}: a round at least every {:g} s, gang start {:g} s, {} {:g}, {} {}, growth of one job at "
       "most every {:g} s, of at most {} a round",

@@ -366,7 +366,7 @@ void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched:
                                   const std::string& policy) {
   std::map<sched::JobId, JobVerdict> verdicts;
   std::vector<kube::Key> changed;
-  const bool is_blind = !sched::looks_at_deadlines(policy);
+  const bool is_blind = !sched::descriptor_of(policy).uses_deadlines;
   for (std::size_t i = 0; i < state.jobs.size(); ++i) {
     const sched::Verdict& verdict = plan.verdicts[i];
     const sched::Job& job = state.jobs[i];

@@ -98,6 +98,24 @@ struct GoodputPoint {
   bool operator==(const GoodputPoint&) const = default;
 };
 
+// What a job asks of each of its GPUs, as it was measured while it had them alone. Two jobs may
+// share GPUs, where workers can (PolicyConfig::sharing) and the policy says so: the one that comes
+// second is the guest of the other, its host, and takes no GPU from anybody.
+struct GpuUse {
+  double busy = 1;   // part of the time in which the GPU computes for it: above 0, at most 1
+  Bytes memory = 0;  // of the GPU
+  double beside_another =
+      0;  // part of its speed alone that it keeps beside another job, on average
+  bool operator==(const GpuUse&) const = default;
+};
+
+// How fast a job was beside another one on its GPUs.
+struct SpeedBeside {
+  JobId job;
+  double part = 1;  // of its speed alone
+  bool operator==(const SpeedBeside&) const = default;
+};
+
 struct Job {
   JobId id;
   std::string name;  // for reasons: "team-a/gpt-kjv"
@@ -134,8 +152,13 @@ struct Job {
   std::vector<GoodputPoint> goodput;
   std::optional<TimeMs> stall_ms;  // how long it stood still when its GPUs last changed
   std::int64_t restarts = 0;       // changes of its GPUs since it first started
-  bool one_node = false;           // all its pods on one node, as long as it holds any there
-  std::string narrowed;            // why it may use few nodes only, for reasons: a clause, or ""
+  std::optional<GpuUse> gpu_use;   // none: not known
+  // The job on whose GPUs its pods are; "": they have GPUs of their own. Once the host has ended
+  // its caller lets the guest have them.
+  JobId guest_of;
+  std::vector<SpeedBeside> beside;  // whom it has shared GPUs with, as far as they are there
+  bool one_node = false;            // all its pods on one node, as long as it holds any there
+  std::string narrowed;             // why it may use few nodes only, for reasons: a clause, or ""
   std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
   std::string refused_as;  // the same in CamelCase; "": Refused
 

@@ -72,6 +72,7 @@ Problem::Problem(const ClusterState& state)
     std::sort(nodes_.begin(), nodes_.end(), by_id);
   name_types();
   find_held();
+  find_hosts();
   name_domains();
   for (const auto& [name, queue] : state.queues)
     queue_numbers_.emplace(name, queues_.push_back(&queue));
@@ -111,6 +112,22 @@ void Problem::find_held() {
       last = &held;
     }
   }
+}
+
+void Problem::find_hosts() {
+  std::unordered_map<std::string_view, std::vector<JobIndex>> guests;
+  for (JobIndex j; j < end_of_jobs(); ++j)
+    if (!job(j).guest_of.empty()) guests[job(j).guest_of].push_back(j);
+  if (guests.empty()) return;
+  for (JobIndex j; j < end_of_jobs(); ++j)
+    if (const auto found = guests.find(job(j).id); found != guests.end())
+      for (const JobIndex guest : found->second) hosts_.emplace(guest.value, j);
+}
+
+std::optional<JobIndex> Problem::host_of(JobIndex j) const {
+  const auto found = hosts_.find(j.value);
+  if (found == hosts_.end()) return std::nullopt;
+  return found->second;
 }
 
 // Known by the way to it: its name and the domain of the level before.

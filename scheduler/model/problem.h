@@ -121,6 +121,7 @@ class Problem {
   std::span<const HeldAt> held_at(JobIndex j) const {
     return std::span(held_at_).subspan(first_held_[j], job(j).held.size());
   }
+  std::optional<JobIndex> host_of(JobIndex j) const;  // Job::guest_of; none: it is no guest
   std::optional<TypeIndex> find_type(std::string_view name) const;
   const std::string& name(TypeIndex type) const { return types_[type]; }
   std::size_t count_types() const { return types_.size(); }
@@ -145,6 +146,7 @@ class Problem {
 
   void name_types();
   void find_held();
+  void find_hosts();
   void name_domains();
   JobGroup make_group(const Job& job) const;
 
@@ -156,7 +158,8 @@ class Problem {
   Table<QueueIndex, const Queue*> queues_;
   std::unordered_map<std::string_view, QueueIndex> queue_numbers_;
   Table<JobIndex, QueueIndex> queue_of_job_;
-  std::vector<HeldAt> held_at_;  // of all jobs, one after the other
+  std::unordered_map<std::uint32_t, JobIndex> hosts_;  // by guest
+  std::vector<HeldAt> held_at_;                        // of all jobs, one after the other
   Table<JobIndex, std::size_t> first_held_;
   mutable std::unordered_map<Like, GroupIndex, LikeHash> group_numbers_;
   mutable Table<GroupIndex, JobGroup> groups_;

@@ -70,6 +70,14 @@ std::string parameters_of(const Descriptor& policy) {
   return text;
 }
 
+std::string needs_of(const Descriptor& policy) {
+  if (policy.shares == Sharing::kNone) return "";
+  return "\n\n" + paragraph(
+                      "Needs workers that share a GPU with those of another job, which Rubato's "
+                      "cannot: the simulator plays it; a SchedulingPolicy is refused, or runs "
+                      "without it, where `missingMechanism` is `Degrade`.");
+}
+
 const char* what_it_knows(Knows knows) {
   switch (knows) {
     case Knows::kNothing:
@@ -90,9 +98,9 @@ std::string policies_page() {
     text +=
         fmt::format("| `{}` | {} | {} |\n", policy.name, policy.about, what_it_knows(policy.knows));
   for (const Descriptor& policy : all_policies())
-    text += fmt::format("\n## {}\n\n{}\n\n{}\n\n{}\n\n{}", policy.name, paragraph(policy.rule),
-                        paragraph(policy.choose), paragraph("Source: " + policy.source + "."),
-                        parameters_of(policy));
+    text += fmt::format("\n## {}\n\n{}\n\n{}{}\n\n{}\n\n{}", policy.name, paragraph(policy.rule),
+                        paragraph(policy.choose), needs_of(policy),
+                        paragraph("Source: " + policy.source + "."), parameters_of(policy));
   return text;
 }
 

@@ -18,6 +18,13 @@
 
 namespace rubato::sched {
 
+// What happens to two jobs on the same GPUs.
+enum class Sharing {
+  kNone,      // a GPU has one owner
+  kEqual,     // both lose speed
+  kLeftover,  // the guest gets what its host leaves, which loses nothing
+};
+
 enum class Knows {
   kNothing,    // beyond what was observed: GPU time attained, throughput where it ran
   kDuration,   // how long a job takes at its minimum
@@ -47,9 +54,10 @@ struct Descriptor {
   bool elastic = false;
   // Decides differently as time passes although nothing happens: a round every round interval.
   bool timed = false;
-  bool uses_throughput = false;  // decides differently once a speed was observed
-  bool uses_deadlines = false;   // looks at Job::deadline_ms
-  bool uses_goodput = false;     // looks at Job::goodput: jobs may adapt their batch under it
+  bool uses_throughput = false;     // decides differently once a speed was observed
+  bool uses_deadlines = false;      // looks at Job::deadline_ms
+  bool uses_goodput = false;        // looks at Job::goodput: jobs may adapt their batch under it
+  Sharing shares = Sharing::kNone;  // needs workers that can: PolicyConfig::sharing
 };
 
 // Whom a job below its minimum may displace, besides those that borrow its queue's guarantee, and
@@ -85,6 +93,10 @@ struct Targets {
   // Those types hold: who has one starts on no other, and who holds GPUs of another is stopped, to
   // start there, once there is room or it can make some.
   bool types_hold = false;
+  // By JobIndex: the jobs on whose GPUs it may be as long as it has none of its own, tried in this
+  // order; the guest of another one stops. Empty: nobody shares. A guest counts for no quota, and
+  // does not grow. Heard where workers can share (PolicyConfig::sharing).
+  std::vector<std::vector<JobIndex>> hosts = {};
 };
 
 // Beside this interface each has a static describe(), and, if that names parameters, a constructor

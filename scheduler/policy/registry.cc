@@ -3,13 +3,18 @@
 #include "common/check.h"
 #include "scheduler/policy/afs.h"
 #include "scheduler/policy/allox.h"
+#include "scheduler/policy/antman.h"
 #include "scheduler/policy/chronus.h"
+#include "scheduler/policy/crius.h"
 #include "scheduler/policy/drf.h"
 #include "scheduler/policy/edf.h"
 #include "scheduler/policy/elastic_flow.h"
 #include "scheduler/policy/fifo.h"
+#include "scheduler/policy/gandiva.h"
 #include "scheduler/policy/gavel.h"
+#include "scheduler/policy/hare.h"
 #include "scheduler/policy/las.h"
+#include "scheduler/policy/lucid.h"
 #include "scheduler/policy/lyra.h"
 #include "scheduler/policy/marginal_throughput.h"
 #include "scheduler/policy/optimus.h"
@@ -60,7 +65,9 @@ constexpr std::array kPolicies{
     registered<GavelFinish>(),  registered<Rubick>(),
     registered<Lyra>(),         registered<Shockwave>(),
     registered<Chronus>(),      registered<Pollux>(),
-    registered<Sia>(),
+    registered<Sia>(),          registered<Crius>(),
+    registered<Hare>(),         registered<Gandiva>(),
+    registered<Lucid>(),        registered<AntMan>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
@@ -104,11 +111,11 @@ std::vector<Descriptor> all_policies() {
   return all;
 }
 
-bool looks_at_deadlines(const std::string& policy) {
-  return std::ranges::any_of(kPolicies, [&](const Registered& one) {
-    const Descriptor about = one.describe();
-    return about.name == policy && about.uses_deadlines;
-  });
+Descriptor descriptor_of(const std::string& policy) {
+  const std::vector<Descriptor> all = all_policies();
+  const auto found = std::ranges::find(all, policy, &Descriptor::name);
+  CHECK(found != all.end());
+  return *found;
 }
 
 Result<std::unique_ptr<Policy>> make_policy(const std::string& name,

@@ -13,8 +13,8 @@ namespace rubato::sched {
 
 // In the order in which people should read them.
 std::vector<Descriptor> all_policies();
-// By its name; of one that there is.
-bool looks_at_deadlines(const std::string& policy);
+// By its name, of one that there is.
+Descriptor descriptor_of(const std::string& policy);
 // docs/policies.md: all that their descriptors say.
 std::string policies_page();
 

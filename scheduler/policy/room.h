@@ -68,6 +68,11 @@ class Room {
     return true;
   }
 
+  void give_back(JobIndex j, TypeIndex type, Gpus gpus) {
+    left_[type] += gpus;
+    quota_.give_back(problem_.queue_of(j), type, gpus);
+  }
+
   struct Minimum {
     TypeIndex type;
     Gpus gpus = 0;

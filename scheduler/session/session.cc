@@ -33,10 +33,11 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
 
 Session::Entry Session::entry_of(JobIndex j) {
   Entry entry{.index = j, .job = &problem_.job(j)};
+  entry.is_guest = !entry.job->guest_of.empty();
   for (std::size_t i = 0; i < entry.job->held.size(); ++i) {
     const Held& held = entry.job->held[i];
     const auto& [type, node] = problem_.held_at(j)[i];
-    if (held.leaving && node) {
+    if (held.leaving && node && !entry.is_guest) {
       leaving_.emplace_back(*node, &entry.job->per_pod);
       from_anybody_[problem_.type_of(*node)] += entry.job->per_pod.gpus;
     }
@@ -46,7 +47,7 @@ Session::Entry Session::entry_of(JobIndex j) {
       entry.types.push_back(type);
     if (held.leaving) continue;
     entry.now += held.gpus;
-    entry.pods.push_back({held.ordinal, held.gpus, type, node});
+    if (!entry.is_guest) entry.pods.push_back({held.ordinal, held.gpus, type, node});
   }
   std::ranges::sort(entry.pods, std::greater{}, &Pod::ordinal);
   return entry;
@@ -56,6 +57,7 @@ Plan Session::run() {
   for (Entry& entry : entries_) settle_losses(entry);
   if (!targets_.places.empty()) leave_other_places();
   if (!targets_.sizes.empty()) shrink_to_targets();
+  settle_guests();
   count_what_others_can_give();
   if (quota_.has_guarantees())
     for (Entry& entry : entries_)
@@ -66,6 +68,7 @@ Plan Session::run() {
     grow();
   else
     grow_to_targets();
+  leave_hosts_that_change();
   return collect();
 }
 
@@ -119,6 +122,7 @@ void Session::settle_losses(Entry& entry) {
 
 void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
+  if (entry.host != nullptr) return verdict(entry, {});
   if (const Reason why = why_kept_out(entry); why != Reason::kPlaced)
     return verdict(entry, {.outcome = Outcome::kNotNow, .reason = why});
   const auto wanted = least_wanted(entry);
@@ -186,6 +190,7 @@ void Session::shrink_to(Entry& entry, Gpus target) {
 
 bool Session::may_grow(const Entry& entry) const {
   const Job& job = *entry.job;
+  if (entry.host != nullptr) return false;
   const bool starting = !entry.add.empty() && !job.started;
   const bool just_shrunk = !entry.remove.empty() && !entry.repaired;
   if (entry.blocked || just_shrunk || entry.now < job.min) return false;
@@ -254,6 +259,7 @@ Plan Session::collect() {
   for (Entry& entry : entries_) {
     if (entry.add.empty() && entry.remove.empty()) continue;
     Action action{.kind = kind_of(entry), .job = entry.job->id, .remove = std::move(entry.remove)};
+    if (entry.host != nullptr) action.shares_with = entry.host->job->id;
     CHECK(entry.cause.has_value());
     action.cause = std::move(*entry.cause);
     action.add.reserve(entry.add.size());

@@ -1,9 +1,11 @@
 // Session: from the targets of a policy to a plan. Private to this folder; made, run once, thrown
 // away.
-//   1. write off what is lost, shrink what is above its new max
+//   1. write off what is lost, shrink what is above its new max; guests whose host changes, or whom
+//      the policy wants to be none, stop
 //   2. where the policy says places, leave all others; where it says sizes, shrink what others are
 //      to have
-//   3. minimums, in the policy's order, those inside a queue's guarantee first
+//   3. minimums, in the policy's order, those inside a queue's guarantee first; on the GPUs of
+//      others, where there is no room and the policy says so
 //   4. growth to the policy's sizes, or by marginal throughput      5. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
@@ -43,6 +45,9 @@ class Session {
     std::optional<TypeIndex> type;  // of the first pod held before that is not lost
     std::vector<TypeIndex> types;   // of all of those, as far as it is known
     std::vector<NodeIndex> add;     // one a pod
+    bool is_guest = false;          // held pods on GPUs of another; they are not among `pods`
+    Entry* host = nullptr;          // on whose GPUs it is after this round
+    std::vector<const Entry*> guests;
     std::vector<std::int64_t> remove;
     std::optional<Cause> cause;
     bool repaired = false;
@@ -97,6 +102,15 @@ class Session {
   void leave_for_places(Entry& entry, const std::vector<NodeIndex>& places);
   bool waits_for_places(const Entry& entry) const;
   std::optional<std::vector<NodeIndex>> missing_places(const Entry& entry) const;
+
+  // session_sharing.cc
+  void settle_guests();
+  bool may_share() const;
+  void stop_guest(Entry& entry, StopsSharing cause);
+  std::vector<NodeIndex> room_on(const Entry& host) const;
+  bool become_guest(Entry& entry, Gpus wanted);
+  bool settle_on(Entry& host, Entry& guest, Gpus wanted);
+  void leave_hosts_that_change();
 
   // session_targets.cc
   struct Wanting {
@@ -168,6 +182,7 @@ class Session {
   std::vector<Entry*> givers_;   // who gave some back to come to its size, or to another type
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
   std::vector<Verdict> verdicts_;
+  Table<JobIndex, Entry*> by_job_;  // where jobs share
   // What others can give at most, counted when the round began.
   using ByType = Table<TypeIndex, Gpus>;
   ByType from_anybody_;              // pods that leave, surplus of elastic jobs

@@ -18,6 +18,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
     if (!entry.cause) entry.cause = RoomForMinimum{};
     return verdict(entry, {});
   }
+  if (become_guest(entry, wanted)) return verdict(entry, {});
   Verdict no{.outcome = Outcome::kNotNow,
              .reason = Reason::kInsufficientGpus,
              .needed = wanted - entry.now,

@@ -214,6 +214,7 @@ void Engine::arrive(std::size_t index) {
   if (const auto known = observed_.find(trace.profile); known != observed_.end())
     job.measured = known->second;
   if (options_.profiled) tell_speeds(trace, job);
+  if (about_.shares != Sharing::kNone && trace.sharing) job.gpu_use = trace.sharing->use;
   state_.jobs.push_back(std::move(job));
   tell_times(index);
   rounds_without_progress_ = 0;
@@ -283,6 +284,7 @@ void Engine::handle(const Event& event) {
 // The speed of the job at its present size becomes known, unless it is.
 void Engine::observe(std::size_t index) {
   const Run& run = runs_[index];
+  if (shares(run)) return observe_sharing(index);
   const std::string& type = types_[run.type];
   const double speed = static_cast<double>(run.rate) * 1000.0 / run.quanta_per_unit;
   const auto add = [&](std::vector<ThroughputPoint>& points) {

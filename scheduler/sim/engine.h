@@ -62,6 +62,8 @@ class Engine {
     std::optional<AdaptiveRun> adaptive = {};
     std::int64_t told = -1;  // version of its goodput that the policy knows
     TimeMs trained_to_ms = -1;
+    std::optional<std::size_t> host;  // on whose GPUs it is
+    std::vector<std::size_t> guests;  // on its
   };
 
   // engine.cc
@@ -83,6 +85,15 @@ class Engine {
   void train_on(std::size_t index);
   void begin_windows();
   TimeMs next_in_lockstep() const { return (now_ / options_.round_ms + 1) * options_.round_ms; }
+
+  // engine_sharing.cc
+  double part_of_speed(std::size_t index) const;
+  Status become_guest(std::size_t index, const Action& action);
+  void leave_host(std::size_t index);
+  std::vector<bool> hand_over_to_guests(std::size_t index);
+  void change_speed(std::size_t index);
+  void observe_sharing(std::size_t index);
+  bool shares(const Run& run) const { return run.host.has_value() || !run.guests.empty(); }
 
   // engine_jobs.cc
   Status apply(const Plan& plan);

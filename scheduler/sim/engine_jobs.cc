@@ -24,6 +24,11 @@ Status Engine::apply(const Plan& plan) {
     if (const Status done = apply(action); !done.ok())
       return done.error().in(fmt::format("policy {}, {} of job {} at {} ms", about_.name,
                                          name_of(action.kind), action.job, now_));
+  for (const Action& action : plan.actions)
+    if (const Run& run = runs_[index_of_.at(action.job)]; run.held == 0 && !run.guests.empty())
+      return Error(Code::kInternal,
+                   fmt::format("policy {} stops job {} at {} ms, and not its guest", about_.name,
+                               action.job, now_));
   return ok();
 }
 
@@ -38,6 +43,7 @@ Status Engine::apply(const Action& action) {
   const Gpus before = run.held;
   TRY_OK(remove_pods(index, action.remove));
   const Gpus removed = before - run.held;
+  if (!action.shares_with.empty()) TRY_OK(become_guest(index, action));
   TRY_OK(add_pods(index, action.add));
   const Gpus added = run.held - before + removed;
   const Job& job = job_of(index);
@@ -62,13 +68,14 @@ Status Engine::remove_pods(std::size_t index, const std::vector<std::int64_t>& o
     run.held -= pod->gpus;
     release(index, *pod);
     pod->leaving = true;
-    if (options_.costs.release_ms == 0) held.erase(pod);
+    if (options_.costs.release_ms == 0 || run.host) held.erase(pod);
   }
   return ok();
 }
 
 // Its GPUs come free, at once or later. The time until then is charged now.
 void Engine::release(std::size_t index, const Held& held) {
+  if (runs_[index].host) return;
   const std::size_t node = node_of_.at(held.node);
   const TimeMs release_ms = options_.costs.release_ms;
   if (release_ms == 0) {
@@ -100,11 +107,13 @@ Status Engine::add_pods(std::size_t index, const std::vector<Placement>& add) {
     if (std::find(job.allow.begin(), job.allow.end(), types_[type]) == job.allow.end())
       return Error(Code::kInternal, fmt::format("it may not use {}", types_[type]));
     Node& node = state_.nodes[found->second];
-    if (node.free.gpus < placement.gpus)
+    if (!run.host && node.free.gpus < placement.gpus)
       return Error(Code::kInternal, fmt::format("node {} has {} GPUs free, not {}", node.id,
                                                 node.free.gpus, placement.gpus));
-    node.free.gpus -= placement.gpus;
-    held_ += placement.gpus;
+    if (!run.host) {
+      node.free.gpus -= placement.gpus;
+      held_ += placement.gpus;
+    }
     run.held += placement.gpus;
     run.type = type;
     job.held.push_back({.ordinal = run.next_ordinal++,
@@ -171,12 +180,14 @@ void Engine::start(std::size_t index) {
   job.started = true;
   job.settled = !about_.elastic;
   run.phase = Phase::kStarting;
+  if (run.host) change_speed(*run.host);
   run.training = run.held;
   run.until_ms = now_ + (is_first ? options_.costs.start_ms : options_.costs.restart_ms);
   push(EventKind::kReady, index, run.until_ms);
 }
 
 void Engine::stop(std::size_t index) {
+  leave_host(index);
   Run& run = runs_[index];
   run.phase = Phase::kWaiting;
   run.training = 0;
@@ -202,13 +213,14 @@ void Engine::train(std::size_t index) {
       push(EventKind::kObserve, index, now_ + options_.observe_ms);
     return;
   }
-  const double speed = speed_of(trace_[index], types_[run.type], run.training);
+  const double speed =
+      speed_of(trace_[index], types_[run.type], run.training) * part_of_speed(index);
   const double rate =
       std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));
   run.rate = std::max<std::int64_t>(std::llround(rate), 1);
   job.settled = run.join_ms < 0 || !about_.elastic;
   push(EventKind::kFinish, index, end_of(run));
-  if (job.settled && hears_of_speeds())
+  if (job.settled && (hears_of_speeds() || shares(run)))
     push(EventKind::kObserve, index, now_ + options_.observe_ms);
 }
 
@@ -228,12 +240,12 @@ void Engine::advance(std::size_t index) {
   run.since_ms = now_;
   if (run.held == 0) return;
   JobResult& result = result_.jobs[index];
-  result.gpu_ms += run.held * passed;
+  if (!run.host) result.gpu_ms += run.held * passed;
   Job& job = job_of(index);
   job.attained_gpu_ms += run.held * passed;
   job.attained_by_type[types_[run.type]] += run.held * passed;
   if (run.phase != Phase::kTraining) return;
-  result.training_gpu_ms += run.training * passed;
+  if (!run.host) result.training_gpu_ms += run.training * passed;
   rounds_without_progress_ = 0;
   run.left = passed >= (run.left + run.rate - 1) / run.rate ? 0 : run.left - run.rate * passed;
 }
@@ -247,12 +259,16 @@ void Engine::finish(std::size_t index) {
   const double jobs_beside =
       (in_system_ - run.seen_before) / static_cast<double>(std::max<TimeMs>(result.jct_ms(), 1));
   result.alone_ms = alone_ms(trace_[index], cluster_, jobs_beside, options_.costs.start_ms);
-  for (const Held& held : job_of(index).held) {
-    if (!held.leaving) release(index, held);
-    if (options_.costs.release_ms > 0)
-      state_.queues[result.queue].held_by_leavers[held.gpu_type] += held.gpus;
-  }
   run.phase = Phase::kDone;
+  const std::vector<bool> is_handed_over = hand_over_to_guests(index);
+  const std::vector<Held>& pods = job_of(index).held;
+  for (std::size_t i = 0; i < pods.size(); ++i) {
+    if (is_handed_over[i]) continue;
+    if (!pods[i].leaving) release(index, pods[i]);
+    if (options_.costs.release_ms > 0 && !run.host)
+      state_.queues[result.queue].held_by_leavers[pods[i].gpu_type] += pods[i].gpus;
+  }
+  leave_host(index);
   run.held = 0;
   ++run.version;
   --running_;

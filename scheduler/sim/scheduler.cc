@@ -21,6 +21,7 @@ class ByPolicy : public Scheduler {
       : about_(std::move(about)), policy_(std::move(policy)) {
     config_.policy = about_.name;
     config_.grown_per_round = kGrownPerRound;
+    config_.sharing = true;
     about_.name = std::move(words);
   }
   const Descriptor& descriptor() const override { return about_; }
@@ -38,10 +39,8 @@ class ByPolicy : public Scheduler {
 Result<std::unique_ptr<Scheduler>> make_scheduler(std::string words, const std::string& policy,
                                                   const std::map<std::string, double>& parameters) {
   TRY(auto made, make_policy(policy, parameters));
-  const std::vector<Descriptor> all = all_policies();
-  const auto about = std::ranges::find(all, policy, &Descriptor::name);
   return std::unique_ptr<Scheduler>(
-      std::make_unique<ByPolicy>(*about, std::move(words), std::move(made)));
+      std::make_unique<ByPolicy>(descriptor_of(policy), std::move(words), std::move(made)));
 }
 
 }  // namespace

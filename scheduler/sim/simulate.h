@@ -11,7 +11,7 @@
 //
 // What is not modelled: placement has no influence on speed (but of a job with a
 // TraceJob::training, trace.h), nodes do not fail, GPUs of a job are
-// of one type, a pod has one GPU.
+// of one type, a pod has one GPU. A guest that comes or goes costs its host no stall.
 #pragma once
 
 #include "scheduler/sim/costs.h"

@@ -52,6 +52,16 @@ struct AdaptiveTraining {
   SpeedCurve fixed_speed;
 };
 
+// How a job truly bears another one on its GPUs.
+struct SharingProfile {
+  GpuUse use;
+  // Part of its speed alone that it keeps beside a job of that profile, on that GPU type, as
+  // measured; where there is none, both get all that they ask for while the GPU has it, else each
+  // its part: 1 / (busy of one + busy of the other).
+  using Measured = std::map<std::pair<std::string, std::string>, double>;
+  std::shared_ptr<const Measured> measured;
+};
+
 struct TraceJob {
   JobId id;
   TimeMs submit_ms = 0;
@@ -71,6 +81,8 @@ struct TraceJob {
   // Units/s on `request` GPUs for policies that are not elastic, where the trace names an execution
   // plan and `speed` is that of the best; none: as `speed`. Hidden.
   std::optional<double> request_speed;
+  // None: it shares with nobody. Policies that share are told its `use`; the rest is hidden.
+  std::optional<SharingProfile> sharing;
   // None: as `speed` says at any time and anywhere. Needs SimOptions::in_lockstep. Hidden.
   std::optional<AdaptiveTraining> training;
 };

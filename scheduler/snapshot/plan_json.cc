@@ -16,11 +16,13 @@ Value to_json(const Action& action) {
         {{"node", placement.node}, {"gpuType", placement.gpu_type}, {"gpus", placement.gpus}}));
   Value remove = Value::array();
   for (const std::int64_t ordinal : action.remove) remove.push_back(ordinal);
-  return Value::object({{"kind", name_of(action.kind)},
-                        {"job", action.job},
-                        {"add", std::move(add)},
-                        {"remove", std::move(remove)},
-                        {"reason", to_text(action.cause)}});
+  Value value = Value::object({{"kind", name_of(action.kind)},
+                               {"job", action.job},
+                               {"add", std::move(add)},
+                               {"remove", std::move(remove)}});
+  if (!action.shares_with.empty()) value.set("sharesWith", action.shares_with);
+  value.set("reason", to_text(action.cause));
+  return value;
 }
 
 Value to_json(const Job& job, const Verdict& verdict) {

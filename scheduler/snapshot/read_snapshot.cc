@@ -6,6 +6,8 @@
 #include "scheduler/snapshot/words.h"
 
 #include <limits>
+#include <map>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -17,6 +19,8 @@ namespace {
 constexpr double kSecondsMost = 1e15;
 constexpr double kWeightMost = 1e9;
 constexpr double kSpeedMost = 1e15;
+constexpr double kBusyLeast = 1e-6;
+constexpr std::int64_t kBesideMost = 256;
 constexpr double kParameterMost = 1e15;
 constexpr std::size_t kParametersMost = 64;
 constexpr double kGainLeast = -1;
@@ -42,6 +46,7 @@ class Reader {
              [this](const auto& v, const Path& p) { read_queue(v, p); });
     check_listed(document["jobs"], {&root, "jobs"});
     top.each("jobs", kJobsMost, true, [this](const auto& v, const Path& p) { read_job(v, p); });
+    check_guests({&root, "jobs"});
     top.end();
     if (trouble_.error) return *trouble_.error;
     return std::move(snapshot_);
@@ -58,6 +63,7 @@ class Reader {
     const auto made = make_policy(policy.policy, policy.parameters);
     if (!made.ok() && !trouble_.error) trouble_.error = made.error().in(c.path().to_text());
     policy.preempt = c.flag("preempt", policy.preempt);
+    policy.sharing = c.flag("sharing", policy.sharing);
     policy.min_relative_gain =
         c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
     policy.grown_per_round = c.whole("grownPerRound", 0, kWholeMost, policy.grown_per_round);
@@ -260,6 +266,48 @@ class Reader {
     });
     if (c.member("stallMs")) job.stall_ms = c.whole("stallMs", 0, kWholeMost);
     job.restarts = c.whole("restarts", 0, kWholeMost, 0);
+    read_sharing(c, job);
+  }
+
+  void read_sharing(JsonCursor& c, Job& job) {
+    c.object("gpuUse", false, [&](JsonCursor& use) {
+      job.gpu_use.emplace();
+      job.gpu_use->busy = use.number("busy", kBusyLeast, 1);
+      job.gpu_use->memory = use.whole("memoryBytes", 0, kAmountMost, 0);
+      job.gpu_use->beside_another = use.number("besideAnother", 0, 1, 0);
+    });
+    job.guest_of = c.text("guestOf", 0, kIdBytes, "");
+    Names others;
+    c.each("beside", kBesideMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor one(v, p, trouble_);
+      SpeedBeside& point = job.beside.emplace_back();
+      point.job = new_name(one, "job", others);
+      point.part = one.number("part", 0, 1);
+      one.end();
+    });
+  }
+
+  // Each is on GPUs of its host that no other guest is on.
+  void check_guests(const Path& jobs) {
+    std::unordered_map<std::string_view, const Job*> by_id;
+    for (const Job& job : snapshot_.state.jobs) by_id[job.id] = &job;
+    std::map<std::pair<std::string_view, NodeId>, std::int64_t> room;
+    for (const Job& job : snapshot_.state.jobs)
+      for (const Held& held : job.held)
+        if (held.stays()) ++room[{job.id, held.node}];
+    for (std::size_t i = 0; i < snapshot_.state.jobs.size(); ++i) {
+      const Job& guest = snapshot_.state.jobs[i];
+      if (guest.guest_of.empty()) continue;
+      const Path of_job{&jobs, {}, static_cast<std::int64_t>(i)};
+      const Path at{&of_job, "guestOf"};
+      const auto host = by_id.find(guest.guest_of);
+      if (host == by_id.end() || !host->second->guest_of.empty())
+        return trouble_.note(at, shown(guest.guest_of), "the id of a job that is no guest itself");
+      for (const Held& held : guest.held)
+        if (held.stays() && --room[{guest.guest_of, held.node}] < 0)
+          return trouble_.note(at, "with other guests more pods on " + shown(held.node),
+                               "at most as many as its host has there");
+    }
   }
 
   Held read_held(const json::Value& value, const Path& path,

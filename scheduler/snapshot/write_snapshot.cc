@@ -81,6 +81,7 @@ Value to_json(const PolicyConfig& policy) {
     fields.put("parameters", numbers.take());
   }
   return fields.put("preempt", policy.preempt)
+      .put("sharing", policy.sharing, false)
       .put("minRelativeGain", plain(policy.min_relative_gain))
       .put("grownPerRound", policy.grown_per_round)
       .take();
@@ -203,6 +204,17 @@ void put_progress(const Job& job, Fields& fields) {
       .put_list("goodput", std::move(goodput))
       .put("restarts", job.restarts, std::int64_t{0});
   if (job.stall_ms) fields.put("stallMs", *job.stall_ms);
+  if (job.gpu_use)
+    fields.put("gpuUse", Fields()
+                             .put("busy", plain(job.gpu_use->busy))
+                             .put("memoryBytes", job.gpu_use->memory, Bytes{0})
+                             .put("besideAnother", plain(job.gpu_use->beside_another))
+                             .take());
+  fields.put("guestOf", job.guest_of, kNothing);
+  Value beside = Value::array();
+  for (const SpeedBeside& one : job.beside)
+    beside.push_back(Fields().put("job", one.job).put("part", plain(one.part)).take());
+  fields.put_list("beside", std::move(beside));
 }
 
 Value to_json(const Job& job, const SharedSets& sets) {

@@ -5,6 +5,7 @@
 #include "scheduler/sim/import/generate.h"
 #include "scheduler/sim/import/importers.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -19,6 +20,7 @@ constexpr std::string_view kApart = "_unconsolidated";  // pods of one job on se
 constexpr std::string_view kAlone = "null";             // nobody shares its GPUs
 constexpr Gpus kMadeMost = 8;                           // that the generator asks for
 constexpr const char* kReference = "v100";              // durations are on it
+constexpr double kBusyLeast = 0.05;
 constexpr std::int64_t kStepsMost = 1'000'000'000'000;
 
 // "('A3C', 1)": model and GPUs.
@@ -61,18 +63,34 @@ bool read_number(std::string_view text, T least, T most, T& to) {
 void describe_gavel(const GavelSpeeds& speeds, const std::string& model, TraceJob& job) {
   job.min = job.max = job.request;
   job.profile = model;
-  const auto of_model = speeds.find(model);
-  if (of_model == speeds.end()) return;
+  const auto of_model = speeds.alone.find(model);
+  if (of_model == speeds.alone.end()) return;
   const auto found = of_model->second.find(job.request);
   if (found == of_model->second.end()) return;
   for (const auto& [type, steps_per_second] : found->second)
     job.speed.add(type, {job.request, steps_per_second});
+  if (const auto shared = speeds.sharing.find(model); shared != speeds.sharing.end())
+    if (const auto pairs = shared->second.find(job.request); pairs != shared->second.end())
+      job.sharing = pairs->second;
+}
+
+using Pairs = SharingProfile::Measured;
+
+SharingProfile profile_of(const std::string& model, const Pairs& pairs) {
+  SharingProfile profile{.use = {.busy = kBusyLeast},
+                         .measured = std::make_shared<const Pairs>(pairs)};
+  for (const auto& [with, part] : pairs) {
+    profile.use.beside_another += part / static_cast<double>(pairs.size());
+    if (with.first == model && part > 0)
+      profile.use.busy = std::max(profile.use.busy, std::min(1 / (2 * part), 1.0));
+  }
+  return profile;
 }
 
 // That ran on the reference type, with so many GPUs.
 std::vector<const std::string*> models_with(const GavelSpeeds& speeds, Gpus gpus) {
   std::vector<const std::string*> models;
-  for (const auto& [model, by_gpus] : speeds) {
+  for (const auto& [model, by_gpus] : speeds.alone) {
     const auto found = by_gpus.find(gpus);
     if (found != by_gpus.end() && found->second.contains(kReference)) models.push_back(&model);
   }
@@ -89,6 +107,7 @@ Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
   auto parsed = json::parse(table.text);
   if (!parsed.ok()) return parsed.error().in(table.file);
   GavelSpeeds speeds;
+  std::map<std::pair<std::string, Gpus>, Pairs> pairs;
   for (const auto& [type, jobs] : parsed->members()) {
     if (type.ends_with(kApart)) continue;
     for (const auto& [key, rates] : jobs.members()) {
@@ -98,10 +117,19 @@ Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
         return Error(Code::kInvalid, fmt::format("{}: {}: \"{}\": expected ('MODEL', GPUS) with a "
                                                  "rate of steps a second as \"{}\"",
                                                  table.file, type, key, kAlone));
-      if (alone > 0) speeds[job->first][job->second][type] = alone;
+      if (alone <= 0) continue;
+      speeds.alone[job->first][job->second][type] = alone;
+      for (const auto& [other, both] : rates.members()) {
+        const auto beside = model_and_gpus(other);
+        if (!beside || beside->second != job->second) continue;
+        const double rate = both[0].double_or(0);
+        pairs[*job][{beside->first, type}] = std::clamp(rate / alone, 0.0, 1.0);
+      }
     }
   }
-  if (speeds.empty())
+  for (const auto& [job, of_job] : pairs)
+    speeds.sharing[job.first][job.second] = profile_of(job.first, of_job);
+  if (speeds.alone.empty())
     return Error(Code::kInvalid,
                  fmt::format("{}: expected an object with GPU types as names", table.file));
   return speeds;

@@ -65,11 +65,18 @@ Result<std::vector<TraceJob>> read_rubick(const TraceText& trace,
 // The applications that a workload names, so that the caller can fetch their profiles.
 Result<std::vector<std::string>> applications_in(const TraceText& trace);
 
-// Steps a second by model, GPUs and GPU type, of a job that has its GPUs for itself and near each
-// other.
-using GavelSpeeds = std::map<std::string, std::map<Gpus, std::map<std::string, double>>>;
-// simulation_throughputs.json of stanford-futuredata/gavel (OSDI'20). Pairs that share GPUs, jobs
-// that are spread over nodes and rates of 0 are passed over.
+// By model and GPUs.
+struct GavelSpeeds {
+  template <class T>
+  using Of = std::map<std::string, std::map<Gpus, T>>;
+  // Steps a second by GPU type, of a job that has its GPUs for itself and near each other.
+  Of<std::map<std::string, double>> alone;
+  // Beside each other model on as many GPUs. The time for which it keeps a GPU busy is half of what
+  // a pair with itself takes of it; of its memory the table says nothing.
+  Of<SharingProfile> sharing;
+};
+// simulation_throughputs.json of stanford-futuredata/gavel (OSDI'20). Jobs that are spread over
+// nodes and rates of 0 alone are passed over; a pair with a rate of 0 did not fit.
 Result<GavelSpeeds> read_gavel_speeds(const TraceText& table);
 bool is_gavel_trace(const TraceText& trace);
 // Its traces, without a header: model, command, argument, flag, steps, submission in seconds, GPUs.

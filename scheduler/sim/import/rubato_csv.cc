@@ -13,11 +13,14 @@ namespace rubato::sched::sim {
 namespace {
 
 constexpr double kWorkMax = 4e18;
+constexpr double kGibMax = 4096;
+constexpr double kBytesPerGib = 1U << 30U;
 constexpr std::int64_t kPriorityMax = 2'000'000'000;
 
 const std::vector<std::string> kColumns = {
-    "id",       "submit_s",  "queue",      "priority", "gpus",       "min_gpus",
-    "max_gpus", "gpu_types", "duration_s", "work",     "throughput", "deadline_s",
+    "id",         "submit_s",   "queue",     "priority",       "gpus",
+    "min_gpus",   "max_gpus",   "gpu_types", "duration_s",     "work",
+    "throughput", "deadline_s", "gpu_busy",  "gpu_memory_gib", "beside_another",
 };
 
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
@@ -73,6 +76,26 @@ Status read_work(const CsvRow& row, TraceJob& job) {
   return ok();
 }
 
+// With nobody, unless it says how busy it keeps a GPU.
+Status read_sharing(const CsvRow& row, TraceJob& job) {
+  if (row.text("gpu_busy").empty()) {
+    for (const char* column : {"gpu_memory_gib", "beside_another"})
+      if (!row.text(column).empty()) return row.error(column, "nothing without gpu_busy");
+    return ok();
+  }
+  GpuUse& use = job.sharing.emplace().use;
+  TRY(use.busy, row.number("gpu_busy", 0.01, 1));
+  use.beside_another = std::min(1.0, 1 / (2 * use.busy));  // beside one like itself
+  if (!row.text("beside_another").empty()) {
+    TRY(use.beside_another, row.number("beside_another", 0, 1));
+  }
+  if (!row.text("gpu_memory_gib").empty()) {
+    TRY(const double gib, row.number("gpu_memory_gib", 0, kGibMax));
+    use.memory = std::llround(gib * kBytesPerGib);
+  }
+  return ok();
+}
+
 Result<TraceJob> read_job(const CsvRow& row) {
   TraceJob job;
   job.id = row.text("id").empty() ? fmt::format("job-{:06}", row.line()) : row.text("id");
@@ -98,6 +121,7 @@ Result<TraceJob> read_job(const CsvRow& row) {
     for (const std::string_view type : parts_of(row.text("gpu_types"), ';'))
       job.allow.emplace_back(type);
   TRY_OK(read_work(row, job));
+  TRY_OK(read_sharing(row, job));
   return job;
 }
 

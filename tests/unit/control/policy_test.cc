@@ -45,6 +45,26 @@ TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
             "spec.parameters.preempt is 2, but must be 0 or 1; change it");
 }
 
+TEST(Policy, WhatWorkersCannotDoIsRefusedOrLeftOut) {
+  api::SchedulingPolicySpec spec;
+  for (const char* name : {"lucid", "gandiva", "antMan"}) {
+    spec.policy = name;
+    spec.missing_mechanism = api::MissingMechanism::kRefuse;
+    EXPECT_EQ(policy_of(Config{}, spec).error().what(),
+              std::string("spec.policy ") + name +
+                  " needs two jobs on one GPU (sharing), which workers cannot do; set "
+                  "spec.missingMechanism to Degrade to run it without, or choose another one");
+    spec.missing_mechanism = api::MissingMechanism::kDegrade;
+    const auto policy = policy_of(Config{}, spec);
+    ASSERT_TRUE(policy.ok());
+    EXPECT_FALSE(policy->plan.sharing);
+    EXPECT_EQ(to_text(*policy).find(std::string(name) +
+                                    " (without two jobs on one GPU (sharing), which workers "
+                                    "cannot do): a round"),
+              0u);
+  }
+}
+
 TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   const Policy flags = policy_of(Config{});
   api::SchedulingPolicy object;

@@ -17,8 +17,11 @@ inline void obey(const Plan& plan, ClusterState& state) {
     Job& job = *std::ranges::find(state.jobs, action.job, &Job::id);
     for (Held& held : job.held)
       held.leaving = held.leaving || std::ranges::count(action.remove, held.ordinal) > 0;
+    if (action.kind == ActionKind::kStart) job.guest_of = action.shares_with;
     for (const Placement& placement : action.add) {
-      std::ranges::find(state.nodes, placement.node, &Node::id)->free -= job.per_pod;
+      Resources taken = job.per_pod;
+      if (!action.shares_with.empty()) taken.gpus = 0;
+      std::ranges::find(state.nodes, placement.node, &Node::id)->free -= taken;
       job.held.push_back({.ordinal = std::ssize(job.held),
                           .node = placement.node,
                           .gpu_type = placement.gpu_type,
@@ -74,6 +77,24 @@ inline void draw_topology(Rng& rng, const ClusterState& state, Job& job) {
   job.topology = Topology{state.levels[rng.below(2)], rng.chance(0.6)};
 }
 
+// What policies know that put two jobs on the same GPUs.
+inline void draw_use(Rng& rng, ClusterState& state, Job& job) {
+  if (rng.chance(0.2)) return;
+  job.gpu_use = {.busy = rng.chance(0.5) ? 0.3 : 0.9,
+                 .memory = Bytes{1 + static_cast<Bytes>(rng.below(12))} << 30U,
+                 .beside_another = rng.chance(0.6) ? 0.97 : 0.8};
+  if (rng.chance(0.3)) job.priority -= 2;
+  if (rng.chance(0.7)) {  // many are of one size
+    job.per_pod.gpus = 1;
+    job.min = job.max = 1 + static_cast<Gpus>(rng.below(2));
+  }
+  for (Job& other : state.jobs) {
+    if (!rng.chance(0.3) || other.id == job.id) continue;
+    job.beside.push_back({other.id, rng.chance(0.5) ? 0.8 : 0.3});
+    other.beside.push_back({job.id, rng.chance(0.5) ? 0.8 : 0.3});
+  }
+}
+
 // Jobs that run, by two plans, and jobs that came since.
 inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config) {
   Rng rng(seed);
@@ -83,6 +104,7 @@ inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config
     state.nodes.push_back(node("n" + std::to_string(i), gpus, gpus, rng.chance(0.4) ? "B" : "A"));
   }
   Rng near(seed + 2'000'000);
+  Rng use(seed + 3'000'000);
   draw_domains(near, state);
   state.queues["other"] = {.name = "other"};
   for (auto& [name, queue] : state.queues) draw_quotas(rng, queue);
@@ -91,6 +113,7 @@ inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config
       state.jobs.push_back(
           drawn_job(rng, "j" + std::to_string(round) + "-" + std::to_string(i), state));
       draw_topology(near, state, state.jobs.back());
+      if (config.sharing) draw_use(use, state, state.jobs.back());
     }
     if (round == 2) break;
     obey(make_plan(state, config), state);

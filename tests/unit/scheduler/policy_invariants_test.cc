@@ -53,7 +53,8 @@ void draw_troubles(Rng& rng, ClusterState& state) {
 }
 
 Snapshot drawn_problem(std::uint64_t seed, const std::string& policy) {
-  Snapshot problem{.policy = {.policy = policy}};
+  // Those that share, with others and alone.
+  Snapshot problem{.policy = {.policy = policy, .sharing = seed % 4 != 0}};
   problem.state = drawn_cluster(seed, problem.policy);
   Rng rng(seed + 1'000'000);
   draw_history(rng, problem.state);
@@ -70,6 +71,7 @@ class Books {
 
   void expect_sound() const {
     expect_room_on_nodes();
+    expect_hosts();
     for (const Action& action : plan_.actions) expect_whole(action);
     expect_limits();
     for (const Action& action : plan_.actions) expect_leave(action);
@@ -83,12 +85,45 @@ class Books {
   void expect_room_on_nodes() const {
     std::map<NodeId, Resources> taken;
     for (const Action& action : plan_.actions)
-      for (const Placement& add : action.add) taken[add.node] += job(action.job).per_pod;
+      for (const Placement& add : action.add) {
+        Resources one = job(action.job).per_pod;
+        if (!action.shares_with.empty()) one.gpus = 0;
+        taken[add.node] += one;
+      }
     for (const Node& node : state_.nodes) {
       if (!taken.contains(node.id)) continue;
       EXPECT_TRUE(node.schedulable) << node.id;
       EXPECT_TRUE(node.free.fits(taken[node.id])) << node.id;
     }
+  }
+
+  // Guests are on GPUs that their host holds and keeps, no two on the same.
+  void expect_hosts() const {
+    std::map<JobId, const Action*> action_of;
+    for (const Action& action : plan_.actions) action_of[action.job] = &action;
+    std::map<std::pair<JobId, NodeId>, Gpus> room;
+    for (const Job& job : state_.jobs)
+      if (job.guest_of.empty())
+        for (const Held& held : job.held)
+          if (held.stays()) room[{job.id, held.node}] += held.gpus;
+    const auto settle = [&](const JobId& host, const NodeId& node, Gpus gpus) {
+      Gpus& left = room[{host, node}];
+      left -= gpus;
+      EXPECT_GE(left, 0) << host;
+      EXPECT_TRUE(job(host).guest_of.empty()) << host;
+      if (const auto found = action_of.find(host); found != action_of.end()) {
+        EXPECT_TRUE(found->second->remove.empty()) << host;
+      }
+    };
+    for (const Job& guest : state_.jobs) {
+      const bool is_stopped = action_of.contains(guest.id);
+      if (guest.guest_of.empty() || is_stopped) continue;
+      for (const Held& held : guest.held)
+        if (held.stays()) settle(guest.guest_of, held.node, held.gpus);
+    }
+    for (const Action& action : plan_.actions)
+      if (!action.shares_with.empty())
+        for (const Placement& add : action.add) settle(action.shares_with, add.node, add.gpus);
   }
 
   // The pods that count once the plan is done.
@@ -189,7 +224,7 @@ class Books {
     Holdings all;
     for (const Job& job : state_.jobs)
       for (const Held& held : job.held)
-        if (held.stays()) add(all, job.queue, held.gpu_type, held.gpus);
+        if (held.stays() && job.guest_of.empty()) add(all, job.queue, held.gpu_type, held.gpus);
     for (const auto& [name, queue] : state_.queues)
       for (const auto& [type, gpus] : queue.held_by_leavers) add(all, name, type, gpus);
     return all;
@@ -213,6 +248,7 @@ class Books {
     Holdings given;
     Holdings held = now();
     for (const Action& action : plan_.actions) {
+      if (!action.shares_with.empty() || !job(action.job).guest_of.empty()) continue;
       const std::string& queue = job(action.job).queue;
       for (const Placement& pod : action.add) {
         add(given, queue, pod.gpu_type, pod.gpus);
@@ -238,6 +274,7 @@ class Books {
     const auto* cause = std::get_if<Displaced>(&action.cause);
     EXPECT_TRUE(cause != nullptr || std::holds_alternative<ChangesType>(action.cause) ||
                 std::holds_alternative<ChangesNodes>(action.cause) ||
+                std::holds_alternative<StopsSharing>(action.cause) ||
                 std::holds_alternative<PodLost>(action.cause))
         << action.job << " " << to_text(action.cause);
     if (cause == nullptr) return;
@@ -268,18 +305,20 @@ class Books {
 
 TEST(EveryPolicy, KeepsTheInvariants) {
   for (const Descriptor& policy : all_policies()) {
-    std::size_t actions = 0;
+    std::size_t actions = 0, guests = 0;
     for (std::uint64_t seed = 1; seed <= kDrawn; ++seed) {
       SCOPED_TRACE(policy.name + ", seed " + std::to_string(seed));
       const Snapshot problem = drawn_problem(seed, policy.name);
       const Plan plan = make_plan(problem.state, problem.policy);
       actions += plan.actions.size();
+      for (const Job& job : problem.state.jobs) guests += job.guest_of.empty() ? 0 : 1;
       ASSERT_EQ(plan.verdicts.size(), problem.state.jobs.size());
       Books(problem.state, plan).expect_sound();
       EXPECT_EQ(make_plan(problem.state, problem.policy), plan);
       ASSERT_FALSE(HasFailure()) << to_text(problem);
     }
     EXPECT_GT(actions, kDrawn / 4) << policy.name;  // it had something to decide
+    EXPECT_EQ(guests > 0, policy.shares != Sharing::kNone) << policy.name;
   }
 }
 

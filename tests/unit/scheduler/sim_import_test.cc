@@ -246,14 +246,18 @@ TEST(SimImport, PoissonTracesFollowTheirSeed) {
 TEST(SimImport, GavelsTablesSayWhereAModelRuns) {
   const std::string table = sample("gavel-throughputs.json");
   const GavelSpeeds speeds = read_gavel_speeds({"t", table}).value();
-  EXPECT_EQ(speeds.at("Big (batch size 16)").at(1),
+  EXPECT_EQ(speeds.alone.at("Big (batch size 16)").at(1),
             (std::map<std::string, double>{{"k80", 2}, {"v100", 10}}));
-  EXPECT_EQ(speeds.at("Big (batch size 16)").at(2).count("k80"), 0u);  // a rate of 0
+  EXPECT_EQ(speeds.alone.at("Big (batch size 16)").at(2).count("k80"), 0u);  // a rate of 0
   EXPECT_NE(read_gavel_speeds({"t", R"({"v100": {"Big": {"null": 1}}})"})
                 .error()
                 .what()
                 .find("t: v100: \"Big\": expected ('MODEL', GPUS)"),
             std::string::npos);
+  // Beside "Small" it does 4 of its 10 steps; of a pair with itself nothing is said.
+  const SharingProfile& shared = speeds.sharing.at("Big (batch size 16)").at(1);
+  EXPECT_EQ(*shared.measured, (SharingProfile::Measured{{{"Small", "v100"}, 0.4}}));
+  EXPECT_EQ(shared.use, (GpuUse{.busy = 0.05, .memory = 0, .beside_another = 0.4}));
   EXPECT_FALSE(read_gavel_speeds({"t", "[]"}).ok());
   EXPECT_FALSE(read_gavel_speeds({"t", "{"}).ok());
 }
@@ -301,7 +305,7 @@ TEST(SimImport, MadeJobsAreOfGavelsModels) {
     EXPECT_LT(job.work / job.speed.at("v100", job.request), 60 * 10'001);
   }
   EXPECT_NEAR(of_one_gpu["Small"], of_one_gpu["Big (batch size 16)"], 60);
-  EXPECT_FALSE(gavel_trace({}, {{"A", {{1, {{"v100", 1}}}}}}).ok());  // none on 2
+  EXPECT_FALSE(gavel_trace({}, {.alone = {{"A", {{1, {{"v100", 1}}}}}}}).ok());  // none on 2
 }
 
 // Damaged files are refused in words, or are traces that play: never a crash.
@@ -358,7 +362,7 @@ TEST(SimImport, RealTracesAreRead) {
   if (!std::filesystem::exists(data)) GTEST_SKIP() << data << " is not there";
   const std::string table = text_of(data + "gavel/simulation_throughputs.json");
   const GavelSpeeds speeds = read_gavel_speeds({"table", table}).value();
-  EXPECT_EQ(speeds.size(), 26u);
+  EXPECT_EQ(speeds.alone.size(), 26u);
   const std::string gavel = text_of(data + "gavel/traces/2869ce.trace");
   EXPECT_GT(read_gavel({"gavel", gavel}, speeds).value().size(), 500u);
   const std::string philly = text_of(data + "pollux/traces/philly.csv");

@@ -1,0 +1,278 @@
+#include "scheduler/policy/crius.h"
+
+#include "common/check.h"
+#include "scheduler/perf/goodput_table.h"
+#include "scheduler/perf/type_ratios.h"
+#include "scheduler/policy/order.h"
+#include "scheduler/policy/room.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace rubato::sched {
+namespace {
+
+struct Cell {
+  TypeIndex type;
+  Gpus gpus = 0;
+  double worth = 0;
+};
+
+struct Candidate {
+  JobIndex index;
+  std::vector<Cell> cells;   // of no goodput none
+  std::optional<Cell> cell;  // none: it waits
+  bool keeps = false;        // it has had its cell for a short while only, or must not change now
+};
+
+std::set<Gpus> sizes_of(const Job& job, Gpus most) {
+  std::set<Gpus> sizes;
+  const auto add = [&](std::optional<Gpus> size) {
+    if (size && *size <= std::max(most, job.min)) sizes.insert(*size);
+  };
+  add(size_at_least(job, job.min));
+  add(size_at_most(job, effective_gpus(job)));
+  for (Gpus n = 1; n <= std::min(most, job.max) && n > 0; n *= 2)
+    if (size_at_least(job, n) == n) add(n);
+  return sizes;
+}
+
+// Its goodput at its minimum, by type; 0: not known.
+TypeRatios::ByGpuType known_at_minimum(const Problem& problem, JobIndex j) {
+  const Job& job = problem.job(j);
+  TypeRatios::ByGpuType known(problem.count_types(), 0);
+  for (const TypeIndex type : problem.group(j).types)
+    if (const GoodputTable table(job, problem.name(type)); table.is_known())
+      known[type.value] = table.at(job.min, 0);
+  return known;
+}
+
+TypeRatios ratios_of(const Problem& problem) {
+  TypeRatios ratios(problem.count_types());
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) ratios.add(known_at_minimum(problem, j));
+  return ratios;
+}
+
+// On a type where nothing is known of it a job is as much faster or slower, at any size, as others
+// are.
+std::vector<Cell> cells_of(const Problem& problem, JobIndex j, const TypeRatios& ratios) {
+  const Job& job = problem.job(j);
+  const TypeRatios::ByGpuType known = known_at_minimum(problem, j);
+  const TypeRatios::ByGpuType guessed = ratios.speeds_of(known);
+  const auto model = std::ranges::max_element(known) - known.begin();
+  std::vector<Cell> cells;
+  double most = 0;
+  for (const TypeIndex type : problem.group(j).types) {
+    const bool is_known = known[type.value] > 0;
+    const TypeIndex as = is_known ? type : TypeIndex{static_cast<std::uint32_t>(model)};
+    const GoodputTable table(job, problem.name(as));
+    const double factor = is_known ? 1 : guessed[type.value] / table.at(job.min, 0);
+    for (const Gpus gpus : sizes_of(job, table.most())) {
+      cells.push_back({type, gpus, factor * table.at(gpus, 0)});
+      most = std::max(most, cells.back().worth);
+    }
+  }
+  for (Cell& cell : cells) cell.worth *= job.weight / most;
+  std::erase_if(cells, [](const Cell& cell) { return !(cell.worth > 0); });
+  return cells;
+}
+
+class Search {
+ public:
+  Search(const Problem& problem, double least_gain, double keep_ms)
+      : problem_(problem), room_(problem), least_gain_(least_gain) {
+    const auto now = static_cast<double>(problem.state().now_ms);
+    const TypeRatios ratios = ratios_of(problem);
+    for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; })) {
+      order_.push_back(j);
+      if (!problem.takes_part(j)) continue;
+      const Job& job = problem.job(j);
+      Candidate one{.index = j, .cells = cells_of(problem, j, ratios)};
+      const auto size = size_at_most(job, effective_gpus(job));
+      if (const auto type = problem.type_held(j); type && size) {
+        const auto same = [&](const Cell& c) { return c.type == *type && c.gpus == *size; };
+        const auto found = std::ranges::find_if(one.cells, same);
+        one.cell = found != one.cells.end() ? *found : Cell{*type, *size, 0};
+        one.keeps = !job.settled || now - static_cast<double>(job.allocated_ms) < keep_ms;
+      }
+      all_.push_back(std::move(one));
+    }
+    for (const Candidate& one : all_)
+      if (one.cell && !room_.take(one.index, one.cell->type, one.cell->gpus))
+        room_overdrawn_ = true;
+  }
+
+  void start(bool searches) {
+    std::size_t searched = 0;
+    for (Candidate& one : all_) {
+      if (one.cell) continue;
+      const auto fits = best_with_room(one);
+      const bool looks = searches && !room_overdrawn_ && searched++ < Crius::kSearched;
+      if (looks && exchange(one, fits ? fits->worth : 0)) continue;
+      if (fits) take(one, *fits);
+    }
+  }
+
+  // While somebody gains.
+  void grow() {
+    while (true) {
+      Candidate* gains = nullptr;
+      std::optional<Cell> to;
+      double most = 0;
+      for (Candidate& one : all_) {
+        if (!one.cell || one.keeps) continue;
+        const bool runs = effective_gpus(problem_.job(one.index)) > 0;
+        const double least = runs ? one.cell->worth * (1 + least_gain_) : one.cell->worth;
+        for (const Cell& cell : one.cells) {
+          const double gain = cell.worth - one.cell->worth;
+          if (cell.worth <= least || gain <= most || !has_room(one, cell)) continue;
+          most = gain;
+          gains = &one;
+          to = cell;
+        }
+      }
+      if (gains == nullptr) return;
+      give_back(*gains);
+      take(*gains, *to);
+      gains->keeps = true;  // once a round
+    }
+  }
+
+  Targets targets() && {
+    const std::size_t count = problem_.state().jobs.size();
+    Targets targets{.order = std::move(order_),
+                    .sizes = std::vector<Gpus>(count, 0),
+                    .sizes_hold = true,
+                    .types = std::vector<std::optional<TypeIndex>>(count),
+                    .types_hold = true};
+    for (const Candidate& one : all_) {
+      if (!one.cell) continue;
+      targets.sizes[one.index.value] = one.cell->gpus;
+      targets.types[one.index.value] = one.cell->type;
+    }
+    return targets;
+  }
+
+ private:
+  // With its own GPUs, if they are of that type.
+  bool has_room(const Candidate& one, const Cell& cell) const {
+    const Gpus own = one.cell && one.cell->type == cell.type ? one.cell->gpus : 0;
+    return room_.left_for(one.index, cell.type) >= cell.gpus - own;
+  }
+  void take(Candidate& one, const Cell& cell) {
+    CHECK(room_.take(one.index, cell.type, cell.gpus));
+    one.cell = cell;
+  }
+  void give_back(Candidate& one) {
+    room_.give_back(one.index, one.cell->type, one.cell->gpus);
+    one.cell.reset();
+  }
+
+  std::optional<Cell> best_with_room(const Candidate& one) const {
+    std::optional<Cell> best;
+    for (const Cell& cell : one.cells)
+      if (has_room(one, cell) && (!best || cell.worth > best->worth)) best = cell;
+    return best;
+  }
+
+  // The job gets a cell, and one that runs another, if both together are worth more than what
+  // the first would get without.
+  bool exchange(Candidate& wanting, double least) {
+    Candidate* other = nullptr;
+    std::optional<Cell> others, own;
+    double most = least;
+    for (Candidate& one : all_) {
+      if (!one.cell || one.keeps || &one == &wanting || one.cell->worth <= 0) continue;
+      const Candidate before = one;
+      give_back(one);
+      for (const Cell& cell : one.cells) {
+        const double loss = before.cell->worth - cell.worth;
+        if (loss < 0 || (cell.type == before.cell->type && cell.gpus >= before.cell->gpus) ||
+            !has_room(one, cell))
+          continue;
+        take(one, cell);
+        const auto found = best_with_room(wanting);
+        if (found && found->worth - loss > most + kLeastExchange) {
+          most = found->worth - loss;
+          other = &one;
+          others = cell;
+          own = found;
+        }
+        give_back(one);
+      }
+      take(one, *before.cell);
+    }
+    if (other == nullptr) return false;
+    give_back(*other);
+    take(*other, *others);
+    other->keeps = true;
+    take(wanting, *own);
+    return true;
+  }
+
+  static constexpr double kLeastExchange = 1e-9;  // no change for nothing
+
+  const Problem& problem_;
+  Room room_;
+  bool room_overdrawn_ = false;  // jobs hold what no longer counts: nothing is exchanged
+  double least_gain_;
+  std::vector<JobIndex> order_;
+  std::vector<Candidate> all_;  // in order
+};
+
+}  // namespace
+
+Descriptor Crius::describe() {
+  return {.name = "crius",
+          .about = "cells (GPU type and count, at the best plan there), exchanged while all gain",
+          .rule =
+              "A cell is a number of GPUs of one type; it is worth to a job its goodput there over "
+              "that of the job's best cell. Waiting jobs, by arrival, get the cell with room that "
+              "is worth most; or, where the sum of all worths is larger so, a better one for which "
+              "a running job takes a smaller cell or one of another type. What is left goes, one "
+              "change at a time, to whoever gains most worth. A running job changes its cell only "
+              "for `leastGain`, and after `keepSeconds`. Nobody is stopped for another one.",
+          .choose =
+              "Where jobs are trained under several parallel plans on several GPU types and the "
+              "throughput of the whole cluster counts. It needs goodput or throughput measured on "
+              "sizes and types. Large jobs may starve behind a stream of small ones.",
+          .source =
+              "Xue et al., arXiv 2403.16125. *Reconstruction* from the abstract's rules: goodput "
+              "tables stand for its estimates of a cell, a search of one exchange for its search, "
+              "and its published results are *unverified* here",
+          .parameters = {{.name = "leastGain",
+                          .least = 0,
+                          .most = 100,
+                          .standard = 0.1,
+                          .about = "a running job changes its cell for this part more worth"},
+                         {.name = "keepSeconds",
+                          .least = 0,
+                          .most = 1e7,
+                          .standard = 600,
+                          .unit = "s",
+                          .about = "… after so long with its cell"},
+                         {.name = "exchange",
+                          .least = 0,
+                          .most = 1,
+                          .standard = 1,
+                          .about = "0: running jobs change nothing for those that wait"}},
+          .elastic = true,
+          .timed = true,
+          .uses_throughput = true,
+          .uses_goodput = true};
+}
+
+Crius::Crius(const std::vector<double>& parameters)
+    : least_gain_(parameters.at(0)),
+      keep_ms_(parameters.at(1) * 1000),
+      searches_(parameters.at(2) >= 0.5) {}
+
+Targets Crius::decide(const Problem& problem) const {
+  Search search(problem, least_gain_, keep_ms_);
+  search.start(searches_);
+  search.grow();
+  return std::move(search).targets();
+}
+
+}  // namespace rubato::sched

@@ -1,0 +1,140 @@
+// The policy `crius`.
+#include "tests/unit/scheduler/policy_cases.h"
+
+namespace rubato::sched {
+namespace {
+
+constexpr double kLeastGain = 0.1;
+
+// "runs" has the only fast GPUs, on which it is hardly faster; "waits" is four times as fast there.
+ClusterState one_on_the_wrong_type() {
+  ClusterState state = cluster({node("a", 2, 2, "A"), node("b", 2, 0, "B")},
+                               {running("runs", 2, 2, {"b", "b"}), job("waits", 2, 2)});
+  for (Held& held : state.jobs[0].held) held.gpu_type = "B";
+  state.now_ms = 10'000'000;
+  state.jobs[0].allocated_ms = 0;
+  state.jobs[0].measured = {{"A", 2, 9.5}, {"B", 2, 10}};
+  state.jobs[1].measured = {{"A", 2, 10}, {"B", 2, 40}};
+  return state;
+}
+
+std::string type_for(const ClusterState& state, std::size_t job,
+                     const Parameters& parameters = {}) {
+  const Targets targets = targets_of(state, "crius", parameters);
+  return targets.types[job] ? Problem(state).name(*targets.types[job]) : "";
+}
+
+TEST(Crius, ExchangesTypesWhereTheSumGains) {
+  const ClusterState state = one_on_the_wrong_type();
+  EXPECT_EQ(type_for(state, 0), "A");
+  EXPECT_EQ(type_for(state, 1), "B");
+  // Without the exchange the newcomer takes what is free, as under every simpler policy.
+  EXPECT_EQ(type_for(state, 0, {{"exchange", 0}}), "B");
+  EXPECT_EQ(type_for(state, 1, {{"exchange", 0}}), "A");
+  EXPECT_EQ(who_plans_the_same(state, "crius"), Nobody{});
+}
+
+TEST(Crius, ChangesNobodyWhoHasHadItsCellForAShortWhile) {
+  ClusterState state = one_on_the_wrong_type();
+  state.jobs[0].allocated_ms = state.now_ms - 599'000;
+  EXPECT_EQ(type_for(state, 0), "B");
+  state.jobs[0].allocated_ms = state.now_ms - 600'000;
+  EXPECT_EQ(type_for(state, 0), "A");
+}
+
+// A small loss of one is less than what the other gains.
+TEST(Crius, ARunningJobBecomesSmallerForOneThatWaits) {
+  ClusterState state = cluster(
+      {node("a", 8, 0)}, {running("runs", 1, 8, std::vector<NodeId>(8, "a")), job("waits", 4, 4)});
+  state.now_ms = 10'000'000;
+  state.jobs[0].allocated_ms = 0;
+  state.jobs[0].measured = {{"A", 4, 38}, {"A", 8, 40}};
+  Targets targets = targets_of(state, "crius");
+  EXPECT_EQ(targets.sizes, (std::vector<Gpus>{4, 4}));
+  // Nobody is made to stop, nor to lose more than that.
+  state.jobs[0].measured = {{"A", 4, 1}, {"A", 8, 4000}};
+  state.jobs[1].weight = 0.1;
+  targets = targets_of(state, "crius");
+  EXPECT_EQ(targets.sizes, (std::vector<Gpus>{8, 0}));
+}
+
+// Worth by an own reading: throughput over the most of the job's cells, in powers of two.
+double worth(const Job& job, const std::string& type, Gpus gpus) {
+  const auto points_of = [&](const std::string& wanted) {
+    std::vector<ThroughputPoint> points;
+    for (const ThroughputPoint& point : job.measured)
+      if (point.gpu_type == wanted) points.push_back(point);
+    return points;
+  };
+  double most = 0, own = 0;
+  for (const char* one : {"A", "B"})
+    for (const ThroughputPoint& point : points_of(one)) {
+      most = std::max(most, point.tokens_per_second);
+      if (one == type && point.gpus == gpus) own = point.tokens_per_second;
+    }
+  return own / most;
+}
+
+// Jobs that may have 1, 2 or 4 GPUs of A or B, all of it measured; none runs yet.
+ClusterState drawn_cells(std::uint64_t seed) {
+  Rng rng(seed);
+  ClusterState state = cluster({node("a", 4, 4, "A"), node("b", 4, 4, "B")}, {});
+  for (std::uint64_t i = 0, jobs = 1 + rng.below(6); i < jobs; ++i) {
+    Job one = job("j" + std::to_string(i), 1, 4);
+    one.queued_at = static_cast<double>(i);
+    for (const char* type : {"A", "B"}) {
+      double speed = 10 + static_cast<double>(rng.below(30));
+      for (const Gpus gpus : {1, 2, 4}) {
+        one.measured.push_back({type, gpus, speed});
+        speed *= 1.05 + 0.01 * static_cast<double>(rng.below(90));
+      }
+    }
+    state.jobs.push_back(one);
+  }
+  return state;
+}
+
+// No job waits where there is room for one of its cells, and no single change gains.
+TEST(Crius, NoSingleChangeIsWorthMore) {
+  for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const ClusterState state = drawn_cells(seed);
+    const Problem problem(state);
+    const Targets targets = targets_of(state, "crius");
+    std::map<std::string, Gpus> left{{"A", 4}, {"B", 4}};
+    for (std::size_t i = 0; i < state.jobs.size(); ++i)
+      if (targets.types[i]) left[problem.name(*targets.types[i])] -= targets.sizes[i];
+    EXPECT_GE(left["A"], 0);
+    EXPECT_GE(left["B"], 0);
+    std::size_t changed_once = 0;
+    for (std::size_t i = 0; i < state.jobs.size(); ++i) {
+      const std::string own = targets.types[i] ? problem.name(*targets.types[i]) : "";
+      for (const char* type : {"A", "B"})
+        for (const Gpus gpus : {1, 2, 4}) {
+          const Gpus room = left[type] + (own == type ? targets.sizes[i] : 0);
+          if (gpus > room) continue;
+          EXPECT_NE(own, "") << state.jobs[i].id;
+          // Each is changed once a round: one that was may gain once more in the next.
+          if (own.empty() || worth(state.jobs[i], type, gpus) <=
+                                 worth(state.jobs[i], own, targets.sizes[i]) + 1e-9)
+            continue;
+          ++changed_once;
+        }
+    }
+    EXPECT_EQ(changed_once, 0u);
+  }
+}
+
+// A running job changes for leastGain at least, and not for less.
+TEST(Crius, GrowsForTheLeastGain) {
+  for (const double gain : {kLeastGain - 0.01, kLeastGain + 0.01}) {
+    ClusterState state = cluster({node("a", 2, 1)}, {running("j", 1, 2, {"a"})});
+    state.now_ms = 10'000'000;
+    state.jobs[0].allocated_ms = 0;
+    state.jobs[0].measured = {{"A", 1, 100}, {"A", 2, 100 * (1 + gain)}};
+    EXPECT_EQ(targets_of(state, "crius").sizes[0], gain > kLeastGain ? 2 : 1) << gain;
+  }
+}
+
+}  // namespace
+}  // namespace rubato::sched
