@@ -116,6 +116,14 @@ std::string queue_is_full(const Verdict& v, const Job& job) {
                      job.queue, counted(v.in_use, "GPU"), v.available, v.needed);
 }
 
+std::string not_admitted_yet(const Verdict& v, const Job& job) {
+  return fmt::format(
+      "{}; jobs that came before it want {} at least, and the policy admits {} (parameters.maxLoad "
+      "times the healthy GPUs that it may use): it is admitted as they end, or with a higher "
+      "maxLoad",
+      needs(job), counted(v.in_use, "GPU"), v.available);
+}
+
 }  // namespace
 
 std::string to_text(const Cause& cause) { return std::visit(CauseText{}, cause); }
@@ -175,6 +183,8 @@ Explanation explain(const Verdict& v, const Job& job) {
     case Reason::kBehind:
       return {"Behind", fmt::format("waits behind {}, which comes first and does not fit yet",
                                     fmt::join(v.waits_for, ", "))};
+    case Reason::kLoadLimit:
+      return {"LoadLimit", not_admitted_yet(v, job)};
   }
   check_failed(__FILE__, __LINE__, "Reason");
 }

@@ -114,6 +114,7 @@ enum class Reason {
   kWaitingForRelease,  // available: free for it now; waits_for: whose GPUs come
   kInsufficientGpus,   // available: free for it now
   kBehind,             // the policy holds it back: waits_for: the job that comes first
+  kLoadLimit,          // not admitted yet: in_use: wanted by those before it; available: of so many
 };
 
 // Of one job.
@@ -150,6 +151,9 @@ struct PolicyConfig {
   double min_relative_gain = 0.01;
   // Most running jobs that one round grows.
   std::int64_t grown_per_round = 100000;
+  // Jobs are admitted while their minimums are at most so many times the healthy GPUs
+  // (scheduler/admission.h); 0: all are.
+  double max_load = 0;
   bool operator==(const PolicyConfig&) const = default;
 };
 

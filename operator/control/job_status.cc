@@ -231,6 +231,8 @@ class Builder {
         return reason::kWaitingForRelease;
       case sched::Reason::kQueueLimit:
         return reason::kQueueLimit;
+      case sched::Reason::kLoadLimit:
+        return reason::kLoadLimit;
       case sched::Reason::kQueueUnknown:
         return reason::kQueueNotFound;
       case sched::Reason::kQueueForbidden:

@@ -119,8 +119,8 @@ void Session::settle_losses(Entry& entry) {
 
 void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
-  if (const Reason why = why_kept_out(entry); why != Reason::kPlaced)
-    return verdict(entry, {.outcome = Outcome::kNotNow, .reason = why});
+  if (Verdict no = why_kept_out(entry); no.outcome != Outcome::kPlaced)
+    return verdict(entry, std::move(no));
   const auto wanted = least_wanted(entry);
   if (is_to_move(entry) && move_to_type(entry, *size_at_least(job, job.min))) return;
   if (entry.now >= job.min) return verdict(entry, {});
@@ -154,15 +154,25 @@ std::optional<Gpus> Session::least_wanted(const Entry& entry) const {
   return size_at_least(job, entry.now);
 }
 
-// Do the caller and its queue let it have GPUs at all? kPlaced: they do.
-Reason Session::why_kept_out(const Entry& entry) const {
+// Do the caller, its queue and the load let it have GPUs at all? kPlaced: they do.
+Verdict Session::why_kept_out(const Entry& entry) const {
   const Job& job = *entry.job;
   const Queue* queue = problem_.queue(queue_of(entry));
-  if (!job.refused.empty()) return Reason::kRefused;
-  if (job.started) return Reason::kPlaced;
-  if (queue == nullptr) return Reason::kQueueUnknown;
-  if (!job.not_admitted.empty()) return Reason::kQueueForbidden;
-  return queue->closed ? Reason::kQueueClosed : Reason::kPlaced;
+  const auto because = [](Reason why) {
+    return Verdict{.outcome = Outcome::kNotNow, .reason = why};
+  };
+  if (!job.refused.empty()) return because(Reason::kRefused);
+  if (job.started) return {};
+  if (queue == nullptr) return because(Reason::kQueueUnknown);
+  if (!job.not_admitted.empty()) return because(Reason::kQueueForbidden);
+  if (queue->closed) return because(Reason::kQueueClosed);
+  const Problem::Overload* load = problem_.held_back(entry.index);
+  if (load == nullptr) return {};
+  return {.outcome = Outcome::kNotNow,
+          .reason = Reason::kLoadLimit,
+          .needed = size_at_least(job, 0).value_or(job.min),
+          .available = load->most,
+          .in_use = load->wanted_before};
 }
 
 // Within its queue, and on the nodes that there are. `wanted`: the smallest size that it may have.

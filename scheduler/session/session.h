@@ -78,7 +78,7 @@ class Session {
   void settle_losses(Entry& entry);
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
-  Reason why_kept_out(const Entry& entry) const;
+  Verdict why_kept_out(const Entry& entry) const;
   bool can_ever_fit(Entry& entry, Gpus wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();

@@ -20,6 +20,7 @@ constexpr double kSpeedMost = 1e15;
 constexpr double kParameterMost = 1e15;
 constexpr std::size_t kParametersMost = 64;
 constexpr double kGainLeast = -1;
+constexpr double kLoadMost = 1e6;
 constexpr double kGainMost = 1e6;
 constexpr std::int64_t kPriorityMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kDropped = -1;  // ordinal of a pod that its allocation has dropped
@@ -60,6 +61,7 @@ class Reader {
     policy.preempt = c.flag("preempt", policy.preempt);
     policy.min_relative_gain =
         c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
+    policy.max_load = c.number("maxLoad", 0, kLoadMost, policy.max_load);
     policy.grown_per_round = c.whole("grownPerRound", 0, kWholeMost, policy.grown_per_round);
   }
 

@@ -80,6 +80,7 @@ Value to_json(const PolicyConfig& policy) {
     for (const auto& [name, value] : policy.parameters) numbers.put(name.c_str(), plain(value));
     fields.put("parameters", numbers.take());
   }
+  if (policy.max_load != 0) fields.put("maxLoad", plain(policy.max_load));
   return fields.put("preempt", policy.preempt)
       .put("minRelativeGain", plain(policy.min_relative_gain))
       .put("grownPerRound", policy.grown_per_round)
