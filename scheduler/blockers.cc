@@ -20,6 +20,7 @@ bool waits_for_others(const Verdict& verdict) {
     case Reason::kWaitingForRelease:
     case Reason::kInsufficientGpus:
     case Reason::kBehind:
+    case Reason::kCellsFull:
     case Reason::kLoadLimit:
       return verdict.outcome == Outcome::kNotNow;
     case Reason::kPlaced:

@@ -28,6 +28,7 @@ struct Placement {
   NodeId node;
   std::string gpu_type;
   Gpus gpus = 0;
+  std::string cell = {};  // Held::cell
   bool operator==(const Placement&) const = default;
 };
 
@@ -114,6 +115,7 @@ enum class Reason {
   kWaitingForRelease,  // available: free for it now; waits_for: whose GPUs come
   kInsufficientGpus,   // available: free for it now
   kBehind,             // the policy holds it back: waits_for: the job that comes first
+  kCellsFull,          // its queue has its cells and nothing else; available: the most for it there
   kLoadLimit,          // not admitted yet: in_use: wanted by those before it; available: of so many
 };
 

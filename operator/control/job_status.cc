@@ -250,6 +250,7 @@ class Builder {
       case sched::Reason::kExceedsCluster:
       case sched::Reason::kInsufficientGpus:
       case sched::Reason::kBehind:
+      case sched::Reason::kCellsFull:
         return reason::kWaitingForGpus;
     }
     return reason::kWaitingForGpus;

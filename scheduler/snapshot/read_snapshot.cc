@@ -159,6 +159,14 @@ class Reader {
     queue.closed = c.flag("closed", queue.closed);
     queue.preempts = static_cast<Preempts>(
         c.word("preempts", kPreemptsWords, static_cast<std::size_t>(queue.preempts)));
+    c.each("cells", kTypesMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor cells(v, p, trouble_);
+      queue.cells.push_back({.gpu_type = cells.text("gpuType", 1, kIdBytes),
+                             .level = cells.text("level", 1, kIdBytes),
+                             .count = cells.whole("count", 1, kNodesMost)});
+      cells.end();
+    });
+    queue.created = c.number("createdSeconds", -kSecondsMost, kSecondsMost, 0);
     c.each("heldByLeavers", kTypesMost, false, [&](const json::Value& v, const Path& p) {
       JsonCursor held(v, p, trouble_);
       Gpus& of_type = queue.held_by_leavers[new_name(held, "gpuType", leavers, 0)];
@@ -283,6 +291,7 @@ class Reader {
                     "the id of one of the nodes, for the pod is neither lost nor leaving");
     held.gpu_type = gpu_type(c, "");
     held.gpus = c.whole("gpus", 1, kGpusMost);
+    held.cell = c.text("cell", 0, kIdBytes, "");
     c.end();
     return held;
   }

@@ -43,7 +43,7 @@ Snapshot full() {
   a.goodput = {{"H100", 8, 2, 1.0 / 3.0}, {"A100", 1, 0, 2.5}};
   a.stall_ms = 0;
   a.restarts = 3;
-  a.held = {{0, "n1", "H100", 2, false, false, false, false},
+  a.held = {{0, "n1", "H100", 2, false, false, false, false, "rack"},
             {1, "gone", "H100", 2, false, true, true, false},
             {2, "n1", "H100", 2, true, true, false, true},
             {-1, "also gone", "", 2, true, false, false, false},
@@ -64,6 +64,8 @@ Snapshot full() {
   q.closed = true;
   q.preempts = Preempts::kOwnQueue;
   q.quotas = {{"*", {4, 9}}, {"H100", {1, std::nullopt}}};
+  q.cells = {{"H100", "rack", 2}, {"H100", "node", 1}};
+  q.created = 1.5;
   q.held_by_leavers = {{"H100", 3}};
   snapshot.state.queues["default"] = {.name = "default"};
   return snapshot;
@@ -273,7 +275,8 @@ INSTANTIATE_TEST_SUITE_P(
               "jobs[1].held[0].gpus: 0, expected a whole number from 1 to 1048576"},
         Wrong{"/jobs/1/held/0/pod", "\"x\"",
               "jobs[1].held[0].pod: an unknown field, expected only leaving, lost, unstarted, "
-              "refused, ordinal, node, gpuType, gpus"},
+              "refused, ordinal, node, gpuType, gpus, "
+              "cell"},
         Wrong{"/jobs/1/measured/0/tokensPerSecond", "",
               "jobs[1].measured[0].tokensPerSecond: missing, expected a number from 0 to "
               "1000000000000000"},
