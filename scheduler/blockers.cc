@@ -21,6 +21,8 @@ bool waits_for_others(const Verdict& verdict) {
     case Reason::kWaitingForRelease:
     case Reason::kInsufficientGpus:
     case Reason::kBehind:
+    case Reason::kCellsFull:
+    case Reason::kLoadLimit:
       return verdict.outcome == Outcome::kNotNow;
     case Reason::kPlaced:
     case Reason::kRefused:

@@ -122,6 +122,26 @@ std::string queue_is_full(const Verdict& v, const Job& job) {
                      job.queue, counted(v.in_use, "GPU"), v.available, v.needed);
 }
 
+std::string not_in_cells(const Verdict& v, const Job& job) {
+  if (v.outcome == Outcome::kNever)
+    return fmt::format("{}; the cells of queue \"{}\" have {} at most, and it may not borrow: {}",
+                       needs(job), job.queue, v.available,
+                       smaller_or(v.available, job, "give it more cells, or let it borrow"));
+  return fmt::format(
+      "{}; the cells of queue \"{}\" have no room for it (its jobs hold {}), and it may not "
+      "borrow: "
+      "it starts when one of them ends",
+      needs(job), job.queue, counted(v.in_use, "GPU"));
+}
+
+std::string not_admitted_yet(const Verdict& v, const Job& job) {
+  return fmt::format(
+      "{}; jobs that came before it want {} at least, and the policy admits {} (parameters.maxLoad "
+      "times the healthy GPUs that it may use): it is admitted as they end, or with a higher "
+      "maxLoad",
+      needs(job), counted(v.in_use, "GPU"), v.available);
+}
+
 }  // namespace
 
 std::string to_text(const Cause& cause) { return std::visit(CauseText{}, cause); }
@@ -181,6 +201,10 @@ Explanation explain(const Verdict& v, const Job& job) {
     case Reason::kBehind:
       return {"Behind", fmt::format("waits behind {}, which comes first and does not fit yet",
                                     fmt::join(v.waits_for, ", "))};
+    case Reason::kCellsFull:
+      return {"CellsFull", not_in_cells(v, job)};
+    case Reason::kLoadLimit:
+      return {"LoadLimit", not_admitted_yet(v, job)};
   }
   check_failed(__FILE__, __LINE__, "Reason");
 }

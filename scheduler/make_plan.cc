@@ -1,4 +1,5 @@
 #include "common/check.h"
+#include "scheduler/admission.h"
 #include "scheduler/certificate/certificate.h"
 #include "scheduler/plan.h"
 #include "scheduler/policy/registry.h"
@@ -7,7 +8,8 @@
 namespace rubato::sched {
 
 Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConfig& config) {
-  const Problem problem(state);
+  Problem problem(state);
+  admit_by_load(problem, config.max_load);
   const Targets targets = policy.decide(problem);
   return Session(problem, targets, config).run();
 }
@@ -22,7 +24,8 @@ std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig
                                    const Plan& plan) {
   const auto policy = make_policy(config.policy, config.parameters);
   CHECK(policy.ok());
-  const Problem problem(state);
+  Problem problem(state);
+  admit_by_load(problem, config.max_load);
   const auto values = (*policy)->values(problem);
   if (!values) return std::nullopt;
   return certify(problem, *values, plan);

@@ -28,6 +28,7 @@ struct Placement {
   NodeId node;
   std::string gpu_type;
   Gpus gpus = 0;
+  std::string cell = {};  // Held::cell
   bool operator==(const Placement&) const = default;
 };
 
@@ -126,6 +127,8 @@ enum class Reason {
   kWaitingForRelease,  // available: free for it now; waits_for: whose GPUs come
   kInsufficientGpus,   // available: free for it now
   kBehind,             // the policy holds it back: waits_for: the job that comes first
+  kCellsFull,          // its queue has its cells and nothing else; available: the most for it there
+  kLoadLimit,          // not admitted yet: in_use: wanted by those before it; available: of so many
 };
 
 // Of one job.
@@ -164,6 +167,9 @@ struct PolicyConfig {
   double min_relative_gain = 0.01;
   // Most running jobs that one round grows.
   std::int64_t grown_per_round = 100000;
+  // Jobs are admitted while their minimums are at most so many times the healthy GPUs
+  // (scheduler/admission.h); 0: all are.
+  double max_load = 0;
   bool operator==(const PolicyConfig&) const = default;
 };
 

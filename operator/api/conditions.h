@@ -61,6 +61,7 @@ inline constexpr std::string_view kWaitingForGpus = "WaitingForGPUs";
 inline constexpr std::string_view kWaitingForRelease =
     "WaitingForRelease";  // old pods not yet gone
 inline constexpr std::string_view kQueueLimit = "QueueLimit";
+inline constexpr std::string_view kLoadLimit = "LoadLimit";  // not admitted yet
 inline constexpr std::string_view kQueueNotFound = "QueueNotFound";
 inline constexpr std::string_view kQueueForbidden = "QueueForbidden";  // not for this namespace
 inline constexpr std::string_view kPodForbidden = "PodForbidden";      // by a quota, Pod Security …

@@ -52,6 +52,7 @@ std::map<std::string_view, double> by_use(const TrainingJob& job) {
 constexpr std::array kReasons = {reason::kWaitingForGpus,
                                  reason::kWaitingForRelease,
                                  reason::kQueueLimit,
+                                 reason::kLoadLimit,
                                  reason::kQueueNotFound,
                                  reason::kQueueForbidden,
                                  reason::kPodForbidden,

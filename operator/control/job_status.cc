@@ -231,6 +231,8 @@ class Builder {
         return reason::kWaitingForRelease;
       case sched::Reason::kQueueLimit:
         return reason::kQueueLimit;
+      case sched::Reason::kLoadLimit:
+        return reason::kLoadLimit;
       case sched::Reason::kQueueUnknown:
         return reason::kQueueNotFound;
       case sched::Reason::kQueueForbidden:
@@ -248,6 +250,7 @@ class Builder {
       case sched::Reason::kExceedsCluster:
       case sched::Reason::kInsufficientGpus:
       case sched::Reason::kBehind:
+      case sched::Reason::kCellsFull:
         return reason::kWaitingForGpus;
     }
     return reason::kWaitingForGpus;

@@ -1,6 +1,7 @@
 #include "operator/control/policy.h"
 
 #include "common/words.h"
+#include "scheduler/common_parameters.h"
 #include "scheduler/policy/registry.h"
 
 #include <fmt/core.h>
@@ -11,8 +12,6 @@ namespace {
 
 namespace condition = api::condition;
 namespace reason = api::reason;
-constexpr const char* kMinRelativeGain = "minRelativeGain";
-constexpr const char* kPreempt = "preempt";
 
 // What its policy needs and workers cannot do.
 std::string lacks(const Policy& policy) {
@@ -41,25 +40,14 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
   policy.growth_pause = std::chrono::seconds(spec.rescale_budget.per_job_seconds);
   policy.plan.grown_per_round = spec.rescale_budget.jobs_per_round;
   for (const auto& [name, value] : spec.parameters) {
-    const auto out_of_range = [&](const char* range) {
-      return Error(
-          Code::kInvalid,
-          fmt::format("spec.parameters.{} is {}, but must be {}; change it", name, value, range));
-    };
-    if (name == kMinRelativeGain) {
-      if (value < -1 || value > 1) return out_of_range("between -1 and 1");
-      policy.plan.min_relative_gain = value;
-    } else if (name == kPreempt) {
-      if (value != 0 && value != 1) return out_of_range("0 or 1");
-      policy.plan.preempt = value == 1;
-    } else {
-      policy.plan.parameters[name] = value;
-    }
+    const auto is_common = sched::set_common_parameter(policy.plan, name, value);
+    if (!is_common.ok()) return Error(Code::kInvalid, "spec." + is_common.error().what());
+    if (!*is_common) policy.plan.parameters[name] = value;
   }
   const auto made = sched::make_policy(policy.plan.policy, policy.plan.parameters);
   if (!made.ok())
-    return Error(Code::kInvalid, fmt::format("spec.{} (all policies have {} and {})",
-                                             made.error().what(), kMinRelativeGain, kPreempt));
+    return Error(Code::kInvalid, fmt::format("spec.{} (all policies have {})", made.error().what(),
+                                             sched::kCommonParameters));
   if (!lacks(policy).empty() && spec.missing_mechanism == api::MissingMechanism::kRefuse)
     return Error(Code::kInvalid,
                  fmt::format("spec.policy {} needs {}; set spec.missingMechanism to Degrade to run "
@@ -74,10 +62,10 @@ std::string to_text(const Policy& policy) {
     name += fmt::format(", {} {:g}", parameter, value);
   if (!lacks(policy).empty()) name += fmt::format(" (without {})", lacks(policy));
   return fmt::format(
-      "{}: a round at least every {:g} s, gang start {:g} s, {} {:g}, {} {}, growth of one job at "
-      "most every {:g} s, of at most {} a round",
-      name, in_seconds(policy.round_interval), in_seconds(policy.gang_start), kMinRelativeGain,
-      policy.plan.min_relative_gain, kPreempt, policy.plan.preempt ? 1 : 0,
+      "{}: a round at least every {:g} s, gang start {:g} s, minRelativeGain {:g}, preempt {}, "
+      "maxLoad {:g}, growth of one job at most every {:g} s, of at most {} a round",
+      name, in_seconds(policy.round_interval), in_seconds(policy.gang_start),
+      policy.plan.min_relative_gain, policy.plan.preempt ? 1 : 0, policy.plan.max_load,
       in_seconds(policy.growth_pause), counted(policy.plan.grown_per_round, "running job"));
 }
 

@@ -72,6 +72,8 @@ struct Held {
   bool lost = false;       // its node or process is gone: it does not count as held
   bool unstarted = false;  // lost because it did not start in time
   bool refused = false;    // lost because its worker, or its volumes, cannot be there
+  // In a cell of its queue: the level of that; "": in none.
+  std::string cell = {};
 
   bool stays() const { return !lost && !leaving; }
   // Whether its node has room where the job ends. What a lost pod held stays taken, as long as
@@ -173,6 +175,16 @@ struct Quota {
   bool operator==(const Quota&) const = default;
 };
 
+// Whole pieces of the cluster that a queue is guaranteed, beside its quotas: so many cells of a
+// level (scheduler/placement/cells.h).
+struct CellQuota {
+  std::string gpu_type;
+  std::string level;  // kNodeLevel, or one of ClusterState::levels
+  std::int64_t count = 0;
+  bool operator==(const CellQuota&) const = default;
+};
+constexpr const char* kNodeLevel = "node";
+
 // Whom a queue's jobs may preempt by their priority.
 enum class Preempts { kNobody, kOwnQueue, kAnyQueue };
 
@@ -183,6 +195,8 @@ struct Queue {
   bool borrowing = true;                // may hold more than it is guaranteed
   bool closed = false;
   Preempts preempts = Preempts::kAnyQueue;
+  std::vector<CellQuota> cells = {};
+  double created = 0;  // seconds; where cells do not suffice, older queues have theirs
   // Held by jobs that are not among ClusterState::jobs any more: finished, suspended or being
   // deleted, and their pods are still there.
   std::map<std::string, Gpus> held_by_leavers;  // by GPU type

@@ -177,8 +177,17 @@ std::optional<TypeIndex> Problem::find_type(std::string_view name) const {
   return TypeIndex{static_cast<std::uint32_t>(at - types_.begin())};
 }
 
+const Problem::Overload* Problem::held_back(JobIndex j) const {
+  const auto found = held_back_.find(j);
+  return found == held_back_.end() ? nullptr : &found->second;
+}
+
+bool Problem::is_kept_out(JobIndex j) const {
+  return sched::is_kept_out(job(j)) || held_back(j) != nullptr;
+}
+
 bool Problem::takes_part(JobIndex j) const {
-  return !is_kept_out(job(j)) && (job(j).started || queue(queue_of(j)) != nullptr);
+  return !is_kept_out(j) && (job(j).started || queue(queue_of(j)) != nullptr);
 }
 
 std::optional<TypeIndex> Problem::type_held(JobIndex j) const {

@@ -109,6 +109,16 @@ class Problem {
   // job may use, or holds pods on.
   DomainIndex confines(const Job& job, NodeIndex node) const;
 
+  // What keeps a job from being admitted: the jobs before it want so many GPUs of so many.
+  struct Overload {
+    Gpus wanted_before = 0;
+    Gpus most = 0;
+  };
+  // Before anybody asks who takes part (scheduler/admission.h).
+  void hold_back(JobIndex j, Overload why) { held_back_[j] = why; }
+  const Overload* held_back(JobIndex j) const;  // null: it is admitted
+  // It is not let in by its caller, or not admitted yet.
+  bool is_kept_out(JobIndex j) const;
   // Whether it may have GPUs, as far as it and its queue are concerned.
   bool takes_part(JobIndex j) const;
   // Of the first pod that stays; none: it holds nothing.
@@ -161,6 +171,7 @@ class Problem {
   std::unordered_map<std::uint32_t, JobIndex> hosts_;  // by guest
   std::vector<HeldAt> held_at_;                        // of all jobs, one after the other
   Table<JobIndex, std::size_t> first_held_;
+  std::map<JobIndex, Overload> held_back_;
   mutable std::unordered_map<Like, GroupIndex, LikeHash> group_numbers_;
   mutable Table<GroupIndex, JobGroup> groups_;
   mutable Table<JobIndex, std::optional<GroupIndex>> group_of_job_;

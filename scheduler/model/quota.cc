@@ -28,8 +28,9 @@ QuotaBook::QuotaBook(const Problem& problem)
   for (QueueIndex q; q < of_all_.end_key(); ++q) {
     const Queue* queue = problem.queue(q);
     if (queue == nullptr) continue;
-    borrows_[q] = queue->borrowing ? 1 : 0;
-    bounded_[q] = queue->borrowing ? 0 : 1;
+    // Who has cells and may not borrow is bound to these, wherever that is said.
+    borrows_[q] = queue->borrowing || !queue->cells.empty() ? 1 : 0;
+    bounded_[q] = borrows_[q] != 0 ? 0 : 1;
     for (const auto& [name, quota] : queue->quotas) {
       has_guarantees_ = has_guarantees_ || quota.guaranteed > 0;
       if (quota.limit) bounded_[q] = 1;

@@ -100,7 +100,7 @@ Targets Drf::decide(const Problem& problem) const {
       const JobIndex j = waiting[q].back();
       waiting[q].pop_back();
       const Resources wanted = minimum_of(problem.job(j));
-      if (is_kept_out(problem.job(j)) || !left.fits(wanted)) {
+      if (problem.is_kept_out(j) || !left.fits(wanted)) {
         last.push_back(j);
       } else {
         left -= wanted;

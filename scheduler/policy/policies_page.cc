@@ -38,7 +38,14 @@ Measured on one set of traces: [benchmarks.md](benchmarks.md#policies). What a p
 plan` ([snapshot.md](snapshot.md)).
 
 Parameters of all policies: `minRelativeGain` (-1 to 1; 0.01: a running job grows only if the step adds this share of its
-throughput), `preempt` (0 or 1; 1: may jobs be preempted at all).
+throughput), `preempt` (0 or 1; 1: may jobs be preempted at all), `maxLoad` (0 to 1000; 0: no bound).
+
+`maxLoad` is load-based admission, as in Blox (EuroSys 2024). Jobs are admitted in the order in which they came while
+their minimums are at most `maxLoad` times the healthy GPUs of the types that they may use. The others wait (`LoadLimit`)
+and no policy sees them. Jobs that have run before, those inside the guarantee of their queue, and one with nobody before
+it are always admitted; who does not fit, or whose queue is full, does not count. It is for policies that let jobs take
+turns or shrink each other (`las`, `tiresias`, `gavel`, `pollux`, `themis`): above 1, so that somebody waits for each GPU
+that comes free.
 
 | policy | what it does | knows |
 | --- | --- | --- |

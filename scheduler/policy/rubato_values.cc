@@ -163,7 +163,7 @@ std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
 JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster,
                                   const Claim& claim) const {
   JobValues values;
-  if (is_kept_out(*claim.job)) return values;
+  if (problem.is_kept_out(claim.index)) return values;
   const std::vector<TypeIndex>& all = problem.group(claim.index).types;
   for (TypeIndex type; type.value < problem.count_types(); ++type) {
     const bool is_held = claim.holds == type;

@@ -17,6 +17,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       free_(problem),
       quota_(problem),
       placer_(problem, free_, quota_),
+      cells_(problem),
       verdicts_(problem.state().jobs.size()),
       from_anybody_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
@@ -47,9 +48,16 @@ Session::Entry Session::entry_of(JobIndex j) {
       entry.types.push_back(type);
     if (held.leaving) continue;
     entry.now += held.gpus;
-    if (!entry.is_guest) entry.pods.push_back({held.ordinal, held.gpus, type, node});
+    if (entry.is_guest) continue;
+    entry.pods.push_back({.ordinal = held.ordinal,
+                          .gpus = held.gpus,
+                          .type = type,
+                          .node = node,
+                          .was_in_cell = cells_.is_inside(j, i),
+                          .in_cell = cells_.is_inside(j, i)});
   }
-  std::ranges::sort(entry.pods, std::greater{}, &Pod::ordinal);
+  std::ranges::sort(entry.pods, std::greater{},
+                    [](const Pod& pod) { return std::pair(!pod.in_cell, pod.ordinal); });
   return entry;
 }
 
@@ -59,9 +67,10 @@ Plan Session::run() {
   if (!targets_.sizes.empty()) shrink_to_targets();
   settle_guests();
   count_what_others_can_give();
+  if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
     for (Entry& entry : entries_)
-      if (is_inside_guarantee(entry)) give_minimum(entry);
+      if (!entry.has_verdict && is_inside_guarantee(entry)) give_minimum(entry);
   for (Entry& entry : entries_)
     if (!entry.has_verdict) give_minimum(entry);
   if (targets_.sizes.empty())
@@ -123,8 +132,8 @@ void Session::settle_losses(Entry& entry) {
 void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
   if (entry.host != nullptr) return verdict(entry, {});
-  if (const Reason why = why_kept_out(entry); why != Reason::kPlaced)
-    return verdict(entry, {.outcome = Outcome::kNotNow, .reason = why});
+  if (Verdict no = why_kept_out(entry); no.outcome != Outcome::kPlaced)
+    return verdict(entry, std::move(no));
   const auto wanted = least_wanted(entry);
   if (is_to_move(entry) && move_to_type(entry, *size_at_least(job, job.min))) return;
   if (entry.now >= job.min) return verdict(entry, {});
@@ -158,15 +167,25 @@ std::optional<Gpus> Session::least_wanted(const Entry& entry) const {
   return size_at_least(job, entry.now);
 }
 
-// Do the caller and its queue let it have GPUs at all? kPlaced: they do.
-Reason Session::why_kept_out(const Entry& entry) const {
+// Do the caller, its queue and the load let it have GPUs at all? kPlaced: they do.
+Verdict Session::why_kept_out(const Entry& entry) const {
   const Job& job = *entry.job;
   const Queue* queue = problem_.queue(queue_of(entry));
-  if (!job.refused.empty()) return Reason::kRefused;
-  if (job.started) return Reason::kPlaced;
-  if (queue == nullptr) return Reason::kQueueUnknown;
-  if (!job.not_admitted.empty()) return Reason::kQueueForbidden;
-  return queue->closed ? Reason::kQueueClosed : Reason::kPlaced;
+  const auto because = [](Reason why) {
+    return Verdict{.outcome = Outcome::kNotNow, .reason = why};
+  };
+  if (!job.refused.empty()) return because(Reason::kRefused);
+  if (job.started) return {};
+  if (queue == nullptr) return because(Reason::kQueueUnknown);
+  if (!job.not_admitted.empty()) return because(Reason::kQueueForbidden);
+  if (queue->closed) return because(Reason::kQueueClosed);
+  const Problem::Overload* load = problem_.held_back(entry.index);
+  if (load == nullptr) return {};
+  return {.outcome = Outcome::kNotNow,
+          .reason = Reason::kLoadLimit,
+          .needed = size_at_least(job, 0).value_or(job.min),
+          .available = load->most,
+          .in_use = load->wanted_before};
 }
 
 // Within its queue, and on the nodes that there are. `wanted`: the smallest size that it may have.
@@ -194,6 +213,7 @@ bool Session::may_grow(const Entry& entry) const {
   const bool starting = !entry.add.empty() && !job.started;
   const bool just_shrunk = !entry.remove.empty() && !entry.repaired;
   if (entry.blocked || just_shrunk || entry.now < job.min) return false;
+  if (is_confined_to_cells(entry)) return false;
   if (!job.settled && !starting) return false;
   return !job.started || !job.cooling || !entry.add.empty();
 }
@@ -263,9 +283,12 @@ Plan Session::collect() {
     CHECK(entry.cause.has_value());
     action.cause = std::move(*entry.cause);
     action.add.reserve(entry.add.size());
-    for (const NodeIndex n : entry.add)
+    entry.cells.resize(entry.add.size());
+    for (std::size_t i = 0; i < entry.add.size(); ++i) {
+      const Node& node = problem_.node(entry.add[i]);
       action.add.push_back(
-          {problem_.node(n).id, problem_.node(n).gpu_type, entry.job->per_pod.gpus});
+          {node.id, node.gpu_type, entry.job->per_pod.gpus, std::move(entry.cells[i])});
+    }
     std::sort(action.remove.begin(), action.remove.end());
     plan.actions.push_back(std::move(action));
   }
@@ -289,15 +312,23 @@ bool Session::place_up_to(Entry& entry, Gpus size) {
   auto placed = missing_places(entry);
   if (placed && std::ssize(*placed) != (size - entry.now) / per_pod) placed.reset();
   if (!placed && waits_for_places(entry)) return false;
+  if (!placed && !set_aside_.empty()) {
+    placed = place_apart(entry, (size - entry.now) / per_pod);
+    if (placed) return put(entry, *placed);
+  }
   if (placed)
     for (const NodeIndex n : *placed) free_.take(n, entry.job->per_pod);
   else
     placed = placer_.place(entry.index, (size - entry.now) / per_pod, bound_of(entry));
-  if (!placed) return false;
-  for (const NodeIndex n : *placed) {
+  return placed && put(entry, *placed);
+}
+
+// What is taken of free_ already.
+bool Session::put(Entry& entry, const std::vector<NodeIndex>& nodes) {
+  for (const NodeIndex n : nodes) {
     entry.add.push_back(n);
-    entry.now += per_pod;
-    quota_.take(queue_of(entry), problem_.type_of(n), per_pod);
+    entry.now += entry.job->per_pod.gpus;
+    quota_.take(queue_of(entry), problem_.type_of(n), entry.job->per_pod.gpus);
   }
   return true;
 }

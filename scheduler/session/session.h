@@ -4,13 +4,14 @@
 //      the policy wants to be none, stop
 //   2. where the policy says places, leave all others; where it says sizes, shrink what others are
 //      to have
-//   3. minimums, in the policy's order, those inside a queue's guarantee first; on the GPUs of
-//      others, where there is no room and the policy says so
+//   3. minimums, in the policy's order: those inside the cells of their queue first, then those
+//      inside its guarantee; on the GPUs of others, where there is no room and the policy says so
 //   4. growth to the policy's sizes, or by marginal throughput      5. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
 
 #include "scheduler/perf/throughput.h"
+#include "scheduler/placement/cells.h"
 #include "scheduler/placement/place.h"
 #include "scheduler/plan.h"
 #include "scheduler/policy/policy.h"
@@ -35,20 +36,25 @@ class Session {
     Gpus gpus = 0;
     TypeIndex type;
     std::optional<NodeIndex> node;
-    bool lent = false;  // given back in the trial under way
+    bool was_in_cell = false;  // Held::cell, and still bound
+    bool in_cell = false;      // … and not lent in the trial under way
+    bool lent = false;         // given back in the trial under way
   };
   struct Entry {
     JobIndex index;
     const Job* job = nullptr;
-    Gpus now = 0;           // GPUs that count, this round's decisions included
-    std::vector<Pod> pods;  // held before, that stay: the youngest first, which leaves first
-    std::optional<TypeIndex> type;  // of the first pod held before that is not lost
-    std::vector<TypeIndex> types;   // of all of those, as far as it is known
-    std::vector<NodeIndex> add;     // one a pod
-    bool is_guest = false;          // held pods on GPUs of another; they are not among `pods`
-    Entry* host = nullptr;          // on whose GPUs it is after this round
+    Gpus now = 0;  // GPUs that count, this round's decisions included
+    // Held before, that stay: in order of leaving, the youngest first, those in cells last.
+    std::vector<Pod> pods;
+    std::optional<TypeIndex> type;   // of the first pod held before that is not lost
+    std::vector<TypeIndex> types;    // of all of those, as far as it is known
+    std::vector<NodeIndex> add;      // one a pod
+    std::vector<std::string> cells;  // of the first of `add`: Placement::cell
+    bool is_guest = false;           // held pods on GPUs of another; they are not among `pods`
+    Entry* host = nullptr;           // on whose GPUs it is after this round
     std::vector<const Entry*> guests;
     std::vector<std::int64_t> remove;
+    std::size_t by_id = 0;  // position in the order of ids, where there are cells
     std::optional<Cause> cause;
     bool repaired = false;
     bool preempted = false;
@@ -83,7 +89,7 @@ class Session {
   void settle_losses(Entry& entry);
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
-  Reason why_kept_out(const Entry& entry) const;
+  Verdict why_kept_out(const Entry& entry) const;
   bool can_ever_fit(Entry& entry, Gpus wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();
@@ -94,7 +100,33 @@ class Session {
   Plan collect();
   static ActionKind kind_of(const Entry& entry);
   bool place_up_to(Entry& entry, Gpus size);
+  bool put(Entry& entry, const std::vector<NodeIndex>& nodes);
   void verdict(Entry& entry, Verdict verdict);
+
+  // session_cells.cc
+  void give_cells();
+  bool wants_cells(const Entry& entry) const;
+  void find_what_may_leave();
+  void note_inside(NodeIndex node, std::size_t job);
+  std::int64_t fits_in_cell(const Entry& entry, NodeIndex node) const;
+  std::optional<std::vector<Cells::Place>> find_cells(const Entry& entry, std::int64_t pods);
+  Table<NodeIndex, Gpus> costs_of_nodes() const;
+  std::vector<std::optional<DomainIndex>> domains_in_cells(const Entry& entry,
+                                                           const Bound& bound) const;
+  Table<NodeIndex, std::int64_t> fits_in_cells(const Entry& entry, const Bound& bound,
+                                               TypeIndex type,
+                                               std::optional<DomainIndex> domain) const;
+  std::vector<TypeIndex> types_in_cells(const Entry& entry, const Bound& bound,
+                                        std::int64_t pods) const;
+  void enter_cells(Entry& entry, const std::vector<Cells::Place>& places);
+  void clear_for_cell(const Entry& wanting, NodeIndex node, std::vector<std::string>& names);
+  bool leaves_for_cell(Entry& entry, const Entry& wanting, NodeIndex node);
+  bool displace_in_cells(Entry& entry, std::int64_t pods);
+  void keep_in_cells(Entry& entry);
+  bool is_in_cells(const Entry& entry) const;
+  bool is_confined_to_cells(const Entry& entry) const;
+  Verdict why_not_in_cells(const Entry& entry, Gpus wanted) const;
+  std::optional<std::vector<NodeIndex>> place_apart(const Entry& entry, std::int64_t pods);
 
   // session_places.cc
   const std::vector<NodeIndex>* places_of(const Entry& entry) const;
@@ -177,6 +209,7 @@ class Session {
   FreeNodes free_;
   QuotaBook quota_;
   Placer placer_;
+  Cells cells_;
   std::vector<Entry> entries_;   // in order
   std::vector<Entry*> holders_;  // in order: who held pods that stay
   std::vector<Entry*> givers_;   // who gave some back to come to its size, or to another type
@@ -189,6 +222,13 @@ class Session {
   std::vector<ByType> held_behind_;  // by the entry and those after it
   const Entry* head_ = nullptr;      // the first that waits for GPUs
   std::int64_t grown_ = 0;
+  // By node, where there are cells: held by pods that may leave for them; not free yet, but leaving
+  // or kept back; what of it jobs that wait for cells are to have.
+  Table<NodeIndex, Resources> may_leave_;
+  Table<NodeIndex, Resources> coming_;
+  Table<NodeIndex, Resources> owed_;
+  Table<NodeIndex, std::vector<std::size_t>> inside_;  // by_id of those in cells there
+  std::vector<NodeIndex> set_aside_;                   // queues will need these first
   std::vector<bool> is_emptied_;  // by node: pods leave there, whose places others are to have
 };
 

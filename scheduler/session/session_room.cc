@@ -11,6 +11,7 @@
 namespace rubato::sched {
 
 void Session::place_or_make_room(Entry& entry, Gpus wanted) {
+  if (is_confined_to_cells(entry)) return verdict(entry, why_not_in_cells(entry, wanted));
   const Gpus per_pod = entry.job->per_pod.gpus;
   const std::int64_t pods = (wanted - entry.now) / per_pod;
   const std::int64_t fit = count_fitting(entry);
@@ -171,7 +172,8 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
   for (Pod& pod : from.pods) {
     const auto next = size_at_most(*from.job, left - pod.gpus);
     if (!next || *next != left - pod.gpus || *next < least) return false;
-    if (is_protected(from, wanting, trial.quota)) return false;
+    if (pod.in_cell || (!is_in_cells(from) && is_protected(from, wanting, trial.quota)))
+      return false;
     const NodeIndex node = node_of(pod);
     if (!is_of_use(trial, wanting, node)) continue;
     free_.give_back(node, from.job->per_pod);
@@ -279,6 +281,7 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
 
 // Held inside the guarantee of its queue, which another queue's job wants to borrow.
 bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
+  if (cells_.exist() && queue_of(held) != queue_of(wanting) && is_in_cells(held)) return true;
   if (!quota.has_guarantees()) return false;
   const auto type = type_of(held);
   return type && queue_of(held) != queue_of(wanting) &&

@@ -71,6 +71,7 @@ Engine::Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler&
           {.id = id, .gpu_type = group.gpu_type, .gpus_total = group.gpus, .free = {group.gpus}});
     }
   }
+  state_.queues = options.queues;
   for (const TraceJob& job : trace_) state_.queues[job.queue].name = job.queue;
   choose_batches();
 }
@@ -105,9 +106,12 @@ Status Engine::check_jobs() const {
 // A job that no set of nodes could ever hold would stand at the head of a queue for ever.
 void Engine::refuse_what_never_fits() {
   const auto by_type = cluster_.gpus_by_type();
+  std::map<std::string, Gpus> of_node;
+  for (const NodeGroup& group : cluster_.groups)
+    of_node[group.gpu_type] = std::max(of_node[group.gpu_type], group.gpus);
   std::erase_if(trace_, [&](const TraceJob& job) {
     Gpus most = 0;
-    for (const auto& [type, gpus] : by_type) {
+    for (const auto& [type, gpus] : job.one_node ? of_node : by_type) {
       const bool allowed = job.allow.empty() ||
                            std::find(job.allow.begin(), job.allow.end(), type) != job.allow.end();
       if (allowed && job.speed.runs_on(type)) most = std::max(most, gpus);
@@ -115,8 +119,8 @@ void Engine::refuse_what_never_fits() {
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
     result_.refused.push_back(
-        {job.id, fmt::format("asks for {} GPUs; the most of one type that it can use is {}",
-                             job.request, most)});
+        {job.id, fmt::format("asks for {} GPUs{}; the most of one type that it can use is {}",
+                             job.request, job.one_node ? " on one node" : "", most)});
     return true;
   });
 }
@@ -206,6 +210,7 @@ void Engine::arrive(std::size_t index) {
   job.min = about_.elastic ? trace.min : trace.request;
   job.max = about_.elastic ? trace.max : trace.request;
   job.per_pod.gpus = 1;
+  job.one_node = trace.one_node;
   for (const std::string& type : types_) {
     const bool allowed = trace.allow.empty() || std::find(trace.allow.begin(), trace.allow.end(),
                                                           type) != trace.allow.end();

@@ -119,7 +119,8 @@ Status Engine::add_pods(std::size_t index, const std::vector<Placement>& add) {
     job.held.push_back({.ordinal = run.next_ordinal++,
                         .node = node.id,
                         .gpu_type = types_[type],
-                        .gpus = placement.gpus});
+                        .gpus = placement.gpus,
+                        .cell = placement.cell});
   }
   return ok();
 }

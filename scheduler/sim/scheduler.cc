@@ -1,5 +1,6 @@
 #include "scheduler/sim/scheduler.h"
 
+#include "scheduler/common_parameters.h"
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
@@ -17,11 +18,8 @@ constexpr std::int64_t kGrownPerRound = 100;  // rescaleBudget.jobsPerRound
 class ByPolicy : public Scheduler {
  public:
   // `words`: what it is called in results.
-  ByPolicy(Descriptor about, std::string words, std::unique_ptr<Policy> policy)
-      : about_(std::move(about)), policy_(std::move(policy)) {
-    config_.policy = about_.name;
-    config_.grown_per_round = kGrownPerRound;
-    config_.sharing = true;
+  ByPolicy(Descriptor about, std::string words, std::unique_ptr<Policy> policy, PolicyConfig config)
+      : about_(std::move(about)), policy_(std::move(policy)), config_(std::move(config)) {
     about_.name = std::move(words);
   }
   const Descriptor& descriptor() const override { return about_; }
@@ -33,14 +31,19 @@ class ByPolicy : public Scheduler {
  private:
   Descriptor about_;
   const std::unique_ptr<Policy> policy_;
-  PolicyConfig config_;
+  const PolicyConfig config_;
 };
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(std::string words, const std::string& policy,
                                                   const std::map<std::string, double>& parameters) {
-  TRY(auto made, make_policy(policy, parameters));
-  return std::unique_ptr<Scheduler>(
-      std::make_unique<ByPolicy>(descriptor_of(policy), std::move(words), std::move(made)));
+  PolicyConfig config{.policy = policy, .sharing = true, .grown_per_round = kGrownPerRound};
+  for (const auto& [name, value] : parameters) {
+    TRY(const bool is_common, set_common_parameter(config, name, value));
+    if (!is_common) config.parameters[name] = value;
+  }
+  TRY(auto made, make_policy(policy, config.parameters));
+  return std::unique_ptr<Scheduler>(std::make_unique<ByPolicy>(
+      descriptor_of(policy), std::move(words), std::move(made), std::move(config)));
 }
 
 }  // namespace

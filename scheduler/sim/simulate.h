@@ -79,6 +79,8 @@ enum class Oracle {
 struct SimOptions {
   CostModel costs = restart_costs();
   TimeMs round_ms = 60'000;  // longest time between rounds
+  // What is said of queues; of one that is not there nothing. No node is in a topology domain.
+  std::map<std::string, Queue> queues = {};
   // A job's speed is known once it has trained for so long on one set of GPUs.
   TimeMs observe_ms = 10'000;
   TimeMs growth_pause_ms = 0;  // between two growths of one job, as in the operator

@@ -72,6 +72,7 @@ struct TraceJob {
   Gpus min = 1;
   Gpus max = 1;
   std::vector<std::string> allow;     // GPU types that it declares; empty: any
+  bool one_node = false;              // all its GPUs are to be on one node
   std::optional<TimeMs> deadline_ms;  // that it declares
   // Jobs of one profile train the same model on the same batch: what is observed of one is known of
   // the others. Empty: of its own.

@@ -11,9 +11,12 @@ using json::Value;
 
 Value to_json(const Action& action) {
   Value add = Value::array();
-  for (const Placement& placement : action.add)
-    add.push_back(Value::object(
-        {{"node", placement.node}, {"gpuType", placement.gpu_type}, {"gpus", placement.gpus}}));
+  for (const Placement& placement : action.add) {
+    Value pod = Value::object(
+        {{"node", placement.node}, {"gpuType", placement.gpu_type}, {"gpus", placement.gpus}});
+    if (!placement.cell.empty()) pod.set("cell", placement.cell);
+    add.push_back(std::move(pod));
+  }
   Value remove = Value::array();
   for (const std::int64_t ordinal : action.remove) remove.push_back(ordinal);
   Value value = Value::object({{"kind", name_of(action.kind)},

@@ -24,6 +24,7 @@ constexpr std::int64_t kBesideMost = 256;
 constexpr double kParameterMost = 1e15;
 constexpr std::size_t kParametersMost = 64;
 constexpr double kGainLeast = -1;
+constexpr double kLoadMost = 1e6;
 constexpr double kGainMost = 1e6;
 constexpr std::int64_t kPriorityMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kDropped = -1;  // ordinal of a pod that its allocation has dropped
@@ -66,6 +67,7 @@ class Reader {
     policy.sharing = c.flag("sharing", policy.sharing);
     policy.min_relative_gain =
         c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
+    policy.max_load = c.number("maxLoad", 0, kLoadMost, policy.max_load);
     policy.grown_per_round = c.whole("grownPerRound", 0, kWholeMost, policy.grown_per_round);
   }
 
@@ -163,6 +165,14 @@ class Reader {
     queue.closed = c.flag("closed", queue.closed);
     queue.preempts = static_cast<Preempts>(
         c.word("preempts", kPreemptsWords, static_cast<std::size_t>(queue.preempts)));
+    c.each("cells", kTypesMost, false, [&](const json::Value& v, const Path& p) {
+      JsonCursor cells(v, p, trouble_);
+      queue.cells.push_back({.gpu_type = cells.text("gpuType", 1, kIdBytes),
+                             .level = cells.text("level", 1, kIdBytes),
+                             .count = cells.whole("count", 1, kNodesMost)});
+      cells.end();
+    });
+    queue.created = c.number("createdSeconds", -kSecondsMost, kSecondsMost, 0);
     c.each("heldByLeavers", kTypesMost, false, [&](const json::Value& v, const Path& p) {
       JsonCursor held(v, p, trouble_);
       Gpus& of_type = queue.held_by_leavers[new_name(held, "gpuType", leavers, 0)];
@@ -329,6 +339,7 @@ class Reader {
                     "the id of one of the nodes, for the pod is neither lost nor leaving");
     held.gpu_type = gpu_type(c, "");
     held.gpus = c.whole("gpus", 1, kGpusMost);
+    held.cell = c.text("cell", 0, kIdBytes, "");
     c.end();
     return held;
   }

@@ -80,6 +80,7 @@ Value to_json(const PolicyConfig& policy) {
     for (const auto& [name, value] : policy.parameters) numbers.put(name.c_str(), plain(value));
     fields.put("parameters", numbers.take());
   }
+  if (policy.max_load != 0) fields.put("maxLoad", plain(policy.max_load));
   return fields.put("preempt", policy.preempt)
       .put("sharing", policy.sharing, false)
       .put("minRelativeGain", plain(policy.min_relative_gain))
@@ -128,6 +129,13 @@ Value to_json(const std::string& name, const Queue& queue) {
   Value leavers = Value::array();
   for (const auto& [type, gpus] : queue.held_by_leavers)
     leavers.push_back(Fields().put("gpuType", type).put("gpus", gpus).take());
+  Value cells = Value::array();
+  for (const CellQuota& one : queue.cells)
+    cells.push_back(Fields()
+                        .put("gpuType", one.gpu_type)
+                        .put("level", one.level)
+                        .put("count", one.count)
+                        .take());
   Fields fields;
   fields.put("name", name)
       .put("weight", plain(queue.weight), 1.0)
@@ -135,6 +143,8 @@ Value to_json(const std::string& name, const Queue& queue) {
       .put("borrowing", queue.borrowing, true)
       .put("closed", queue.closed, false);
   if (queue.preempts != Preempts::kAnyQueue) fields.put("preempts", name_of(queue.preempts));
+  fields.put_list("cells", std::move(cells));
+  if (queue.created != 0) fields.put("createdSeconds", plain(queue.created));
   return fields.put_list("heldByLeavers", std::move(leavers)).take();
 }
 
@@ -148,6 +158,7 @@ Value to_json(const Held& held) {
       .put("lost", held.lost, false)
       .put("unstarted", held.unstarted, false)
       .put("refused", held.refused, false)
+      .put("cell", held.cell, kNothing)
       .take();
 }
 

@@ -31,6 +31,7 @@ TEST(Reasons, OfWaiting) {
   EXPECT_EQ(queued_for(sched::Reason::kQueueUnknown), Said("True", "QueueNotFound"));
   EXPECT_EQ(queued_for(sched::Reason::kQueueForbidden), Said("True", "QueueForbidden"));
   EXPECT_EQ(queued_for(sched::Reason::kQueueLimit), Said("True", "QueueLimit"));
+  EXPECT_EQ(queued_for(sched::Reason::kLoadLimit), Said("True", "LoadLimit"));
   EXPECT_EQ(queued_for(sched::Reason::kWaitingForRelease), Said("True", "WaitingForRelease"));
   EXPECT_EQ(queued_for(sched::Reason::kInsufficientGpus), Said("True", "WaitingForGPUs"));
   for (const char* named : {"NeverFits", "ClaimNotFound", "ClaimLost", "ClaimNotBound",

@@ -25,7 +25,8 @@ inline void obey(const Plan& plan, ClusterState& state) {
       job.held.push_back({.ordinal = std::ssize(job.held),
                           .node = placement.node,
                           .gpu_type = placement.gpu_type,
-                          .gpus = placement.gpus});
+                          .gpus = placement.gpus,
+                          .cell = placement.cell});
     }
     job.started = std::ranges::any_of(job.held, [](const Held& held) { return !held.leaving; });
   }
@@ -120,6 +121,21 @@ inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config
   }
   for (Node& node : state.nodes) node.schedulable = !rng.chance(0.1);
   return state;
+}
+
+// Cells of some queues, and jobs in them.
+inline void draw_cells(Rng& rng, ClusterState& state, const PolicyConfig& config) {
+  if (rng.chance(0.4)) return;
+  std::vector<std::string> levels = state.levels;
+  levels.emplace_back(kNodeLevel);
+  for (auto& [name, queue] : state.queues) {
+    queue.created = static_cast<double>(rng.below(3));
+    for (const char* type : {"A", "B"})
+      if (rng.chance(0.5))
+        queue.cells.push_back(
+            {type, levels[rng.below(levels.size())], 1 + static_cast<std::int64_t>(rng.below(2))});
+  }
+  obey(make_plan(state, config), state);
 }
 
 // As if it were never there; what its pods held is free.

@@ -56,6 +56,8 @@ Snapshot drawn_problem(std::uint64_t seed, const std::string& policy) {
   // Those that share, with others and alone.
   Snapshot problem{.policy = {.policy = policy, .sharing = seed % 4 != 0}};
   problem.state = drawn_cluster(seed, problem.policy);
+  Rng of_cells(seed + 3'000'000);
+  draw_cells(of_cells, problem.state, problem.policy);
   Rng rng(seed + 1'000'000);
   draw_history(rng, problem.state);
   draw_troubles(rng, problem.state);
@@ -75,6 +77,7 @@ class Books {
     for (const Action& action : plan_.actions) expect_whole(action);
     expect_limits();
     for (const Action& action : plan_.actions) expect_leave(action);
+    expect_cells();
   }
 
  private:
@@ -236,7 +239,7 @@ class Books {
     const auto of_type = queue.quotas.find(type);
     std::optional<Gpus> most;
     if (of_type != queue.quotas.end()) most = of_type->second.limit;
-    if (queue.borrowing) return most;
+    if (queue.borrowing || !queue.cells.empty()) return most;  // expect_cells
     const bool is_named = of_type != queue.quotas.end();
     if (is_named) return std::min(most.value_or(1'000'000), of_type->second.guaranteed);
     return type != "*" && !queue.quotas.contains("*") ? std::optional<Gpus>(0) : most;
@@ -281,7 +284,10 @@ class Books {
     const Job& victim = job(action.job);
     const Job& by = *std::ranges::find(state_.jobs, cause->job, &Job::name);
     if (cause->by == Displaced::By::kGuarantee) {
-      EXPECT_NE(victim.queue, by.queue) << victim.id;
+      // For its cells a queue stops its own jobs, too, that are in none.
+      if (state_.queues.at(by.queue).cells.empty()) {
+        EXPECT_NE(victim.queue, by.queue) << victim.id;
+      }
       return;
     }
     EXPECT_TRUE(by.may_preempt) << victim.id << " by " << by.id;
@@ -295,6 +301,35 @@ class Books {
     EXPECT_NE(leave, Preempts::kNobody) << victim.id << " by " << by.id;
     if (leave == Preempts::kOwnQueue) {
       EXPECT_EQ(victim.queue, by.queue) << victim.id;
+    }
+  }
+
+  // Nodes, or domains, in which pods are placed in a cell of their queue: of each queue no more
+  // than it has, none of two queues, and on no node that another queue's job is in a cell of.
+  void expect_cells() const {
+    std::map<std::tuple<std::string, std::string, std::string>, std::set<std::vector<std::string>>>
+        bound;  // by queue, type and level
+    std::map<NodeId, std::string> owners;
+    for (const Action& action : plan_.actions) {
+      const std::string& queue = job(action.job).queue;
+      for (const Placement& add : action.add) {
+        const bool borrows = state_.queues.at(queue).borrowing;
+        EXPECT_TRUE(!add.cell.empty() || borrows || state_.queues.at(queue).cells.empty());
+        if (add.cell.empty()) continue;
+        EXPECT_EQ(owners.try_emplace(add.node, queue).first->second, queue) << add.node;
+        auto& cells = bound[{queue, add.gpu_type, add.cell}];
+        if (add.cell == kNodeLevel)
+          cells.insert({add.node});
+        else
+          cells.merge(domains_of({add.node}, add.cell));
+      }
+    }
+    for (const auto& [key, cells] : bound) {
+      std::int64_t most = 0;
+      for (const CellQuota& quota : state_.queues.at(std::get<0>(key)).cells)
+        if (quota.gpu_type == std::get<1>(key) && quota.level == std::get<2>(key))
+          most += quota.count;
+      EXPECT_LE(std::ssize(cells), most) << std::get<0>(key);
     }
   }
 

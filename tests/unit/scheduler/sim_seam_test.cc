@@ -316,6 +316,18 @@ TEST(SimResults, AJobAloneIsNotSlowedDown) {
             "a,default,2,3.000,3.000,113.000,110.000,220.000,200.000,110.000,1.0000,0,0,0\n");
 }
 
+// Of two jobs that want all, the second is told to wait before the policy hears of it.
+TEST(SimWords, SetWhatAllPoliciesHave) {
+  const auto scheduler = scheduler_of_words("fifo:maxLoad=1:preempt=0");
+  ASSERT_TRUE(scheduler.ok());
+  const auto result = simulate(parse_cluster("1x2:A").value(),
+                               {rigid("a", 0, 2, 100), rigid("b", 1, 2, 100)}, **scheduler, {});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->policy, "fifo:maxLoad=1:preempt=0");
+  EXPECT_EQ(scheduler_of_words("fifo:maxLoad=-1").error().what(),
+            "parameters.maxLoad is -1, but must be between 0 and 1000; change it");
+}
+
 TEST(SimResults, ClustersAreReadAndWritten) {
   EXPECT_EQ(to_text(parse_cluster("24x4:T4,2x8:A100").value()), "24x4:T4,2x8:A100");
   for (const char* bad : {"", "4", "4x4", "x4:A", "4x:A", "0x4:A", "4x4:", "4x4:A,", "4x4:*"})

@@ -13,7 +13,8 @@ namespace {
 // Every field has a value of its own, none its default.
 Snapshot full() {
   Snapshot snapshot;
-  snapshot.policy = {.preempt = false, .min_relative_gain = 0.1, .grown_per_round = 7};
+  snapshot.policy = {
+      .preempt = false, .min_relative_gain = 0.1, .grown_per_round = 7, .max_load = 1.5};
   Node first = node("n1", 8, 3, "H100");
   first.free = {3, -5, 1 << 20, {1, 0, 9}};
   Node second = node("n2", 4, 0, "A\"\\\n\u00e9");
@@ -42,7 +43,7 @@ Snapshot full() {
   a.goodput = {{"H100", 8, 2, 1.0 / 3.0}, {"A100", 1, 0, 2.5}};
   a.stall_ms = 0;
   a.restarts = 3;
-  a.held = {{0, "n1", "H100", 2, false, false, false, false},
+  a.held = {{0, "n1", "H100", 2, false, false, false, false, "rack"},
             {1, "gone", "H100", 2, false, true, true, false},
             {2, "n1", "H100", 2, true, true, false, true},
             {-1, "also gone", "", 2, true, false, false, false},
@@ -63,6 +64,8 @@ Snapshot full() {
   q.closed = true;
   q.preempts = Preempts::kOwnQueue;
   q.quotas = {{"*", {4, 9}}, {"H100", {1, std::nullopt}}};
+  q.cells = {{"H100", "rack", 2}, {"H100", "node", 1}};
+  q.created = 1.5;
   q.held_by_leavers = {{"H100", 3}};
   snapshot.state.queues["default"] = {.name = "default"};
   return snapshot;
@@ -272,7 +275,8 @@ INSTANTIATE_TEST_SUITE_P(
               "jobs[1].held[0].gpus: 0, expected a whole number from 1 to 1048576"},
         Wrong{"/jobs/1/held/0/pod", "\"x\"",
               "jobs[1].held[0].pod: an unknown field, expected only leaving, lost, unstarted, "
-              "refused, ordinal, node, gpuType, gpus"},
+              "refused, ordinal, node, gpuType, gpus, "
+              "cell"},
         Wrong{"/jobs/1/measured/0/tokensPerSecond", "",
               "jobs[1].measured[0].tokensPerSecond: missing, expected a number from 0 to "
               "1000000000000000"},

@@ -48,6 +48,13 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
       ->check(CLI::IsMember({"restart", "in-place", "rubick", "both"}))
       ->capture_default_str();
   sub->add_option("--out", to.out, "folder for report.html, summary.json, jobs-*.csv");
+  sub->add_option("--queues", to.queues,
+                  "file with the list of queues as in a snapshot: quotas, cells, borrowing");
+  sub->add_option("--draw-queues", to.draw_queues,
+                  "seed: each job is put into one of --queues, by their weights; 0: its own")
+      ->check(CLI::Range(0, 1 << 30));
+  sub->add_option("--only-queue", to.only_queue, "play the jobs of this queue and no others");
+  sub->add_flag("--one-node", to.one_node, "jobs that fit on one node stay on one");
   sub->add_option("--first", to.first, "only so many jobs of the trace; 0: all")
       ->check(CLI::Range(0, 1 << 30));
   sub->add_option("--round", to.round_s, "seconds between rounds, at most")

@@ -32,12 +32,14 @@ double seconds_since(const Clock& clock, MonoTime began) {
 Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                           const std::vector<TraceJob>& jobs, const std::string& policy,
                           const CostModel& costs, const SimulateOptions& chosen,
+                          const std::map<std::string, sched::Queue>& queues,
                           const std::function<void(const std::string&)>& tell) {
   TRY(const auto scheduler, scheduler_of_words(policy));
   const MonoTime began = clock.now();
   MonoTime told = began;
   SimOptions options{.costs = costs,
                      .round_ms = TimeMs{1000} * chosen.round_s,
+                     .queues = queues,
                      .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s,
                      .profiled = chosen.profiled,
                      .in_lockstep = chosen.mode == kPolluxMode,
@@ -118,14 +120,16 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   if (!cluster.ok()) return cluster.error().in("--nodes");
   TRY(const auto costs, costs_of(options.cost));
   for (const std::string& policy : options.policies) TRY_OK(scheduler_of_words(policy));
-  TRY(const auto jobs, load_trace(files, options));
+  TRY(auto jobs, load_trace(files, options));
+  TRY(const auto queues, load_queues(files, options));
+  TRY_OK(put_into_queues(jobs, queues, *cluster, options));
   if (!options.out.empty()) TRY_OK(files.make_directories(options.out));
   std::vector<Summary> runs;
   std::vector<SimResult> results;
   std::string left_out;
   for (const CostModel& cost : costs) {
     for (const std::string& policy : options.policies) {
-      TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options, tell));
+      TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options, queues, tell));
       runs.push_back(summarise(result));
       left_out = refused_text(result);
       if (options.out.empty()) continue;

@@ -8,6 +8,7 @@
 #include "scheduler/sim/results.h"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct SimulateOptions {
   std::string cost = "both";  // restart, in-place, rubick, both: the first two
   std::string out;            // folder; "": none
   std::int64_t first = 0;     // only so many jobs, by submission; 0: all
+  // A file with the queues of a snapshot (docs/snapshot.md); "": none says anything.
+  std::string queues;
+  std::int64_t draw_queues = 0;  // seed: each job gets one of these, by weight; 0: its own
+  std::string only_queue;        // jobs of no other; "": all
+  bool one_node = false;         // jobs that fit on one node stay on one
   // What a SchedulingPolicy has by default.
   int round_s = 10;
   int growth_pause_s = 60;
@@ -44,6 +50,14 @@ struct SimulateOptions {
 // Reads the trace (its format by its header), or makes one. Jobs sorted by submission.
 Result<std::vector<sched::sim::TraceJob>> load_trace(FileSystem& files,
                                                      const SimulateOptions& options);
+
+// Of options.queues. kInvalid: docs/snapshot.md says what a list of queues is.
+Result<std::map<std::string, sched::Queue>> load_queues(FileSystem& files,
+                                                        const SimulateOptions& options);
+// As draw_queues, only_queue and one_node say.
+Status put_into_queues(std::vector<sched::sim::TraceJob>& jobs,
+                       const std::map<std::string, sched::Queue>& queues,
+                       const sched::sim::SimCluster& cluster, const SimulateOptions& options);
 
 // The table at the end.
 std::string summary_table(const std::vector<sched::sim::Summary>& runs);

@@ -1,0 +1,308 @@
+// HiveD's cells: the invariant and the placement against brute force on small forests, and what
+// they change in plans. docs/cells.md is what people read of it.
+#include "scheduler/placement/cells.h"
+
+#include "scheduler/snapshot/snapshot.h"
+#include "tests/unit/scheduler/drawn_clusters.h"
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sched {
+namespace {
+
+// Racks of nodes, all of one type.
+ClusterState racks(const std::vector<int>& nodes_in, Gpus gpus = 8) {
+  ClusterState state = cluster({}, {});
+  state.levels = {"rack"};
+  for (std::size_t r = 0; r < nodes_in.size(); ++r)
+    for (int i = 0; i < nodes_in[r]; ++i) {
+      state.nodes.push_back(node("r" + std::to_string(r) + "n" + std::to_string(i), gpus, gpus));
+      state.nodes.back().domains["rack"] = std::to_string(r);
+    }
+  return state;
+}
+
+void add_queue(ClusterState& state, const std::string& name, std::vector<CellQuota> cells) {
+  state.queues[name] = {.name = name, .cells = std::move(cells)};
+}
+
+Job one_node_job(const std::string& id, const std::string& queue, Gpus gpus) {
+  Job j = job(id, gpus, gpus);
+  j.queue = queue;
+  j.one_node = true;
+  return j;
+}
+
+const PolicyConfig kFifo{.policy = "fifoBackfill"};
+
+// Two queues with half of two nodes each. One has two jobs of half a node: with quotas they may be
+// on both nodes, and the other's job of a whole node waits for as long as they run, inside its
+// guarantee. With cells they share one.
+ClusterState two_halves(bool cells) {
+  ClusterState state = racks({2});
+  for (const char* name : {"a", "b"}) {
+    add_queue(state, name, {});
+    if (cells)
+      state.queues[name].cells = {{"A", "node", 1}};
+    else
+      state.queues[name].quotas["A"].guaranteed = 8;
+  }
+  return state;
+}
+
+TEST(Cells, AJobDoesNotWaitForWhatOthersHaveInSplinters) {
+  for (const bool cells : {false, true}) {
+    ClusterState state = two_halves(cells);
+    // A job of nobody holds half of the first node while both come.
+    state.jobs = {one_node_job("x", "default", 6)};
+    obey(make_plan(state, kFifo), state);
+    state.jobs.push_back(one_node_job("a1", "a", 4));
+    state.jobs.push_back(one_node_job("a2", "a", 2));
+    obey(make_plan(state, kFifo), state);
+    state = without(state, "x");
+    state.jobs.push_back(one_node_job("a3", "a", 2));
+    obey(make_plan(state, kFifo), state);
+    state.jobs.push_back(one_node_job("b1", "b", 8));
+    const Plan plan = make_plan(state, kFifo);
+    EXPECT_EQ(verdict_of(plan, state, "b1").outcome == Outcome::kPlaced, cells)
+        << to_text(plan, state);
+  }
+}
+
+TEST(Cells, WhoIsInNoneLeavesForThem) {
+  ClusterState state = two_halves(true);
+  state.jobs = {one_node_job("x", "default", 5), one_node_job("y", "default", 5)};
+  obey(make_plan(state, kFifo), state);
+  state.jobs.push_back(one_node_job("a1", "a", 8));
+  state.jobs.push_back(one_node_job("b1", "b", 4));
+  const Plan plan = make_plan(state, kFifo);
+  EXPECT_EQ(verdict_of(plan, state, "a1").reason, Reason::kWaitingForRelease);
+  EXPECT_EQ(verdict_of(plan, state, "b1").reason, Reason::kWaitingForRelease);
+  std::set<JobId> stopped;
+  for (const Action& action : plan.actions) {
+    const char* by = action.job == "x" ? "a" : "b";
+    EXPECT_EQ(to_text(action.cause), std::string("preempted by ") + by + "1 (queue \"" + by +
+                                         "\" takes back what it is guaranteed)");
+    stopped.insert(action.job);
+  }
+  EXPECT_EQ(stopped, (std::set<JobId>{"x", "y"}));
+}
+
+TEST(Cells, WhoMayNotBorrowIsToldSo) {
+  ClusterState state = two_halves(true);
+  state.queues["a"].borrowing = false;
+  state.jobs = {one_node_job("a1", "a", 8), one_node_job("a2", "a", 4), job("a3", 9, 9)};
+  state.jobs[2].queue = "a";
+  const Plan plan = make_plan(state, kFifo);
+  EXPECT_EQ(
+      told(state, plan, "a2").message,
+      "needs 4 GPUs on one node; the cells of queue \"a\" have no room for it (its jobs hold 8 "
+      "GPUs), and it may not borrow: it starts when one of them ends");
+  EXPECT_EQ(told(state, plan, "a3").message,
+            "needs 9 GPUs; the cells of queue \"a\" have 8 at most, and it may not borrow: lower "
+            "spec.gpus.min to 8, or give it more cells, or let it borrow");
+  EXPECT_EQ(told(state, plan, "a3").outcome, Outcome::kNever);
+}
+
+TEST(Cells, OthersKeepAwayFromWhatWillBeNeededFirst) {
+  ClusterState state = racks({2, 2});
+  add_queue(state, "a", {{"A", "rack", 1}});
+  state.jobs = {job("x", 3, 3), job("y", 3, 3), job("z", 9, 9)};
+  obey(make_plan(state, kFifo), state);
+  std::set<std::string> used;
+  for (const JobId id : {"x", "y"})
+    for (const Held& held : std::ranges::find(state.jobs, id, &Job::id)->held)
+      used.insert(held.node.substr(0, 2));
+  EXPECT_EQ(used.size(), 1u);
+}
+
+TEST(Cells, ABadNodeCountsAgainstTheLastQueue) {
+  ClusterState state = two_halves(true);
+  state.queues["b"].created = 1;
+  state.nodes[0].schedulable = false;
+  state.queues["a"].borrowing = state.queues["b"].borrowing = false;
+  state.jobs = {one_node_job("b1", "b", 4), one_node_job("a1", "a", 8)};
+  state.jobs[1].queued_at = 5;
+  const Plan plan = make_plan(state, kFifo);
+  EXPECT_EQ(verdict_of(plan, state, "a1").outcome, Outcome::kPlaced);
+  EXPECT_EQ(verdict_of(plan, state, "b1").reason, Reason::kCellsFull);
+}
+
+TEST(Cells, AreRefusedWhereTheyCannotBeHad) {
+  ClusterState state = racks({2, 2, 1});
+  add_queue(state, "a", {{"A", "rack", 2}});
+  add_queue(state, "b", {{"A", "node", 1}});
+  add_queue(state, "c", {{"A", "node", 1}});
+  add_queue(state, "d", {{"A", "zone", 1}});
+  add_queue(state, "e", {{"T4", "node", 1}});
+  state.queues["b"].created = 2;
+  state.queues["c"].created = 1;
+  const auto refused = cell_refusals(state);
+  EXPECT_EQ(
+      refused,
+      (std::map<std::string, std::string>{
+          {"b",
+           "with what older queues have there are too few cells of level node and GPU type A; "
+           "ask for fewer, or add nodes"},
+          {"d", "this installation knows no level \"zone\" (it knows node, rack)"},
+          {"e", "there is no node of GPU type \"T4\""}}));
+}
+
+// Brute force. A forest of racks; each claim of each queue is given a cell of its own, in all ways.
+struct Brute {
+  std::vector<std::set<int>> racks;  // numbers of free, open nodes, of whole racks only
+  std::set<int> nodes;               // free and open, of all
+
+  bool can_have(int of_racks, int of_nodes) const {
+    std::function<bool(std::size_t, int, std::set<int>)> choose = [&](std::size_t from, int left,
+                                                                      const std::set<int>& free) {
+      if (left == 0) return std::ssize(free) >= of_nodes;
+      for (std::size_t r = from; r < racks.size(); ++r) {
+        if (!std::ranges::includes(free, racks[r])) continue;
+        std::set<int> rest = free;
+        for (const int n : racks[r]) rest.erase(n);
+        if (choose(r + 1, left - 1, rest)) return true;
+      }
+      return false;
+    };
+    return choose(0, of_racks, nodes);
+  }
+  Brute without(const std::set<int>& taken) const {
+    Brute rest;
+    for (const int n : nodes)
+      if (!taken.contains(n)) rest.nodes.insert(n);
+    for (const std::set<int>& rack : racks)
+      if (std::ranges::includes(rest.nodes, rack)) rest.racks.push_back(rack);
+    return rest;
+  }
+};
+
+struct DrawnForest {
+  ClusterState state;
+  Brute all;
+  std::map<std::string, std::pair<int, int>> claims;  // racks, nodes
+};
+
+DrawnForest drawn_forest(Rng& rng) {
+  DrawnForest drawn;
+  const int fan_out = 1 + static_cast<int>(rng.below(3));
+  std::vector<int> sizes;
+  for (std::uint64_t r = 0, count = 1 + rng.below(4); r < count; ++r) sizes.push_back(fan_out);
+  drawn.state = racks(sizes, 2);
+  int number = 0;
+  for (const int size : sizes) {
+    drawn.all.racks.emplace_back();
+    for (int i = 0; i < size; ++i) {
+      drawn.all.racks.back().insert(number);
+      drawn.all.nodes.insert(number++);
+    }
+  }
+  for (const char* name : {"a", "b"}) {
+    const auto [r, n] =
+        drawn.claims[name] = {static_cast<int>(rng.below(3)), static_cast<int>(rng.below(4))};
+    add_queue(drawn.state, name, {});
+    if (r > 0) drawn.state.queues[name].cells.push_back({"A", "rack", r});
+    if (n > 0) drawn.state.queues[name].cells.push_back({"A", "node", n});
+  }
+  return drawn;
+}
+
+TEST(CellsReference, QueuesAreAdmittedWhereTheInvariantCanBeKept) {
+  std::size_t refused = 0;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    Rng rng(seed);
+    const DrawnForest drawn = drawn_forest(rng);
+    const auto refusals = cell_refusals(drawn.state);
+    int of_racks = 0;
+    int of_nodes = 0;
+    for (const auto& [name, claim] : drawn.claims) {
+      const bool fits = drawn.all.can_have(of_racks + claim.first, of_nodes + claim.second);
+      ASSERT_EQ(refusals.contains(name), !fits) << "seed " << seed << ", queue " << name;
+      if (!fits) ++refused;
+      of_racks += fits ? claim.first : 0;
+      of_nodes += fits ? claim.second : 0;
+    }
+  }
+  EXPECT_GT(refused, 50u);
+  EXPECT_LT(refused, 800u);
+}
+
+// Whether queue "a" may take nodes for so many pods of one GPU, two of which a node has, so that
+// all claims that are left can be had: it takes some racks and some nodes of its own.
+bool can_be_placed(const DrawnForest& drawn, int pods) {
+  const auto [own_racks, own_nodes] = drawn.claims.at("a");
+  const auto [racks_b, nodes_b] = drawn.claims.at("b");
+  std::function<bool(int, int, int, const Brute&)> go = [&](int racks_left, int nodes_left,
+                                                            int rest, const Brute& free) {
+    if (!free.can_have(racks_left + racks_b, nodes_left + nodes_b)) return false;
+    if (rest <= 0) return true;
+    if (racks_left > 0)
+      for (const std::set<int>& rack : free.racks)
+        if (go(racks_left - 1, nodes_left, rest - 2 * static_cast<int>(rack.size()),
+               free.without(rack)))
+          return true;
+    if (nodes_left > 0)
+      for (const int n : free.nodes)
+        if (go(racks_left, nodes_left - 1, rest - 2, free.without({n}))) return true;
+    return false;
+  };
+  return go(own_racks, own_nodes, pods, drawn.all);
+}
+
+TEST(CellsReference, APlacementIsFoundWheneverThereIsOne) {
+  int placed = 0;
+  int none = 0;
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    Rng rng(seed);
+    DrawnForest drawn = drawn_forest(rng);
+    if (drawn.claims["a"] == std::pair(0, 0) || !cell_refusals(drawn.state).empty()) continue;
+    const int pods = 1 + static_cast<int>(rng.below(12));
+    Problem problem(drawn.state);
+    Cells cells(problem);
+    Table<NodeIndex, Gpus> costs(drawn.state.nodes.size(), 0);
+    for (Gpus& cost : costs) cost = static_cast<Gpus>(rng.below(3));
+    const Table<NodeIndex, std::vector<std::size_t>> inside(costs.size());
+    const auto places = cells.place({.queue = problem.queue_named("a"),
+                                     .type = TypeIndex{0},
+                                     .pods = pods,
+                                     .fits = Table<NodeIndex, std::int64_t>(costs.size(), 2),
+                                     .costs = &costs,
+                                     .inside = &inside});
+    ASSERT_EQ(places.has_value(), can_be_placed(drawn, pods)) << "seed " << seed;
+    ++(places ? placed : none);
+    if (!places) continue;
+    ASSERT_EQ(std::ssize(*places), pods);
+    // What is bound and what is left of all claims is had at once.
+    auto [racks_left, nodes_left] = drawn.claims["a"];
+    std::set<int> taken;
+    std::set<std::size_t> own_racks;
+    std::map<NodeIndex, int> on;
+    for (const auto& [node, level] : *places) {
+      ASSERT_LE(++on[node], 2) << "seed " << seed;
+      if (level == "rack") {
+        std::size_t r = 0;
+        while (!drawn.all.racks[r].contains(static_cast<int>(node.value))) ++r;
+        if (!own_racks.insert(r).second) continue;
+        --racks_left;
+        taken.insert(drawn.all.racks[r].begin(), drawn.all.racks[r].end());
+      } else if (on[node] == 1) {
+        --nodes_left;
+        taken.insert(static_cast<int>(node.value));
+      }
+    }
+    ASSERT_GE(racks_left, 0);
+    ASSERT_GE(nodes_left, 0);
+    ASSERT_TRUE(drawn.all.without(taken).can_have(racks_left + drawn.claims["b"].first,
+                                                  nodes_left + drawn.claims["b"].second))
+        << "seed " << seed;
+  }
+  EXPECT_GT(placed, 100);
+  EXPECT_GT(none, 30);
+}
+
+}  // namespace
+}  // namespace rubato::sched

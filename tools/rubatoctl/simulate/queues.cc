@@ -1,0 +1,60 @@
+// The queues of a simulation, and who is in which.
+#include "common/rng.h"
+#include "scheduler/snapshot/snapshot.h"
+#include "tools/rubatoctl/simulate/simulate.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace rubato::ctl {
+namespace {
+
+constexpr std::size_t kQueuesBytes = 16u << 20;
+
+// By weight.
+const std::string& draw(const std::map<std::string, sched::Queue>& queues, Rng& rng) {
+  double left = 0;
+  for (const auto& [name, queue] : queues) left += queue.weight;
+  left *= rng.unit();
+  for (const auto& [name, queue] : queues) {
+    left -= queue.weight;
+    if (left < 0) return name;
+  }
+  return queues.rbegin()->first;
+}
+
+}  // namespace
+
+Result<std::map<std::string, sched::Queue>> load_queues(FileSystem& files,
+                                                        const SimulateOptions& options) {
+  if (options.queues.empty()) return std::map<std::string, sched::Queue>{};
+  TRY(const std::string text, read_text(files, options.queues, kQueuesBytes));
+  // A snapshot of nothing else.
+  auto snapshot = sched::read_snapshot(fmt::format(
+      R"({{"version":{},"nodes":[],"jobs":[],"queues":{}}})", sched::kSnapshotVersion, text));
+  if (!snapshot.ok()) return snapshot.error().in(options.queues);
+  return std::move(snapshot->state.queues);
+}
+
+Status put_into_queues(std::vector<sched::sim::TraceJob>& jobs,
+                       const std::map<std::string, sched::Queue>& queues,
+                       const sched::sim::SimCluster& cluster, const SimulateOptions& options) {
+  if (options.draw_queues != 0 && queues.empty())
+    return Error(Code::kInvalid, "--draw-queues: there are none; name them with --queues FILE");
+  Rng rng(static_cast<std::uint64_t>(options.draw_queues));
+  sched::Gpus of_node = 0;
+  for (const auto& group : cluster.groups) of_node = std::max(of_node, group.gpus);
+  for (auto& job : jobs) {
+    if (options.draw_queues != 0) job.queue = draw(queues, rng);
+    job.one_node = options.one_node && job.request <= of_node;
+  }
+  if (!options.only_queue.empty())
+    std::erase_if(jobs, [&](const auto& job) { return job.queue != options.only_queue; });
+  if (jobs.empty())
+    return Error(Code::kInvalid,
+                 fmt::format("--only-queue {}: no job is in it", options.only_queue));
+  return ok();
+}
+
+}  // namespace rubato::ctl
