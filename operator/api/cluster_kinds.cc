@@ -63,11 +63,13 @@ const ObjectSchema& QueueQuota::schema() {
 
 const ObjectSchema& QueueCell::schema() {
   static const ObjectSchema kSchema = [] {
-    SchemaBuilder<QueueCell> s("QueueCell", "Whole pieces of the topology, guaranteed.");
+    SchemaBuilder<QueueCell> s("QueueCell", "Whole nodes or topology domains, guaranteed.");
     s.field("gpuType", &QueueCell::gpu_type, "Value of nvidia.com/gpu.product.")
         .required()
         .length(1, 63);
-    s.field("level", &QueueCell::level, "Name of a topology level.").required().length(1, 63);
+    s.field("level", &QueueCell::level, "`node`, or the name of a topology level.")
+        .required()
+        .length(1, 63);
     s.field("count", &QueueCell::count, "How many.").required().at_least(1).at_most(100000);
     return s.build();
   }();
@@ -106,7 +108,9 @@ const ObjectSchema& TrainingQueueSpec::schema() {
         .entries(0, 64)
         .keyed_by({"gpuType"});
     s.field("cells", &TrainingQueueSpec::cells,
-            "Guaranteed pieces of the topology. Not enforced yet.")
+            "Whole nodes and topology domains that its jobs can always get, as if they were a "
+            "cluster of their own (docs/cells.md). Where they cannot be had beside those of older "
+            "queues, the condition Enforced says so.")
         .entries(0, 64);
     return s.build();
   }();

@@ -27,6 +27,8 @@ const ObjectSchema& AllocatedPod::schema() {
     s.field("node", &AllocatedPod::node, "Where it is bound.").required();
     s.field("gpuType", &AllocatedPod::gpu_type, "GPU type of the node.");
     s.field("gpus", &AllocatedPod::gpus, "How many it holds.").required();
+    s.field("cell", &AllocatedPod::cell,
+            "Level of the cell of its queue that it is in; unset: in none.");
     return s.build();
   }();
   return kSchema;

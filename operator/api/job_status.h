@@ -36,6 +36,7 @@ struct AllocatedPod {
   std::string node;
   std::string gpu_type;
   std::int32_t gpus = 0;
+  std::string cell;  // level of the cell of its queue that it is in; "": in none
 
   static const ObjectSchema& schema();
   bool operator==(const AllocatedPod&) const = default;

@@ -23,7 +23,7 @@ struct QueueQuota {
   bool operator==(const QueueQuota&) const = default;
 };
 
-// A guaranteed piece of the topology (HiveD): `count` whole subtrees of `level`.
+// Guaranteed pieces of the cluster (HiveD): `count` whole nodes, or domains of a topology level.
 struct QueueCell {
   std::string gpu_type;
   std::string level;
@@ -40,7 +40,7 @@ struct TrainingQueueSpec {
   std::vector<std::string> namespaces;  // that may use it; empty: all
   Preemption preemption = Preemption::kWithinQueue;
   std::vector<QueueQuota> quotas;
-  std::vector<QueueCell> cells;  // not enforced yet
+  std::vector<QueueCell> cells;
 
   static const ObjectSchema& schema();
   bool operator==(const TrainingQueueSpec&) const = default;

@@ -27,13 +27,17 @@ bool is_of_another(const kube::Meta& meta, const std::string& writer,
 
 }  // namespace
 
-void write_queues(kube::Client& client, const World& world, const Installation& installation) {
+void write_queues(kube::Client& client, const World& world,
+                  const std::map<std::string, std::string>& no_cells,
+                  const Installation& installation) {
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
   for (const auto& object : world.queues) {
     if (is_of_another(object->meta, object->queue.status.installation, installation)) continue;
+    const auto refused = no_cells.find(object->meta.name);
     api::TrainingQueueStatus wanted =
-        queue_status(object->queue, std::move(usage[object->meta.name]), world.now);
+        queue_status(object->queue, std::move(usage[object->meta.name]),
+                     refused == no_cells.end() ? "" : refused->second, world.now);
     wanted.installation = installation.name;
     write(client, api::kTrainingQueue, object->meta.name, object->status, api::encode(wanted));
   }

@@ -9,11 +9,15 @@
 #include "operator/control/policy.h"
 #include "operator/control/queue_status.h"
 
+#include <map>
 #include <string>
 
 namespace rubato::control {
 
-void write_queues(kube::Client& client, const World& world, const Installation& installation);
+// `no_cells`: sched::cell_refusals.
+void write_queues(kube::Client& client, const World& world,
+                  const std::map<std::string, std::string>& no_cells,
+                  const Installation& installation);
 // `refused`: why the object named "default" was not loaded; empty when it was.
 void write_policies(kube::Client& client, const World& world, const Policy& in_force,
                     const std::string& refused, const Installation& installation);

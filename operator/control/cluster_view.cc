@@ -275,7 +275,7 @@ class Capture {
         const bool by_volume = unstarted && avoided != nullptr && avoided->reason == kVolumeRefused;
         seen.held.push_back({pod.ordinal, pod.node, pod.gpu_type, pod.gpus, false, lost,
                              unstarted && !by_volume,
-                             by_volume || is_refused(job, pod, object, world_)});
+                             by_volume || is_refused(job, pod, object, world_), pod.cell});
         promised += pod.gpus;
         // A pod that was lost is replaced in this round, unless the job waits.
         const bool open = object == nullptr || object->node_name.empty();
@@ -327,6 +327,10 @@ class Capture {
         of_type.guaranteed = quota.guaranteed;
         if (quota.limit) of_type.limit = *quota.limit;
       }
+      for (const auto& cells : object->queue.spec.cells)
+        queue.cells.push_back({cells.gpu_type, cells.level, cells.count});
+      if (const auto created = object->queue.meta.creation_time)
+        queue.created = std::chrono::duration<double>(created->time_since_epoch()).count();
       queues_[queue.name] = std::move(queue);
     }
     for (const auto& job : world_.jobs) {

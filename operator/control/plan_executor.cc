@@ -45,6 +45,7 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
     pod.node = placement.node;
     pod.gpu_type = placement.gpu_type;
     pod.gpus = static_cast<std::int32_t>(placement.gpus);
+    pod.cell = placement.cell;
     next.pods.push_back(std::move(pod));
   }
   next.gpus = 0;

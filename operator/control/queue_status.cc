@@ -13,7 +13,6 @@ std::vector<std::string> not_enforced(const api::TrainingQueueSpec& spec) {
   std::vector<std::string> fields;
   if (spec.weight != 1.0) fields.emplace_back("spec.weight");
   if (!spec.parent.empty()) fields.emplace_back("spec.parent");
-  if (!spec.cells.empty()) fields.emplace_back("spec.cells");
   return fields;
 }
 
@@ -42,7 +41,8 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) 
 }
 
 api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
-                                      api::TrainingQueueStatus usage, WallTime now) {
+                                      api::TrainingQueueStatus usage, const std::string& no_cells,
+                                      WallTime now) {
   usage.conditions = object.status.conditions;
   api::Condition enforced;
   enforced.type = api::condition::kEnforced;
@@ -53,11 +53,16 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
   enforced.reason = missing.empty() ? api::reason::kAllEnforced : api::reason::kPartlyEnforced;
   enforced.message =
       missing.empty()
-          ? "guarantees, limits and borrowing hold"
+          ? "guarantees, limits, borrowing and cells hold"
           : fmt::format(
                 "this release stores {} and does not act on {}; remove {}, or do not count on {}. "
-                "Guarantees, limits and borrowing hold",
+                "Guarantees, limits, borrowing and cells hold",
                 fmt::join(missing, ", "), them, them, them);
+  if (!no_cells.empty()) {
+    enforced.status = api::ConditionStatus::kFalse;
+    enforced.reason = api::reason::kCellsRefused;
+    enforced.message = "spec.cells is not kept, as if it were not there: " + no_cells;
+  }
   api::set_condition(usage.conditions, std::move(enforced), now);
   return usage;
 }

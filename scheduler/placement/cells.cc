@@ -4,6 +4,7 @@
 #include "common/check.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -119,6 +120,8 @@ class CellGang {
 }  // namespace
 
 std::map<std::string, std::string> cell_refusals(const ClusterState& state) {
+  const auto has_none = [](const auto& one) { return one.second.cells.empty(); };
+  if (std::ranges::all_of(state.queues, has_none)) return {};
   return Cells(Problem(state)).refusals_;
 }
 
@@ -227,6 +230,49 @@ void Cells::bind_what_is_held() {
     inside_[j].assign(problem_.job(j).held.size(), false);
     for (std::size_t i = 0; i < problem_.job(j).held.size(); ++i) bind_for(j, i);
   }
+  std::ranges::stable_sort(jobs, {}, [&](JobIndex j) { return problem_.job(j).queued_at; });
+  for (const JobIndex j : jobs)
+    if (std::ranges::none_of(inside_[j], std::identity())) adopt(j);
+}
+
+// A job that is in no cell, though its queue has some left and may have those that it is on: the
+// oldest first, as they would have come into these.
+void Cells::adopt(JobIndex j) {
+  const Job& job = problem_.job(j);
+  const QueueIndex queue = problem_.queue_of(j);
+  std::vector<std::pair<CellForest*, Number>> bound;
+  Gpus inside = 0;
+  for (std::size_t i = 0; i < job.held.size() && inside < job.min; ++i) {
+    const auto& [type, node] = problem_.held_at(j)[i];
+    const auto forest = forests_.find(type);
+    if (!job.held[i].stays() || !node || forest == forests_.end()) break;
+    const auto owner = forest->second.owner_above(*forest->second.at(*node, 0));
+    if (!owner) {
+      const auto cell = cell_around(forest->second, *node, queue);
+      if (!cell) break;
+      forest->second.bind(*cell, queue);
+      bound.emplace_back(&forest->second, *cell);
+    } else if (forest->second.cell(*owner).owner != queue) {
+      break;
+    }
+    inside_[j][i] = true;
+    inside += job.held[i].gpus;
+  }
+  if (inside >= job.min) return;
+  inside_[j].assign(job.held.size(), false);
+  for (const auto& [forest, cell] : bound) forest->unbind(cell);
+}
+
+// The narrowest that the queue may bind; none: there is none.
+std::optional<Number> Cells::cell_around(const CellForest& forest, NodeIndex node,
+                                         QueueIndex queue) {
+  for (std::size_t level = 0; level < forest.count_levels(); ++level) {
+    const auto cell = forest.at(node, level);
+    const bool may =
+        cell && forest.is_free(*cell) && forest.claim(queue, level) > 0 && forest.holds_with(*cell);
+    if (may) return cell;
+  }
+  return std::nullopt;
 }
 
 void Cells::bind_for(JobIndex j, std::size_t i) {

@@ -8,7 +8,8 @@
 //      all its children are cells, as many as in most domains of its level. Anything else is in no
 //      cell.
 //   2. Queues have cells by number: which ones is decided (a cell is *bound*) when a job of the
-//      queue needs one, and until no pod in it is left (Held::cell is all that is remembered).
+//      queue needs one, and until no pod in it is left (Held::cell is all that is remembered). A
+//      job that started elsewhere is in a cell, too, once its queue has one left that it is on.
 //   3. The invariant: at every level, the cells that queues have and that are not bound can be had
 //      by splitting free cells. Queues whose cells break it, all cells free, are refused, in the
 //      order in which they were made. A binding that would break it is not made.
@@ -142,6 +143,9 @@ class Cells {
   std::string why_refused(const Queue& queue);
   void bind_what_is_held();
   void bind_for(JobIndex job, std::size_t held);
+  void adopt(JobIndex job);
+  static std::optional<CellForest::Number> cell_around(const CellForest& forest, NodeIndex node,
+                                                       QueueIndex queue);
   void doom(CellForest& forest);
   std::optional<std::size_t> find_level(const std::string& name) const;
   friend std::map<std::string, std::string> cell_refusals(const ClusterState& state);

@@ -36,7 +36,7 @@ class Session {
     Gpus gpus = 0;
     TypeIndex type;
     std::optional<NodeIndex> node;
-    bool was_in_cell = false;  // Held::cell, and still bound
+    bool was_in_cell = false;  // Cells::is_inside
     bool in_cell = false;      // … and not lent in the trial under way
     bool lent = false;         // given back in the trial under way
   };

@@ -243,7 +243,8 @@ bool Session::displace_in_cells(Entry& entry, std::int64_t pods) {
       pod.in_cell = false;
       may_leave_[node_of(pod)] += victim->job->per_pod;
     }
-    if ((places = find_cells(entry, pods))) break;
+    places = find_cells(entry, pods);
+    if (places) break;
   }
   if (places) enter_cells(entry, *places);
   for (Entry* holder : holders_) keep_in_cells(*holder);

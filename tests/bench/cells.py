@@ -2,7 +2,7 @@
 """The sharing anomaly (HiveD, OSDI 2020) on a trace: jobs that start later than they would in a cluster of their
 queue's own, with quotas and with cells of the same size.
 
-    tests/bench/cells.py TRACE [--rubatoctl build/dev/bin/rubatoctl] [--loads 0.7,0.9,1.1] [--seeds 3] [--policy fifoBackfill]
+    tests/bench/cells.py TRACE [--loads 0.7,0.9,1.1] [--seeds 3] [--policy fifoBackfill] [--first N]
 
 Three queues get a sixth, a third and half of the nodes, and jobs by the same odds, drawn by seed. Nodes have 8 GPUs and
 are as many as give the offered load over the time in which jobs come; a job that fits on one node must be on one. Each
@@ -30,17 +30,23 @@ def jobs_of(path):
 
 
 def nodes_for(jobs, load):
-    """A multiple of six."""
     span = max(at for at, _, _ in jobs) - min(at for at, _, _ in jobs)
     wanted = sum(seconds * gpus for _, seconds, gpus in jobs)
-    return max(1, round(wanted / span / GPUS_OF_NODE / load / 6)) * 6
+    return max(6, round(wanted / span / GPUS_OF_NODE / load))
+
+
+def shares(nodes):
+    """Nodes of each queue; the last has what rounding leaves."""
+    own = {name: nodes * sixths // 6 for name, sixths in SHARES.items()}
+    own["c"] = nodes - own["a"] - own["b"]
+    return own
 
 
 def queues(nodes, kind, borrowing):
     """As in a snapshot."""
     made = []
     for name, sixths in SHARES.items():
-        own = nodes * sixths // 6
+        own = shares(nodes)[name]
         queue = {"name": name, "weight": sixths, "borrowing": borrowing}
         if kind == "cells":
             queue["cells"] = [{"gpuType": "G", "level": "node", "count": own}]
@@ -59,15 +65,17 @@ class Player:
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "queues.json"
             file.write_text(json.dumps(listed), encoding="utf-8")
-            command = [self.args.rubatoctl, "simulate", "--trace", self.args.trace, "--nodes", f"{nodes}x{GPUS_OF_NODE}:G",
-                       "--compare", self.args.policy, "--cost", "restart", "--round", str(ROUND_S), "--queues", str(file),
+            command = [self.args.rubatoctl, "simulate", "--trace", self.args.trace, "--queues", str(file),
+                       "--nodes", f"{nodes}x{GPUS_OF_NODE}:G", "--compare", self.args.policy, "--cost", "restart",
+                       "--round", str(ROUND_S),
                        "--draw-queues", str(seed), "--one-node", "--first", str(self.args.first), "--out", folder]
             if only:
                 command += ["--only-queue", only]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             made = pathlib.Path(folder) / f"jobs-{self.args.policy}-restart.csv"
             with open(made, newline="", encoding="utf-8") as rows:
-                return {row["id"]: (float(row["submit_s"]), float(row["start_s"] or "inf")) for row in csv.DictReader(rows)}
+                return {row["id"]: (float(row["submit_s"]), float(row["start_s"] or "inf"))
+                        for row in csv.DictReader(rows)}
 
 
 def without_cells_of_others(listed, only, nodes):
@@ -99,8 +107,7 @@ def main():
         nodes = nodes_for(jobs, load)
         for seed in range(1, args.seeds + 1):
             alone = {}
-            for name, sixths in SHARES.items():
-                own = nodes * sixths // 6
+            for name, own in shares(nodes).items():
                 listed = without_cells_of_others(queues(nodes, "cells", False), name, own)
                 alone |= player.starts(own, listed, seed, name)
             for kind in ("quotas", "cells"):

@@ -350,6 +350,18 @@ std::shared_ptr<const QueueObject> queue(const std::string& spec) {
       parse(R"({"metadata":{"name":"default","uid":"q"},"spec":{)" + spec + "}}")));
 }
 
+TEST(Capture, CellsOfAQueueAndWhichPodsAreInOne) {
+  World w = world();
+  w.queues = {queue(R"("cells":[{"gpuType":"A","level":"node","count":2}])")};
+  w.jobs = {job(1, 2,
+                R"("allocation":{"epoch":1,"nextOrdinal":1,"gpus":1,"pods":[
+       {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1,"cell":"node"}]})")};
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.queues.at("default").cells,
+            (std::vector<sched::CellQuota>{{"A", sched::kNodeLevel, 2}}));
+  EXPECT_EQ(state.jobs[0].held[0].cell, "node");
+}
+
 TEST(Capture, AQueueSaysWhichNamespacesMayUseIt) {
   World w = world();
   w.jobs = {job(1, 2)};

@@ -42,7 +42,7 @@ class PlanExecutor : public ::testing::Test {
   }
   Status write(const api::TrainingJob& seen, int leader, const std::string& node) {
     sched::Action action;
-    action.add.push_back({.node = node, .gpu_type = "A", .gpus = 1});
+    action.add.push_back({.node = node, .gpu_type = "A", .gpus = 1, .cell = "rack"});
     const auto written =
         write_allocation(client_, seen, allocation_after(seen, action, leader, WallTime{}));
     return written.ok() ? ok() : Status(written.error());
@@ -58,6 +58,7 @@ TEST_F(PlanExecutor, TheFirstDecisionWins) {
   EXPECT_TRUE(write(seen, 1, "n1").ok());
   EXPECT_EQ(write(seen, 1, "n2").error().code(), Code::kConflict);
   const api::TrainingJob now = read();
+  EXPECT_EQ(now.status.allocation->pods.at(0).cell, "rack");
   EXPECT_EQ(now.status.allocation->epoch, 1);
   EXPECT_TRUE(write(now, 1, "n2").ok());
   EXPECT_EQ(write(now, 1, "n3").error().code(), Code::kConflict);

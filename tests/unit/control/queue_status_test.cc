@@ -24,16 +24,22 @@ TEST(QueueStatus, CountsWhatItsJobsHold) {
 TEST(QueueStatus, SaysWhatNothingEnforces) {
   api::TrainingQueue queue;
   queue.meta.generation = 2;
-  const auto all = queue_status(queue, {}, {});
+  const auto all = queue_status(queue, {}, "", {});
   EXPECT_TRUE(api::is_true(all.conditions, "Enforced"));
   EXPECT_EQ(api::find_condition(all.conditions, "Enforced")->reason, "AllEnforced");
   queue.spec.parent = "company";
   queue.spec.weight = 2;
-  const auto some = queue_status(queue, {}, {});
+  const auto some = queue_status(queue, {}, "", {});
   const auto* enforced = api::find_condition(some.conditions, "Enforced");
   EXPECT_EQ(enforced->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(enforced->reason, "PartlyEnforced");
   EXPECT_NE(enforced->message.find("spec.weight, spec.parent"), std::string::npos);
+  const auto refused = queue_status(queue, {}, "there is no node of GPU type \"A\"", {});
+  enforced = api::find_condition(refused.conditions, "Enforced");
+  EXPECT_EQ(enforced->status, api::ConditionStatus::kFalse);
+  EXPECT_EQ(enforced->reason, "CellsRefused");
+  EXPECT_EQ(enforced->message,
+            "spec.cells is not kept, as if it were not there: there is no node of GPU type \"A\"");
 }
 
 }  // namespace

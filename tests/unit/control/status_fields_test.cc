@@ -102,8 +102,11 @@ TEST(StatusFields, EachIsWritten) {
   const auto object = job(2, 4, kAllocated);
   api::TrainingJobStatus decided;
   decided.allocation =
-      allocation_after(object->job, {.kind = sched::ActionKind::kPreempt, .remove = {0}}, 4,
-                       *parse_rfc3339("2026-11-21T08:00:00Z"));
+      allocation_after(object->job,
+                       {.kind = sched::ActionKind::kPreempt,
+                        .add = {{.node = "n1", .gpu_type = "A", .gpus = 1, .cell = "node"}},
+                        .remove = {0}},
+                       4, *parse_rfc3339("2026-11-21T08:00:00Z"));
   count_left(object->job, {}, *decided.allocation);
   const json::Value failed = parse(
       R"({"metadata":{"name":"job-w0","namespace":"ns","uid":"u"},"spec":{},"status":{"phase":"Failed"}})");
