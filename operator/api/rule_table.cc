@@ -4,6 +4,8 @@
 #include "operator/api/job_spec.h"
 #include "operator/api/resources.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include <fmt/format.h>
@@ -143,6 +145,19 @@ std::vector<Rule> fault_rules() {
   };
 }
 
+constexpr std::array kOfLlama = {"kvHeads",     "mlpHidden",   "ropeTheta",
+                                 "ropeScaling", "normEpsilon", "tieEmbeddings"};
+std::string any_of_llama() {
+  std::string cel;
+  for (const char* field : kOfLlama)
+    cel += (cel.empty() ? "has(self." : " || has(self.") + std::string(field) + ")";
+  return cel;
+}
+bool has_of_llama(const Value& model) {
+  return std::ranges::any_of(kOfLlama, [&](const char* field) { return !model[field].is_null(); });
+}
+bool is_llama(const Value& model) { return model["family"].string_view_or("gpt2") == "llama"; }
+
 std::vector<Rule> model_rules() {
   return {
       {"model-preset-and-sizes", "TrainingJob", "spec.training.model",
@@ -171,6 +186,56 @@ std::vector<Rule> model_rules() {
        [](const Value& self, const Value&) {
          return self["preset"].is_null() ||
                 self["preset"].string_or("").starts_with(self["family"].string_or("gpt2") + "-");
+       }},
+      {"model-preset-and-llama", "TrainingJob", "spec.training.model",
+       "!has(self.preset) || !(" + any_of_llama() + ")", ".preset",
+       "a preset already says the sizes; remove model.preset, or remove kvHeads, mlpHidden, "
+       "ropeTheta, ropeScaling, normEpsilon and tieEmbeddings",
+       false,
+       [](const Value& self, const Value&) {
+         return self["preset"].is_null() || !has_of_llama(self);
+       }},
+      {"model-llama-fields", "TrainingJob", "spec.training.model",
+       "self.family == 'llama' || !(" + any_of_llama() + ")", ".family",
+       "kvHeads, mlpHidden, ropeTheta, ropeScaling, normEpsilon and tieEmbeddings are of family "
+       "llama; remove them, or set model.family to llama",
+       false,
+       [](const Value& self, const Value&) { return is_llama(self) || !has_of_llama(self); }},
+      {"model-llama-mlp", "TrainingJob", "spec.training.model",
+       "self.family != 'llama' || has(self.preset) || has(self.mlpHidden)", ".mlpHidden",
+       "the MLP has no width; set model.mlpHidden (intermediate_size in a config.json)", false,
+       [](const Value& self, const Value&) {
+         return !is_llama(self) || !self["preset"].is_null() || !self["mlpHidden"].is_null();
+       }},
+      {"model-kv-heads", "TrainingJob", "spec.training.model",
+       "!has(self.kvHeads) || !has(self.heads) || self.kvHeads < 1 || self.heads % self.kvHeads == "
+       "0",
+       ".kvHeads",
+       "heads is not a multiple of kvHeads, which are shared equally; change model.kvHeads or "
+       "model.heads",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "heads"), number(self, "kvHeads"));
+       }},
+      {"model-llama-heads", "TrainingJob", "spec.training.model",
+       "self.family != 'llama' || !has(self.hidden) || !has(self.heads) || self.heads < 1 || "
+       "self.hidden % (16 * self.heads) == 0",
+       ".hidden",
+       "a head of family llama has a multiple of 16 elements (hidden / heads); change model.hidden "
+       "or model.heads",
+       false,
+       [](const Value& self, const Value&) {
+         return !is_llama(self) || is_multiple(number(self, "hidden"), 16 * number(self, "heads"));
+       }},
+      {"model-mlp-grain", "TrainingJob", "spec.training.model",
+       "!has(self.mlpHidden) || self.mlpHidden % 16 == 0", ".mlpHidden",
+       "mlpHidden is not a multiple of 16; change model.mlpHidden", false,
+       [](const Value& self, const Value&) { return is_multiple(number(self, "mlpHidden"), 16); }},
+      {"rope-frequencies", "TrainingJob", "spec.training.model.ropeScaling",
+       "self.highFrequencyFactor > self.lowFrequencyFactor", ".highFrequencyFactor",
+       "highFrequencyFactor is not above lowFrequencyFactor; raise it", false,
+       [](const Value& self, const Value&) {
+         return self["highFrequencyFactor"].double_or(4) > self["lowFrequencyFactor"].double_or(1);
        }},
       {"model-heads", "TrainingJob", "spec.training.model",
        "!has(self.hidden) || !has(self.heads) || self.heads < 1 || self.hidden % self.heads == 0",

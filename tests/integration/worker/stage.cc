@@ -22,16 +22,17 @@ std::string read_file(const std::string& path) {
 }
 
 std::string training_json(const Options& options, const std::string& checkpoints) {
+  const char* llama = options.family == "llama" ? R"(,"kvHeads":1,"mlpHidden":96)" : "";
   return fmt::format(
-      R"({{"model":{{"family":"gpt2","layers":{},"hidden":{},"heads":2,"vocab":256}},)"
+      R"({{"model":{{"family":"{}","layers":{},"hidden":{},"heads":2,"vocab":256{}}},)"
       R"("data":{{"path":"{}/tokens.bin","validationFraction":0.1}},)"
       R"("batch":{{"global":{},"micro":{},"sequenceLength":{}}},)"
       R"("optimizer":{{"name":"adamw","learningRate":0.003,"weightDecay":0.1,"gradientClip":1.0,)"
       R"("schedule":{{"warmupSteps":5,"decay":"cosine","minLearningRate":0.0001}}}},)"
       R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":10,"reduce":"exact",)"
       R"("checkpoint":{{"every":12,"path":"{}","keep":3}}}})",
-      options.layers, options.hidden, options.folder, kMicroBatches * kMicroBatch, kMicroBatch,
-      kLength, options.steps, checkpoints);
+      options.family, options.layers, options.hidden, llama, options.folder,
+      kMicroBatches * kMicroBatch, kMicroBatch, kLength, options.steps, checkpoints);
 }
 }  // namespace
 

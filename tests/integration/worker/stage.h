@@ -24,6 +24,7 @@ struct Options {
   std::uint64_t first_seed = 1;
   std::uint64_t layers = 2;
   std::uint64_t hidden = 64;
+  std::string family = "gpt2";
   std::string device;  // RUBATO_DEVICE of the workers; empty: the CPU
   bool keep = false;
   std::vector<std::string> stories;
