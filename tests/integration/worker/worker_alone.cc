@@ -29,6 +29,7 @@ std::vector<std::string> compare_shipped(const Outcome& outcome, const Outcome& 
 int play(const Options& options) {
   std::filesystem::create_directories(options.folder);
   write_tokens(options);
+  if (options.family == "llama") write_first_weights(options);
   const JobSecret secret("job-1");
   const SystemClock clock;
   Stage undisturbed(options, "undisturbed", secret.dir());
