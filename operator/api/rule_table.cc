@@ -187,6 +187,20 @@ std::vector<Rule> model_rules() {
          return self["preset"].is_null() ||
                 self["preset"].string_or("").starts_with(self["family"].string_or("gpt2") + "-");
        }},
+      {"model-heads", "TrainingJob", "spec.training.model",
+       "!has(self.hidden) || !has(self.heads) || self.heads < 1 || self.hidden % self.heads == 0",
+       ".hidden",
+       "hidden is not a multiple of heads, which share it equally; change model.hidden or "
+       "model.heads",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "hidden"), number(self, "heads"));
+       }},
+  };
+}
+
+std::vector<Rule> llama_rules() {
+  return {
       {"model-preset-and-llama", "TrainingJob", "spec.training.model",
        "!has(self.preset) || !(" + any_of_llama() + ")", ".preset",
        "a preset already says the sizes; remove model.preset, or remove kvHeads, mlpHidden, "
@@ -236,15 +250,6 @@ std::vector<Rule> model_rules() {
        "highFrequencyFactor is not above lowFrequencyFactor; raise it", false,
        [](const Value& self, const Value&) {
          return self["highFrequencyFactor"].double_or(4) > self["lowFrequencyFactor"].double_or(1);
-       }},
-      {"model-heads", "TrainingJob", "spec.training.model",
-       "!has(self.hidden) || !has(self.heads) || self.heads < 1 || self.hidden % self.heads == 0",
-       ".hidden",
-       "hidden is not a multiple of heads, which share it equally; change model.hidden or "
-       "model.heads",
-       false,
-       [](const Value& self, const Value&) {
-         return is_multiple(number(self, "hidden"), number(self, "heads"));
        }},
   };
 }
@@ -374,8 +379,9 @@ std::vector<Rule> queue_rules() {
 
 std::vector<Rule> rule_table() {
   std::vector<Rule> out;
-  for (auto part : {name_rules, gpu_rules, runtime_rules, fault_rules, model_rules, optimizer_rules,
-                    training_rules, word_rules, unsupported_rules, status_rules, queue_rules})
+  for (auto part :
+       {name_rules, gpu_rules, runtime_rules, fault_rules, model_rules, llama_rules,
+        optimizer_rules, training_rules, word_rules, unsupported_rules, status_rules, queue_rules})
     for (Rule& rule : part()) out.push_back(std::move(rule));
   return out;
 }

@@ -43,6 +43,7 @@ ModelSpec model_of(const training::Preset& preset) {
 const std::vector<ModelPreset>& model_presets() {
   static const std::vector<ModelPreset> kAll = [] {
     std::vector<ModelPreset> all;
+    all.reserve(training::kPresets.size());
     for (const training::Preset& preset : training::kPresets)
       all.push_back({preset.name, model_of(preset), preset.about});
     return all;
