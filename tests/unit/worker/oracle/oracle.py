@@ -1,6 +1,6 @@
 """transformers' GPT-2 and Llama (GPT2LMHeadModel, LlamaForCausalLM) as the oracle of our models.
 
-    oracle.py PROGRAM [ISA ...]
+    oracle.py DUMP GENERATE [ISA ...]
 
 For a few shapes, random weights go to both, as save_pretrained() leaves them on disk. PyTorch computes in float64, so
 what differs is our rounding. Compared are the logits, the loss, every gradient, and the losses,
@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from generated_text import compare_text
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -179,7 +180,8 @@ def compare(program, isa, shape, checks):
 def main():
     torch.set_num_threads(1)
     checks = Checks()
-    for isa in sys.argv[2:] or ["auto"]:
+    compare_text(sys.argv[2], checks)
+    for isa in sys.argv[3:] or ["auto"]:
         for shape in GPT2 + LLAMA:
             compare(sys.argv[1], isa, shape, checks)
     sys.exit(1 if checks.failed else 0)
