@@ -184,6 +184,9 @@ class Program {
     other_program("generate", "rubato-generate",
                   "Text from a checkpoint: --checkpoint DIR --prompt TEXT --tokens N --seed N "
                   "--temperature T (all of rubato-generate's options)");
+    other_program("export", "rubato-export",
+                  "A checkpoint as a Hugging Face folder: --checkpoint DIR --out DIR "
+                  "[--shard-bytes N]");
     other_program("tokenize", "rubato-tokenize",
                   "A token file of text: [--tokenizer tokenizer.json] --out FILE TEXT… (all of "
                   "rubato-tokenize's options)");

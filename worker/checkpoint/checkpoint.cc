@@ -196,11 +196,14 @@ Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string
   return info;
 }
 
+std::string weights_at(FileSystem& files, const std::string& path) {
+  return resolve(files, path).value_or(path);
+}
+
 Status load_parameters(FileSystem& files, const std::string& path, const ModelConfig& config,
                        Device& device, Stream& stream, const ParameterTable& table,
                        Buffer parameters) {
-  const Result<std::string> checkpoint = resolve(files, path);
-  TRY(const WeightFiles weights, WeightFiles::open(files, checkpoint.ok() ? *checkpoint : path));
+  TRY(const WeightFiles weights, WeightFiles::open(files, weights_at(files, path)));
   TRY_OK(weights.check(config));
   std::vector<float> flat;
   TRY_OK(weights.read(table, flat));

@@ -107,6 +107,9 @@ Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string
 Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,
                                    Stream& stream, const ParameterTable& table,
                                    TrainingState& state);
+// Where the weights lie that `path` means: of a checkpoint, of the newest in a directory of them,
+// or else at the path itself.
+std::string weights_at(FileSystem& files, const std::string& path);
 // Parameters alone, from a checkpoint, a directory of them (the newest), or whatever
 // worker/checkpoint/weight_files.h reads: initFrom, evaluation, generation. kInvalid: the weights
 // are of another model than `config`, or damaged.

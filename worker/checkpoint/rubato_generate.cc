@@ -1,9 +1,9 @@
 // rubato-generate: text from a checkpoint.
 //   rubato-generate --checkpoint DIR --prompt "In the beginning" --tokens 200 --seed 1
 // Computes where --device or RUBATO_DEVICE says, as a worker does; without either on the CPU.
-#include "common/json.h"
 #include "common/version.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/weight_files.h"
 #include "worker/data/json_tokenizer.h"
 #include "worker/data/tokenizer.h"
 #include "worker/model/generate.h"
@@ -29,21 +29,6 @@ struct Request {
   GenerateOptions options;
 };
 
-// Of a checkpoint, or of a Hugging Face folder.
-Result<ModelConfig> config_of(FileSystem& files, const Request& request) {
-  ModelConfig config;
-  if (files.stat(request.checkpoint + "/config.json").ok()) {
-    TRY(const std::string text, read_text(files, request.checkpoint + "/config.json", 1u << 20));
-    TRY(const json::Value value, json::parse(text));
-    TRY(config, from_huggingface_config(value));
-  } else {
-    TRY(const CheckpointInfo info, read_checkpoint_info(files, request.checkpoint));
-    config = info.model;
-  }
-  config.sequence_length = std::min(config.sequence_length, request.context);
-  return config;
-}
-
 Result<std::optional<JsonTokenizer>> tokenizer_of(FileSystem& files, const Request& request,
                                                   const ModelConfig& config) {
   if (request.tokenizer.empty() && config.vocabulary == ByteTokenizer::kVocabulary)
@@ -62,7 +47,8 @@ Result<std::optional<JsonTokenizer>> tokenizer_of(FileSystem& files, const Reque
 
 Status run(Request request) {
   PosixFileSystem files;
-  TRY(const ModelConfig config, config_of(files, request));
+  TRY(ModelConfig config, read_model_config(files, weights_at(files, request.checkpoint)));
+  config.sequence_length = std::min(config.sequence_length, request.context);
   TRY(const std::optional<JsonTokenizer> json, tokenizer_of(files, request, config));
   TRY(auto device, open_device({.kind = request.device, .isa = request.isa}));
   const auto stream = device->make_stream();

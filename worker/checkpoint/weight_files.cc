@@ -34,6 +34,14 @@ Error unlike(const std::string& file, const std::string& what, const std::string
   return Error(Code::kInvalid, file + ": " + what + ": expected " + expected + ", found " + found);
 }
 
+Result<ModelConfig> parse_config(const std::string& text, const std::string& folder) {
+  const auto parsed = json::parse(text);
+  if (!parsed.ok()) return parsed.error().in(folder + "/" + kConfigName);
+  auto read = from_huggingface_config(*parsed);
+  if (!read.ok()) return read.error().in(folder);
+  return read;
+}
+
 std::string_view without_root(std::string_view name) {
   for (const std::string_view root : kRoots)
     if (name.starts_with(root)) return name.substr(root.size());
@@ -58,6 +66,11 @@ Result<std::map<std::string, std::string>> parse_weight_index(std::string_view t
     out[tensor] = name;
   }
   return out;
+}
+
+Result<ModelConfig> read_model_config(FileSystem& files, const std::string& folder) {
+  TRY(const std::string text, read_text(files, folder + "/" + kConfigName, kConfigBytesMax));
+  return parse_config(text, folder);
 }
 
 Result<WeightFiles> WeightFiles::open(FileSystem& files, const std::string& path) {
@@ -120,10 +133,8 @@ Status WeightFiles::add_file(FileSystem& files, const std::string& path) {
 Status WeightFiles::check(const ModelConfig& config) const {
   if (config_.empty()) return ok();
   const std::string file = path_ + "/" + kConfigName;
-  const auto parsed = json::parse(config_);
-  if (!parsed.ok()) return parsed.error().in(file);
-  auto read = from_huggingface_config(*parsed);
-  if (!read.ok()) return read.error().in(path_);
+  auto read = parse_config(config_, path_);
+  if (!read.ok()) return read.error();
   read->sequence_length = config.sequence_length;
   if (*read == config) return ok();
   const json::Value ours = to_huggingface_config(config);

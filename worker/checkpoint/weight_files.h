@@ -20,6 +20,9 @@
 
 namespace rubato::worker {
 
+// The config.json of a folder.
+Result<ModelConfig> read_model_config(FileSystem& files, const std::string& folder);
+
 class WeightFiles {
  public:
   // `path`: a folder, or one file of tensors. Reads all headers. kInvalid: damaged, cut short or

@@ -12,6 +12,12 @@ Result<std::unique_ptr<Model>> Gpt2::create(const ModelConfig& config, std::int6
   return std::unique_ptr<Model>(std::move(model));
 }
 
+ParameterTable Gpt2::layout(const ModelConfig& config, Device& device) {
+  Gpt2 model(config, 1, device);
+  model.lay_out();
+  return std::move(model.table_);
+}
+
 void Gpt2::lay_out() {
   const std::int64_t c = config_.hidden;
   token_table_ = put("transformer.wte.weight", {config_.vocabulary, c}, true, padded_vocabulary_);

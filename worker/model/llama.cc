@@ -13,6 +13,12 @@ Result<std::unique_ptr<Model>> Llama::create(const ModelConfig& config, std::int
   return std::unique_ptr<Model>(std::move(model));
 }
 
+ParameterTable Llama::layout(const ModelConfig& config, Device& device) {
+  Llama model(config, 1, device);
+  model.lay_out();
+  return std::move(model.table_);
+}
+
 Llama::Matrix Llama::put_matrix(std::int64_t in,
                                 const std::vector<std::pair<std::string, std::int64_t>>& tensors) {
   Matrix matrix{.offset = table_.flat_count(), .in = in};

@@ -17,6 +17,7 @@ class Llama : public Transformer {
   // kExhausted: no memory.
   static Result<std::unique_ptr<Model>> create(const ModelConfig& config, std::int64_t micro_batch,
                                                Device& device);
+  static ParameterTable layout(const ModelConfig& config, Device& device);
 
  private:
   // What one block keeps for its backward pass; i = mlp_hidden.

@@ -21,4 +21,9 @@ Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_
   return Gpt2::create(config, micro_batch, device);
 }
 
+Result<ParameterTable> parameter_table(const ModelConfig& config, Device& device) {
+  TRY_OK(config.validate());
+  return config.family == "llama" ? Llama::layout(config, device) : Gpt2::layout(config, device);
+}
+
 }  // namespace rubato::worker

@@ -106,4 +106,7 @@ class Model {
 Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
                                           Device& device);
 
+// The table of such a model, without memory for activations. kInvalid: a bad configuration.
+Result<ParameterTable> parameter_table(const ModelConfig& config, Device& device);
+
 }  // namespace rubato::worker

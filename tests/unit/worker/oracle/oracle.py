@@ -1,6 +1,6 @@
 """transformers' GPT-2 and Llama (GPT2LMHeadModel, LlamaForCausalLM) as the oracle of our models.
 
-    oracle.py DUMP GENERATE [ISA ...]
+    oracle.py DUMP GENERATE EXPORT [ISA ...]
 
 For a few shapes, random weights go to both, as save_pretrained() leaves them on disk. PyTorch computes in float64, so
 what differs is our rounding. Compared are the logits, the loss, every gradient, and the losses,
@@ -122,7 +122,7 @@ class Checks:
         print(f"  {'ok  ' if good else 'FAIL'} {what:<34} {error:.1e} <= {bound:.0e}{beside}")
 
 
-def compare(program, isa, shape, checks):
+def compare(program, export, isa, shape, checks):
     micro = shape["micro"]
     length = shape["n_positions" if "n_embd" in shape else "max_position_embeddings"]
     print(f"{isa}: {shape}")
@@ -137,12 +137,15 @@ def compare(program, isa, shape, checks):
         subprocess.run([program, directory, str(micro), str(MICRO_BATCHES), str(STEPS), isa],
                        check=True)
         ours = load_file(directory + "/out.safetensors")
-        # transformers must load what we save, and find the same weights in it
+        # transformers must load what we save, whole and in shards, and find the same weights in it
         latest = Path(directory, "checkpoints", "LATEST").read_text().strip()
-        saved = type(model).from_pretrained(Path(directory, "checkpoints", latest))
-        different = [name for name, p in saved.named_parameters()
-                     if not torch.equal(p, ours["final." + name])]
-        checks.at_most("checkpoint in transformers", len(different), 0)
+        subprocess.run([export, "--checkpoint", directory + "/checkpoints", "--out", directory + "/out",
+                        "--shard-bytes", "50000"], check=True, stderr=subprocess.DEVNULL)
+        for folder in (Path(directory, "checkpoints", latest), Path(directory, "out")):
+            saved = type(model).from_pretrained(folder)
+            different = [name for name, p in saved.named_parameters()
+                         if not torch.equal(p, ours["final." + name])]
+            checks.at_most(f"{folder.name} in transformers", len(different), 0)
 
     exact, single = model.double(), make_model(shape, seed=5)
     rows = tokens[0, 0]
@@ -181,9 +184,9 @@ def main():
     torch.set_num_threads(1)
     checks = Checks()
     compare_text(sys.argv[2], checks)
-    for isa in sys.argv[3:] or ["auto"]:
+    for isa in sys.argv[4:] or ["auto"]:
         for shape in GPT2 + LLAMA:
-            compare(sys.argv[1], isa, shape, checks)
+            compare(sys.argv[1], sys.argv[3], isa, shape, checks)
     sys.exit(1 if checks.failed else 0)
 
 
