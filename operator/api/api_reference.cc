@@ -120,9 +120,9 @@ std::string presets_table() {
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const ModelPreset& preset : model_presets()) {
     out += "| `" + std::string(preset.name) + "` | ";
-    for (const std::int32_t size :
-         {preset.shape.layers, preset.shape.hidden, preset.shape.heads, preset.shape.vocab})
-      out += std::to_string(size) + " | ";
+    const ModelSpec& model = preset.model;
+    for (const auto& size : {model.layers, model.hidden, model.heads, model.vocab})
+      out += std::to_string(size.value_or(0)) + " | ";
     out += std::string(preset.about) + " |\n";
   }
   return out + "\n";

@@ -48,13 +48,31 @@ struct ObjectiveSpec {
   bool operator==(const ObjectiveSpec&) const = default;
 };
 
-// Either a preset, or layers, hidden and heads. See model_shape().
+// Llama 3's stretch of the rotary embedding to longer texts.
+struct RopeScalingSpec {
+  double factor = 8;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  std::int32_t original_length = 8192;  // tokens
+
+  static const ObjectSchema& schema();
+  bool operator==(const RopeScalingSpec&) const = default;
+};
+
+// Either a preset, or layers, hidden and heads. See explicit_model().
 struct ModelSpec {
   ModelFamily family = ModelFamily::kGpt2;
   std::string preset;
   std::optional<std::int32_t> layers, hidden, heads,
-      vocab;              // vocab unset: 257, bytes and end of text
-  std::string init_from;  // folder of safetensors to start from; empty: random
+      vocab;  // vocab unset: 257, bytes and end of text
+  // Of family llama alone.
+  std::optional<std::int32_t> kv_heads;    // unset: as many as heads
+  std::optional<std::int32_t> mlp_hidden;  // set, unless there is a preset
+  std::optional<double> rope_theta;        // unset: 10 000
+  std::optional<RopeScalingSpec> rope_scaling;
+  std::optional<double> norm_epsilon;  // unset: 1e-5
+  std::optional<bool> tie_embeddings;  // unset: false
+  std::string init_from;               // folder of safetensors to start from; empty: random
 
   static const ObjectSchema& schema();
   bool operator==(const ModelSpec&) const = default;
@@ -183,21 +201,15 @@ struct TrainingJobSpec {
   bool operator==(const TrainingJobSpec&) const = default;
 };
 
-// The numbers behind a ModelSpec: those of its preset, or its own. kInvalid for an unknown preset
-// or an incomplete set; the API server refuses both, so this is for programs without one.
-struct ModelShape {
-  std::int32_t layers = 0;
-  std::int32_t hidden = 0;
-  std::int32_t heads = 0;
-  std::int32_t vocab = 0;
-  bool operator==(const ModelShape&) const = default;
-};
-Result<ModelShape> model_shape(const ModelSpec& model);
+// The same model with all numbers written out and no preset. kInvalid for an unknown preset or an
+// incomplete set; the API server refuses both, so this is for programs without one.
+Result<ModelSpec> explicit_model(const ModelSpec& model);
+// Floating-point operations of forward and backward per token, of what explicit_model() gives.
+double flops_per_token(const ModelSpec& model, std::int32_t sequence_length);
 
 struct ModelPreset {
   std::string_view name;
-  ModelFamily family;
-  ModelShape shape;
+  ModelSpec model;         // as explicit_model() gives it
   std::string_view about;  // one line for docs/api.md
 };
 const std::vector<ModelPreset>& model_presets();

@@ -4,6 +4,8 @@
 #include "operator/api/job_spec.h"
 #include "operator/api/resources.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include <fmt/format.h>
@@ -143,6 +145,19 @@ std::vector<Rule> fault_rules() {
   };
 }
 
+constexpr std::array kOfLlama = {"kvHeads",     "mlpHidden",   "ropeTheta",
+                                 "ropeScaling", "normEpsilon", "tieEmbeddings"};
+std::string any_of_llama() {
+  std::string cel;
+  for (const char* field : kOfLlama)
+    cel += (cel.empty() ? "has(self." : " || has(self.") + std::string(field) + ")";
+  return cel;
+}
+bool has_of_llama(const Value& model) {
+  return std::ranges::any_of(kOfLlama, [&](const char* field) { return !model[field].is_null(); });
+}
+bool is_llama(const Value& model) { return model["family"].string_view_or("gpt2") == "llama"; }
+
 std::vector<Rule> model_rules() {
   return {
       {"model-preset-and-sizes", "TrainingJob", "spec.training.model",
@@ -180,6 +195,61 @@ std::vector<Rule> model_rules() {
        false,
        [](const Value& self, const Value&) {
          return is_multiple(number(self, "hidden"), number(self, "heads"));
+       }},
+  };
+}
+
+std::vector<Rule> llama_rules() {
+  return {
+      {"model-preset-and-llama", "TrainingJob", "spec.training.model",
+       "!has(self.preset) || !(" + any_of_llama() + ")", ".preset",
+       "a preset already says the sizes; remove model.preset, or remove kvHeads, mlpHidden, "
+       "ropeTheta, ropeScaling, normEpsilon and tieEmbeddings",
+       false,
+       [](const Value& self, const Value&) {
+         return self["preset"].is_null() || !has_of_llama(self);
+       }},
+      {"model-llama-fields", "TrainingJob", "spec.training.model",
+       "self.family == 'llama' || !(" + any_of_llama() + ")", ".family",
+       "kvHeads, mlpHidden, ropeTheta, ropeScaling, normEpsilon and tieEmbeddings are of family "
+       "llama; remove them, or set model.family to llama",
+       false,
+       [](const Value& self, const Value&) { return is_llama(self) || !has_of_llama(self); }},
+      {"model-llama-mlp", "TrainingJob", "spec.training.model",
+       "self.family != 'llama' || has(self.preset) || has(self.mlpHidden)", ".mlpHidden",
+       "the MLP has no width; set model.mlpHidden (intermediate_size in a config.json)", false,
+       [](const Value& self, const Value&) {
+         return !is_llama(self) || !self["preset"].is_null() || !self["mlpHidden"].is_null();
+       }},
+      {"model-kv-heads", "TrainingJob", "spec.training.model",
+       "!has(self.kvHeads) || !has(self.heads) || self.kvHeads < 1 || self.heads % self.kvHeads == "
+       "0",
+       ".kvHeads",
+       "heads is not a multiple of kvHeads, which are shared equally; change model.kvHeads or "
+       "model.heads",
+       false,
+       [](const Value& self, const Value&) {
+         return is_multiple(number(self, "heads"), number(self, "kvHeads"));
+       }},
+      {"model-llama-heads", "TrainingJob", "spec.training.model",
+       "self.family != 'llama' || !has(self.hidden) || !has(self.heads) || self.heads < 1 || "
+       "self.hidden % (16 * self.heads) == 0",
+       ".hidden",
+       "a head of family llama has a multiple of 16 elements (hidden / heads); change model.hidden "
+       "or model.heads",
+       false,
+       [](const Value& self, const Value&) {
+         return !is_llama(self) || is_multiple(number(self, "hidden"), 16 * number(self, "heads"));
+       }},
+      {"model-mlp-grain", "TrainingJob", "spec.training.model",
+       "!has(self.mlpHidden) || self.mlpHidden % 16 == 0", ".mlpHidden",
+       "mlpHidden is not a multiple of 16; change model.mlpHidden", false,
+       [](const Value& self, const Value&) { return is_multiple(number(self, "mlpHidden"), 16); }},
+      {"rope-frequencies", "TrainingJob", "spec.training.model.ropeScaling",
+       "self.highFrequencyFactor > self.lowFrequencyFactor", ".highFrequencyFactor",
+       "highFrequencyFactor is not above lowFrequencyFactor; raise it", false,
+       [](const Value& self, const Value&) {
+         return self["highFrequencyFactor"].double_or(4) > self["lowFrequencyFactor"].double_or(1);
        }},
   };
 }
@@ -309,8 +379,9 @@ std::vector<Rule> queue_rules() {
 
 std::vector<Rule> rule_table() {
   std::vector<Rule> out;
-  for (auto part : {name_rules, gpu_rules, runtime_rules, fault_rules, model_rules, optimizer_rules,
-                    training_rules, word_rules, unsupported_rules, status_rules, queue_rules})
+  for (auto part :
+       {name_rules, gpu_rules, runtime_rules, fault_rules, model_rules, llama_rules,
+        optimizer_rules, training_rules, word_rules, unsupported_rules, status_rules, queue_rules})
     for (Rule& rule : part()) out.push_back(std::move(rule));
   return out;
 }

@@ -2,11 +2,16 @@
 #include "operator/api/job_spec.h"
 #include "operator/api/schema_builder.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace rubato::api {
 
 namespace {
 constexpr double kMaxSteps = 1e12;
 constexpr int kMaxPath = 1024;
+constexpr double kNormEpsilon = 1e-5;
+constexpr double kRopeTheta = 10000;
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -15,37 +20,109 @@ std::vector<std::string> preset_names() {
 }
 }  // namespace
 
+namespace {
+ModelSpec model_of(const training::Preset& preset) {
+  ModelSpec model;
+  model.layers = preset.layers;
+  model.hidden = preset.hidden;
+  model.heads = preset.heads;
+  model.vocab = preset.vocabulary;
+  if (!preset.name.starts_with("llama-")) return model;
+  model.family = ModelFamily::kLlama;
+  model.kv_heads = preset.llama.kv_heads;
+  model.mlp_hidden = preset.llama.mlp_hidden;
+  model.rope_theta = preset.llama.rope_theta;
+  if (preset.llama.rope_factor > 1)
+    model.rope_scaling = RopeScalingSpec{.factor = preset.llama.rope_factor};
+  model.norm_epsilon = kNormEpsilon;
+  model.tie_embeddings = preset.llama.has_tied_head;
+  return model;
+}
+}  // namespace
+
 const std::vector<ModelPreset>& model_presets() {
   static const std::vector<ModelPreset> kAll = [] {
     std::vector<ModelPreset> all;
+    all.reserve(training::kPresets.size());
     for (const training::Preset& preset : training::kPresets)
-      all.push_back({preset.name,
-                     ModelFamily::kGpt2,
-                     {preset.layers, preset.hidden, preset.heads, preset.vocabulary},
-                     preset.about});
+      all.push_back({preset.name, model_of(preset), preset.about});
     return all;
   }();
   return kAll;
 }
 
-Result<ModelShape> model_shape(const ModelSpec& model) {
+Result<ModelSpec> explicit_model(const ModelSpec& model) {
+  ModelSpec out = model;
   if (!model.preset.empty()) {
-    for (const ModelPreset& preset : model_presets())
-      if (preset.name == model.preset) return preset.shape;
-    return Error(Code::kInvalid, "training.model.preset: unknown preset " + model.preset);
+    const auto preset =
+        std::ranges::find(model_presets(), std::string_view(model.preset), &ModelPreset::name);
+    if (preset == model_presets().end())
+      return Error(Code::kInvalid, "training.model.preset: unknown preset " + model.preset);
+    out = preset->model;
+    out.init_from = model.init_from;
+    return out;
   }
   if (!model.layers || !model.hidden || !model.heads)
     return Error(Code::kInvalid,
                  "training.model: set a preset, or all of layers, hidden and heads");
-  return ModelShape{*model.layers, *model.hidden, *model.heads, model.vocab.value_or(257)};
+  out.vocab = model.vocab.value_or(257);
+  if (model.family != ModelFamily::kLlama) return out;
+  if (!model.mlp_hidden) return Error(Code::kInvalid, "training.model: mlpHidden is not set");
+  out.kv_heads = model.kv_heads.value_or(*model.heads);
+  out.rope_theta = model.rope_theta.value_or(kRopeTheta);
+  out.norm_epsilon = model.norm_epsilon.value_or(kNormEpsilon);
+  out.tie_embeddings = model.tie_embeddings.value_or(false);
+  return out;
+}
+
+double flops_per_token(const ModelSpec& model, std::int32_t sequence_length) {
+  const double c = model.hidden.value_or(0);
+  const double block =
+      model.family == ModelFamily::kLlama
+          ? training::llama_block_weights(
+                c, c * model.kv_heads.value_or(0) / std::max(model.heads.value_or(1), 1),
+                model.mlp_hidden.value_or(0))
+          : training::gpt2_block_weights(c);
+  return training::flops_per_token(model.layers.value_or(0), block, c, model.vocab.value_or(0),
+                                   sequence_length);
+}
+
+const ObjectSchema& RopeScalingSpec::schema() {
+  static const ObjectSchema kSchema = [] {
+    SchemaBuilder<RopeScalingSpec> s("RopeScalingSpec",
+                                     "Llama 3's stretch of the rotary embedding to longer texts.");
+    s.field("factor", &RopeScalingSpec::factor, "By how much long wavelengths grow.")
+        .required()
+        .at_least(1)
+        .at_most(training::kRopeFactorMost);
+    s.field("lowFrequencyFactor", &RopeScalingSpec::low_frequency_factor,
+            "Wavelengths above originalLength over this grow by the whole factor.")
+        .defaulted()
+        .more_than(0)
+        .at_most(training::kRopeFactorMost);
+    s.field("highFrequencyFactor", &RopeScalingSpec::high_frequency_factor,
+            "Wavelengths below originalLength over this stay as they are.")
+        .defaulted()
+        .more_than(0)
+        .at_most(training::kRopeFactorMost);
+    s.field("originalLength", &RopeScalingSpec::original_length,
+            "Tokens of the texts that the model knew before.")
+        .defaulted()
+        .at_least(1)
+        .at_most(training::kSequenceMost);
+    return s.build();
+  }();
+  return kSchema;
 }
 
 const ObjectSchema& ModelSpec::schema() {
   static const ObjectSchema kSchema = [] {
-    SchemaBuilder<ModelSpec> s("ModelSpec",
-                               "The network: a preset, or all of layers, hidden and heads.");
+    SchemaBuilder<ModelSpec> s(
+        "ModelSpec",
+        "The network: a preset, or all of layers, hidden and heads (family llama: and "
+        "mlpHidden).");
     s.field("family", &ModelSpec::family, "Architecture.").defaulted();
-    s.field("preset", &ModelSpec::preset, "Named sizes; excludes layers, hidden, heads and vocab.")
+    s.field("preset", &ModelSpec::preset, "Named sizes; excludes all other sizes.")
         .choices(preset_names());
     s.field("layers", &ModelSpec::layers, "Transformer blocks.")
         .at_least(1)
@@ -60,6 +137,27 @@ const ObjectSchema& ModelSpec::schema() {
             "Size of the vocabulary; unset: 257, bytes and end of text.")
         .at_least(2)
         .at_most(training::kVocabularyMost);
+    s.field("kvHeads", &ModelSpec::kv_heads,
+            "Heads of keys and values (family llama), a divisor of heads; unset: as many as heads.")
+        .at_least(1)
+        .at_most(training::kHeadsMost);
+    s.field("mlpHidden", &ModelSpec::mlp_hidden,
+            "Width of the MLP (family llama; intermediate_size in a config.json).")
+        .at_least(training::kLlamaGrain)
+        .at_most(training::kMlpHiddenMost);
+    s.field("ropeTheta", &ModelSpec::rope_theta,
+            "Base of the rotary embedding's frequencies (family llama); unset: 10000.")
+        .at_least(1)
+        .at_most(training::kRopeThetaMost);
+    s.field("ropeScaling", &ModelSpec::rope_scaling,
+            "How the rotary embedding is stretched (family llama); unset: not.");
+    s.field("normEpsilon", &ModelSpec::norm_epsilon,
+            "What RMSNorm adds to the mean square (family llama); unset: 1e-05.")
+        .more_than(0)
+        .at_most(training::kEpsilonMost);
+    s.field("tieEmbeddings", &ModelSpec::tie_embeddings,
+            "Whether the table of tokens is the matrix of the logits, too (family llama; gpt2: "
+            "always); unset: false.");
     s.field("initFrom", &ModelSpec::init_from,
             "Folder of safetensors with Hugging Face names to start from; unset: random.")
         .length(0, kMaxPath);

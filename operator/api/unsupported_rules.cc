@@ -72,8 +72,6 @@ std::vector<Rule> spec_rules() {
 
 std::vector<Rule> training_rules() {
   return {
-      only("unsupported-family", "spec.training.model", "family", "gpt2",
-           "this release trains family gpt2 only; set model.family to gpt2"),
       only("unsupported-precision", "spec.training", "precision", "f32",
            "this release trains in f32 only; set training.precision to f32"),
       only("unsupported-reduce", "spec.training", "reduce", "exact",

@@ -1,6 +1,5 @@
 #include "operator/control/job_figures.h"
 
-#include "common/training_limits.h"
 #include "common/words.h"
 #include "operator/control/flops.h"
 #include "operator/control/job_history.h"
@@ -96,12 +95,10 @@ class Figures {
       if (!one) return std::nullopt;
       peak += *one;
     }
-    const auto shape = api::model_shape(job_.spec.training->model);
-    if (peak <= 0 || !shape.ok()) return std::nullopt;
+    const auto model = api::explicit_model(job_.spec.training->model);
+    if (peak <= 0 || !model.ok()) return std::nullopt;
     return tokens_per_second *
-           training::flops_per_token(shape->layers, shape->hidden, shape->vocab,
-                                     job_.spec.training->batch.sequence_length) /
-           peak;
+           api::flops_per_token(*model, job_.spec.training->batch.sequence_length) / peak;
   }
 
   static double tenths(double seconds) { return std::round(seconds * 10) / 10; }

@@ -27,13 +27,11 @@ std::string training_text(const api::TrainingSpec& training,
                           std::optional<std::int64_t> decay_steps) {
   Value value = api::encode(training);
   value.at("optimizer").at("schedule").set("decaySteps", decay_steps.value_or(training.stop.steps));
-  if (const auto shape = api::model_shape(training.model); shape.ok()) {
+  if (const auto numbers = api::explicit_model(training.model); numbers.ok()) {
     Value& model = value.at("model");
     model.erase("preset");
-    model.set("layers", shape->layers);
-    model.set("hidden", shape->hidden);
-    model.set("heads", shape->heads);
-    model.set("vocab", shape->vocab);
+    const Value all = api::encode(*numbers);
+    for (const auto& [name, number] : all.members()) model.set(name, number);
   }
   return json::dump(value);
 }

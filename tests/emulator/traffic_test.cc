@@ -77,6 +77,15 @@ std::vector<Case> pointwise(Bench& bench) {
   return {
       {"gelu_forward", 2 * n, [&, x, y] { kernels.gelu_forward(stream, x, y); }},
       {"gelu_backward", 3 * n, [&, x, y] { kernels.gelu_backward(stream, x, y); }},
+      {"swiglu_forward", 1.5 * n,
+       [&, x, y] { kernels.swiglu_forward(stream, kHidden, x, y.slice(0, kCount / 2)); }},
+      {"swiglu_backward", 2.5 * n,
+       [&, x, y, z] { kernels.swiglu_backward(stream, kHidden, x, y.slice(0, kCount / 2), z); }},
+      {"rotate", 2 * n + n / 12,
+       [&, x, y] {
+         kernels.rotate(stream, {.length = kRows, .heads = 12, .head_size = 64, .columns = kHidden},
+                        x, y);
+       }},
       {"add", 3 * n, [&, x, y, z] { kernels.add(stream, x, y, z); }},
       {"add_i32", 3 * n, [&, sums] { kernels.add_i32(stream, sums, sums); }},
       {"adamw", 7 * n, [&, x, y, z, w] { kernels.adamw(stream, {}, x, y, z, w); }},
@@ -129,6 +138,12 @@ std::vector<Case> rowwise(Bench& bench) {
       {"layernorm_backward", 4 * n + 3 * c + 2 * r,
        [&, x, w, b, y, z, mean, rstd] {
          kernels.layernorm_backward(stream, kHidden, x, w, mean, rstd, y, z, w, b);
+       }},
+      {"rmsnorm_forward", 2 * n + c + r,
+       [&, x, w, y, rstd] { kernels.rmsnorm_forward(stream, kHidden, 1e-5f, x, w, y, rstd); }},
+      {"rmsnorm_backward", 4 * n + 2 * c + r,
+       [&, x, w, b, y, z, rstd] {
+         kernels.rmsnorm_backward(stream, kHidden, x, w, rstd, y, z, b);
        }},
       {"column_sum", n + c, [&, x, w] { kernels.column_sum(stream, kHidden, x, w); }},
       {"softmax_cross_entropy", 2 * head + 2 * kHeadRows * kBytes,

@@ -7,6 +7,8 @@
 #include "worker/checkpoint/run_info.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/step_record.h"
+#include "worker/checkpoint/weight_files.h"
+#include "worker/data/json_tokenizer.h"
 #include "worker/data/token_file.h"
 #include "worker/step/training_config.h"
 
@@ -58,6 +60,45 @@ FUZZ_TARGET(training) {
   const auto config = parse_training(input);
   if (!config.ok()) return;
   CHECK(config->sampler.global_batch > 0 && config->sampler.micro_batch > 0);
+}
+
+// The first line is a tokenizer.json, what follows is a text for it.
+FUZZ_TARGET(tokenizer) {
+  const std::size_t end = std::min(input.find('\n'), input.size());
+  const auto tokenizer = JsonTokenizer::parse(input.substr(0, end));
+  if (!tokenizer.ok()) return;
+  const std::string_view text = input.substr(std::min(end + 1, input.size()));
+  const auto tokens = tokenizer->encode(text);
+  for (const std::int32_t token : tokens) CHECK(token >= 0 && token < tokenizer->vocabulary());
+  (void)tokenizer->decode(tokens);
+  CHECK(tokenizer->whole_part(text) <= text.size());
+}
+
+// NAME.idx, then NAME.bin, which begins at the place that the first two bytes say.
+FUZZ_TARGET(megatron) {
+  fuzz::MemoryFiles files;
+  if (input.size() < 2) return;
+  const std::size_t at = std::min<std::size_t>(
+      2 + static_cast<unsigned char>(input[0]) + 256u * static_cast<unsigned char>(input[1]),
+      input.size());
+  files.files["t.idx"] = input.substr(2, at - 2);
+  files.files["t.bin"] = input.substr(at);
+  const auto tokens = TokenFile::open(files, "t.bin");
+  if (!tokens.ok()) return;
+  std::vector<std::int32_t> read(std::min<std::uint64_t>(tokens->count(), 4096));
+  CHECK(tokens->read(0, read).ok());
+}
+
+// config.json, and the index of shards.
+FUZZ_TARGET(huggingface) {
+  if (const auto shards = parse_weight_index(input); shards.ok())
+    for (const auto& [tensor, file] : *shards)
+      CHECK(!file.empty() && file.find('/') == std::string::npos && file[0] != '.');
+  const auto parsed = json::parse(input);
+  if (!parsed.ok()) return;
+  const auto config = from_huggingface_config(*parsed);
+  if (!config.ok()) return;
+  CHECK(from_huggingface_config(to_huggingface_config(*config)).value() == *config);
 }
 
 }  // namespace rubato::worker

@@ -30,7 +30,10 @@ int main(int argc, char** argv) {
   {
     gpu::Bench bench(**device);
     for (const std::string& what : wanted) {
-      if (what == "bits") gpu::check_bits(bench, report);
+      if (what == "bits") {
+        gpu::check_bits(bench, report);
+        gpu::check_llama(bench, report);
+      }
       if (what == "values") gpu::check_values(bench, report);
       if (what == "repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfGpu);
       if (what == "few-repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfEmulator);

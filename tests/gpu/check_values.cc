@@ -160,7 +160,8 @@ void one_head(const AttentionShape& s, const Wide& qkv, const Wide& dout, std::i
   const std::int64_t t = s.length, d = s.head_size, c = s.hidden();
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   const auto in = [&](std::int64_t part, std::int64_t row, std::int64_t k) {
-    return size((b * t + row) * 3 * c + part * c + h * d + k);
+    const std::int64_t head = part == 0 ? h * d : c + h / s.group() * d;
+    return size((b * t + row) * s.columns() + head + (part == 2 ? s.kv_hidden() : 0) + k);
   };
   const auto at = [&](std::int64_t row, std::int64_t k) {
     return size((b * t + row) * c + h * d + k);
@@ -200,18 +201,21 @@ void attention(Bench& bench, Report& report) {
         {.batch = 1, .length = 64, .heads = 2, .head_size = 20},
         {.batch = 3, .length = 65, .heads = 2, .head_size = 32},
         {.batch = 1, .length = 131, .heads = 2, .head_size = 48},
+        {.batch = 2, .length = 67, .heads = 6, .head_size = 20, .kv_heads = 2},
+        {.batch = 1, .length = 130, .heads = 3, .head_size = 64, .kv_heads = 1},
         {.batch = 2, .length = 200, .heads = 3, .head_size = 64},
         {.batch = 1, .length = 63, .heads = 2, .head_size = 80},
         {.batch = 1, .length = 193, .heads = 1, .head_size = 128}}) {
     if (s.head_size > bench.kernels().attention_head_size_max()) continue;
     report.begin("attention of " + text(s.batch) + " x " + text(s.length) + ", " + text(s.heads) +
-                 " heads of " + text(s.head_size));
+                 " heads (" + text(s.kv_heads) + " of keys) of " + text(s.head_size));
     const std::int64_t n = s.batch * s.length * s.hidden();
-    const Floats qkv = noise(size(3 * n), 1, 2), dout = noise(size(n), 2);
-    AttentionWant want{Wide(size(n)), Wide(size(3 * n))};
+    const std::int64_t packed = s.batch * s.length * s.columns();
+    const Floats qkv = noise(size(packed), 1, 2), dout = noise(size(n), 2);
+    AttentionWant want{Wide(size(n)), Wide(size(packed))};
     for (std::int64_t b = 0; b < s.batch; ++b)
       for (std::int64_t h = 0; h < s.heads; ++h) one_head(s, widen(qkv), widen(dout), b, h, want);
-    const Buffer in = bench.upload(qkv), out = bench.floats(n), gradient = bench.floats(3 * n);
+    const Buffer in = bench.upload(qkv), out = bench.floats(n), gradient = bench.floats(packed);
     const Buffer saved = bench.floats(bench.kernels().attention_saved(s)),
                  work = bench.floats(bench.kernels().attention_workspace(s));
     bench.kernels().attention_forward(*bench.stream, s, in, saved, out);

@@ -95,6 +95,7 @@ class Bench {
 
 // Kernels that must give the bits of the CPU's own kernels.
 void check_bits(Bench& bench, Report& report);
+void check_llama(Bench& bench, Report& report);
 // The others, against plain sums in double.
 void check_values(Bench& bench, Report& report);
 // Equal bits in every run, while another stream keeps the device busy with square products.

@@ -181,16 +181,25 @@ class Program {
                              [this](Session& s) { return top(s, get_.all_namespaces, once_); });
     top_command->add_flag("--once", once_, "print it once");
     top_command->add_flag("-A,--all-namespaces", get_.all_namespaces, "of all namespaces");
-    auto* generate_command =
-        command(app_, "generate",
-                "Text from a checkpoint: --checkpoint DIR --prompt TEXT --tokens N --seed N "
-                "--temperature T (all of rubato-generate's options)",
-                [this] { return generate(program_folder(), generate_words_); });
-    generate_command->prefix_command();
-    generate_command->fallthrough(false);  // its words are not ours
-    generate_command->callback([this, generate_command] {
-      generate_words_ = generate_command->remaining();
-      action_ = [this] { return generate(program_folder(), generate_words_); };
+    other_program("generate", "rubato-generate",
+                  "Text from a checkpoint: --checkpoint DIR --prompt TEXT --tokens N --seed N "
+                  "--temperature T (all of rubato-generate's options)");
+    other_program("export", "rubato-export",
+                  "A checkpoint as a Hugging Face folder: --checkpoint DIR --out DIR "
+                  "[--shard-bytes N]");
+    other_program("tokenize", "rubato-tokenize",
+                  "A token file of text: [--tokenizer tokenizer.json] --out FILE TEXT… (all of "
+                  "rubato-tokenize's options)");
+  }
+  // A command whose words are those of another program, which takes our place.
+  void other_program(const char* name, const char* program, const char* about) {
+    const std::string path = program_folder() + "/" + program;
+    auto* sub = command(app_, name, about, [this, path] { return become(path, other_words_); });
+    sub->prefix_command();
+    sub->fallthrough(false);
+    sub->callback([this, sub, path] {
+      other_words_ = sub->remaining();
+      action_ = [this, path] { return become(path, other_words_); };
     });
   }
 
@@ -400,7 +409,7 @@ class Program {
   DeleteChoice delete_;
   PosixFileSystem files_;
   PruneOptions prune_;
-  std::vector<std::string> generate_words_;
+  std::vector<std::string> other_words_;
   SimulateChoice simulate_;
   std::string file_, path_, resource_, name_, state_, crds_, shell_;
   std::string output_ = "table";

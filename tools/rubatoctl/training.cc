@@ -143,8 +143,7 @@ Status top(Session& session, bool all_namespaces, bool once) {
   }
 }
 
-Status generate(const std::string& programs, const std::vector<std::string>& arguments) {
-  const std::string program = programs + "/rubato-generate";
+Status become(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> raw;

@@ -17,7 +17,7 @@ Status top(Session& session, bool all_namespaces, bool once);
 // The table's text. Pure.
 std::string top_text(const std::vector<json::Value>& jobs, WallTime now, bool with_namespace);
 
-// Becomes rubato-generate; returns only when it cannot.
-Status generate(const std::string& programs, const std::vector<std::string>& arguments);
+// Becomes the program of that name in the folder; returns only when it cannot.
+Status become(const std::string& program, const std::vector<std::string>& arguments);
 
 }  // namespace rubato::ctl

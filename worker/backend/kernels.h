@@ -32,12 +32,27 @@ struct GemmShape {
 };
 
 // Causal self-attention of `batch` sequences of `length` tokens; `heads` heads of `head_size`.
+// Grouped-query attention (arXiv 2305.13245): query head h uses key and value head h / group().
 struct AttentionShape {
   std::int64_t batch = 0;
   std::int64_t length = 0;
   std::int64_t heads = 0;
   std::int64_t head_size = 0;
+  std::int64_t kv_heads = heads;  // of keys and values; divides heads
   std::int64_t hidden() const { return heads * head_size; }
+  std::int64_t kv_hidden() const { return kv_heads * head_size; }
+  std::int64_t group() const { return heads / kv_heads; }
+  std::int64_t columns() const { return hidden() + 2 * kv_hidden(); }  // of qkv
+};
+
+// Rotary position embedding (arXiv 2104.09864) in Hugging Face's layout: element i of a head and
+// element i + head_size / 2 are the coordinates that one angle turns.
+struct RotaryShape {
+  std::int64_t length = 0;     // row r has position r mod length
+  std::int64_t heads = 0;      // the first ones of a row are turned
+  std::int64_t head_size = 0;  // even
+  std::int64_t columns = 0;    // of a row, >= heads * head_size
+  bool is_inverse = false;     // turns back: the gradient of a rotation
 };
 
 // One AdamW update. All numbers are functions of the step; none is a running product.
@@ -71,13 +86,14 @@ class Kernels {
   virtual void gemm(Stream& stream, const GemmShape& shape, ConstBuffer a, ConstBuffer b,
                     ConstBuffer bias, Buffer c) = 0;
 
-  // out (n, c) = token_table[tokens[i]] + position_table[i mod length]; tokens are i32 (n).
+  // out (n, c) = token_table[tokens[i]] + position_table[i mod length]; tokens are i32 (n). An
+  // empty position_table adds nothing.
   virtual void embed_forward(Stream& stream, std::int64_t length, std::int64_t hidden,
                              ConstBuffer tokens, ConstBuffer token_table,
                              ConstBuffer position_table, Buffer out) = 0;
   // Adds to token_gradient: rows of one token are summed in token order first, then added once.
-  // Overwrites position_gradient (length, c), summed over sequences in order. `workspace` is i32,
-  // embed_workspace(n, vocabulary) elements.
+  // Overwrites position_gradient (length, c), summed over sequences in order, unless it is empty.
+  // `workspace` is i32, embed_workspace(n, vocabulary) elements.
   virtual void embed_backward(Stream& stream, std::int64_t length, std::int64_t hidden,
                               std::int64_t vocabulary, ConstBuffer tokens, ConstBuffer out_gradient,
                               Buffer workspace, Buffer token_gradient,
@@ -99,6 +115,31 @@ class Kernels {
                                   ConstBuffer y_gradient, Buffer x_gradient, Buffer weight_gradient,
                                   Buffer bias_gradient) = 0;
 
+  // y (n, c) = x * rstd * weight with rstd = 1 / sqrt(mean(x^2) + epsilon), per row; rstd (n) is
+  // kept (arXiv 1910.07467).
+  virtual void rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer x,
+                               ConstBuffer weight, Buffer y, Buffer rstd) = 0;
+  // sum (n, c) = a + b, then the RMSNorm of sum. `sum` may be `a`.
+  virtual void add_rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon,
+                                   ConstBuffer a, ConstBuffer b, ConstBuffer weight, Buffer sum,
+                                   Buffer y, Buffer rstd) = 0;
+  // Adds the gradient of x to x_gradient; overwrites weight_gradient (c).
+  virtual void rmsnorm_backward(Stream& stream, std::int64_t hidden, ConstBuffer x,
+                                ConstBuffer weight, ConstBuffer rstd, ConstBuffer y_gradient,
+                                Buffer x_gradient, Buffer weight_gradient) = 0;
+
+  // y (n, width) = gate / (1 + e^-gate) * up, where a row of gate_up (n, 2 width) is gate, then up
+  // (SwiGLU, arXiv 2002.05202).
+  virtual void swiglu_forward(Stream& stream, std::int64_t width, ConstBuffer gate_up,
+                              Buffer y) = 0;
+  virtual void swiglu_backward(Stream& stream, std::int64_t width, ConstBuffer gate_up,
+                               ConstBuffer y_gradient, Buffer gate_up_gradient) = 0;
+
+  // x (n, columns) in place: with (c, s) = the cosine and sine of a position's angle, (a, b)
+  // becomes (a c - b s, b c + a s). A row of `angles` (length, head_size) is head_size / 2 cosines,
+  // then as many sines.
+  virtual void rotate(Stream& stream, const RotaryShape& shape, ConstBuffer angles, Buffer x) = 0;
+
   // GELU with tanh ("gelu_new").
   virtual void gelu_forward(Stream& stream, ConstBuffer x, Buffer y) = 0;
   // gradient (in and out) *= gelu'(x).
@@ -109,7 +150,8 @@ class Kernels {
   // out (columns) = sum over the rows of x (n, columns), in row order by fixed groups.
   virtual void column_sum(Stream& stream, std::int64_t columns, ConstBuffer x, Buffer out) = 0;
 
-  // qkv (batch * length, 3 c) holds queries, keys and values side by side, heads inside each.
+  // qkv (batch * length, shape.columns()) holds queries, keys and values side by side, heads inside
+  // each. The gradient of a key head is summed over the query heads that use it, in their order.
   // out (batch * length, c). `saved` keeps what the backward pass needs:
   // attention_saved(shape) elements, opaque.
   virtual void attention_forward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,

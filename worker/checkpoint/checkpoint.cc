@@ -7,6 +7,7 @@
 #include "worker/checkpoint/host_state.h"
 #include "worker/checkpoint/run_info.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/weight_files.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -70,16 +71,12 @@ Status write_files(FileSystem& files, const std::string& directory, const Parame
   return files.sync_directory(directory);
 }
 
-// Fills `flat` with the tensors of the table, padding zero. Names are tried with `prefix`, and
-// without GPT-2's "transformer.".
+// Fills `flat` with the tensors of the table, their names behind `prefix`; padding zero.
 Status read_flat(const Safetensors& file, const ParameterTable& table, const std::string& prefix,
                  std::vector<float>& flat) {
   flat.assign(static_cast<std::size_t>(table.flat_count()), 0.0f);
-  constexpr std::string_view kRoot = "transformer.";
   for (const Parameter& entry : table.entries()) {
     const TensorEntry* tensor = file.find(prefix + entry.name);
-    if (tensor == nullptr && entry.name.starts_with(kRoot))
-      tensor = file.find(prefix + entry.name.substr(kRoot.size()));
     if (tensor == nullptr)
       return Error(Code::kInvalid, "tensor " + prefix + entry.name + " is missing");
     if (tensor->dtype != "F32")
@@ -199,17 +196,17 @@ Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string
   return info;
 }
 
-Status load_parameters(FileSystem& files, const std::string& path, Device& device, Stream& stream,
-                       const ParameterTable& table, Buffer parameters) {
-  std::string file = path;
-  if (const auto about = files.stat(path); about.ok() && about->is_directory) {
-    const Result<std::string> directory = resolve(files, path);
-    file = (directory.ok() ? *directory : path) + "/model.safetensors";
-  }
-  TRY(const Safetensors model, Safetensors::open(files, file));
+std::string weights_at(FileSystem& files, const std::string& path) {
+  return resolve(files, path).value_or(path);
+}
+
+Status load_parameters(FileSystem& files, const std::string& path, const ModelConfig& config,
+                       Device& device, Stream& stream, const ParameterTable& table,
+                       Buffer parameters) {
+  TRY(const WeightFiles weights, WeightFiles::open(files, weights_at(files, path)));
+  TRY_OK(weights.check(config));
   std::vector<float> flat;
-  const Status read = read_flat(model, table, "", flat);
-  if (!read.ok()) return read.error().in(file);
+  TRY_OK(weights.read(table, flat));
   device.copy_to_device(stream, parameters, flat.data());
   return stream.synchronize();
 }
@@ -267,7 +264,8 @@ Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, D
   if (static_cast<std::int64_t>(checkpoint.records.size()) != checkpoint.info.step)
     return damaged("steps.bin has " + counted(checkpoint.records.size(), "record") + " for " +
                    counted(checkpoint.info.step, "step"));
-  TRY_OK(load_parameters(files, directory, device, stream, table, state.parameters()));
+  TRY_OK(load_parameters(files, directory, checkpoint.info.model, device, stream, table,
+                         state.parameters()));
   TRY_OK(load_optimizer(files, directory + "/optimizer.safetensors", device, stream, table, state));
   state.set_step(checkpoint.info.step);
   TRY(const std::uint64_t digest, state.digest(device, stream));

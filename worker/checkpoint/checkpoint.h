@@ -1,5 +1,5 @@
 // Checkpoints that any number of workers can resume, and that Hugging Face transformers loads:
-//   <dir>/step-00000500/model.safetensors      parameters, GPT-2's names and shapes
+//   <dir>/step-00000500/model.safetensors      parameters, Hugging Face's names and shapes
 //                       config.json            of the model, as transformers reads it
 //                       optimizer.safetensors  exp_avg.*, exp_avg_sq.*, exponents
 //                       steps.bin              the step records
@@ -59,6 +59,8 @@ std::string difference(const CheckpointInfo& theirs, const CheckpointInfo& ours)
 // Behind a fingerprint of the arithmetic: "/data=<digest>,<tokens>".
 inline constexpr const char* kDataOfFingerprint = "/data=";
 inline constexpr const char* kCheckpointPathTaken = "CheckpointPathTaken";
+// The weights of training.model.initFrom are not there, damaged, or another model's.
+inline constexpr const char* kInitFromUnusable = "InitFromUnusable";
 
 struct Checkpoint {
   CheckpointInfo info;
@@ -105,9 +107,14 @@ Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string
 Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,
                                    Stream& stream, const ParameterTable& table,
                                    TrainingState& state);
-// Parameters alone, from a checkpoint or from any model.safetensors with GPT-2's names (with or
-// without the "transformer." prefix): initFrom, evaluation, generation.
-Status load_parameters(FileSystem& files, const std::string& path, Device& device, Stream& stream,
-                       const ParameterTable& table, Buffer parameters);
+// Where the weights lie that `path` means: of a checkpoint, of the newest in a directory of them,
+// or else at the path itself.
+std::string weights_at(FileSystem& files, const std::string& path);
+// Parameters alone, from a checkpoint, a directory of them (the newest), or whatever
+// worker/checkpoint/weight_files.h reads: initFrom, evaluation, generation. kInvalid: the weights
+// are of another model than `config`, or damaged.
+Status load_parameters(FileSystem& files, const std::string& path, const ModelConfig& config,
+                       Device& device, Stream& stream, const ParameterTable& table,
+                       Buffer parameters);
 
 }  // namespace rubato::worker

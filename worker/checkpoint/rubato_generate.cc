@@ -3,10 +3,15 @@
 // Computes where --device or RUBATO_DEVICE says, as a worker does; without either on the CPU.
 #include "common/version.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/weight_files.h"
+#include "worker/data/json_tokenizer.h"
 #include "worker/data/tokenizer.h"
 #include "worker/model/generate.h"
 
+#include <algorithm>
 #include <iostream>
+#include <optional>
+#include <span>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -16,35 +21,54 @@ namespace {
 
 struct Request {
   std::string checkpoint;
+  std::string tokenizer;  // a tokenizer.json, or its folder; empty: bytes
   std::string prompt = "In the beginning";
   std::string device = "cpu";
   std::string isa = "auto";
+  std::int64_t context = 1024;  // tokens that the model sees, at most
   GenerateOptions options;
 };
 
+Result<std::optional<JsonTokenizer>> tokenizer_of(FileSystem& files, const Request& request,
+                                                  const ModelConfig& config) {
+  if (request.tokenizer.empty() && config.vocabulary == ByteTokenizer::kVocabulary)
+    return std::optional<JsonTokenizer>();
+  if (request.tokenizer.empty())
+    return Error(Code::kInvalid, "this model has a vocabulary of " +
+                                     std::to_string(config.vocabulary) +
+                                     ", not of bytes (257): name its tokenizer.json (--tokenizer)");
+  TRY(JsonTokenizer tokenizer, JsonTokenizer::open(files, request.tokenizer));
+  if (tokenizer.vocabulary() > config.vocabulary)
+    return Error(Code::kInvalid, request.tokenizer + " has tokens below " +
+                                     std::to_string(tokenizer.vocabulary()) + ", the model's are " +
+                                     std::to_string(config.vocabulary));
+  return std::optional(std::move(tokenizer));
+}
+
 Status run(Request request) {
   PosixFileSystem files;
-  TRY(const CheckpointInfo info, read_checkpoint_info(files, request.checkpoint));
-  if (info.model.vocabulary != ByteTokenizer::kVocabulary)
-    return Error(Code::kInvalid, "this checkpoint has a vocabulary of " +
-                                     std::to_string(info.model.vocabulary) +
-                                     "; text can be made from byte-level ones (257) only");
+  TRY(ModelConfig config, read_model_config(files, weights_at(files, request.checkpoint)));
+  config.sequence_length = std::min(config.sequence_length, request.context);
+  TRY(const std::optional<JsonTokenizer> json, tokenizer_of(files, request, config));
   TRY(auto device, open_device({.kind = request.device, .isa = request.isa}));
   const auto stream = device->make_stream();
-  TRY(auto model, make_model(info.model, 1, *device));
+  TRY(auto model, make_model(config, 1, *device));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, model->table().flat_count())));
   const Buffer parameters = arena.take(DType::kF32, model->table().flat_count());
-  TRY_OK(load_parameters(files, request.checkpoint, *device, *stream, model->table(), parameters));
+  TRY_OK(load_parameters(files, request.checkpoint, config, *device, *stream, model->table(),
+                         parameters));
 
-  const ByteTokenizer tokenizer;
-  request.options.end_token = ByteTokenizer::kEndOfText;
+  const ByteTokenizer bytes;
+  if (!json) request.options.end_token = ByteTokenizer::kEndOfText;
   std::cout << request.prompt << std::flush;
-  // An empty prompt starts where a text starts.
-  auto prompt = tokenizer.encode(request.prompt);
-  if (prompt.empty()) prompt.push_back(ByteTokenizer::kEndOfText);
-  const auto done = generate(
-      *stream, *model, parameters, prompt, request.options,
-      [&](std::int32_t token) { std::cout << tokenizer.decode({&token, 1}) << std::flush; });
+  auto prompt = json ? json->encode(request.prompt) : bytes.encode(request.prompt);
+  // An empty prompt of bytes starts where a text starts.
+  if (prompt.empty() && !json) prompt.push_back(ByteTokenizer::kEndOfText);
+  const auto done =
+      generate(*stream, *model, parameters, prompt, request.options, [&](std::int32_t token) {
+        const std::span one(&token, 1);
+        std::cout << (json ? json->decode(one) : bytes.decode(one)) << std::flush;
+      });
   std::cout << "\n";
   if (!done.ok()) return done.error();
   return ok();
@@ -57,9 +81,14 @@ int main(int argc, char** argv) {
   CLI::App app("Makes text with the model of a checkpoint.");
   app.set_version_flag("--version", rubato::version_of("rubato-generate"));
   rubato::worker::Request request;
-  app.add_option("--checkpoint", request.checkpoint,
-                 "a checkpoint, or a directory of them (the newest is taken)")
+  app.add_option(
+         "--checkpoint", request.checkpoint,
+         "a checkpoint, a directory of them (the newest is taken), or a Hugging Face folder")
       ->required();
+  app.add_option("-t,--tokenizer", request.tokenizer,
+                 "the model's tokenizer.json, or a folder that has one; without it bytes");
+  app.add_option("--context", request.context, "how many of the last tokens the model sees")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--prompt", request.prompt, "what the text starts with");
   app.add_option("--tokens", request.options.tokens, "how many tokens to make")
       ->check(CLI::Range(0, 1 << 20));

@@ -73,6 +73,14 @@ Fields fields_of(const CheckpointInfo& info) {
   Fields fields = fields_before_owners(info);
   fields.emplace_back("data.validationFraction", text_of(info.validation_fraction));
   fields.emplace_back("model.initFrom", info.init_from);
+  const ModelConfig& m = info.model;
+  if (m.family != "llama") return fields;
+  fields.emplace_back("model.kvHeads", text_of(m.kv_heads));
+  fields.emplace_back("model.mlpHidden", text_of(m.mlp_hidden));
+  fields.emplace_back("model.ropeTheta", text_of(m.rope_theta));
+  fields.emplace_back("model.ropeScaling", json::dump(to_huggingface_config(m)["rope_scaling"]));
+  fields.emplace_back("model.normEpsilon", text_of(static_cast<double>(m.norm_epsilon)));
+  fields.emplace_back("model.tieEmbeddings", m.has_tied_head ? "true" : "false");
   return fields;
 }
 

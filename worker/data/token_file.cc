@@ -2,6 +2,7 @@
 
 #include "common/words.h"
 #include "worker/backend/digest.h"
+#include "worker/data/megatron_index.h"
 
 #include <algorithm>
 #include <cstring>
@@ -43,6 +44,17 @@ Error unreadable(const Error& error) {
   return with_reason(error, error.code() == Code::kNotFound ? "DataNotFound" : "DataUnreadable");
 }
 
+// The largest token + 1.
+std::uint64_t above(std::span<const std::byte> bytes, int width) {
+  std::uint64_t highest = 0;
+  for (std::size_t at = 0; at < bytes.size(); at += static_cast<std::size_t>(width)) {
+    std::uint32_t token = 0;
+    std::memcpy(&token, bytes.data() + at, static_cast<std::size_t>(width));
+    highest = std::max<std::uint64_t>(highest, token);
+  }
+  return highest + 1;
+}
+
 }  // namespace
 
 Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
@@ -53,7 +65,11 @@ Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
   file.file_ = std::move(opened).value();
   const Result<std::uint64_t> size = file.file_->size();
   if (!size.ok()) return unreadable(size.error());
-  TRY_OK(file.parse_header(*size));
+  const std::string index = megatron_index_of(path);
+  if (!index.empty() && files.stat(index).ok())
+    TRY_OK(file.parse_index(files, index));
+  else
+    TRY_OK(file.parse_header(*size));
   const auto width = static_cast<std::uint64_t>(file.width_);
   const std::uint64_t body = *size - file.header_bytes_;
   if (body % width != 0 || file.count_ != body / width)
@@ -99,6 +115,17 @@ Status TokenFile::parse_header(std::uint64_t size) {
   return ok();
 }
 
+Status TokenFile::parse_index(FileSystem& files, const std::string& index) {
+  const auto read = read_megatron_index(files, index);
+  if (!read.ok() && read.error().code() == Code::kInvalid)
+    return with_reason(read.error(), "DataInvalid");
+  if (!read.ok()) return unreadable(read.error());
+  width_ = read->width;
+  count_ = read->tokens;
+  has_vocabulary_ = false;
+  return ok();
+}
+
 // Of every block, and of the whole.
 Status TokenFile::digest_blocks() {
   const std::uint64_t size = count_ * static_cast<std::uint64_t>(width_);
@@ -110,10 +137,16 @@ Status TokenFile::digest_blocks() {
         std::span(piece).first(std::min<std::uint64_t>(kDigestPiece, size - at));
     TRY_OK(read_bytes(at, bytes));
     whole.add(bytes.data(), bytes.size());
+    if (!has_vocabulary_) vocabulary_ = std::max(vocabulary_, above(bytes, width_));
     for (std::size_t block = 0; block < bytes.size(); block += kTokenBlockBytes)
       blocks_.push_back(
           digest_of(bytes.data() + block, std::min(kTokenBlockBytes, bytes.size() - block)));
   }
+  if (vocabulary_ > kVocabularyMax)
+    return with_reason(
+        Error(Code::kInvalid, path_ + " has the token " + std::to_string(vocabulary_ - 1) +
+                                  ", those below " + std::to_string(kVocabularyMax) + " are read"),
+        "DataInvalid");
   if (has_digest_ && whole.value() != digest_)
     return damaged(
         path_, "its digest is " + to_hex(whole.value()) + ", its header says " + to_hex(digest_));

@@ -8,7 +8,8 @@
 //   32 u64      digest of the token bytes, so that "the same data" can be checked when joining
 //   40 u8[24]   zero
 // Files of llm.c (256 int32; magic 20240520 with 2-byte or 20240801 with 4-byte tokens) are read
-// too.
+// too, and Megatron-LM's (NAME.bin where NAME.idx is beside it; megatron_index.h), whose vocabulary
+// is that of the largest token.
 //
 // What training reads is what was there at open(): open() reads the whole file once and keeps a
 // digest of each block of kTokenBlockBytes; read() reads whole blocks and compares. A file that is
@@ -50,6 +51,7 @@ class TokenFile {
  private:
   TokenFile() = default;
   Status parse_header(std::uint64_t size);
+  Status parse_index(FileSystem& files, const std::string& index);
   Status digest_blocks();
   Status read_bytes(std::uint64_t at, std::span<std::byte> to) const;
   std::string path_;
@@ -58,7 +60,8 @@ class TokenFile {
   std::uint64_t count_ = 0;
   std::uint64_t vocabulary_ = 0;
   std::uint64_t digest_ = 0;
-  bool has_digest_ = false;  // the header says one
+  bool has_digest_ = false;     // the header says one
+  bool has_vocabulary_ = true;  // the header says one
   int width_ = 0;
   std::vector<std::uint64_t> blocks_;  // a digest each
 };

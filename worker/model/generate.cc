@@ -9,16 +9,6 @@ namespace rubato::worker {
 
 namespace {
 
-// e^x for x <= 0, by halving until the series converges at once.
-double exp_of(double x) {
-  if (x < -700.0) return 0.0;
-  double small = x / 1024.0;
-  double sum = 1.0;
-  for (int n = 12; n >= 1; --n) sum = 1.0 + sum * small / n;
-  for (int i = 0; i < 10; ++i) sum *= sum;
-  return sum;
-}
-
 std::int32_t choose(std::span<const float> logits, const GenerateOptions& options,
                     std::uint64_t place) {
   const auto best = std::max_element(logits.begin(), logits.end());

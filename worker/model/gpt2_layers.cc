@@ -1,8 +1,6 @@
 // The layers of GPT-2, forward and backward, as calls of kernels.
 #include "worker/model/gpt2.h"
 
-#include <algorithm>
-
 namespace rubato::worker {
 
 void Gpt2::forward(Stream& stream, const Pass& pass, ConstBuffer parameters) {
@@ -13,7 +11,7 @@ void Gpt2::forward(Stream& stream, const Pass& pass, ConstBuffer parameters) {
                          blocks_[0].input.slice(0, n * c));
   const BlockParameters& first = block_parameters_[0];
   Block& block = blocks_[0];
-  kernels_.layernorm_forward(stream, c, config_.layernorm_epsilon, block.input.slice(0, n * c),
+  kernels_.layernorm_forward(stream, c, config_.norm_epsilon, block.input.slice(0, n * c),
                              weight(parameters, first.norm1_weight),
                              weight(parameters, first.norm1_bias), block.norm1.slice(0, n * c),
                              block.mean1.slice(0, n), block.rstd1.slice(0, n));
@@ -27,7 +25,7 @@ void Gpt2::block_forward(Stream& stream, const Pass& pass, ConstBuffer parameter
                          std::size_t layer) {
   const std::int64_t n = pass.rows();
   const std::int64_t c = config_.hidden;
-  const float epsilon = config_.layernorm_epsilon;
+  const float epsilon = config_.norm_epsilon;
   const BlockParameters& p = block_parameters_[layer];
   Block& b = blocks_[layer];
   const auto linear = [&](std::int64_t in, std::int64_t out, Buffer x, std::size_t w,
@@ -63,26 +61,16 @@ void Gpt2::block_forward(Stream& stream, const Pass& pass, ConstBuffer parameter
                                  (is_last ? last_rstd_ : next->rstd1).slice(0, n));
 }
 
-void Gpt2::head(Stream& stream, const Pass& pass, ConstBuffer parameters, Buffer gradient) {
-  const std::int64_t n = pass.rows();
-  const std::int64_t c = config_.hidden;
-  const std::int64_t v = padded_vocabulary_;
-  const Parameter& table = table_.entries()[token_table_];
-  const ConstBuffer tokens = parameters.slice(table.offset, v * c);  // padding rows are zero
-  const float scale = 1.0f / static_cast<float>(n);
-  for (std::int64_t first = 0; first < n; first += head_rows_) {
-    const std::int64_t rows = std::min(head_rows_, n - first);
-    const Buffer x = last_norm_.slice(first * c, rows * c);
-    const Buffer some = logits_.slice(0, rows * v);
-    kernels_.gemm(stream, {.m = rows, .n = v, .k = c, .transpose_b = true}, x, tokens, {}, some);
-    kernels_.softmax_cross_entropy(stream, v, config_.vocabulary, scale, !gradient.is_empty(),
-                                   targets_.slice(first, rows), some, losses_.slice(first, rows));
-    if (gradient.is_empty()) continue;
-    kernels_.gemm(stream, {.m = rows, .n = c, .k = v}, some, tokens, {},
-                  grad_norm_.slice(first * c, rows * c));
-    kernels_.gemm(stream, {.m = v, .n = c, .k = rows, .transpose_a = true, .accumulate = first > 0},
-                  some, x, {}, gradient.slice(table.offset, v * c));
-  }
+void Gpt2::backward(Stream& stream, const Pass& pass, ConstBuffer parameters, Buffer gradient) {
+  device_.memset(stream, grad_stream_, 0);
+  kernels_.layernorm_backward(stream, config_.hidden, last_input_, weight(parameters, last_weight_),
+                              last_mean_, last_rstd_, grad_norm_, grad_stream_,
+                              part(gradient, last_weight_), part(gradient, last_bias_));
+  for (std::size_t layer = blocks_.size(); layer-- > 0;)
+    block_backward(stream, pass, parameters, gradient, layer);
+  kernels_.embed_backward(stream, pass.length, config_.hidden, config_.vocabulary, inputs_,
+                          grad_stream_, embed_workspace_, part(gradient, token_table_),
+                          part(gradient, position_table_));
 }
 
 void Gpt2::linear_backward(Stream& stream, const Pass& pass, ConstBuffer x, ConstBuffer dy,

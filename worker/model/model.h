@@ -20,14 +20,32 @@ class Value;
 
 namespace rubato::worker {
 
+// Llama 3's stretch of the rotary embedding to longer texts (Hugging Face's rope_type "llama3"):
+// wavelengths above original_length / low_frequency_factor are multiplied by `factor`, those below
+// original_length / high_frequency_factor stay, and those between are interpolated.
+struct RopeScaling {
+  double factor = 1;  // 1: none, and the others mean nothing
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  std::int64_t original_length = 8192;  // tokens
+  bool operator==(const RopeScaling&) const = default;
+};
+
 struct ModelConfig {
-  std::string family = "gpt2";
+  std::string family = "gpt2";  // or "llama"
   std::int64_t layers = 4;
   std::int64_t heads = 4;
   std::int64_t hidden = 192;
   std::int64_t vocabulary = 257;
   std::int64_t sequence_length = 128;  // tokens of one sample, and positions of the model
-  float layernorm_epsilon = 1e-5f;
+  float norm_epsilon = 1e-5f;          // of LayerNorm or RMSNorm
+
+  // Llama alone; GPT-2 has them as they are here.
+  std::int64_t kv_heads = 0;    // heads of keys and values; divides heads
+  std::int64_t mlp_hidden = 0;  // width of the MLP
+  double rope_theta = 10000;    // base of the rotary embedding's frequencies
+  RopeScaling rope_scaling;
+  bool has_tied_head = true;  // the logits' matrix is the token table
 
   bool operator==(const ModelConfig&) const = default;
   // kInvalid names the field.
@@ -35,7 +53,8 @@ struct ModelConfig {
 };
 // The presets of docs/api.md (common/training_limits.h); "tiny" and "kjv" for tests and benchmarks.
 Result<ModelConfig> model_preset(const std::string& name);
-// The config.json of Hugging Face, and back. from: missing members take the preset's value.
+// The config.json of Hugging Face, and back. kInvalid names the member that is missing, or asks for
+// what this program does not compute.
 json::Value to_huggingface_config(const ModelConfig& config);
 Result<ModelConfig> from_huggingface_config(const json::Value& config);
 
@@ -60,8 +79,8 @@ class Model {
   // Samples in one micro-batch; fixed when the model was made.
   virtual std::int64_t micro_batch() const = 0;
 
-  // Fills flat_count() elements: GPT-2's initialisation (normal 0.02; residual projections divided
-  // by sqrt(2 layers); layernorm 1, biases 0). A function of (config, seed) alone.
+  // Fills flat_count() elements: normal 0.02 (GPT-2: residual projections divided by sqrt(2
+  // layers)); weights of norms 1, biases 0. A function of (config, seed) alone.
   virtual void init(std::uint64_t seed, std::span<float> parameters) const = 0;
 
   // Loss and gradient of one micro-batch. `tokens` holds micro_batch() rows of sequence_length + 1
@@ -86,5 +105,8 @@ class Model {
 // kInvalid: an unknown family or a bad configuration; kExhausted: no memory for the activations.
 Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
                                           Device& device);
+
+// The table of such a model, without memory for activations. kInvalid: a bad configuration.
+Result<ParameterTable> parameter_table(const ModelConfig& config, Device& device);
 
 }  // namespace rubato::worker

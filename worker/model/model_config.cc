@@ -1,4 +1,3 @@
-#include "common/json.h"
 #include "common/training_limits.h"
 #include "common/words.h"
 #include "worker/model/model.h"
@@ -15,10 +14,45 @@ Status positive(std::int64_t value, std::int64_t most, const char* field) {
                                    ", but must lie in 1.." + std::to_string(most));
 }
 
+Status at_most(double value, double most, const char* field) {
+  if (value <= most) return ok();
+  return Error(Code::kInvalid, std::string(field) + " is above " + std::to_string(most));
+}
+
+// Matrices that are multiplied as one lie side by side in the flat buffer, so each must fill whole
+// blocks of 256 elements: hence the multiples of 16.
+Status validate_llama(const ModelConfig& c) {
+  TRY_OK(positive(c.kv_heads, c.heads, "kvHeads"));
+  TRY_OK(positive(c.mlp_hidden, training::kMlpHiddenMost, "mlpHidden"));
+  if (c.heads % c.kv_heads != 0)
+    return Error(Code::kInvalid, "heads " + std::to_string(c.heads) + " is not a multiple of " +
+                                     std::to_string(c.kv_heads) + ", its kvHeads");
+  for (const auto& [value, field] :
+       {std::pair(c.hidden, "hidden"), std::pair(c.mlp_hidden, "mlpHidden"),
+        std::pair(c.hidden / c.heads, "the size of a head (hidden / heads)")})
+    if (value % training::kLlamaGrain != 0)
+      return Error(Code::kInvalid, std::string(field) + " is " + std::to_string(value) +
+                                       ", but must be a multiple of 16 in the family llama");
+  if (!(c.rope_theta >= 1)) return Error(Code::kInvalid, "ropeTheta must be at least 1");
+  const RopeScaling& scaling = c.rope_scaling;
+  TRY_OK(at_most(c.rope_theta, training::kRopeThetaMost, "ropeTheta"));
+  TRY_OK(at_most(scaling.factor, training::kRopeFactorMost, "ropeScaling.factor"));
+  TRY_OK(at_most(scaling.high_frequency_factor, training::kRopeFactorMost,
+                 "ropeScaling.highFrequencyFactor"));
+  if (!(scaling.factor >= 1)) return Error(Code::kInvalid, "ropeScaling.factor must be at least 1");
+  if (!(scaling.low_frequency_factor > 0 &&
+        scaling.high_frequency_factor > scaling.low_frequency_factor))
+    return Error(Code::kInvalid,
+                 "ropeScaling.highFrequencyFactor must be above lowFrequencyFactor, and both above "
+                 "0");
+  return positive(scaling.original_length, training::kSequenceMost, "ropeScaling.originalLength");
+}
+
 }  // namespace
 
 Status ModelConfig::validate() const {
-  if (family != "gpt2") return Error(Code::kInvalid, "unknown model family '" + family + "': gpt2");
+  if (family != "gpt2" && family != "llama")
+    return Error(Code::kInvalid, "unknown model family '" + family + "': gpt2 or llama");
   TRY_OK(positive(layers, training::kLayersMost, "layers"));
   TRY_OK(positive(heads, training::kHeadsMost, "heads"));
   TRY_OK(positive(hidden, training::kHiddenMost, "hidden"));
@@ -27,8 +61,9 @@ Status ModelConfig::validate() const {
   if (hidden % heads != 0)
     return Error(Code::kInvalid, "hidden " + std::to_string(hidden) + " is not a multiple of " +
                                      counted(heads, "head"));
-  if (!(layernorm_epsilon > 0)) return Error(Code::kInvalid, "layernormEpsilon must be above 0");
-  return ok();
+  if (!(norm_epsilon > 0 && norm_epsilon <= 1))
+    return Error(Code::kInvalid, "normEpsilon must be above 0 and at most 1");
+  return family == "llama" ? validate_llama(*this) : ok();
 }
 
 Result<ModelConfig> model_preset(const std::string& name) {
@@ -42,51 +77,17 @@ Result<ModelConfig> model_preset(const std::string& name) {
     ModelConfig config{.layers = preset.layers, .heads = preset.heads, .hidden = preset.hidden};
     config.vocabulary = preset.vocabulary;
     if (preset.vocabulary > 257) config.sequence_length = 1024;
+    if (name.starts_with("llama-")) {
+      config.family = "llama";
+      config.kv_heads = preset.llama.kv_heads;
+      config.mlp_hidden = preset.llama.mlp_hidden;
+      config.rope_theta = preset.llama.rope_theta;
+      config.rope_scaling.factor = preset.llama.rope_factor;
+      config.has_tied_head = preset.llama.has_tied_head;
+    }
     return config;
   }
   return Error(Code::kInvalid, "unknown model preset '" + name + "': " + known);
-}
-
-json::Value to_huggingface_config(const ModelConfig& config) {
-  return json::Value::object({
-      {"architectures", json::Value::array({"GPT2LMHeadModel"})},
-      {"model_type", "gpt2"},
-      {"activation_function", "gelu_new"},
-      {"n_layer", config.layers},
-      {"n_head", config.heads},
-      {"n_embd", config.hidden},
-      {"n_inner", nullptr},
-      {"n_positions", config.sequence_length},
-      {"n_ctx", config.sequence_length},
-      {"vocab_size", config.vocabulary},
-      {"layer_norm_epsilon",
-       std::round(static_cast<double>(config.layernorm_epsilon) * 1e12) / 1e12},
-      {"attn_pdrop", 0.0},
-      {"embd_pdrop", 0.0},
-      {"resid_pdrop", 0.0},
-      {"scale_attn_weights", true},
-      {"tie_word_embeddings", true},
-      {"bos_token_id", nullptr},
-      {"eos_token_id", nullptr},
-      {"dtype", "float32"},
-      {"torch_dtype", "float32"},
-  });
-}
-
-Result<ModelConfig> from_huggingface_config(const json::Value& config) {
-  if (config["model_type"].string_or("gpt2") != "gpt2")
-    return Error(Code::kInvalid,
-                 "model_type is '" + config["model_type"].string_or("") + "', not gpt2");
-  const ModelConfig base;
-  ModelConfig out;
-  out.layers = config["n_layer"].int_or(base.layers);
-  out.heads = config["n_head"].int_or(base.heads);
-  out.hidden = config["n_embd"].int_or(base.hidden);
-  out.vocabulary = config["vocab_size"].int_or(base.vocabulary);
-  out.sequence_length = config["n_positions"].int_or(base.sequence_length);
-  out.layernorm_epsilon = static_cast<float>(config["layer_norm_epsilon"].double_or(1e-5));
-  TRY_OK(out.validate());
-  return out;
 }
 
 MicroLoss make_micro_loss(float mean) {

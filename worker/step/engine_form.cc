@@ -198,7 +198,8 @@ void StepEngine::Impl::fail_start(const wire::Form& order, const Error& error) {
     return fail(reason, error.what(), wire::FAILURE_SCOPE_ATTEMPT);
   }
   // For good, here; another node may do.
-  const bool is_for_good = error.code() == Code::kInvalid || reason == kCheckpointPathTaken;
+  const bool is_for_good = error.code() == Code::kInvalid || reason == kCheckpointPathTaken ||
+                           reason == kInitFromUnusable;
   fail(!reason.empty() ? reason : (is_start ? "StartFailed" : "CannotLevel"), error.what(),
        is_for_good ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_ATTEMPT);
 }

@@ -165,8 +165,12 @@ Status ModelReplica::init_from_seed() {
   TRY_OK(stream_->synchronize());
   state_.set_step(0);
   if (!config_.init_from.empty()) {
-    TRY_OK(load_parameters(files_, config_.init_from, *device_, *stream_, model_->table(),
-                           state_.parameters()));
+    const Status loaded = load_parameters(files_, config_.init_from, config_.model, *device_,
+                                          *stream_, model_->table(), state_.parameters());
+    if (!loaded.ok()) {
+      Error why = loaded.error().in("training.model.initFrom");
+      return why.code() == Code::kUnavailable ? why : why.set_reason(kInitFromUnusable);
+    }
   }
   // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
   TRY_OK(sampler_.read_micro_batch(file_, 0, 0, tokens_));

@@ -9,6 +9,21 @@
 namespace rubato::worker {
 
 namespace {
+// The operator writes all of these; the defaults are docs/api.md's.
+void read_llama(const json::Value& spec, ModelConfig& model) {
+  model.kv_heads = spec["kvHeads"].int_or(model.heads);
+  model.mlp_hidden = spec["mlpHidden"].int_or(0);
+  model.rope_theta = spec["ropeTheta"].double_or(model.rope_theta);
+  model.norm_epsilon = static_cast<float>(spec["normEpsilon"].double_or(1e-5));
+  model.has_tied_head = spec["tieEmbeddings"].bool_or(false);
+  const json::Value& scaling = spec["ropeScaling"];
+  RopeScaling& to = model.rope_scaling;
+  to.factor = scaling["factor"].double_or(to.factor);
+  to.low_frequency_factor = scaling["lowFrequencyFactor"].double_or(to.low_frequency_factor);
+  to.high_frequency_factor = scaling["highFrequencyFactor"].double_or(to.high_frequency_factor);
+  to.original_length = scaling["originalLength"].int_or(to.original_length);
+}
+
 Result<ModelConfig> model_of(const json::Value& spec) {
   ModelConfig model;
   const std::string preset = spec["preset"].string_or("");
@@ -21,6 +36,15 @@ Result<ModelConfig> model_of(const json::Value& spec) {
   model.hidden = spec["hidden"].int_or(0);
   model.heads = spec["heads"].int_or(0);
   model.vocabulary = spec["vocab"].int_or(model.vocabulary);
+  if (model.family == "llama") {
+    read_llama(spec, model);
+    return model;
+  }
+  for (const char* field :
+       {"kvHeads", "mlpHidden", "ropeTheta", "ropeScaling", "normEpsilon", "tieEmbeddings"})
+    if (!spec[field].is_null())
+      return Error(Code::kInvalid, std::string("training.model.") + field +
+                                       " is of family llama, the model is of " + model.family);
   return model;
 }
 
@@ -40,7 +64,7 @@ OptimizerConfig optimizer_of(const json::Value& spec, std::int64_t steps) {
   return config;
 }
 
-enum class Form { kNumber, kText, kObject, kNumbers, kTextOrNumber };
+enum class Form { kNumber, kText, kObject, kNumbers, kTextOrNumber, kBool };
 struct Field {
   std::string_view path;
   Form form;
@@ -54,6 +78,16 @@ constexpr Field kFields[] = {
     {"model.hidden", Form::kNumber},
     {"model.heads", Form::kNumber},
     {"model.vocab", Form::kNumber},
+    {"model.kvHeads", Form::kNumber},
+    {"model.mlpHidden", Form::kNumber},
+    {"model.ropeTheta", Form::kNumber},
+    {"model.ropeScaling", Form::kObject},
+    {"model.ropeScaling.factor", Form::kNumber},
+    {"model.ropeScaling.lowFrequencyFactor", Form::kNumber},
+    {"model.ropeScaling.highFrequencyFactor", Form::kNumber},
+    {"model.ropeScaling.originalLength", Form::kNumber},
+    {"model.normEpsilon", Form::kNumber},
+    {"model.tieEmbeddings", Form::kBool},
     {"model.initFrom", Form::kText},
     {"data", Form::kObject},
     {"data.path", Form::kText},
@@ -104,6 +138,8 @@ bool has_form(const json::Value& value, Form form) {
              std::ranges::all_of(value.items(), [](const auto& item) { return item.is_number(); });
     case Form::kTextOrNumber:
       return value.is_string() || value.is_number();
+    case Form::kBool:
+      return value.is_bool();
   }
   return false;
 }

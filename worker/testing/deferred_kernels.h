@@ -68,6 +68,45 @@ class DeferredKernels : public Kernels {
     });
   }
 
+  void rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer x,
+                       ConstBuffer weight, Buffer y, Buffer rstd) override {
+    defer(stream, [=, this] {
+      inner_.rmsnorm_forward(inner_stream_, hidden, epsilon, x, weight, y, rstd);
+    });
+  }
+
+  void add_rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer a,
+                           ConstBuffer b, ConstBuffer weight, Buffer sum, Buffer y,
+                           Buffer rstd) override {
+    defer(stream, [=, this] {
+      inner_.add_rmsnorm_forward(inner_stream_, hidden, epsilon, a, b, weight, sum, y, rstd);
+    });
+  }
+
+  void rmsnorm_backward(Stream& stream, std::int64_t hidden, ConstBuffer x, ConstBuffer weight,
+                        ConstBuffer rstd, ConstBuffer y_gradient, Buffer x_gradient,
+                        Buffer weight_gradient) override {
+    defer(stream, [=, this] {
+      inner_.rmsnorm_backward(inner_stream_, hidden, x, weight, rstd, y_gradient, x_gradient,
+                              weight_gradient);
+    });
+  }
+
+  void swiglu_forward(Stream& stream, std::int64_t width, ConstBuffer gate_up, Buffer y) override {
+    defer(stream, [=, this] { inner_.swiglu_forward(inner_stream_, width, gate_up, y); });
+  }
+
+  void swiglu_backward(Stream& stream, std::int64_t width, ConstBuffer gate_up,
+                       ConstBuffer y_gradient, Buffer gate_up_gradient) override {
+    defer(stream, [=, this] {
+      inner_.swiglu_backward(inner_stream_, width, gate_up, y_gradient, gate_up_gradient);
+    });
+  }
+
+  void rotate(Stream& stream, const RotaryShape& shape, ConstBuffer angles, Buffer x) override {
+    defer(stream, [=, this] { inner_.rotate(inner_stream_, shape, angles, x); });
+  }
+
   void gelu_forward(Stream& stream, ConstBuffer x, Buffer y) override {
     defer(stream, [=, this] { inner_.gelu_forward(inner_stream_, x, y); });
   }

@@ -1,8 +1,10 @@
 #include "tests/integration/worker/stage.h"
 
 #include "tests/integration/worker/ledger_checker.h"
+#include "worker/checkpoint/weight_files.h"
 #include "worker/data/sampler.h"
 #include "worker/data/token_file.h"
+#include "worker/model/model.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -22,16 +24,19 @@ std::string read_file(const std::string& path) {
 }
 
 std::string training_json(const Options& options, const std::string& checkpoints) {
+  std::string llama;
+  if (options.family == "llama")
+    llama = R"(,"kvHeads":1,"mlpHidden":96,"initFrom":")" + options.folder + "/weights\"";
   return fmt::format(
-      R"({{"model":{{"family":"gpt2","layers":{},"hidden":{},"heads":2,"vocab":256}},)"
+      R"({{"model":{{"family":"{}","layers":{},"hidden":{},"heads":2,"vocab":256{}}},)"
       R"("data":{{"path":"{}/tokens.bin","validationFraction":0.1}},)"
       R"("batch":{{"global":{},"micro":{},"sequenceLength":{}}},)"
       R"("optimizer":{{"name":"adamw","learningRate":0.003,"weightDecay":0.1,"gradientClip":1.0,)"
       R"("schedule":{{"warmupSteps":5,"decay":"cosine","minLearningRate":0.0001}}}},)"
       R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":10,"reduce":"exact",)"
       R"("checkpoint":{{"every":12,"path":"{}","keep":3}}}})",
-      options.layers, options.hidden, options.folder, kMicroBatches * kMicroBatch, kMicroBatch,
-      kLength, options.steps, checkpoints);
+      options.family, options.layers, options.hidden, llama, options.folder,
+      kMicroBatches * kMicroBatch, kMicroBatch, kLength, options.steps, checkpoints);
 }
 }  // namespace
 
@@ -65,6 +70,29 @@ Outcome Stage::outcome() const {
 }
 
 // Text with some structure, so that the loss falls: words of a small vocabulary.
+// A Hugging Face folder of some shards.
+void write_first_weights(const Options& options) {
+  PosixFileSystem files;
+  const ModelConfig config{.family = "llama",
+                           .layers = static_cast<std::int64_t>(options.layers),
+                           .heads = 2,
+                           .hidden = static_cast<std::int64_t>(options.hidden),
+                           .vocabulary = 256,
+                           .sequence_length = kLength,
+                           .kv_heads = 1,
+                           .mlp_hidden = 96,
+                           .has_tied_head = false};
+  const auto device = open_device({});
+  CHECK(device.ok());
+  const auto model = make_model(config, 1, **device);
+  CHECK(model.ok());
+  std::vector<float> weights(static_cast<std::size_t>((*model)->table().flat_count()));
+  (*model)->init(77, weights);
+  fs::create_directories(options.folder + "/weights");
+  CHECK(write_weights(files, options.folder + "/weights", config, (*model)->table(), weights, 50000)
+            .ok());
+}
+
 void write_tokens(const Options& options) {
   PosixFileSystem files;
   auto writer = TokenFileWriter::create(files, options.folder + "/tokens.bin", 256);

@@ -24,6 +24,7 @@ struct Options {
   std::uint64_t first_seed = 1;
   std::uint64_t layers = 2;
   std::uint64_t hidden = 64;
+  std::string family = "gpt2";
   std::string device;  // RUBATO_DEVICE of the workers; empty: the CPU
   bool keep = false;
   std::vector<std::string> stories;
@@ -55,6 +56,8 @@ class Stage {
 
 // The tokens that all stages of `options.folder` read.
 void write_tokens(const Options& options);
+// The weights that jobs of the family llama start from: a Hugging Face folder.
+void write_first_weights(const Options& options);
 // What differs from the undisturbed run: bytes, weights, samples. Empty: nothing.
 std::vector<std::string> compare(const Options& options, const Outcome& outcome,
                                  const Outcome& reference);

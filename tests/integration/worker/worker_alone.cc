@@ -5,7 +5,7 @@
 // The last story is of the worker that ships: it heeds no fault plan and writes no ledger.
 //   worker_alone [--worker PROGRAM] [--shipped PROGRAM] [--folder DIR] [--steps N] [--seeds N]
 //   [--first-seed S]
-//   [--device cpu|deferred|cuda] [--keep] [story…]
+//   [--family gpt2|llama] [--device cpu|deferred|cuda] [--keep] [story…]
 #include "tests/integration/worker/stories.h"
 #include "tests/unit/worker/support/job_secret.h"
 
@@ -29,6 +29,7 @@ std::vector<std::string> compare_shipped(const Outcome& outcome, const Outcome& 
 int play(const Options& options) {
   std::filesystem::create_directories(options.folder);
   write_tokens(options);
+  if (options.family == "llama") write_first_weights(options);
   const JobSecret secret("job-1");
   const SystemClock clock;
   Stage undisturbed(options, "undisturbed", secret.dir());
@@ -96,6 +97,8 @@ int main(int argc, char** argv) {
       options.layers = std::stoull(argv[++i]);
     } else if (word == "--hidden" && has_next) {
       options.hidden = std::stoull(argv[++i]);
+    } else if (word == "--family" && has_next) {
+      options.family = argv[++i];
     } else if (word == "--device" && has_next) {
       options.device = argv[++i];
     } else if (word == "--keep") {

@@ -147,18 +147,49 @@ TEST(Codec, ClusterKinds) {
   EXPECT_EQ(profile->spec.points.size(), 1u);
 }
 
-TEST(ModelShapeOf, PresetOrSizes) {
+TEST(ExplicitModel, PresetOrSizes) {
   ModelSpec model;
-  EXPECT_FALSE(model_shape(model).ok());
+  EXPECT_FALSE(explicit_model(model).ok());
   model.preset = "gpt2-124m";
-  EXPECT_EQ(*model_shape(model), (ModelShape{12, 768, 12, 50257}));
+  model.init_from = "/m";
+  const ModelSpec gpt2 = *explicit_model(model);
+  EXPECT_EQ(dump(encode(gpt2)),
+            R"({"family":"gpt2","layers":12,"hidden":768,"heads":12,"vocab":50257,)"
+            R"("initFrom":"/m"})");
+  EXPECT_EQ(flops_per_token(gpt2, 1024), 6.0 * 123532032 + 12.0 * 12 * 768 * 1024);
   model.preset = "gpt9";
-  EXPECT_EQ(model_shape(model).error().code(), Code::kInvalid);
-  model.preset.clear();
+  EXPECT_EQ(explicit_model(model).error().code(), Code::kInvalid);
+  model = {};
   model.layers = 4;
   model.hidden = 192;
   model.heads = 4;
-  EXPECT_EQ(*model_shape(model), (ModelShape{4, 192, 4, 257}));
+  EXPECT_EQ(explicit_model(model)->vocab, 257);
+  EXPECT_FALSE(explicit_model(model)->kv_heads.has_value());
+}
+
+TEST(ExplicitModel, LlamasNumbersAreWrittenOut) {
+  ModelSpec model;
+  model.family = ModelFamily::kLlama;
+  model.preset = "llama-3.2-1b";
+  EXPECT_EQ(dump(encode(*explicit_model(model))),
+            R"({"family":"llama","layers":16,"hidden":2048,"heads":32,"vocab":128256,"kvHeads":8,)"
+            R"("mlpHidden":8192,"ropeTheta":5e+05,"ropeScaling":{"factor":32.0,)"
+            R"("lowFrequencyFactor":1.0,"highFrequencyFactor":4.0,"originalLength":8192},)"
+            R"("normEpsilon":1e-05,"tieEmbeddings":true})");
+  model = {};
+  model.family = ModelFamily::kLlama;
+  model.layers = 2;
+  model.hidden = 64;
+  model.heads = 4;
+  EXPECT_FALSE(explicit_model(model).ok());
+  model.mlp_hidden = 96;
+  const ModelSpec all = *explicit_model(model);
+  EXPECT_EQ(all.kv_heads, 4);
+  EXPECT_EQ(all.rope_theta, 10000);
+  EXPECT_EQ(all.norm_epsilon, 1e-5);
+  EXPECT_EQ(all.tie_embeddings, false);
+  EXPECT_EQ(flops_per_token(all, 32),
+            6.0 * (2 * (4 * 64 * 64 + 3 * 64 * 96) + 257 * 64) + 12.0 * 2 * 64 * 32);
 }
 
 TEST(Names, LongestJobLeavesRoomForItsPods) {

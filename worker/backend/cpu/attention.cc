@@ -33,7 +33,7 @@ void CpuKernels::attention_forward(Stream&, const AttentionShape& shape, ConstBu
   const std::int64_t t = shape.length;
   const std::int64_t c = shape.hidden();
   const std::int64_t d = shape.head_size;
-  const std::int64_t row = 3 * c;
+  const std::int64_t row = shape.columns();
   CHECK_EQ(qkv.count(), shape.batch * t * row);
   CHECK_EQ(out.count(), shape.batch * t * c);
   CHECK_GE(saved.count(), attention_saved(shape));
@@ -42,8 +42,8 @@ void CpuKernels::attention_forward(Stream&, const AttentionShape& shape, ConstBu
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       const float* q = f32(qkv) + b * t * row + h * d;
-      const float* k = q + c;
-      const float* v = k + c;
+      const float* k = f32(qkv) + b * t * row + c + h / shape.group() * d;
+      const float* v = k + shape.kv_hidden();
       float* p = f32(saved) + (b * shape.heads + h) * t * t;
       float* o = f32(out) + b * t * c + h * d;
       for (std::int64_t first = 0; first < t; first += kTile) {
@@ -64,7 +64,7 @@ void CpuKernels::attention_backward(Stream&, const AttentionShape& shape, ConstB
   const std::int64_t t = shape.length;
   const std::int64_t c = shape.hidden();
   const std::int64_t d = shape.head_size;
-  const std::int64_t row = 3 * c;
+  const std::int64_t row = shape.columns();
   CHECK(qkv.count() == shape.batch * t * row && qkv_gradient.count() == qkv.count());
   CHECK(out.count() == shape.batch * t * c && out_gradient.count() == out.count());
   CHECK(saved.count() >= attention_saved(shape) && workspace.count() >= attention_workspace(shape));
@@ -74,21 +74,22 @@ void CpuKernels::attention_backward(Stream&, const AttentionShape& shape, ConstB
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       const float* q = f32(qkv) + b * t * row + h * d;
-      const float* k = q + c;
-      const float* v = k + c;
+      const float* k = f32(qkv) + b * t * row + c + h / shape.group() * d;
+      const float* v = k + shape.kv_hidden();
       const float* p = f32(saved) + (b * shape.heads + h) * t * t;
       const float* o = f32(out) + b * t * c + h * d;
       const float* dout = f32(out_gradient) + b * t * c + h * d;
       float* dq = f32(qkv_gradient) + b * t * row + h * d;
-      float* dk = dq + c;
-      float* dv = dk + c;
-      // From the last tile up: it sees all keys, so it overwrites and the others add.
+      float* dk = f32(qkv_gradient) + b * t * row + c + h / shape.group() * d;
+      float* dv = dk + shape.kv_hidden();
+      // From the last tile up: it sees all keys, so that of the group's first head overwrites, and
+      // the others add.
       const std::int64_t tiles = (t + kTile - 1) / kTile;
       for (std::int64_t tile = tiles - 1; tile >= 0; --tile) {
         const std::int64_t first = tile * kTile;
         const std::int64_t rows = std::min(kTile, t - first);
         const std::int64_t keys = first + rows;
-        const float beta = tile == tiles - 1 ? 0.0f : 1.0f;
+        const float beta = tile == tiles - 1 && h % shape.group() == 0 ? 0.0f : 1.0f;
         const float* dtile = dout + first * c;
         sgemm(true, false, keys, d, rows, 1.0f, p + first * t, t, dtile, c, beta, dv, row);
         sgemm(false, true, rows, keys, d, 1.0f, dtile, c, v, row, 0.0f, ds, t);

@@ -47,7 +47,7 @@ void CpuKernels::embed_forward(Stream&, std::int64_t length, std::int64_t hidden
                                ConstBuffer tokens, ConstBuffer token_table,
                                ConstBuffer position_table, Buffer out) {
   CHECK_EQ(out.count(), tokens.count() * hidden);
-  CHECK_GE(position_table.count(), length * hidden);
+  CHECK(position_table.is_empty() || position_table.count() >= length * hidden);
   const FloatMode mode;
   ops_.embed_forward(tokens.count(), length, hidden, i32(tokens), f32(token_table),
                      f32(position_table), f32(out));
@@ -60,7 +60,7 @@ void CpuKernels::embed_backward(Stream&, std::int64_t length, std::int64_t hidde
   CHECK_EQ(out_gradient.count(), tokens.count() * hidden);
   CHECK_GE(workspace.count(), embed_workspace(tokens.count(), vocabulary));
   CHECK_GE(token_gradient.count(), vocabulary * hidden);
-  CHECK_GE(position_gradient.count(), length * hidden);
+  CHECK(position_gradient.is_empty() || position_gradient.count() >= length * hidden);
   const FloatMode mode;
   ops_.embed_backward(tokens.count(), length, hidden, vocabulary, i32(tokens), f32(out_gradient),
                       i32(workspace), f32(token_gradient), f32(position_gradient));
@@ -104,6 +104,60 @@ void CpuKernels::layernorm_backward(Stream&, std::int64_t hidden, ConstBuffer x,
   const FloatMode mode;
   ops_.layernorm_backward(rows, hidden, f32(x), f32(weight), f32(mean), f32(rstd), f32(y_gradient),
                           f32(x_gradient), f32(weight_gradient), f32(bias_gradient));
+}
+
+void CpuKernels::rmsnorm_forward(Stream&, std::int64_t hidden, float epsilon, ConstBuffer x,
+                                 ConstBuffer weight, Buffer y, Buffer rstd) {
+  const std::int64_t rows = rows_of(x, hidden);
+  CHECK(y.count() == x.count() && rstd.count() == rows && weight.count() == hidden);
+  const FloatMode mode;
+  ops_.rmsnorm_forward(rows, hidden, epsilon, f32(x), nullptr, f32(weight), nullptr, f32(y),
+                       f32(rstd));
+}
+
+void CpuKernels::add_rmsnorm_forward(Stream&, std::int64_t hidden, float epsilon, ConstBuffer a,
+                                     ConstBuffer b, ConstBuffer weight, Buffer sum, Buffer y,
+                                     Buffer rstd) {
+  const std::int64_t rows = rows_of(a, hidden);
+  CHECK(b.count() == a.count() && sum.count() == a.count() && y.count() == a.count());
+  CHECK(rstd.count() == rows && weight.count() == hidden);
+  const FloatMode mode;
+  ops_.rmsnorm_forward(rows, hidden, epsilon, f32(a), f32(b), f32(weight), f32(sum), f32(y),
+                       f32(rstd));
+}
+
+void CpuKernels::rmsnorm_backward(Stream&, std::int64_t hidden, ConstBuffer x, ConstBuffer weight,
+                                  ConstBuffer rstd, ConstBuffer y_gradient, Buffer x_gradient,
+                                  Buffer weight_gradient) {
+  const std::int64_t rows = rows_of(x, hidden);
+  CHECK(y_gradient.count() == x.count() && x_gradient.count() == x.count());
+  CHECK(rstd.count() == rows && weight.count() == hidden && weight_gradient.count() == hidden);
+  const FloatMode mode;
+  ops_.rmsnorm_backward(rows, hidden, f32(x), f32(weight), f32(rstd), f32(y_gradient),
+                        f32(x_gradient), f32(weight_gradient));
+}
+
+void CpuKernels::swiglu_forward(Stream&, std::int64_t width, ConstBuffer gate_up, Buffer y) {
+  const std::int64_t rows = rows_of(y, width);
+  CHECK_EQ(gate_up.count(), 2 * y.count());
+  const FloatMode mode;
+  ops_.swiglu_forward(rows, width, f32(gate_up), f32(y));
+}
+
+void CpuKernels::swiglu_backward(Stream&, std::int64_t width, ConstBuffer gate_up,
+                                 ConstBuffer y_gradient, Buffer gate_up_gradient) {
+  const std::int64_t rows = rows_of(y_gradient, width);
+  CHECK(gate_up.count() == 2 * y_gradient.count() && gate_up_gradient.count() == gate_up.count());
+  const FloatMode mode;
+  ops_.swiglu_backward(rows, width, f32(gate_up), f32(y_gradient), f32(gate_up_gradient));
+}
+
+void CpuKernels::rotate(Stream&, const RotaryShape& s, ConstBuffer angles, Buffer x) {
+  const std::int64_t rows = rows_of(x, s.columns);
+  CHECK(s.head_size % 2 == 0 && s.heads * s.head_size <= s.columns);
+  CHECK(s.length > 0 && angles.count() >= s.length * s.head_size);
+  const FloatMode mode;
+  ops_.rotate({rows, s.length, s.heads, s.head_size, s.columns, s.is_inverse}, f32(angles), f32(x));
 }
 
 void CpuKernels::gelu_forward(Stream&, ConstBuffer x, Buffer y) {

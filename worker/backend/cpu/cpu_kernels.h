@@ -31,6 +31,18 @@ class CpuKernels : public Kernels {
   void layernorm_backward(Stream& stream, std::int64_t hidden, ConstBuffer x, ConstBuffer weight,
                           ConstBuffer mean, ConstBuffer rstd, ConstBuffer y_gradient,
                           Buffer x_gradient, Buffer weight_gradient, Buffer bias_gradient) override;
+  void rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer x,
+                       ConstBuffer weight, Buffer y, Buffer rstd) override;
+  void add_rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer a,
+                           ConstBuffer b, ConstBuffer weight, Buffer sum, Buffer y,
+                           Buffer rstd) override;
+  void rmsnorm_backward(Stream& stream, std::int64_t hidden, ConstBuffer x, ConstBuffer weight,
+                        ConstBuffer rstd, ConstBuffer y_gradient, Buffer x_gradient,
+                        Buffer weight_gradient) override;
+  void swiglu_forward(Stream& stream, std::int64_t width, ConstBuffer gate_up, Buffer y) override;
+  void swiglu_backward(Stream& stream, std::int64_t width, ConstBuffer gate_up,
+                       ConstBuffer y_gradient, Buffer gate_up_gradient) override;
+  void rotate(Stream& stream, const RotaryShape& shape, ConstBuffer angles, Buffer x) override;
   void gelu_forward(Stream& stream, ConstBuffer x, Buffer y) override;
   void gelu_backward(Stream& stream, ConstBuffer x, Buffer gradient) override;
   void add(Stream& stream, ConstBuffer a, ConstBuffer b, Buffer out) override;

@@ -16,6 +16,8 @@ RUBATO_INLINE Lanes gate(const Lanes& x) {
   return 1.0f / (1.0f + exp_of(-2.0f * u));
 }
 
+RUBATO_INLINE Lanes logistic(const Lanes& x) { return 1.0f / (1.0f + exp_of(-x)); }
+
 RUBATO_INLINE Lanes gelu_slope(const Lanes& x) {
   const Lanes s = gate(x);
   const Lanes du = kRootTwoOverPi * (1.0f + (3.0f * kCubic) * (x * x));
@@ -43,6 +45,52 @@ void gelu_backward(std::int64_t n, const float* x, float* gradient) {
   if (i < n)
     store_part(gradient + i, load_part(gradient + i, n - i) * gelu_slope(load_part(x + i, n - i)),
                n - i);
+}
+
+void swiglu_forward(std::int64_t rows, std::int64_t width, const float* gate_up, float* y) {
+  for (std::int64_t r = 0; r < rows; ++r, gate_up += 2 * width, y += width) {
+    const float* up = gate_up + width;
+    std::int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      const Lanes g = load(gate_up + i);
+      store(y + i, g * logistic(g) * load(up + i));
+    }
+    if (i == width) continue;
+    const Lanes g = load_part(gate_up + i, width - i);
+    store_part(y + i, g * logistic(g) * load_part(up + i, width - i), width - i);
+  }
+}
+
+void swiglu_backward(std::int64_t rows, std::int64_t width, const float* gate_up, const float* dy,
+                     float* dgate_up) {
+  for (std::int64_t r = 0; r < rows; ++r, gate_up += 2 * width, dgate_up += 2 * width, dy += width)
+    for (std::int64_t i = 0; i < width; i += kLanes) {
+      const std::int64_t n = width - i < kLanes ? width - i : kLanes;
+      const Lanes g = load_part(gate_up + i, n);
+      const Lanes d = load_part(dy + i, n);
+      const Lanes s = logistic(g);
+      store_part(dgate_up + i, d * load_part(gate_up + width + i, n) * (s + g * (s * (1.0f - s))),
+                 n);
+      store_part(dgate_up + width + i, d * (g * s), n);
+    }
+}
+
+void rotate(const RotaryOp& op, const float* angles, float* x) {
+  const std::int64_t half = op.head_size / 2;
+  const float sign = op.is_inverse ? -1.0f : 1.0f;
+  for (std::int64_t r = 0; r < op.rows; ++r) {
+    const float* cosines = angles + r % op.length * op.head_size;
+    const float* sines = cosines + half;
+    for (std::int64_t h = 0; h < op.heads; ++h) {
+      float* __restrict a = x + r * op.columns + h * op.head_size;
+      float* __restrict b = a + half;
+      for (std::int64_t i = 0; i < half; ++i) {
+        const float first = a[i], second = b[i], sine = sign * sines[i];
+        a[i] = first * cosines[i] - second * sine;
+        b[i] = second * cosines[i] + first * sine;
+      }
+    }
+  }
 }
 
 void add(std::int64_t n, const float* a, const float* b, float* out) {

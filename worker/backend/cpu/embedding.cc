@@ -7,8 +7,12 @@ void embed_forward(std::int64_t rows, std::int64_t length, std::int64_t c,
                    const float* position_table, float* __restrict out) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* token = token_table + tokens[r] * c;
-    const float* position = position_table + (r % length) * c;
     float* to = out + r * c;
+    if (position_table == nullptr) {
+      __builtin_memcpy(to, token, static_cast<std::uint64_t>(c) * sizeof(float));
+      continue;
+    }
+    const float* position = position_table + (r % length) * c;
     for (std::int64_t i = 0; i < c; ++i) to[i] = token[i] + position[i];
   }
 }
@@ -55,7 +59,7 @@ void embed_backward(std::int64_t rows, std::int64_t length, std::int64_t c, std:
       for (std::int64_t k = 0; k < n; ++k) to[k] = sum[k] + to[k];
     }
   }
-  add_positions(rows, length, c, dout, dpositions);
+  if (dpositions != nullptr) add_positions(rows, length, c, dout, dpositions);
 }
 
 }  // namespace rubato::worker::cpu::RUBATO_KERNEL_ISA

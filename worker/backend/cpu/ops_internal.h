@@ -12,6 +12,10 @@ void layernorm_forward(std::int64_t rows, std::int64_t c, float epsilon, const f
 void layernorm_backward(std::int64_t rows, std::int64_t c, const float* x, const float* weight,
                         const float* mean, const float* rstd, const float* dy, float* dx,
                         float* dweight, float* dbias);
+void rmsnorm_forward(std::int64_t rows, std::int64_t c, float epsilon, const float* x,
+                     const float* addend, const float* weight, float* sum, float* y, float* rstd);
+void rmsnorm_backward(std::int64_t rows, std::int64_t c, const float* x, const float* weight,
+                      const float* rstd, const float* dy, float* dx, float* dweight);
 void column_sum(std::int64_t rows, std::int64_t columns, const float* x, float* out);
 void broadcast_row(std::int64_t rows, std::int64_t columns, const float* row, float* out);
 void softmax_cross_entropy(std::int64_t rows, std::int64_t columns, std::int64_t vocabulary,
@@ -25,6 +29,10 @@ void causal_softmax_backward(std::int64_t rows, std::int64_t width, std::int64_t
                              const float* probabilities, float* dscores);
 void gelu_forward(std::int64_t n, const float* x, float* y);
 void gelu_backward(std::int64_t n, const float* x, float* gradient);
+void swiglu_forward(std::int64_t rows, std::int64_t width, const float* gate_up, float* y);
+void swiglu_backward(std::int64_t rows, std::int64_t width, const float* gate_up, const float* dy,
+                     float* dgate_up);
+void rotate(const RotaryOp& op, const float* angles, float* x);
 void add(std::int64_t n, const float* a, const float* b, float* out);
 void adamw(std::int64_t n, const AdamWOp& op, const float* g, float* p, float* m, float* v);
 void embed_forward(std::int64_t rows, std::int64_t length, std::int64_t c,

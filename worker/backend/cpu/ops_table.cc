@@ -10,6 +10,8 @@ const Ops& RUBATO_CONCAT(ops_, RUBATO_KERNEL_ISA)() {
   static constexpr Ops kOps{
       .layernorm_forward = layernorm_forward,
       .layernorm_backward = layernorm_backward,
+      .rmsnorm_forward = rmsnorm_forward,
+      .rmsnorm_backward = rmsnorm_backward,
       .column_sum = column_sum,
       .broadcast_row = broadcast_row,
       .softmax_cross_entropy = softmax_cross_entropy,
@@ -17,6 +19,9 @@ const Ops& RUBATO_CONCAT(ops_, RUBATO_KERNEL_ISA)() {
       .causal_softmax_backward = causal_softmax_backward,
       .gelu_forward = gelu_forward,
       .gelu_backward = gelu_backward,
+      .swiglu_forward = swiglu_forward,
+      .swiglu_backward = swiglu_backward,
+      .rotate = rotate,
       .add = add,
       .adamw = adamw,
       .embed_forward = embed_forward,

@@ -1,4 +1,4 @@
-// Kernels that reduce along a row: layernorm, softmax with cross-entropy, column sums.
+// Kernels that reduce along a row: layernorm, RMSNorm, softmax with cross-entropy, column sums.
 #include "worker/backend/cpu/lanes.h"
 #include "worker/backend/cpu/ops_internal.h"
 
@@ -106,6 +106,54 @@ void layernorm_backward(std::int64_t rows, std::int64_t c, const float* x, const
       dweight[i] += d[i] * normal;
       dbias[i] += d[i];
       to[i] += (d[i] * weight[i] - g_mean - normal * gn_mean) * scale;
+    }
+  }
+}
+
+void rmsnorm_forward(std::int64_t rows, std::int64_t c, float epsilon, const float* x,
+                     const float* addend, const float* weight, float* sum, float* y, float* rstd) {
+  const float inverse = 1.0f / static_cast<float>(c);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* row = x + r * c;
+    if (addend != nullptr) {
+      const float* other = addend + r * c;
+      float* out = sum + r * c;
+      for (std::int64_t i = 0; i < c; ++i) out[i] = row[i] + other[i];
+      row = out;
+    }
+    const float square = row_sum(c,
+                                 [&](std::int64_t i, std::int64_t n) {
+                                   const Lanes v = load_any(row + i, n);
+                                   return v * v;
+                                 }) *
+                         inverse;
+    const float scale = 1.0f / __builtin_sqrtf(square + epsilon);
+    rstd[r] = scale;
+    float* to = y + r * c;
+    for (std::int64_t i = 0; i < c; ++i) to[i] = row[i] * scale * weight[i];
+  }
+}
+
+void rmsnorm_backward(std::int64_t rows, std::int64_t c, const float* x, const float* weight,
+                      const float* rstd, const float* dy, float* dx, float* __restrict dweight) {
+  const float inverse = 1.0f / static_cast<float>(c);
+  for (std::int64_t i = 0; i < c; ++i) dweight[i] = 0.0f;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* row = x + r * c;
+    const float* d = dy + r * c;
+    const float scale = rstd[r];
+    // With n = x rstd and g = dy w:  dx = rstd (g - n mean(g n)).
+    const float gn_mean = row_sum(c,
+                                  [&](std::int64_t i, std::int64_t n) {
+                                    const Lanes normal = load_any(row + i, n) * scale;
+                                    return load_any(d + i, n) * load_any(weight + i, n) * normal;
+                                  }) *
+                          inverse;
+    float* __restrict to = dx + r * c;
+    for (std::int64_t i = 0; i < c; ++i) {
+      const float normal = row[i] * scale;
+      dweight[i] += d[i] * normal;
+      to[i] += (d[i] * weight[i] - normal * gn_mean) * scale;
     }
   }
 }

@@ -31,8 +31,8 @@ __device__ __forceinline__ float probability(float score, float scale, float lse
   return is_seen ? exp_of(score * scale - lse) : 0.0f;
 }
 
-// A block has a tile of keys and goes over the queries that see them. Scores are transposed: rows
-// are keys.
+// A block has a tile of keys and goes over the queries that see them, of one head after the other.
+// Scores are transposed: rows are keys.
 template <int D>
 __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
     backward_keys_kernel(AttentionOp op, float scale, const float* __restrict__ qkv,
@@ -43,44 +43,47 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
   float* queries = values + kTileFloats<D>;
   float* gradients = queries + kTileFloats<D>;
   float* weights = gradients + kTileFloats<D>;
-  const Head head = head_of(op);
-  const std::int64_t stride = 3 * head.hidden;
+  const std::int64_t group = op.heads / op.kv_heads;
+  Head head = head_of(op, blockIdx.y * group);
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
-  fill_tile<D>(keys, qkv + head.qkv + head.hidden, stride, first, op);
-  fill_tile<D>(values, qkv + head.qkv + 2 * head.hidden, stride, first, op);
+  fill_tile<D>(keys, qkv + head.key, head.stride, first, op);
+  fill_tile<D>(values, qkv + head.value, head.stride, first, op);
   Part<D> dkey, dvalue;
   dkey.clear();
   dvalue.clear();
-  for (std::int64_t query = first; query < op.length; query += kTile) {
-    __syncthreads();
-    fill_tile<D>(queries, qkv + head.qkv, stride, query, op);
-    fill_tile<D>(gradients, dout + head.out, head.hidden, query, op);
-    __syncthreads();
-    float p[kRows][kRows], ds[kRows][kRows];
-    make_scores<D, 1>(keys, queries, p);
-    make_scores<D, 1>(values, gradients, ds);
-    for (int j = 0; j < kRows; ++j) {
-      const std::int64_t row = query + tx + kSide * j;
-      const bool is_row = row < op.length;
-      const float row_lse = is_row ? lse[head.scalar + row] : 0.0f;
-      const float dot = is_row ? dots[head.scalar + row] : 0.0f;
-      for (int i = 0; i < kRows; ++i) {
-        const bool is_seen = is_row && first + ty + kSide * i <= row;
-        p[i][j] = probability(p[i][j], scale, row_lse, is_seen);
-        ds[i][j] = p[i][j] * (ds[i][j] - dot) * scale;
+  for (std::int64_t h = 0; h < group; ++h) {
+    head = head_of(op, blockIdx.y * group + h);
+    for (std::int64_t query = first; query < op.length; query += kTile) {
+      __syncthreads();
+      fill_tile<D>(queries, qkv + head.query, head.stride, query, op);
+      fill_tile<D>(gradients, dout + head.out, head.hidden, query, op);
+      __syncthreads();
+      float p[kRows][kRows], ds[kRows][kRows];
+      make_scores<D, 1>(keys, queries, p);
+      make_scores<D, 1>(values, gradients, ds);
+      for (int j = 0; j < kRows; ++j) {
+        const std::int64_t row = query + tx + kSide * j;
+        const bool is_row = row < op.length;
+        const float row_lse = is_row ? lse[head.scalar + row] : 0.0f;
+        const float dot = is_row ? dots[head.scalar + row] : 0.0f;
+        for (int i = 0; i < kRows; ++i) {
+          const bool is_seen = is_row && first + ty + kSide * i <= row;
+          p[i][j] = probability(p[i][j], scale, row_lse, is_seen);
+          ds[i][j] = p[i][j] * (ds[i][j] - dot) * scale;
+        }
       }
+      write_scores(weights, p);
+      __syncthreads();
+      dvalue.add(weights, gradients);
+      __syncthreads();
+      write_scores(weights, ds);
+      __syncthreads();
+      dkey.add(weights, queries);
     }
-    write_scores(weights, p);
-    __syncthreads();
-    dvalue.add(weights, gradients);
-    __syncthreads();
-    write_scores(weights, ds);
-    __syncthreads();
-    dkey.add(weights, queries);
   }
-  dkey.write(dqkv + head.qkv + head.hidden, stride, first, op);
-  dvalue.write(dqkv + head.qkv + 2 * head.hidden, stride, first, op);
+  dkey.write(dqkv + head.key, head.stride, first, op);
+  dvalue.write(dqkv + head.value, head.stride, first, op);
 }
 
 // A block has a tile of queries and goes over the keys that they see.
@@ -94,11 +97,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
   float* keys = gradients + kTileFloats<D>;
   float* values = keys + kTileFloats<D>;
   float* weights = values + kTileFloats<D>;
-  const Head head = head_of(op);
-  const std::int64_t stride = 3 * head.hidden;
+  const Head head = head_of(op, blockIdx.y);
   const std::int64_t first = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
-  fill_tile<D>(queries, qkv + head.qkv, stride, first, op);
+  fill_tile<D>(queries, qkv + head.query, head.stride, first, op);
   fill_tile<D>(gradients, dout + head.out, head.hidden, first, op);
   float row_lse[kRows], dot[kRows];
   for (int i = 0; i < kRows; ++i) {
@@ -110,8 +112,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
   dquery.clear();
   for (std::int64_t key = 0; key <= first; key += kTile) {
     __syncthreads();
-    fill_tile<D>(keys, qkv + head.qkv + head.hidden, stride, key, op);
-    fill_tile<D>(values, qkv + head.qkv + 2 * head.hidden, stride, key, op);
+    fill_tile<D>(keys, qkv + head.key, head.stride, key, op);
+    fill_tile<D>(values, qkv + head.value, head.stride, key, op);
     __syncthreads();
     float p[kRows][kRows], ds[kRows][kRows];
     make_scores<D, 1>(queries, keys, p);
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
     __syncthreads();
     dquery.add(weights, keys);
   }
-  dquery.write(dqkv + head.qkv, stride, first, op);
+  dquery.write(dqkv + head.query, head.stride, first, op);
 }
 
 template <int D>
@@ -140,9 +142,10 @@ void backward(RawStream stream, const AttentionOp& op, const float* qkv, const f
               const float* dout, const float* dots, float* dqkv) {
   allow_shared(backward_keys_kernel<D>, kBackwardBytes<D>);
   allow_shared(backward_queries_kernel<D>, kBackwardBytes<D>);
-  const Grid grid{stream, grid_of(op), kThreads, kBackwardBytes<D>};
-  grid.run(backward_keys_kernel<D>, op, scale_of(op), qkv, lse, dout, dots, dqkv);
-  grid.run(backward_queries_kernel<D>, op, scale_of(op), qkv, lse, dout, dots, dqkv);
+  const Grid by_key{stream, grid_of(op, op.kv_heads), kThreads, kBackwardBytes<D>};
+  by_key.run(backward_keys_kernel<D>, op, scale_of(op), qkv, lse, dout, dots, dqkv);
+  const Grid by_query{stream, grid_of(op, op.heads), kThreads, kBackwardBytes<D>};
+  by_query.run(backward_queries_kernel<D>, op, scale_of(op), qkv, lse, dout, dots, dqkv);
 }
 
 }  // namespace

@@ -60,19 +60,18 @@ __global__ void __launch_bounds__(kThreads, kBlocksWanted<D>)
   float* keys = queries + kTileFloats<D>;
   float* values = keys + kTileFloats<D>;
   float* weights = values + kTileFloats<D>;
-  const Head head = head_of(op);
-  const std::int64_t stride = 3 * head.hidden;
+  const Head head = head_of(op, blockIdx.y);
   // Long rows first: the last blocks to run are short.
   const std::int64_t first = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * kTile;
-  fill_tile<D>(queries, qkv + head.qkv, stride, first, op);
+  fill_tile<D>(queries, qkv + head.query, head.stride, first, op);
   Running running;
   running.clear();
   Part<D> part;
   part.clear();
   for (std::int64_t key = 0; key <= first; key += kTile) {
     __syncthreads();  // the last tile has been read
-    fill_tile<D>(keys, qkv + head.qkv + head.hidden, stride, key, op);
-    fill_tile<D>(values, qkv + head.qkv + 2 * head.hidden, stride, key, op);
+    fill_tile<D>(keys, qkv + head.key, head.stride, key, op);
+    fill_tile<D>(values, qkv + head.value, head.stride, key, op);
     __syncthreads();
     float scores[kRows][kRows];
     make_scores<D, 4>(queries, keys, scores);
@@ -98,7 +97,7 @@ constexpr int kForwardBytes = (3 * kTileFloats<D> + kScoreFloats) * static_cast<
 template <int D>
 void forward(RawStream stream, const AttentionOp& op, const float* qkv, float* lse, float* out) {
   allow_shared(forward_kernel<D>, kForwardBytes<D>);
-  const Grid grid{stream, grid_of(op), kThreads, kForwardBytes<D>};
+  const Grid grid{stream, grid_of(op, op.heads), kThreads, kForwardBytes<D>};
   grid.run(forward_kernel<D>, op, scale_of(op), qkv, lse, out);
 }
 

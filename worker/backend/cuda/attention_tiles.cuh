@@ -35,20 +35,28 @@ constexpr int kTileFloats = kTile * kStride<D>;
 template <int D>
 constexpr int kBlocksWanted = D > 64 ? 1 : 2;
 
-// Where one head of one sequence lies in the matrices of the model.
+// Where one query head of the block's sequence, and the key head that it uses, lie in the matrices
+// of the model.
 struct Head {
-  std::int64_t hidden;  // columns of all heads
-  std::int64_t qkv;     // of row 0's query; keys `hidden` on, values twice that
-  std::int64_t out;     // of row 0
-  std::int64_t scalar;  // of row 0 in lse and dots
+  std::int64_t hidden;             // columns of all heads
+  std::int64_t stride;             // columns of qkv
+  std::int64_t query, key, value;  // of row 0 in qkv
+  std::int64_t out;                // of row 0
+  std::int64_t scalar;             // of row 0 in lse and dots
 };
-__device__ __forceinline__ Head head_of(const AttentionOp& op) {
+__device__ __forceinline__ Head head_of(const AttentionOp& op, std::int64_t head) {
   const std::int64_t hidden = op.heads * op.head_size;
-  const std::int64_t batch = blockIdx.z;
-  const std::int64_t head = blockIdx.y;
-  const std::int64_t rows = batch * op.length;  // before this sequence
-  return {hidden, rows * 3 * hidden + head * op.head_size, rows * hidden + head * op.head_size,
-          (batch * op.heads + head) * op.length};
+  const std::int64_t kv_hidden = op.kv_heads * op.head_size;
+  const std::int64_t stride = hidden + 2 * kv_hidden;
+  const std::int64_t rows = blockIdx.z * op.length;  // before this sequence
+  const std::int64_t key = hidden + head / (op.heads / op.kv_heads) * op.head_size;
+  return {hidden,
+          stride,
+          rows * stride + head * op.head_size,
+          rows * stride + key,
+          rows * stride + key + kv_hidden,
+          rows * hidden + head * op.head_size,
+          (blockIdx.z * op.heads + head) * op.length};
 }
 
 // Rows first .. first + 63 of a matrix into a tile, N elements at a time; what lies outside is
@@ -172,8 +180,8 @@ void allow_shared(Kernel kernel, int bytes) {
                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-inline dim3 grid_of(const AttentionOp& op) {
-  return {blocks_for(op.length, kTile), static_cast<unsigned>(op.heads),
+inline dim3 grid_of(const AttentionOp& op, std::int64_t heads) {
+  return {blocks_for(op.length, kTile), static_cast<unsigned>(heads),
           static_cast<unsigned>(op.batch)};
 }
 

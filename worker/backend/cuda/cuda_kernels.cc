@@ -33,11 +33,12 @@ std::int64_t rows_of(ConstBuffer x, std::int64_t columns) {
 AttentionOp op_of(const AttentionShape& shape, std::initializer_list<const void*> matrices) {
   constexpr std::int64_t kGridMax = 65535;
   CHECK(shape.batch <= kGridMax && shape.heads <= kGridMax);
+  CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
   constexpr std::int64_t kWide = 4;
   bool is_wide = shape.head_size % kWide == 0;
   for (const void* matrix : matrices)
     is_wide = is_wide && reinterpret_cast<std::uintptr_t>(matrix) % (kWide * sizeof(float)) == 0;
-  return {shape.batch, shape.length, shape.heads, shape.head_size, is_wide};
+  return {shape.batch, shape.length, shape.heads, shape.head_size, shape.kv_heads, is_wide};
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ void CudaKernels::embed_forward(Stream& stream, std::int64_t length, std::int64_
                                 ConstBuffer tokens, ConstBuffer token_table,
                                 ConstBuffer position_table, Buffer out) {
   CHECK_EQ(out.count(), tokens.count() * hidden);
-  CHECK_GE(position_table.count(), length * hidden);
+  CHECK(position_table.is_empty() || position_table.count() >= length * hidden);
   const Launch launch(stream, "embed_forward");
   cuda::embed_forward(launch, tokens.count(), length, hidden, i32(tokens), f32(token_table),
                       f32(position_table), f32(out));
@@ -69,7 +70,7 @@ void CudaKernels::embed_backward(Stream& stream, std::int64_t length, std::int64
   CHECK_EQ(out_gradient.count(), tokens.count() * hidden);
   CHECK_GE(workspace.count(), embed_workspace(tokens.count(), vocabulary));
   CHECK_GE(token_gradient.count(), vocabulary * hidden);
-  CHECK_GE(position_gradient.count(), length * hidden);
+  CHECK(position_gradient.is_empty() || position_gradient.count() >= length * hidden);
   const Launch launch(stream, "embed_backward");
   cuda::embed_backward(launch, tokens.count(), length, hidden, i32(tokens), f32(out_gradient),
                        i32(workspace), f32(token_gradient), f32(position_gradient));
@@ -117,6 +118,62 @@ void CudaKernels::layernorm_backward(Stream& stream, std::int64_t hidden, ConstB
                            f32(bias_gradient));
 }
 
+void CudaKernels::rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon, ConstBuffer x,
+                                  ConstBuffer weight, Buffer y, Buffer rstd) {
+  const std::int64_t rows = rows_of(x, hidden);
+  CHECK(y.count() == x.count() && rstd.count() == rows && weight.count() == hidden);
+  const Launch launch(stream, "rmsnorm_forward");
+  cuda::rmsnorm_forward(launch, rows, hidden, epsilon, f32(x), nullptr, f32(weight), nullptr,
+                        f32(y), f32(rstd));
+}
+
+void CudaKernels::add_rmsnorm_forward(Stream& stream, std::int64_t hidden, float epsilon,
+                                      ConstBuffer a, ConstBuffer b, ConstBuffer weight, Buffer sum,
+                                      Buffer y, Buffer rstd) {
+  const std::int64_t rows = rows_of(a, hidden);
+  CHECK(b.count() == a.count() && sum.count() == a.count() && y.count() == a.count());
+  CHECK(rstd.count() == rows && weight.count() == hidden);
+  const Launch launch(stream, "add_rmsnorm_forward");
+  cuda::rmsnorm_forward(launch, rows, hidden, epsilon, f32(a), f32(b), f32(weight), f32(sum),
+                        f32(y), f32(rstd));
+}
+
+void CudaKernels::rmsnorm_backward(Stream& stream, std::int64_t hidden, ConstBuffer x,
+                                   ConstBuffer weight, ConstBuffer rstd, ConstBuffer y_gradient,
+                                   Buffer x_gradient, Buffer weight_gradient) {
+  const std::int64_t rows = rows_of(x, hidden);
+  CHECK(y_gradient.count() == x.count() && x_gradient.count() == x.count());
+  CHECK(rstd.count() == rows && weight.count() == hidden && weight_gradient.count() == hidden);
+  const Launch launch(stream, "rmsnorm_backward");
+  cuda::rmsnorm_backward(launch, rows, hidden, f32(x), f32(weight), f32(rstd), f32(y_gradient),
+                         f32(x_gradient), f32(weight_gradient));
+}
+
+void CudaKernels::swiglu_forward(Stream& stream, std::int64_t width, ConstBuffer gate_up,
+                                 Buffer y) {
+  const std::int64_t rows = rows_of(y, width);
+  CHECK_EQ(gate_up.count(), 2 * y.count());
+  const Launch launch(stream, "swiglu_forward");
+  cuda::swiglu_forward(launch, rows, width, f32(gate_up), f32(y));
+}
+
+void CudaKernels::swiglu_backward(Stream& stream, std::int64_t width, ConstBuffer gate_up,
+                                  ConstBuffer y_gradient, Buffer gate_up_gradient) {
+  const std::int64_t rows = rows_of(y_gradient, width);
+  CHECK(gate_up.count() == 2 * y_gradient.count() && gate_up_gradient.count() == gate_up.count());
+  const Launch launch(stream, "swiglu_backward");
+  cuda::swiglu_backward(launch, rows, width, f32(gate_up), f32(y_gradient), f32(gate_up_gradient));
+}
+
+void CudaKernels::rotate(Stream& stream, const RotaryShape& s, ConstBuffer angles, Buffer x) {
+  const std::int64_t rows = rows_of(x, s.columns);
+  CHECK(s.head_size % 2 == 0 && s.heads * s.head_size <= s.columns);
+  CHECK(s.length > 0 && angles.count() >= s.length * s.head_size);
+  const Launch launch(stream, "rotate");
+  cuda::rotate(launch, {rows, s.length, s.heads, s.head_size, s.columns, s.is_inverse}, f32(angles),
+               f32(x));
+}
+
 void CudaKernels::gelu_forward(Stream& stream, ConstBuffer x, Buffer y) {
   CHECK_EQ(x.count(), y.count());
   const Launch launch(stream, "gelu_forward");
@@ -158,7 +215,7 @@ std::int64_t CudaKernels::attention_workspace(const AttentionShape& shape) const
 void CudaKernels::attention_forward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
                                     Buffer saved, Buffer out) {
   CHECK_EQ(out.count(), shape.batch * shape.length * shape.hidden());
-  CHECK_EQ(qkv.count(), 3 * out.count());
+  CHECK_EQ(qkv.count(), shape.batch * shape.length * shape.columns());
   CHECK_GE(saved.count(), attention_saved(shape));
   CHECK_LE(shape.head_size, attention_head_size_max());
   const Launch launch(stream, "attention_forward");
@@ -170,7 +227,8 @@ void CudaKernels::attention_backward(Stream& stream, const AttentionShape& shape
                                      Buffer workspace, Buffer qkv_gradient) {
   CHECK(out.count() == shape.batch * shape.length * shape.hidden());
   CHECK(out_gradient.count() == out.count());
-  CHECK(qkv.count() == 3 * out.count() && qkv_gradient.count() == qkv.count());
+  CHECK_EQ(qkv.count(), shape.batch * shape.length * shape.columns());
+  CHECK_EQ(qkv_gradient.count(), qkv.count());
   CHECK(saved.count() >= attention_saved(shape) && workspace.count() >= attention_workspace(shape));
   CHECK_LE(shape.head_size, attention_head_size_max());
   const Launch launch(stream, "attention_backward");

@@ -46,6 +46,72 @@ struct GeluBackward {
   }
 };
 
+__device__ __forceinline__ float logistic(float x) { return 1.0f / (1.0f + exp_of(-x)); }
+
+// Element i of (rows, width): its row, and where its gate lies; `width` on is what it multiplies.
+__device__ __forceinline__ std::int64_t gate_at(std::int64_t i, std::int64_t width) {
+  return i + i / width * width;
+}
+
+struct SwigluForward {
+  std::int64_t width;
+  const float* gate_up;
+  float* y;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const float* at = gate_up + gate_at(i, width);
+    const Pack<float, N> gates = load<N>(at);
+    Pack<float, N> out = load<N>(at + width);
+    for (int k = 0; k < N; ++k) out.v[k] = gates.v[k] * logistic(gates.v[k]) * out.v[k];
+    store<N>(y + i, out);
+  }
+};
+
+struct SwigluBackward {
+  std::int64_t width;
+  const float* gate_up;
+  const float* dy;
+  float* dgate_up;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const std::int64_t at = gate_at(i, width);
+    Pack<float, N> gates = load<N>(gate_up + at), ups = load<N>(gate_up + at + width);
+    const Pack<float, N> gradient = load<N>(dy + i);
+    for (int k = 0; k < N; ++k) {
+      const float g = gates.v[k], d = gradient.v[k];
+      const float s = logistic(g);
+      gates.v[k] = d * ups.v[k] * (s + g * (s * (1.0f - s)));
+      ups.v[k] = d * (g * s);
+    }
+    store<N>(dgate_up + at, gates);
+    store<N>(dgate_up + at + width, ups);
+  }
+};
+
+// Over the (rows, heads, head_size / 2) pairs that angles turn.
+struct Rotate {
+  RotaryOp op;
+  const float* angles;
+  float* x;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const std::int64_t half = op.head_size / 2;
+    const std::int64_t pair = i % half, head = i / half % op.heads, row = i / half / op.heads;
+    const float* angle = angles + row % op.length * op.head_size + pair;
+    float* at = x + row * op.columns + head * op.head_size + pair;
+    const float sign = op.is_inverse ? -1.0f : 1.0f;
+    const Pack<float, N> cosines = load<N>(angle), sines = load<N>(angle + half);
+    Pack<float, N> a = load<N>(at), b = load<N>(at + half);
+    for (int k = 0; k < N; ++k) {
+      const float first = a.v[k], second = b.v[k], sine = sign * sines.v[k];
+      a.v[k] = first * cosines.v[k] - second * sine;
+      b.v[k] = second * cosines.v[k] + first * sine;
+    }
+    store<N>(at, a);
+    store<N>(at + half, b);
+  }
+};
+
 struct Add {
   const float* a;
   const float* b;
@@ -107,10 +173,12 @@ bool are_aligned(std::initializer_list<const void*> pointers) {
   return true;
 }
 
+// `row`: elements that lie side by side; fours may not cross its end.
 template <class Op>
-void launch(RawStream stream, std::int64_t n, std::initializer_list<const void*> pointers, Op op) {
+void launch(RawStream stream, std::int64_t n, std::initializer_list<const void*> pointers, Op op,
+            std::int64_t row = 4) {
   if (n == 0) return;
-  if (are_aligned(pointers))
+  if (are_aligned(pointers) && row % 4 == 0)
     Grid{stream, blocks_for(n, 4 * kThreads), kThreads}.run(map<4, Op>, n, op);
   else
     Grid{stream, blocks_for(n, kThreads), kThreads}.run(map<1, Op>, n, op);
@@ -124,6 +192,23 @@ void gelu_forward(RawStream stream, std::int64_t n, const float* x, float* y) {
 
 void gelu_backward(RawStream stream, std::int64_t n, const float* x, float* gradient) {
   launch(stream, n, {x, gradient}, GeluBackward{x, gradient});
+}
+
+void swiglu_forward(RawStream stream, std::int64_t rows, std::int64_t width, const float* gate_up,
+                    float* y) {
+  launch(stream, rows * width, {gate_up, y}, SwigluForward{width, gate_up, y}, width);
+}
+
+void swiglu_backward(RawStream stream, std::int64_t rows, std::int64_t width, const float* gate_up,
+                     const float* dy, float* dgate_up) {
+  launch(stream, rows * width, {gate_up, dy, dgate_up},
+         SwigluBackward{width, gate_up, dy, dgate_up}, width);
+}
+
+void rotate(RawStream stream, const RotaryOp& op, const float* angles, float* x) {
+  const std::int64_t half = op.head_size / 2;
+  launch(stream, op.rows * op.heads * half, {angles, x}, Rotate{op, angles, x},
+         op.columns % 4 == 0 ? half : 1);
 }
 
 void add(RawStream stream, std::int64_t n, const float* a, const float* b, float* out) {

@@ -17,6 +17,10 @@ __global__ void __launch_bounds__(kThreads)
                          const float* __restrict__ position_table, float* __restrict__ out) {
   const std::int64_t row = blockIdx.x;
   const float* token = token_table + tokens[row] * c;
+  if (position_table == nullptr) {
+    for (std::int64_t i = threadIdx.x; i < c; i += kThreads) out[row * c + i] = token[i];
+    return;
+  }
   const float* position = position_table + row % length * c;
   for (std::int64_t i = threadIdx.x; i < c; i += kThreads)
     out[row * c + i] = token[i] + position[i];
@@ -108,6 +112,7 @@ void embed_backward(RawStream stream, std::int64_t rows, std::int64_t length, st
   Grid{stream, blocks_for(rows, kThreads), kThreads}.run(sort_rows, count, tokens, sorted, order);
   Grid{stream, static_cast<unsigned>(rows), kThreads}.run(add_tokens, count, c, sorted, order, dout,
                                                           dtokens);
+  if (dpositions == nullptr) return;
   Grid{stream, blocks_for(length * c, kThreads), kThreads}.run(add_positions, rows * c, length * c,
                                                                dout, dpositions);
 }

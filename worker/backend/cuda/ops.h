@@ -20,6 +20,15 @@ struct AdamWOp {
 };
 void gelu_forward(RawStream stream, std::int64_t n, const float* x, float* y);
 void gelu_backward(RawStream stream, std::int64_t n, const float* x, float* gradient);
+void swiglu_forward(RawStream stream, std::int64_t rows, std::int64_t width, const float* gate_up,
+                    float* y);
+void swiglu_backward(RawStream stream, std::int64_t rows, std::int64_t width, const float* gate_up,
+                     const float* dy, float* dgate_up);
+struct RotaryOp {
+  std::int64_t rows, length, heads, head_size, columns;
+  bool is_inverse;
+};
+void rotate(RawStream stream, const RotaryOp& op, const float* angles, float* x);
 void add(RawStream stream, std::int64_t n, const float* a, const float* b, float* out);
 void add_i32(RawStream stream, std::int64_t n, const std::int32_t* from, std::int32_t* to);
 void adamw(RawStream stream, std::int64_t n, const AdamWOp& op, const float* g, float* p, float* m,
@@ -44,6 +53,7 @@ void squared_norm_chunks(RawStream stream, std::int64_t n, std::int64_t chunk, c
                          double* out);
 
 // ---- embedding.cu: as the CPU ----
+// `position_table` and `dpositions` may be null.
 void embed_forward(RawStream stream, std::int64_t rows, std::int64_t length, std::int64_t c,
                    const std::int32_t* tokens, const float* token_table,
                    const float* position_table, float* out);
@@ -53,7 +63,7 @@ void embed_backward(RawStream stream, std::int64_t rows, std::int64_t length, st
                     float* dtokens, float* dpositions);
 
 // ---- rowwise.cu ----
-// As the CPU. `addend` and `sum` may be null, together.
+// The norms' forward passes are as the CPU. `addend` and `sum` may be null, together.
 void layernorm_forward(RawStream stream, std::int64_t rows, std::int64_t c, float epsilon,
                        const float* x, const float* addend, const float* weight, const float* bias,
                        float* sum, float* y, float* mean, float* rstd);
@@ -61,6 +71,13 @@ void layernorm_forward(RawStream stream, std::int64_t rows, std::int64_t c, floa
 void layernorm_backward(RawStream stream, std::int64_t rows, std::int64_t c, const float* x,
                         const float* weight, const float* mean, const float* rstd, const float* dy,
                         float* dx, float* dweight, float* dbias);
+void rmsnorm_forward(RawStream stream, std::int64_t rows, std::int64_t c, float epsilon,
+                     const float* x, const float* addend, const float* weight, float* sum, float* y,
+                     float* rstd);
+// dx as the CPU; dweight not.
+void rmsnorm_backward(RawStream stream, std::int64_t rows, std::int64_t c, const float* x,
+                      const float* weight, const float* rstd, const float* dy, float* dx,
+                      float* dweight);
 void column_sum(RawStream stream, std::int64_t rows, std::int64_t columns, const float* x,
                 float* out);
 void softmax_cross_entropy(RawStream stream, std::int64_t rows, std::int64_t columns,
@@ -70,6 +87,7 @@ void softmax_cross_entropy(RawStream stream, std::int64_t rows, std::int64_t col
 // ---- attention_forward.cu, attention_backward.cu ----
 struct AttentionOp {
   std::int64_t batch, length, heads, head_size;  // batch and heads at most 65 535
+  std::int64_t kv_heads;                         // divides heads
   bool is_wide;  // head_size is a multiple of four, and all matrices are aligned to 16 bytes
 };
 constexpr std::int64_t kHeadSizeMax = 128;

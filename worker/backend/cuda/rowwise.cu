@@ -1,4 +1,5 @@
-// Kernels that reduce along rows or columns: layernorm, softmax with cross-entropy, column sums.
+// Kernels that reduce along rows or columns: layernorm, RMSNorm, softmax with cross-entropy, column
+// sums.
 #include "worker/backend/cuda/arithmetic.cuh"
 #include "worker/backend/cuda/launch.cuh"
 #include "worker/backend/cuda/ops.h"
@@ -88,6 +89,47 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    rmsnorm_forward_kernel(std::int64_t rows, std::int64_t c, float epsilon, const float* x,
+                           const float* addend, const float* __restrict__ weight, float* sum,
+                           float* __restrict__ y, float* __restrict__ rstd) {
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kWarp;
+  if (r >= rows) return;
+  const int lane = threadIdx.x % kWarp;
+  const float* row = x + r * c;
+  if (addend != nullptr) {
+    const float* other = addend + r * c;
+    float* out = sum + r * c;
+    for (std::int64_t i = lane; i < c; i += kWarp) out[i] = row[i] + other[i];
+    __syncwarp();
+    row = out;
+  }
+  const float inverse = 1.0f / static_cast<float>(c);
+  const float square = row_sum(c, [&](std::int64_t i) { return row[i] * row[i]; }) * inverse;
+  const float scale = 1.0f / sqrtf(square + epsilon);
+  if (lane == 0) rstd[r] = scale;
+  float* to = y + r * c;
+  for (std::int64_t i = lane; i < c; i += kWarp) to[i] = row[i] * scale * weight[i];
+}
+
+// With n = x rstd and g = dy w:  dx += rstd (g - n mean(g n)).
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    rmsnorm_backward_x(std::int64_t rows, std::int64_t c, const float* __restrict__ x,
+                       const float* __restrict__ weight, const float* __restrict__ rstd,
+                       const float* __restrict__ dy, float* __restrict__ dx) {
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kWarp;
+  if (r >= rows) return;
+  const float* row = x + r * c;
+  const float* d = dy + r * c;
+  const float scale = rstd[r];
+  const float inverse = 1.0f / static_cast<float>(c);
+  const float gn_mean =
+      row_sum(c, [&](std::int64_t i) { return d[i] * weight[i] * (row[i] * scale); }) * inverse;
+  float* to = dx + r * c;
+  for (std::int64_t i = threadIdx.x % kWarp; i < c; i += kWarp)
+    to[i] = to[i] + (d[i] * weight[i] - row[i] * scale * gn_mean) * scale;
+}
+
 // Sums over rows. A block has eight columns, 32 bytes of each row; 128 threads a column take every
 // 128th row each, and their sums are added by pairs 64, 32, … apart. Stripe 0 gets the result.
 constexpr int kColumns = 8;
@@ -144,6 +186,24 @@ __global__ void __launch_bounds__(kColumns* kStripes)
   if (stripe != 0 || column >= c) return;
   dweight[column] = whole_weight;
   dbias[column] = whole_bias;
+}
+
+__global__ void __launch_bounds__(kColumns* kStripes)
+    rmsnorm_backward_weight(std::int64_t rows, std::int64_t c, const float* __restrict__ x,
+                            const float* __restrict__ rstd, const float* __restrict__ dy,
+                            float* __restrict__ dweight) {
+  __shared__ float shared[kStripes][kColumns];
+  const std::int64_t column =
+      static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x % kColumns;
+  const int stripe = threadIdx.x / kColumns;
+  float weight = 0.0f;
+  if (column < c) {
+#pragma unroll 4
+    for (std::int64_t r = stripe; r < rows; r += kStripes)
+      weight = weight + dy[r * c + column] * (x[r * c + column] * rstd[r]);
+  }
+  const float whole = sum_of_stripes(weight, shared);
+  if (stripe == 0 && column < c) dweight[column] = whole;
 }
 
 // ---- Softmax with cross-entropy: a block has a row ----
@@ -221,6 +281,24 @@ void layernorm_backward(RawStream stream, std::int64_t rows, std::int64_t c, con
                                                                      x, weight, mean, rstd, dy, dx);
   Grid{stream, blocks_for(c, kColumns), kColumns * kStripes}.run(
       layernorm_backward_weights, rows, c, x, mean, rstd, dy, dweight, dbias);
+}
+
+void rmsnorm_forward(RawStream stream, std::int64_t rows, std::int64_t c, float epsilon,
+                     const float* x, const float* addend, const float* weight, float* sum, float* y,
+                     float* rstd) {
+  if (rows == 0) return;
+  Grid{stream, blocks_for(rows, kRowWarps), kRowWarps * kWarp}.run(
+      rmsnorm_forward_kernel, rows, c, epsilon, x, addend, weight, sum, y, rstd);
+}
+
+void rmsnorm_backward(RawStream stream, std::int64_t rows, std::int64_t c, const float* x,
+                      const float* weight, const float* rstd, const float* dy, float* dx,
+                      float* dweight) {
+  if (rows > 0)
+    Grid{stream, blocks_for(rows, kRowWarps), kRowWarps * kWarp}.run(rmsnorm_backward_x, rows, c, x,
+                                                                     weight, rstd, dy, dx);
+  Grid{stream, blocks_for(c, kColumns), kColumns * kStripes}.run(rmsnorm_backward_weight, rows, c,
+                                                                 x, rstd, dy, dweight);
 }
 
 void column_sum(RawStream stream, std::int64_t rows, std::int64_t columns, const float* x,

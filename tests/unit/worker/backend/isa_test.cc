@@ -133,6 +133,32 @@ void run_dither(const Ops& ops, Digests& out) {
   out.add("dither_add", guards);
 }
 
+// The kernels that came with Llama.
+void run_llama(const Ops& ops, std::int64_t c, Digests& out) {
+  constexpr std::int64_t kRows = 9;
+  const auto n = static_cast<std::size_t>(kRows * c), width = static_cast<std::size_t>(c);
+  const auto x = noise(n, 1, 4), other = noise(n, 2, 1), dy = noise(n, 3, 1);
+  const auto weight = noise(width, 4, 1);
+  std::vector<float> sum(n), y(n), rstd(kRows), dx = noise(n, 6, 1), dweight(width);
+  ops.rmsnorm_forward(kRows, c, 1e-5f, x.data(), other.data(), weight.data(), sum.data(), y.data(),
+                      rstd.data());
+  out.add("rmsnorm_forward", y);
+  ops.rmsnorm_backward(kRows, c, sum.data(), weight.data(), rstd.data(), dy.data(), dx.data(),
+                       dweight.data());
+  out.add("rmsnorm_backward", dx);
+  out.add("rmsnorm_backward", dweight);
+  const auto gate_up = noise(2 * n, 7, 8);
+  std::vector<float> dgate_up(2 * n);
+  ops.swiglu_forward(kRows, c, gate_up.data(), y.data());
+  ops.swiglu_backward(kRows, c, gate_up.data(), dy.data(), dgate_up.data());
+  out.add("swiglu_forward", y);
+  out.add("swiglu_backward", dgate_up);
+  std::vector<float> turned = x;
+  const std::int64_t even = c / 2 * 2;
+  ops.rotate({kRows, 4, 1, even, c, true}, noise(4 * width, 8, 1).data(), turned.data());
+  out.add("rotate", turned);
+}
+
 // All kernels on shapes with and without tails.
 Digests run(const Ops& ops) {
   const FloatMode mode;
@@ -156,22 +182,34 @@ TEST(Isa, OwnKernelsGiveOneDigestOnEveryInstructionSetBuildAndMachine) {
   }
 }
 
-TEST(Isa, DitheredRoundingGivesOneDigestOnEveryInstructionSetBuildAndMachine) {
-  const auto dithered = [](const Ops& ops) {
+// One digest of what `run` adds, on all instruction sets that this machine has.
+void expect_golden(void (*run)(const Ops&, Digests&), const char* golden) {
+  const auto digest = [&](const Ops& ops) {
     const FloatMode mode;
     Digests out;
-    run_dither(ops, out);
+    run(ops, out);
     return to_hex(out.all.value());
   };
-  constexpr const char* kGolden = "f485c4e628a2375b";
   const Isa best = best_isa().value();
-  EXPECT_EQ(dithered(ops_sse41()), kGolden);
+  EXPECT_EQ(digest(ops_sse41()), golden);
   if (best >= Isa::kAvx2) {
-    EXPECT_EQ(dithered(ops_avx2()), kGolden);
+    EXPECT_EQ(digest(ops_avx2()), golden);
   }
   if (best >= Isa::kAvx512) {
-    EXPECT_EQ(dithered(ops_avx512()), kGolden);
+    EXPECT_EQ(digest(ops_avx512()), golden);
   }
+}
+
+TEST(Isa, DitheredRoundingGivesOneDigestOnEveryInstructionSetBuildAndMachine) {
+  expect_golden(run_dither, "f485c4e628a2375b");
+}
+
+TEST(Isa, KernelsOfLlamaGiveOneDigestOnEveryInstructionSetBuildAndMachine) {
+  expect_golden(
+      [](const Ops& ops, Digests& out) {
+        for (const std::int64_t c : {3, 16, 47, 192}) run_llama(ops, c, out);
+      },
+      "05b10a1f3ea630d7");
 }
 
 TEST(Isa, NamesAndPin) {

@@ -39,6 +39,28 @@ inline Vector layernorm(std::size_t c, double epsilon, const Vector& x, const Ve
   return y;
 }
 
+inline Vector rmsnorm(std::size_t c, double epsilon, const Vector& x, const Vector& weight) {
+  Vector y(x.size());
+  for (std::size_t r = 0; r < x.size() / c; ++r) {
+    double square = 0;
+    for (std::size_t i = 0; i < c; ++i)
+      square += x[r * c + i] * x[r * c + i] / static_cast<double>(c);
+    for (std::size_t i = 0; i < c; ++i)
+      y[r * c + i] = x[r * c + i] / std::sqrt(square + epsilon) * weight[i];
+  }
+  return y;
+}
+
+inline Vector swiglu(std::size_t width, const Vector& x) {
+  Vector y;
+  for (std::size_t r = 0; r < x.size() / (2 * width); ++r)
+    for (std::size_t i = 0; i < width; ++i) {
+      const double gate = x[r * 2 * width + i];
+      y.push_back(gate / (1 + std::exp(-gate)) * x[r * 2 * width + width + i]);
+    }
+  return y;
+}
+
 inline Vector gelu(const Vector& x) {
   Vector y;
   for (const double v : x)
@@ -53,8 +75,10 @@ inline Vector attention(const AttentionShape& s, const Vector& qkv) {
   for (std::size_t b = 0; b < static_cast<std::size_t>(s.batch); ++b)
     for (std::size_t h = 0; h < static_cast<std::size_t>(s.heads); ++h)
       for (std::size_t i = 0; i < t; ++i) {
+        const std::size_t key = c + h / static_cast<std::size_t>(s.group()) * d;
+        const std::size_t heads[] = {h * d, key, key + static_cast<std::size_t>(s.kv_hidden())};
         const auto at = [&](std::size_t part, std::size_t row, std::size_t k) {
-          return qkv[(b * t + row) * 3 * c + part * c + h * d + k];
+          return qkv[(b * t + row) * static_cast<std::size_t>(s.columns()) + heads[part] + k];
         };
         Vector weights;
         double total = 0;

@@ -51,6 +51,67 @@ class DataTest : public ::testing::Test {
   std::string folder_;
 };
 
+template <class T>
+void put(std::string& to, T value) {
+  to.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+TEST_F(DataTest, FilesOfLlmcAreRead) {
+  for (const auto& [magic, width, vocabulary] :
+       {std::tuple(20240520, 2, 50257u), std::tuple(20240801, 4, 128256u)}) {
+    std::string bytes;
+    for (const std::int32_t word : {magic, 1, 3}) put(bytes, word);
+    bytes.resize(1024);
+    for (const std::uint32_t token : {5u, 50256u, 0u})
+      bytes.append(reinterpret_cast<const char*>(&token), static_cast<std::size_t>(width));
+    const auto file = TokenFile::open(files, write_bytes("l", bytes));
+    ASSERT_TRUE(file.ok()) << file.error().to_string();
+    EXPECT_EQ(file->vocabulary(), vocabulary);
+    std::vector<std::int32_t> tokens(3);
+    ASSERT_TRUE(file->read(0, tokens).ok());
+    EXPECT_EQ(tokens, (std::vector<std::int32_t>{5, 50256, 0}));
+  }
+}
+
+// Two sequences of 3 and 2 tokens; `change` spoils the index.
+std::string megatron_index(std::uint8_t type, std::int64_t second) {
+  std::string bytes("MMIDIDX\0\0", 9);
+  put(bytes, std::uint64_t{1});
+  put(bytes, type);
+  put(bytes, std::uint64_t{2});
+  put(bytes, std::uint64_t{3});
+  for (const std::int32_t length : {3, 2}) put(bytes, length);
+  for (const std::int64_t place : {std::int64_t{0}, second}) put(bytes, place);
+  for (const std::int64_t document : {0, 1, 2}) put(bytes, document);
+  return bytes;
+}
+
+TEST_F(DataTest, FilesOfMegatronAreRead) {
+  std::string tokens;
+  for (const int token : {7, 8, 9, 300, 1}) put(tokens, static_cast<std::uint16_t>(token));
+  const std::string bin = write_bytes("m.bin", tokens);
+  const auto why = [&](const std::string& index) {
+    write_bytes("m.idx", index);
+    const auto file = TokenFile::open(files, bin);
+    if (file.ok()) return std::string();
+    EXPECT_FALSE(file.error().reason().empty());
+    return file.error().what();
+  };
+  EXPECT_EQ(why(megatron_index(8, 6)), "");
+  const auto file = TokenFile::open(files, bin).value();
+  EXPECT_EQ(file.count(), 5u);
+  EXPECT_EQ(file.vocabulary(), 301u);
+  std::vector<std::int32_t> read(4);
+  ASSERT_TRUE(file.read(1, read).ok());
+  EXPECT_EQ(read, (std::vector<std::int32_t>{8, 9, 300, 1}));
+
+  EXPECT_NE(why(megatron_index(5, 6)).find("tokens of type 5"), std::string::npos);
+  EXPECT_NE(why(megatron_index(8, 4)).find("sequence 1 does not begin"), std::string::npos);
+  EXPECT_NE(why(megatron_index(4, 12)).find("5 tokens, it has 10 bytes"), std::string::npos);
+  EXPECT_NE(why(megatron_index(8, 6).substr(0, 60)).find("60 bytes for"), std::string::npos);
+  EXPECT_NE(why("MMIDIDX").find("its magic"), std::string::npos);
+}
+
 TEST_F(DataTest, TokenFilesOfEveryWidthRoundTrip) {
   for (const auto& [vocabulary, width] :
        std::vector<std::pair<std::uint64_t, int>>{{256, 1}, {257, 2}, {65536, 2}, {100000, 4}}) {

@@ -13,11 +13,18 @@
 namespace rubato::worker::testing {
 namespace {
 
+class ModelTest : public EachFamily {};
+class Fingerprint : public EachFamily {};
+RUBATO_EACH_FAMILY(ModelTest);
+RUBATO_EACH_FAMILY(Fingerprint);
+
 TEST(ScalarMath, AgreesWithLibm) {
   for (double x : {1e-300, 1e-5, 0.3, 0.99999, 1.0, 1.5, 2.0, 1e10, 1e300})
     EXPECT_NEAR(log_of(x), std::log(x), 4e-16 * std::max(1.0, std::abs(std::log(x)))) << x;
   for (int i = -200; i <= 200; ++i)
     EXPECT_NEAR(cos_of_pi(i / 100.0), std::cos(std::numbers::pi * i / 100.0), 2e-15) << i;
+  for (const double x : {0.0, -1e-9, -0.3, -2.0, -13.1, -600.0})
+    EXPECT_NEAR(exp_of(x) / std::exp(x), 1.0, 1e-9) << x;
   for (const std::uint64_t n : {0u, 1u, 2u, 17u, 1000u})
     EXPECT_NEAR(power_of(0.95, n), std::pow(0.95, static_cast<double>(n)), 1e-14);
 }
@@ -58,8 +65,52 @@ TEST(ModelConfigTest, HuggingFaceRoundTripAndRefusals) {
   bad.heads = 5;
   EXPECT_EQ(bad.validate().error().code(), Code::kInvalid);
   bad = tiny_config();
-  bad.family = "llama";
+  bad.family = "mamba";
   EXPECT_EQ(bad.validate().error().code(), Code::kInvalid);
+}
+
+TEST(ModelConfigTest, LlamasRoundTripAndRefusals) {
+  for (const char* preset : {"llama-tiny", "llama-3.2-1b", "llama-2-7b"}) {
+    const ModelConfig config = model_preset(preset).value();
+    EXPECT_EQ(from_huggingface_config(to_huggingface_config(config)).value(), config) << preset;
+  }
+  const auto refused = [](auto change) {
+    ModelConfig bad = tiny_llama();
+    change(bad);
+    const Status status = bad.validate();
+    return status.ok() ? std::string("accepted") : status.error().what();
+  };
+  EXPECT_EQ(refused([](ModelConfig& c) { c.kv_heads = 0; }), "kvHeads is 0, but must lie in 1..2");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.mlp_hidden = 40; }),
+            "mlpHidden is 40, but must be a multiple of 16 in the family llama");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.heads = 4; }),
+            "the size of a head (hidden / heads) is 8, but must be a multiple of 16 in the family "
+            "llama");
+}
+
+// What asks for another computation than ours is refused by its name.
+TEST(ModelConfigTest, MembersThatWouldComputeSomethingElseAreRefused) {
+  const auto refused = [](const ModelConfig& config, const char* member, json::Value value) {
+    json::Value changed = to_huggingface_config(config);
+    changed.set(member, std::move(value));
+    const auto read = from_huggingface_config(changed);
+    return read.ok() ? std::string("accepted") : read.error().what();
+  };
+  EXPECT_EQ(refused(tiny_config(), "activation_function", "relu"),
+            "config.json: activation_function is \"relu\", this program computes with "
+            "\"gelu_new\" only");
+  EXPECT_EQ(refused(tiny_config(), "n_inner", 64),
+            "config.json: n_inner is 64, this program computes with 128 only");
+  EXPECT_EQ(refused(tiny_llama(), "attention_bias", true),
+            "config.json: attention_bias is true, this program computes with false only");
+  EXPECT_EQ(refused(tiny_llama(), "head_dim", 32),
+            "config.json: head_dim is 32, this program computes with 16 only");
+  EXPECT_EQ(refused(tiny_llama(), "rope_parameters",
+                    json::Value::object({{"rope_type", "yarn"}, {"rope_theta", 10000.0}})),
+            "config.json: rope_type is 'yarn', this program computes with default and llama3 only");
+  EXPECT_EQ(refused(tiny_llama(), "hidden_size", nullptr), "config.json: hidden_size is missing");
+  EXPECT_EQ(refused(tiny_llama(), "model_type", "mixtral"),
+            "config.json: model_type is 'mixtral', this program has gpt2 and llama");
 }
 
 TEST(ParameterTableTest, BlocksAreNeverShared) {
@@ -75,6 +126,11 @@ TEST(ParameterTableTest, BlocksAreNeverShared) {
     end = entry.offset + entry.slot;
   }
   EXPECT_EQ(end, table.flat_count());
+  const auto llama = take(make_model(tiny_llama(), 1, *device));
+  EXPECT_EQ(llama->table().find("model.layers.1.self_attn.k_proj.weight")->shape,
+            (std::vector<std::int64_t>{16, 32}));
+  EXPECT_EQ(llama->table().parameter_count(),
+            2 * 61 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32 + 2 * 32) + 32);
   EXPECT_EQ(table.find("transformer.h.1.mlp.c_fc.weight")->shape,
             (std::vector<std::int64_t>{32, 128}));
   EXPECT_FALSE(table.find("transformer.h.1.ln_2.weight")->decays);
@@ -84,8 +140,8 @@ TEST(ParameterTableTest, BlocksAreNeverShared) {
 
 // The micro-batch's gradient may depend on nothing that was in the buffers before, and its padding
 // must be zero: padding in parameters stays zero for ever.
-TEST(ModelTest, GradientsAreOverwrittenAndPaddingStaysZero) {
-  SmallJob job(tiny_config(), 2, 2, {});
+TEST_P(ModelTest, GradientsAreOverwrittenAndPaddingStaysZero) {
+  SmallJob job(GetParam(), 2, 2, {});
   const auto tokens = job.tokens(0, 0);
   const auto hash = [&] {
     const std::vector<float> values = job.read(job.gradient);
@@ -111,8 +167,8 @@ TEST(ModelTest, GradientsAreOverwrittenAndPaddingStaysZero) {
   }
 }
 
-TEST(ModelTest, LossesAgreeAndWrongTokensAreRefused) {
-  SmallJob job(tiny_config(), 2, 2, {});
+TEST_P(ModelTest, LossesAgreeAndWrongTokensAreRefused) {
+  SmallJob job(GetParam(), 2, 2, {});
   const auto tokens = job.tokens(0, 0);
   const MicroLoss trained =
       take(job.model->forward_backward(*job.stream, tokens, job.state.parameters(), job.gradient));
@@ -131,8 +187,8 @@ TEST(ModelTest, LossesAgreeAndWrongTokensAreRefused) {
   EXPECT_FALSE(make_micro_loss(INFINITY).is_finite);
 }
 
-TEST(Fingerprint, IsStableAndSeesTheJob) {
-  SmallJob job(tiny_config(), 2, 2, {});
+TEST_P(Fingerprint, IsStableAndSeesTheJob) {
+  SmallJob job(GetParam(), 2, 2, {});
   const std::uint64_t before = job.hash();
   const OptimizerConfig optimizer;
   const auto print = [&](Model& model, const OptimizerConfig& o) {
@@ -141,13 +197,13 @@ TEST(Fingerprint, IsStableAndSeesTheJob) {
   const std::string first = print(*job.model, optimizer);
   EXPECT_EQ(print(*job.model, optimizer), first);
   EXPECT_NE(print(*job.model, {.learning_rate = 1e-3}), first);
-  const auto other = take(make_model(tiny_config(), 3, *job.device));
+  const auto other = take(make_model(GetParam(), 3, *job.device));
   EXPECT_NE(print(*other, optimizer), first);
   EXPECT_EQ(job.hash(), before) << "the job's state was touched";
 }
 
-TEST(Fingerprint, NamesTheNumericsInUse) {
-  SmallJob job(tiny_config(), 2, 2, {});
+TEST_P(Fingerprint, NamesTheNumericsInUse) {
+  SmallJob job(GetParam(), 2, 2, {});
   const auto print = [&](int numerics) {
     return numerics_fingerprint(*job.device, *job.stream, *job.model, {}, numerics);
   };

@@ -8,8 +8,10 @@
 int main() {
   using namespace rubato::worker;
   using namespace rubato::worker::testing;
-  SmallJob job(tiny_config(), 2, 4, {.learning_rate = 3e-3});
-  std::cout << take(numerics_fingerprint(*job.device, *job.stream, *job.model, {})) << "\n";
-  for (int i = 0; i < 5; ++i) job.step(job.one_worker());
-  std::cout << to_hex(job.hash()) << "\n";
+  for (const ModelConfig& config : {tiny_config(), tiny_llama()}) {
+    SmallJob job(config, 2, 4, {.learning_rate = 3e-3});
+    std::cout << take(numerics_fingerprint(*job.device, *job.stream, *job.model, {})) << "\n";
+    for (int i = 0; i < 5; ++i) job.step(job.one_worker());
+    std::cout << to_hex(job.hash()) << "\n";
+  }
 }

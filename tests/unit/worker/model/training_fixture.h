@@ -28,6 +28,24 @@ inline ModelConfig tiny_config() {
   return {.layers = 2, .heads = 2, .hidden = 32, .vocabulary = 61, .sequence_length = 16};
 }
 
+inline ModelConfig tiny_llama() {
+  ModelConfig config = tiny_config();
+  config.family = "llama";
+  config.kv_heads = 1;
+  config.mlp_hidden = 48;
+  config.rope_scaling = {.factor = 4, .original_length = 8};
+  config.has_tied_head = false;
+  return config;
+}
+// For tests of both families.
+class EachFamily : public ::testing::TestWithParam<ModelConfig> {};
+inline std::string family_of(const ::testing::TestParamInfo<ModelConfig>& info) {
+  return info.param.family;
+}
+#define RUBATO_EACH_FAMILY(suite)                                                           \
+  INSTANTIATE_TEST_SUITE_P(Families, suite, ::testing::Values(tiny_config(), tiny_llama()), \
+                           family_of)
+
 class SmallJob {
  public:
   SmallJob(ModelConfig config, std::int64_t micro, std::int64_t micro_batches,

@@ -9,8 +9,11 @@ namespace {
 
 OptimizerConfig fast() { return {.learning_rate = 3e-3, .min_learning_rate = 3e-4}; }
 
-TEST(Training, LossFalls) {
-  SmallJob job(tiny_config(), 2, 4, fast());
+class Training : public EachFamily {};
+RUBATO_EACH_FAMILY(Training);
+
+TEST_P(Training, LossFalls) {
+  SmallJob job(GetParam(), 2, 4, fast());
   const double first = job.step(job.one_worker());
   EXPECT_NEAR(first, std::log(61.0), 0.1);  // knows nothing yet
   double last = first;
@@ -20,9 +23,9 @@ TEST(Training, LossFalls) {
 }
 
 // The same twelve micro-batches on 1, 3 and 5 workers, dealt anew (with another seed) each step.
-std::uint64_t train_dealt(int workers, std::uint64_t seed, std::vector<double>* losses,
-                          int* redos) {
-  SmallJob job(tiny_config(), 1, 12, fast());
+std::uint64_t train_dealt(const ModelConfig& config, int workers, std::uint64_t seed,
+                          std::vector<double>* losses, int* redos) {
+  SmallJob job(config, 1, 12, fast());
   Rng rng(seed);
   for (int s = 0; s < 12; ++s) {
     std::vector<std::int64_t> order = job.one_worker()[0];
@@ -36,14 +39,16 @@ std::uint64_t train_dealt(int workers, std::uint64_t seed, std::vector<double>* 
   return job.hash();
 }
 
-TEST(Training, AnyDealingOfMicroBatchesGivesTheSameBits) {
+TEST_P(Training, AnyDealingOfMicroBatchesGivesTheSameBits) {
   std::vector<double> alone;
   int redos_alone = 0;
-  const std::uint64_t hash = train_dealt(1, 0, &alone, &redos_alone);
+  const std::uint64_t hash = train_dealt(GetParam(), 1, 0, &alone, &redos_alone);
   for (const int workers : {1, 2, 3, 5, 12}) {
     std::vector<double> losses;
     int redos = 0;
-    EXPECT_EQ(train_dealt(workers, 99u + static_cast<unsigned>(workers), &losses, &redos), hash)
+    EXPECT_EQ(
+        train_dealt(GetParam(), workers, 99u + static_cast<unsigned>(workers), &losses, &redos),
+        hash)
         << workers << " workers";
     EXPECT_EQ(losses, alone);
     EXPECT_EQ(redos, redos_alone);

@@ -2,8 +2,9 @@
 // PyTorch: logits, loss, every gradient, and a short training run. Driven by oracle.py.
 //
 //   worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA
-// DIR holds config.json, model.safetensors, tokens.safetensors (I32 "tokens":
-// [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors and a checkpoint are written there.
+// DIR holds config.json, the weights (worker/checkpoint/weight_files.h), tokens.safetensors (I32
+// "tokens": [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors and a checkpoint are written
+// there.
 #include "common/json.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/safetensors.h"
@@ -59,8 +60,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   TRY(TrainingState state, TrainingState::create(*device, table));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
   const Buffer gradient = arena.take(DType::kF32, table.flat_count());
-  TRY_OK(load_parameters(files, directory + "/model.safetensors", *device, *stream, table,
-                         state.parameters()));
+  TRY_OK(load_parameters(files, directory, config, *device, *stream, table, state.parameters()));
   TRY(const Safetensors file, Safetensors::open(files, directory + "/tokens.safetensors"));
   const TensorEntry* entry = file.find("tokens");
   if (entry == nullptr) return Error(Code::kInvalid, "no tokens");

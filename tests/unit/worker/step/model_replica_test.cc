@@ -3,6 +3,7 @@
 
 #include "common/files.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/weight_files.h"
 #include "worker/data/token_file.h"
 #include "worker/model/numerics.h"
 #include "worker/testing/deferred_device.h"
@@ -93,6 +94,32 @@ class ModelReplicaTest : public ::testing::Test {
 
 TEST_F(ModelReplicaTest, ANewJobComputesUnderTheNewestNumerics) {
   EXPECT_EQ(version_of(*make(0)), kNumericsVersion);
+}
+
+// Fine-tuning starts from any Hugging Face folder of this model, and from no other.
+TEST_F(ModelReplicaTest, StartsFromAHuggingFaceFolder) {
+  const auto device = open_test_device({}).value();
+  const auto model = make_model(config_.model, 1, *device).value();
+  std::vector<float> weights(static_cast<std::size_t>(model->table().flat_count()));
+  model->init(9, weights);
+  config_.init_from = folder_ + "/weights";
+  fs::create_directory(config_.init_from);
+  ASSERT_TRUE(
+      write_weights(files_, config_.init_from, config_.model, model->table(), weights, 9000).ok());
+  const auto replica = make(0);
+  ASSERT_TRUE(replica->init_from_seed().ok());
+  std::vector<float> started(weights.size());
+  replica->device().copy_to_host(replica->stream(), started.data(), replica->sections()[0]);
+  ASSERT_TRUE(replica->stream().synchronize().ok());
+  EXPECT_EQ(started, weights);
+
+  config_.model.heads = 1;
+  const Status other = make(0)->init_from_seed();
+  EXPECT_EQ(other.error().reason(), kInitFromUnusable);
+  EXPECT_EQ(other.error().what(), "training.model.initFrom: " + config_.init_from +
+                                      "/config.json: n_head: expected 1, found 2");
+  config_.init_from = folder_ + "/nothing";
+  EXPECT_EQ(make(0)->init_from_seed().error().reason(), kInitFromUnusable);
 }
 
 TEST_F(ModelReplicaTest, AJoinerComputesUnderTheVersionOfTheJob) {

@@ -3,7 +3,9 @@
 #include "common/json.h"
 #include "operator/api/job_spec.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -30,6 +32,29 @@ TEST(TrainingConfig, ReadsTheSpec) {
   EXPECT_EQ(config.value().optimizer.beta1, 0.8);
   EXPECT_EQ(config.value().optimizer.decay_steps, 50);  // unset: where training stops
   EXPECT_EQ(config.value().checkpoint_keep, 2);
+}
+
+TEST(TrainingConfig, ReadsALlama) {
+  const auto with = [](const std::string& model) {
+    std::string text = kGood;
+    const std::string old = R"("family": "gpt2")";
+    return parse_training(text.replace(text.find(old), old.size(), model));
+  };
+  const auto config =
+      with(R"("family": "llama", "kvHeads": 1, "mlpHidden": 96, "ropeTheta": 500000.0,
+              "ropeScaling": {"factor": 8, "originalLength": 16}, "normEpsilon": 1e-6,
+              "tieEmbeddings": true)");
+  ASSERT_TRUE(config.ok()) << config.error().to_string();
+  const ModelConfig& model = config.value().model;
+  EXPECT_EQ(model.kv_heads, 1);
+  EXPECT_EQ(model.mlp_hidden, 96);
+  EXPECT_EQ(model.rope_theta, 500000);
+  EXPECT_EQ(model.rope_scaling, (RopeScaling{.factor = 8, .original_length = 16}));
+  EXPECT_EQ(model.norm_epsilon, 1e-6f);
+  EXPECT_TRUE(model.has_tied_head);
+  EXPECT_FALSE(with(R"("family": "llama")").ok());
+  EXPECT_EQ(with(R"("family": "gpt2", "kvHeads": 1)").error().what(),
+            "training.model.kvHeads is of family llama, the model is of gpt2");
 }
 
 Result<TrainingConfig> without(const std::string& part, const std::string& instead) {
@@ -98,6 +123,15 @@ json::Value spec_with(const std::string& path, double number) {
   put("batch.micro", 1);
   put("stop.steps", 1e12);
   if (path == "batch.micro") put("batch.global", number);
+  constexpr std::string_view kOfLlama[] = {"kv", "mlp", "rope", "norm"};
+  if (std::ranges::any_of(kOfLlama, [&](auto part) {
+        return std::string_view(path).starts_with("model." + std::string(part));
+      })) {
+    spec.at("model").set("family", "llama");
+    spec.at("model").set("ropeScaling", json::Value::object({{"factor", 2}}));
+    put("model.heads", 1024);
+    put("model.mlpHidden", 96);
+  }
   put(path, number);
   return spec;
 }
@@ -114,6 +148,7 @@ TEST(TrainingConfig, BoundsAreThoseOfTheApi) {
       if (bounds.path == "optimizer.schedule.minLearningRate" && number > 100) continue;
       if (bounds.path == "data.validationFraction" && number > 0.5) continue;  // a rule's
       if (bounds.path.starts_with("parallelism.")) continue;                   // a rule's
+      if (bounds.path.ends_with("FrequencyFactor")) continue;                  // a rule's
       const auto config = parse_training(json::dump(spec_with(bounds.path, number)));
       EXPECT_TRUE(config.ok()) << bounds.path << " = " << number << ": " << config.error().what();
     }

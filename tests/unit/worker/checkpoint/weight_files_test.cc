@@ -1,0 +1,241 @@
+// Hugging Face folders: in and out with equal bits, and refused when anything does not fit.
+#include "worker/checkpoint/weight_files.h"
+
+#include "common/json.h"
+#include "tests/unit/worker/model/training_fixture.h"
+#include "worker/checkpoint/widen.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
+namespace rubato::worker::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class WeightFilesTest : public EachFamily {
+ protected:
+  WeightFilesTest()
+      : device(take(open_test_device())), model(take(make_model(GetParam(), 1, *device))) {
+    char made[] = "/tmp/rubato-weights-XXXXXX";
+    folder = mkdtemp(made);
+    weights.resize(static_cast<std::size_t>(table().flat_count()));
+    model->init(3, weights);
+  }
+  ~WeightFilesTest() override { fs::remove_all(folder); }
+
+  const ParameterTable& table() const { return model->table(); }
+  void write(std::uint64_t shard_bytes) {
+    ASSERT_TRUE(write_weights(files, folder, GetParam(), table(), weights, shard_bytes).ok());
+  }
+  // What reading says, without the folder's name; empty: nothing.
+  std::string why(const ModelConfig& config) {
+    std::vector<float> flat;
+    const auto opened = WeightFiles::open(files, folder);
+    Status status = opened.ok() ? opened->check(config) : Status(opened.error());
+    if (status.ok()) status = opened->read(table(), flat);
+    if (status.ok()) return flat == weights ? "" : "other weights";
+    EXPECT_EQ(status.error().code() == Code::kInvalid || status.error().code() == Code::kNotFound,
+              true);
+    std::string text = status.error().what();
+    for (std::size_t at = text.find(folder); at != std::string::npos; at = text.find(folder))
+      text.erase(at, folder.size() + 1);
+    return text;
+  }
+  std::string why() { return why(GetParam()); }
+  void rewrite(const std::string& name, const std::function<void(std::string&)>& change) {
+    std::string text = take(read_text(files, folder + "/" + name, 1 << 24));
+    change(text);
+    std::ofstream(folder + "/" + name, std::ios::binary) << text;
+  }
+  // All tensors in one file, changed.
+  void write_changed(const std::function<void(std::vector<TensorView>&)>& change) {
+    std::vector<TensorView> tensors;
+    for (const Parameter& entry : table().entries())
+      tensors.push_back({entry.name, "F32", entry.shape,
+                         weights.data() + static_cast<std::size_t>(entry.offset),
+                         static_cast<std::uint64_t>(entry.count) * 4});
+    change(tensors);
+    ASSERT_TRUE(write_safetensors(files, folder + "/model.safetensors", tensors, {}).ok());
+  }
+  bool is_llama() const { return GetParam().family == "llama"; }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Model> model;
+  PosixFileSystem files;
+  std::string folder;
+  std::vector<float> weights;
+};
+RUBATO_EACH_FAMILY(WeightFilesTest);
+
+TEST_P(WeightFilesTest, FoldersComeBackWithEqualBits) {
+  for (const std::uint64_t most :
+       {std::uint64_t{1} << 40, std::uint64_t{20000}, std::uint64_t{1}}) {
+    write(most);
+    EXPECT_EQ(why(), "");
+    const bool is_sharded = most < 1u << 30;
+    EXPECT_EQ(fs::exists(folder + "/model.safetensors.index.json"), is_sharded);
+    EXPECT_EQ(fs::exists(folder + "/model.safetensors"), !is_sharded);
+    for (const auto& entry : fs::directory_iterator(folder)) fs::remove(entry.path());
+  }
+}
+
+TEST_P(WeightFilesTest, NamesMayLackTheirRootAndConstantsAreLeftOut) {
+  const std::vector<float> constant(4);
+  write_changed([&](std::vector<TensorView>& tensors) {
+    for (TensorView& tensor : tensors)
+      for (const std::string root : {"transformer.", "model."})
+        if (tensor.name.starts_with(root)) tensor.name.erase(0, root.size());
+    tensors.push_back({"h.0.attn.bias", "F32", {4}, constant.data(), 16});
+    tensors.push_back({"layers.0.self_attn.rotary_emb.inv_freq", "F32", {4}, constant.data(), 16});
+  });
+  EXPECT_EQ(why(), "");
+}
+
+TEST_P(WeightFilesTest, HalfPrecisionIsWidened) {
+  for (float& weight : weights)
+    weight = std::bit_cast<float>(std::bit_cast<std::uint32_t>(weight) & 0xFFFF0000u);
+  std::vector<std::uint16_t> half(weights.size());
+  for (std::size_t i = 0; i < half.size(); ++i)
+    half[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(weights[i]) >> 16);
+  write_changed([&](std::vector<TensorView>& tensors) {
+    for (TensorView& tensor : tensors) {
+      const auto at = static_cast<const float*>(tensor.bytes) - weights.data();
+      tensor.dtype = "BF16";
+      tensor.bytes = half.data() + at;
+      tensor.size /= 2;
+    }
+  });
+  EXPECT_EQ(why(), "");
+}
+
+TEST(Widen, HalvesAreWhatTheyMean) {
+  const auto half = [](std::uint16_t bits) {
+    float out = 0;
+    widen("F16", std::as_bytes(std::span(&bits, 1)), std::span(&out, 1));
+    return out;
+  };
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const std::uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const float size = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
+                       : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                       : std::ldexp(static_cast<float>(1024 + fraction),
+                                                    static_cast<int>(exponent) - 25);
+    const float want = bits < 0x8000 ? size : -size;
+    const float got = half(static_cast<std::uint16_t>(bits));
+    ASSERT_TRUE(std::isnan(want)
+                    ? std::isnan(got)
+                    : std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(want))
+        << bits;
+  }
+}
+
+TEST_P(WeightFilesTest, AnotherModelIsRefusedByTheMember) {
+  write(1 << 30);
+  ModelConfig other = GetParam();
+  other.layers = 3;
+  EXPECT_EQ(why(other), is_llama() ? "config.json: num_hidden_layers: expected 3, found 2"
+                                   : "config.json: n_layer: expected 3, found 2");
+  other = GetParam();
+  other.sequence_length *= 2;  // says nothing of the weights but for GPT-2's positions
+  EXPECT_EQ(why(other), "");
+  if (!is_llama()) return;
+  other = GetParam();
+  other.rope_theta = 500000;
+  EXPECT_EQ(why(other), "config.json: rope_theta: expected 5e+05, found 10000.0");
+}
+
+TEST_P(WeightFilesTest, TensorsThatDoNotFitAreRefused) {
+  const std::string first = table().entries()[0].name, last = table().entries().back().name;
+  write_changed([](std::vector<TensorView>& tensors) { tensors.pop_back(); });
+  EXPECT_EQ(why().substr(0, why().find(": expected")), "model.safetensors: tensor " + last);
+  write_changed([](std::vector<TensorView>& tensors) {
+    tensors[0].shape = {tensors[0].shape[1], tensors[0].shape[0]};
+  });
+  EXPECT_EQ(why(), "model.safetensors: tensor " + first + ": expected [61, 32], found [32, 61]");
+  write_changed([](std::vector<TensorView>& tensors) { tensors[0].dtype = "I32"; });
+  EXPECT_EQ(why(), "model.safetensors: tensor " + first + ": expected F32, BF16 or F16, found I32");
+  write_changed([](std::vector<TensorView>& tensors) {
+    tensors.push_back(tensors[1]);
+    tensors.back().name = "model.layers.7.mlp.up_proj.weight";
+  });
+  EXPECT_EQ(why().substr(0, why().find(", found")),
+            "model.safetensors: tensor model.layers.7.mlp.up_proj.weight: expected none (this "
+            "model has no such tensor)");
+}
+
+TEST_P(WeightFilesTest, ACopyOfTheTiedHeadMustBeOne) {
+  if (!GetParam().has_tied_head) return;
+  std::vector<float> other(weights);
+  for (const bool is_copy : {true, false}) {
+    other[5] = is_copy ? weights[5] : 1.0f;
+    write_changed([&](std::vector<TensorView>& tensors) {
+      tensors.push_back(tensors[0]);
+      tensors.back().name = "lm_head.weight";
+      tensors.back().bytes = other.data();
+    });
+    EXPECT_EQ(why(), is_copy ? ""
+                             : "model.safetensors: tensor lm_head.weight: expected the bytes of "
+                               "transformer.wte.weight, to which this model's is tied, found "
+                               "others");
+  }
+}
+
+TEST_P(WeightFilesTest, LongerTablesOfPositionsAreCut) {
+  if (is_llama()) return;
+  write(1 << 30);
+  ModelConfig shorter = GetParam();
+  shorter.sequence_length = 9;
+  const auto cut = take(make_model(shorter, 1, *device));
+  std::vector<float> flat;
+  ASSERT_TRUE(take(WeightFiles::open(files, folder)).read(cut->table(), flat).ok());
+  const auto at = [](const Model& of) {
+    return static_cast<std::size_t>(of.table().find("transformer.wpe.weight")->offset);
+  };
+  for (std::size_t i = 0; i < 9u * 32; ++i)
+    ASSERT_EQ(flat[at(*cut) + i], weights[at(*model) + i]) << i;
+}
+
+TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
+  EXPECT_EQ(why(),
+            " weights: expected model.safetensors or model.safetensors.index.json, found "
+            "neither");
+  write(20000);
+  const std::string index = "model.safetensors.index.json";
+  const std::string kept = take(read_text(files, folder + "/" + index, 1 << 20));
+  const json::Value map = take(json::parse(kept))["weight_map"];
+  const std::string tensor = map.members()[0].first, shard = map.members()[0].second.string_or("");
+  const std::string last = table().entries().back().name, second = table().entries()[1].name;
+  const auto edit = [&](auto change) {
+    rewrite(index, [&](std::string& text) {
+      json::Value value = take(json::parse(kept));
+      change(value.at("weight_map"));
+      text = json::dump(value);
+    });
+  };
+  edit([&](json::Value& v) { v.set(tensor, v[last].string_or("")); });
+  EXPECT_EQ(why(), index + ": tensor " + tensor + ": expected it in " + map[last].string_or("") +
+                       ", found " + shard);
+  edit([&](json::Value& v) { v.erase(second); });
+  EXPECT_EQ(why(), map[second].string_or("") + ": tensor " + second + ": expected a tensor of " +
+                       index + ", found another");
+  edit([&](json::Value& v) { v.set(tensor, "../elsewhere.safetensors"); });
+  EXPECT_EQ(why(), index + ": tensor " + tensor +
+                       ": expected a file beside the index, found \"../elsewhere.safetensors\"");
+  rewrite(index, [&](std::string& text) { text = kept; });
+  EXPECT_EQ(why(), "");
+  fs::resize_file(folder + "/" + shard, fs::file_size(folder + "/" + shard) - 1);
+  EXPECT_NE(why().find("lies beyond the end of the file"), std::string::npos) << why();
+  fs::remove(folder + "/" + shard);
+  EXPECT_NE(why().find(shard), std::string::npos) << why();
+  rewrite("config.json", [](std::string& text) { text.resize(20); });
+  EXPECT_FALSE(why().empty());
+}
+
+}  // namespace
+}  // namespace rubato::worker::testing

@@ -1,0 +1,115 @@
+// tokenizer.json: what is read and refused, and that a text may be encoded in parts. That tokens
+// are those of the tokenizers package: tests/unit/worker/oracle/tokenizers_oracle.py.
+#include "common/json.h"
+#include "common/rng.h"
+#include "worker/data/json_tokenizer.h"
+#include "worker/data/unicode_classes.h"
+#include "worker/data/utf8.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace rubato::worker {
+namespace {
+
+// Letters, a space and a newline, "ab" and " ab" joined; of bytes.
+json::Value small() {
+  return json::parse(R"({"added_tokens": [{"id": 9, "content": "<end>", "special": true}],
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+      "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "Ċ": 3, "ab": 4, "Ġab": 5},
+                "merges": ["a b", ["Ġ", "ab"]]}})")
+      .value();
+}
+
+using Tokens = std::vector<std::int32_t>;
+
+TEST(JsonTokenizer, EncodesAndDecodes) {
+  const auto tokenizer = JsonTokenizer::parse(json::dump(small()));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().to_string();
+  EXPECT_EQ(tokenizer->vocabulary(), 10);
+  EXPECT_EQ(tokenizer->find("<end>"), 9);
+  EXPECT_EQ(tokenizer->encode("ab ab\nba<end>b"), (Tokens{4, 5, 3, 1, 0, 9, 1}));
+  EXPECT_EQ(tokenizer->encode("a?b"), (Tokens{0, 1}));  // no token, and none for the unknown
+  EXPECT_EQ(tokenizer->decode(Tokens{4, 5, 3, 9, 77}), "ab ab\n<end>");
+}
+
+TEST(JsonTokenizer, WhatItDoesNotDoIsRefusedByName) {
+  const auto why = [](auto change) {
+    json::Value file = small();
+    change(file);
+    const auto read = JsonTokenizer::parse(json::dump(file));
+    return read.ok() ? "accepted" : read.error().what();
+  };
+  using json::Value;
+  EXPECT_EQ(why([](Value& v) { v.set("normalizer", Value::object({{"type", "NFC"}})); }),
+            "tokenizer.json: normalizer {\"type\":\"NFC\"} is not supported");
+  EXPECT_EQ(why([](Value& v) { v.set("padding", Value::object({{"length", 3}})); }),
+            "tokenizer.json: padding {\"length\":3} is not supported");
+  EXPECT_EQ(why([](Value& v) { v.at("pre_tokenizer").set("add_prefix_space", true); }),
+            "tokenizer.json: pre_tokenizer.add_prefix_space true is not supported");
+  EXPECT_EQ(
+      why([](Value& v) {
+        v.set("pre_tokenizer",
+              Value::object({{"type", "Split"}, {"pattern", Value::object({{"Regex", "\\w+"}})}}));
+      }).substr(0, 40),
+      "tokenizer.json: pre_tokenizer {\"type\":\"S");
+  EXPECT_EQ(why([](Value& v) { v.at("model").set("type", "Unigram"); }),
+            "tokenizer.json: model.type \"Unigram\" is not supported");
+  EXPECT_EQ(why([](Value& v) { v.at("model").set("dropout", 0.1); }),
+            "tokenizer.json: model.dropout 0.1 is not supported");
+  EXPECT_EQ(why([](Value& v) { v.at("model").set("byte_fallback", true); }),
+            "tokenizer.json: model.byte_fallback: model.vocab has no <0x00>");
+  EXPECT_EQ(why([](Value& v) { v.at("model").set("merges", Value::array({"a x"})); }),
+            "tokenizer.json: model.merges: entry 0 joins what is not in model.vocab, or into what "
+            "is not");
+  EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("lstrip", true); }),
+            "tokenizer.json: added_tokens '<end>'.lstrip true is not supported");
+}
+
+TEST(JsonTokenizer, PartsGiveTheTokensOfTheWhole) {
+  json::Value file = small();
+  for (const bool is_llama : {false, true}) {
+    if (is_llama)
+      file.set("pre_tokenizer",
+               json::parse(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior":
+        "Isolated", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+        {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})")
+                   .value());
+    const auto tokenizer = JsonTokenizer::parse(json::dump(file)).value();
+    Rng rng(5);
+    int cuts = 0;
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (int i = 0; i < 40; ++i) text += "ab \n\n a"[rng.below(7)];
+      const Tokens whole = tokenizer.encode(text);
+      const std::size_t at = tokenizer.whole_part(std::string_view(text).substr(0, 30));
+      cuts += at > 0 ? 1 : 0;
+      Tokens parts = tokenizer.encode(text.substr(0, at));
+      const Tokens rest = tokenizer.encode(text.substr(at));
+      parts.insert(parts.end(), rest.begin(), rest.end());
+      ASSERT_EQ(parts, whole) << text << " at " << at;
+    }
+    EXPECT_GT(cuts, 150);
+  }
+}
+
+TEST(Utf8, BrokenSequencesBecomeOneMarkEach) {
+  const std::string mark = "\xEF\xBF\xBD";
+  EXPECT_EQ(valid_utf8("a\xC3\xA9\xF0\x9F\x98\x80"), "a\xC3\xA9\xF0\x9F\x98\x80");
+  EXPECT_EQ(valid_utf8("\xFFx"), mark + "x");
+  EXPECT_EQ(valid_utf8("\xE2\x82x"), mark + "x");             // the start of a euro sign
+  EXPECT_EQ(valid_utf8("\xC0\xAF"), mark + mark);             // overlong
+  EXPECT_EQ(valid_utf8("\xED\xA0\x80"), mark + mark + mark);  // a surrogate
+  for (const char32_t point : {0x7Fu, 0x80u, 0x7FFu, 0x800u, 0xFFFFu, 0x10000u, 0x10FFFFu}) {
+    std::string text;
+    append_utf8(point, text);
+    EXPECT_EQ(code_point_at(text, 0).value, point);
+    EXPECT_EQ(code_point_at(text, 0).bytes, text.size());
+  }
+  EXPECT_TRUE(is_letter(U'é') && is_number(U'½') && is_space(U'\u3000') && !is_letter(U'1'));
+}
+
+}  // namespace
+}  // namespace rubato::worker

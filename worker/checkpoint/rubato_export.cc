@@ -1,0 +1,61 @@
+// rubato-export: a Hugging Face folder of a checkpoint, in files of a bounded size.
+//   rubato-export --checkpoint /ckpt/gpt-kjv --out /models/mine --shard-bytes 5000000000
+// A checkpoint is such a folder already, but for the bound, and with more beside it.
+#include "common/version.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/weight_files.h"
+
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace rubato::worker {
+namespace {
+
+struct Request {
+  std::string checkpoint;
+  std::string out;
+  std::uint64_t shard_bytes = 5'000'000'000;
+};
+
+Status run(const Request& request) {
+  PosixFileSystem files;
+  const std::string from = weights_at(files, request.checkpoint);
+  TRY(const ModelConfig config, read_model_config(files, from));
+  TRY(auto device, open_device({}));
+  TRY(const ParameterTable table, parameter_table(config, *device));
+  TRY(const WeightFiles weights, WeightFiles::open(files, from));
+  std::vector<float> flat;
+  TRY_OK(weights.read(table, flat));
+  TRY_OK(make_lasting_directories(files, request.out));
+  TRY(const auto there, files.list(request.out));
+  if (!there.empty())
+    return Error(Code::kAlreadyExists, request.out + " is not empty: it has " + there.front());
+  TRY_OK(write_weights(files, request.out, config, table, flat, request.shard_bytes));
+  std::cerr << request.out << ": " << table.parameter_count() << " parameters of " << from << "\n";
+  return ok();
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  CLI::App app("Writes the weights of a checkpoint as a Hugging Face folder.");
+  app.set_version_flag("--version", rubato::version_of("rubato-export"));
+  rubato::worker::Request request;
+  app.add_option(
+         "--checkpoint", request.checkpoint,
+         "a checkpoint, a directory of them (the newest is taken), or a Hugging Face folder")
+      ->required();
+  app.add_option("-o,--out", request.out, "the folder to write; made if it is not there")
+      ->required();
+  app.add_option("--shard-bytes", request.shard_bytes, "of tensors in one file, at most")
+      ->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  const rubato::Status done = rubato::worker::run(request);
+  if (done.ok()) return 0;
+  std::cerr << "rubato-export: " << done.error().what() << "\n";
+  return 1;
+}

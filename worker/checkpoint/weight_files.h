@@ -1,0 +1,68 @@
+// The weights of a model as Hugging Face keeps them: config.json beside model.safetensors, or
+// beside shards and model.safetensors.index.json. Names and shapes are those of the parameter
+// table. Read are F32, BF16 and F16 (the latter two widened exactly); written is F32.
+//
+// What does not fit is refused with the file, the tensor or member, what was expected and what was
+// found. Nothing is taken from a folder that has one tensor too few, too many, or twice.
+#pragma once
+
+#include "common/files.h"
+#include "common/result.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/model/model.h"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rubato::worker {
+
+// The config.json of a folder.
+Result<ModelConfig> read_model_config(FileSystem& files, const std::string& folder);
+
+class WeightFiles {
+ public:
+  // `path`: a folder, or one file of tensors. Reads all headers. kInvalid: damaged, cut short or
+  // contradictory; else the files' own errors.
+  static Result<WeightFiles> open(FileSystem& files, const std::string& path);
+
+  // kInvalid when the folder's config.json (if there is one) describes another model. The length of
+  // a sequence may differ: GPT-2's table of positions must be as long, and may be longer.
+  Status check(const ModelConfig& config) const;
+  // Fills `flat` (flat_count() elements) with the tensors of the table, padding zero. Waits for the
+  // disk. Names are taken with and without "transformer." or "model.".
+  Status read(const ParameterTable& table, std::vector<float>& flat) const;
+
+ private:
+  struct Place {
+    std::size_t file;
+    const TensorEntry* tensor;
+  };
+  Status open_shards(FileSystem& files);
+  Status add_file(FileSystem& files, const std::string& path);
+  const Place* find(const std::string& name) const;
+  Status read_tensor(const Parameter& entry, const Place& place, std::span<float> to) const;
+  Status check_rest(const ParameterTable& table, const std::vector<float>& flat) const;
+
+  std::string path_;
+  std::string config_;              // the text of config.json; empty: none
+  std::vector<std::string> names_;  // of the files
+  std::vector<Safetensors> files_;
+  std::map<std::string, Place, std::less<>> tensors_;
+};
+
+// The shards that model.safetensors.index.json names, by tensor. Bounded; kInvalid: not such an
+// index, or a file that is not beside it.
+Result<std::map<std::string, std::string>> parse_weight_index(std::string_view text);
+
+// Writes the table's tensors and config.json into `directory`, which must exist; files of at most
+// `shard_bytes` of tensors each (a larger tensor has one of its own), and an index where there are
+// more than one. Durable but for the directory's own name.
+Status write_weights(FileSystem& files, const std::string& directory, const ModelConfig& config,
+                     const ParameterTable& table, std::span<const float> flat,
+                     std::uint64_t shard_bytes);
+
+}  // namespace rubato::worker

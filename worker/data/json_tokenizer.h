@@ -1,0 +1,78 @@
+// Tokenizers as Hugging Face keeps them: tokenizer.json with a BPE model, of bytes (GPT-2, Llama 3)
+// or of code points with spaces as U+2581 and bytes to fall back to (Llama 2). Gives the tokens
+// that the `tokenizers` package gives with add_special_tokens=False; what stands in tokenizer.json
+// and is not done here is refused by its name.
+#pragma once
+
+#include "common/files.h"
+#include "common/result.h"
+#include "worker/data/bpe.h"
+#include "worker/data/pretokenize.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rubato::json {
+class Value;
+}
+
+namespace rubato::worker {
+
+class JsonTokenizer {
+ public:
+  static constexpr std::size_t kBytesMax = 64u << 20;
+  // kInvalid names the member.
+  static Result<JsonTokenizer> parse(std::string_view json);
+
+  // `path`: a tokenizer.json, or a folder that has one. Errors of parse() with its name, and
+  // files'.
+  static Result<JsonTokenizer> open(FileSystem& files, const std::string& path);
+
+  // Broken UTF-8 is mended first (utf8.h). Added tokens are found in the text, as the package does.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  // The bytes that the tokens stand for; what is no token gives nothing.
+  std::string decode(std::span<const std::int32_t> tokens) const;
+  // The longest start of `text` that may be encoded alone: encode(text + more) is its tokens and
+  // those of the rest. 0: none is known, the text must be encoded whole.
+  std::size_t whole_part(std::string_view text) const;
+
+  std::int64_t vocabulary() const { return vocabulary_; }  // the largest token + 1
+  std::optional<std::int32_t> find(std::string_view token) const;
+
+ private:
+  struct Added {
+    std::string content;
+    std::int32_t token;
+  };
+  enum class Prefix { kNever, kFirst, kAlways };
+
+  Status read_added(const json::Value& added);
+  Status read_normalizer(const json::Value& normalizer);
+  Status read_pre_tokenizer(const json::Value& pre_tokenizer);
+  Status read_metaspace(const json::Value& metaspace);
+  Status read_model(const json::Value& model);
+  const Added* added_at(std::string_view text, std::size_t at) const;
+  void encode_plain(std::string_view text, bool is_first, std::vector<std::int32_t>& out) const;
+
+  std::vector<std::pair<std::string, std::string>> replacements_;  // {"", x}: x is put before
+  SplitRule rule_ = SplitRule::kNone;
+  bool is_of_bytes_ = false;
+  bool has_metaspace_ = false, splits_at_metaspace_ = false;
+  Prefix metaspace_prefix_ = Prefix::kNever;
+  std::string metaspace_;
+  std::array<std::vector<Added>, 256> added_;  // by first byte, the longest first
+  bool has_added_newline_ = false;
+  std::unordered_map<std::int32_t, std::string> texts_;
+  std::unordered_map<std::string, std::int32_t> tokens_;
+  std::int64_t vocabulary_ = 0;
+  std::optional<Bpe> bpe_;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,30 @@
+// How a text is cut into pieces before byte-pair encoding: the regular expressions of GPT-2 and
+// Llama 3, as scanners.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace rubato::worker {
+
+enum class SplitRule {
+  kNone,    // the whole text is one piece
+  kGpt2,    // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+  kLlama3,  // (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
+            // \s*[\r\n]+|\s+(?!\S)|\s+
+};
+// The rule that a regular expression of a tokenizer.json means; nothing for one that is not known.
+std::optional<SplitRule> split_rule(std::string_view expression);
+
+// Calls `piece` with each piece of valid UTF-8, in order; all of them together are the text. Needs
+// memory of nine bytes a code point.
+void pretokenize(SplitRule rule, std::string_view text,
+                 const std::function<void(std::string_view)>& piece);
+
+// The longest start of `text` whose pieces, and those of what is left, are the text's own whatever
+// follows it: it ends with a line. 0: none is known.
+std::size_t whole_pieces(SplitRule rule, std::string_view text);
+
+}  // namespace rubato::worker

@@ -1,0 +1,181 @@
+// config.json of Hugging Face transformers, one pair of functions a family.
+#include "common/json.h"
+#include "worker/model/model.h"
+
+#include <charconv>
+#include <iterator>
+
+namespace rubato::worker {
+
+namespace {
+
+// Decimal as people write it: 1e-05, not all digits of the nearest float. Reads back as it was.
+double plain(float x) {
+  char text[32];
+  const auto written = std::to_chars(std::begin(text), std::end(text), x);
+  double out = 0;
+  std::from_chars(text, written.ptr, out);
+  return out;
+}
+
+// A member that, where it is there, must say what this program computes.
+template <class T>
+Status must_be(const json::Value& config, const char* member, const T& wanted) {
+  const json::Value& found = config[member];
+  if (found.is_null() || found == json::Value(wanted)) return ok();
+  return Error(Code::kInvalid, std::string("config.json: ") + member + " is " + json::dump(found) +
+                                   ", this program computes with " +
+                                   json::dump(json::Value(wanted)) + " only");
+}
+
+Result<std::int64_t> integer(const json::Value& config, const char* member) {
+  const json::Value& found = config[member];
+  if (!found.is_int())
+    return Error(Code::kInvalid, std::string("config.json: ") + member +
+                                     (found.is_null() ? " is missing" : " is no integer"));
+  return found.int_or(0);
+}
+
+json::Value gpt2_to_json(const ModelConfig& config) {
+  return json::Value::object({
+      {"architectures", json::Value::array({"GPT2LMHeadModel"})},
+      {"model_type", "gpt2"},
+      {"activation_function", "gelu_new"},
+      {"n_layer", config.layers},
+      {"n_head", config.heads},
+      {"n_embd", config.hidden},
+      {"n_inner", nullptr},
+      {"n_positions", config.sequence_length},
+      {"n_ctx", config.sequence_length},
+      {"vocab_size", config.vocabulary},
+      {"layer_norm_epsilon", plain(config.norm_epsilon)},
+      {"attn_pdrop", 0.0},
+      {"embd_pdrop", 0.0},
+      {"resid_pdrop", 0.0},
+      {"scale_attn_weights", true},
+      {"tie_word_embeddings", true},
+      {"bos_token_id", nullptr},
+      {"eos_token_id", nullptr},
+      {"dtype", "float32"},
+      {"torch_dtype", "float32"},
+  });
+}
+
+Result<ModelConfig> gpt2_from_json(const json::Value& config) {
+  ModelConfig out;
+  TRY(out.layers, integer(config, "n_layer"));
+  TRY(out.heads, integer(config, "n_head"));
+  TRY(out.hidden, integer(config, "n_embd"));
+  TRY(out.vocabulary, integer(config, "vocab_size"));
+  TRY(out.sequence_length, integer(config, "n_positions"));
+  out.norm_epsilon = static_cast<float>(config["layer_norm_epsilon"].double_or(1e-5));
+  TRY_OK(must_be(config, "activation_function", "gelu_new"));
+  TRY_OK(must_be(config, "n_inner", 4 * out.hidden));
+  TRY_OK(must_be(config, "scale_attn_weights", true));
+  TRY_OK(must_be(config, "scale_attn_by_inverse_layer_idx", false));
+  TRY_OK(must_be(config, "tie_word_embeddings", true));
+  return out;
+}
+
+// transformers 5 has theta and scaling in "rope_parameters", earlier ones in "rope_theta" and
+// "rope_scaling"; both are written, and either is read.
+json::Value rope_to_json(const ModelConfig& config) {
+  json::Value rope = json::Value::object();
+  if (config.rope_scaling.factor == 1) {
+    rope.set("rope_type", "default");
+  } else {
+    rope.set("rope_type", "llama3");
+    rope.set("factor", config.rope_scaling.factor);
+    rope.set("low_freq_factor", config.rope_scaling.low_frequency_factor);
+    rope.set("high_freq_factor", config.rope_scaling.high_frequency_factor);
+    rope.set("original_max_position_embeddings", config.rope_scaling.original_length);
+  }
+  return rope;
+}
+
+Status rope_from_json(const json::Value& config, ModelConfig& out) {
+  const bool is_new = config["rope_parameters"].is_object();
+  const json::Value& rope = is_new ? config["rope_parameters"] : config["rope_scaling"];
+  out.rope_theta = (is_new ? rope : config)["rope_theta"].double_or(10000);
+  if (rope.is_null()) return ok();
+  const std::string type = rope["rope_type"].string_or(rope["type"].string_or(""));
+  if (type == "default") return ok();
+  if (type != "llama3")
+    return Error(Code::kInvalid, "config.json: rope_type is '" + type +
+                                     "', this program computes with default and llama3 only");
+  out.rope_scaling.factor = rope["factor"].double_or(0);
+  out.rope_scaling.low_frequency_factor = rope["low_freq_factor"].double_or(0);
+  out.rope_scaling.high_frequency_factor = rope["high_freq_factor"].double_or(0);
+  TRY(out.rope_scaling.original_length, integer(rope, "original_max_position_embeddings"));
+  if (out.rope_scaling.factor == 1) out.rope_scaling = {};
+  return ok();
+}
+
+json::Value llama_to_json(const ModelConfig& config) {
+  json::Value out = json::Value::object({
+      {"architectures", json::Value::array({"LlamaForCausalLM"})},
+      {"model_type", "llama"},
+      {"hidden_act", "silu"},
+      {"num_hidden_layers", config.layers},
+      {"num_attention_heads", config.heads},
+      {"num_key_value_heads", config.kv_heads},
+      {"hidden_size", config.hidden},
+      {"head_dim", config.hidden / config.heads},
+      {"intermediate_size", config.mlp_hidden},
+      {"max_position_embeddings", config.sequence_length},
+      {"vocab_size", config.vocabulary},
+      {"rms_norm_eps", plain(config.norm_epsilon)},
+      {"rope_theta", config.rope_theta},
+      {"tie_word_embeddings", config.has_tied_head},
+      {"attention_bias", false},
+      {"attention_dropout", 0.0},
+      {"mlp_bias", false},
+      {"bos_token_id", nullptr},
+      {"eos_token_id", nullptr},
+      {"dtype", "float32"},
+      {"torch_dtype", "float32"},
+  });
+  json::Value rope = rope_to_json(config);
+  out.set("rope_scaling", config.rope_scaling.factor == 1 ? json::Value(nullptr) : rope);
+  rope.set("rope_theta", config.rope_theta);
+  out.set("rope_parameters", rope);
+  return out;
+}
+
+Result<ModelConfig> llama_from_json(const json::Value& config) {
+  ModelConfig out;
+  out.family = "llama";
+  TRY(out.layers, integer(config, "num_hidden_layers"));
+  TRY(out.heads, integer(config, "num_attention_heads"));
+  TRY(out.hidden, integer(config, "hidden_size"));
+  TRY(out.mlp_hidden, integer(config, "intermediate_size"));
+  TRY(out.vocabulary, integer(config, "vocab_size"));
+  TRY(out.sequence_length, integer(config, "max_position_embeddings"));
+  out.kv_heads = config["num_key_value_heads"].int_or(out.heads);
+  out.norm_epsilon = static_cast<float>(config["rms_norm_eps"].double_or(1e-6));
+  out.has_tied_head = config["tie_word_embeddings"].bool_or(false);
+  TRY_OK(must_be(config, "hidden_act", "silu"));
+  TRY_OK(must_be(config, "attention_bias", false));
+  TRY_OK(must_be(config, "mlp_bias", false));
+  if (out.heads > 0) TRY_OK(must_be(config, "head_dim", out.hidden / out.heads));
+  TRY_OK(rope_from_json(config, out));
+  return out;
+}
+
+}  // namespace
+
+json::Value to_huggingface_config(const ModelConfig& config) {
+  return config.family == "llama" ? llama_to_json(config) : gpt2_to_json(config);
+}
+
+Result<ModelConfig> from_huggingface_config(const json::Value& config) {
+  const std::string type = config["model_type"].string_or("");
+  if (type != "gpt2" && type != "llama")
+    return Error(Code::kInvalid,
+                 "config.json: model_type is '" + type + "', this program has gpt2 and llama");
+  TRY(const ModelConfig out, type == "llama" ? llama_from_json(config) : gpt2_from_json(config));
+  TRY_OK(out.validate());
+  return out;
+}
+
+}  // namespace rubato::worker
