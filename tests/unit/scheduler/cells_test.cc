@@ -2,6 +2,7 @@
 // they change in plans. docs/cells.md is what people read of it.
 #include "scheduler/placement/cells.h"
 
+#include "scheduler/fix.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tests/unit/scheduler/drawn_clusters.h"
 
@@ -106,6 +107,9 @@ TEST(Cells, WhoMayNotBorrowIsToldSo) {
             "needs 9 GPUs; the cells of queue \"a\" have 8 at most, and it may not borrow: lower "
             "spec.gpus.min to 8, or give it more cells, or let it borrow");
   EXPECT_EQ(told(state, plan, "a3").outcome, Outcome::kNever);
+  EXPECT_EQ(fix_of(state, state.jobs[2]), Fix{LowerMin{8}});
+  state.jobs[2].min = 8;
+  EXPECT_NE(told(state, make_plan(state, kFifo), "a3").outcome, Outcome::kNever);
 }
 
 TEST(Cells, OthersKeepAwayFromWhatWillBeNeededFirst) {
