@@ -5,6 +5,7 @@
 #include "common/words.h"
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
+#include "scheduler/placement/cells.h"
 
 #include <algorithm>
 #include <bit>
@@ -53,7 +54,8 @@ Allowance allowance_in(const Queue* queue, const std::string& type) {
   const Quota* quota = found == queue->quotas.end() ? nullptr : &found->second;
   const bool is_of_all =
       type == QuotaBook::kAllTypes || queue->quotas.contains(QuotaBook::kAllTypes);
-  return allowance_of(quota, queue->borrowing, is_of_all ? kNoLimit : 0);
+  const bool borrows = queue->borrowing || !queue->cells.empty();  // as QuotaBook counts it
+  return allowance_of(quota, borrows, is_of_all ? kNoLimit : 0);
 }
 
 class FixSearch {
@@ -339,9 +341,27 @@ struct ChangeName {
   const char* operator()(const AddGpus&) const { return "addGpus"; }
 };
 
+// Of a job whose queue has its cells and nothing else, and that is too large for these; none: it is
+// not.
+std::optional<Fix> fix_in_cells(const ClusterState& state, const Job& job) {
+  const auto queue = state.queues.find(job.queue);
+  if (queue == state.queues.end() || queue->second.cells.empty() || queue->second.borrowing)
+    return std::nullopt;
+  const Problem problem(state);
+  const Gpus most = Cells(problem).most_of(problem.queue_named(job.queue));
+  if (size_at_least(job, 0).value_or(0) <= most) return std::nullopt;
+  Job smaller = job;
+  smaller.min = 1;
+  const auto to = size_at_most(smaller, most);
+  return to ? Fix{LowerMin{*to}} : Fix{};
+}
+
 }  // namespace
 
-Fix fix_of(const ClusterState& state, const Job& job) { return FixSearch(state, job).best(); }
+Fix fix_of(const ClusterState& state, const Job& job) {
+  if (auto fix = fix_in_cells(state, job)) return *std::move(fix);
+  return FixSearch(state, job).best();
+}
 
 const char* name_of(const Change& change) { return std::visit(ChangeName{}, change); }
 

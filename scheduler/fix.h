@@ -63,7 +63,8 @@ using Change = std::variant<LowerMin, RaiseMax, AnyShape, LowerPerPod, AllowType
                             UseMoreNodes, RaiseLimit, RaiseGuarantee, AddGpus>;
 using Fix = std::vector<Change>;  // all of them together; mostly one
 
-// Empty: the job could be placed if it were alone.
+// Empty: the job could be placed if it were alone; or no smaller size of it fits into the cells to
+// which its queue is bound (Reason::kCellsFull says what helps then).
 Fix fix_of(const ClusterState& state, const Job& job);
 
 const char* name_of(const Change& change);  // "lowerMin", "raiseLimit" …

@@ -9,6 +9,9 @@ are as many as give the offered load over the time in which jobs come; a job tha
 queue is played alone on its share, then all together: with quotas that guarantee the share, with cells, and both where
 queues may borrow. A start counts as late if it is more than a round (10 s) later than alone. Jobs that are larger than
 their queue's share never run alone, and are left out of the count.
+
+"Alone, without cells" is the same share as a cluster that knows no cells, where the other of two equal nodes may be
+taken: what is late there is the noise of this count.
 """
 
 import argparse
@@ -78,20 +81,36 @@ class Player:
                         for row in csv.DictReader(rows)}
 
 
-def without_cells_of_others(listed, only, nodes):
-    """The queue as it is alone; the others are there for the draw and have nothing."""
-    alone = []
-    for queue in listed:
-        own = queue["name"] == only
-        alone.append({"name": queue["name"], "weight": queue["weight"], "borrowing": False,
-                      "cells": [{"gpuType": "G", "level": "node", "count": nodes}] if own else []})
+def of_one(listed, only, cells):
+    """The queue as it is alone on its nodes; the others are there for the draw and have nothing."""
+    return [{"name": queue["name"], "weight": queue["weight"]}
+            | (dict(borrowing=False, cells=queue["cells"]) if cells and queue["name"] == only else {})
+            for queue in listed]
+
+
+def played_alone(player, nodes, seed, cells):
+    alone = {}
+    for name, own in shares(nodes).items():
+        alone |= player.starts(own, of_one(queues(nodes, "cells", False), name, cells), seed, name)
     return alone
+
+
+def compared(alone, shared):
+    """Jobs that start late, the worst of them and the mean wait, in hours."""
+    later = [shared[job][1] - at for job, (_, at) in alone.items() if shared[job][1] > at + ROUND_S]
+    waits = [shared[job][1] - submit for job, (submit, _) in alone.items()]
+    return len(later), max(later, default=0) / 3600, sum(waits) / len(waits) / 3600
+
+
+def spread(values, digits):
+    ordered = sorted(values)
+    return (f"{ordered[len(ordered) // 2]:.{digits}f} ({ordered[0]:.{digits}f}–{ordered[-1]:.{digits}f})")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace")
-    parser.add_argument("--rubatoctl", default="build/dev/bin/rubatoctl")
+    parser.add_argument("--rubatoctl", default="build/bench/bin/rubatoctl")
     parser.add_argument("--loads", default="0.7,0.9,1.1")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--policy", default="fifoBackfill")
@@ -101,24 +120,25 @@ def main():
     if args.first:
         jobs = sorted(jobs)[:args.first]
     player = Player(args)
-    print("| load | nodes | seed | guarantee | jobs | late | worst, min | mean wait, min (alone) |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(f"{len(jobs)} jobs, policy {args.policy}, {args.seeds} draws of queues: median (least–most).\n")
+    print("| load | nodes | guarantee | late jobs | the worst, h | mean wait, h |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for load in (float(word) for word in args.loads.split(",")):
         nodes = nodes_for(jobs, load)
+        results = {}
         for seed in range(1, args.seeds + 1):
-            alone = {}
-            for name, own in shares(nodes).items():
-                listed = without_cells_of_others(queues(nodes, "cells", False), name, own)
-                alone |= player.starts(own, listed, seed, name)
+            alone = played_alone(player, nodes, seed, True)
+            results.setdefault("alone", []).append(compared(alone, alone))
+            others = compared(alone, played_alone(player, nodes, seed, False))
+            results.setdefault("alone, without cells", []).append(others)
             for kind in ("quotas", "cells"):
                 for borrowing in (False, True):
                     shared = player.starts(nodes, queues(nodes, kind, borrowing), seed)
-                    later = [shared[job][1] - at for job, (_, at) in alone.items() if shared[job][1] > at + ROUND_S]
-                    waits = [shared[job][1] - submit for job, (submit, _) in alone.items()]
-                    own_waits = [at - submit for submit, at in alone.values()]
-                    print(f"| {load} | {nodes} | {seed} | {kind}{', borrowing' if borrowing else ''} | {len(alone)} | "
-                          f"{len(later)} | {max(later, default=0) / 60:.0f} | {sum(waits) / len(waits) / 60:.1f} "
-                          f"({sum(own_waits) / len(own_waits) / 60:.1f}) |", flush=True)
+                    results.setdefault(kind + (", borrowing" if borrowing else ""), []).append(compared(alone, shared))
+        for kind, found in results.items():
+            late, worst, wait = zip(*found)
+            print(f"| {load} | {nodes} | {kind} | {spread(late, 0)} | {max(worst):.0f} | {spread(wait, 1)} |",
+                  flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 // they change in plans. docs/cells.md is what people read of it.
 #include "scheduler/placement/cells.h"
 
+#include "scheduler/fix.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tests/unit/scheduler/drawn_clusters.h"
 
@@ -92,6 +93,24 @@ TEST(Cells, WhoIsInNoneLeavesForThem) {
   EXPECT_EQ(stopped, (std::set<JobId>{"x", "y"}));
 }
 
+// A job that ran in none when its queue had none left is inside once it has: the oldest first.
+TEST(Cells, WhoIsWhereItsQueueHasSomeLeftIsInside) {
+  ClusterState state = two_halves(true);
+  state.jobs = {one_node_job("a1", "a", 8), one_node_job("a2", "a", 4)};
+  obey(make_plan(state, kFifo), state);
+  EXPECT_EQ(state.jobs[0].held.at(0).cell, "node");
+  EXPECT_EQ(state.jobs[1].held.at(0).cell, "");
+  Job own = one_node_job("b1", "b", 8);
+  state.jobs.push_back(own);
+  ASSERT_EQ(verdict_of(make_plan(state, kFifo), state, "b1").waits_for,
+            std::vector<std::string>{"a2"});
+  // Its node is free now, and takes b1; a2 stays.
+  state = without(state, "a1");
+  const Plan plan = make_plan(state, kFifo);
+  EXPECT_EQ(verdict_of(plan, state, "b1").outcome, Outcome::kPlaced);
+  EXPECT_TRUE(Cells(Problem(state)).is_inside(JobIndex{0}, 0));
+}
+
 TEST(Cells, WhoMayNotBorrowIsToldSo) {
   ClusterState state = two_halves(true);
   state.queues["a"].borrowing = false;
@@ -106,6 +125,9 @@ TEST(Cells, WhoMayNotBorrowIsToldSo) {
             "needs 9 GPUs; the cells of queue \"a\" have 8 at most, and it may not borrow: lower "
             "spec.gpus.min to 8, or give it more cells, or let it borrow");
   EXPECT_EQ(told(state, plan, "a3").outcome, Outcome::kNever);
+  EXPECT_EQ(fix_of(state, state.jobs[2]), Fix{LowerMin{8}});
+  state.jobs[2].min = 8;
+  EXPECT_NE(told(state, make_plan(state, kFifo), "a3").outcome, Outcome::kNever);
 }
 
 TEST(Cells, OthersKeepAwayFromWhatWillBeNeededFirst) {
