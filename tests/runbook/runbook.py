@@ -43,7 +43,7 @@ def in_code():
         found["reasons of conditions"] |= set(re.findall(r'\bfail\("(\w+)",[^;]*,\s*wire::FAILURE_SCOPE_(?:WORKER|JOB)\);', text))
     for text in sources(["worker/data", "worker/checkpoint", "worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'with_reason\([^;]*"(\w+)"\)', text))
-        found["reasons of conditions"] |= set(re.findall(r'char\* kCheckpoint\w+ = "(\w+)"', text))
+        found["reasons of conditions"] |= set(re.findall(r'char\* k(?:Checkpoint|InitFrom)\w+ = "(\w+)"', text))
     for text in sources(["operator/control"]):
         for call in re.findall(r"\bemit\((.*?)\);", text, re.S):
             before_note = call.split("fmt::format")[0]

@@ -20,7 +20,8 @@ struct BpeOptions {
   bool has_byte_fallback = false;  // an unknown code point becomes the tokens <0x00> … of its bytes
   bool ignores_merges = false;     // a piece that is a token is taken whole
   bool fuses_unknown = false;      // neighbours without a token become one unknown token
-  std::optional<std::int32_t> unknown;  // else what has no token gives none
+  // Of what has no token; unset: it gives none.
+  std::optional<std::int32_t> unknown;
 };
 
 class Bpe {

@@ -129,7 +129,8 @@ Status JsonTokenizer::read_added(const json::Value& added) {
   const std::int64_t id = added["id"].int_or(-1);
   if (content.empty() || id < 0 || id > INT32_MAX - 1) return refused("added_tokens", added);
   const auto token = static_cast<std::int32_t>(id);
-  added_[static_cast<unsigned char>(content[0])].push_back({content, token});
+  added_[static_cast<unsigned char>(content[0])].push_back(
+      {content, token, added["normalized"].bool_or(false)});
   has_added_newline_ = has_added_newline_ || content.find('\n') != std::string::npos;
   texts_[token] = content;
   tokens_[content] = token;
@@ -235,31 +236,38 @@ std::optional<std::int32_t> JsonTokenizer::find(std::string_view token) const {
   return found == tokens_.end() ? std::nullopt : std::optional(found->second);
 }
 
-const JsonTokenizer::Added* JsonTokenizer::added_at(std::string_view text, std::size_t at) const {
+const JsonTokenizer::Added* JsonTokenizer::added_at(std::string_view text, std::size_t at,
+                                                    bool is_late) const {
   for (const Added& added : added_[static_cast<unsigned char>(text[at])])
-    if (text.substr(at).starts_with(added.content)) return &added;
+    if (added.is_late == is_late && text.substr(at).starts_with(added.content)) return &added;
   return nullptr;
 }
 
-std::vector<std::int32_t> JsonTokenizer::encode(std::string_view given) const {
-  const std::string text = valid_utf8(given);
-  const std::string_view view = text;
-  std::vector<std::int32_t> out;
+void JsonTokenizer::split_at_added(std::string_view text, bool is_late,
+                                   std::vector<std::int32_t>& out,
+                                   const std::function<void(std::string_view)>& plain) const {
   std::size_t begin = 0;
-  const auto plain_until = [&](std::size_t end) {
-    if (end > begin) encode_plain(view.substr(begin, end - begin), begin == 0, out);
-  };
   for (std::size_t at = 0; at < text.size();) {
-    const Added* added = added_at(view, at);
+    const Added* added = added_at(text, at, is_late);
     if (added == nullptr) {
       ++at;
       continue;
     }
-    plain_until(at);
+    if (at > begin) plain(text.substr(begin, at - begin));
     out.push_back(added->token);
     begin = at = at + added->content.size();
   }
-  plain_until(text.size());
+  if (begin < text.size()) plain(text.substr(begin));
+}
+
+std::vector<std::int32_t> JsonTokenizer::encode(std::string_view given) const {
+  const std::string text = valid_utf8(given);
+  std::vector<std::int32_t> out;
+  split_at_added(text, false, out, [&](std::string_view between) {
+    split_at_added(between, true, out, [&](std::string_view plain) {
+      encode_plain(plain, plain.data() == text.data(), out);
+    });
+  });
   return out;
 }
 

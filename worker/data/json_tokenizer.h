@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +51,7 @@ class JsonTokenizer {
   struct Added {
     std::string content;
     std::int32_t token;
+    bool is_late;  // looked for in normalized text: only between those that are not
   };
   enum class Prefix { kNever, kFirst, kAlways };
 
@@ -58,7 +60,10 @@ class JsonTokenizer {
   Status read_pre_tokenizer(const json::Value& pre_tokenizer);
   Status read_metaspace(const json::Value& metaspace);
   Status read_model(const json::Value& model);
-  const Added* added_at(std::string_view text, std::size_t at) const;
+  const Added* added_at(std::string_view text, std::size_t at, bool is_late) const;
+  // Appends the added tokens of one of the two kinds, and hands what lies between them to `plain`.
+  void split_at_added(std::string_view text, bool is_late, std::vector<std::int32_t>& out,
+                      const std::function<void(std::string_view)>& plain) const;
   void encode_plain(std::string_view text, bool is_first, std::vector<std::int32_t>& out) const;
 
   std::vector<std::pair<std::string, std::string>> replacements_;  // {"", x}: x is put before

@@ -72,11 +72,14 @@ TEST(JsonTokenizer, PartsGiveTheTokensOfTheWhole) {
   json::Value file = small();
   for (const bool is_llama : {false, true}) {
     if (is_llama)
-      file.set("pre_tokenizer",
-               json::parse(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior":
-        "Isolated", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
-        {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})")
-                   .value());
+      file.set(
+          "pre_tokenizer",
+          json::parse(std::string(R"({"type": "Sequence", "pretokenizers": [
+                   {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": ")") +
+                      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)" +
+                      R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},)" +
+                      R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})")
+              .value());
     const auto tokenizer = JsonTokenizer::parse(json::dump(file)).value();
     Rng rng(5);
     int cuts = 0;

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 ROOT = Path(__file__).resolve().parents[4]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -26,7 +26,8 @@ SCRIPTS = ("Ὁ λόγος ἐν ἀρχῇ. В начале было Слово
 EDGES = ["", " ", "  ", "\n", " \n", "\n ", "a", " a", "a ", "  a  b   ", "\r\n\r\n x", "\t\tx\n\n\n  y  \n",
          "'s 'S 'ſ 'LL 'll", "it's IT'S don'T we'Ve", "1234567 12 3456", "x\u00a0y\u2003\u2003z", "!!!\n\n?",
          " !\r\n", "\u2581\u2581 a", "\x00\x01", "a\u0301", "</s>", "<s> x </s>y", f"a{END}b{END}{END}c",
-         f" {END} ", f"{END}x", "\ufffd", "ab" * 40, " " * 65 + "z", "\n" * 9, "<0x41>", "<unk>"]
+         f" {END} ", f"{END}x", "\ufffd", "ab" * 40, " " * 65 + "z", "\n" * 9, "<0x41>", "<unk>",
+         "ab<|x|>ab<|xab<y", "ab ab<"]
 BROKEN = [b"\xff", b"a\xc3", b"\xe2\x82", b"\xe2\x82x\xf0\x9f\x98", b"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80",
           b"\xf0\x80\x80\x80z"]
 
@@ -66,6 +67,10 @@ def train(kind, text):
     # In pieces of a few words, so that merges of one word stay cheap to count.
     words = text.split(" ")
     tokenizer.train_from_iterator((" ".join(words[i:i + 3]) for i in range(0, len(words), 3)), trainer)
+    # Those that are looked for in normalized text come second, also where they begin first.
+    tokenizer.add_tokens([AddedToken("<|x|>", normalized=False), AddedToken("<|x", normalized=False)])
+    if kind != "llama2":
+        tokenizer.add_tokens([AddedToken("ab<", normalized=True), AddedToken("ab", normalized=True)])
     if kind == "llama2":  # as bytes to fall back to they are tokens of the model alone
         parsed = json.loads(tokenizer.to_str())
         parsed["added_tokens"] = [t for t in parsed["added_tokens"] if not t["content"].startswith("<0x")]
