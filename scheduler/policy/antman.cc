@@ -9,8 +9,6 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kBytesPerGib = 1U << 30U;
-
 bool is_opportunistic(const Job& job) { return job.priority < 0; }
 
 }  // namespace

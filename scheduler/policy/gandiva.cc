@@ -9,8 +9,6 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kBytesPerGib = 1U << 30U;
-
 std::optional<double> part_beside(const Job& job, const Job& other) {
   const auto found = std::ranges::find(job.beside, other.id, &SpeedBeside::job);
   if (found == job.beside.end()) return std::nullopt;

@@ -10,7 +10,6 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kBytesPerGib = 1U << 30U;
 constexpr int kJumbo = 2;
 constexpr double kPartnersMost = 2;  // a guest's GPU time over its host's
 

@@ -10,6 +10,8 @@
 
 namespace rubato::sched {
 
+constexpr double kBytesPerGib = 1U << 30U;
+
 // Hosts that one job may be told of, in a round: more would make a round quadratic.
 constexpr std::size_t kHostsMost = 64;
 
