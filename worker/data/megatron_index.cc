@@ -11,7 +11,7 @@ namespace rubato::worker {
 
 namespace {
 
-constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
+constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 constexpr std::size_t kHeaderBytes = 34;
 constexpr std::size_t kPieceSequences = 1u << 16;
 
@@ -51,7 +51,8 @@ Result<MegatronIndex> read_megatron_index(FileSystem& files, const std::string& 
   TRY(const std::uint64_t size, file->size());
   std::vector<std::byte> header(kHeaderBytes);
   TRY(const std::size_t got, file->read_at(0, header));
-  if (got < kHeaderBytes || std::memcmp(header.data(), kMagic.data(), kMagic.size()) != 0)
+  if (got < kHeaderBytes ||
+      std::memcmp(header.data(), kMegatronMagic.data(), kMegatronMagic.size()) != 0)
     return invalid("it has not its magic");
   if (const auto version = number_at<std::uint64_t>(&header[9]); version != 1)
     return invalid("version " + std::to_string(version));

@@ -2,17 +2,17 @@
 
 #include "worker/model/scalar_math.h"
 
+#include <numbers>
+
 namespace rubato::worker {
 
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
 
 float scaled(float frequency, const RopeScaling& scaling) {
   if (scaling.factor == 1) return frequency;
   const auto given = static_cast<double>(frequency);
   const auto length = static_cast<double>(scaling.original_length);
-  const double turns = length * given / (2 * kPi);  // of the original length
+  const double turns = length * given / (2 * std::numbers::pi);  // of the original length
   if (turns > scaling.high_frequency_factor) return frequency;
   if (turns < scaling.low_frequency_factor) return static_cast<float>(given / scaling.factor);
   const double part = (turns - scaling.low_frequency_factor) /
@@ -38,7 +38,8 @@ std::vector<float> rotary_angles(const ModelConfig& config) {
     for (const double quarter : {0.0, 0.5})  // a sine is the cosine of half a pi less
       for (const float frequency : frequencies) {
         const float angle = static_cast<float>(t) * frequency;
-        angles.push_back(static_cast<float>(cos_of_pi(static_cast<double>(angle) / kPi - quarter)));
+        angles.push_back(
+            static_cast<float>(cos_of_pi(static_cast<double>(angle) / std::numbers::pi - quarter)));
       }
   return angles;
 }
