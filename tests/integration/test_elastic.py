@@ -290,10 +290,11 @@ def test_a_pod_beyond_the_quota_is_given_up(cluster, reference):
 
 def test_policies_change_while_jobs_train(cluster, reference):
     """Every policy is put in force in turn; who is preempted goes on where it stopped, and nothing is lost."""
-    def put(policy, **parameters):
+    def put(policy, missing="Degrade", **parameters):
         cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(
             {"apiVersion": "rubato.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "default"},
-             "spec": {"policy": policy, "parameters": {"minRelativeGain": -1, **parameters}, "roundSeconds": 1}}))
+             "spec": {"policy": policy, "parameters": {"minRelativeGain": -1, **parameters}, "roundSeconds": 1,
+                      "missingMechanism": missing}}))
 
     def says(status, message=""):
         active = conditions_of(cluster.plane.get("schedulingpolicy/default")).get("Active", {})
@@ -309,9 +310,12 @@ def test_policies_change_while_jobs_train(cluster, reference):
         second = cluster.apply(Job("second", steps=REFERENCE_STEPS, gpus=(1, 2)))  # there is room for one of them
         put("las", quantumSeconds=0)
         wait_until(lambda: says("False", "quantumSeconds is 0, but must be"), CHANGE_S, "the refusal")
+        put("lucid", missing="Refuse")
+        wait_until(lambda: says("False", "lucid needs two jobs on one GPU"), CHANGE_S, "the refusal of sharing")
         for name in names:
             put(name, **({"quantumSeconds": 1} if name == "las" else {}))
-            wait_until(lambda: says("True", name + ":") or says("True", name + ","), CHANGE_S, f"{name} in force")
+            wait_until(lambda: any(says("True", name + end) for end in (":", ",", " (without")), CHANGE_S,
+                       f"{name} in force")
             step = first.steps_done() + second.steps_done()
             wait_until(lambda: first.steps_done() + second.steps_done() >= step + 20, CHANGE_S, f"steps under {name}")
     finally:

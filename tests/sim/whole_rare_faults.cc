@@ -114,7 +114,8 @@ void WholeCluster::change_policy(const Fault& fault) {
                      {"spec", Value::object({{"policy", chosen.name},
                                              {"parameters", std::move(parameters)},
                                              {"roundSeconds", 1 + static_cast<int>(fault.more % 5)},
-                                             {"gangStartSeconds", 20}})}}));
+                                             {"gangStartSeconds", 20},
+                                             {"missingMechanism", "Degrade"}})}}));
   CHECK(put.ok());
 }
 
