@@ -56,10 +56,12 @@ Status Engine::become_guest(std::size_t index, const Action& action) {
     if (held.stays()) room[held.node] += held.gpus;
   for (const std::size_t guest : host.guests)
     for (const Held& held : job_of(guest).held) room[held.node] -= held.gpus;
-  for (const Placement& placement : action.add)
-    if ((room[placement.node] -= placement.gpus) < 0)
+  for (const Placement& placement : action.add) {
+    room[placement.node] -= placement.gpus;
+    if (room[placement.node] < 0)
       return Error(Code::kInternal, fmt::format("{} has no GPU on node {} for it",
                                                 action.shares_with, placement.node));
+  }
   runs_[index].host = found->second;
   host.guests.push_back(index);
   job_of(index).guest_of = action.shares_with;
