@@ -148,14 +148,10 @@ class BlockerSearch {
     }
     for (const std::size_t i : gone) {
       const Job& job = state_.jobs[i];
-      const std::vector<bool> is_handed_over = hand_over(job, rest.jobs);
-      for (std::size_t pod = 0; pod < job.held.size(); ++pod) {
-        const Held& held = job.held[pod];
-        const auto node = nodes.find(held.node);
-        if (!held.gives_room() || node == nodes.end()) continue;
-        Resources freed = taken_by_pod(job);
-        if (is_handed_over[pod]) freed.gpus = 0;
-        node->second->free += freed;
+      const std::vector<Resources> freed = freed_by_end(job, rest.jobs);
+      for (std::size_t pod = 0; pod < freed.size(); ++pod) {
+        const auto node = nodes.find(job.held[pod].node);
+        if (job.held[pod].gives_room() && node != nodes.end()) node->second->free += freed[pod];
       }
     }
     return make_plan(rest, *policy_, config_).verdicts[position].outcome == Outcome::kPlaced;

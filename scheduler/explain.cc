@@ -129,8 +129,7 @@ std::string not_in_cells(const Verdict& v, const Job& job) {
                        smaller_or(v.available, job, "give it more cells, or let it borrow"));
   return fmt::format(
       "{}; the cells of queue \"{}\" have no room for it (its jobs hold {}), and it may not "
-      "borrow: "
-      "it starts when one of them ends",
+      "borrow: it starts when one of them ends",
       needs(job), job.queue, counted(v.in_use, "GPU"));
 }
 

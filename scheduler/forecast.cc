@@ -101,12 +101,8 @@ class Replay {
   }
 
   void end(const Job& job) {
-    const std::vector<bool> is_handed_over = hand_over(job, state_.jobs);
-    for (std::size_t i = 0; i < job.held.size(); ++i) {
-      Resources freed = taken_by_pod(job);
-      if (is_handed_over[i]) freed.gpus = 0;
-      release(job.held[i], freed);
-    }
+    const std::vector<Resources> freed = freed_by_end(job, state_.jobs);
+    for (std::size_t i = 0; i < freed.size(); ++i) release(job.held[i], freed[i]);
   }
 
   // False: nothing more is known to end.

@@ -145,6 +145,8 @@ struct Verdict {
 struct Plan {
   std::vector<Action> actions;    // in the order they should be done
   std::vector<Verdict> verdicts;  // of ClusterState::jobs, in their order
+  // Queues whose cells cannot be had, and why, for people. By name.
+  std::map<std::string, std::string> refused_cells = {};
   bool operator==(const Plan&) const = default;
 };
 

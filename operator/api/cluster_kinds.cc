@@ -25,10 +25,7 @@ std::string policies_text() {
 
 std::string parameters_text() {
   std::string text =
-      "Numbers by name. Of all policies: `minRelativeGain` (-1 to 1: a job grows only when it gets "
-      "faster by this part), `preempt` (0 or 1), `maxLoad` (0 to 1000: jobs are admitted while "
-      "their "
-      "minimums are at most so many times the healthy GPUs; 0: all are).";
+      fmt::format("Numbers by name. Of all policies: {}.", sched::kCommonParametersText);
   for (const sched::Descriptor& policy : sched::all_policies()) {
     for (const sched::Parameter& p : policy.parameters)
       text += fmt::format(" Of `{}`: `{}` ({:g} to {:g}{}; {:g}).", policy.name, p.name, p.least,

@@ -18,9 +18,7 @@ std::vector<std::string> preset_names() {
   for (const ModelPreset& preset : model_presets()) names.emplace_back(preset.name);
   return names;
 }
-}  // namespace
 
-namespace {
 ModelSpec model_of(const training::Preset& preset) {
   ModelSpec model;
   model.layers = preset.layers;

@@ -14,7 +14,7 @@
 
 namespace rubato::control {
 
-// `no_cells`: sched::cell_refusals.
+// `no_cells`: sched::Plan::refused_cells.
 void write_queues(kube::Client& client, const World& world,
                   const std::map<std::string, std::string>& no_cells,
                   const Installation& installation);

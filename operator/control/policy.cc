@@ -48,11 +48,12 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
   if (!made.ok())
     return Error(Code::kInvalid, fmt::format("spec.{} (all policies have {})", made.error().what(),
                                              sched::kCommonParameters));
-  if (!lacks(policy).empty() && spec.missing_mechanism == api::MissingMechanism::kRefuse)
+  const std::string lacking = lacks(policy);
+  if (!lacking.empty() && spec.missing_mechanism == api::MissingMechanism::kRefuse)
     return Error(Code::kInvalid,
                  fmt::format("spec.policy {} needs {}; set spec.missingMechanism to Degrade to run "
                              "it without, or choose another one",
-                             policy.plan.policy, lacks(policy)));
+                             policy.plan.policy, lacking));
   return policy;
 }
 
@@ -60,7 +61,8 @@ std::string to_text(const Policy& policy) {
   std::string name = policy.plan.policy;
   for (const auto& [parameter, value] : policy.plan.parameters)
     name += fmt::format(", {} {:g}", parameter, value);
-  if (!lacks(policy).empty()) name += fmt::format(" (without {})", lacks(policy));
+  const std::string lacking = lacks(policy);
+  if (!lacking.empty()) name += fmt::format(" (without {})", lacking);
   return fmt::format(
       "{}: a round at least every {:g} s, gang start {:g} s, minRelativeGain {:g}, preempt {}, "
       "maxLoad {:g}, growth of one job at most every {:g} s, of at most {} a round",

@@ -13,7 +13,7 @@ namespace rubato::control {
 std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world);
 
 // `usage` with the object's conditions brought up to date. `no_cells`: why its cells cannot be had
-// (sched::cell_refusals); "": they can.
+// (sched::Plan::refused_cells); "": they can.
 api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
                                       api::TrainingQueueStatus usage, const std::string& no_cells,
                                       WallTime now);

@@ -9,7 +9,6 @@
 #include "operator/control/cluster_status.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
-#include "scheduler/placement/cells.h"
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
@@ -249,7 +248,7 @@ void SchedulerLoop::round() {
   apply_all(plan.actions, snapshot.state, world);
   tell_verdicts(snapshot.state, plan, policy->plan.policy);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
-  write_queues(d_.client, world, sched::cell_refusals(snapshot.state), d_.installation);
+  write_queues(d_.client, world, plan.refused_cells, d_.installation);
 }
 
 void SchedulerLoop::load_policy(const World& world) {

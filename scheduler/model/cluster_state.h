@@ -104,10 +104,9 @@ struct GoodputPoint {
 // share GPUs, where workers can (PolicyConfig::sharing) and the policy says so: the one that comes
 // second is the guest of the other, its host, and takes no GPU from anybody.
 struct GpuUse {
-  double busy = 1;   // part of the time in which the GPU computes for it: above 0, at most 1
-  Bytes memory = 0;  // of the GPU
-  double beside_another =
-      0;  // part of its speed alone that it keeps beside another job, on average
+  double busy = 1;            // part of the time in which the GPU computes for it: above 0, to 1
+  Bytes memory = 0;           // of the GPU
+  double beside_another = 0;  // on average, part of its speed alone that it keeps beside another
   bool operator==(const GpuUse&) const = default;
 };
 

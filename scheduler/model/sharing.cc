@@ -28,4 +28,12 @@ std::vector<bool> hand_over(const Job& job, std::vector<Job>& jobs) {
   return is_handed_over;
 }
 
+std::vector<Resources> freed_by_end(const Job& job, std::vector<Job>& jobs) {
+  std::vector<Resources> freed(job.held.size(), taken_by_pod(job));
+  const std::vector<bool> is_handed_over = hand_over(job, jobs);
+  for (std::size_t i = 0; i < freed.size(); ++i)
+    if (is_handed_over[i]) freed[i].gpus = 0;
+  return freed;
+}
+
 }  // namespace rubato::sched

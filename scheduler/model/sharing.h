@@ -13,5 +13,7 @@ Resources taken_by_pod(const Job& job);
 // `job` ends: its guests among `jobs` have the GPUs that they are on for themselves from now on.
 // By position in Job::held: whether a guest has those of that pod.
 std::vector<bool> hand_over(const Job& job, std::vector<Job>& jobs);
+// The same, and what comes free of each pod.
+std::vector<Resources> freed_by_end(const Job& job, std::vector<Job>& jobs);
 
 }  // namespace rubato::sched

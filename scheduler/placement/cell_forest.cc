@@ -117,6 +117,10 @@ bool CellForest::holds_with(Number bound) const {
   return !lacks(free, claimed);
 }
 
+bool CellForest::may_bind(Number cell, QueueIndex queue) const {
+  return is_free(cell) && claim(queue, cells_[cell].level) > 0 && holds_with(cell);
+}
+
 // A free cell is taken out of the one that is whole, whose other parts stay free.
 void CellForest::count_split(Number cell, std::int64_t times, Counts& free) const {
   const std::size_t from = cells_[whole_of(cell)].level;

@@ -119,12 +119,6 @@ class CellGang {
 
 }  // namespace
 
-std::map<std::string, std::string> cell_refusals(const ClusterState& state) {
-  const auto has_none = [](const auto& one) { return one.second.cells.empty(); };
-  if (std::ranges::all_of(state.queues, has_none)) return {};
-  return Cells(Problem(state)).refusals_;
-}
-
 Cells::Cells(const Problem& problem) : problem_(problem), types_of_(problem.count_queues()) {
   const auto has_some = [](const auto& one) { return !one.second.cells.empty(); };
   if (std::ranges::none_of(problem.state().queues, has_some)) return;
@@ -268,9 +262,7 @@ std::optional<Number> Cells::cell_around(const CellForest& forest, NodeIndex nod
                                          QueueIndex queue) {
   for (std::size_t level = 0; level < forest.count_levels(); ++level) {
     const auto cell = forest.at(node, level);
-    const bool may =
-        cell && forest.is_free(*cell) && forest.claim(queue, level) > 0 && forest.holds_with(*cell);
-    if (may) return cell;
+    if (cell && forest.may_bind(*cell, queue)) return cell;
   }
   return std::nullopt;
 }
@@ -285,9 +277,7 @@ void Cells::bind_for(JobIndex j, std::size_t i) {
   const QueueIndex queue = problem_.queue_of(j);
   if (!cell) return;
   if (forest->second.cell(*cell).owner != queue) {
-    const bool may = forest->second.is_free(*cell) && forest->second.claim(queue, *level) > 0 &&
-                     forest->second.holds_with(*cell);
-    if (!may) return;
+    if (!forest->second.may_bind(*cell, queue)) return;
     forest->second.bind(*cell, queue);
   }
   inside_[j][i] = true;
@@ -351,7 +341,7 @@ std::vector<NodeIndex> Cells::set_aside(const Table<NodeIndex, Gpus>& costs) con
       for (const QueueIndex queue : by_age_) {
         for (; next != free.end() && forest.claim(queue, level) > 0; ++next) {
           const Number c = std::get<Number>(*next);
-          if (!forest.is_free(c) || !forest.holds_with(c)) continue;
+          if (!forest.may_bind(c, queue)) continue;
           forest.bind(c, queue);
           nodes.insert(nodes.end(), forest.cell(c).nodes.begin(), forest.cell(c).nodes.end());
         }

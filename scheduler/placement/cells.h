@@ -38,9 +38,6 @@
 
 namespace rubato::sched {
 
-// Queues whose cells cannot be had, and why, for people. By name.
-std::map<std::string, std::string> cell_refusals(const ClusterState& state);
-
 // The cells of one GPU type.
 class CellForest {
  public:
@@ -77,6 +74,8 @@ class CellForest {
   std::optional<std::size_t> lacks() const { return lacks(free_, claimed_); }
   // Whether it holds once a queue has bound this free cell, of which it has one.
   bool holds_with(Number bound) const;
+  // It is free, the queue has one of its level that is not bound, and the invariant leaves it.
+  bool may_bind(Number cell, QueueIndex queue) const;
 
   void bind(Number cell, QueueIndex queue);  // a free one, of which the queue has one
   void unbind(Number cell);
@@ -111,6 +110,8 @@ class Cells {
   bool has_cells(QueueIndex queue) const { return !types_of(queue).empty(); }
   // GPU types that the queue has cells of; empty: it has none, or they were refused.
   const std::vector<TypeIndex>& types_of(QueueIndex queue) const { return types_of_[queue]; }
+  // Plan::refused_cells.
+  const std::map<std::string, std::string>& refusals() const { return refusals_; }
   // The most GPUs of one type that it has in them.
   Gpus most_of(QueueIndex queue) const;
   // The pod, by its position in Job::held, is in a cell of its queue.
@@ -148,7 +149,6 @@ class Cells {
                                                        QueueIndex queue);
   void doom(CellForest& forest);
   std::optional<std::size_t> find_level(const std::string& name) const;
-  friend std::map<std::string, std::string> cell_refusals(const ClusterState& state);
 
   const Problem& problem_;
   std::vector<std::string> levels_;  // kNodeLevel, then those of topology, the narrowest first

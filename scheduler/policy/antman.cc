@@ -49,26 +49,16 @@ AntMan::AntMan(const std::vector<double>& parameters)
     : busy_below_(parameters.at(0)), memory_below_(std::llround(parameters.at(1) * kBytesPerGib)) {}
 
 Targets AntMan::decide(const Problem& problem) const {
-  Targets targets{.order = order_by(problem, [](JobIndex) { return 0; }),
-                  .displaces = Displaces::kLowerPriority,
-                  .hosts = std::vector<std::vector<JobIndex>>(problem.state().jobs.size())};
-  std::vector<JobIndex> hosts;
-  for (const auto& [gpus, of_size] : possible_hosts(problem))
-    std::ranges::copy_if(of_size, std::back_inserter(hosts), [&](JobIndex j) {
-      const Job& job = problem.job(j);
-      return !is_opportunistic(job) && job.gpu_use->busy < busy_below_ &&
-             job.gpu_use->memory < memory_below_;
-    });
-  std::ranges::stable_sort(hosts, {}, [&](JobIndex j) { return problem.job(j).gpu_use->busy; });
-  for (const JobIndex j : targets.order) {
-    std::vector<JobIndex>& own = targets.hosts[j.value];
-    if (const auto host = problem.host_of(j)) own.push_back(*host);
-    if (!is_opportunistic(problem.job(j)) || !looks_for_host(problem, j)) continue;
-    for (const JobIndex host : hosts)
-      if (own.size() < kHostsMost && effective_gpus(problem.job(host)) >= problem.job(j).min)
-        own.push_back(host);
-  }
-  return targets;
+  const auto hosts = possible_hosts(
+      problem, [](const Job& job) { return std::pair(job.gpu_use->busy, effective_gpus(job)); });
+  const auto may_pair = [&](const Job& guest, const Job& host) {
+    return is_opportunistic(guest) && !is_opportunistic(host) && host.gpu_use->busy < busy_below_ &&
+           host.gpu_use->memory < memory_below_ && effective_gpus(host) >= guest.min;
+  };
+  return {.order = order_by(problem, [](JobIndex) { return 0; }),
+          .displaces = Displaces::kLowerPriority,
+          .hosts = hosts_by_guest(problem, hosts, may_pair,
+                                  [](const Job&, const Job&) { return true; })};
 }
 
 }  // namespace rubato::sched

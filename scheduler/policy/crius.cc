@@ -184,11 +184,11 @@ class Search {
     double most = least;
     for (Candidate& one : all_) {
       if (!one.cell || one.keeps || &one == &wanting || one.cell->worth <= 0) continue;
-      const Candidate before = one;
+      const Cell before = *one.cell;
       give_back(one);
       for (const Cell& cell : one.cells) {
-        const double loss = before.cell->worth - cell.worth;
-        if (loss < 0 || (cell.type == before.cell->type && cell.gpus >= before.cell->gpus) ||
+        const double loss = before.worth - cell.worth;
+        if (loss < 0 || (cell.type == before.type && cell.gpus >= before.gpus) ||
             !has_room(one, cell))
           continue;
         take(one, cell);
@@ -201,7 +201,7 @@ class Search {
         }
         give_back(one);
       }
-      take(one, *before.cell);
+      take(one, before);
     }
     if (other == nullptr) return false;
     give_back(*other);

@@ -2,6 +2,7 @@
 
 #include "scheduler/policy/order.h"
 #include "scheduler/policy/pairs.h"
+#include "scheduler/policy/turns.h"
 
 #include <algorithm>
 #include <cmath>
@@ -61,12 +62,8 @@ Gandiva::Gandiva(const std::vector<double>& parameters)
       least_gain_(parameters.at(1)),
       memory_(std::llround(parameters.at(2) * kBytesPerGib)) {}
 
-bool Gandiva::is_in_turn(const Job& job, TimeMs now) const {
-  return effective_gpus(job) > 0 && now < job.allocated_ms + quantum_ms_;
-}
-
 // As far as it is known.
-bool Gandiva::is_worth_it(const Job& host, const Job& guest) const {
+bool Gandiva::is_worth_it(const Job& guest, const Job& host) const {
   const auto of_host = part_beside(host, guest);
   const auto of_guest = part_beside(guest, host);
   return !of_host || !of_guest || *of_host + *of_guest >= least_gain_;
@@ -74,44 +71,26 @@ bool Gandiva::is_worth_it(const Job& host, const Job& guest) const {
 
 Targets Gandiva::decide(const Problem& problem) const {
   const TimeMs now = problem.state().now_ms;
-  Targets targets{.order = order_by(problem,
-                                    [&](JobIndex j) -> TimeMs {
-                                      const Job& job = problem.job(j);
-                                      if (is_in_turn(job, now)) return -1;
-                                      return job.attained_gpu_ms / job.min;
-                                    }),
-                  .displaces = Displaces::kLaterInOrder,
-                  .hosts = std::vector<std::vector<JobIndex>>(problem.state().jobs.size())};
-  const std::vector<bool> is_taken = has_guests(problem);
-  auto hosts = possible_hosts(problem);
-  for (auto& [gpus, of_size] : hosts) {
-    std::erase_if(of_size, [&](JobIndex j) { return is_taken[j.value]; });
-    std::ranges::stable_sort(of_size, {},
-                             [&](JobIndex j) { return problem.job(j).gpu_use->memory; });
-  }
-  for (const JobIndex j : targets.order) {
-    const Job& job = problem.job(j);
-    std::vector<JobIndex>& own = targets.hosts[j.value];
-    if (const auto host = problem.host_of(j); host && is_worth_it(problem.job(*host), job))
-      own.push_back(*host);
-    const auto found = hosts.find(job.min);
-    if (!looks_for_host(problem, j) || found == hosts.end()) continue;
-    for (const JobIndex host : found->second)
-      if (own.size() < kHostsMost && is_worth_it(problem.job(host), job) &&
-          job.gpu_use->memory + problem.job(host).gpu_use->memory <= memory_)
-        own.push_back(host);
-  }
-  return targets;
+  auto hosts = possible_hosts(problem, [](const Job& job) { return job.gpu_use->memory; });
+  leave_out_taken(problem, hosts);
+  const auto may_pair = [&](const Job& guest, const Job& host) {
+    return guest.min == effective_gpus(host) && is_worth_it(guest, host) &&
+           guest.gpu_use->memory + host.gpu_use->memory <= memory_;
+  };
+  return {.order = order_by(problem,
+                            [&](JobIndex j) -> TimeMs {
+                              const Job& job = problem.job(j);
+                              if (is_in_quantum(job, now, quantum_ms_)) return -1;
+                              return job.attained_gpu_ms / job.min;
+                            }),
+          .displaces = Displaces::kLaterInOrder,
+          .hosts = hosts_by_guest(problem, hosts, may_pair, [&](const Job& guest, const Job& host) {
+            return is_worth_it(guest, host);
+          })};
 }
 
 std::optional<TimeMs> Gandiva::next_wake(const ClusterState& state) const {
-  std::optional<TimeMs> next;
-  for (const Job& job : state.jobs) {
-    if (!is_in_turn(job, state.now_ms)) continue;
-    const TimeMs end = job.allocated_ms + quantum_ms_;
-    if (!next || end < *next) next = end;
-  }
-  return next;
+  return end_of_first_quantum(state, quantum_ms_);
 }
 
 }  // namespace rubato::sched

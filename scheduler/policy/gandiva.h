@@ -14,8 +14,7 @@ class Gandiva : public Policy {
   std::optional<TimeMs> next_wake(const ClusterState& state) const override;
 
  private:
-  bool is_in_turn(const Job& job, TimeMs now) const;
-  bool is_worth_it(const Job& host, const Job& guest) const;
+  bool is_worth_it(const Job& guest, const Job& host) const;
 
   TimeMs quantum_ms_;
   double least_gain_;

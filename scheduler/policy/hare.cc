@@ -3,6 +3,7 @@
 #include "scheduler/perf/throughput.h"
 #include "scheduler/policy/order.h"
 #include "scheduler/policy/room.h"
+#include "scheduler/policy/turns.h"
 
 #include <algorithm>
 #include <cmath>
@@ -78,10 +79,6 @@ Descriptor Hare::describe() {
 Hare::Hare(const std::vector<double>& parameters)
     : quantum_ms_(std::llround(parameters.at(0) * 1000)), switch_gain_(parameters.at(1)) {}
 
-bool Hare::is_in_turn(const Job& job, TimeMs now) const {
-  return effective_gpus(job) > 0 && now < job.allocated_ms + quantum_ms_;
-}
-
 Targets Hare::decide(const Problem& problem) const {
   const std::size_t count = problem.state().jobs.size();
   std::vector<std::vector<double>> worth(count);
@@ -89,7 +86,8 @@ Targets Hare::decide(const Problem& problem) const {
   const TimeMs now = problem.state().now_ms;
   Targets targets{.order = order_by(problem,
                                     [&](JobIndex j) {
-                                      if (is_in_turn(problem.job(j), now)) return -1.0;
+                                      if (is_in_quantum(problem.job(j), now, quantum_ms_))
+                                        return -1.0;
                                       return service_ms(problem, j, worth[j.value]);
                                     }),
                   .displaces = Displaces::kLaterInOrder,
@@ -105,7 +103,7 @@ Targets Hare::decide(const Problem& problem) const {
     double most = 0;
     for (const TypeIndex type : problem.group(j).types) {
       const auto size = size_at_most(job, room.left_for(j, type));
-      if (!size || (held && type != *held && is_in_turn(job, now))) continue;
+      if (!size || (held && type != *held && is_in_quantum(job, now, quantum_ms_))) continue;
       const Throughput speed(job.measured, problem.name(type));
       double rate = worth[j.value][type.value] * speed.at(*size) / speed.at(job.min);
       if (held && type != *held) rate /= 1 + switch_gain_;
@@ -122,13 +120,7 @@ Targets Hare::decide(const Problem& problem) const {
 }
 
 std::optional<TimeMs> Hare::next_wake(const ClusterState& state) const {
-  std::optional<TimeMs> next;
-  for (const Job& job : state.jobs) {
-    if (!is_in_turn(job, state.now_ms)) continue;
-    const TimeMs end = job.allocated_ms + quantum_ms_;
-    if (!next || end < *next) next = end;
-  }
-  return next;
+  return end_of_first_quantum(state, quantum_ms_);
 }
 
 }  // namespace rubato::sched

@@ -22,8 +22,6 @@ class Hare : public Policy {
   std::optional<TimeMs> next_wake(const ClusterState& state) const override;
 
  private:
-  bool is_in_turn(const Job& job, TimeMs now) const;
-
   TimeMs quantum_ms_;
   double switch_gain_;
 };

@@ -1,7 +1,7 @@
 #include "scheduler/policy/las.h"
 
-#include "scheduler/model/sizes.h"
 #include "scheduler/policy/order.h"
+#include "scheduler/policy/turns.h"
 
 #include <cmath>
 
@@ -29,28 +29,19 @@ Descriptor Las::describe() {
 Las::Las(const std::vector<double>& parameters)
     : quantum_ms_(std::llround(parameters.at(0) * 1000)) {}
 
-bool Las::is_in_quantum(const Job& job, TimeMs now) const {
-  return effective_gpus(job) > 0 && now < job.allocated_ms + quantum_ms_;
-}
-
 Targets Las::decide(const Problem& problem) const {
   const TimeMs now = problem.state().now_ms;
   return {.order = order_by(problem,
                             [&](JobIndex j) -> GpuMs {
                               const Job& job = problem.job(j);
-                              return is_in_quantum(job, now) ? -1 : job.attained_gpu_ms;
+                              return is_in_quantum(job, now, quantum_ms_) ? -1
+                                                                          : job.attained_gpu_ms;
                             }),
           .displaces = Displaces::kLaterInOrder};
 }
 
 std::optional<TimeMs> Las::next_wake(const ClusterState& state) const {
-  std::optional<TimeMs> next;
-  for (const Job& job : state.jobs) {
-    if (!is_in_quantum(job, state.now_ms)) continue;
-    const TimeMs end = job.allocated_ms + quantum_ms_;
-    if (!next || end < *next) next = end;
-  }
-  return next;
+  return end_of_first_quantum(state, quantum_ms_);
 }
 
 }  // namespace rubato::sched

@@ -16,7 +16,6 @@ class Las : public Policy {
   std::optional<TimeMs> next_wake(const ClusterState& state) const override;
 
  private:
-  bool is_in_quantum(const Job& job, TimeMs now) const;
   TimeMs quantum_ms_;
 };
 

@@ -4,7 +4,6 @@
 #include "scheduler/policy/pairs.h"
 #include "scheduler/policy/predicted_durations.h"
 
-#include <array>
 #include <cmath>
 
 namespace rubato::sched {
@@ -71,32 +70,21 @@ int Lucid::sharing_score(const Job& job) const {
 
 Targets Lucid::decide(const Problem& problem) const {
   const PredictedDurations durations(problem);
-  const auto gpu_time = [&](JobIndex j) {
-    return durations.of(problem.job(j)) * static_cast<double>(problem.job(j).min);
+  const auto gpu_time = [&](const Job& job) {
+    return durations.of(job) * static_cast<double>(job.min);
   };
-  Targets targets{.order = order_by(problem, gpu_time),
-                  .displaces = Displaces::kNobody,
-                  .hosts = std::vector<std::vector<JobIndex>>(problem.state().jobs.size())};
-  const std::vector<bool> is_taken = has_guests(problem);
-  std::map<Gpus, std::array<std::vector<JobIndex>, kJumbo + 1>> by_score;
-  for (const auto& [gpus, hosts] : possible_hosts(problem))
-    for (const JobIndex host : hosts)
-      if (!is_taken[host.value])
-        by_score[gpus][static_cast<std::size_t>(sharing_score(problem.job(host)))].push_back(host);
-  for (const JobIndex j : targets.order) {
-    std::vector<JobIndex>& own = targets.hosts[j.value];
-    if (const auto host = problem.host_of(j)) own.push_back(*host);
-    const auto found = by_score.find(problem.job(j).min);
-    if (!looks_for_host(problem, j) || found == by_score.end()) continue;
-    const Job& job = problem.job(j);
-    const int most = score_most_ - sharing_score(job);
-    for (int score = 0; score <= std::min(most, kJumbo); ++score)
-      for (const JobIndex host : found->second[static_cast<std::size_t>(score)])
-        if (own.size() < kHostsMost && gpu_time(j) <= kPartnersMost * gpu_time(host) &&
-            job.gpu_use->memory + problem.job(host).gpu_use->memory <= memory_)
-          own.push_back(host);
-  }
-  return targets;
+  auto hosts = possible_hosts(problem, [&](const Job& job) { return sharing_score(job); });
+  leave_out_taken(problem, hosts);
+  const auto may_pair = [&](const Job& guest, const Job& host) {
+    return guest.min == effective_gpus(host) &&
+           sharing_score(guest) + sharing_score(host) <= score_most_ &&
+           guest.gpu_use->memory + host.gpu_use->memory <= memory_ &&
+           gpu_time(guest) <= kPartnersMost * gpu_time(host);
+  };
+  return {.order = order_by(problem, [&](JobIndex j) { return gpu_time(problem.job(j)); }),
+          .displaces = Displaces::kNobody,
+          .hosts = hosts_by_guest(problem, hosts, may_pair,
+                                  [](const Job&, const Job&) { return true; })};
 }
 
 }  // namespace rubato::sched

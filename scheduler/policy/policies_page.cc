@@ -37,8 +37,9 @@ Measured on one set of traces: [benchmarks.md](benchmarks.md#policies). What a p
 `rubatoctl simulate --compare` ([simulate.md](simulate.md)); what it does with one state of your cluster: `rubatoctl
 plan` ([snapshot.md](snapshot.md)).
 
-Parameters of all policies: `minRelativeGain` (-1 to 1; 0.01: a running job grows only if the step adds this share of its
-throughput), `preempt` (0 or 1; 1: may jobs be preempted at all), `maxLoad` (0 to 1000; 0: no bound).
+)";
+
+constexpr const char* kRest = R"(
 
 `maxLoad` is load-based admission, as in Blox (EuroSys 2024). Jobs are admitted in the order in which they came while
 their minimums are at most `maxLoad` times the healthy GPUs of the types that they may use. The others wait (`LoadLimit`)
@@ -100,7 +101,9 @@ const char* what_it_knows(Knows knows) {
 }  // namespace
 
 std::string policies_page() {
-  std::string text = kHead;
+  std::string text =
+      kHead + paragraph(fmt::format("Parameters of all policies: {}.", kCommonParametersText)) +
+      kRest;
   for (const Descriptor& policy : all_policies())
     text +=
         fmt::format("| `{}` | {} | {} |\n", policy.name, policy.about, what_it_knows(policy.knows));

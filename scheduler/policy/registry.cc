@@ -112,10 +112,9 @@ std::vector<Descriptor> all_policies() {
 }
 
 Descriptor descriptor_of(const std::string& policy) {
-  const std::vector<Descriptor> all = all_policies();
-  const auto found = std::ranges::find(all, policy, &Descriptor::name);
-  CHECK(found != all.end());
-  return *found;
+  for (const Registered& one : kPolicies)
+    if (Descriptor about = one.describe(); about.name == policy) return about;
+  check_failed(__FILE__, __LINE__, "descriptor_of: no such policy");
 }
 
 Result<std::unique_ptr<Policy>> make_policy(const std::string& name,

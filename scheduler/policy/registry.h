@@ -11,6 +11,13 @@
 
 namespace rubato::sched {
 
+// The parameters that all have beside their own (scheduler/common_parameters.h), for docs/api.md
+// and docs/policies.md.
+constexpr const char* kCommonParametersText =
+    "`minRelativeGain` (-1 to 1; 0.01: a running job grows only if the step adds this share of its "
+    "throughput), `preempt` (0 or 1; 1: may jobs be preempted at all), `maxLoad` (0 to 1000: jobs "
+    "are admitted while their minimums are at most so many times the healthy GPUs; 0: all are)";
+
 // In the order in which people should read them.
 std::vector<Descriptor> all_policies();
 // By its name, of one that there is.

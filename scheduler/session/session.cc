@@ -296,6 +296,7 @@ Plan Session::collect() {
   std::stable_partition(plan.actions.begin(), plan.actions.end(),
                         [](const Action& a) { return !a.remove.empty(); });
   plan.verdicts = std::move(verdicts_);
+  plan.refused_cells = cells_.refusals();
   return plan;
 }
 

@@ -17,9 +17,9 @@ void Session::settle_guests() {
     const auto at = problem_.host_of(entry.index);
     Entry* host = at ? by_job_[*at] : nullptr;
     const bool is_whole = host != nullptr && host->remove.empty() && entry.remove.empty();
-    const auto hosts = may_share() ? targets_.hosts[entry.index.value] : std::vector<JobIndex>{};
-    const bool is_wanted = at && std::ranges::find(hosts, *at) != hosts.end();
-    if (!is_whole || !is_wanted) {
+    const bool is_wanted =
+        is_whole && may_share() && std::ranges::count(targets_.hosts[entry.index.value], *at) > 0;
+    if (!is_wanted) {
       stop_guest(entry, {.host = host != nullptr ? host->job->name : entry.job->guest_of,
                          .why = is_whole ? StopsSharing::Why::kNotWorthIt
                                          : StopsSharing::Why::kHostLeaves});
@@ -66,9 +66,8 @@ bool Session::become_guest(Entry& entry, Gpus wanted) {
   if (!may_share() || entry.job->started || !entry.add.empty()) return false;
   for (const JobIndex at : targets_.hosts[entry.index.value]) {
     Entry& host = *by_job_[at];
-    const bool may_host = host.host == nullptr && !host.is_guest && !host.pods.empty() &&
-                          host.add.empty() && host.remove.empty() && host.job->settled &&
-                          host.job->per_pod.gpus == entry.job->per_pod.gpus;
+    const bool may_host = !host.pods.empty() && host.add.empty() && host.remove.empty() &&
+                          host.job->settled && host.job->per_pod.gpus == entry.job->per_pod.gpus;
     if (may_host && settle_on(host, entry, wanted)) return true;
   }
   return false;

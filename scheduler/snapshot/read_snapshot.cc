@@ -1,13 +1,12 @@
-// JSON to Snapshot: docs/snapshot.md in code, field by field and in its order; then what no single
-// field shows: sums, and what make_plan relies on.
+// JSON to Snapshot: docs/snapshot.md in code, field by field and in its order; what no single field
+// shows is in state_checks.h.
 #include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/json_cursor.h"
 #include "scheduler/snapshot/snapshot.h"
+#include "scheduler/snapshot/state_checks.h"
 #include "scheduler/snapshot/words.h"
 
 #include <limits>
-#include <map>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -47,7 +46,7 @@ class Reader {
              [this](const auto& v, const Path& p) { read_queue(v, p); });
     check_listed(document["jobs"], {&root, "jobs"});
     top.each("jobs", kJobsMost, true, [this](const auto& v, const Path& p) { read_job(v, p); });
-    check_guests({&root, "jobs"});
+    check_guests(snapshot_.state, {&root, "jobs"}, trouble_);
     top.end();
     if (trouble_.error) return *trouble_.error;
     return std::move(snapshot_);
@@ -201,7 +200,7 @@ class Reader {
     read_wishes(c, job);
     read_progress(c, job);
     c.end();
-    check_sums(job, path);
+    sums_.add(job, path, trouble_);
     snapshot_.state.jobs.push_back(std::move(job));
   }
 
@@ -297,29 +296,6 @@ class Reader {
     });
   }
 
-  // Each is on GPUs of its host that no other guest is on.
-  void check_guests(const Path& jobs) {
-    std::unordered_map<std::string_view, const Job*> by_id;
-    for (const Job& job : snapshot_.state.jobs) by_id[job.id] = &job;
-    std::map<std::pair<std::string_view, NodeId>, std::int64_t> room;
-    for (const Job& job : snapshot_.state.jobs)
-      for (const Held& held : job.held)
-        if (held.stays()) ++room[{job.id, held.node}];
-    for (std::size_t i = 0; i < snapshot_.state.jobs.size(); ++i) {
-      const Job& guest = snapshot_.state.jobs[i];
-      if (guest.guest_of.empty()) continue;
-      const Path of_job{&jobs, {}, static_cast<std::int64_t>(i)};
-      const Path at{&of_job, "guestOf"};
-      const auto host = by_id.find(guest.guest_of);
-      if (host == by_id.end() || !host->second->guest_of.empty())
-        return trouble_.note(at, shown(guest.guest_of), "the id of a job that is no guest itself");
-      for (const Held& held : guest.held)
-        if (held.stays() && --room[{guest.guest_of, held.node}] < 0)
-          return trouble_.note(at, "with other guests more pods on " + shown(held.node),
-                               "at most as many as its host has there");
-    }
-  }
-
   Held read_held(const json::Value& value, const Path& path,
                  std::unordered_set<std::int64_t>& ordinals) {
     JsonCursor c(value, path, trouble_);
@@ -396,32 +372,13 @@ class Reader {
     }
   }
 
-  // What all pods together give back to nodes stays inside 64 bits.
-  void check_sums(const Job& job, const Path& path) {
-    __extension__ using Wide = __int128;
-    const auto pods = static_cast<Wide>(job.held.size());
-    const auto add = [&](std::size_t kind, std::int64_t amount) {
-      if (pods * amount > kAmountMost - sums_[kind]) {
-        const Path where{&path, "perPod"};
-        return trouble_.note(where,
-                             "with the pods of the jobs before it too much of one kind is held",
-                             fmt::format("at most {} of each", kAmountMost));
-      }
-      sums_[kind] += static_cast<std::int64_t>(pods * amount);
-    };
-    add(0, job.per_pod.gpus);
-    add(1, job.per_pod.cpu);
-    add(2, job.per_pod.memory);
-    for (std::size_t i = 0; i < Resources::kOthers; ++i) add(3 + i, job.per_pod.others[i]);
-  }
-
   Snapshot snapshot_;
   Trouble trouble_;
   Names levels_, nodes_, jobs_, queues_;
   std::vector<std::set<NodeId>> sets_;
   Gpus gpus_total_ = 0;
   std::int64_t held_ = 0;
-  std::array<std::int64_t, 3 + Resources::kOthers> sums_{};
+  HeldSums sums_;
 };
 
 }  // namespace

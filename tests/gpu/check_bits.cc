@@ -15,9 +15,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 const cpu::Ops& ops() { return cpu::ops_avx2(); }
-std::int64_t count(const Floats& x) { return static_cast<std::int64_t>(x.size()); }
-std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-std::string text(std::int64_t n) { return std::to_string(n); }
 
 // Values of all sizes, with some that break things.
 Floats wild(std::size_t n, std::uint64_t seed) {

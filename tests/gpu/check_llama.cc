@@ -9,9 +9,6 @@ namespace rubato::worker::gpu {
 namespace {
 
 const cpu::Ops& ops() { return cpu::ops_avx2(); }
-std::int64_t count(const Floats& x) { return static_cast<std::int64_t>(x.size()); }
-std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-std::string text(std::int64_t n) { return std::to_string(n); }
 
 void rmsnorm(Bench& bench, Report& report) {
   for (const std::int64_t c : {1, 5, 15, 16, 17, 31, 32, 33, 40, 48, 60, 192, 768, 1000}) {

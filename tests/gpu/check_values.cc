@@ -8,8 +8,6 @@ namespace rubato::worker::gpu {
 
 namespace {
 
-std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-std::string text(std::int64_t n) { return std::to_string(n); }
 constexpr double kRounding = 0x1p-24;
 
 void one_product(Bench& bench, Report& report, const GemmShape& s, std::uint64_t seed) {

@@ -32,6 +32,9 @@ class Draw {
 Floats noise(std::size_t count, std::uint64_t seed, double size = 1.0);
 Ints tokens(std::size_t count, std::uint64_t below, std::uint64_t seed);
 inline Wide widen(const Floats& x) { return {x.begin(), x.end()}; }
+inline std::int64_t count(const Floats& x) { return static_cast<std::int64_t>(x.size()); }
+inline std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+inline std::string text(std::int64_t n) { return std::to_string(n); }
 
 // Counts what was looked at and prints what was wrong.
 class Report {

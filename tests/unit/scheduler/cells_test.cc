@@ -15,6 +15,10 @@
 namespace rubato::sched {
 namespace {
 
+std::map<std::string, std::string> cell_refusals(const ClusterState& state) {
+  return make_plan(state, {}).refused_cells;
+}
+
 // Racks of nodes, all of one type.
 ClusterState racks(const std::vector<int>& nodes_in, Gpus gpus = 8) {
   ClusterState state = cluster({}, {});
