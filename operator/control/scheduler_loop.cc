@@ -27,7 +27,7 @@ constexpr std::int64_t kObjectsPerPage = 500;
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Dependencies dependencies)
-    : d_(std::move(dependencies)), woken_(d_.executor.make_condition()) {}
+    : d_(std::move(dependencies)), plan_check_(d_.metrics), woken_(d_.executor.make_condition()) {}
 
 void SchedulerLoop::start(std::int64_t leader) {
   leader_ = leader;
@@ -249,6 +249,7 @@ void SchedulerLoop::round() {
   tell_verdicts(snapshot.state, plan, policy->plan.policy);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
   write_queues(d_.client, world, plan.refused_cells, d_.installation);
+  plan_check_.look_at(snapshot, plan, d_.executor.now());
 }
 
 void SchedulerLoop::load_policy(const World& world) {

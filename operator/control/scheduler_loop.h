@@ -11,6 +11,7 @@
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
 #include "operator/control/placement_gate.h"
+#include "operator/control/plan_check.h"
 #include "operator/control/policy.h"
 #include "scheduler/snapshot/snapshot.h"
 
@@ -87,6 +88,7 @@ class SchedulerLoop {
   void tell(const api::TrainingJob& job, const api::Allocation& next, sched::ActionKind kind);
 
   Dependencies d_;
+  PlanCheck plan_check_;
   std::int64_t leader_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Condition> woken_;

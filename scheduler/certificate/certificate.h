@@ -4,14 +4,15 @@
 // actions are done, with what the changes cost. UB bounds what any plan is worth (weak duality):
 // for any prices p >= 0 of a GPU of each type,
 //
-//   UB(p) = sum over types of p_t * C_t + sum over jobs of max(0, max over (t, n) of v(t, n) - p_t
-//   n)
+//   UB(p, q) = sum over types of p_t * C_t + sum over limits of q_l * L_l
+//              + sum over jobs of max(0, max over (t, n) of v(t, n) - (p_t + q_jt) * n)
 //
-// with C_t the GPUs of type t that jobs hold or that are free, and n <= C_t and the limit of the
-// job's queue. It leaves out what the jobs of a queue may have together, the shape of nodes and
-// what the policy keeps back for later, so it holds for every plan that keeps them, too. Prices
-// make it tight; no prices make it wrong. certify() looks for good ones; check() is given them, and
-// shares no code with policies, sessions and the search.
+// with C_t the GPUs of type t that jobs hold or that are free; L_l what the jobs of a queue may
+// have together by one of its limits (and at least what they hold), q_jt the prices of the limits
+// that count a GPU of type t of job j; and n <= C_t and those limits. It leaves out the shape of
+// nodes and what the policy keeps back for later, so it holds for every plan that keeps them, too.
+// Prices make it tight; no prices make it wrong. certify() looks for good ones; check() is given
+// them, and shares no code with policies, sessions and the search.
 #pragma once
 
 #include "scheduler/model/value_table.h"
@@ -23,10 +24,18 @@
 
 namespace rubato::sched {
 
+// Of a GPU, in 2^-32 units; what is not there costs nothing.
+struct Prices {
+  std::map<std::string, std::int64_t> types;
+  // By queue, and by the type that its limit is of ("*": all together): beside that of the type.
+  std::map<std::string, std::map<std::string, std::int64_t>> limits = {};
+  bool operator==(const Prices&) const = default;
+};
+
 struct Certificate {
-  std::int64_t value = 0;                      // V, in 2^-32 units
-  std::int64_t bound = 0;                      // UB, rounded up
-  std::map<std::string, std::int64_t> prices;  // of a GPU, by type; a type that is not there: 0
+  std::int64_t value = 0;  // V, in 2^-32 units
+  std::int64_t bound = 0;  // UB, rounded up
+  Prices prices;
   // (UB - V) / UB: 0 where nothing could be better; 1 where nothing is done though something could.
   double gap() const;
   bool operator==(const Certificate&) const = default;
@@ -35,7 +44,7 @@ struct Certificate {
 // The value of the plan and the bound that these prices prove. `values` is of this problem. Time
 // linear in the table and the pods held. CHECKs that the plan names jobs of this state.
 Certificate check(const Problem& problem, const ValueTable& values, const Plan& plan,
-                  const std::map<std::string, std::int64_t>& prices);
+                  const Prices& prices);
 
 // GPUs that jobs hold, or could be given in this round.
 std::map<std::string, Gpus> capacity_of(const ClusterState& state);

@@ -13,7 +13,6 @@
 namespace rubato::sched {
 namespace {
 
-using Prices = std::map<std::string, std::int64_t>;
 using ByType = std::map<std::string, Gpus>;
 
 std::int64_t add_up(std::int64_t a, std::int64_t b) {
@@ -24,9 +23,62 @@ std::int64_t times(std::int64_t price, Gpus gpus) {
   return gpus > 0 && price > kValueMost / gpus ? kValueMost : price * gpus;
 }
 
-std::int64_t price_of(const Prices& prices, const std::string& type) {
-  const auto found = prices.find(type);
+std::int64_t price_in(const std::map<std::string, std::int64_t>& prices, const std::string& name) {
+  const auto found = prices.find(name);
   return found == prices.end() ? 0 : std::max<std::int64_t>(found->second, 0);
+}
+
+// With those of the limits that count it.
+std::int64_t price_of(const Prices& prices, const Job& job, const std::string& type) {
+  std::int64_t price = price_in(prices.types, type);
+  const auto limits = prices.limits.find(job.queue);
+  if (limits == prices.limits.end()) return price;
+  for (const std::string& of : {type, std::string("*")})
+    price = add_up(price, price_in(limits->second, of));
+  return price;
+}
+
+// By its limits, and where it may not borrow by its guarantees; none: as many as there are.
+std::optional<Gpus> most_together(const Queue& queue, const std::string& of) {
+  const auto said = queue.quotas.find(of);
+  const bool is_said = said != queue.quotas.end();
+  std::optional<Gpus> most;
+  if (is_said) most = said->second.limit;
+  if (queue.borrowing || !queue.cells.empty()) return most;
+  if (is_said) return std::min(most.value_or(said->second.guaranteed), said->second.guaranteed);
+  return of == "*" || queue.quotas.contains("*") ? most : std::optional<Gpus>(0);
+}
+
+Gpus sum_of(const ByType& gpus) {
+  Gpus all = 0;
+  for (const auto& [type, some] : gpus) all += some;
+  return all;
+}
+
+// What the limits let their jobs have together, at their prices. What they hold they may keep.
+std::int64_t price_of_limits(const ClusterState& state, const Prices& prices,
+                             const ByType& capacity) {
+  std::map<std::string, ByType> held;  // by queue
+  for (const Job& job : state.jobs)
+    for (const Held& pod : job.held) {
+      held[job.queue][pod.gpu_type] += pod.gpus;
+      held[job.queue]["*"] += pod.gpus;
+    }
+  std::int64_t sum = 0;
+  for (const auto& [name, by_type] : prices.limits) {
+    const auto queue = state.queues.find(name);
+    for (const auto& [of, price] : by_type) {
+      Gpus most = 0;
+      if (of == "*")
+        most = sum_of(capacity);
+      else if (const auto there = capacity.find(of); there != capacity.end())
+        most = there->second;
+      if (queue != state.queues.end())
+        most = std::min(most, most_together(queue->second, of).value_or(most));
+      sum = add_up(sum, times(std::max<std::int64_t>(price, 0), std::max(most, held[name][of])));
+    }
+  }
+  return sum;
 }
 
 // What each job holds when the plan is done, by type.
@@ -62,8 +114,7 @@ std::int64_t value_at(const JobValues::List& list, Gpus gpus) {
 // Of several types the slowest counts.
 std::int64_t value_of(const Problem& problem, const JobValues& values, const ByType& held) {
   std::optional<std::int64_t> least;
-  Gpus all = 0;
-  for (const auto& [type, gpus] : held) all += gpus;
+  const Gpus all = sum_of(held);
   for (const auto& one : values.types)
     if (held.contains(problem.name(one.type))) {
       const std::int64_t now = value_at(values.of(one), all);
@@ -87,26 +138,22 @@ std::int64_t surplus_of(const JobValues::List& list, std::int64_t price, Gpus ca
   return most;
 }
 
-// No job gets more than the limit of its queue; what it holds already it may keep.
+// No job gets more than its queue may have; what it holds already it may keep.
 Gpus limit_of(const ClusterState& state, const Job& job, const std::string& type) {
   Gpus limit = std::numeric_limits<Gpus>::max();
   const auto queue = state.queues.find(job.queue);
   if (queue == state.queues.end()) return limit;
-  for (const std::string& of : {type, std::string("*")}) {
-    const auto quota = queue->second.quotas.find(of);
-    if (quota != queue->second.quotas.end() && quota->second.limit)
-      limit = std::min(limit, *quota->second.limit);
-  }
+  for (const std::string& of : {type, std::string("*")})
+    limit = std::min(limit, most_together(queue->second, of).value_or(limit));
   return std::max(limit, effective_gpus(job));
 }
 
 std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues& values,
                         const Prices& prices, const ByType& capacity) {
   std::optional<std::int64_t> cheapest;
-  Gpus all = 0;
-  for (const auto& [type, gpus] : capacity) all += gpus;
-  for (const auto& one : values.types) {
-    const std::int64_t price = price_of(prices, problem.name(one.type));
+  const Gpus all = sum_of(capacity);
+  for (const auto& [type, gpus] : capacity) {  // whatever it holds of types that it need not keep
+    const std::int64_t price = price_of(prices, job, type);
     cheapest = cheapest ? std::min(*cheapest, price) : price;
   }
   std::int64_t most = 0;
@@ -115,9 +162,10 @@ std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues&
     const auto there = capacity.find(type);
     const Gpus of_type = there == capacity.end() ? 0 : there->second;
     const Gpus limit = limit_of(problem.state(), job, job.mix ? "*" : type);
-    most = std::max(most, job.mix ? surplus_of(values.of(one), *cheapest, std::min(all, limit))
-                                  : surplus_of(values.of(one), price_of(prices, type),
-                                               std::min(of_type, limit)));
+    most = std::max(most,
+                    job.mix ? surplus_of(values.of(one), cheapest.value_or(0), std::min(all, limit))
+                            : surplus_of(values.of(one), price_of(prices, job, type),
+                                         std::min(of_type, limit)));
   }
   return most;
 }
@@ -144,8 +192,9 @@ Certificate check(const Problem& problem, const ValueTable& values, const Plan& 
   CHECK_EQ(values.size(), state.jobs.size());
   Certificate certificate{.prices = prices};
   const ByType there = capacity_of(state);
+  certificate.bound = price_of_limits(state, prices, there);
   for (const auto& [type, gpus] : there)
-    certificate.bound = add_up(certificate.bound, times(price_of(prices, type), gpus));
+    certificate.bound = add_up(certificate.bound, times(price_in(prices.types, type), gpus));
   const std::vector<ByType> held = held_after(state, plan);
   for (JobIndex j; j < problem.end_of_jobs(); ++j) {
     const Job& job = problem.job(j);

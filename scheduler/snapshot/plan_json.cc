@@ -89,12 +89,20 @@ json::Value to_json(const Plan& plan, const ClusterState& state, const std::vect
 }
 
 json::Value to_json(const Certificate& certificate) {
-  Value prices = Value::object({});
-  for (const auto& [type, price] : certificate.prices) prices.set(type, amount_of(price));
-  return Value::object({{"gap", certificate.gap()},
-                        {"value", amount_of(certificate.value)},
-                        {"bound", amount_of(certificate.bound)},
-                        {"prices", std::move(prices)}});
+  const auto amounts = [](const std::map<std::string, std::int64_t>& prices) {
+    Value by_type = Value::object({});
+    for (const auto& [type, price] : prices) by_type.set(type, amount_of(price));
+    return by_type;
+  };
+  Value document = Value::object({{"gap", certificate.gap()},
+                                  {"value", amount_of(certificate.value)},
+                                  {"bound", amount_of(certificate.bound)},
+                                  {"prices", amounts(certificate.prices.types)}});
+  if (certificate.prices.limits.empty()) return document;
+  Value limits = Value::object({});
+  for (const auto& [queue, prices] : certificate.prices.limits) limits.set(queue, amounts(prices));
+  document.set("limitPrices", std::move(limits));
+  return document;
 }
 
 std::string to_text(const Plan& plan, const ClusterState& state) {

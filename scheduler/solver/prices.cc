@@ -1,5 +1,7 @@
 #include "scheduler/solver/prices.h"
 
+#include "scheduler/model/sizes.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -34,11 +36,54 @@ struct Offer {
   std::size_t last = 0;
   double before = 0;  // what types that come earlier in the job's list are worth to it, at least 0
   double after = 0;   // … and those later: on equal terms it prefers this one to them
+  double extra = 0;   // what the limits of its queue add to the price of the type
 };
+
+// The least price at which `count` takers together want no more than there is; but for the last
+// 2^-halvings of the range up to `high`, at which nobody wants any. Who takes the same at both ends
+// of what is left of the range is not asked again.
+template <class TakenBy>
+std::int64_t least_price(std::size_t count, const TakenBy& taken_by, Gpus most, std::int64_t high,
+                         int halvings) {
+  struct Taker {
+    std::size_t which;
+    Gpus at_low;  // at the low end of the range, and below it
+    Gpus at_high;
+    Gpus now;
+  };
+  std::int64_t low = 0;
+  Gpus wanted_free = 0;
+  std::vector<Taker> takers;
+  takers.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Gpus all = taken_by(i, 0);
+    if (all > 0) takers.push_back({i, all, 0, 0});
+    wanted_free += all;
+  }
+  if (wanted_free <= most) return 0;
+  Gpus settled = 0;
+  for (int i = 0; i < halvings && low < high; ++i) {
+    const std::int64_t price = low + (high - low) / 2;
+    Gpus wanted = settled;
+    for (Taker& taker : takers)
+      wanted += taker.now = taken_by(taker.which, static_cast<double>(price));
+    const bool is_cheap = wanted > most;
+    is_cheap ? low = price + 1 : high = price;
+    std::erase_if(takers, [&](Taker& taker) {
+      (is_cheap ? taker.at_low : taker.at_high) = taker.now;
+      if (taker.at_low != taker.at_high) return false;
+      settled += taker.now;
+      return true;
+    });
+  }
+  return high;
+}
 
 class Offers {
  public:
-  Offers(const ValueTable& values, const ByType& capacity)
+  // `most`: of a job and a type, the GPUs that it can have at all.
+  template <class Most>
+  Offers(const ValueTable& values, const ByType& capacity, const Most& most)
       : of_type_(capacity.size()), of_job_(values.size()), highest_(capacity.size(), 0) {
     for (JobIndex j; j < values.end_key(); ++j) {
       for (const auto& one : values[j].types) {
@@ -46,54 +91,39 @@ class Offers {
         for (const auto& [gpus, value] : list)
           highest_[one.type] = std::max(highest_[one.type], value / gpus + 1);
         const std::size_t first = corners_.size();
-        add_corners(list, capacity[one.type], first);
+        add_corners(list, most(j, one.type), first);
         of_job_[j].push_back({one.type, of_type_[one.type].size()});
         of_type_[one.type].push_back({.job = j, .first = first, .last = corners_.size()});
       }
     }
   }
 
-  // Prices of the other types are as they are now.
-  void compare_with_others(TypeIndex type, const PriceTable& prices) {
-    for (Offer& offer : of_type_[type]) {
-      offer.before = offer.after = 0;
-      double* worth = &offer.before;
-      for (const auto& [other, at] : of_job_[offer.job]) {
-        if (other == type)
-          worth = &offer.after;
-        else
-          *worth =
-              std::max(*worth, most_at(of_type_[other][at], static_cast<double>(prices[other])));
-      }
-    }
+  // While the prices of the other types are as they are now.
+  std::int64_t price_of(TypeIndex type, Gpus capacity, const PriceTable& prices, int halvings) {
+    std::vector<Offer>& offers = of_type_[type];
+    for (Offer& offer : offers) compare_with_others(offer, type, prices);
+    return least_price(
+        offers.size(), [&](std::size_t i, double price) { return taken(offers[i], price); },
+        capacity, highest_[type], halvings);
   }
 
-  // The least price at which all jobs together want no more of the type than there is; but for the
-  // last 2^-halvings of the range. Who takes the same at both ends of what is left of the range is
-  // not asked again.
-  std::int64_t price_of(TypeIndex type, Gpus capacity, int halvings) const {
-    std::int64_t low = 0;
-    std::int64_t high = highest_[type];
-    Gpus settled = 0;
-    std::vector<Taker> takers;
-    takers.reserve(of_type_[type].size());
-    for (const Offer& offer : of_type_[type])
-      if (const Gpus all = taken(offer, 0); all > 0) takers.push_back({&offer, all, 0, 0});
-    for (int i = 0; i < halvings && low < high; ++i) {
-      const std::int64_t price = low + (high - low) / 2;
-      Gpus wanted = settled;
-      for (Taker& taker : takers)
-        wanted += taker.now = taken(*taker.offer, static_cast<double>(price));
-      const bool is_cheap = wanted > capacity;
-      is_cheap ? low = price + 1 : high = price;
-      std::erase_if(takers, [&](Taker& taker) {
-        (is_cheap ? taker.at_low : taker.at_high) = taker.now;
-        if (taker.at_low != taker.at_high) return false;
-        settled += taker.now;
-        return true;
-      });
-    }
-    return high;
+  // While the other prices are as they are now. `jobs`: of its queue.
+  std::int64_t price_of(const QueueLimit& limit, const std::vector<JobIndex>& jobs,
+                        const PriceTable& prices, int halvings) const {
+    std::int64_t high = 0;
+    for (TypeIndex type; type < highest_.end_key(); ++type) high = std::max(high, highest_[type]);
+    return least_price(
+        jobs.size(),
+        [&](std::size_t i, double price) { return taken(jobs[i], limit, price, prices); },
+        limit.most, high, halvings);
+  }
+
+  // A limit costs jobs so much more.
+  void add_extra(const QueueLimit& limit, const std::vector<JobIndex>& jobs, std::int64_t more) {
+    for (const JobIndex job : jobs)
+      for (const auto& [type, at] : of_job_[job])
+        if (!limit.type || limit.type == type)
+          of_type_[type][at].extra += static_cast<double>(more);
   }
 
  private:
@@ -101,36 +131,59 @@ class Offers {
     TypeIndex type;
     std::size_t at;  // in of_type_
   };
-  struct Taker {
-    const Offer* offer;
-    Gpus at_low;  // at the low end of the range, and below it
-    Gpus at_high;
-    Gpus now;
-  };
+
+  void compare_with_others(Offer& offer, TypeIndex type, const PriceTable& prices) const {
+    offer.before = offer.after = 0;
+    double* worth = &offer.before;
+    for (const auto& [other, at] : of_job_[offer.job]) {
+      if (other == type)
+        worth = &offer.after;
+      else
+        *worth = std::max(*worth, most_at(of_type_[other][at], static_cast<double>(prices[other])));
+    }
+  }
 
   Gpus taken(const Offer& offer, double price) const {
     const Corner* best = best_at(offer, price);
     if (best == nullptr) return 0;
-    const double most = surplus_at(best->size, price);
+    const double most = surplus_at(best->size, price + offer.extra);
     return most > offer.before && most >= offer.after ? best->size.gpus : 0;
+  }
+
+  // Of what a limit counts, where its GPUs cost so much more.
+  Gpus taken(JobIndex job, const QueueLimit& limit, double more, const PriceTable& prices) const {
+    Gpus gpus = 0;
+    double most = 0;
+    for (const auto& [type, at] : of_job_[job]) {
+      const bool counts = !limit.type || limit.type == type;
+      const double price = static_cast<double>(prices[type]) + (counts ? more : 0);
+      const Offer& offer = of_type_[type][at];
+      const Corner* best = best_at(offer, price);
+      if (best == nullptr) continue;
+      const double surplus = surplus_at(best->size, price + offer.extra);
+      if (surplus <= most) continue;
+      most = surplus;
+      gpus = counts ? best->size.gpus : 0;
+    }
+    return gpus;
   }
 
   // The last corner that is worth more than its GPUs cost; null: none is.
   const Corner* best_at(const Offer& offer, double price) const {
     const auto corners = std::span(corners_).subspan(offer.first, offer.last - offer.first);
     const auto end = std::ranges::partition_point(
-        corners, [&](const Corner& corner) { return corner.slope > price; });
+        corners, [&](const Corner& corner) { return corner.slope > price + offer.extra; });
     return end == corners.begin() ? nullptr : &*(end - 1);
   }
 
   double most_at(const Offer& offer, double price) const {
     const Corner* best = best_at(offer, price);
-    return best == nullptr ? 0 : surplus_at(best->size, price);
+    return best == nullptr ? 0 : surplus_at(best->size, price + offer.extra);
   }
 
-  void add_corners(const JobValues::List& list, Gpus capacity, std::size_t first) {
+  void add_corners(const JobValues::List& list, Gpus most, std::size_t first) {
     for (const SizeValue& size : list) {
-      if (size.gpus > capacity) break;
+      if (size.gpus > most) break;
       while (
           corners_.size() > first &&
           is_below(corners_.size() - first > 1 ? corners_[corners_.size() - 2].size : SizeValue{},
@@ -148,6 +201,23 @@ class Offers {
   Table<JobIndex, std::vector<Place>> of_job_;  // in the order of its list
   Table<TypeIndex, std::int64_t> highest_;      // a price at which nobody wants any
 };
+
+using JobsOfQueue = Table<QueueIndex, std::vector<JobIndex>>;
+
+void price_types(Offers& offers, const ByType& capacity, int halvings, PriceTable& prices) {
+  for (TypeIndex type; type < prices.end_key(); ++type)
+    prices[type] = offers.price_of(type, capacity[type], prices, halvings);
+}
+
+void price_limits(Offers& offers, const std::vector<QueueLimit>& limits, const JobsOfQueue& jobs,
+                  int halvings, LimitedPrices& prices) {
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    const std::vector<JobIndex>& own = jobs[limits[i].queue];
+    offers.add_extra(limits[i], own, -prices.limits[i]);
+    prices.limits[i] = offers.price_of(limits[i], own, prices.types, halvings);
+    offers.add_extra(limits[i], own, prices.limits[i]);
+  }
+}
 
 }  // namespace
 
@@ -169,14 +239,36 @@ Choice best_choice(const JobValues& job, const PriceTable& prices, const ByType&
 
 PriceTable find_prices(const ValueTable& values, const ByType& capacity, int passes, int halvings) {
   PriceTable prices(capacity.size(), 0);
-  Offers offers(values, capacity);
+  Offers offers(values, capacity, [&](JobIndex, TypeIndex type) { return capacity[type]; });
   for (int pass = 0; pass < passes; ++pass) {
     const PriceTable before = prices;
-    for (TypeIndex type; type < prices.end_key(); ++type) {
-      offers.compare_with_others(type, prices);
-      prices[type] = offers.price_of(type, capacity[type], halvings);
-    }
+    price_types(offers, capacity, halvings, prices);
     if (prices == before || prices.size() == 1) break;
+  }
+  return prices;
+}
+
+LimitedPrices find_prices(const Problem& problem, const ValueTable& values, const ByType& capacity,
+                          const std::vector<QueueLimit>& limits, First first, int passes,
+                          int halvings) {
+  JobsOfQueue jobs(problem.count_queues());
+  for (JobIndex j; j < values.end_key(); ++j) jobs[problem.queue_of(j)].push_back(j);
+  Table<QueueIndex, std::vector<const QueueLimit*>> of_queue(problem.count_queues());
+  for (const QueueLimit& limit : limits) of_queue[limit.queue].push_back(&limit);
+  Offers offers(values, capacity, [&](JobIndex j, TypeIndex type) {
+    Gpus most = capacity[type];
+    for (const QueueLimit* limit : of_queue[problem.queue_of(j)])
+      if (!limit->type || limit->type == type)
+        most = std::min(most, std::max(limit->most, effective_gpus(problem.job(j))));
+    return most;
+  });
+  LimitedPrices prices{PriceTable(capacity.size(), 0), std::vector<std::int64_t>(limits.size(), 0)};
+  for (int pass = 0; pass < passes; ++pass) {
+    const LimitedPrices before = prices;
+    if (first == First::kTypes) price_types(offers, capacity, halvings, prices.types);
+    price_limits(offers, limits, jobs, halvings, prices);
+    if (first == First::kLimits) price_types(offers, capacity, halvings, prices.types);
+    if (prices == before) break;
   }
   return prices;
 }

@@ -7,6 +7,9 @@
 
 #include "scheduler/model/value_table.h"
 
+#include <optional>
+#include <vector>
+
 namespace rubato::sched {
 
 using PriceTable = Table<TypeIndex, std::int64_t>;  // of one GPU, in units of the values; >= 0
@@ -14,6 +17,26 @@ using PriceTable = Table<TypeIndex, std::int64_t>;  // of one GPU, in units of t
 // Cost: at most passes · types · halvings · (entries of the table). `capacity`: GPUs by type.
 PriceTable find_prices(const ValueTable& values, const Table<TypeIndex, Gpus>& capacity, int passes,
                        int halvings);
+
+// What the jobs of a queue may have together.
+struct QueueLimit {
+  QueueIndex queue;
+  std::optional<TypeIndex> type;  // none: of all types
+  Gpus most = 0;
+};
+struct LimitedPrices {
+  PriceTable types;
+  std::vector<std::int64_t> limits;  // beside the price of its type, of each GPU of such a job
+  bool operator==(const LimitedPrices&) const = default;
+};
+// Where the search stops depends on what it looks at first.
+enum class First { kTypes, kLimits };
+// The same where limits of queues bind, too: a price for each of them. Cost: as above, and passes ·
+// halvings · (entries of the jobs of each limit).
+LimitedPrices find_prices(const Problem& problem, const ValueTable& values,
+                          const Table<TypeIndex, Gpus>& capacity,
+                          const std::vector<QueueLimit>& limits, First first, int passes,
+                          int halvings);
 
 struct Choice {
   const JobValues::OfType* type = nullptr;  // null: nothing is worth its price

@@ -2,11 +2,12 @@
 // `rubato` are close to it.
 #include "scheduler/certificate/certificate.h"
 
+#include "scheduler/model/sizes.h"
 #include "scheduler/policy/registry.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -38,6 +39,7 @@ class Drawn {
     std::vector<Job> jobs;
     for (int j = 0; j < number(1, 5); ++j) jobs.push_back(drawn_job(j));
     ClusterState state = cluster(std::move(nodes), std::move(jobs));
+    for (const char* name : {"q0", "q1"}) state.queues[name] = drawn_queue(name);
     for (Job& job : state.jobs)
       if (number(0, 2) == 0) hold(state, job);
     return state;
@@ -58,7 +60,18 @@ class Drawn {
           job.measured.push_back({type, n, static_cast<double>(number(50, 900))});
     if (number(0, 5) == 0) job.shape = Shape::kPowersOfTwo;
     if (number(0, 5) == 0) job.allow = {"A"};
+    if (number(0, 1) == 0) job.queue = number(0, 1) == 0 ? "q0" : "q1";
     return job;
+  }
+
+  Queue drawn_queue(const std::string& name) {
+    Queue queue{.name = name, .borrowing = number(0, 3) > 0};
+    for (const char* of : {"*", "A", "B"}) {
+      if (number(0, 2) > 0) continue;
+      queue.quotas[of].guaranteed = number(0, 3);
+      if (number(0, 1) == 0) queue.quotas[of].limit = queue.quotas[of].guaranteed + number(0, 3);
+    }
+    return queue;
   }
 
   void hold(ClusterState& state, Job& job) {
@@ -75,26 +88,72 @@ class Drawn {
   std::mt19937_64 random_;
 };
 
-// All ways to share the GPUs out, one after the other: what the best is worth.
-std::int64_t best_of_all(const Problem& problem, const ValueTable& values) {
-  const ClusterState& state = problem.state();
-  std::vector<Gpus> left(problem.count_types(), 0);
-  for (const Node& node : state.nodes)
-    left[problem.type_named(node.gpu_type).value] += node.gpus_total;
-  const std::function<std::int64_t(std::uint32_t)> from = [&](std::uint32_t j) -> std::int64_t {
-    if (j == state.jobs.size()) return 0;
+// All ways to share the GPUs out, one after the other: what the best is worth that keeps to what
+// queues may have.
+class BestOfAll {
+ public:
+  BestOfAll(const Problem& problem, const ValueTable& values)
+      : problem_(problem), values_(values), left_(problem.count_types(), 0) {
+    for (const Node& node : problem.state().nodes)
+      left_[problem.type_named(node.gpu_type).value] += node.gpus_total;
+    for (const Job& job : problem.state().jobs)
+      for (const Held& held : job.held)
+        for (const std::string& of : {held.gpu_type, std::string("*")}) held_[{job.queue, of}] += 1;
+  }
+
+  std::int64_t from(std::uint32_t j) {
+    if (j == problem_.state().jobs.size()) return 0;
+    const std::string& queue = problem_.state().jobs[j].queue;
     std::int64_t best = from(j + 1);
-    for (const auto& one : values[JobIndex{j}].types)
-      for (const auto& [gpus, value] : values[JobIndex{j}].of(one)) {
-        Gpus& own = left[one.type.value];
-        if (own < gpus) continue;
-        own -= gpus;
-        best = std::max(best, value + from(j + 1));
-        own += gpus;
+    for (const auto& one : values_[JobIndex{j}].types)
+      for (const auto& [gpus, value] : values_[JobIndex{j}].of(one)) {
+        if (left_[one.type.value] < gpus) continue;
+        const Gpus own = effective_gpus(problem_.state().jobs[j]);
+        if (gpus > std::max(own, most_of(queue, problem_.name(one.type))) ||
+            gpus > std::max(own, most_of(queue, "*")))
+          continue;
+        take(queue, one.type, gpus);
+        if (is_allowed(queue, problem_.name(one.type)) && is_allowed(queue, "*"))
+          best = std::max(best, value + from(j + 1));
+        take(queue, one.type, -gpus);
       }
     return best;
-  };
-  return from(0);
+  }
+
+ private:
+  void take(const std::string& queue, TypeIndex type, Gpus gpus) {
+    left_[type.value] -= gpus;
+    for (const std::string& of : {problem_.name(type), std::string("*")})
+      used_[{queue, of}] += gpus;
+  }
+
+  bool is_allowed(const std::string& name, const std::string& of) {
+    return used_[{name, of}] <= std::max(most_of(name, of), held_[{name, of}]);
+  }
+
+  Gpus most_of(const std::string& name, const std::string& of) const {
+    const Queue& queue = problem_.state().queues.at(name);
+    Gpus most = 1000;
+    const auto quota = queue.quotas.find(of);
+    if (quota != queue.quotas.end() && quota->second.limit) most = *quota->second.limit;
+    if (!queue.borrowing) {
+      const bool says_nothing = of == "*" || queue.quotas.count("*") > 0;
+      const Gpus guaranteed = quota != queue.quotas.end() ? quota->second.guaranteed
+                              : says_nothing              ? 1000
+                                                          : 0;
+      most = std::min(most, guaranteed);
+    }
+    return most;
+  }
+
+  const Problem& problem_;
+  const ValueTable& values_;
+  std::vector<Gpus> left_;
+  std::map<std::pair<std::string, std::string>, Gpus> held_, used_;
+};
+
+std::int64_t best_of_all(const Problem& problem, const ValueTable& values) {
+  return BestOfAll(problem, values).from(0);
 }
 
 TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
@@ -113,8 +172,10 @@ TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
     EXPECT_LE(best, certificate.bound);
     EXPECT_EQ(check(problem, values, plan, certificate.prices), certificate);
     for (int i = 0; i < 5; ++i) {
-      const std::map<std::string, std::int64_t> prices = {{"A", drawn.number(0, 2 * kValueOne)},
-                                                          {"B", drawn.number(0, kValueOne)}};
+      const Prices prices = {
+          .types = {{"A", drawn.number(0, 2 * kValueOne)}, {"B", drawn.number(0, kValueOne)}},
+          .limits = {{"q0", {{"*", drawn.number(0, kValueOne)}}},
+                     {"q1", {{"A", drawn.number(0, kValueOne)}, {"B", 1}}}}};
       const Certificate other = check(problem, values, plan, prices);
       EXPECT_LE(best, other.bound);
       EXPECT_EQ(certificate.value, other.value);
@@ -131,10 +192,10 @@ TEST(Certificate, OfJobsThatScaleAlikeTheGapIsNought) {
   const Certificate crowded = certified(cluster({node("n1", 8, 8)}, jobs));
   EXPECT_GT(crowded.value, 0);
   EXPECT_LT(crowded.gap(), 1e-6);
-  EXPECT_EQ(crowded.prices.count("A"), 1u);
+  EXPECT_EQ(crowded.prices.types.count("A"), 1u);
   const Certificate roomy = certified(cluster({node("n1", 64, 64)}, jobs));
   EXPECT_EQ(roomy.value, roomy.bound);
-  EXPECT_TRUE(roomy.prices.empty());
+  EXPECT_TRUE(roomy.prices.types.empty());
 }
 
 TEST(Certificate, OfAnEmptyPlanTheGapIsWhole) {
@@ -179,6 +240,32 @@ TEST(Certificate, NoJobIsThoughtToHaveMoreThanItsQueueAllows) {
   EXPECT_EQ(certified(state).gap(), 0);
 }
 
+// Two queues that may have half of the cluster each: without prices of limits, as if one could have
+// all.
+TEST(Certificate, LimitsOfQueuesCountForTheirJobsTogether) {
+  std::vector<Job> jobs;
+  for (int i = 0; i < 8; ++i) {
+    jobs.push_back(job("a" + std::to_string(i), 1, 1));
+    jobs.back().queue = "a";
+    jobs.back().weight = 100;
+    jobs.push_back(job("b" + std::to_string(i), 1, 1));
+    jobs.back().queue = "b";
+  }
+  ClusterState state = cluster({node("n1", 8, 8)}, jobs);
+  state.queues["a"] = {.name = "a"};
+  state.queues["a"].quotas["*"].limit = 3;
+  state.queues["b"] = {.name = "b", .borrowing = false};
+  state.queues["b"].quotas["A"].guaranteed = 4;
+  const Certificate certificate = certified(state);
+  EXPECT_LT(certificate.gap(), 1e-6);
+  EXPECT_EQ(certificate.prices.limits.count("a"), 1u);
+  EXPECT_EQ(certificate.prices.limits.count("b"), 1u);
+  const Problem problem(state);
+  const Plan plan = make_plan(state, {.policy = "rubato"});
+  const ValueTable values = values_of(problem);
+  EXPECT_GT(check(problem, values, plan, {.types = certificate.prices.types}).gap(), 0.4);
+}
+
 // Prices below nothing and above all, and of types that are not there: still a bound.
 TEST(Certificate, StrangePricesProveWhatTheyCan) {
   const ClusterState state = cluster({node("n1", 2, 2)}, {job("a", 1, 2), job("b", 1, 2)});
@@ -188,7 +275,13 @@ TEST(Certificate, StrangePricesProveWhatTheyCan) {
   const std::int64_t best = best_of_all(problem, values);
   for (const std::int64_t price :
        {std::int64_t{-5}, std::int64_t{0}, kValueMost, std::numeric_limits<std::int64_t>::max()})
-    EXPECT_GE(check(problem, values, plan, {{"A", price}, {"Z", price}}).bound, best) << price;
+    EXPECT_GE(
+        check(problem, values, plan,
+              {.types = {{"A", price}, {"Z", price}},
+               .limits = {{"default", {{"A", price}, {"Z", price}}}, {"none", {{"*", price}}}}})
+            .bound,
+        best)
+        << price;
 }
 
 }  // namespace

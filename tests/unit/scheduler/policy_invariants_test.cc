@@ -75,6 +75,9 @@ TEST(EveryPolicy, KeepsTheInvariants) {
       ASSERT_EQ(plan.verdicts.size(), problem.state.jobs.size());
       Books(problem.state, plan).expect_sound();
       EXPECT_EQ(make_plan(problem.state, problem.policy), plan);
+      if (const auto certificate = certify(problem.state, problem.policy, plan)) {
+        EXPECT_LE(certificate->value, certificate->bound);
+      }
       ASSERT_FALSE(HasFailure()) << to_text(problem);
     }
     EXPECT_GT(actions, kDrawn / 4) << policy.name;  // it had something to decide

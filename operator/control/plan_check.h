@@ -1,0 +1,26 @@
+// PlanCheck: where the policy in force maximises something, one plan a minute gets a certificate:
+// how far it is, at most, from the best plan that there could be (scheduler/certificate). What
+// checks it shares no code with what made the plan, so a plan that is worth more than the bound is
+// a bug of either: it is counted, and said in the log. On the scheduler's task.
+#pragma once
+
+#include "common/clock.h"
+#include "common/metrics.h"
+#include "scheduler/snapshot/snapshot.h"
+
+#include <optional>
+
+namespace rubato::control {
+
+class PlanCheck {
+ public:
+  explicit PlanCheck(Metrics& metrics) : metrics_(metrics) {}
+  // Cost: as that of the decision itself, once a minute.
+  void look_at(const sched::Snapshot& decided_on, const sched::Plan& plan, MonoTime now);
+
+ private:
+  Metrics& metrics_;
+  std::optional<MonoTime> last_;
+};
+
+}  // namespace rubato::control
