@@ -32,6 +32,7 @@ constexpr int kFirstMore = static_cast<int>(FaultKind::kDiskSlow);
 constexpr int kLastMore = static_cast<int>(FaultKind::kMemoryFlip);
 constexpr double kWithPolicies = 0.12;  // of stories: other policies are put in force
 constexpr double kWithZones = 0.2;
+constexpr double kWithCells = 0.1;
 constexpr int kPoliciesMost = 3;
 constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
 constexpr double kMixed = 0.08;       // of stories: some workers are of the build before
@@ -179,6 +180,13 @@ void draw_zones(Scenario& scenario) {
           job.min == job.per_pod && !are_resized && rng.chance(0.7) ? "required" : "preferred";
 }
 
+// A node or two for each queue; those of both together may be more than there are.
+void draw_cells(Scenario& scenario) {
+  Rng rng = Rng(scenario.seed).fork(13);
+  if (!rng.chance(kWithCells)) return;
+  for (QueuePlan& queue : scenario.queues) queue.cells = static_cast<int>(rng.below(3));
+}
+
 }  // namespace
 
 bool strikes_at_phases(FaultKind kind) {
@@ -316,6 +324,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   if (faults < 0) draw_rare_fault(scenario);
   if (faults < 0) draw_policies(scenario);
   if (faults < 0) draw_zones(scenario);
+  if (faults < 0) draw_cells(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return scenario;

@@ -53,6 +53,7 @@ struct JobPlan {
 struct QueuePlan {
   std::string name;
   int limit = 0;  // 0: none
+  int cells = 0;  // whole nodes of type "fast" that it is guaranteed
 };
 
 // A SchedulingPolicy; without one the operator's flags are in force.

@@ -91,6 +91,9 @@ void tell_plan(const Trial& trial) {
     fmt::print("  policy: rounds of {} s, {} s between growths, {} growths a round\n",
                scenario.policy->round_seconds, scenario.policy->growth_pause_seconds,
                scenario.policy->grown_per_round);
+  for (const QueuePlan& queue : scenario.queues)
+    if (queue.cells > 0)
+      fmt::print("  queue {}: {} whole nodes are its own\n", queue.name, queue.cells);
   for (const JobPlan& job : scenario.jobs)
     fmt::print("  job {}: {}-{} GPUs, {} a pod, queue {}{}, {} steps\n", job.shape.name, job.min,
                job.max, job.per_pod, job.queue,

@@ -173,6 +173,9 @@ void WholeCluster::install() {
     Value spec = Value::object();
     if (plan.limit > 0)
       spec.set("quotas", Value::array({Value::object({{"gpuType", "*"}, {"limit", plan.limit}})}));
+    if (plan.cells > 0)
+      spec.set("cells", Value::array({Value::object(
+                            {{"gpuType", "fast"}, {"level", "node"}, {"count", plan.cells}})}));
     queue.set("spec", std::move(spec));
     must(server_->create(api::kTrainingQueue, "", queue));
   }

@@ -219,6 +219,21 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
   if (more) check_queue(seen.queue);
   if (more && seen.object["spec"]["topology"]["mode"].string_view_or("") == "required")
     check_zone(key, now);
+  check_cells(key, seen);
+}
+
+// A node that is a cell of a queue has no pod that is inside the cells of another one.
+void Witness::check_cells(const std::string& key, const SeenJob& seen) const {
+  std::set<std::string> cells;
+  for (const api::AllocatedPod& pod : seen.allocation->pods)
+    if (!pod.cell.empty()) cells.insert(pod.node);
+  for (const auto& [other, job] : jobs_) {
+    if (job.queue == seen.queue || !job.allocation) continue;
+    for (const api::AllocatedPod& pod : job.allocation->pods)
+      if (!pod.cell.empty() && cells.contains(pod.node))
+        story_.broken(fmt::format("{} and {} of another queue are in the same cell, node {}", key,
+                                  other, pod.node));
+  }
 }
 
 // Of a job that must be in one.

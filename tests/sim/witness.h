@@ -4,7 +4,7 @@
 //   - allocation epochs, pod ordinals, membership generations and writes, and leaders never go
 //   back;
 //   - a leader gives a job GPUs only on the last allocation that it wrote itself;
-//   - a queue never holds more than its limit;
+//   - a queue never holds more than its limit, and no two are in one cell;
 //   - membership is written under the epoch of the replica that writes it;
 //   - a new leader drops nobody who is well before one full heartbeat deadline;
 //   - events and conditions are sentences ("1 GPUs are free" is none).
@@ -92,6 +92,7 @@ class Witness {
   void check_node(const std::string& node, const std::string& why);
   void check_queue(const std::string& queue);
   void check_zone(const std::string& key, const api::Allocation& allocation) const;
+  void check_cells(const std::string& key, const SeenJob& seen) const;
   int promised(const std::string& node) const;
   int used(const std::string& node) const;
   int capacity(const std::string& node) const;
