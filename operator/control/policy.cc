@@ -26,6 +26,7 @@ double in_seconds(Duration duration) { return std::chrono::duration<double>(dura
 
 Policy policy_of(const Config& flags) {
   Policy policy;
+  policy.plan.policy = sched::kDefaultPolicy;
   policy.plan.min_relative_gain = flags.min_gain;
   policy.round_interval = flags.round_interval;
   policy.gang_start = flags.gang_start;

@@ -18,6 +18,10 @@ constexpr const char* kCommonParametersText =
     "throughput), `preempt` (0 or 1; 1: may jobs be preempted at all), `maxLoad` (0 to 1000: jobs "
     "are admitted while their minimums are at most so many times the healthy GPUs; 0: all are)";
 
+// What decides where nothing else is said: without a SchedulingPolicy, and in a snapshot without
+// the name of one.
+constexpr const char* kDefaultPolicy = "rubato";
+
 // In the order in which people should read them.
 std::vector<Descriptor> all_policies();
 // By its name, of one that there is.

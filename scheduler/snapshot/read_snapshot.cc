@@ -57,7 +57,7 @@ class Reader {
 
   void read_policy(JsonCursor& c) {
     PolicyConfig& policy = snapshot_.policy;
-    policy.policy = c.text("name", 1, kIdBytes, policy.policy);
+    policy.policy = c.text("name", 1, kIdBytes, kDefaultPolicy);
     if (const json::Value* parameters = c.member("parameters"))
       policy.parameters = numbers(*parameters, c.path("parameters"));
     const auto made = make_policy(policy.policy, policy.parameters);

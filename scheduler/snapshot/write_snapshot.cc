@@ -74,7 +74,7 @@ class SharedSets {
 
 Value to_json(const PolicyConfig& policy) {
   Fields fields;
-  fields.put("name", policy.policy, PolicyConfig().policy);
+  fields.put("name", policy.policy);
   if (!policy.parameters.empty()) {
     Fields numbers;
     for (const auto& [name, value] : policy.parameters) numbers.put(name.c_str(), plain(value));

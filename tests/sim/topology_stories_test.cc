@@ -13,7 +13,7 @@ Scenario two_zones(const std::string& near) {
                     {.name = "a1", .gpu_type = "fast", .gpus = 2, .zone = "a"},
                     {.name = "b0", .gpu_type = "fast", .gpus = 3, .zone = "b"}};
   scenario.queues = {{"default", 0}};
-  scenario.jobs = {training("near", 2, 4)};
+  scenario.jobs = {training("near", 2, 3)};
   scenario.jobs[0].near = near;
   return scenario;
 }

@@ -144,7 +144,7 @@ def story(planner, seed, size, policy=None):
             count += 1
         jobs = [job for job in jobs if chance.random() > 0.1]
         account(nodes, jobs)
-        snapshot = {"version": 1, "policy": {"preempt": chance.random() < 0.9, "grownPerRound": chance.choice((2, 100000))},
+        snapshot = {"version": 1, "policy": {"name": "marginalThroughput", "preempt": chance.random() < 0.9, "grownPerRound": chance.choice((2, 100000))},
                     "nodes": nodes, "queues": queues,
                     "jobs": [{name: value for name, value in job.items() if name != "next"} for job in jobs]}
         if policy:

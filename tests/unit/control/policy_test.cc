@@ -1,5 +1,7 @@
 #include "operator/control/policy.h"
 
+#include "scheduler/policy/registry.h"
+
 #include <gtest/gtest.h>
 
 namespace rubato::control {
@@ -35,7 +37,7 @@ TEST(Policy, TakesAllThatTheObjectSays) {
 }
 
 TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
-  api::SchedulingPolicySpec spec;
+  api::SchedulingPolicySpec spec{.policy = "marginalThroughput"};
   spec.parameters = {{"fairness", 1}};
   EXPECT_EQ(
       policy_of(Config{}, spec).error().what(),
@@ -66,13 +68,18 @@ TEST(Policy, WhatWorkersCannotDoIsRefusedOrLeftOut) {
   }
 }
 
+TEST(Policy, OneIsTheDefaultEverywhere) {
+  EXPECT_EQ(api::SchedulingPolicySpec{}.policy, sched::kDefaultPolicy);
+  EXPECT_EQ(policy_of(Config{}).plan.policy, sched::kDefaultPolicy);
+}
+
 TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   const Policy flags = policy_of(Config{});
   api::SchedulingPolicy object;
   object.meta.name = "default";
   object.meta.generation = 4;
   const auto loaded = policy_status(object, flags, "", kNow);
-  EXPECT_EQ(loaded.active, "marginalThroughput");
+  EXPECT_EQ(loaded.active, "rubato");
   EXPECT_EQ(loaded.observed_generation, 4);
   EXPECT_TRUE(api::is_true(loaded.conditions, "Active"));
   EXPECT_EQ(api::find_condition(loaded.conditions, "Active")->reason, "Loaded");
@@ -80,7 +87,7 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   const auto* condition = api::find_condition(refused.conditions, "Active");
   EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(condition->reason, "Refused");
-  EXPECT_NE(condition->message.find("In force stays marginalThroughput"), std::string::npos);
+  EXPECT_NE(condition->message.find("In force stays rubato"), std::string::npos);
   object.meta.name = "other";
   EXPECT_EQ(
       api::find_condition(policy_status(object, flags, "", kNow).conditions, "Active")->reason,

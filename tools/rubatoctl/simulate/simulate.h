@@ -23,7 +23,7 @@ struct SimulateOptions {
   std::string throughputs;
   std::string nodes = "16x4:T4";
   // Each a name, maybe with parameters: "gavel:objective=1:roundSeconds=60".
-  std::vector<std::string> policies = {"marginalThroughput", "fifo", "srtf", "tiresias"};
+  std::vector<std::string> policies = {"rubato", "marginalThroughput", "fifo", "srtf", "tiresias"};
   // pollux-osdi21: as Pollux' simulator plays its workloads; sets the costs, rounds and pause
   // below.
   std::string mode;
