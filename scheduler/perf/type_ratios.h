@@ -22,6 +22,8 @@ class TypeRatios {
   // The same, but a guess says the best that was seen of any job: who acts by it tries each type
   // once, and finds out.
   ByGpuType hopes_of(ByGpuType measured) const;
+  // Jobs that were measured on both types.
+  double count(std::size_t of, std::size_t to) const { return means_[of][to].many; }
 
  private:
   struct Mean {

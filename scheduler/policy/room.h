@@ -60,6 +60,9 @@ class Room {
     return std::min(left_[type], quota_.room(problem_.queue_of(j), type));
   }
 
+  // What the queue may still take of all types together; kNoLimit.
+  Gpus left_of(QueueIndex queue) const { return quota_.room(queue); }
+
   // False, and nothing is taken: there are not so many.
   bool take(JobIndex j, TypeIndex type, Gpus gpus) {
     if (gpus > left_for(j, type)) return false;

@@ -4,7 +4,6 @@
 #include "scheduler/policy/order.h"
 #include "scheduler/policy/room.h"
 #include "scheduler/policy/rubato_claim.h"
-#include "scheduler/solver/prices.h"
 
 #include <functional>
 #include <map>
@@ -17,6 +16,18 @@ namespace {
 
 constexpr int kPricePasses = 3;
 constexpr int kPriceHalvings = 20;
+
+// Nothing, where there is nothing to choose.
+PriceTable prices_of(const Problem& problem, const ValueTable& table,
+                     const Table<TypeIndex, Gpus>& capacity) {
+  const std::vector<QueueLimit> limits = limits_of(problem);
+  if (!limits.empty())
+    return find_prices(problem, table, capacity, limits, First::kLimits, kPricePasses,
+                       kPriceHalvings)
+        .types;
+  if (problem.count_types() == 1) return PriceTable(1, 0);
+  return find_prices(table, capacity, kPricePasses, kPriceHalvings);
+}
 
 }  // namespace
 
@@ -37,9 +48,9 @@ Descriptor RubatoPolicy::describe() {
           "has had before there is one. Each plan can be given a certificate: how far it is, at "
           "most, from the best one.",
       .choose =
-          "Where jobs are elastic, or GPU types differ, and their mean completion time counts. A "
-          "long job is served late in a crowded cluster; maxWaitSeconds bounds how long it waits "
-          "for its first start, and it may be preempted again after that.",
+          "The default: where jobs are elastic, or GPU types differ, and their mean completion "
+          "time counts. A long job is served late in a crowded cluster; maxWaitSeconds bounds how "
+          "long it waits for its first start, and it may be preempted again after that.",
       .source =
           "Rubato; the rate at which costs are paid off as in Smith's rule (1956) and the c-mu "
           "rule, guesses as the queues of Tiresias (NSDI'19)",
@@ -90,7 +101,8 @@ std::optional<RubatoPolicy::Move> RubatoPolicy::best_move(const Claim& claim, st
   for (const auto& one : claim.values->types) {
     if (claim.type && *claim.type != one.type) continue;
     if (claim.first && *claim.first != one.type) continue;
-    const Gpus most = std::min(claim.most, claim.size + room.left_for(claim.index, one.type));
+    const Gpus most = std::min(claim.at_most.value_or(claim.most),
+                               claim.size + room.left_for(claim.index, one.type));
     for (const SizeValue& to : claim.values->of(one)) {
       if (to.gpus <= claim.size || to.gpus > most) continue;
       const std::int64_t density = (to.value - claim.value) / (to.gpus - claim.size);
@@ -111,8 +123,9 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
   const ValueTable table = table_of(problem, view);
   for (Claim& claim : claims) claim.values = &table[claim.index];
   Room room(problem);
-  if (problem.count_types() > 1) choose_types(claims, table, room.left());
-  share_out(problem, claims, room);
+  const PriceTable prices = prices_of(problem, table, room.left());
+  if (problem.count_types() > 1) choose_types(claims, room.left(), prices);
+  share_out(problem, claims, room, prices);
   Targets targets{.displaces = Displaces::kLaterInOrder, .types_hold = problem.count_types() > 1};
   targets.order = order_by(problem, [&](JobIndex j) {
     const Claim& claim = claims[j.value];
@@ -136,24 +149,27 @@ std::int64_t RubatoPolicy::density(const Claim& claim) {
 }
 
 // Who starves comes before all others of its priority.
-void RubatoPolicy::share_out(const Problem& problem, std::vector<Claim>& claims, Room& room) {
+void RubatoPolicy::share_out(const Problem& problem, std::vector<Claim>& claims, Room& room,
+                             const PriceTable& prices) {
   std::map<std::pair<std::int64_t, bool>, std::vector<JobIndex>, std::greater<>> levels;
   for (const JobIndex j : order_by(problem, [&](JobIndex) { return 0; }))
     levels[{claims[j.value].job->priority, claims[j.value].starves}].push_back(j);
   for (const auto& [level, jobs] : levels) {
+    fit_into_limits(problem, jobs, claims, room, prices);
     share_out(jobs, claims, room);
     bool looks_again = false;
-    for (const JobIndex j : jobs)
+    for (const JobIndex j : jobs) {
       looks_again |= std::exchange(claims[j.value].first, std::nullopt).has_value();
+      looks_again |= std::exchange(claims[j.value].at_most, std::nullopt).has_value();
+    }
     if (looks_again) share_out(jobs, claims, room);
   }
 }
 
 // A type that others need more is dear: each job looks first at the one that is worth most to it at
 // its price.
-void RubatoPolicy::choose_types(std::vector<Claim>& claims, const ValueTable& table,
-                                const Table<TypeIndex, Gpus>& capacity) {
-  const PriceTable prices = find_prices(table, capacity, kPricePasses, kPriceHalvings);
+void RubatoPolicy::choose_types(std::vector<Claim>& claims, const Table<TypeIndex, Gpus>& capacity,
+                                const PriceTable& prices) {
   for (Claim& claim : claims) {
     const Choice choice = best_choice(*claim.values, prices, capacity);
     if (choice.type != nullptr) claim.first = choice.type->type;

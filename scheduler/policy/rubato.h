@@ -28,16 +28,21 @@
 // known it is guessed from what the job has had: kFirstGuess, and kGuessFactor times as much each
 // time it has outlived the guess (coarse, as the queues of Tiresias, NSDI'19, are).
 //
+// What the jobs of a queue with a limit have first is the best that fits into it: a knapsack.
+//
 // GPUs are counted by type: which nodes have room is the session's business. Which type a job looks
 // at first is found by prices of the types (scheduler/solver). On a type on which it was not
-// measured it is hoped to be as fast as any other job was, so that it tries each type once.
+// measured it is hoped to be as fast as any other job was; one on which all others are slower it
+// tries once where GPUs of it are free and it has long to go.
 #pragma once
 
 #include "scheduler/policy/policy.h"
+#include "scheduler/solver/prices.h"
 
 namespace rubato::sched {
 
-class Room;  // scheduler/policy/room.h
+class Room;        // scheduler/policy/room.h
+class TypeRatios;  // scheduler/perf/type_ratios.h
 
 class RubatoPolicy : public Policy {
  public:
@@ -56,7 +61,11 @@ class RubatoPolicy : public Policy {
 
   View look_at(const Problem& problem) const;
   Claim claim_of(const Problem& problem, const Cluster& cluster, JobIndex index) const;
-  static void guess_speeds(const Problem& problem, View& view);
+  void guess_speeds(const Problem& problem, View& view) const;
+  void hope_to_try(const Problem& problem, const TypeRatios& ratios, View& view) const;
+  std::optional<TypeIndex> type_to_try(const Problem& problem, const TypeRatios& ratios,
+                                       const Table<TypeIndex, Gpus>& free, const Claim& claim,
+                                       TypeIndex best) const;
   static double typical_stall_ms(const Problem& problem, double unless_known);
   ValueTable table_of(const Problem& problem, const View& view) const;
   JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim) const;
@@ -66,9 +75,13 @@ class RubatoPolicy : public Policy {
 
   static std::int64_t density(const Claim& claim);
   static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);
-  static void choose_types(std::vector<Claim>& claims, const ValueTable& table,
-                           const Table<TypeIndex, Gpus>& capacity);
-  static void share_out(const Problem& problem, std::vector<Claim>& claims, Room& room);
+  static void choose_types(std::vector<Claim>& claims, const Table<TypeIndex, Gpus>& capacity,
+                           const PriceTable& prices);
+  static void fit_into_limits(const Problem& problem, const std::vector<JobIndex>& jobs,
+                              std::vector<Claim>& claims, const Room& room,
+                              const PriceTable& prices);
+  static void share_out(const Problem& problem, std::vector<Claim>& claims, Room& room,
+                        const PriceTable& prices);
   static void share_out(const std::vector<JobIndex>& order, std::vector<Claim>& claims, Room& room);
 
   double switching_margin_;

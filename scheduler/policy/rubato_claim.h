@@ -33,6 +33,7 @@ class RubatoPolicy::Speed {
 struct RubatoPolicy::Cluster {
   Table<TypeIndex, Gpus> largest;  // GPUs of the largest node of each type
   Table<TypeIndex, double> keeps;  // jobs that one GPU of the type keeps waiting
+  Gpus each = 0;                   // sizes up to this one are all looked at
   double stall_ms = 0;             // of a job of which it was not measured
 };
 
@@ -56,6 +57,7 @@ struct RubatoPolicy::Claim {
   std::int64_t value = 0;  // of that size
   const JobValues* values = nullptr;
   std::optional<TypeIndex> first;  // the only one that it looks at until all have had a turn
+  std::optional<Gpus> at_most;     // until then
 };
 
 struct RubatoPolicy::View {

@@ -18,10 +18,21 @@ constexpr double kHorizonMs = 600'000;
 constexpr double kValueMs = 1e7;    // who costs so much has the value 1
 constexpr double kSpare = 0x1p-16;  // the value of kHorizonMs saved by GPUs that nobody needs
 constexpr double kWorthMost = 1 << 20;
-// Sizes that are looked at: all small ones, then in steps of an eighth.
-constexpr Gpus kEachUpTo = 64;
+constexpr double kTryGain = 0.2;    // part of its time that a job saves where a try succeeds
+constexpr double kHopeToTry = 1.1;  // above 1: more than what would keep it where it is
+// Sizes that are looked at: all small ones, then in steps of an eighth. Where there are many jobs
+// and types fewer count as small, so that all of them together stay near kSizes: what one job
+// cannot use another one can.
+constexpr Gpus kEachLeast = 16;
+constexpr Gpus kEachMost = 64;
+constexpr Gpus kSizes = 1 << 17;
 
-Gpus after(Gpus size) { return size < kEachUpTo ? size + 1 : size + size / 8; }
+Gpus each_up_to(std::size_t jobs, std::size_t types) {
+  const auto lists = static_cast<Gpus>(std::max<std::size_t>(jobs * types, 1));
+  return std::clamp(kSizes / lists, kEachLeast, kEachMost);
+}
+
+Gpus after(Gpus size, Gpus each) { return size < each ? size + 1 : size + size / 8; }
 
 double guess_work_ms(const Job& job) {
   if (job.remaining_ms) return std::max(static_cast<double>(*job.remaining_ms), kLeastMs);
@@ -31,12 +42,12 @@ double guess_work_ms(const Job& job) {
   return guess;
 }
 
-std::vector<Gpus> sizes_of(const Job& job, Gpus held) {
+std::vector<Gpus> sizes_of(const Job& job, Gpus held, Gpus each) {
   std::vector<Gpus> sizes;
   const auto add = [&](std::optional<Gpus> size) {
     if (size && *size <= job.max) sizes.push_back(*size);
   };
-  for (auto n = size_at_least(job, job.min); n; n = size_at_least(job, after(*n))) add(n);
+  for (auto n = size_at_least(job, job.min); n; n = size_at_least(job, after(*n, each))) add(n);
   add(size_at_most(job, held));
   add(size_at_most(job, job.max));
   for (const ThroughputPoint& point : job.measured) add(size_at_most(job, point.gpus));
@@ -61,6 +72,7 @@ RubatoPolicy::View RubatoPolicy::look_at(const Problem& problem) const {
   const std::size_t types = problem.count_types();
   View view{.cluster = {.largest = Table<TypeIndex, Gpus>(types),
                         .keeps = Table<TypeIndex, double>(types),
+                        .each = each_up_to(problem.state().jobs.size(), types),
                         .stall_ms = typical_stall_ms(problem, stall_ms_)}};
   for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
     Gpus& largest = view.cluster.largest[problem.type_of(n)];
@@ -111,7 +123,7 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
               .most = most_tried(job)};
   const bool may_move = job.settled && !job.mix && claim.held >= job.min;
   if (held && !may_move) claim.type = held;
-  claim.sizes = sizes_of(job, claim.held);
+  claim.sizes = sizes_of(job, claim.held, cluster.each);
   claim.stall_ms = job.stall_ms ? static_cast<double>(*job.stall_ms) : cluster.stall_ms;
   claim.starves = job.attained_gpu_ms == 0 && claim.held == 0 &&
                   static_cast<double>(problem.state().now_ms) - job.queued_at * 1000 > max_wait_ms_;
@@ -120,7 +132,7 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
 
 // Of each job on each type, from what was measured of it and of others; and what a GPU of each type
 // is worth to all.
-void RubatoPolicy::guess_speeds(const Problem& problem, View& view) {
+void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
   const std::size_t types = problem.count_types();
   TypeRatios ratios(types);
   for (Claim& claim : view.claims) {
@@ -146,6 +158,50 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) {
       all += power[problem.type_of(n).value] * static_cast<double>(problem.node(n).gpus_total);
   for (TypeIndex t; all > 0 && t.value < types; ++t)
     view.cluster.keeps[t] = jobs * power[t.value] / all;
+  if (types > 1) hope_to_try(problem, ratios, view);
+}
+
+// A type on which others are slower may be the best for a job all the same, and nobody knows before
+// it was there. Where GPUs of it are free, a job that has long to go tries it, and stays until it
+// was measured. So does one that was stopped for that.
+void RubatoPolicy::hope_to_try(const Problem& problem, const TypeRatios& ratios, View& view) const {
+  Table<TypeIndex, Gpus> free(problem.count_types());
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n)
+    if (problem.node(n).schedulable)
+      free[problem.type_of(n)] += std::max<Gpus>(problem.node(n).free.gpus, 0);
+  for (Claim& claim : view.claims) {
+    if (claim.type || !claim.known.is_known() || !problem.takes_part(claim.index)) continue;
+    const auto price = [&](TypeIndex t) { return std::max(view.cluster.keeps[t], 1.0); };
+    const auto worth = [&](TypeIndex t) { return claim.speeds[t.value] / price(t); };
+    std::optional<TypeIndex> best;  // of those that it was on
+    for (const TypeIndex t : problem.group(claim.index).types)
+      if (claim.curves[t.value].is_known() && (!best || worth(t) > worth(*best))) best = t;
+    if (!best) continue;
+    const auto tries = type_to_try(problem, ratios, free, claim, *best);
+    if (!tries) continue;
+    if (claim.holds != tries) free[*tries] -= std::max(claim.held, claim.job->min);
+    const double hope = kHopeToTry * (1 + switching_margin_) * worth(*best) * price(*tries);
+    claim.speeds[tries->value] = std::max(claim.speeds[tries->value], hope);
+  }
+}
+
+// Of those that are free the fastest, as far as it can be guessed. By Laplace's rule of succession
+// a job is the first of `many` that is faster there with a chance of 1 / (many + 2); what it then
+// saves must pay for the way there and back.
+std::optional<TypeIndex> RubatoPolicy::type_to_try(const Problem& problem, const TypeRatios& ratios,
+                                                   const Table<TypeIndex, Gpus>& free,
+                                                   const Claim& claim, TypeIndex best) const {
+  std::optional<TypeIndex> fastest;
+  for (const TypeIndex t : problem.group(claim.index).types) {
+    if (claim.curves[t.value].is_known()) continue;
+    if (claim.holds == t) return t;
+    const double chance = 1 / (ratios.count(t.value, best.value) + 2);
+    if (free[t] < std::max(claim.held, claim.job->min) ||
+        claim.left_ms * kTryGain * chance < 2 * (prepare_ms_ + claim.stall_ms))
+      continue;
+    if (!fastest || claim.speeds[t.value] > claim.speeds[fastest->value]) fastest = t;
+  }
+  return fastest;
 }
 
 ValueTable RubatoPolicy::table_of(const Problem& problem, const View& view) const {

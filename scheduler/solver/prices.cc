@@ -1,5 +1,6 @@
 #include "scheduler/solver/prices.h"
 
+#include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
@@ -246,6 +247,23 @@ PriceTable find_prices(const ValueTable& values, const ByType& capacity, int pas
     if (prices == before || prices.size() == 1) break;
   }
   return prices;
+}
+
+std::vector<QueueLimit> limits_of(const Problem& problem) {
+  QuotaBook quotas(problem);
+  for (JobIndex j; j < problem.end_of_jobs(); ++j)
+    for (std::size_t i = 0; i < problem.job(j).held.size(); ++i)
+      quotas.take(problem.queue_of(j), problem.held_at(j)[i].type, problem.job(j).held[i].gpus);
+  std::vector<QueueLimit> limits;
+  for (QueueIndex q; q.value < problem.count_queues(); ++q) {
+    if (problem.queue(q) == nullptr || !quotas.is_bounded(q)) continue;
+    const Gpus most = quotas.most(q);
+    if (most != kNoLimit) limits.push_back({q, std::nullopt, std::max(most, quotas.used(q))});
+    for (TypeIndex t; t.value < problem.count_types(); ++t)
+      if (const Gpus of_type = quotas.most(q, t); of_type < most)
+        limits.push_back({q, t, std::max(of_type, quotas.used(q, t))});
+  }
+  return limits;
 }
 
 LimitedPrices find_prices(const Problem& problem, const ValueTable& values, const ByType& capacity,

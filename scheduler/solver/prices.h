@@ -18,7 +18,7 @@ using PriceTable = Table<TypeIndex, std::int64_t>;  // of one GPU, in units of t
 PriceTable find_prices(const ValueTable& values, const Table<TypeIndex, Gpus>& capacity, int passes,
                        int halvings);
 
-// What the jobs of a queue may have together.
+// What the jobs of a queue may have together; what it holds already it may keep.
 struct QueueLimit {
   QueueIndex queue;
   std::optional<TypeIndex> type;  // none: of all types
@@ -29,6 +29,9 @@ struct LimitedPrices {
   std::vector<std::int64_t> limits;  // beside the price of its type, of each GPU of such a job
   bool operator==(const LimitedPrices&) const = default;
 };
+// All that there are.
+std::vector<QueueLimit> limits_of(const Problem& problem);
+
 // Where the search stops depends on what it looks at first.
 enum class First { kTypes, kLimits };
 // The same where limits of queues bind, too: a price for each of them. Cost: as above, and passes ·
