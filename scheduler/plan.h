@@ -16,8 +16,11 @@
 #pragma once
 
 #include "scheduler/model/cluster_state.h"
+#include "scheduler/model/cpu_memory.h"
+#include "scheduler/model/storage.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -147,6 +150,11 @@ struct Plan {
   std::vector<Verdict> verdicts;  // of ClusterState::jobs, in their order
   // Queues whose cells cannot be had, and why, for people. By name.
   std::map<std::string, std::string> refused_cells = {};
+  // Of the jobs that hold GPUs once it is done, within ClusterState::storage; none: the policy
+  // shares out none, or workers cannot keep to it.
+  std::optional<StorageShares> storage = {};
+  // The same of the CPU and memory of nodes, within Node::total.
+  std::optional<CpuMemoryShares> cpu_memory = {};
   bool operator==(const Plan&) const = default;
 };
 
@@ -165,6 +173,10 @@ struct PolicyConfig {
   bool preempt = true;
   // Workers can share a GPU with those of another job. Rubato's own cannot: the simulator plays it.
   bool sharing = false;
+  // Workers can keep to shares of cache and remote bandwidth. Rubato's own cannot: likewise.
+  bool storage_shares = false;
+  // … and of CPU and memory other than pods request, which may change while they run.
+  bool cpu_memory_shares = false;
   // A running job grows only if the step adds at least this share of its present throughput.
   double min_relative_gain = 0.01;
   // Most running jobs that one round grows.

@@ -15,9 +15,14 @@ namespace reason = api::reason;
 
 // What its policy needs and workers cannot do.
 std::string lacks(const Policy& policy) {
-  const sched::Sharing shares = sched::descriptor_of(policy.plan.policy).shares;
-  return shares == sched::Sharing::kNone ? ""
-                                         : "two jobs on one GPU (sharing), which workers cannot do";
+  const sched::Descriptor about = sched::descriptor_of(policy.plan.policy);
+  if (about.shares != sched::Sharing::kNone)
+    return "two jobs on one GPU (sharing), which workers cannot do";
+  if (about.shares_storage)
+    return "shares of cache and remote bandwidth, which workers cannot keep to";
+  return about.shares_cpu_memory
+             ? "shares of CPU and memory that change, which workers cannot keep to"
+             : "";
 }
 
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }

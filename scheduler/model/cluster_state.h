@@ -41,11 +41,19 @@ struct Resources {
   bool operator==(const Resources&) const = default;
 };
 
+// CPU and memory: of a node, or what a job has of them for each of its GPUs.
+struct CpuMemory {
+  MilliCpu cpu = 0;
+  Bytes memory = 0;
+  bool operator==(const CpuMemory&) const = default;
+};
+
 struct Node {
   NodeId id;
   std::string gpu_type;  // value of nvidia.com/gpu.product
   Gpus gpus_total = 0;
   Resources free;                              // after every pod on it and every promise made to it
+  std::optional<CpuMemory> total;              // for pods of all jobs together; none: not known
   std::map<std::string, std::string> domains;  // by topology level; no entry: it is in none
   bool schedulable = true;
   std::string why_not;  // when not schedulable: "cordoned", "not ready", "lease not renewed" …
@@ -117,6 +125,28 @@ struct SpeedBeside {
   bool operator==(const SpeedBeside&) const = default;
 };
 
+// What a job reads, each byte once an epoch, in any order (scheduler/model/storage.h).
+struct Dataset {
+  std::string name;            // jobs that say the same one read the same bytes
+  Bytes bytes = 1;             // in all
+  Bytes bytes_per_second = 1;  // at full speed, at `min`; of more GPUs in proportion
+  bool operator==(const Dataset&) const = default;
+};
+
+// Where all data sets are: what the nodes' cache holds together, and what can be read beside it.
+struct Storage {
+  Bytes cache_bytes = 0;
+  Bytes remote_bytes_per_second = 0;
+  bool operator==(const Storage&) const = default;
+};
+
+// How fast a job is with so much CPU and memory for each GPU (scheduler/model/cpu_memory.h).
+struct SensitivityPoint {
+  CpuMemory per_gpu;
+  double part = 1;  // of its speed with all that it can use
+  bool operator==(const SensitivityPoint&) const = default;
+};
+
 struct Job {
   JobId id;
   std::string name;  // for reasons: "team-a/gpt-kjv"
@@ -154,6 +184,10 @@ struct Job {
   std::optional<TimeMs> stall_ms;  // how long it stood still when its GPUs last changed
   std::int64_t restarts = 0;       // changes of its GPUs since it first started
   std::optional<GpuUse> gpu_use;   // none: not known
+  // Bytes a second that its pods exchange at full speed, at `min`; 0: not known.
+  double traffic = 0;
+  std::optional<Dataset> dataset;             // none: not known
+  std::vector<SensitivityPoint> sensitivity;  // to CPU and memory; empty: not known
   // The job on whose GPUs its pods are; "": they have GPUs of their own. Once the host has ended
   // its caller lets the guest have them.
   JobId guest_of;
@@ -210,6 +244,7 @@ struct ClusterState {
   std::vector<Node> nodes;
   std::vector<Job> jobs;
   std::map<std::string, Queue> queues;  // by name; a job in an unknown queue waits, and is told so
+  std::optional<Storage> storage;       // none: not known
   bool operator==(const ClusterState&) const = default;
 };
 

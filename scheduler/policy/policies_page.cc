@@ -78,12 +78,20 @@ std::string parameters_of(const Descriptor& policy) {
   return text;
 }
 
+const char* what_workers_must(const Descriptor& policy) {
+  if (policy.shares != Sharing::kNone) return "share a GPU with those of another job";
+  if (policy.shares_storage) return "keep to shares of cache and remote bandwidth";
+  return policy.shares_cpu_memory ? "keep to shares of CPU and memory that change" : "";
+}
+
 std::string needs_of(const Descriptor& policy) {
-  if (policy.shares == Sharing::kNone) return "";
-  return "\n\n" + paragraph(
-                      "Needs workers that share a GPU with those of another job, which Rubato's "
-                      "cannot: the simulator plays it; a SchedulingPolicy is refused, or runs "
-                      "without it, where `missingMechanism` is `Degrade`.");
+  const std::string must = what_workers_must(policy);
+  if (must.empty()) return "";
+  return "\n\n" + paragraph(fmt::format(
+                      "Needs workers that {}, which Rubato's cannot: the simulator plays it; a "
+                      "SchedulingPolicy is refused, or runs without it, where `missingMechanism` "
+                      "is `Degrade`.",
+                      must));
 }
 
 const char* what_it_knows(Knows knows) {

@@ -9,7 +9,9 @@
 // durations, if the policy's descriptor asks for it.
 #pragma once
 
+#include "scheduler/model/cpu_memory.h"
 #include "scheduler/model/problem.h"
+#include "scheduler/model/storage.h"
 #include "scheduler/model/value_table.h"
 
 #include <optional>
@@ -58,6 +60,9 @@ struct Descriptor {
   bool uses_deadlines = false;      // looks at Job::deadline_ms
   bool uses_goodput = false;        // looks at Job::goodput: jobs may adapt their batch under it
   Sharing shares = Sharing::kNone;  // needs workers that can: PolicyConfig::sharing
+  // Shares out cache and remote bandwidth; needs workers that can: PolicyConfig::storage_shares.
+  bool shares_storage = false;
+  bool shares_cpu_memory = false;  // likewise: PolicyConfig::cpu_memory_shares
 };
 
 // Whom a job below its minimum may displace, besides those that borrow its queue's guarantee, and
@@ -107,6 +112,13 @@ class Policy {
   virtual Targets decide(const Problem& problem) const = 0;
   // What it maximises in this round, for certificates; none: it has no such thing.
   virtual std::optional<ValueTable> values(const Problem& problem) const;
+  // Where there is storage: what jobs get of cache and remote bandwidth, that hold `gpus`, by job,
+  // once the plan is done; none: it says nothing of it.
+  virtual std::optional<StorageShares> share_storage(const ClusterState& state,
+                                                     const std::vector<Gpus>& gpus) const;
+  // The same of CPU and memory of the nodes where each has its GPUs, by job.
+  virtual std::optional<CpuMemoryShares> share_cpu_memory(
+      const ClusterState& state, const std::vector<GpusOnNodes>& places) const;
   // When it would decide differently although nothing happens until then; none: never.
   virtual std::optional<TimeMs> next_wake(const ClusterState& state) const;
 };

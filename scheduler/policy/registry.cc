@@ -14,6 +14,7 @@
 #include "scheduler/policy/gavel.h"
 #include "scheduler/policy/hare.h"
 #include "scheduler/policy/las.h"
+#include "scheduler/policy/liquid.h"
 #include "scheduler/policy/lucid.h"
 #include "scheduler/policy/lyra.h"
 #include "scheduler/policy/marginal_throughput.h"
@@ -25,6 +26,8 @@
 #include "scheduler/policy/shockwave.h"
 #include "scheduler/policy/shortest.h"
 #include "scheduler/policy/sia.h"
+#include "scheduler/policy/silod.h"
+#include "scheduler/policy/synergy.h"
 #include "scheduler/policy/themis.h"
 #include "scheduler/policy/tiresias.h"
 
@@ -68,6 +71,8 @@ constexpr std::array kPolicies{
     registered<Sia>(),          registered<Crius>(),
     registered<Hare>(),         registered<Gandiva>(),
     registered<Lucid>(),        registered<AntMan>(),
+    registered<Liquid>(),       registered<SiloD>(),
+    registered<Synergy>(),
 };
 
 std::string names_of(const std::vector<Parameter>& parameters) {
@@ -144,6 +149,16 @@ const char* name_of(Knows knows) {
 }
 
 std::optional<ValueTable> Policy::values(const Problem&) const { return std::nullopt; }
+
+std::optional<StorageShares> Policy::share_storage(const ClusterState&,
+                                                   const std::vector<Gpus>&) const {
+  return std::nullopt;
+}
+
+std::optional<CpuMemoryShares> Policy::share_cpu_memory(const ClusterState&,
+                                                        const std::vector<GpusOnNodes>&) const {
+  return std::nullopt;
+}
 
 std::optional<TimeMs> Policy::next_wake(const ClusterState&) const { return std::nullopt; }
 

@@ -2,7 +2,6 @@
 #include "scheduler/sim/engine.h"
 
 #include "common/check.h"
-#include "scheduler/perf/throughput.h"
 #include "scheduler/sim/results.h"
 
 #include <algorithm>
@@ -67,13 +66,19 @@ Engine::Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler&
       node_of_[id] = state_.nodes.size();
       type_of_node_.push_back(static_cast<std::size_t>(
           std::lower_bound(types_.begin(), types_.end(), group.gpu_type) - types_.begin()));
-      state_.nodes.push_back(
-          {.id = id, .gpu_type = group.gpu_type, .gpus_total = group.gpus, .free = {group.gpus}});
+      state_.nodes.push_back({.id = id,
+                              .gpu_type = group.gpu_type,
+                              .gpus_total = group.gpus,
+                              .free = {group.gpus},
+                              .total = options.of_node});
     }
   }
   state_.queues = options.queues;
+  state_.storage = options.storage;
   for (const TraceJob& job : trace_) state_.queues[job.queue].name = job.queue;
   choose_batches();
+  put_into_domains();
+  find_mean_traffic();
 }
 
 Status Engine::check_jobs() const {
@@ -211,6 +216,13 @@ void Engine::arrive(std::size_t index) {
   job.max = about_.elastic ? trace.max : trace.request;
   job.per_pod.gpus = 1;
   job.one_node = trace.one_node;
+  const double of_request = static_cast<double>(job.min) / static_cast<double>(trace.request);
+  job.traffic = trace.traffic * of_request;
+  job.sensitivity = trace.sensitivity;
+  job.dataset = trace.dataset;
+  if (job.dataset)
+    job.dataset->bytes_per_second = std::max<Bytes>(
+        std::llround(static_cast<double>(trace.dataset->bytes_per_second) * of_request), 1);
   for (const std::string& type : types_) {
     const bool allowed = trace.allow.empty() || std::find(trace.allow.begin(), trace.allow.end(),
                                                           type) != trace.allow.end();
@@ -225,14 +237,6 @@ void Engine::arrive(std::size_t index) {
   rounds_without_progress_ = 0;
   index_of_job_.push_back(static_cast<std::uint32_t>(index));
   changed_ = true;
-}
-
-void Engine::tell_speeds(const TraceJob& trace, Job& job) const {
-  job.measured.clear();
-  for (const std::string& type : job.allow)
-    for (Gpus n = job.min; n <= job.max; ++n)
-      if (trace.speed.has_point(type, n) || n == job.min)
-        job.measured.push_back({type, n, speed_of(trace, type, n)});
 }
 
 void Engine::handle(const Event& event) {
@@ -286,32 +290,6 @@ void Engine::handle(const Event& event) {
   changed_ = true;
 }
 
-// The speed of the job at its present size becomes known, unless it is.
-void Engine::observe(std::size_t index) {
-  const Run& run = runs_[index];
-  if (shares(run)) return observe_sharing(index);
-  const std::string& type = types_[run.type];
-  const double speed = static_cast<double>(run.rate) * 1000.0 / run.quanta_per_unit;
-  const auto add = [&](std::vector<ThroughputPoint>& points) {
-    const bool is_known = std::any_of(points.begin(), points.end(), [&](const auto& point) {
-      return point.gpu_type == type && point.gpus == run.training;
-    });
-    if (!is_known) points.push_back({type, run.training, speed});
-    changed_ = changed_ || !is_known;
-  };
-  const std::string& profile = trace_[index].profile;
-  if (profile.empty()) {
-    add(job_of(index).measured);
-    return tell_times(index);
-  }
-  add(observed_[profile]);
-  for (std::size_t i = 0; i < state_.jobs.size(); ++i) {
-    if (trace_[index_of_job_[i]].profile != profile) continue;
-    add(state_.jobs[i].measured);
-    tell_times(index_of_job_[i]);
-  }
-}
-
 Status Engine::round() {
   for (int i = 0; i < kRoundsPerInstant; ++i) {
     if (state_.jobs.empty()) {
@@ -334,6 +312,7 @@ Status Engine::round() {
     last_plan_was_empty_ = plan.actions.empty();
     TRY_OK(apply(plan));
     sample();
+    share_out(plan);
     if (!freed_at_once_) return ok();
   }
   return Error(Code::kInternal,
@@ -349,28 +328,6 @@ void Engine::refresh_history() {
     advance(index_of_job_[i]);
     tell_times(index_of_job_[i]);
   }
-}
-
-// How long it takes at its minimum, in all and from now on, as far as the policy may know it.
-void Engine::tell_times(std::size_t index) {
-  if (knows() == Knows::kNothing) return;
-  const TraceJob& trace = trace_[index];
-  Job& job = job_of(index);
-  double speed = 0;
-  if (options_.oracle == Oracle::kTruth) {
-    for (const std::string& type : job.allow)
-      speed = std::max(speed, speed_of(trace, type, job.min));
-  } else if (!job.measured.empty()) {
-    for (const ThroughputPoint& point : job.measured)
-      speed = std::max(speed, Throughput(job.measured, point.gpu_type).at(job.min));
-  }
-  if (speed <= 0) return;
-  const auto time_of = [&](double units) {
-    return std::llround(std::ceil(units / speed * 1000.0));
-  };
-  const double left = static_cast<double>(runs_[index].left) / runs_[index].quanta_per_unit;
-  if (knows() == Knows::kDuration) job.duration_ms = time_of(trace.work);
-  if (knows() == Knows::kRemaining) job.remaining_ms = time_of(left);
 }
 
 void Engine::sample() {

@@ -64,6 +64,7 @@ class Engine {
     TimeMs trained_to_ms = -1;
     std::optional<std::size_t> host;  // on whose GPUs it is
     std::vector<std::size_t> guests;  // on its
+    double shares_part = 1;           // of its speed, for what it has of storage, CPU and memory
   };
 
   // engine.cc
@@ -72,7 +73,6 @@ class Engine {
   TimeMs next_instant() const;
   TimeMs next_round() const;
   void arrive(std::size_t index);
-  void tell_speeds(const TraceJob& trace, Job& job) const;
   void handle(const Event& event);
   Status round();
   void refresh_history();
@@ -86,6 +86,11 @@ class Engine {
   void begin_windows();
   TimeMs next_in_lockstep() const { return (now_ / options_.round_ms + 1) * options_.round_ms; }
 
+  // engine_places.cc
+  void put_into_domains();
+  void find_mean_traffic();
+  double part_at_distance(std::size_t index) const;
+
   // engine_sharing.cc
   double part_of_speed(std::size_t index) const;
   Status become_guest(std::size_t index, const Action& action);
@@ -94,6 +99,15 @@ class Engine {
   void change_speed(std::size_t index);
   void observe_sharing(std::size_t index);
   bool shares(const Run& run) const { return run.host.has_value() || !run.guests.empty(); }
+
+  // engine_shares.cc
+  void share_out(const Plan& plan);
+  std::vector<GpusOnNodes> places_held() const;
+
+  // engine_told.cc
+  void tell_speeds(const TraceJob& trace, Job& job) const;
+  void observe(std::size_t index);
+  void tell_times(std::size_t index);
 
   // engine_jobs.cc
   Status apply(const Plan& plan);
@@ -110,8 +124,6 @@ class Engine {
   void finish(std::size_t index);
   void release(std::size_t index, const Held& held);
   void push(EventKind kind, std::size_t index, TimeMs at_ms);
-  void observe(std::size_t index);
-  void tell_times(std::size_t index);
   bool hears_of_speeds() const {
     return about_.uses_throughput ||
            (options_.oracle == Oracle::kObserved && about_.knows != Knows::kNothing);
@@ -137,6 +149,7 @@ class Engine {
   std::vector<std::string> types_;
   std::vector<std::size_t> type_of_node_;
   std::map<const Application*, StepTimes> steps_;
+  double mean_traffic_ = 0;  // bytes/s of a GPU; 0: nothing is known
   std::priority_queue<Event> events_;
   std::uint64_t made_ = 0;
   std::size_t arrived_ = 0;

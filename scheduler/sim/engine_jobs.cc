@@ -214,8 +214,8 @@ void Engine::train(std::size_t index) {
       push(EventKind::kObserve, index, now_ + options_.observe_ms);
     return;
   }
-  const double speed =
-      speed_of(trace_[index], types_[run.type], run.training) * part_of_speed(index);
+  const double speed = speed_of(trace_[index], types_[run.type], run.training) *
+                       part_of_speed(index) * part_at_distance(index) * run.shares_part;
   const double rate =
       std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));
   run.rate = std::max<std::int64_t>(std::llround(rate), 1);

@@ -36,7 +36,11 @@ class ByPolicy : public Scheduler {
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(std::string words, const std::string& policy,
                                                   const std::map<std::string, double>& parameters) {
-  PolicyConfig config{.policy = policy, .sharing = true, .grown_per_round = kGrownPerRound};
+  PolicyConfig config{.policy = policy,
+                      .sharing = true,
+                      .storage_shares = true,
+                      .cpu_memory_shares = true,
+                      .grown_per_round = kGrownPerRound};
   for (const auto& [name, value] : parameters) {
     TRY(const bool is_common, set_common_parameter(config, name, value));
     if (!is_common) config.parameters[name] = value;

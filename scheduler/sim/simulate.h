@@ -9,9 +9,9 @@
 // that instant are applied, then the scheduler is asked until it wants nothing more of GPUs that
 // came free at once. Jobs that arrive at one instant are told in the order of their ids.
 //
-// What is not modelled: placement has no influence on speed (but of a job with a
-// TraceJob::training, trace.h), nodes do not fail, GPUs of a job are
-// of one type, a pod has one GPU. A guest that comes or goes costs its host no stall.
+// What is not modelled: placement has no influence on speed, but by SimOptions::distances, or of a
+// job with a TraceJob::training (trace.h); nodes do not fail, GPUs of a job are of one type, a pod
+// has one GPU. A guest that comes or goes costs its host no stall.
 #pragma once
 
 #include "scheduler/sim/costs.h"
@@ -79,7 +79,7 @@ enum class Oracle {
 struct SimOptions {
   CostModel costs = restart_costs();
   TimeMs round_ms = 60'000;  // longest time between rounds
-  // What is said of queues; of one that is not there nothing. No node is in a topology domain.
+  // What is said of queues; of one that is not there nothing.
   std::map<std::string, Queue> queues = {};
   // A job's speed is known once it has trained for so long on one set of GPUs.
   TimeMs observe_ms = 10'000;
@@ -90,6 +90,18 @@ struct SimOptions {
   // happens in between waits. Jobs with a TraceJob::training can be played in no other way.
   bool in_lockstep = false;
   Oracle oracle = Oracle::kTruth;
+  // How many times slower a job is whose pods are in two or more domains of that level, or on two
+  // nodes ("node"), the largest that holds; empty: as fast. In proportion to what its GPUs
+  // exchange each: so much holds for the mean of those jobs of which it is known, and for all
+  // others.
+  std::map<std::string, double> distances = {};
+  // What jobs with a TraceJob::dataset read from. Policies that share it out do; under all others
+  // each data set in use has an equal part of the cache, and each job its max-min share of the
+  // rest. None: no job waits for data.
+  std::optional<Storage> storage = {};
+  // CPU and memory of each node, for jobs that say how sensitive they are. Policies that share them
+  // out do; under all others each GPU has its part of its node. None: all have what they can use.
+  std::optional<CpuMemory> of_node = {};
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty
   // Told before a plan is applied.
   std::function<void(TimeMs now, const Plan& plan)> on_plan;

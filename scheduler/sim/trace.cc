@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kNodesMax = 1'000'000;
 constexpr Gpus kGpusPerNodeMax = 1024;
+constexpr double kDistanceMax = 1000;
 
 bool read_count(std::string_view text, std::int64_t most, std::int64_t& to) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
@@ -33,6 +34,27 @@ Result<NodeGroup> parse_group(std::string_view part) {
   group.gpu_type = part.substr(colon + 1);
   if (group.gpu_type.empty() || group.gpu_type == "*") return bad;
   return group;
+}
+
+// "zone=16,rack=4": each name with its number.
+template <class T>
+Result<std::vector<std::pair<std::string, T>>> parse_pairs(std::string_view text, T least, T most) {
+  std::vector<std::pair<std::string, T>> pairs;
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string_view number = part.substr(std::min(equals + 1, part.size()));
+    T value{};
+    const auto [end, wrong] = std::from_chars(number.begin(), number.end(), value);
+    if (equals == 0 || wrong != std::errc() || end != number.end() ||
+        !(value >= least && value <= most))
+      return Error(Code::kInvalid,
+                   fmt::format("\"{}\": expected LEVEL=NUMBER, from {} to {}", part, least, most));
+    pairs.emplace_back(part.substr(0, equals), value);
+  }
+  return pairs;
 }
 
 }  // namespace
@@ -114,6 +136,37 @@ std::string to_text(const SimCluster& cluster) {
     text +=
         fmt::format("{}{}x{}:{}", text.empty() ? "" : ",", group.nodes, group.gpus, group.gpu_type);
   return text;
+}
+
+Result<std::vector<DomainSize>> parse_domains(std::string_view text) {
+  TRY(const auto pairs, parse_pairs<std::int64_t>(text, 1, kNodesMax));
+  std::vector<DomainSize> domains;
+  for (const auto& [level, nodes] : pairs) {
+    const bool is_again = std::ranges::find(domains, level, &DomainSize::level) != domains.end();
+    if (level == kNodeLevel || is_again || (!domains.empty() && nodes > domains.back().nodes))
+      return Error(Code::kInvalid,
+                   fmt::format("\"{}\": expected the widest level first, each of its own name, "
+                               "as in zone=16,rack=4",
+                               text));
+    domains.push_back({level, nodes});
+  }
+  return domains;
+}
+
+Result<std::map<std::string, double>> parse_distances(std::string_view text,
+                                                      const SimCluster& cluster) {
+  TRY(const auto pairs, parse_pairs<double>(text, 1, kDistanceMax));
+  std::map<std::string, double> distances;
+  for (const auto& [level, factor] : pairs) {
+    const bool is_there =
+        level == kNodeLevel ||
+        std::ranges::find(cluster.domains, level, &DomainSize::level) != cluster.domains.end();
+    if (!is_there || !distances.emplace(level, factor).second)
+      return Error(Code::kInvalid,
+                   fmt::format("\"{}\": expected \"{}\" or a level of the cluster, each once",
+                               level, kNodeLevel));
+  }
+  return distances;
 }
 
 void sort_jobs(std::vector<TraceJob>& jobs) {

@@ -82,6 +82,12 @@ struct TraceJob {
   // Units/s on `request` GPUs for policies that are not elastic, where the trace names an execution
   // plan and `speed` is that of the best; none: as `speed`. Hidden.
   std::optional<double> request_speed;
+  // Bytes a second that its pods exchange at full speed on `request` GPUs; 0: not known.
+  double traffic = 0;
+  // What it reads, at full speed on `request` GPUs; none: nothing that could hold it up.
+  std::optional<Dataset> dataset;
+  // Empty: it has all the CPU and memory that it can use. Told to policies that share these out.
+  std::vector<SensitivityPoint> sensitivity;
   // None: it shares with nobody. Policies that share are told its `use`; the rest is hidden.
   std::optional<SharingProfile> sharing;
   // None: as `speed` says at any time and anywhere. Needs SimOptions::in_lockstep. Hidden.
@@ -94,8 +100,15 @@ struct NodeGroup {
   std::string gpu_type;
 };
 
+// Topology: so many nodes, one after the other, are in one domain of a level.
+struct DomainSize {
+  std::string level;
+  std::int64_t nodes = 0;
+};
+
 struct SimCluster {
   std::vector<NodeGroup> groups;
+  std::vector<DomainSize> domains = {};  // the widest first
   Gpus gpus() const;
   std::map<std::string, Gpus> gpus_by_type() const;
 };
@@ -103,6 +116,12 @@ struct SimCluster {
 // "16x4:T4" or "24x4:T4,2x8:A100": nodes x GPUs of each : type. kInvalid says which part is wrong.
 Result<SimCluster> parse_cluster(std::string_view text);
 std::string to_text(const SimCluster& cluster);
+// "zone=16,rack=4": levels with the nodes of a domain of each, the widest first; "": none.
+Result<std::vector<DomainSize>> parse_domains(std::string_view text);
+// "node=1.1,rack=1.5": how many times slower a job is whose pods are in two or more domains of a
+// level, which is one of the cluster's, or "node"; "": none.
+Result<std::map<std::string, double>> parse_distances(std::string_view text,
+                                                      const SimCluster& cluster);
 
 // By submission, then by id.
 void sort_jobs(std::vector<TraceJob>& jobs);

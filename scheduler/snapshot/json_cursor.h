@@ -71,6 +71,7 @@ class JsonCursor {
   void end();
 
   bool is_well() const { return !trouble_.error; }
+  Trouble& trouble() { return trouble_; }
   Path path(std::string_view name) const { return {&path_, name}; }
   const Path& path() const { return path_; }
 

@@ -36,6 +36,24 @@ Value to_json(const Job& job, const Verdict& verdict) {
                         {"message", std::move(told.message)}});
 }
 
+Value to_json(const StorageShares& shares) {
+  Value cache = Value::array();
+  for (const auto& [name, bytes] : shares.cache)
+    cache.push_back(Value::object({{"dataset", name}, {"bytes", bytes}}));
+  Value bandwidth = Value::array();
+  for (const auto& [job, bytes] : shares.bandwidth)
+    bandwidth.push_back(Value::object({{"job", job}, {"bytesPerSecond", bytes}}));
+  return Value::object({{"cache", std::move(cache)}, {"bandwidth", std::move(bandwidth)}});
+}
+
+Value to_json(const CpuMemoryShares& shares) {
+  Value list = Value::array();
+  for (const auto& [job, per_gpu] : shares)
+    list.push_back(
+        Value::object({{"job", job}, {"milliCpu", per_gpu.cpu}, {"memoryBytes", per_gpu.memory}}));
+  return list;
+}
+
 struct WithFields {
   Value& value;
   void operator()(const LowerMin& c) const { value.set("to", c.to); }
@@ -83,9 +101,12 @@ json::Value to_json(const Plan& plan, const ClusterState& state, const std::vect
     if (!fixes[i].empty()) verdict.set("fix", to_json(fixes[i]));
     verdicts.push_back(std::move(verdict));
   }
-  return Value::object({{"version", kSnapshotVersion},
-                        {"actions", std::move(actions)},
-                        {"verdicts", std::move(verdicts)}});
+  Value all = Value::object({{"version", kSnapshotVersion},
+                             {"actions", std::move(actions)},
+                             {"verdicts", std::move(verdicts)}});
+  if (plan.storage) all.set("storage", to_json(*plan.storage));
+  if (plan.cpu_memory) all.set("cpuMemory", to_json(*plan.cpu_memory));
+  return all;
 }
 
 json::Value to_json(const Certificate& certificate) {

@@ -2,6 +2,7 @@
 // shows is in state_checks.h.
 #include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/json_cursor.h"
+#include "scheduler/snapshot/read_parts.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "scheduler/snapshot/state_checks.h"
 #include "scheduler/snapshot/words.h"
@@ -18,7 +19,6 @@ namespace {
 constexpr double kSecondsMost = 1e15;
 constexpr double kWeightMost = 1e9;
 constexpr double kSpeedMost = 1e15;
-constexpr double kBusyLeast = 1e-6;
 constexpr std::int64_t kBesideMost = 256;
 constexpr double kParameterMost = 1e15;
 constexpr std::size_t kParametersMost = 64;
@@ -38,6 +38,7 @@ class Reader {
     top.object("policy", false, [this](JsonCursor& c) { read_policy(c); });
     snapshot_.state.now_ms = top.whole("nowMs", 0, kWholeMost, 0);
     read_levels(top);
+    read_storage(top, snapshot_.state);
     top.each("nodes", kNodesMost, true, [this](const auto& v, const Path& p) { read_node(v, p); });
     top.each("nodeSets", kJobsMost, false, [this](const auto& v, const Path& p) {
       sets_.push_back(distinct(texts_of(v, p, kNodesMost, kIdBytes, trouble_), p));
@@ -64,6 +65,8 @@ class Reader {
     if (!made.ok() && !trouble_.error) trouble_.error = made.error().in(c.path().to_text());
     policy.preempt = c.flag("preempt", policy.preempt);
     policy.sharing = c.flag("sharing", policy.sharing);
+    policy.cpu_memory_shares = c.flag("cpuMemoryShares", policy.cpu_memory_shares);
+    policy.storage_shares = c.flag("storageShares", policy.storage_shares);
     policy.min_relative_gain =
         c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
     policy.max_load = c.number("maxLoad", 0, kLoadMost, policy.max_load);
@@ -124,6 +127,7 @@ class Reader {
     c.object("free", true, [&](JsonCursor& free) {
       node.free = resources(free, 0, node.gpus_total, -kAmountMost);
     });
+    read_total(c, node);
     read_domains(c, node);
     node.schedulable = c.flag("schedulable", true);
     node.why_not = c.text("whyNot", 0, kTextBytes, "");
@@ -279,12 +283,7 @@ class Reader {
   }
 
   void read_sharing(JsonCursor& c, Job& job) {
-    c.object("gpuUse", false, [&](JsonCursor& use) {
-      job.gpu_use.emplace();
-      job.gpu_use->busy = use.number("busy", kBusyLeast, 1);
-      job.gpu_use->memory = use.whole("memoryBytes", 0, kAmountMost, 0);
-      job.gpu_use->beside_another = use.number("besideAnother", 0, 1, 0);
-    });
+    read_needs(c, job);
     job.guest_of = c.text("guestOf", 0, kIdBytes, "");
     Names others;
     c.each("beside", kBesideMost, false, [&](const json::Value& v, const Path& p) {

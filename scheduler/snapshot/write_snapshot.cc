@@ -83,6 +83,8 @@ Value to_json(const PolicyConfig& policy) {
   if (policy.max_load != 0) fields.put("maxLoad", plain(policy.max_load));
   return fields.put("preempt", policy.preempt)
       .put("sharing", policy.sharing, false)
+      .put("storageShares", policy.storage_shares, false)
+      .put("cpuMemoryShares", policy.cpu_memory_shares, false)
       .put("minRelativeGain", plain(policy.min_relative_gain))
       .put("grownPerRound", policy.grown_per_round)
       .take();
@@ -108,6 +110,10 @@ Value to_json(const Node& node) {
       .put("gpuType", node.gpu_type)
       .put("gpus", node.gpus_total)
       .put("free", to_json(node.free));
+  if (node.total)
+    fields.put(
+        "total",
+        Fields().put("milliCpu", node.total->cpu).put("memoryBytes", node.total->memory).take());
   if (!node.domains.empty()) {
     Fields domains;
     for (const auto& [level, name] : node.domains) domains.put(level.c_str(), name);
@@ -221,7 +227,22 @@ void put_progress(const Job& job, Fields& fields) {
                              .put("memoryBytes", job.gpu_use->memory, Bytes{0})
                              .put("besideAnother", plain(job.gpu_use->beside_another))
                              .take());
-  fields.put("guestOf", job.guest_of, kNothing);
+  fields.put("trafficBytesPerSecond", plain(job.traffic), 0.0)
+      .put("guestOf", job.guest_of, kNothing);
+  Value sensitivity = Value::array();
+  for (const SensitivityPoint& point : job.sensitivity)
+    sensitivity.push_back(Fields()
+                              .put("milliCpu", point.per_gpu.cpu)
+                              .put("memoryBytes", point.per_gpu.memory)
+                              .put("part", plain(point.part))
+                              .take());
+  fields.put_list("sensitivity", std::move(sensitivity));
+  if (job.dataset)
+    fields.put("dataset", Fields()
+                              .put("name", job.dataset->name)
+                              .put("bytes", job.dataset->bytes)
+                              .put("bytesPerSecond", job.dataset->bytes_per_second)
+                              .take());
   Value beside = Value::array();
   for (const SpeedBeside& one : job.beside)
     beside.push_back(Fields().put("job", one.job).put("part", plain(one.part)).take());
@@ -276,12 +297,17 @@ json::Value to_json(const Snapshot& snapshot) {
   for (const auto& [name, queue] : state.queues) queues.push_back(to_json(name, queue));
   Value jobs = Value::array();
   for (const Job& job : state.jobs) jobs.push_back(to_json(job, sets));
-  return Fields()
-      .put("version", kSnapshotVersion)
+  Fields fields;
+  fields.put("version", kSnapshotVersion)
       .put("policy", to_json(snapshot.policy))
       .put("nowMs", state.now_ms, TimeMs{0})
-      .put_list("topologyLevels", texts(state.levels))
-      .put("nodes", std::move(nodes))
+      .put_list("topologyLevels", texts(state.levels));
+  if (state.storage)
+    fields.put("storage", Fields()
+                              .put("cacheBytes", state.storage->cache_bytes)
+                              .put("remoteBytesPerSecond", state.storage->remote_bytes_per_second)
+                              .take());
+  return fields.put("nodes", std::move(nodes))
       .put_list("nodeSets", sets.lists())
       .put_list("queues", std::move(queues))
       .put("jobs", std::move(jobs))

@@ -14,13 +14,17 @@ namespace {
 
 constexpr double kWorkMax = 4e18;
 constexpr double kGibMax = 4096;
+constexpr double kGibLeast = 1e-6;
+constexpr double kDatasetGibMax = 1e6;
+constexpr double kCpusMax = 1e6;
 constexpr double kBytesPerGib = 1U << 30U;
 constexpr std::int64_t kPriorityMax = 2'000'000'000;
 
 const std::vector<std::string> kColumns = {
-    "id",         "submit_s",   "queue",     "priority",       "gpus",
-    "min_gpus",   "max_gpus",   "gpu_types", "duration_s",     "work",
-    "throughput", "deadline_s", "gpu_busy",  "gpu_memory_gib", "beside_another",
+    "id",          "submit_s",       "queue",          "priority",      "gpus",       "min_gpus",
+    "max_gpus",    "gpu_types",      "duration_s",     "work",          "throughput", "deadline_s",
+    "gpu_busy",    "gpu_memory_gib", "beside_another", "traffic_gib_s", "dataset",    "dataset_gib",
+    "reads_gib_s", "sensitivity",
 };
 
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
@@ -96,6 +100,46 @@ Status read_sharing(const CsvRow& row, TraceJob& job) {
   return ok();
 }
 
+// Nothing, unless it names a data set.
+Status read_dataset(const CsvRow& row, TraceJob& job) {
+  if (row.text("dataset").empty()) {
+    for (const char* column : {"dataset_gib", "reads_gib_s"})
+      if (!row.text(column).empty()) return row.error(column, "nothing without dataset");
+    return ok();
+  }
+  Dataset& dataset = job.dataset.emplace();
+  dataset.name = row.text("dataset");
+  TRY(const double gib, row.number("dataset_gib", kGibLeast, kDatasetGibMax));
+  TRY(const double a_second, row.number("reads_gib_s", kGibLeast, kGibMax));
+  dataset.bytes = std::llround(gib * kBytesPerGib);
+  dataset.bytes_per_second = std::llround(a_second * kBytesPerGib);
+  return ok();
+}
+
+// "2:50=0.5;4:100=1": CPUs : GiB = part of its full speed, for each GPU.
+Status read_sensitivity(const CsvRow& row, TraceJob& job) {
+  const std::string& text = row.text("sensitivity");
+  if (text.empty()) return ok();
+  const Error bad =
+      row.error("sensitivity",
+                "CPUs:GiB=part of its speed, for each GPU, separated by ; as in 2:50=0.5;4:100=1");
+  for (const std::string_view part : parts_of(text, ';')) {
+    const std::size_t colon = std::min(part.find(':'), part.size());
+    const std::size_t equals = part.find('=', colon);
+    if (equals == std::string_view::npos) return bad;
+    double cpus = 0, gib = 0;
+    SensitivityPoint point;
+    if (!read(part.substr(0, colon), cpus) ||
+        !read(part.substr(colon + 1, equals - colon - 1), gib) ||
+        !read(part.substr(equals + 1), point.part) || !(cpus >= 0.001 && cpus <= kCpusMax) ||
+        !(gib >= kGibLeast && gib <= kDatasetGibMax) || !(point.part > 0 && point.part <= 1))
+      return bad;
+    point.per_gpu = {std::llround(cpus * 1000), std::llround(gib * kBytesPerGib)};
+    job.sensitivity.push_back(point);
+  }
+  return ok();
+}
+
 Result<TraceJob> read_job(const CsvRow& row) {
   TraceJob job;
   job.id = row.text("id").empty() ? fmt::format("job-{:06}", row.line()) : row.text("id");
@@ -120,8 +164,14 @@ Result<TraceJob> read_job(const CsvRow& row) {
   if (!row.text("gpu_types").empty())
     for (const std::string_view type : parts_of(row.text("gpu_types"), ';'))
       job.allow.emplace_back(type);
+  if (!row.text("traffic_gib_s").empty()) {
+    TRY(const double gib, row.number("traffic_gib_s", 0, kGibMax));
+    job.traffic = gib * kBytesPerGib;
+  }
   TRY_OK(read_work(row, job));
   TRY_OK(read_sharing(row, job));
+  TRY_OK(read_dataset(row, job));
+  TRY_OK(read_sensitivity(row, job));
   return job;
 }
 

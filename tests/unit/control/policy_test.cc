@@ -48,6 +48,30 @@ TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
             "spec.parameters.preempt is 2, but must be 0 or 1; change it");
 }
 
+TEST(Policy, SharesOfStorageAreRefusedOrLeftOut) {
+  api::SchedulingPolicySpec spec;
+  spec.policy = "silod";
+  spec.missing_mechanism = api::MissingMechanism::kRefuse;
+  EXPECT_EQ(policy_of(Config{}, spec).error().what(),
+            "spec.policy silod needs shares of cache and remote bandwidth, which workers cannot "
+            "keep to; set spec.missingMechanism to Degrade to run it without, or choose another "
+            "one");
+  spec.missing_mechanism = api::MissingMechanism::kDegrade;
+  EXPECT_FALSE(policy_of(Config{}, spec).value().plan.storage_shares);
+}
+
+TEST(Policy, SharesOfCpuAndMemoryAreRefusedOrLeftOut) {
+  api::SchedulingPolicySpec spec;
+  spec.policy = "synergy";
+  spec.missing_mechanism = api::MissingMechanism::kRefuse;
+  EXPECT_EQ(policy_of(Config{}, spec).error().what(),
+            "spec.policy synergy needs shares of CPU and memory that change, which workers cannot "
+            "keep to; set spec.missingMechanism to Degrade to run it without, or choose another "
+            "one");
+  spec.missing_mechanism = api::MissingMechanism::kDegrade;
+  EXPECT_FALSE(policy_of(Config{}, spec).value().plan.cpu_memory_shares);
+}
+
 TEST(Policy, WhatWorkersCannotDoIsRefusedOrLeftOut) {
   api::SchedulingPolicySpec spec;
   for (const char* name : {"lucid", "gandiva", "antMan"}) {

@@ -51,15 +51,39 @@ void draw_troubles(Rng& rng, ClusterState& state) {
   }
 }
 
+// What jobs need beside GPUs, and what there is of it.
+void draw_needs(Rng& rng, ClusterState& state) {
+  if (rng.chance(0.2)) return;
+  state.storage = Storage{static_cast<Bytes>(rng.below(1000)), static_cast<Bytes>(rng.below(1000))};
+  for (Node& node : state.nodes)
+    if (rng.chance(0.8))
+      node.total = CpuMemory{static_cast<MilliCpu>(rng.below(32'000)), Bytes{1} << rng.below(40)};
+  for (Job& job : state.jobs) {
+    if (rng.chance(0.5)) job.traffic = static_cast<double>(rng.below(10)) * 1e9;
+    if (rng.chance(0.7))
+      job.dataset =
+          Dataset{"d" + std::to_string(rng.below(3)), 1 + static_cast<Bytes>(rng.below(500)),
+                  1 + static_cast<Bytes>(rng.below(500))};
+    for (std::uint64_t points = rng.below(4); points > 0; --points)
+      job.sensitivity.push_back(
+          {{1 + static_cast<MilliCpu>(rng.below(8000)), Bytes{1} << rng.below(40)}, rng.unit()});
+  }
+}
+
 Snapshot drawn_problem(std::uint64_t seed, const std::string& policy) {
   // Those that share, with others and alone.
-  Snapshot problem{.policy = {.policy = policy, .sharing = seed % 4 != 0}};
+  Snapshot problem{.policy = {.policy = policy,
+                              .sharing = seed % 4 != 0,
+                              .storage_shares = true,
+                              .cpu_memory_shares = true}};
   problem.state = drawn_cluster(seed, problem.policy);
   Rng of_cells(seed + 3'000'000);
   draw_cells(of_cells, problem.state, problem.policy);
   Rng rng(seed + 1'000'000);
   draw_history(rng, problem.state);
   draw_troubles(rng, problem.state);
+  Rng of_needs(seed + 4'000'000);
+  draw_needs(of_needs, problem.state);
   return problem;
 }
 

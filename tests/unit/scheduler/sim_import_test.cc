@@ -59,6 +59,40 @@ TEST(SimImport, ADeadlineIsSinceTheTracesZero) {
       std::string::npos);
 }
 
+TEST(SimImport, TrafficIsInGib) {
+  const auto jobs =
+      read_rubato({"t", "submit_s,gpus,duration_s,traffic_gib_s\n5,1,10,1.5\n6,1,10,\n"}).value();
+  EXPECT_EQ(jobs[0].traffic, 1.5 * (1 << 30));
+  EXPECT_EQ(jobs[1].traffic, 0);
+  EXPECT_NE(error_of("submit_s,gpus,duration_s,traffic_gib_s\n5,1,10,-1\n").find("traffic_gib_s"),
+            std::string::npos);
+}
+
+TEST(SimImport, ADataSetHasASizeAndARate) {
+  const auto jobs = read_rubato({"t",
+                                 "submit_s,gpus,duration_s,dataset,dataset_gib,reads_gib_s\n"
+                                 "5,1,10,images,2,0.5\n6,1,10,,,\n"})
+                        .value();
+  EXPECT_EQ(jobs[0].dataset, (Dataset{"images", Bytes{2} << 30U, Bytes{1} << 29U}));
+  EXPECT_FALSE(jobs[1].dataset.has_value());
+  EXPECT_NE(error_of("submit_s,gpus,duration_s,dataset_gib\n5,1,10,1\n").find("without dataset"),
+            std::string::npos);
+}
+
+TEST(SimImport, SensitivityIsATable) {
+  const auto jobs =
+      read_rubato({"t", "submit_s,gpus,duration_s,sensitivity\n5,1,10,2:50=0.5;4:100=1\n6,1,10,\n"})
+          .value();
+  EXPECT_EQ(jobs[0].sensitivity, (std::vector<SensitivityPoint>{{{2000, Bytes{50} << 30U}, 0.5},
+                                                                {{4000, Bytes{100} << 30U}, 1}}));
+  EXPECT_TRUE(jobs[1].sensitivity.empty());
+  for (const char* bad : {"2:50", "2=1", "2:50=2", "0:1=1", "2:50=1;"})
+    EXPECT_NE(error_of(std::string("submit_s,gpus,duration_s,sensitivity\n5,1,10,") + bad + "\n")
+                  .find("column sensitivity"),
+              std::string::npos)
+        << bad;
+}
+
 TEST(SimImport, ErrorsNameLineColumnAndWhatWasExpected) {
   EXPECT_EQ(error_of("id,submit_s,gpus,duration_s\na,0,two,10\n"),
             "t.csv:2: column gpus: \"two\": expected a whole number from 1 to 1000000");

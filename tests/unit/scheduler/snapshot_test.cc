@@ -49,6 +49,12 @@ Snapshot full() {
             {-1, "also gone", "", 2, true, false, false, false},
             {-1, "n1", "", 2, true, false, false, false}};
   a.topology = Topology{"zone", true};
+  a.traffic = 1.5e9;
+  a.dataset = Dataset{"images \"1\"", 5, 7};
+  snapshot.state.storage = Storage{3, 4};
+  snapshot.policy.storage_shares = snapshot.policy.cpu_memory_shares = true;
+  a.sensitivity = {{{5, 6}, 0.25}, {{7, 8}, 1}};
+  snapshot.state.nodes[0].total = CpuMemory{9, 10};
   Job b = job("uid-b", 5, 3);
   b.topology = Topology{"rack", false};
   b.eligible = a.eligible;
@@ -174,8 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/jobs", "null", "jobs: null, expected a list"},
         Wrong{"/extra", "1",
               "extra: an unknown field, expected only version, policy, nowMs, topologyLevels, "
-              "nodes, nodeSets, "
-              "queues, jobs"},
+              "storage, nodes, nodeSets, queues, jobs"},
         Wrong{"/policy", "[]", "policy: a list, expected an object"},
         Wrong{"/policy/preempt", "1", "policy.preempt: 1, expected true or false"},
         Wrong{"/policy/minRelativeGain", "-2",

@@ -33,6 +33,25 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
                   "Gavel's table of speeds by model and GPU type, for its traces or made jobs");
   sub->add_option("--nodes", to.nodes, "nodes x GPUs : type, separated by commas")
       ->capture_default_str();
+  sub->add_option("--domains", to.domains,
+                  "topology levels, the widest first, with the nodes of a domain: zone=16,rack=4");
+  sub->add_option("--distance", to.distances,
+                  "how many times slower a job is that spans nodes, or domains of a level: "
+                  "node=1.1,rack=1.5");
+  sub->add_option("--cache-gib", to.cache_gib, "cache of all nodes together, for --remote-gib-s")
+      ->check(CLI::Range(0.0, 1e9));
+  sub->add_option("--remote-gib-s", to.remote_gib_s,
+                  "GiB a second that all jobs together can read of data sets beside the cache; 0: "
+                  "they wait for no data")
+      ->check(CLI::Range(0.0, 1e9));
+  CLI::Option* const node_gib =
+      sub->add_option("--node-gib", to.node_gib, "memory of each node, for --node-cpus")
+          ->check(CLI::Range(0.001, 1e6));
+  sub->add_option("--node-cpus", to.node_cpus,
+                  "CPUs of each node, for jobs that say how sensitive they are; 0: these have all "
+                  "that they can use")
+      ->check(CLI::Range(0.0, 1e6))
+      ->needs(node_gib);
   sub->add_option("--policy", choice.policy, "the first line of the table");
   sub->add_option("--compare", choice.compare,
                   "the other ones, separated by commas; parameters of one: gavel:objective=1")

@@ -6,6 +6,7 @@
 #include "tools/rubatoctl/view/text_table.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -17,6 +18,7 @@ using sched::TimeMs;
 namespace {
 
 constexpr auto kTellEvery = 5s;
+constexpr double kBytesPerGib = 1U << 30U;
 
 Result<std::vector<CostModel>> costs_of(const std::string& word) {
   if (word == "both") return std::vector<CostModel>{restart_costs(), in_place_costs()};
@@ -35,6 +37,7 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                           const std::map<std::string, sched::Queue>& queues,
                           const std::function<void(const std::string&)>& tell) {
   TRY(const auto scheduler, scheduler_of_words(policy));
+  TRY(const auto distances, parse_distances(chosen.distances, cluster));
   const MonoTime began = clock.now();
   MonoTime told = began;
   SimOptions options{.costs = costs,
@@ -43,7 +46,15 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                      .growth_pause_ms = TimeMs{1000} * chosen.growth_pause_s,
                      .profiled = chosen.profiled,
                      .in_lockstep = chosen.mode == kPolluxMode,
-                     .oracle = chosen.no_oracle ? Oracle::kNothing : Oracle::kTruth};
+                     .oracle = chosen.no_oracle ? Oracle::kNothing : Oracle::kTruth,
+                     .distances = distances};
+  if (chosen.remote_gib_s > 0)
+    options.storage =
+        sched::Storage{.cache_bytes = std::llround(chosen.cache_gib * kBytesPerGib),
+                       .remote_bytes_per_second = std::llround(chosen.remote_gib_s * kBytesPerGib)};
+  if (chosen.node_cpus > 0)
+    options.of_node = sched::CpuMemory{.cpu = std::llround(chosen.node_cpus * 1000),
+                                       .memory = std::llround(chosen.node_gib * kBytesPerGib)};
   options.stopwatch_ns = [&clock] { return clock.now().time_since_epoch().count(); };
   options.on_progress = [&](std::size_t finished, std::size_t of, TimeMs) {
     if (clock.now() - told < kTellEvery) return true;
@@ -118,6 +129,11 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   const SimulateOptions options = as_mode_says(chosen);
   auto cluster = parse_cluster(options.nodes);
   if (!cluster.ok()) return cluster.error().in("--nodes");
+  auto domains = parse_domains(options.domains);
+  if (!domains.ok()) return domains.error().in("--domains");
+  cluster->domains = std::move(*domains);
+  if (const auto distances = parse_distances(options.distances, *cluster); !distances.ok())
+    return distances.error().in("--distance");
   TRY(const auto costs, costs_of(options.cost));
   for (const std::string& policy : options.policies) TRY_OK(scheduler_of_words(policy));
   TRY(auto jobs, load_trace(files, options));

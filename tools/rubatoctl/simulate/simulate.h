@@ -22,6 +22,15 @@ struct SimulateOptions {
   // Gavel's table of speeds, for its traces; for made jobs, too, which are then of its models.
   std::string throughputs;
   std::string nodes = "16x4:T4";
+  std::string domains;    // topology of its nodes: parse_domains
+  std::string distances;  // what it costs to span these: parse_distances
+  // What jobs that say a data set read from; 0 GiB/s: they wait for no data.
+  double cache_gib = 0;
+  double remote_gib_s = 0;
+  // Of each node, for jobs that say how sensitive they are; 0 CPUs: they have all that they can
+  // use.
+  double node_cpus = 0;
+  double node_gib = 0;
   // Each a name, maybe with parameters: "gavel:objective=1:roundSeconds=60".
   std::vector<std::string> policies = {"rubato", "marginalThroughput", "fifo", "srtf", "tiresias"};
   // pollux-osdi21: as Pollux' simulator plays its workloads; sets the costs, rounds and pause

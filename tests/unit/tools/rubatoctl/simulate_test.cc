@@ -37,6 +37,40 @@ TEST_F(Simulate, ATableWithALineForEachPolicyAndCost) {
   EXPECT_NE(text.find("marginalThroughput   in-place   nothing"), std::string::npos) << text;
 }
 
+TEST_F(Simulate, DomainsAndDistancesAreRead) {
+  SimulateOptions options{.trace = "tests/data/traces/rubato.csv",
+                          .nodes = "2x2:T4,2x2:A100",
+                          .domains = "rack=2",
+                          .distances = "rack=2",
+                          .policies = {"liquid"},
+                          .cost = "restart"};
+  EXPECT_TRUE(run(options).ok());
+  options.distances = "zone=2";
+  EXPECT_EQ(run(options).error().what(),
+            "--distance: \"zone\": expected \"node\" or a level of the cluster, each once");
+  options.domains = "rack";
+  EXPECT_EQ(run(options).error().what(),
+            "--domains: \"rack\": expected LEVEL=NUMBER, from 1 to 1000000");
+}
+
+// It reads twice as much as it can, and on the node has half of the CPUs that it asks for.
+TEST_F(Simulate, JobsWaitForDataAndForCpus) {
+  ASSERT_TRUE(replace_file(files_, folder_ + "/jobs.csv",
+                           "submit_s,gpus,duration_s,dataset,dataset_gib,reads_gib_s,sensitivity\n"
+                           "0,1,100,d,10,1,8:1=1\n")
+                  .ok());
+  SimulateOptions options{
+      .trace = folder_ + "/jobs.csv", .nodes = "1x1:A", .policies = {"fifo"}, .cost = "restart"};
+  EXPECT_NE(run(options).value().find(" 130.0 "), std::string::npos);
+  options.remote_gib_s = 0.5;
+  EXPECT_NE(run(options).value().find(" 230.0 "), std::string::npos);
+  options.cache_gib = 10;
+  EXPECT_NE(run(options).value().find(" 130.0 "), std::string::npos);
+  options.node_cpus = 4;
+  options.node_gib = 1;
+  EXPECT_NE(run(options).value().find(" 230.0 "), std::string::npos);
+}
+
 TEST_F(Simulate, TheFolderHoldsReportSummaryAndJobs) {
   ASSERT_TRUE(run({.trace = "tests/data/traces/philly.csv",
                    .nodes = "1x4:T4",
