@@ -18,6 +18,8 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       quota_(problem),
       placer_(problem, free_, quota_),
       cells_(problem),
+      holders_of_queue_(problem.count_queues()),
+      kept_(problem.count_queues(), 0),
       verdicts_(problem.state().jobs.size()),
       from_anybody_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
@@ -28,7 +30,9 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       quota_.take(problem.queue_named(name), problem.type_named(type), gpus);
   for (Entry& entry : entries_) {
     for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
-    if (!entry.pods.empty()) holders_.push_back(&entry);
+    if (entry.pods.empty()) continue;
+    holders_.push_back(&entry);
+    holders_of_queue_[queue_of(entry)].push_back(&entry);
   }
 }
 
@@ -139,19 +143,20 @@ void Session::give_minimum(Entry& entry) {
   if (entry.now >= job.min) return verdict(entry, {});
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
-  if (!can_ever_fit(entry, *wanted)) return;
-  // Stopped in this round, its pods are still there; or the policy gives it nothing.
-  if (entry.preempted || is_left_out(entry)) {
-    return verdict(entry, {.outcome = Outcome::kNotNow,
-                           .reason = Reason::kInsufficientGpus,
-                           .needed = *wanted,
-                           .available = count_fitting(entry) * job.per_pod.gpus});
+  Verdict no = why_too_large(entry, *wanted);
+  no.needed = *wanted - entry.now;
+  const bool is_full = no.outcome == Outcome::kNotNow && no.reason == Reason::kQueueLimit;
+  if (no.outcome != Outcome::kPlaced && !is_full) return verdict(entry, std::move(no));
+  if (waits_in_turn(entry, *wanted)) {
+    if (is_full) verdict(entry, std::move(no));
+    return;
   }
-  if (targets_.head_blocks && head_ != nullptr) {
-    return verdict(entry, {.outcome = Outcome::kNotNow,
-                           .reason = Reason::kBehind,
-                           .needed = *wanted - entry.now,
-                           .waits_for = {head_->job->name}});
+  if (is_full) {
+    if (auto from = make_room_in_queue(entry, *wanted)) {
+      no.reason = Reason::kWaitingForRelease;
+      no.waits_for = std::move(*from);
+    }
+    return verdict(entry, std::move(no));
   }
   place_or_make_room(entry, *wanted);
   if (entry.blocked && head_ == nullptr) head_ = &entry;
@@ -188,13 +193,22 @@ Verdict Session::why_kept_out(const Entry& entry) const {
           .in_use = load->wanted_before};
 }
 
-// Within its queue, and on the nodes that there are. `wanted`: the smallest size that it may have.
-bool Session::can_ever_fit(Entry& entry, Gpus wanted) {
-  Verdict no = why_too_large(entry, wanted);
-  if (no.outcome == Outcome::kPlaced) return true;
-  no.needed = wanted - entry.now;
-  verdict(entry, std::move(no));
-  return false;
+// It is not to have room made for it, and is told so.
+bool Session::waits_in_turn(Entry& entry, Gpus wanted) {
+  // Stopped in this round, its pods are still there; or the policy gives it nothing.
+  if (entry.preempted || is_left_out(entry)) {
+    verdict(entry, {.outcome = Outcome::kNotNow,
+                    .reason = Reason::kInsufficientGpus,
+                    .needed = wanted,
+                    .available = count_fitting(entry) * entry.job->per_pod.gpus});
+    return true;
+  }
+  if (!targets_.head_blocks || head_ == nullptr) return false;
+  verdict(entry, {.outcome = Outcome::kNotNow,
+                  .reason = Reason::kBehind,
+                  .needed = wanted - entry.now,
+                  .waits_for = {head_->job->name}});
+  return true;
 }
 
 void Session::shrink_to(Entry& entry, Gpus target) {

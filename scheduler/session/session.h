@@ -64,6 +64,10 @@ class Session {
     bool has_verdict = false;
   };
   using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
+  struct Lent {
+    const Entry* from;
+    Pod* pod;
+  };
   // What was given back in free_, to be undone, and here.
   struct Trial {
     QuotaBook quota;
@@ -71,6 +75,7 @@ class Session {
     std::size_t level = 0;  // of bound.domain
     bool reclaims = false;  // takes what others have borrowed
     Victims victims = {};
+    std::vector<Lent> lent = {};  // of the queue's own, given back in quota_, too
   };
   // A size that a job could grow to.
   struct Step {
@@ -90,7 +95,7 @@ class Session {
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
   Verdict why_kept_out(const Entry& entry) const;
-  bool can_ever_fit(Entry& entry, Gpus wanted);
+  bool waits_in_turn(Entry& entry, Gpus wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();
   bool grow_to(Entry& entry, Gpus to);
@@ -147,7 +152,8 @@ class Session {
   // session_targets.cc
   struct Wanting {
     const Entry* entry;
-    Gpus missing;
+    Gpus missing;   // whoever gives it
+    Gpus in_queue;  // what another job of its queue must give: that has all that it may have
   };
   bool is_left_out(const Entry& entry) const;
   bool start_at_target(Entry& entry, Gpus wanted);
@@ -156,7 +162,7 @@ class Session {
   std::vector<Wanting> below_targets() const;
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
-  Wanting* who_could_use(std::vector<Wanting>& wanting, const Pod& pod) const;
+  Wanting* who_could_use(std::vector<Wanting>& wanting, const Entry& from, const Pod& pod) const;
   // The only type that it may have: it mixes none, and the policy says so.
   std::optional<TypeIndex> fixed_type(const Entry& entry) const {
     if (!targets_.types_hold || entry.job->mix) return std::nullopt;
@@ -190,6 +196,17 @@ class Session {
   bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
   Displaced why_preempted(const Entry& by, const Entry& victim) const;
 
+  // session_queue.cc
+  std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
+  void keep_quota(const Entry& wanting, Gpus gpus);
+  static bool may_lend(const Entry& from, const Entry& wanting);
+  bool may_displace(const Entry& wanting, const Entry& victim) const;
+  Gpus most_lent(const Entry& wanting) const;
+  void lend(Entry& from, Pod& pod, Trial& trial);
+  void lend_surplus(const Entry& wanting, Gpus missing, Trial& trial);
+  std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Trial& trial);
+  bool keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing, Trial& trial);
+
   // session_limits.cc
   Gpus room_for(const Entry& entry) const;
   Verdict why_too_large(const Entry& entry, Gpus wanted) const;
@@ -212,7 +229,9 @@ class Session {
   Cells cells_;
   std::vector<Entry> entries_;   // in order
   std::vector<Entry*> holders_;  // in order: who held pods that stay
-  std::vector<Entry*> givers_;   // who gave some back to come to its size, or to another type
+  Table<QueueIndex, std::vector<Entry*>> holders_of_queue_;
+  Table<QueueIndex, Gpus> kept_;  // of its quota, for jobs that wait until pods have left
+  std::vector<Entry*> givers_;    // who gave some back to come to its size, or to another type
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
   std::vector<Verdict> verdicts_;
   Table<JobIndex, Entry*> by_job_;  // where jobs share

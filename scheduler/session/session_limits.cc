@@ -36,7 +36,7 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
     return Verdict{.outcome = Outcome::kNotNow,
                    .reason = Reason::kQueueLimit,
                    .available = std::max<Gpus>(room, 0),
-                   .in_use = quota_.used(queue_of(entry))};
+                   .in_use = quota_.used(queue_of(entry)) - kept_[queue_of(entry)]};
   };
   if (const Gpus room = room_for(entry); room < wanted - entry.now) return queue_is_full(room);
   if (avoids_all(job)) return {.outcome = Outcome::kNotNow, .reason = Reason::kEveryNodeAvoided};

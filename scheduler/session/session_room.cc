@@ -32,6 +32,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
     if (auto from = make_room(entry, pods)) {
       no.reason = Reason::kWaitingForRelease;
       no.waits_for = std::move(*from);
+      keep_quota(entry, pods * per_pod);
     }
   }
   verdict(entry, std::move(no));

@@ -45,12 +45,12 @@ std::vector<Session::Wanting> Session::below_targets() const {
       if (held.leaving) free += held.gpus;
   std::vector<Wanting> wanting;
   for (const Entry& entry : entries_) {
-    Gpus missing = targets_.sizes[entry.index.value] - entry.now;
+    const Gpus missing = targets_.sizes[entry.index.value] - entry.now;
     if (missing <= 0 || !may_get_more(entry)) continue;
-    missing = std::min(missing, room_for(entry));
-    const Gpus covered = std::min(missing, free);
+    const Gpus allowed = std::min(missing, room_for(entry));
+    const Gpus covered = std::min(allowed, free);
     free -= covered;
-    if (missing > covered) wanting.push_back({&entry, missing - covered});
+    if (missing > covered) wanting.push_back({&entry, allowed - covered, missing - allowed});
   }
   return wanting;
 }
@@ -68,10 +68,12 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
   for (const Pod& pod : from.pods) {
     const auto next = size_at_most(job, to - 1);
     if (!next || *next < target) break;
-    Wanting* one = who_could_use(wanting, pod);
+    Wanting* one = who_could_use(wanting, from, pod);
     if (one == nullptr) break;
-    one->missing -= to - *next;
-    if (one->missing <= 0) wanting.erase(wanting.begin() + (one - wanting.data()));
+    const bool is_own = one->in_queue > 0 && queue_of(*one->entry) == queue_of(from);
+    (is_own ? one->in_queue : one->missing) -= to - *next;
+    if (one->missing <= 0 && one->in_queue <= 0)
+      wanting.erase(wanting.begin() + (one - wanting.data()));
     to = *next;
   }
   if (to == from.now) return;
@@ -83,9 +85,12 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
 }
 
 // Null: nobody.
-Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const Pod& pod) const {
+Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const Entry& from,
+                                         const Pod& pod) const {
   if (!pod.node) return nullptr;
   const auto can = [&](const Wanting& one) {
+    const bool is_own = queue_of(*one.entry) == queue_of(from);
+    if (one.missing <= 0 && !(is_own && one.in_queue > 0)) return false;
     const auto bound = type_of(*one.entry);
     return admits(*one.entry->job, problem_.node(*pod.node)) &&
            (!bound || one.entry->job->mix || *bound == problem_.type_of(*pod.node));
