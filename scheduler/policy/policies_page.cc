@@ -17,7 +17,7 @@ A policy says in which order jobs are served, and whom they may displace. All el
 - Each job gets its minimum (`gpus.min`), in that order; those inside the guarantee of their queue come first.
 - Room is made by pods that are leaving, then by the surplus of elastic jobs, then by preempting those whom the policy
   lets a job displace, as far as its queue and priority class allow it. What a queue has lent of its guarantee it gets
-  back under every policy.
+  back under every policy. In a queue that has all that its limit allows its own jobs make room for each other so.
 - Priority (`priorityClassName`) comes before any policy's own order.
 - What is left over raises elastic jobs towards `gpus.max`, one step at a time, to whoever gains most throughput by it.
 

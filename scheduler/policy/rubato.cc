@@ -80,7 +80,14 @@ Descriptor RubatoPolicy::describe() {
                       .unit = "s",
                       .about =
                           "how long a whole job stands still when its GPUs change, as long as no "
-                          "such change was measured"}},
+                          "such change was measured"},
+                     {.name = "exploration",
+                      .least = 0,
+                      .most = 1,
+                      .standard = 0.2,
+                      .about = "part of its time that a job may save on a GPU type on which all "
+                               "others are slower: where such GPUs are free, one that has long to "
+                               "go is stopped to try them once; 0: none is"}},
       .knows = Knows::kRemaining,
       .elastic = true,
       .timed = true,
@@ -92,7 +99,8 @@ RubatoPolicy::RubatoPolicy(const std::vector<double>& parameters)
     : switching_margin_(parameters.at(0)),
       max_wait_ms_(parameters.at(1) * 1000),
       prepare_ms_(parameters.at(2) * 1000),
-      stall_ms_(parameters.at(3) * 1000) {}
+      stall_ms_(parameters.at(3) * 1000),
+      exploration_(parameters.at(4)) {}
 
 // The step that is worth most a GPU; of equal ones of the type that most is left of.
 std::optional<RubatoPolicy::Move> RubatoPolicy::best_move(const Claim& claim, std::size_t place,

@@ -88,6 +88,7 @@ class RubatoPolicy : public Policy {
   double max_wait_ms_;
   double prepare_ms_;
   double stall_ms_;
+  double exploration_;
 };
 
 }  // namespace rubato::sched

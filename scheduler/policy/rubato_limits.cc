@@ -25,6 +25,7 @@ Options options_of(const JobValues& values, Gpus most, const PriceTable& prices)
   for (const auto& one : values.types)
     for (const auto& [gpus, value] : values.of(one)) {
       if (gpus > most) break;
+      if (value <= 0 || prices[one.type] > (value - 1) / gpus) continue;  // not worth its price
       const std::int64_t worth = value - prices[one.type] * gpus;
       Option& known = best[gpus];
       if (worth > known.worth) known = {one.type, gpus, worth};

@@ -18,7 +18,6 @@ constexpr double kHorizonMs = 600'000;
 constexpr double kValueMs = 1e7;    // who costs so much has the value 1
 constexpr double kSpare = 0x1p-16;  // the value of kHorizonMs saved by GPUs that nobody needs
 constexpr double kWorthMost = 1 << 20;
-constexpr double kTryGain = 0.2;    // part of its time that a job saves where a try succeeds
 constexpr double kHopeToTry = 1.1;  // above 1: more than what would keep it where it is
 // Sizes that are looked at: all small ones, then in steps of an eighth. Where there are many jobs
 // and types fewer count as small, so that all of them together stay near kSizes: what one job
@@ -158,7 +157,7 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
       all += power[problem.type_of(n).value] * static_cast<double>(problem.node(n).gpus_total);
   for (TypeIndex t; all > 0 && t.value < types; ++t)
     view.cluster.keeps[t] = jobs * power[t.value] / all;
-  if (types > 1) hope_to_try(problem, ratios, view);
+  if (types > 1 && exploration_ > 0) hope_to_try(problem, ratios, view);
 }
 
 // A type on which others are slower may be the best for a job all the same, and nobody knows before
@@ -197,7 +196,7 @@ std::optional<TypeIndex> RubatoPolicy::type_to_try(const Problem& problem, const
     if (claim.holds == t) return t;
     const double chance = 1 / (ratios.count(t.value, best.value) + 2);
     if (free[t] < std::max(claim.held, claim.job->min) ||
-        claim.left_ms * kTryGain * chance < 2 * (prepare_ms_ + claim.stall_ms))
+        claim.left_ms * exploration_ * chance < 2 * (prepare_ms_ + claim.stall_ms))
       continue;
     if (!fastest || claim.speeds[t.value] > claim.speeds[fastest->value]) fastest = t;
   }

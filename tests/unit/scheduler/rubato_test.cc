@@ -114,6 +114,45 @@ TEST(Rubato, AJobMovesToTheTypeWhereItIsDoneSooner) {
 }
 
 // Who gains most by it has the fast type, also where both would be faster there.
+// Where all others are slower it may be faster, and nobody knows before it was there.
+TEST(Rubato, ATypeOnWhichOthersAreSlowerIsTriedOnce) {
+  const auto other = [](const std::string& id) {
+    Job j = running(id, 1, 1, {"n1"});
+    j.remaining_ms = 60'000;  // too little to go
+    j.measured = {{"A", 1, 100}, {"B", 1, 40}};
+    return j;
+  };
+  Job unlike = lasting(running("unlike", 1, 1, {"n1"}), 36'000'000);
+  unlike.measured = {{"A", 1, 100}};
+  ClusterState state = cluster({node("n1", 4, 0), node("n2", 1, 1, "B")},
+                               {other("a"), other("b"), other("c"), unlike});
+  const Plan plan = plan_of(state);
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].job, "unlike");
+  EXPECT_EQ(std::get<ChangesType>(plan.actions[0].cause).to, "B");
+  const auto without = [&] {
+    return make_plan(state, {.policy = "rubato", .parameters = {{"exploration", 0}}});
+  };
+  EXPECT_TRUE(without().actions.empty());
+  state.nodes[1].free = {};
+  EXPECT_TRUE(plan_of(state).actions.empty()) << "nothing is free for a try";
+
+  // It has left, and starts where it wanted to; there it stays until it was measured.
+  Job& tries = state.jobs[3];
+  tries.held.clear();
+  state.nodes[0].free = state.nodes[1].free = {1, 64000, 1 << 30};
+  const Plan start = plan_of(state);
+  ASSERT_EQ(start.actions.size(), 1u);
+  EXPECT_EQ(start.actions[0].add.at(0).gpu_type, "B");
+  tries.held = {{0, "n2", "B", 1, false, false}};
+  state.nodes[1].free = {};
+  EXPECT_TRUE(plan_of(state).actions.empty());
+  tries.measured.push_back({"B", 1, 30});
+  ASSERT_EQ(plan_of(state).actions.size(), 1u) << "it is slower there, like the others";
+  tries.measured.back().tokens_per_second = 220;
+  EXPECT_TRUE(plan_of(state).actions.empty());
+}
+
 TEST(Rubato, AFastTypeGoesToWhoGainsMost) {
   Job little = lasting(job("little", 1, 1), 1'000'000);
   little.measured = {{"A", 1, 100}, {"B", 1, 110}};
