@@ -102,6 +102,7 @@ def test_promtool_finds_no_fault(endpoint):
     status, text = endpoint.get(endpoint.reader)
     assert status == 200 and "# TYPE rubato_job_info gauge" in text and "process_resident_memory_bytes" in text
     assert 'rubato_certificate_not_after_timestamp_seconds{certificate="operator"}' in text
+    assert 'rubato_plan_certificates_total{result="holds"}' in text and "rubato_plan_gap_ratio_count" in text
     done = promtool("check", "metrics", input=text)
     assert done.returncode == 0 and not done.stdout + done.stderr, done.stdout + done.stderr
 
