@@ -14,8 +14,10 @@ const std::vector<double> kGapBuckets{0.0001, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2,
 }  // namespace
 
 void PlanCheck::look_at(const sched::Snapshot& decided_on, const sched::Plan& plan, MonoTime now) {
-  if (last_ && now - *last_ < kCertifyEvery) return;
+  const std::string& policy = decided_on.policy.policy;
+  if (last_ && policy == policy_ && now - *last_ < kCertifyEvery) return;
   last_ = now;
+  policy_ = policy;
   const auto certificate = sched::certify(decided_on.state, decided_on.policy, plan);
   if (!certificate) return;
   const bool holds = certificate->value <= certificate->bound;

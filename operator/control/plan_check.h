@@ -1,7 +1,8 @@
-// PlanCheck: where the policy in force maximises something, one plan a minute gets a certificate:
-// how far it is, at most, from the best plan that there could be (scheduler/certificate). What
-// checks it shares no code with what made the plan, so a plan that is worth more than the bound is
-// a bug of either: it is counted, and said in the log. On the scheduler's task.
+// PlanCheck: where the policy in force maximises something, its first plan and one a minute get a
+// certificate: how far they are, at most, from the best plan that there could be
+// (scheduler/certificate). What checks it shares no code with what made the plan, so a plan that is
+// worth more than the bound is a bug of either: it is counted, and said in the log. On the
+// scheduler's task.
 #pragma once
 
 #include "common/clock.h"
@@ -9,6 +10,7 @@
 #include "scheduler/snapshot/snapshot.h"
 
 #include <optional>
+#include <string>
 
 namespace rubato::control {
 
@@ -21,6 +23,7 @@ class PlanCheck {
  private:
   Metrics& metrics_;
   std::optional<MonoTime> last_;
+  std::string policy_;  // then
 };
 
 }  // namespace rubato::control

@@ -34,6 +34,8 @@ TEST_F(PlanCheckTest, OnePlanAMinuteIsHeldToItsBound) {
   EXPECT_EQ(looks("rubato", start), 1);
   EXPECT_EQ(looks("rubato", start + 59s), 1);
   EXPECT_EQ(looks("rubato", start + 60s), 2);
+  EXPECT_EQ(looks("fifo", start + 61s), 2);
+  EXPECT_EQ(looks("rubato", start + 62s), 3) << "the first of a policy";
   EXPECT_EQ(count("broken"), 0);
 }
 
