@@ -150,22 +150,22 @@ Gpus limit_of(const ClusterState& state, const Job& job, const std::string& type
 
 std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues& values,
                         const Prices& prices, const ByType& capacity) {
-  std::optional<std::int64_t> cheapest;
-  const Gpus all = sum_of(capacity);
-  for (const auto& [type, gpus] : capacity) {  // whatever it holds of types that it need not keep
-    const std::int64_t price = price_of(prices, job, type);
-    cheapest = cheapest ? std::min(*cheapest, price) : price;
-  }
+  std::optional<std::int64_t> cheapest;  // of a job that mixes types: it may hold any of them
+  if (job.mix)
+    for (const auto& [type, gpus] : capacity) {
+      const std::int64_t price = price_of(prices, job, type);
+      cheapest = cheapest ? std::min(*cheapest, price) : price;
+    }
   std::int64_t most = 0;
   for (const auto& one : values.types) {
     const std::string& type = problem.name(one.type);
     const auto there = capacity.find(type);
     const Gpus of_type = there == capacity.end() ? 0 : there->second;
     const Gpus limit = limit_of(problem.state(), job, job.mix ? "*" : type);
-    most = std::max(most,
-                    job.mix ? surplus_of(values.of(one), cheapest.value_or(0), std::min(all, limit))
-                            : surplus_of(values.of(one), price_of(prices, job, type),
-                                         std::min(of_type, limit)));
+    most = std::max(most, job.mix ? surplus_of(values.of(one), cheapest.value_or(0),
+                                               std::min(sum_of(capacity), limit))
+                                  : surplus_of(values.of(one), price_of(prices, job, type),
+                                               std::min(of_type, limit)));
   }
   return most;
 }

@@ -64,10 +64,6 @@ class Session {
     bool has_verdict = false;
   };
   using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
-  struct Lent {
-    const Entry* from;
-    Pod* pod;
-  };
   // What was given back in free_, to be undone, and here.
   struct Trial {
     QuotaBook quota;
@@ -75,7 +71,15 @@ class Session {
     std::size_t level = 0;  // of bound.domain
     bool reclaims = false;  // takes what others have borrowed
     Victims victims = {};
-    std::vector<Lent> lent = {};  // of the queue's own, given back in quota_, too
+  };
+  // What others of its queue would give it: given back in free_ and in quota_, for a trial.
+  struct Lent {
+    const Entry* from;
+    Pod* pod;
+  };
+  struct Loan {
+    std::vector<Lent> lent;
+    Victims victims;  // those of them that are surplus
   };
   // A size that a job could grow to.
   struct Step {
@@ -192,6 +196,7 @@ class Session {
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
   bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
   bool may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const;
+  bool may_displace(const Entry& wanting, const Entry& victim) const;
   bool is_displaced_by(const Entry& wanting, const Entry& victim) const;  // by the policy
   bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
   Displaced why_preempted(const Entry& by, const Entry& victim) const;
@@ -200,12 +205,11 @@ class Session {
   std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
   void keep_quota(const Entry& wanting, Gpus gpus);
   static bool may_lend(const Entry& from, const Entry& wanting);
-  bool may_displace(const Entry& wanting, const Entry& victim) const;
   Gpus most_lent(const Entry& wanting) const;
-  void lend(Entry& from, Pod& pod, Trial& trial);
-  void lend_surplus(const Entry& wanting, Gpus missing, Trial& trial);
-  std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Trial& trial);
-  bool keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing, Trial& trial);
+  void lend(Entry& from, Pod& pod, Loan& loan);
+  void lend_surplus(const Entry& wanting, Gpus missing, Loan& loan);
+  std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Loan& loan);
+  bool keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing, Loan& loan);
 
   // session_limits.cc
   Gpus room_for(const Entry& entry) const;

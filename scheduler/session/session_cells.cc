@@ -233,10 +233,8 @@ bool Session::leaves_for_cell(Entry& entry, const Entry& wanting, NodeIndex node
 bool Session::displace_in_cells(Entry& entry, std::int64_t pods) {
   if (!config_.preempt) return false;
   std::optional<std::vector<Cells::Place>> places;
-  for (Entry* victim : std::views::reverse(holders_)) {
-    const bool may = queue_of(*victim) == queue_of(entry) && victim->job->settled &&
-                     victim->add.empty() && is_displaced_by(entry, *victim) &&
-                     has_leave_to_preempt(entry, *victim);
+  for (Entry* victim : std::views::reverse(holders_of_queue_[queue_of(entry)])) {
+    const bool may = may_lend(*victim, entry) && may_displace(entry, *victim);
     if (!may || std::ranges::none_of(victim->pods, &Pod::in_cell)) continue;
     for (Pod& pod : victim->pods) {
       if (!pod.in_cell) continue;

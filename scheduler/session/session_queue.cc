@@ -14,12 +14,13 @@ std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanti
   if (room_for(wanting) + most_lent(wanting) < missing) return std::nullopt;
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
-  Trial trial = trial_for(wanting);
-  lend_surplus(wanting, missing, trial);
-  const std::vector<Entry*> stopped = lend_jobs(wanting, missing, trial);
+  Loan loan;
+  lend_surplus(wanting, missing, loan);
+  std::vector<Entry*> stopped;
+  if (config_.preempt) stopped = lend_jobs(wanting, missing, loan);
   const bool helps = room_for(wanting) >= missing &&
                      reserve_if_fits(wanting, missing / wanting.job->per_pod.gpus, mark);
-  for (const Lent& one : trial.lent) {
+  for (const Lent& one : loan.lent) {
     quota_.take(queue_of(wanting), one.pod->type, one.pod->gpus);
     one.pod->lent = false;
   }
@@ -27,7 +28,7 @@ std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanti
     free_.undo_to(mark);
     return std::nullopt;
   }
-  auto names = stop_victims(stopped, std::move(trial.victims), wanting);
+  auto names = stop_victims(stopped, std::move(loan.victims), wanting);
   keep_quota(wanting, missing);
   return names;
 }
@@ -48,30 +49,26 @@ bool Session::may_lend(const Entry& from, const Entry& wanting) {
   return &from != &wanting && from.job->settled && from.now > 0 && from.add.empty();
 }
 
-bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
-  return config_.preempt && is_displaced_by(wanting, victim) &&
-         has_leave_to_preempt(wanting, victim);
-}
-
 // What others of its queue can give at most.
 Gpus Session::most_lent(const Entry& wanting) const {
   Gpus most = 0;
   for (const Entry* from : holders_of_queue_[queue_of(wanting)])
     if (may_lend(*from, wanting))
-      most += may_displace(wanting, *from) ? from->now
-                                           : std::max<Gpus>(from->now - least_kept(*from), 0);
+      most += config_.preempt && may_displace(wanting, *from)
+                  ? from->now
+                  : std::max<Gpus>(from->now - least_kept(*from), 0);
   return most;
 }
 
-void Session::lend(Entry& from, Pod& pod, Trial& trial) {
+void Session::lend(Entry& from, Pod& pod, Loan& loan) {
   free_.give_back(node_of(pod), from.job->per_pod);
   quota_.give_back(queue_of(from), pod.type, pod.gpus);
   pod.lent = true;
-  trial.lent.push_back({&from, &pod});
+  loan.lent.push_back({&from, &pod});
 }
 
 // The last in order gives first.
-void Session::lend_surplus(const Entry& wanting, Gpus missing, Trial& trial) {
+void Session::lend_surplus(const Entry& wanting, Gpus missing, Loan& loan) {
   for (Entry* from : std::views::reverse(holders_of_queue_[queue_of(wanting)])) {
     if (!may_lend(*from, wanting)) continue;
     Gpus left = from->now;
@@ -79,46 +76,45 @@ void Session::lend_surplus(const Entry& wanting, Gpus missing, Trial& trial) {
       if (room_for(wanting) >= missing) return;
       const auto next = size_at_most(*from->job, left - pod.gpus);
       if (pod.in_cell || !next || *next != left - pod.gpus || *next < least_kept(*from)) break;
-      lend(*from, pod, trial);
-      trial.victims.emplace_back(from, pod.ordinal);
+      lend(*from, pod, loan);
+      loan.victims.emplace_back(from, pod.ordinal);
       left = *next;
     }
   }
 }
 
 // Jobs to stop, last in order first; who comes first is spared first.
-std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missing, Trial& trial) {
+std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missing, Loan& loan) {
   std::vector<Entry*> stopped;
   for (Entry* entry : std::views::reverse(holders_of_queue_[queue_of(wanting)])) {
     if (room_for(wanting) >= missing) break;
     if (!may_lend(*entry, wanting) || !may_displace(wanting, *entry)) continue;
     stopped.push_back(entry);
     for (Pod& pod : entry->pods)
-      if (!pod.lent) lend(*entry, pod, trial);
+      if (!pod.lent) lend(*entry, pod, loan);
   }
   for (Entry* victim : std::vector<Entry*>(stopped.rbegin(), stopped.rend()))
-    if (keeps_its_pods(*victim, wanting, missing, trial)) std::erase(stopped, victim);
+    if (keeps_its_pods(*victim, wanting, missing, loan)) std::erase(stopped, victim);
   return stopped;
 }
 
 // If there is room for the other one all the same.
-bool Session::keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing,
-                             Trial& trial) {
+bool Session::keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing, Loan& loan) {
   const auto is_its = [&](const Lent& one) { return one.from == &victim; };
-  for (const Lent& one : trial.lent)
+  for (const Lent& one : loan.lent)
     if (is_its(one)) quota_.take(queue_of(victim), one.pod->type, one.pod->gpus);
   if (room_for(wanting) < missing) {
-    for (const Lent& one : trial.lent)
+    for (const Lent& one : loan.lent)
       if (is_its(one)) quota_.give_back(queue_of(victim), one.pod->type, one.pod->gpus);
     return false;
   }
-  for (const Lent& one : trial.lent) {
+  for (const Lent& one : loan.lent) {
     if (!is_its(one)) continue;
     free_.take(node_of(*one.pod), victim.job->per_pod);
     one.pod->lent = false;
   }
-  std::erase_if(trial.lent, is_its);
-  std::erase_if(trial.victims, [&](const auto& one) { return one.first == &victim; });
+  std::erase_if(loan.lent, is_its);
+  std::erase_if(loan.victims, [&](const auto& one) { return one.first == &victim; });
   return true;
 }
 

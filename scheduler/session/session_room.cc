@@ -315,9 +315,13 @@ bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) co
   return false;
 }
 
+bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
+  return is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, victim);
+}
+
 bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
   if (is_protected(victim, wanting, trial.quota)) return false;
-  if (is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, victim)) return true;
+  if (may_displace(wanting, victim)) return true;
   const auto type = type_of(victim);
   return type && trial.reclaims && queue_of(victim) != queue_of(wanting) &&
          trial.quota.is_borrowing(queue_of(victim), *type);
@@ -325,7 +329,7 @@ bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial
 
 Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {
   Displaced why{.job = by.job->name};
-  if (!is_displaced_by(by, victim) || !has_leave_to_preempt(by, victim)) {
+  if (!may_displace(by, victim)) {
     why.by = Displaced::By::kGuarantee;
     why.of = by.job->queue;
   } else if (victim.job->priority < by.job->priority) {

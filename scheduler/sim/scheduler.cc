@@ -36,18 +36,17 @@ class ByPolicy : public Scheduler {
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(std::string words, const std::string& policy,
                                                   const std::map<std::string, double>& parameters) {
-  PolicyConfig config{.policy = policy,
-                      .sharing = true,
-                      .storage_shares = true,
-                      .cpu_memory_shares = true,
-                      .grown_per_round = kGrownPerRound};
+  PolicyConfig config{.policy = policy, .sharing = true, .grown_per_round = kGrownPerRound};
   for (const auto& [name, value] : parameters) {
     TRY(const bool is_common, set_common_parameter(config, name, value));
     if (!is_common) config.parameters[name] = value;
   }
   TRY(auto made, make_policy(policy, config.parameters));
-  return std::unique_ptr<Scheduler>(std::make_unique<ByPolicy>(
-      descriptor_of(policy), std::move(words), std::move(made), std::move(config)));
+  Descriptor about = descriptor_of(policy);
+  config.storage_shares = about.shares_storage;
+  config.cpu_memory_shares = about.shares_cpu_memory;
+  return std::unique_ptr<Scheduler>(std::make_unique<ByPolicy>(std::move(about), std::move(words),
+                                                               std::move(made), std::move(config)));
 }
 
 }  // namespace

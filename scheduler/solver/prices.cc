@@ -251,6 +251,10 @@ PriceTable find_prices(const ValueTable& values, const ByType& capacity, int pas
 
 std::vector<QueueLimit> limits_of(const Problem& problem) {
   QuotaBook quotas(problem);
+  bool any_bounded = false;
+  for (QueueIndex q; q.value < problem.count_queues(); ++q)
+    any_bounded |= problem.queue(q) != nullptr && quotas.is_bounded(q);
+  if (!any_bounded) return {};
   for (JobIndex j; j < problem.end_of_jobs(); ++j)
     for (std::size_t i = 0; i < problem.job(j).held.size(); ++i)
       quotas.take(problem.queue_of(j), problem.held_at(j)[i].type, problem.job(j).held[i].gpus);

@@ -58,7 +58,7 @@ constexpr Case kCases[] = {
     {.name = "queues", .min_load = 1, .max_load = 4, .queues = 100},
 };
 
-// Of the larger of two draws from 0 to 5, the smaller one as a power of two.
+// Of two to the smaller of two draws from 0 to 5, about.
 constexpr double kMeanMin = 5.0;
 
 class Made {
