@@ -40,7 +40,8 @@ class GpuNode:
             "--port", free_port_at(address), "--resource", RESOURCE, "--root", self.root, "--claims",
             self.folder / "claims", "--gpu-locks", self.folder / "locks",
             *gpu_flags(self.folder, 3, "NVIDIA L40S")], self.folder / "n1.log")
-        wait_until(lambda: self.node()["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-L40S", LIMIT_S, "n1")
+        wait_until(lambda: self.node()["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-L40S"
+                   and self.node().get("status", {}).get("allocatable"), LIMIT_S, "n1 with its label and what it has")
         return self
 
     def __exit__(self, kind, value, trace):
