@@ -155,6 +155,12 @@ const ObjectSchema& Performance::schema() {
     s.field("mfu", &Performance::mfu,
             "Model FLOP utilisation, 0 to 1; absent where the GPU type's peak is not known.");
     s.field("byType", &Performance::by_type, "By GPU type.");
+    s.field("startSeconds", &Performance::start_seconds,
+            "From when its pods were made until they took part, at its last start.");
+    s.field("joinSeconds", &Performance::join_seconds,
+            "The same of the last pods that joined while it trained.");
+    s.field("preparedGeneration", &Performance::prepared_generation,
+            "Of the membership that the later of both led to.");
     return s.build();
   }();
   return kSchema;

@@ -140,6 +140,10 @@ struct Performance {
   std::optional<double> goodput;  // usefulGPUSeconds / (usefulGPUSeconds + all lost), 0..1
   std::optional<double> mfu;      // model FLOP utilisation, 0..1; absent: the peak is not known
   std::vector<TypePerformance> by_type;
+  // From when pods were made until they took part: at the last start, and of the last that joined.
+  std::optional<double> start_seconds;
+  std::optional<double> join_seconds;
+  std::optional<std::int64_t> prepared_generation;  // the newest whose pods count there
 
   static const ObjectSchema& schema();
   bool operator==(const Performance&) const = default;

@@ -27,6 +27,7 @@ class Figures {
     progress();
     gpu_time();
     rescales();
+    preparation();
     restarts();
   }
 
@@ -166,6 +167,24 @@ class Figures {
     }
     rescales.count = std::max(rescales.count, static_cast<std::int64_t>(facts_.view->rescales));
     if (rescales.count > 0) status_.rescales = std::move(rescales);
+  }
+
+  // Of the last start or join, while its members are those that stand. A pod's creation is known to
+  // the second.
+  void preparation() {
+    if (!facts_.view || !facts_.newest_member || facts_.view->changes.empty()) return;
+    const coordinator::Change& change = facts_.view->changes.back();
+    const auto generation = static_cast<std::int64_t>(change.generation);
+    api::Performance performance = status_.performance.value_or(api::Performance{});
+    const bool is_start = change.kind == "start";
+    if ((!is_start && change.kind != "join") || change.generation != facts_.view->generation ||
+        generation <= performance.prepared_generation.value_or(0))
+      return;
+    const double since = std::chrono::duration<double>(facts_.now - *facts_.newest_member).count();
+    const double took = tenths(std::max(since - change.first_step_seconds, 0.0));
+    (is_start ? performance.start_seconds : performance.join_seconds) = took;
+    performance.prepared_generation = generation;
+    status_.performance = performance;
   }
 
   api::Rescale rescale_of(const coordinator::Change& change) const {

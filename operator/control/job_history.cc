@@ -64,6 +64,15 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
     seen.restarts = rescales->count;
     if (rescales->last) seen.stall_ms = std::llround(rescales->last->stall_seconds * 1000);
   }
+  if (const auto& performance = job.status.performance) {
+    const auto ms = [](std::optional<double> seconds) {
+      return seconds ? std::optional<sched::TimeMs>(
+                           std::llround(std::clamp(*seconds * 1000, 0.0, kLongest)))
+                     : std::nullopt;
+    };
+    seen.start_ms = ms(performance->start_seconds);
+    seen.join_ms = ms(performance->join_seconds);
+  }
   const auto& allocation = job.status.allocation;
   if (allocation && allocation->since && !allocation->pods.empty())
     seen.allocated_ms = in_ms(*allocation->since);

@@ -17,6 +17,7 @@ struct JobFacts {
   std::optional<coordinator::View> view;
   std::optional<JobVerdict> verdict;
   std::int32_t pods_running = 0;                       // of the allocation
+  std::optional<WallTime> newest_member;               // when the pod of it was made
   std::string start_problems;                          // of pods that the kubelet cannot start
   std::uint64_t own_failures = 0;                      // charged to maxRestarts
   std::vector<std::string> pods_left;                  // all that have not ended

@@ -182,8 +182,11 @@ struct Job {
   // types without a point: what `measured` says, for a job whose batch is fixed.
   std::vector<GoodputPoint> goodput;
   std::optional<TimeMs> stall_ms;  // how long it stood still when its GPUs last changed
-  std::int64_t restarts = 0;       // changes of its GPUs since it first started
-  std::optional<GpuUse> gpu_use;   // none: not known
+  // From when its pods were made until they took part, when it last started and when it last grew.
+  std::optional<TimeMs> start_ms;
+  std::optional<TimeMs> join_ms;
+  std::int64_t restarts = 0;      // changes of its GPUs since it first started
+  std::optional<GpuUse> gpu_use;  // none: not known
   // Bytes a second that its pods exchange at full speed, at `min`; 0: not known.
   double traffic = 0;
   std::optional<Dataset> dataset;             // none: not known

@@ -66,7 +66,8 @@ class RubatoPolicy : public Policy {
   std::optional<TypeIndex> type_to_try(const Problem& problem, const TypeRatios& ratios,
                                        const Table<TypeIndex, Gpus>& free, const Claim& claim,
                                        TypeIndex best) const;
-  static double typical_stall_ms(const Problem& problem, double unless_known);
+  static double typical(const Problem& problem, std::optional<TimeMs> Job::* measured,
+                        double unless_known);
   ValueTable table_of(const Problem& problem, const View& view) const;
   JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim) const;
   JobValues::List list_of(const Claim& claim, const Way& way) const;

@@ -34,7 +34,9 @@ struct RubatoPolicy::Cluster {
   Table<TypeIndex, Gpus> largest;  // GPUs of the largest node of each type
   Table<TypeIndex, double> keeps;  // jobs that one GPU of the type keeps waiting
   Gpus each = 0;                   // sizes up to this one are all looked at
-  double stall_ms = 0;             // of a job of which it was not measured
+  // Of a job of which they were not measured.
+  double stall_ms = 0;
+  double start_ms = 0;
 };
 
 // One job while GPUs are shared out.
@@ -50,6 +52,8 @@ struct RubatoPolicy::Claim {
   double left_ms = 0;             // at its minimum, where it is fastest
   double work = 0;                // left, in what its speeds count, times ms
   double stall_ms = 0;
+  double start_ms = 0;  // until pods that start take part
+  double join_ms = 0;   // and those that join
   bool starves = false;
   Gpus held = 0;
   Gpus most = 0;  // that is tried

@@ -72,7 +72,8 @@ RubatoPolicy::View RubatoPolicy::look_at(const Problem& problem) const {
   View view{.cluster = {.largest = Table<TypeIndex, Gpus>(types),
                         .keeps = Table<TypeIndex, double>(types),
                         .each = each_up_to(problem.state().jobs.size(), types),
-                        .stall_ms = typical_stall_ms(problem, stall_ms_)}};
+                        .stall_ms = typical(problem, &Job::stall_ms, stall_ms_),
+                        .start_ms = typical(problem, &Job::start_ms, prepare_ms_)}};
   for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
     Gpus& largest = view.cluster.largest[problem.type_of(n)];
     largest = std::max(largest, problem.node(n).gpus_total);
@@ -85,11 +86,12 @@ RubatoPolicy::View RubatoPolicy::look_at(const Problem& problem) const {
 }
 
 // The mean of those that were measured.
-double RubatoPolicy::typical_stall_ms(const Problem& problem, double unless_known) {
+double RubatoPolicy::typical(const Problem& problem, std::optional<TimeMs> Job::* measured,
+                             double unless_known) {
   double sum = 0, many = 0;
   for (const Job& job : problem.state().jobs) {
-    if (!job.stall_ms) continue;
-    sum += static_cast<double>(*job.stall_ms);
+    if (!(job.*measured)) continue;
+    sum += static_cast<double>(*(job.*measured));
     ++many;
   }
   return many > 0 ? sum / many : unless_known;
@@ -123,7 +125,12 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
   const bool may_move = job.settled && !job.mix && claim.held >= job.min;
   if (held && !may_move) claim.type = held;
   claim.sizes = sizes_of(job, claim.held, cluster.each);
-  claim.stall_ms = job.stall_ms ? static_cast<double>(*job.stall_ms) : cluster.stall_ms;
+  const auto ms = [](std::optional<TimeMs> measured, double otherwise) {
+    return measured ? static_cast<double>(*measured) : otherwise;
+  };
+  claim.stall_ms = ms(job.stall_ms, cluster.stall_ms);
+  claim.start_ms = ms(job.start_ms, cluster.start_ms);
+  claim.join_ms = ms(job.join_ms, claim.start_ms);
   claim.starves = job.attained_gpu_ms == 0 && claim.held == 0 &&
                   static_cast<double>(problem.state().now_ms) - job.queued_at * 1000 > max_wait_ms_;
   return claim;
@@ -196,7 +203,7 @@ std::optional<TypeIndex> RubatoPolicy::type_to_try(const Problem& problem, const
     if (claim.holds == t) return t;
     const double chance = 1 / (ratios.count(t.value, best.value) + 2);
     if (free[t] < std::max(claim.held, claim.job->min) ||
-        claim.left_ms * exploration_ * chance < 2 * (prepare_ms_ + claim.stall_ms))
+        claim.left_ms * exploration_ * chance < 2 * (claim.start_ms + claim.stall_ms))
       continue;
     if (!fastest || claim.speeds[t.value] > claim.speeds[fastest->value]) fastest = t;
   }
@@ -267,11 +274,11 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way) const 
 double RubatoPolicy::time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus,
                              double speed) const {
   const double after = claim.work / speed;
-  if (held == 0) return prepare_ms_ + after;
+  if (held == 0) return claim.start_ms + after;
   if (gpus == held) return after;
   if (gpus < held) return claim.stall_ms + after;
-  if (claim.work <= prepare_ms_ * as_it_is) return claim.work / as_it_is;
-  return prepare_ms_ + claim.stall_ms + (claim.work - prepare_ms_ * as_it_is) / speed;
+  if (claim.work <= claim.join_ms * as_it_is) return claim.work / as_it_is;
+  return claim.join_ms + claim.stall_ms + (claim.work - claim.join_ms * as_it_is) / speed;
 }
 
 // By GPUs beyond what it would choose, within the horizon.
@@ -279,7 +286,7 @@ double RubatoPolicy::saved_ms(const Claim& claim, double from, double to, bool i
   const double part = 1 - from / to;
   const double runs = std::min(claim.work / from, kHorizonMs);
   double saved = runs * part - claim.stall_ms;  // when they are given back
-  if (is_change) saved -= std::min(prepare_ms_, runs) * part + claim.stall_ms;
+  if (is_change) saved -= std::min(claim.join_ms, runs) * part + claim.stall_ms;
   return saved > 0 ? saved : 0;
 }
 

@@ -273,6 +273,7 @@ void Engine::handle(const Event& event) {
       ++run.version;  // its end at the old pace is void
       run.training = run.held;
       run.join_ms = -1;
+      job_of(event.job).join_ms = options_.costs.join_ms;
       run.phase = Phase::kStalled;
       run.until_ms = now_ + options_.costs.rescale_ms;
       push(EventKind::kReady, event.job, run.until_ms);

@@ -139,6 +139,7 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
     run.training = run.held;  // they all start together
     if (added > 0) run.until_ms = now_ + costs.start_ms;
   } else if (costs.join_ms == 0) {
+    if (added > 0) job_of(index).join_ms = 0;
     run.training = run.held;
     run.phase = Phase::kStalled;
     run.until_ms = now_ + costs.rescale_ms;
@@ -205,6 +206,7 @@ void Engine::train(std::size_t index) {
   Run& run = runs_[index];
   Job& job = job_of(index);
   if (run.phase == Phase::kStalled) job.stall_ms = options_.costs.rescale_ms;
+  if (run.phase == Phase::kStarting) job.start_ms = now_ - job.allocated_ms;
   run.phase = Phase::kTraining;
   if (run.adaptive) {
     job.settled = true;

@@ -278,6 +278,8 @@ class Reader {
       cursor.end();
     });
     if (c.member("stallMs")) job.stall_ms = c.whole("stallMs", 0, kWholeMost);
+    if (c.member("startMs")) job.start_ms = c.whole("startMs", 0, kWholeMost);
+    if (c.member("joinMs")) job.join_ms = c.whole("joinMs", 0, kWholeMost);
     job.restarts = c.whole("restarts", 0, kWholeMost, 0);
     read_sharing(c, job);
   }

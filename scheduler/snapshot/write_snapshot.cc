@@ -221,6 +221,8 @@ void put_progress(const Job& job, Fields& fields) {
       .put_list("goodput", std::move(goodput))
       .put("restarts", job.restarts, std::int64_t{0});
   if (job.stall_ms) fields.put("stallMs", *job.stall_ms);
+  if (job.start_ms) fields.put("startMs", *job.start_ms);
+  if (job.join_ms) fields.put("joinMs", *job.join_ms);
   if (job.gpu_use)
     fields.put("gpuUse", Fields()
                              .put("busy", plain(job.gpu_use->busy))

@@ -402,7 +402,8 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
       "progress":{"step":75,"steps":100,"tokens":9600},
       "rescales":{"count":2,"last":{"reason":"Grow","generation":3,"from":1,"to":2,"stallSeconds":0.25}},
       "performance":{"byType":[{"gpuType":"B","gpus":1,"tokensPerSecond":64},
-                               {"gpuType":"A","gpus":1,"tokensPerSecond":128}]})"),
+                               {"gpuType":"A","gpus":1,"tokensPerSecond":128}],
+                     "startSeconds":12.5,"joinSeconds":1e300})"),
             job(1, 4)};
   const auto state = capture(w, config());
   EXPECT_EQ(state.jobs[0].attained_gpu_ms, 100'000);
@@ -412,6 +413,8 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
   EXPECT_EQ(state.jobs[0].remaining_ms, 25'000);
   EXPECT_EQ(state.jobs[0].restarts, 2);
   EXPECT_EQ(state.jobs[0].stall_ms, 250);
+  EXPECT_EQ(state.jobs[0].start_ms, 12'500);
+  EXPECT_GT(state.jobs[0].join_ms, 0) << "bounded";
   EXPECT_EQ(state.jobs[0].allocated_ms, -1);
   EXPECT_EQ(
       state.now_ms,

@@ -37,7 +37,7 @@ void add_written(const json::Value& value, const std::string& prefix, std::set<s
   }
 }
 
-api::TrainingJobStatus while_it_trains() {
+api::TrainingJobStatus while_it_trains(const char* kind) {
   JobFacts facts;
   const auto object = job(1, 4, kAllocated);
   facts.job = &object->job;
@@ -51,8 +51,10 @@ api::TrainingJobStatus while_it_trains() {
   facts.view->checkpoint_step = 40;
   facts.view->recomputed_steps = 2;
   facts.view->rescales = 1;
+  facts.view->generation = 5;
+  facts.newest_member = facts.now - 9s;
   facts.view->changes = {{.generation = 5,
-                          .kind = "join",
+                          .kind = kind,
                           .reason = "pod job-w1 joins",
                           .from = 1,
                           .to = 2,
@@ -94,7 +96,8 @@ TEST(StatusFields, EachIsWritten) {
   const auto add = [&](const api::TrainingJobStatus& s) {
     add_written(api::encode(s), "", written);
   };
-  add(while_it_trains());
+  add(while_it_trains("start"));
+  add(while_it_trains("join"));
   add(status(*job(2, 4, kAllocated), view(Phase::kParked, 1)));
   add(status(*job(2, 4, kAllocated), view(Phase::kFinished, 2)));
   for (const std::uint32_t members : {2, 100})

@@ -179,6 +179,23 @@ TEST(Rubato, GrowthIsWorthWhatStallsWereMeasuredToCost) {
   EXPECT_EQ(changes(plan_of(state)), (Changes{{"a", 1}}));
 }
 
+// Who is done before newcomers would take part does not grow. How long these take was measured of
+// this job when it grew or started, of another, or of none.
+TEST(Rubato, GrowthIsWorthHowLongStartsWereMeasuredToTake) {
+  Job a = lasting(running("a", 1, 2, {"n1"}), 20'000);
+  a.measured = {{"A", 1, 100}, {"A", 2, 190}};
+  const Job b = lasting(running("b", 1, 1, {"n2"}), 20'000);
+  ClusterState state = cluster({node("n1", 2, 1), node("n2", 1, 0)}, {a, b});
+  const Changes none, grows = {{"a", 1}};
+  EXPECT_EQ(changes(plan_of(state)), none);
+  state.jobs[1].start_ms = 1'000;
+  EXPECT_EQ(changes(plan_of(state)), grows);
+  state.jobs[0].start_ms = 40'000;
+  EXPECT_EQ(changes(plan_of(state)), none);
+  state.jobs[0].join_ms = 1'000;
+  EXPECT_EQ(changes(plan_of(state)), grows);
+}
+
 TEST(Rubato, WhoIsDoneSoonGoesFirstByWeight) {
   Job lng = lasting(job("long", 2, 2), 1'000'000);
   const Job brief = lasting(job("brief", 2, 2), 10'000);

@@ -42,6 +42,8 @@ Snapshot full() {
   a.measured = {{"H100", 2, 1e5 / 7}, {"A100", 4, 5e-324}};
   a.goodput = {{"H100", 8, 2, 1.0 / 3.0}, {"A100", 1, 0, 2.5}};
   a.stall_ms = 0;
+  a.start_ms = 1'500;
+  a.join_ms = 0;
   a.restarts = 3;
   a.held = {{0, "n1", "H100", 2, false, false, false, false, "rack"},
             {1, "gone", "H100", 2, false, true, true, false},
