@@ -25,9 +25,9 @@ COPY tests/tools/cuda/ tests/tools/cuda/
 RUN scripts/setup cuda && rm -rf /var/lib/apt/lists
 COPY . .
 RUN cmake --preset release && cmake --build build/release --target \
-      rubato-agent rubato-worker rubato-tokenize \
+      rubato-agent rubato-worker rubato-script rubato-tokenize \
  && mkdir /programs && cp build/release/bin/rubato-* /programs/
-RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize ${LOADED}
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize ${LOADED}
 RUN scripts/build-cuda --copy-libraries /cuda
 
 FROM ${BASE} AS prebuilt
@@ -37,8 +37,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
 ARG BIN=bin
 ARG LOADED
 COPY deploy/rootfs deploy/
-COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-tokenize /programs/
-RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize ${LOADED}
+COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-script ${BIN}/rubato-tokenize /programs/
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize ${LOADED}
 
 FROM scratch AS wheel
 COPY cuda/ /cuda/

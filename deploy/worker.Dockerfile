@@ -15,9 +15,9 @@ COPY scripts/ scripts/
 RUN scripts/setup build && rm -rf /var/lib/apt/lists
 COPY . .
 RUN cmake --preset release && cmake --build build/release --target \
-      rubato-operator rubato-agent rubato-worker rubato-tokenize \
+      rubato-operator rubato-agent rubato-worker rubato-script rubato-tokenize \
  && mkdir /programs && cp build/release/bin/rubato-* /programs/
-RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize
 
 FROM ${BASE} AS prebuilt
 RUN apt-get update && apt-get install -y --no-install-recommends \
@@ -25,8 +25,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
  && rm -rf /var/lib/apt/lists
 ARG BIN=bin
 COPY deploy/rootfs deploy/
-COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-tokenize /programs/
-RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-tokenize
+COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-script ${BIN}/rubato-tokenize /programs/
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize
 
 FROM ${PROGRAMS} AS rootfs
 

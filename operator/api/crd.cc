@@ -66,7 +66,7 @@ Value pod_template(const std::string& kind, const std::string& path) {
   };
   Value container = anything;
   container.set("required", Value::array({"name"}));
-  container.set("properties", Value::object({{"name", text}}));
+  container.set("properties", Value::object({{"name", text}, {"command", list_of(text, 256)}}));
   Value containers = list_of(std::move(container), 64);
   containers.set("minItems", 1);
   Value spec = with(Value::object(

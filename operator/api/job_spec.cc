@@ -169,8 +169,10 @@ const ObjectSchema& TrainingJobSpec::schema() {
         .immutable();
     s.field("objective", &TrainingJobSpec::objective, "Weight and wished end.").defaulted();
     s.field("runtime", &TrainingJobSpec::runtime,
-            "`builtin`: Rubato's own trainer, described by `training`. `torchrun`: an elastic "
-            "PyTorch script. `command`: whatever the template runs.")
+            "`builtin`: Rubato's own trainer, described by `training`. `torchrun`: the command of "
+            "the template's container is an elastic PyTorch script; it is ended and started again "
+            "whenever the number of its processes changes. `command`: any program, with a fixed "
+            "number of processes.")
         .defaulted()
         .immutable();
     s.field("training", &TrainingJobSpec::training, "What the builtin runtime trains.");

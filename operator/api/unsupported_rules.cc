@@ -53,8 +53,6 @@ Rule none(const char* id, const char* scope, const std::string& field, bool is_l
 
 std::vector<Rule> spec_rules() {
   return {
-      only("unsupported-runtime", "spec", "runtime", "builtin",
-           "this release runs its own trainer only; set spec.runtime to builtin"),
       {"unsupported-whole-nodes", "TrainingJob", "spec.gpus", "self.shape != 'wholeNodes'",
        ".shape",
        "this release does not give nodes whole; set gpus.shape to any or powersOfTwo, and "

@@ -170,13 +170,17 @@ void JobPass::instruct_coordinator() {
     if (view_ && intent_ == Intent::kTrain) d_.coordinator.forget(job_.meta.uid);  // starts afresh
     return;
   }
-  if (!job_.spec.training) return;
   coordinator::Wish wish;
   wish.job = key_;
   wish.uid = job_.meta.uid;
-  wish.training = training_text(*job_.spec.training, job_.status.decay_steps);
-  wish.stop_steps = static_cast<std::uint64_t>(job_.spec.training->stop.steps);
-  wish.micro_batches = static_cast<std::uint32_t>(job_.spec.training->batch.micro_batches());
+  if (const auto& training = job_.spec.training) {
+    wish.training = training_text(*training, job_.status.decay_steps);
+    wish.stop_steps = static_cast<std::uint64_t>(training->stop.steps);
+    wish.micro_batches = static_cast<std::uint32_t>(training->batch.micro_batches());
+  } else {
+    wish.is_stateless = true;
+    wish.micro_batches = static_cast<std::uint32_t>(job_.spec.gpus.max);
+  }
   wish.min_workers = static_cast<std::uint32_t>(job_.spec.gpus.min);
   wish.start_workers = wish.min_workers;
   std::vector<std::pair<std::int64_t, coordinator::Wish::Pod>> ordered;

@@ -180,7 +180,8 @@ class Builder {
                        facts_.view->end == Phase::kWaiting && held() > 0;
     if (stops) {
       return put(condition::kSuspended, false, reason::kSuspending,
-                 "writes a checkpoint, then gives its GPUs back");
+                 job_.spec.training ? "writes a checkpoint, then gives its GPUs back"
+                                    : "its program is told to end, then it gives its GPUs back");
     }
     if (held() > 0 || !facts_.pods_left.empty()) {
       return put(condition::kSuspended, false, reason::kSuspending,
@@ -193,6 +194,7 @@ class Builder {
 
   std::string suspended_message() const {
     const char* mend = "set spec.suspend to false to go on";
+    if (!job_.spec.training) return fmt::format("suspended; {}", mend);
     if (!status_.progress || status_.progress->step == 0)
       return fmt::format("suspended before its first step; {}", mend);
     const std::int64_t step = status_.progress->step;
@@ -337,8 +339,8 @@ class Builder {
     }
     if (status_.performance && status_.performance->goodput)
       display.goodput = fmt::format("{:.2f}", *status_.performance->goodput);
-    display.tokens_per_second =
-        is_stepping() && status_.performance ? rounded(status_.performance->tokens_per_second) : "";
+    if (is_stepping() && status_.performance && status_.performance->tokens_per_second > 0)
+      display.tokens_per_second = rounded(status_.performance->tokens_per_second);
     status_.display = std::move(display);
   }
 

@@ -55,11 +55,27 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+// What the person's container would run; the agent has it started.
+std::string program_text(const Value& container) {
+  Value words = Value::array();
+  for (const char* part : {"command", "args"})
+    for (const Value& word : container[part].items()) words.push_back(word);
+  return json::dump(words);
+}
+
 void complete_container(Value& container, const api::TrainingJob& job, const Config& config) {
-  if (container["command"].is_null()) {
+  const bool runs_program = job.spec.runtime != api::Runtime::kBuiltin;
+  const std::string program = runs_program ? program_text(container) : "";
+  if (runs_program) container.erase("args");
+  if (runs_program || container["command"].is_null()) {
     container.set("command", Value::array({config.agent_command}));
   }
   Value& env = container.at("env");
+  if (runs_program) {
+    put_named(env, plain_env("RUBATO_COMMAND", program));
+    put_named(env, plain_env("RUBATO_MAX_RESTARTS",
+                             std::to_string(job.spec.fault_tolerance.max_restarts)));
+  }
   put_named(env, plain_env("RUBATO_JOB", job.meta.ns + "/" + job.meta.name));
   put_named(env, plain_env("RUBATO_JOB_UID", job.meta.uid));
   put_named(env, plain_env("RUBATO_GRACE_SECONDS", std::to_string(job.spec.grace_period_seconds)));

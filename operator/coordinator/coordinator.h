@@ -47,6 +47,10 @@ struct Wish {
   // training.stop.steps. Another one than the generation was formed with makes a planned change
   // with the same workers, so that all take it up at one commit. 0: as `training` says.
   std::uint64_t stop_steps = 0;
+  // Its workers hold no state of ours: a person's program, which is ended and started again
+  // whenever its members change (job_restart.cc). micro_batches is the most that may be members
+  // then.
+  bool is_stateless = false;
   std::uint32_t min_workers = 1;    // below: park
   std::uint32_t start_workers = 1;  // first generation waits for this many ready workers
   // Pods that exist and may be members, oldest first. A pod missing here is gone or going: it is

@@ -194,6 +194,7 @@ void JobMachine::try_start(MonoTime now) {
   refuse_others_than(fingerprint);
   const auto is_refused = [&](const WorkerKey& key) { return worker_of(key)->refusal.has_value(); };
   if (std::ranges::any_of(ready, is_refused)) return try_start(now);  // are the others enough?
+  if (wish_.is_stateless) return start_programs(now, "start", "all begin", std::move(ready));
   if (!all_looked(now, ready)) return;
   outputs_.changed = true;
   if (++attempts_ > kAttemptsMax) {
@@ -263,6 +264,7 @@ void JobMachine::advance_start(MonoTime now) {
   ask_swap();
   if (!op_->swapped) return;
   if (!op_->told) {
+    if (wish_.is_stateless && !programs_are_gone(now)) return;
     op_->told = true;
     op_->deadline = now + patience(timing_.form_deadline);
   }
@@ -299,7 +301,7 @@ void JobMachine::advance_stop(MonoTime now) {
   if (!stop_since_) stop_since_ = now;
   const std::vector<Member>& members =
       op_ && op_->kind == Kind::kPlanned ? op_->next.previous : record_.members;
-  bool stopped = !members.empty() && member(members.front()) != nullptr;
+  bool stopped = !members.empty() && (wish_.is_stateless || member(members.front()) != nullptr);
   bool computes = false;
   bool is_decided = false;  // the last step is committed; rank 0 may be writing still
   for (const Member& m : members) {
@@ -320,7 +322,7 @@ void JobMachine::advance_stop(MonoTime now) {
   }
   const MonoTime half = *stop_since_ + wish_.grace / 2;
   if (stopped) return end(now, Phase::kStopped, wish_.stop_reason);
-  if (computes && !is_decided && !abandons_step_ && now >= half) {
+  if (computes && !is_decided && !abandons_step_ && !wish_.is_stateless && now >= half) {
     abandons_step_ = true;
     return begin_recovery(now, "the step takes longer than the stop has time for");
   }

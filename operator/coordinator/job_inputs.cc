@@ -315,6 +315,18 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
     outputs_.changed = true;
     return;
   }
+  if (wish_.is_stateless) {
+    if (is_member(key) && standing.generation() == record_.generation &&
+        (!program_failed_ || program_failed_->generation < standing.generation()))
+      program_failed_ = {.generation = standing.generation(),
+                         .at = now,
+                         .failure = {.pod = agent.name,
+                                     .pod_uid = key.pod_uid,
+                                     .reason = clipped(failure.reason()),
+                                     .message = clipped(failure.message()),
+                                     .infrastructure = false}};
+    return;
+  }
   worker.start_failed = worker.start_failed || !standing.has_state();
   if ((standing.generation() >= oldest_of_interest() || joins(key)) && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level

@@ -302,6 +302,8 @@ void JobMachine::stable(MonoTime now) {
     advance_stop(now);
     if (ended_ != Phase::kWaiting || op_) return;
   }
+  if (wish_.is_stateless && wish_.stop) return advance_stop(now);
+  if (program_failed_ && !await_all_heard(now)) return;
   if (const std::string why = why_not_whole(); !why.empty()) return begin_recovery(now, why);
   // A link broke and nobody died of it.
   if (suspect_since_) {
@@ -315,6 +317,10 @@ void JobMachine::stable(MonoTime now) {
   if (wish_.stop) return advance_stop(now);
   blame_the_stuck(now);
   if (op_) return;
+  if (wish_.is_stateless) {
+    change_programs(now);
+    return;
+  }
   ask_left_out(now);
   followers(now);
   begin_planned(now);

@@ -41,7 +41,10 @@ constexpr auto kLinksRetry = 5s;        // who was left out for its links asks f
 constexpr auto kLinksRetryMost = 2min;  // doubled each time, up to this
 constexpr auto kLinksQuiet = 10min;     // then a row of times is over
 constexpr std::size_t kCheckpointsTold = 64;  // of one batch of inputs
-constexpr int kAttemptsMax = 64;  // starts and recoveries without a commit, before Failed
+// Newcomers of a job whose programs start again for them: those of one decision come together.
+constexpr auto kRestartSettle = 2s;
+constexpr auto kProgramEndLimit = 40s;  // for a program to be gone; its worker kills it after 30 s
+constexpr int kAttemptsMax = 64;        // starts and recoveries without a commit, before Failed
 
 struct Send {
   std::string pod_uid;
@@ -272,6 +275,13 @@ class JobMachine {
   void await_formed(MonoTime now);
   void complete_operation(MonoTime now);
   std::string phases_of(const Operation& op) const;
+  // job_restart.cc
+  void restart_programs(MonoTime now, const std::string& kind, const std::string& reason);
+  void start_programs(MonoTime now, const std::string& kind, const std::string& reason,
+                      std::vector<WorkerKey> workers);
+  bool programs_are_gone(MonoTime now);
+  bool await_all_heard(MonoTime now);
+  bool change_programs(MonoTime now);
   // job_change.cc
   bool is_following(const Worker& worker);
   bool is_fenced_off(const Worker& worker) const;
@@ -366,6 +376,13 @@ class JobMachine {
   std::map<std::string, std::string> fingerprint_of_node_;  // what each has said last
   std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
   std::optional<Probing> probing_;
+  // The first program of a generation that failed by itself: charged unless a member was lost.
+  struct ProgramFailure {
+    std::uint64_t generation = 0;
+    MonoTime at{};
+    PodFailure failure;
+  };
+  std::optional<ProgramFailure> program_failed_;
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;
   MonoTime start_not_before_{};         // backs off when a start fails

@@ -109,6 +109,7 @@ void JobMachine::note_never_back(const Member& m) {
 }
 
 void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
+  if (wish_.is_stateless) return restart_programs(now, "recover", reason);
   // Those of a node fall silent one after the other: what is seen while the others still have their
   // time to answer is the same alarm.
   const bool is_same = op_ && op_->kind == Kind::kRecover && now < op_->deadline;
@@ -389,7 +390,7 @@ void JobMachine::complete_operation(MonoTime now) {
   if (unfinished_) end_change(now, 0);  // another came before its first step
   unfinished_ = std::move(change);
   view_.awaits_first_step = true;
-  unfinished_since_ = last_commit_;
+  unfinished_since_ = wish_.is_stateless ? op_->began : last_commit_;
   formed_at_ = now;
   quiet_since_ = now;
   note_formed(op_->next.generation, op_->next.members);

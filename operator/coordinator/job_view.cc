@@ -28,14 +28,16 @@ void JobMachine::note_commits(MonoTime now) {
   for (const auto* members : {&record_.members, &record_.previous})
     for (const Member& m : *members) {
       const Worker* worker = member(m);
-      if (worker == nullptr || !worker->standing.has_state()) continue;
+      if (worker == nullptr || !(worker->standing.has_state() || wish_.is_stateless)) continue;
+      if (wish_.is_stateless && worker->standing.generation() != record_.generation) continue;
       note_marks(worker->standing);
       if (ahead == nullptr || worker->standing.seq() > ahead->seq()) ahead = &worker->standing;
     }
   if (ahead == nullptr || (op_ && op_->kind == Kind::kStart)) return;
   if (ahead->seq() == view_.seq && ahead->step() == view_.step) return;
   const bool forward = ahead->seq() > view_.seq;
-  if (forward) note_round(ahead->generation(), told_);
+  // A program of its own shows nothing of the others.
+  if (forward && !wish_.is_stateless) note_round(ahead->generation(), told_);
   if (forward && view_.seq != 0 && record_.previous.empty() &&
       ahead->generation() == record_.generation) {
     seen_whole_ = now;
@@ -177,9 +179,9 @@ void JobMachine::refresh_phase(MonoTime now) {
     refresh_end(now);
   } else if (held_) {
     enter(Phase::kRecovering, "a new coordinator waits for the workers");
-  } else if (op_ && op_->kind == Kind::kStart) {
+  } else if (op_ && op_->change.kind == "start") {
     enter(Phase::kForming, "the first generation is being formed");
-  } else if (op_ && op_->kind == Kind::kRecover) {
+  } else if (op_ && (op_->kind == Kind::kRecover || op_->change.kind == "recover")) {
     enter(Phase::kRecovering, op_->change.reason);
   } else if (wish_.stop && stop_since_) {
     enter(Phase::kStopping, wish_.stop_reason);

@@ -23,7 +23,7 @@ BUILD_LIMIT_S = 3000 if FROM == "source" else 900
 LIMIT_S = 60
 NAMES = ["operator", "worker", "worker-cuda"]
 SIZE_MAX = {"operator": 50e6, "worker": 90e6, "worker-cuda": 700e6}  # bytes; 25, 57 and 605 MB when this was written
-OF_WORKER = {"rubato-agent", "rubato-worker", "rubato-tokenize"}
+OF_WORKER = {"rubato-agent", "rubato-worker", "rubato-script", "rubato-tokenize"}
 PROGRAMS = {"operator": {"rubato-operator"}, "worker": OF_WORKER, "worker-cuda": OF_WORKER}
 
 
@@ -129,8 +129,17 @@ def test_programs_start_and_say_what_they_want(images):
     for name in images:
         for program in PROGRAMS[name]:
             status, said = images[name].run([f"/usr/bin/{program}", "--help"])
-            wanted = 2 if program == "rubato-worker" else 0  # only an agent starts it
+            wanted = 2 if program in ("rubato-worker", "rubato-script") else 0  # only an agent starts these
             assert status == wanted and program in said, said
+
+
+def test_programs_run_beside_the_libraries_of_another_image(images, tmp_path):
+    """As in an image of deploy/pytorch.Dockerfile."""
+    for program in ("rubato-agent", "rubato-script"):
+        beside = shutil.copy(ROOT / "deploy" / "beside", tmp_path / program)
+        said = subprocess.run([beside, "--version"], env={"RUBATO_ROOT": str(images["worker"].root)}, text=True,
+                              capture_output=True, check=True, timeout=LIMIT_S).stdout
+        assert program in said
 
 
 def test_worker_for_gpus_says_what_is_missing(images):

@@ -129,6 +129,7 @@ def test_the_example_is_accepted_and_shows_its_columns(server):
     plane = server.plane
     plane.kubectl("apply", "-f", ROOT / "examples/gpt-kjv.yaml")
     plane.kubectl("apply", "-f", ROOT / "examples/llama-finetune.yaml")  # the command of docs/models.md
+    plane.kubectl("apply", "-f", ROOT / "examples/torchrun.yaml")
     lines = plane.kubectl("get", "tj", "gpt-kjv", "-o", "wide").stdout.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S",
                                 "GOODPUT", "RESCALES", "AGE", "QUEUE", "REASON"]

@@ -31,6 +31,8 @@ the job's coordinator. It is configured by its environment, which the operator s
   RUBATO_COORDINATORS                   host:port[,host:port…]: where the operator answers
   RUBATO_SECRET_DIR                     token, ca.crt, tls.crt, tls.key (/var/run/rubato/job)
   RUBATO_WORKER                         the worker program (default: beside this one)
+  RUBATO_COMMAND, RUBATO_MAX_RESTARTS   a person's program in its place, as a JSON list; then the
+                                        worker program is rubato-script
   RUBATO_GRACE_SECONDS                  the pod's terminationGracePeriodSeconds (60)
   RUBATO_METRICS_PORT                   where /metrics is served at the pod's address (nowhere)
 
@@ -118,8 +120,10 @@ Result<int> run() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   TRY(AgentConfig config, config_from_environment());
+  const bool runs_program = !optional("RUBATO_COMMAND", "").empty();
   const std::string beside =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path().string() + "/rubato-worker";
+      std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +
+      (runs_program ? "/rubato-script" : "/rubato-worker");
   ThreadExecutor executor;
   net::TlsNetwork network(executor);
   ProcessHost host(executor, optional("RUBATO_WORKER", beside));

@@ -145,6 +145,7 @@ TEST(JobStatus, HowLongAStartAndAJoinTookIsWrittenOnce) {
   facts.now = *parse_rfc3339("2026-11-21T08:00:20Z");
   facts.newest_member = *parse_rfc3339("2026-11-21T08:00:05Z");
   facts.view = view(Phase::kTraining, 2);
+  facts.view->generation = 2;
   facts.view->changes = {
       {.generation = 2, .kind = "start", .from = 0, .to = 2, .first_step_seconds = 5}};
   object.job.status = status_of(facts);

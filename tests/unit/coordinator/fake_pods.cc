@@ -211,7 +211,7 @@ void FakePods::obey_forms() {
     } else if (form.mode() == wire::FORM_RECOVER) {
       standing(i).set_seq(form.base_seq());
     }
-    standing(i).set_has_state(true);
+    standing(i).set_has_state(!wish.is_stateless);
     standing(i).set_reduced(false);
     standing(i).clear_held();
     if (is_member) standing(i).set_generation(form.generation());

@@ -29,7 +29,8 @@ constexpr std::uint64_t kRoomWanted = kGiB;
 constexpr unsigned kCoresWanted = 2;
 constexpr std::uint64_t kOpenFilesWanted = 1024;
 constexpr const char* kPrograms[] = {"rubato-apiserver", "rubato-operator", "rubato-localnode",
-                                     "rubato-agent",     "rubato-worker",   "rubato-tokenize"};
+                                     "rubato-agent",     "rubato-worker",   "rubato-script",
+                                     "rubato-tokenize"};
 
 std::string instructions() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

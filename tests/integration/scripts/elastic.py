@@ -1,0 +1,53 @@
+"""An elastic script as PyTorch's documentation has them: nothing in it knows Rubato. Counts steps; each adds the ranks
+that took part; rank 0 keeps a checkpoint after each step, and a line of what happened.
+
+    elastic.py FOLDER STEPS SECONDS_A_STEP
+"""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
+
+
+@record
+def main():
+    folder, steps, pause = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(1)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    checkpoint, first = folder / "state.pt", 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint)
+        first = state["step"]
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    variables = {name: value for name, value in os.environ.items()
+                 if name.startswith(("TORCHELASTIC_", "MASTER_")) or name.endswith(("RANK", "WORLD_SIZE"))}
+    for step in range(first, steps):
+        if (folder / "fail").exists() and rank == world - 1:
+            raise RuntimeError(f"told to fail in step {step}")
+        loss = model(torch.full((2, 4), float(rank + 1))).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if rank == 0:
+            hidden = folder / "state.new"
+            torch.save({"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, hidden)
+            hidden.rename(checkpoint)
+            with open(folder / "steps.jsonl", "a") as out:
+                print(json.dumps({"step": step, "world": world, "variables": variables}), file=out, flush=True)
+        time.sleep(pause)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+// rubato-script: one process for one GPU (or slot) of a job whose runtime is a person's program.
+// Started by the agent in the place of rubato-worker (RUBATO_COMMAND is set). Exits 0 when retired,
+// 1 when the agent is gone, 2 when the environment is wrong; the program ends with it.
+#include "common/json.h"
+#include "common/log.h"
+#include "common/version.h"
+#include "worker/main/agent_link.h"
+#include "worker/script/script_process.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace rubato::worker {
+namespace {
+
+constexpr auto kTick = 20ms;
+
+std::string variable(const char* name, const char* fallback = "") {
+  const char* value = std::getenv(name);
+  return value == nullptr ? fallback : value;
+}
+
+std::uint64_t number(const char* name, const char* fallback) {
+  return std::strtoull(variable(name, fallback).c_str(), nullptr, 10);
+}
+
+Result<std::vector<std::string>> command_of(const std::string& text) {
+  TRY(const json::Value list, json::parse(text));
+  std::vector<std::string> words;
+  for (const json::Value& word : list.items()) words.push_back(word.string_or(""));
+  return words;
+}
+
+int run() {
+  const int fd = std::atoi(variable("RUBATO_AGENT_FD", "-1").c_str());
+  auto command = command_of(variable("RUBATO_COMMAND"));
+  if (fd < 0 || !command.ok() || variable("RUBATO_POD_UID").empty()) {
+    std::fputs(
+        "rubato-script: RUBATO_AGENT_FD, RUBATO_POD_UID and RUBATO_COMMAND must be set; the agent "
+        "sets them\n",
+        stderr);
+    return 2;
+  }
+  const SystemClock clock;
+  const auto slot = static_cast<std::uint32_t>(number("RUBATO_SLOT", "0"));
+  const Duration grace = std::chrono::seconds(number("RUBATO_GRACE_SECONDS", "60"));
+  PosixProgram program;
+  AgentLink agent(fd);
+  ScriptProcess process({.pod_uid = variable("RUBATO_POD_UID"),
+                         .slot = slot,
+                         .incarnation = number("RUBATO_INCARNATION", "1"),
+                         .host = variable("RUBATO_POD_IP", "127.0.0.1"),
+                         .command = std::move(command).value(),
+                         .job_uid = variable("RUBATO_JOB_UID"),
+                         .restarts_most = number("RUBATO_MAX_RESTARTS", "0"),
+                         .error_file = variable("TMPDIR", "/tmp") + "/rubato-error-" +
+                                       variable("RUBATO_POD_UID") + "-" + std::to_string(slot),
+                         .sets_threads = std::getenv("OMP_NUM_THREADS") == nullptr,
+                         .end_limit = std::min<Duration>(kEndLimit, grace),
+                         .program = program,
+                         .send = [&](const std::string& event) { agent.send(event); }},
+                        clock.now());
+  agent.run([&](const std::string& body) { process.command(clock.now(), body); },
+            [&] {
+              process.tick(clock.now());
+              if (process.is_over()) agent.stop();
+            },
+            kTick);
+  return process.is_over() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::puts(rubato::version_of("rubato-script").c_str());
+    return 0;
+  }
+  // Ends come from the agent.
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  return rubato::worker::run();
+}

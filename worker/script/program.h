@@ -1,0 +1,66 @@
+// Program: the person's process of one rank, in a process group of its own. It dies with us, and
+// its standing children with it when it ends.
+#pragma once
+
+#include "common/result.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rubato::worker {
+
+struct ProgramEnd {
+  int exit_code = 0;  // -1: ended by `signal`
+  int signal = 0;
+};
+// "exited with status 1", "was ended by signal 9 (Killed)".
+std::string to_text(const ProgramEnd& end);
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  // kNotFound: there is no such program, or it may not be started. `variables` come before those of
+  // our own environment.
+  virtual Status start(const std::vector<std::string>& command,
+                       const std::map<std::string, std::string>& variables) = 0;
+  // To it and its children; nothing where none runs.
+  virtual void signal(int number) = 0;
+  // Once, after it ended. Never waits.
+  virtual std::optional<ProgramEnd> take_end() = 0;
+};
+
+class PosixProgram : public Program {
+ public:
+  PosixProgram() = default;
+  ~PosixProgram() override;  // kills it
+  PosixProgram(const PosixProgram&) = delete;
+  PosixProgram& operator=(const PosixProgram&) = delete;
+  // By the thread that lives as long as this process: the kernel ends the program with it.
+  Status start(const std::vector<std::string>& command,
+               const std::map<std::string, std::string>& variables) override;
+  void signal(int number) override;
+  std::optional<ProgramEnd> take_end() override;
+
+ private:
+  int pid_ = -1;
+};
+
+// A TCP port that nobody else of this machine gets while this lives. Nobody answers there: who
+// dials is refused, and dials again.
+class HeldPort {
+ public:
+  static Result<HeldPort> any();
+  HeldPort() = default;
+  HeldPort(HeldPort&& other) noexcept;
+  HeldPort& operator=(HeldPort&& other) noexcept;
+  ~HeldPort();
+  std::uint16_t number() const { return number_; }
+
+ private:
+  int fd_ = -1;
+  std::uint16_t number_ = 0;
+};
+
+}  // namespace rubato::worker
