@@ -279,6 +279,7 @@ class JobMachine {
   void restart_programs(MonoTime now, const std::string& kind, const std::string& reason);
   void start_programs(MonoTime now, const std::string& kind, const std::string& reason,
                       std::vector<WorkerKey> workers);
+  bool more_soon();
   bool programs_are_gone(MonoTime now);
   bool await_all_heard(MonoTime now);
   bool change_programs(MonoTime now);

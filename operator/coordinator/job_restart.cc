@@ -27,8 +27,25 @@ void JobMachine::restart_programs(MonoTime now, const std::string& kind,
     for (const WorkerKey& key : living()) abort(key, record_.generation + 1);
     return try_start(now);
   }
-  if (now < start_not_before_) return wake_at(start_not_before_);
+  // Whose process ended and is on its way back is taken along.
+  if (!start_since_) start_since_ = now;
+  const MonoTime due =
+      std::max(start_not_before_, more_soon() ? *start_since_ + kRestartSettle : now);
+  if (now < due) return wake_at(due);
   start_programs(now, kind, reason, std::move(workers));
+}
+
+// Is there a pod with us whose workers are not all ready?
+bool JobMachine::more_soon() {
+  return std::ranges::any_of(wish_.pods, [&](const Wish::Pod& pod) {
+    const Agent* agent = agent_of(pod.uid);
+    if (agent == nullptr || !agent->connected || is_leaving(pod.uid)) return false;
+    const auto count = std::ranges::count_if(agent->workers, [](const auto& entry) {
+      const Worker& worker = entry.second;
+      return worker.refusal || (!worker.exited && worker.standing.phase() != wire::WORKER_STARTING);
+    });
+    return count < pod.slots;
+  });
 }
 
 void JobMachine::start_programs(MonoTime now, const std::string& kind, const std::string& reason,
@@ -117,15 +134,12 @@ bool JobMachine::await_all_heard(MonoTime now) {
 // Newcomers are taken along, and leavers left behind. True when an operation was begun.
 bool JobMachine::change_programs(MonoTime now) {
   std::vector<WorkerKey> joiners;
-  bool more_soon = false;
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
     if (is_member(key) || is_leaving(key.pod_uid) || worker->refusal || worker->retired) continue;
     const bool is_ready = worker->standing.phase() != wire::WORKER_STARTING;
-    if (!is_ready || !agents_[key.pod_uid].connected)
-      more_soon = true;
-    else if (record_.members.size() + joiners.size() < wish_.micro_batches)
-      joiners.push_back(key);
+    const bool has_room = record_.members.size() + joiners.size() < wish_.micro_batches;
+    if (is_ready && has_room && agents_[key.pod_uid].connected) joiners.push_back(key);
   }
   std::vector<Member> leavers;
   for (const Member& m : record_.members)
@@ -136,7 +150,7 @@ bool JobMachine::change_programs(MonoTime now) {
   if (parked_ && size < wish_.min_workers) return false;
   if (!joiners.empty() && leavers.empty()) {
     if (!join_since_) join_since_ = now;
-    const Duration settle = more_soon ? 4 * kRestartSettle : kRestartSettle;
+    const Duration settle = more_soon() ? 4 * kRestartSettle : kRestartSettle;
     if (now < *join_since_ + settle) {
       wake_at(*join_since_ + settle);
       return false;

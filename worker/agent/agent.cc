@@ -342,9 +342,9 @@ struct Agent::Impl {
         std::all_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.retired; });
     if (end_by && (none_alive || executor.now() >= *end_by)) return kill_all(0);
     if (leave_by && none_alive) return 0;  // retired in order before the grace ran out
-    const bool any_state = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
-      return slot.alive &&
-             (slot.standing.has_state() || slot.standing.phase() == wire::WORKER_TRAINING);
+    const bool any_state = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+      const bool has_program = config.runs_program && slot.standing.generation() > 0;
+      return slot.alive && (slot.standing.has_state() || has_program);
     });
     if (leave_by && !any_state) return kill_all(143);  // nothing here that anybody could miss
     if (leave_by && is_unwanted()) return kill_all(143);

@@ -32,6 +32,7 @@ struct AgentConfig {
   std::string pod_uid;
   std::string node;
   std::uint32_t slots = 1;
+  bool runs_program = false;  // a person's, in each slot: told to leave, it is given time to end
   std::vector<net::Endpoint> coordinators;
   // Asked before each connection, for they are renewed while we run; when it fails, those before
   // are used.

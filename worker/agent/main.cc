@@ -82,6 +82,7 @@ Result<AgentConfig> config_from_environment() {
       static_cast<std::uint32_t>(std::max(1, std::atoi(optional("RUBATO_SLOTS", "1").c_str())));
   config.grace = grace_of(
       std::chrono::seconds(std::max(0, std::atoi(optional("RUBATO_GRACE_SECONDS", "60").c_str()))));
+  config.runs_program = !optional("RUBATO_COMMAND", "").empty();
   config.seed = random_seed();
   TRY(const std::string list, required("RUBATO_COORDINATORS"));
   std::stringstream parts(list);
@@ -120,10 +121,9 @@ Result<int> run() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   TRY(AgentConfig config, config_from_environment());
-  const bool runs_program = !optional("RUBATO_COMMAND", "").empty();
   const std::string beside =
       std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +
-      (runs_program ? "/rubato-script" : "/rubato-worker");
+      (config.runs_program ? "/rubato-script" : "/rubato-worker");
   ThreadExecutor executor;
   net::TlsNetwork network(executor);
   ProcessHost host(executor, optional("RUBATO_WORKER", beside));

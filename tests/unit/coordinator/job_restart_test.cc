@@ -105,6 +105,17 @@ TEST(JobRestart, AFailureForTheLossOfAnotherIsNotCharged) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
+TEST(JobRestart, WhoseProcessComesBackIsTakenAlong) {
+  Programs pods(2, 1);
+  pods.start(2);
+  pods.begin_anew(1);
+  pods.after(5s);
+  pods.settle();
+  pods.run_on();
+  EXPECT_EQ(pods.members(), 2u);
+  EXPECT_EQ(pods.view().generation, 2u) << "not first without it";
+}
+
 TEST(JobRestart, NewcomersAreTakenAlongTogether) {
   Programs pods(4, 1);
   pods.start(1);
