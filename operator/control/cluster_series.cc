@@ -159,7 +159,8 @@ class Series {
     });
     family("rubato_job_tokens_per_second", [](const Job& job) -> Number {
       const bool steps = api::is_true(job.status.conditions, api::condition::kRunning);
-      if (!job.status.performance || !job.spec.training) return std::nullopt;
+      if (!job.status.performance) return std::nullopt;
+      if (!job.spec.training && job.status.performance->by_type.empty()) return std::nullopt;
       return steps ? job.status.performance->tokens_per_second : 0;
     });
   }

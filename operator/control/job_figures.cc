@@ -52,9 +52,11 @@ class Figures {
   }
 
   void progress() {
-    if (!job_.spec.training) return;
+    const auto& training = job_.spec.training;
+    const bool is_told = facts_.view && facts_.view->step > 0;  // by a program, which need not
+    if (!training && !is_told) return;
     api::Progress progress = job_.status.progress.value_or(api::Progress{});
-    progress.steps = job_.spec.training->stop.steps;
+    progress.steps = training ? training->stop.steps : 0;
     if (facts_.view && facts_.view->generation > 0) {
       const coordinator::View& view = *facts_.view;
       // A start from a checkpoint goes back; that is what happened, so that is what is shown.
@@ -76,20 +78,28 @@ class Figures {
 
   void speed(const coordinator::View& view, api::Progress& progress) {
     if (view.step_seconds <= 0 || !is_stepping()) return;
-    const auto& batch = job_.spec.training->batch;
-    const double tokens_per_step = static_cast<double>(batch.global) * batch.sequence_length;
+    const double tokens_per_step = tokens_of_a_step(view);
+    if (tokens_per_step <= 0) return;
     api::Performance performance = job_.status.performance.value_or(api::Performance{});
     performance.tokens_per_second = tokens_per_step / view.step_seconds;
     performance.mfu = utilisation(view, performance.tokens_per_second);
     remember_point(view, performance);
     status_.performance = performance;
+    if (!job_.spec.training) return;
     progress.estimated_remaining_seconds = static_cast<std::int64_t>(
         static_cast<double>(std::max<std::int64_t>(progress.steps - progress.step, 0)) *
         view.step_seconds);
   }
 
+  // Of a program: the mean of those that it has told of.
+  double tokens_of_a_step(const coordinator::View& view) const {
+    if (const auto& training = job_.spec.training)
+      return static_cast<double>(training->batch.global) * training->batch.sequence_length;
+    return view.step > 0 ? static_cast<double>(view.tokens) / static_cast<double>(view.step) : 0;
+  }
+
   std::optional<double> utilisation(const coordinator::View& view, double tokens_per_second) const {
-    if (computes_on_cpu()) return std::nullopt;
+    if (computes_on_cpu() || !job_.spec.training) return std::nullopt;
     double peak = 0;
     for (const auto& member : view.members) {
       const auto one = peak_flops(member.gpu_type, job_.spec.training->precision);

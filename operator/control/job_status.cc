@@ -194,7 +194,7 @@ class Builder {
 
   std::string suspended_message() const {
     const char* mend = "set spec.suspend to false to go on";
-    if (!job_.spec.training) return fmt::format("suspended; {}", mend);
+    if (!job_.spec.training) return fmt::format("suspended; {}", mend);  // its own checkpoints
     if (!status_.progress || status_.progress->step == 0)
       return fmt::format("suspended before its first step; {}", mend);
     const std::int64_t step = status_.progress->step;
@@ -335,8 +335,11 @@ class Builder {
     if (!types.empty()) display.type = types.size() == 1 ? *types.begin() : "mixed";
     if (status_.progress && status_.progress->steps > 0) {
       display.progress = fmt::format("{}%", status_.progress->percentage);
-      if (status_.progress->loss) display.loss = fmt::format("{:.3f}", *status_.progress->loss);
+    } else if (status_.progress && status_.progress->step > 0) {
+      display.progress = fmt::format("{} steps", status_.progress->step);
     }
+    if (status_.progress && status_.progress->loss)
+      display.loss = fmt::format("{:.3f}", *status_.progress->loss);
     if (status_.performance && status_.performance->goodput)
       display.goodput = fmt::format("{:.2f}", *status_.performance->goodput);
     if (is_stepping() && status_.performance && status_.performance->tokens_per_second > 0)

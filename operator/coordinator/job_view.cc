@@ -43,9 +43,14 @@ void JobMachine::note_commits(MonoTime now) {
     seen_whole_ = now;
   }
   view_.seq = ahead->seq();
-  view_.step = ahead->step();
-  view_.loss = ahead->loss();
-  view_.tokens = ahead->tokens();
+  // A program may say how far it is, a while after it began, and where it took up its work.
+  if (!wish_.is_stateless || ahead->step() > 0) {
+    if (wish_.is_stateless && ahead->step() < view_.step)
+      view_.recomputed_steps += view_.step - ahead->step();
+    view_.step = ahead->step();
+    view_.loss = ahead->loss();
+    view_.tokens = ahead->tokens();
+  }
   view_.step_seconds = ahead->step_seconds();
   // A step like the last one is no news: who shows progress looks when it wants to.
   if (!forward || !has_trained_) outputs_.changed = true;

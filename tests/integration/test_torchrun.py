@@ -88,6 +88,9 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     steps = [line["step"] for line in job.lines()]
     assert steps == list(range(len(steps))), "the checkpoint is taken up"
 
+    job.wait(lambda o: o["status"].get("performance", {}).get("tokensPerSecond", 0) > 0, CHANGE_S, "its speed")
+    assert job.status()["display"]["progress"].endswith(" steps") and float(job.status()["display"]["loss"]) >= 0
+
     # A process dies: the others start again with it, in their pods, and the job is charged.
     pods = set(job.living_pods())
     os.kill(next(iter(job.programs().values()))[0], signal.SIGKILL)

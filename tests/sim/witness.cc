@@ -222,15 +222,24 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
   check_cells(key, seen);
 }
 
+// What is lost may already be replaced: of each job by a write of its own.
+bool Witness::is_held(const std::string& key, const SeenJob& job,
+                      const api::AllocatedPod& pod) const {
+  const auto found = pods_.find(key.substr(0, key.find('/') + 1) + pod.name);
+  if (found == pods_.end()) return !job.made_pods.contains(pod.name) && nodes_.contains(pod.node);
+  return !found->second.finished && !found->second.deleting &&
+         ask_.is_well(found->second.uid, MonoTime::max());
+}
+
 // A node that is a cell of a queue has no pod that is inside the cells of another one.
 void Witness::check_cells(const std::string& key, const SeenJob& seen) const {
   std::set<std::string> cells;
   for (const api::AllocatedPod& pod : seen.allocation->pods)
-    if (!pod.cell.empty()) cells.insert(pod.node);
+    if (!pod.cell.empty() && is_held(key, seen, pod)) cells.insert(pod.node);
   for (const auto& [other, job] : jobs_) {
     if (job.queue == seen.queue || !job.allocation) continue;
     for (const api::AllocatedPod& pod : job.allocation->pods)
-      if (!pod.cell.empty() && cells.contains(pod.node))
+      if (!pod.cell.empty() && cells.contains(pod.node) && is_held(other, job, pod))
         story_.broken(fmt::format("{} and {} of another queue are in the same cell, node {}", key,
                                   other, pod.node));
   }
@@ -267,21 +276,14 @@ void Witness::asked(const kube::Key& key, const json::Value& patch) {
                             key.ns, key.name, stands.epoch, tested));
 }
 
-// Counts what is well: what is lost may already be replaced.
 void Witness::check_queue(const std::string& queue) {
   const auto limit = limits_.find(queue);
   if (limit == limits_.end()) return;
   int sum = 0;
   for (const auto& [key, job] : jobs_) {
     if (job.queue != queue || !job.allocation) continue;
-    for (const api::AllocatedPod& pod : job.allocation->pods) {
-      const auto found = pods_.find(key.substr(0, key.find('/') + 1) + pod.name);
-      const bool counts = found == pods_.end()
-                              ? !job.made_pods.contains(pod.name) && nodes_.contains(pod.node)
-                              : !found->second.finished && !found->second.deleting &&
-                                    ask_.is_well(found->second.uid, MonoTime::max());
-      if (counts) sum += pod.gpus;
-    }
+    for (const api::AllocatedPod& pod : job.allocation->pods)
+      if (is_held(key, job, pod)) sum += pod.gpus;
   }
   if (sum > limit->second)
     story_.broken(fmt::format("queue {} holds {} GPUs and may hold {}", queue, sum, limit->second));

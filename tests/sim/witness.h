@@ -92,6 +92,7 @@ class Witness {
   void check_node(const std::string& node, const std::string& why);
   void check_queue(const std::string& queue);
   void check_zone(const std::string& key, const api::Allocation& allocation) const;
+  bool is_held(const std::string& key, const SeenJob& job, const api::AllocatedPod& pod) const;
   void check_cells(const std::string& key, const SeenJob& seen) const;
   int promised(const std::string& node) const;
   int used(const std::string& node) const;

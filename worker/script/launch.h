@@ -8,6 +8,7 @@
 #include "worker/protocol/wire.pb.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,11 +36,22 @@ struct LaunchFacts {
   std::uint64_t restarts = 0;  // generations before this one
   std::uint64_t restarts_most = 0;
   std::string error_file;
+  std::string progress_file;
   bool sets_threads = true;  // OMP_NUM_THREADS is not set by the person
 };
 // By name.
 std::map<std::string, std::string> environment_of(const RankPlace& place, const wire::Form& form,
                                                   const LaunchFacts& facts);
+
+// What a program tells of how far it is: the last whole line of its progress file, a JSON object
+// such as {"step": 120, "loss": 2.31, "tokens": 4194304}. Tokens (or samples) are those of all
+// steps so far. Nothing: no such line, or one without a step.
+struct ToldProgress {
+  std::uint64_t step = 0;
+  std::uint64_t tokens = 0;
+  double loss = 0;
+};
+std::optional<ToldProgress> progress_of_file(const std::string& text);
 
 // The message of an error file as `torch.distributed.elastic.multiprocessing.errors.record` writes
 // it, cut to `most` bytes; "": there is none.

@@ -46,6 +46,8 @@ int run() {
   }
   const SystemClock clock;
   const auto slot = static_cast<std::uint32_t>(number("RUBATO_SLOT", "0"));
+  const std::string id = variable("RUBATO_POD_UID") + "-" + std::to_string(slot);
+  const std::string folder = variable("TMPDIR", "/tmp");
   const Duration grace = std::chrono::seconds(number("RUBATO_GRACE_SECONDS", "60"));
   PosixProgram program;
   AgentLink agent(fd);
@@ -56,8 +58,8 @@ int run() {
                          .command = std::move(command).value(),
                          .job_uid = variable("RUBATO_JOB_UID"),
                          .restarts_most = number("RUBATO_MAX_RESTARTS", "0"),
-                         .error_file = variable("TMPDIR", "/tmp") + "/rubato-error-" +
-                                       variable("RUBATO_POD_UID") + "-" + std::to_string(slot),
+                         .error_file = folder + "/rubato-error-" + id,
+                         .progress_file = folder + "/rubato-progress-" + id,
                          .sets_threads = std::getenv("OMP_NUM_THREADS") == nullptr,
                          .end_limit = std::min<Duration>(kEndLimit, grace),
                          .program = program,

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,11 +16,19 @@
 namespace rubato::worker {
 namespace {
 
-std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  return text.str();
+constexpr std::size_t kErrorFileMost = 1 << 20;
+
+// Its last `most` bytes.
+std::string end_of(const std::string& path, std::size_t most) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const auto size = static_cast<std::size_t>(std::max<std::streamoff>(in.tellg(), 0));
+  const std::size_t length = std::min(size, most);
+  std::string text(length, '\0');
+  in.seekg(static_cast<std::streamoff>(size - length));
+  in.read(text.data(), static_cast<std::streamsize>(length));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return text;
 }
 
 }  // namespace
@@ -131,7 +138,9 @@ struct ScriptProcess::Impl {
       return say(now);
     }
     std::error_code ignored;
-    std::filesystem::remove(parts.error_file, ignored);
+    for (const std::string& file : {parts.error_file, parts.progress_file})
+      std::filesystem::remove(file, ignored);
+    counted.reset();
     if (place->rank == 0) port = HeldPort();
     const Status started =
         parts.program.start(program, environment_of(*place, told,
@@ -139,6 +148,7 @@ struct ScriptProcess::Impl {
                                                      .restarts = told.generation() - 1,
                                                      .restarts_most = parts.restarts_most,
                                                      .error_file = parts.error_file,
+                                                     .progress_file = parts.progress_file,
                                                      .sets_threads = parts.sets_threads}));
     LOG_INFO("script", "generation {}: rank {} of {}, program {}", told.generation(), place->rank,
              place->world, started.ok() ? "started" : "not started");
@@ -148,6 +158,21 @@ struct ScriptProcess::Impl {
     if (runs) return say(now);
     enter(wire::WORKER_ABORTED, "failed");
     fail(now, "ProgramFailed", started.error().what(), false);
+  }
+
+  void take_progress(MonoTime now) {
+    const auto told = progress_of_file(end_of(parts.progress_file, kProgressTextMost));
+    if (!told || (counted && told->step == counted->step)) return;
+    if (counted && told->step > counted->step && now > counted_at) {
+      const std::chrono::duration<double> took = now - counted_at;
+      standing.set_step_seconds(took.count() / static_cast<double>(told->step - counted->step));
+    }
+    counted = told;
+    counted_at = now;
+    standing.set_step(told->step);
+    standing.set_tokens(told->tokens);
+    standing.set_loss(told->loss);
+    standing.set_seq(standing.seq() + 1);
   }
 
   void stop(MonoTime now) {
@@ -179,7 +204,8 @@ struct ScriptProcess::Impl {
       say(now);
     } else if (!was_told) {
       enter(wire::WORKER_ABORTED, "failed");
-      const std::string told = message_of_error_file(text_of(parts.error_file), kFailureTextMost);
+      const std::string told =
+          message_of_error_file(end_of(parts.error_file, kErrorFileMost), kFailureTextMost);
       fail(now, "ProgramFailed",
            fmt::format("the program {}{}{}", to_text(end), told.empty() ? "" : ": ", told), false);
     }
@@ -198,6 +224,8 @@ struct ScriptProcess::Impl {
   std::optional<MonoTime> kill_at;  // it was told to end
   std::uint64_t aborted_below = 0;  // answered once the program is gone
   std::optional<wire::Form> pending;
+  std::optional<ToldProgress> counted;
+  MonoTime counted_at{};
 };
 
 ScriptProcess::ScriptProcess(ScriptParts parts, MonoTime now)
@@ -245,6 +273,7 @@ void ScriptProcess::tick(MonoTime now) {
   const bool has_settled = impl.standing.seq() == 0 && now - impl.runs_since >= kRunsAfter;
   if (has_settled) impl.standing.set_seq(1);
   if (!has_settled && now - impl.said_at < kStandingPause) return;
+  impl.take_progress(now);
   impl.standing.set_micro_done(impl.standing.micro_done() + 1);
   impl.say(now);
 }

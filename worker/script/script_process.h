@@ -28,6 +28,7 @@ constexpr auto kRetireLimit = 3s;    // of one whose pod goes: the agent waits 5
 constexpr auto kRunsAfter = 3s;      // a program that lives so long counts as one that runs
 constexpr auto kStandingPause = 1s;  // between signs of life
 constexpr std::size_t kFailureTextMost = 800;
+constexpr std::size_t kProgressTextMost = 4096;  // of the end of its file that is read
 
 struct ScriptParts {
   std::string pod_uid;
@@ -37,7 +38,8 @@ struct ScriptParts {
   std::vector<std::string> command;  // as the template has it
   std::string job_uid;
   std::uint64_t restarts_most = 0;
-  std::string error_file;  // where `record` writes; read when the program fails
+  std::string error_file;     // where `record` writes; read when the program fails
+  std::string progress_file;  // where the program may tell how far it is (launch.h)
   bool sets_threads = true;
   Duration end_limit = kEndLimit;
   Program& program;

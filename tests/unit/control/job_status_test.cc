@@ -138,6 +138,27 @@ TEST(JobStatus, ARescaleIsCountedOnceEvenByANewLeader) {
   EXPECT_EQ(later.rescales->last->to, 2);
 }
 
+TEST(JobStatus, OfAProgramIsShownWhatItTells) {
+  JobObject object = *job(2, 4, kAllocated);
+  object.job.spec.runtime = api::Runtime::kTorchrun;
+  object.job.spec.training.reset();
+  auto v = view(Phase::kTraining, 2);
+  v.step = v.tokens = 0;
+  v.loss = 0;
+  const auto silent = status(object, v);
+  EXPECT_FALSE(silent.progress.has_value());
+  EXPECT_EQ(silent.display->progress, "");
+  v.step = 40;
+  v.tokens = 40'000;
+  v.loss = 2.5;
+  const auto told = status(object, v);
+  EXPECT_EQ(told.display->progress, "40 steps");
+  EXPECT_EQ(told.display->loss, "2.500");
+  EXPECT_EQ(told.performance->tokens_per_second, 2000) << "1000 a step of half a second";
+  EXPECT_EQ(told.performance->by_type.size(), 1u);
+  EXPECT_FALSE(told.progress->estimated_remaining_seconds.has_value());
+}
+
 TEST(JobStatus, HowLongAStartAndAJoinTookIsWrittenOnce) {
   JobFacts facts;
   JobObject object = *job(2, 4, kAllocated);

@@ -211,6 +211,31 @@ TEST(JobRestart, ItEndsWhenEachProgramHas) {
   EXPECT_EQ(pods.view().end, Phase::kFinished);
 }
 
+TEST(JobRestart, WhatAProgramTellsIsShownAndWhatItDoesAgainIsCounted) {
+  Programs pods(2);
+  pods.start(2);
+  const auto tell = [&](std::uint64_t seq, std::uint64_t step) {
+    pods.standing(0).set_seq(seq);
+    pods.standing(0).set_step(step);
+    pods.standing(0).set_tokens(100 * step);
+    pods.say(0);
+  };
+  tell(2, 30);
+  EXPECT_EQ(pods.view().step, 30u);
+  EXPECT_EQ(pods.view().tokens, 3000u);
+  pods.fail(1);
+  pods.after(1s);
+  pods.standing(0).set_step(0);
+  pods.settle();
+  pods.run_on();
+  EXPECT_EQ(pods.view().step, 30u) << "not told yet";
+  tell(2, 26);
+  EXPECT_EQ(pods.view().step, 26u);
+  EXPECT_EQ(pods.view().recomputed_steps, 4u);
+  tell(3, 31);
+  EXPECT_EQ(pods.view().recomputed_steps, 4u);
+}
+
 TEST(JobRestart, ANewLeaderLeavesProgramsAlone) {
   Programs pods(2);
   pods.start(2);

@@ -70,10 +70,12 @@ class Script : public testing::Test {
   FakeProgram program;
   std::vector<wire::WorkerEvent> said;
   std::string error_file = testing::TempDir() + "script-error";
+  std::string progress_file = testing::TempDir() + "script-progress";
   ScriptProcess process{{.pod_uid = "p",
                          .host = "10.0.0.1",
                          .command = {"torchrun", "t.py"},
                          .error_file = error_file,
+                         .progress_file = progress_file,
                          .program = program,
                          .send =
                              [this](const std::string& event) {
@@ -127,6 +129,26 @@ TEST_F(Script, AnAbortIsAnsweredWhenTheProgramIsGone) {
   form(1);
   abort(2);
   EXPECT_EQ(program.started.size(), 2u) << "old news";
+}
+
+TEST_F(Script, HowFarItIsIsWhatTheProgramTells) {
+  std::ofstream(progress_file) << "{\"step\": 99}\n";
+  configure();
+  form(1);
+  after(kRunsAfter);
+  EXPECT_EQ(last().standing().step(), 0u) << "of a life that is over";
+  const auto seq = last().standing().seq();
+  std::ofstream(progress_file) << "{\"step\": 10, \"tokens\": 1000, \"loss\": 3}\n";
+  after(1s);
+  EXPECT_EQ(last().standing().step(), 10u);
+  EXPECT_EQ(last().standing().tokens(), 1000u);
+  EXPECT_GT(last().standing().seq(), seq);
+  EXPECT_EQ(last().standing().step_seconds(), 0) << "not known yet";
+  std::ofstream(progress_file, std::ios::app) << "{\"step\": 14, \"tokens\": 1400}\n";
+  after(2s);
+  EXPECT_EQ(last().standing().step_seconds(), 0.5);
+  after(2s);
+  EXPECT_EQ(last().standing().step(), 14u);
 }
 
 TEST_F(Script, HowItEndsIsSaid) {
