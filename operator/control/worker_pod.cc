@@ -73,6 +73,7 @@ void complete_container(Value& container, const api::TrainingJob& job, const Con
   Value& env = container.at("env");
   if (runs_program) {
     put_named(env, plain_env("RUBATO_COMMAND", program));
+    put_named(env, plain_env("RUBATO_RUNTIME", std::string(api::name_of(job.spec.runtime))));
     put_named(env, plain_env("RUBATO_MAX_RESTARTS",
                              std::to_string(job.spec.fault_tolerance.max_restarts)));
   }

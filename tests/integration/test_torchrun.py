@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 import pytest
 
@@ -57,14 +58,14 @@ class ScriptJob(Job):
                      f"{self.name}: {more} steps of {world}: {json.dumps(self.status(), indent=1)}\n"
                      f"{self.cluster.explain()}")
 
-    def programs(self):
-        """The processes that were started for its pods, by pod."""
-        found = {}
+    def programs(self, spares=True):
+        """Interpreters in its pods; without `spares`, those that began with the program itself."""
+        found = []
         for node in self.cluster.nodes.values():
             for pid in tree(node.pid):
-                pod = environment_of(pid).get("RUBATO_POD_NAME", "")
-                if pod in self.pods() and "RANK" in environment_of(pid) and name_of(pid).startswith("python"):
-                    found.setdefault(pod, []).append(pid)
+                about = environment_of(pid)
+                if about.get("RUBATO_POD_NAME") in self.pods() and name_of(pid).startswith("python"):
+                    found += [pid] if spares or "RUBATO_SPARE_FD" not in about else []
         return found
 
     def message(self, kind):
@@ -93,7 +94,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
 
     # A process dies: the others start again with it, in their pods, and the job is charged.
     pods = set(job.living_pods())
-    os.kill(next(iter(job.programs().values()))[0], signal.SIGKILL)
+    os.kill(job.programs(spares=False)[0], signal.SIGKILL)
     job.wait(lambda o: o["status"].get("restarts", {}).get("count") == 1, CHANGE_S, "the charge")
     job.wait_steps_of(3)
     assert set(job.living_pods()) == pods
@@ -103,8 +104,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     lost.kill()
     wait_quickly(lambda: job.lines()[-1]["world"] < 3, START_S, "the others to go on")
     assert job.status()["restarts"]["count"] == 1
-    assert job.recovered("pod .* lost")
-
+    job.wait_node_lost(CHANGE_S)  # it is counted once the others have run for a while
     cluster.remove_node(lost)
 
     # Suspended, its program is told to end, and nothing is left; resumed it goes on where it was.
@@ -116,6 +116,25 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     wait_quickly(lambda: job.lines()[-1]["step"] > at, START_S, "it to go on")
     steps = [line["step"] for line in job.lines()]
     assert all(after <= before + 1 for before, after in zip(steps, steps[1:])), "no step is left out"
+
+
+def test_spare_interpreters_take_the_script_over(cluster):
+    cluster.add_node(slots=2)
+    job = cluster.apply(ScriptJob("spared", gpus=(2, 2)))
+    job.wait_steps_of(2)
+
+    def logs():
+        return [path.read_text(errors="replace") for path in job.log_files().values()]
+
+    wait_quickly(lambda: all("a spare is ready" in log for log in logs()) and len(logs()) == 2, START_S, "spares")
+    before, began = job.lines()[-1]["variables"], time.monotonic()
+    os.kill(job.programs(spares=False)[0], signal.SIGKILL)
+    wait_quickly(lambda: job.lines()[-1]["variables"] != before, START_S, "it to go on")
+    print(f"from the end of a process to the first step of the next ones: {time.monotonic() - began:.2f} s")
+    assert all("a spare takes the program over" in log for log in logs())
+    after = job.lines()[-1]["variables"]
+    changes = {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}
+    assert {k: v for k, v in before.items() if k not in changes} == {k: v for k, v in after.items() if k not in changes}
 
 
 def test_torchruns_command_is_understood_and_its_end_is_the_jobs(cluster):

@@ -96,6 +96,22 @@ Result<std::vector<std::string>> program_of(const std::vector<std::string>& comm
   return command;
 }
 
+std::optional<PythonCommand> python_of(const std::vector<std::string>& program) {
+  if (program.size() < 2 || !is_python(program.front())) return std::nullopt;
+  PythonCommand found{.interpreter = {program.front()}};
+  std::size_t at = 1;
+  for (; at < program.size() && program[at].starts_with("-") && program[at] != "-m"; ++at) {
+    constexpr std::array<std::string_view, 6> kFlags = {"-u", "-B", "-O", "-OO", "-s", "-E"};
+    if (!has(kFlags, program[at])) return std::nullopt;
+    found.interpreter.push_back(program[at]);
+  }
+  found.is_module = at < program.size() && program[at] == "-m";
+  if (found.is_module) ++at;
+  if (at >= program.size()) return std::nullopt;
+  found.arguments.assign(program.begin() + static_cast<std::ptrdiff_t>(at), program.end());
+  return found;
+}
+
 Result<RankPlace> place_of(const wire::Form& form, const wire::WorkerId& self) {
   RankPlace place;
   place.world = static_cast<std::uint32_t>(form.members_size());

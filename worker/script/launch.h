@@ -19,6 +19,15 @@ namespace rubato::worker {
 // kInvalid: nothing is left to start, or an option of torchrun that is not known.
 Result<std::vector<std::string>> program_of(const std::vector<std::string>& command);
 
+// A program that a spare interpreter can run (spare.py).
+struct PythonCommand {
+  std::vector<std::string> interpreter;  // with its flags
+  bool is_module = false;                // of -m
+  std::vector<std::string> arguments;    // the script or module first
+};
+// Nothing: no script of Python, or flags that want more thought.
+std::optional<PythonCommand> python_of(const std::vector<std::string>& program);
+
 // Of a member of a generation.
 struct RankPlace {
   std::uint32_t rank = 0;

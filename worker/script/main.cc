@@ -61,6 +61,8 @@ int run() {
                          .error_file = folder + "/rubato-error-" + id,
                          .progress_file = folder + "/rubato-progress-" + id,
                          .sets_threads = std::getenv("OMP_NUM_THREADS") == nullptr,
+                         .has_spares = variable("RUBATO_RUNTIME") == "torchrun" &&
+                                       variable("RUBATO_SPARES", "on") != "off",
                          .end_limit = std::min<Duration>(kEndLimit, grace),
                          .program = program,
                          .send = [&](const std::string& event) { agent.send(event); }},

@@ -1,5 +1,10 @@
 #include "worker/script/program.h"
 
+#include "common/json.h"
+#include "common/log.h"
+#include "worker/script/launch.h"
+#include "worker/script/spare_source.h"
+
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -20,6 +25,15 @@ namespace rubato::worker {
 namespace {
 
 constexpr const char* kOwnDescriptor = "RUBATO_AGENT_FD";
+constexpr const char* kThreads = "OMP_NUM_THREADS";
+constexpr const char* kSpareDescriptor = "RUBATO_SPARE_FD";
+constexpr int kSpareFd = 3;
+constexpr int kSparesLostMost = 2;  // then there is no torch, or no memory for two
+
+std::string value_of(const std::map<std::string, std::string>& variables, const char* name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? "" : found->second;
+}
 
 std::vector<std::string> merged(const std::map<std::string, std::string>& variables) {
   std::vector<std::string> lines;
@@ -34,13 +48,15 @@ std::vector<std::string> merged(const std::map<std::string, std::string>& variab
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> all;
+  all.reserve(words.size() + 1);
   for (std::string& word : words) all.push_back(word.data());
   all.push_back(nullptr);
   return all;
 }
 
 // In the child, before exec: only calls that are safe after fork.
-[[noreturn]] void become(char* const* arguments, char* const* variables, pid_t parent, int tell) {
+[[noreturn]] void become(char* const* arguments, char* const* variables, pid_t parent, int tell,
+                         int line) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it ended before it could be bound to us
@@ -48,11 +64,44 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (const int null = ::open("/dev/null", O_RDONLY); null >= 0) ::dup2(null, STDIN_FILENO);
+  if (const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC); null >= 0)
+    ::dup2(null, STDIN_FILENO);
+  if (line == kSpareFd) ::fcntl(line, F_SETFD, 0);
+  if (line > kSpareFd) ::dup2(line, kSpareFd);
   ::execvpe(arguments[0], arguments, variables);
   const int error = errno;
   [[maybe_unused]] const auto told = ::write(tell, &error, sizeof error);
   ::_exit(127);
+}
+
+// In a process group of its own; `line` is its descriptor kSpareFd, -1: nothing.
+Result<int> spawn(std::vector<std::string> words,
+                  const std::map<std::string, std::string>& variables, int line) {
+  std::vector<std::string> lines = merged(variables);
+  const std::vector<char*> arguments = pointers(words);
+  const std::vector<char*> environment = pointers(lines);
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return Error(Code::kUnavailable, fmt::format("pipe: {}", std::strerror(errno)));
+  // Not where the line is to be.
+  const int tell = ::fcntl(ends[1], F_DUPFD_CLOEXEC, kSpareFd + 1);
+  ::close(ends[1]);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) become(arguments.data(), environment.data(), parent, tell, line);
+  ::close(tell);
+  int error = pid < 0 ? errno : 0;
+  if (pid >= 0) {
+    while (::read(ends[0], &error, sizeof error) < 0 && errno == EINTR) {
+    }
+  }
+  ::close(ends[0]);
+  if (error == 0) {
+    ::setpgid(pid, pid);  // whoever of us comes first
+    return pid;
+  }
+  if (pid >= 0) ::waitpid(pid, nullptr, 0);
+  return Error(Code::kNotFound, fmt::format("starting {}: {}", words[0], std::strerror(error)));
 }
 
 }  // namespace
@@ -64,6 +113,7 @@ std::string to_text(const ProgramEnd& end) {
 }
 
 PosixProgram::~PosixProgram() {
+  end_spare();
   if (pid_ < 0) return;
   signal(SIGKILL);
   ::waitpid(pid_, nullptr, 0);
@@ -72,30 +122,88 @@ PosixProgram::~PosixProgram() {
 Status PosixProgram::start(const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& variables) {
   CHECK(pid_ < 0 && !command.empty());
-  std::vector<std::string> words = command;
-  std::vector<std::string> lines = merged(variables);
-  const std::vector<char*> arguments = pointers(words);
-  const std::vector<char*> environment = pointers(lines);
+  if (hand_over(command, variables)) return ok();
+  TRY(pid_, spawn(command, variables, -1));
+  return ok();
+}
+
+void PosixProgram::prepare(const std::vector<std::string>& command,
+                           const std::map<std::string, std::string>& variables) {
+  if (spare_.pid >= 0) {
+    (void)has_spare();  // one that ended makes room for the next
+    return;
+  }
+  const auto python = python_of(command);
+  if (!python || spares_lost_ >= kSparesLostMost) return;
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return Error(Code::kUnavailable, fmt::format("pipe: {}", std::strerror(errno)));
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid == 0) become(arguments.data(), environment.data(), parent, ends[1]);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
+  std::vector<std::string> words = python->interpreter;
+  words.insert(words.end(), {"-c", kSpareSource});
+  std::map<std::string, std::string> some{{kSpareDescriptor, std::to_string(kSpareFd)}};
+  const std::string threads = value_of(variables, kThreads);
+  if (!threads.empty()) some.emplace(kThreads, threads);
+  const auto pid = spawn(words, some, ends[1]);
   ::close(ends[1]);
-  int error = pid < 0 ? errno : 0;
-  if (pid >= 0) {
-    while (::read(ends[0], &error, sizeof error) < 0 && errno == EINTR) {
-    }
+  if (!pid.ok()) {
+    ::close(ends[0]);
+    ++spares_lost_;
+    return;
   }
-  ::close(ends[0]);
-  if (error == 0) {
-    ::setpgid(pid, pid);  // whoever of us comes first
-    pid_ = pid;
-    return ok();
+  spare_ = {.pid = *pid, .line = ends[0], .command = command, .threads = threads};
+}
+
+bool PosixProgram::has_spare() {
+  if (spare_.pid < 0 || spare_.is_ready) return spare_.is_ready;
+  std::array<char, 16> said{};
+  const auto got = ::recv(spare_.line, said.data(), said.size(), MSG_DONTWAIT);
+  if (got < 0) return false;
+  spare_.is_ready = got > 0;
+  if (spare_.is_ready) {
+    LOG_INFO("script", "a spare is ready");
+    return true;
   }
-  if (pid >= 0) ::waitpid(pid, nullptr, 0);
-  return Error(Code::kNotFound, fmt::format("starting {}: {}", command[0], std::strerror(error)));
+  end_spare();
+  if (++spares_lost_ == kSparesLostMost)
+    LOG_INFO("script", "no spare interpreter gets ready; programs start by themselves");
+  return false;
+}
+
+void PosixProgram::end_spare() {
+  if (spare_.pid < 0) return;
+  ::kill(-spare_.pid, SIGKILL);
+  ::waitpid(spare_.pid, nullptr, 0);
+  ::close(spare_.line);
+  spare_ = {};
+}
+
+// True when the spare runs the program from now on.
+bool PosixProgram::hand_over(const std::vector<std::string>& command,
+                             const std::map<std::string, std::string>& variables) {
+  if (!has_spare()) return false;
+  const auto python = python_of(command);
+  const bool fits =
+      python && spare_.command == command && spare_.threads == value_of(variables, kThreads);
+  json::Value words = json::Value::array();
+  json::Value more = json::Value::object();
+  if (fits) {
+    for (const std::string& word : python->arguments) words.push_back(word);
+    for (const auto& [name, value] : variables) more.set(name, value);
+  }
+  const std::string told = json::dump(json::Value::object({{"module", fits && python->is_module},
+                                                           {"arguments", std::move(words)},
+                                                           {"variables", std::move(more)}})) +
+                           "\n";
+  const bool is_told = fits && ::send(spare_.line, told.data(), told.size(), MSG_NOSIGNAL) ==
+                                   static_cast<ssize_t>(told.size());
+  if (!is_told) {
+    end_spare();
+    return false;
+  }
+  ::close(spare_.line);
+  pid_ = spare_.pid;
+  spare_ = {};
+  LOG_INFO("script", "a spare takes the program over");
+  return true;
 }
 
 void PosixProgram::signal(int number) {

@@ -25,12 +25,18 @@ class Program {
   // our own environment.
   virtual Status start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& variables) = 0;
+  // The program will be started again some time: may have something at hand that makes it sooner.
+  // Cheap when called again.
+  virtual void prepare(const std::vector<std::string>& command,
+                       const std::map<std::string, std::string>& variables) = 0;
   // To it and its children; nothing where none runs.
   virtual void signal(int number) = 0;
   // Once, after it ended. Never waits.
   virtual std::optional<ProgramEnd> take_end() = 0;
 };
 
+// Prepared for a script of Python, it has a spare interpreter that has imported torch (spare.py)
+// and takes the script over; where that is not there, or not ready, the program starts by itself.
 class PosixProgram : public Program {
  public:
   PosixProgram() = default;
@@ -40,11 +46,27 @@ class PosixProgram : public Program {
   // By the thread that lives as long as this process: the kernel ends the program with it.
   Status start(const std::vector<std::string>& command,
                const std::map<std::string, std::string>& variables) override;
+  void prepare(const std::vector<std::string>& command,
+               const std::map<std::string, std::string>& variables) override;
   void signal(int number) override;
   std::optional<ProgramEnd> take_end() override;
+  bool has_spare();  // and it is ready
 
  private:
+  struct Spare {
+    int pid = -1;
+    int line = -1;  // our end of its socket
+    bool is_ready = false;
+    std::vector<std::string> command;
+    std::string threads;  // its OMP_NUM_THREADS, which is read when torch is imported
+  };
+  bool hand_over(const std::vector<std::string>& command,
+                 const std::map<std::string, std::string>& variables);
+  void end_spare();
+
   int pid_ = -1;
+  Spare spare_;
+  int spares_lost_ = 0;  // before they were ready
 };
 
 // A TCP port that nobody else of this machine gets while this lives. Nobody answers there: who

@@ -142,14 +142,14 @@ struct ScriptProcess::Impl {
       std::filesystem::remove(file, ignored);
     counted.reset();
     if (place->rank == 0) port = HeldPort();
-    const Status started =
-        parts.program.start(program, environment_of(*place, told,
-                                                    {.job_uid = parts.job_uid,
-                                                     .restarts = told.generation() - 1,
-                                                     .restarts_most = parts.restarts_most,
-                                                     .error_file = parts.error_file,
-                                                     .progress_file = parts.progress_file,
-                                                     .sets_threads = parts.sets_threads}));
+    variables = environment_of(*place, told,
+                               {.job_uid = parts.job_uid,
+                                .restarts = told.generation() - 1,
+                                .restarts_most = parts.restarts_most,
+                                .error_file = parts.error_file,
+                                .progress_file = parts.progress_file,
+                                .sets_threads = parts.sets_threads});
+    const Status started = parts.program.start(program, variables);
     LOG_INFO("script", "generation {}: rank {} of {}, program {}", told.generation(), place->rank,
              place->world, started.ok() ? "started" : "not started");
     runs = started.ok();
@@ -215,6 +215,7 @@ struct ScriptProcess::Impl {
   ScriptParts parts;
   wire::WorkerStanding standing;
   std::vector<std::string> program;
+  std::map<std::string, std::string> variables;  // of the newest start
   HeldPort port;
   bool runs = false;
   bool stops = false;
@@ -274,6 +275,8 @@ void ScriptProcess::tick(MonoTime now) {
   if (has_settled) impl.standing.set_seq(1);
   if (!has_settled && now - impl.said_at < kStandingPause) return;
   impl.take_progress(now);
+  if (impl.parts.has_spares && !impl.kill_at && now - impl.runs_since >= kSpareAfter)
+    impl.parts.program.prepare(impl.program, impl.variables);
   impl.standing.set_micro_done(impl.standing.micro_done() + 1);
   impl.say(now);
 }

@@ -26,6 +26,7 @@ namespace rubato::worker {
 constexpr auto kEndLimit = 30s;      // for a program to end after SIGTERM; torchrun's own limit
 constexpr auto kRetireLimit = 3s;    // of one whose pod goes: the agent waits 5 s
 constexpr auto kRunsAfter = 3s;      // a program that lives so long counts as one that runs
+constexpr auto kSpareAfter = 10s;    // then a spare is made: the program has begun by now
 constexpr auto kStandingPause = 1s;  // between signs of life
 constexpr std::size_t kFailureTextMost = 800;
 constexpr std::size_t kProgressTextMost = 4096;  // of the end of its file that is read
@@ -41,6 +42,7 @@ struct ScriptParts {
   std::string error_file;     // where `record` writes; read when the program fails
   std::string progress_file;  // where the program may tell how far it is (launch.h)
   bool sets_threads = true;
+  bool has_spares = false;  // of the program, to be started again sooner
   Duration end_limit = kEndLimit;
   Program& program;
   std::function<Result<HeldPort>()> hold_port = HeldPort::any;

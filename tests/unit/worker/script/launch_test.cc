@@ -32,6 +32,19 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
     EXPECT_FALSE(program_of(command).ok());
 }
 
+TEST(ScriptLaunch, WhatASpareCanRun) {
+  const auto script = python_of({"/venv/bin/python3.11", "-u", "t.py", "-m"});
+  ASSERT_TRUE(script.has_value());
+  EXPECT_EQ(script->interpreter, (Words{"/venv/bin/python3.11", "-u"}));
+  EXPECT_EQ(script->arguments, (Words{"t.py", "-m"}));
+  EXPECT_FALSE(script->is_module);
+  EXPECT_TRUE(python_of({"python", "-m", "pkg", "a"})->is_module);
+  for (const Words& program :
+       {Words{"python"}, Words{"python", "-m"}, Words{"python", "-c", "x"},
+        Words{"python", "-X", "dev", "t.py"}, Words{"sh", "t.py"}, Words{"python", "-"}})
+    EXPECT_FALSE(python_of(program).has_value());
+}
+
 wire::Form form_of(const std::vector<std::pair<std::string, std::uint32_t>>& members) {
   wire::Form form;
   form.set_generation(3);

@@ -4,6 +4,8 @@
 #include "common/clock.h"
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -60,6 +62,79 @@ TEST(PosixProgram, WhatItLeavesBehindEndsWithIt) {
     std::this_thread::sleep_for(5ms);
   }
   ::unlink(file.c_str());
+}
+
+// Without torch: a module of that name stands in. What the script sees is the same either way.
+TEST(PosixProgram, ASpareTakesTheScriptOver) {
+  if (std::system("python3 -c ''") != 0) GTEST_SKIP() << "no python3";
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("spare-" + std::to_string(::getpid()));
+  fs::create_directories(folder / "torch" / "nn");
+  fs::create_directories(folder / "torch" / "utils");
+  std::ofstream(folder / "torch/__init__.py")
+      << "class optim:\n class AdamW:\n  def __init__(self, p): pass\n  def step(self): pass\n"
+         "zeros = lambda n: [0] * n\n";
+  std::ofstream(folder / "torch/distributed.py");
+  std::ofstream(folder / "torch/nn/__init__.py") << "class Parameter(list): pass\n";
+  std::ofstream(folder / "torch/nn/parallel.py");
+  std::ofstream(folder / "torch/utils/__init__.py");
+  std::ofstream(folder / "torch/utils/data.py");
+  std::ofstream(folder / "script.py")
+      << "import os, sys, pickle, __main__\n"
+         "class Thing: pass\n"
+         "pickle.loads(pickle.dumps(Thing()))\n"
+         "open(sys.argv[1], 'a').write(repr((sys.argv[2:], sys.path[0], __name__, __file__,\n"
+         "    __main__.Thing is Thing, os.environ['RANK'], 'RUBATO_SPARE_FD' in os.environ,\n"
+         "    sorted(n for n in globals() if not n.startswith('__')))) + '\\n')\n"
+         "sys.exit(int(os.environ['RANK']))\n";
+  std::map<std::string, std::string> variables{{"PYTHONPATH", folder}, {"RANK", "3"}};
+  ::setenv("PYTHONPATH", folder.c_str(), 1);
+  const fs::path said = folder / "said";
+  const std::vector<std::string> command = {"python3", "-u", folder / "script.py",
+                                            said,      "a",  "b c"};
+  PosixProgram program;
+  ASSERT_TRUE(program.start(command, variables).ok());
+  EXPECT_EQ(end_of(program).exit_code, 3);
+  program.prepare(command, variables);
+  const SystemClock clock;
+  for (const MonoTime deadline = clock.now() + 20s; !program.has_spare() && clock.now() < deadline;)
+    std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(program.has_spare());
+  variables["RANK"] = "4";
+  ASSERT_TRUE(program.start(command, variables).ok());
+  EXPECT_FALSE(program.has_spare());
+  EXPECT_EQ(end_of(program).exit_code, 4);
+  std::ifstream in(said);
+  std::string cold, warm;
+  std::getline(in, cold);
+  std::getline(in, warm);
+  EXPECT_NE(cold.find("'3'"), std::string::npos);
+  cold.replace(cold.find("'3'"), 3, "'4'");
+  EXPECT_EQ(warm, cold);
+  // So does one of -m.
+  const std::vector<std::string> module = {"python3", "-m", "script", said, "m"};
+  fs::current_path(folder);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(program.start(module, variables).ok());
+    EXPECT_EQ(end_of(program).exit_code, 4);
+    for (const MonoTime deadline = clock.now() + 20s;
+         i == 0 && !program.has_spare() && clock.now() < deadline;) {
+      program.prepare(module, variables);
+      std::this_thread::sleep_for(5ms);
+    }
+    EXPECT_EQ(program.has_spare(), i == 0);
+  }
+  std::getline(in, cold);
+  std::getline(in, warm);
+  EXPECT_FALSE(cold.empty());
+  EXPECT_EQ(warm, cold);
+  // One that no longer fits is left, and one that cannot get ready is not missed.
+  program.prepare(command, variables);
+  variables["OMP_NUM_THREADS"] = "1";
+  ASSERT_TRUE(program.start(command, variables).ok());
+  EXPECT_EQ(end_of(program).exit_code, 4);
+  ::unsetenv("PYTHONPATH");
+  fs::remove_all(folder);
 }
 
 TEST(HeldPort, NobodyElseGetsIt) {

@@ -19,10 +19,15 @@ struct FakeProgram : Program {
     environment = variables;
     return ok();
   }
+  void prepare(const std::vector<std::string>&,
+               const std::map<std::string, std::string>&) override {
+    ++prepared;
+  }
   void signal(int number) override { signals.push_back(number); }
   std::optional<ProgramEnd> take_end() override { return std::exchange(end, std::nullopt); }
 
   bool fails = false;
+  int prepared = 0;
   std::vector<std::vector<std::string>> started;
   std::map<std::string, std::string> environment;
   std::vector<int> signals;
@@ -76,6 +81,7 @@ class Script : public testing::Test {
                          .command = {"torchrun", "t.py"},
                          .error_file = error_file,
                          .progress_file = progress_file,
+                         .has_spares = true,
                          .program = program,
                          .send =
                              [this](const std::string& event) {
@@ -149,6 +155,18 @@ TEST_F(Script, HowFarItIsIsWhatTheProgramTells) {
   EXPECT_EQ(last().standing().step_seconds(), 0.5);
   after(2s);
   EXPECT_EQ(last().standing().step(), 14u);
+}
+
+TEST_F(Script, ASpareIsMadeOnceTheProgramHasBegun) {
+  configure();
+  form(1);
+  after(kSpareAfter - 1s);
+  EXPECT_EQ(program.prepared, 0);
+  after(1s);
+  EXPECT_EQ(program.prepared, 1);
+  abort(2);
+  after(2s);
+  EXPECT_EQ(program.prepared, 1) << "it ends";
 }
 
 TEST_F(Script, HowItEndsIsSaid) {
