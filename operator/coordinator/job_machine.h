@@ -330,6 +330,8 @@ class JobMachine {
   void refresh_end(MonoTime now);  // the phase of a job that has ended
   void enter(Phase phase, std::string reason);
   void note_marks(const wire::WorkerStanding& standing);
+  const wire::WorkerStanding* furthest_member();
+  void show_progress(const wire::WorkerStanding& ahead);
   void note_commits(MonoTime now);
   void note_sharing(const Agent& agent, const Worker& worker);
   void note_unshared(const std::string& pod, const std::string& node, std::uint64_t step);

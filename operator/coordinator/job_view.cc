@@ -22,17 +22,36 @@ void JobMachine::note_marks(const wire::WorkerStanding& s) {
   }
 }
 
-// Takes progress from the member that is furthest.
-void JobMachine::note_commits(MonoTime now) {
+// Of the members; null: none has state, or runs a program in the recorded generation.
+const wire::WorkerStanding* JobMachine::furthest_member() {
   const wire::WorkerStanding* ahead = nullptr;
   for (const auto* members : {&record_.members, &record_.previous})
     for (const Member& m : *members) {
       const Worker* worker = member(m);
-      if (worker == nullptr || !(worker->standing.has_state() || wish_.is_stateless)) continue;
-      if (wish_.is_stateless && worker->standing.generation() != record_.generation) continue;
-      note_marks(worker->standing);
-      if (ahead == nullptr || worker->standing.seq() > ahead->seq()) ahead = &worker->standing;
+      if (worker == nullptr) continue;
+      const wire::WorkerStanding& s = worker->standing;
+      if (wish_.is_stateless ? s.generation() != record_.generation : !s.has_state()) continue;
+      note_marks(s);
+      if (ahead == nullptr || s.seq() > ahead->seq()) ahead = &s;
     }
+  return ahead;
+}
+
+// A program may say how far it is, a while after it began, and where it took up its work.
+void JobMachine::show_progress(const wire::WorkerStanding& ahead) {
+  view_.seq = ahead.seq();
+  view_.step_seconds = ahead.step_seconds();
+  if (wish_.is_stateless && ahead.step() == 0) return;
+  if (wish_.is_stateless && ahead.step() < view_.step)
+    view_.recomputed_steps += view_.step - ahead.step();
+  view_.step = ahead.step();
+  view_.loss = ahead.loss();
+  view_.tokens = ahead.tokens();
+}
+
+// Takes progress from the member that is furthest.
+void JobMachine::note_commits(MonoTime now) {
+  const wire::WorkerStanding* ahead = furthest_member();
   if (ahead == nullptr || (op_ && op_->kind == Kind::kStart)) return;
   if (ahead->seq() == view_.seq && ahead->step() == view_.step) return;
   const bool forward = ahead->seq() > view_.seq;
@@ -42,16 +61,7 @@ void JobMachine::note_commits(MonoTime now) {
       ahead->generation() == record_.generation) {
     seen_whole_ = now;
   }
-  view_.seq = ahead->seq();
-  // A program may say how far it is, a while after it began, and where it took up its work.
-  if (!wish_.is_stateless || ahead->step() > 0) {
-    if (wish_.is_stateless && ahead->step() < view_.step)
-      view_.recomputed_steps += view_.step - ahead->step();
-    view_.step = ahead->step();
-    view_.loss = ahead->loss();
-    view_.tokens = ahead->tokens();
-  }
-  view_.step_seconds = ahead->step_seconds();
+  show_progress(*ahead);
   // A step like the last one is no news: who shows progress looks when it wants to.
   if (!forward || !has_trained_) outputs_.changed = true;
   if (!forward) return;
