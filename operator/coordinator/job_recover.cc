@@ -329,8 +329,9 @@ void JobMachine::await_formed(MonoTime now) {
     const Member& m = op_->next.members[rank];
     Worker* worker = member(m);
     const auto& s = worker->standing;
-    const bool in = s.generation() == generation && s.phase() != wire::WORKER_ABORTED &&
-                    s.phase() != wire::WORKER_READY;
+    const bool stands = s.phase() != wire::WORKER_ABORTED && s.phase() != wire::WORKER_READY;
+    // A program may have failed by now: that is another matter.
+    const bool in = s.generation() == generation && (stands || wish_.is_stateless);
     if (in) continue;
     missing.push_back(m.key);
     if (is_told(*worker, generation) || !agents_[m.key.pod_uid].connected) continue;

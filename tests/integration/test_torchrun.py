@@ -8,8 +8,6 @@ import signal
 import sys
 import time
 
-import pytest
-
 from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
 from jobs import Job
@@ -163,11 +161,18 @@ def test_a_script_that_fails_is_started_again_so_often_and_then_told_why(cluster
     assert not job.programs()
 
 
-@pytest.mark.parametrize("name,what", [("jax", "$JAX_PROCESS_ID/$JAX_NUM_PROCESSES of $JAX_COORDINATOR_ADDRESS")])
-def test_any_program_runs_as_a_gang(cluster, name, what):
+def test_any_program_runs_as_a_gang(cluster):
     cluster.add_node(slots=2)
-    job = cluster.apply(ScriptJob(name, runtime="command", gpus=(2, 2), command=[
-        "/bin/sh", "-c", f'echo "{what}" > /ckpt/$RANK']))
+    job = cluster.apply(ScriptJob("gang", runtime="command", gpus=(2, 2), command=[
+        "/bin/sh", "-c", 'echo "$JAX_PROCESS_ID/$JAX_NUM_PROCESSES of $JAX_COORDINATOR_ADDRESS" > /ckpt/$RANK']))
     job.wait_state("Complete", START_S)
     said = [(job.checkpoints / str(rank)).read_text().split() for rank in range(2)]
     assert [s[0] for s in said] == ["0/2", "1/2"] and said[0][2] == said[1][2]
+
+
+def test_a_program_that_is_not_there_is_named(cluster):
+    cluster.add_node()
+    job = cluster.apply(ScriptJob("absent", runtime="command", gpus=(1, 1), command=["/no/such/program"],
+                                  more={"faultTolerance": {"maxRestarts": 1}}))
+    job.wait_state("Failed", CHANGE_S)
+    assert "starting /no/such/program: No such file" in job.message("Failed")

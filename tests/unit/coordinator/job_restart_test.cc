@@ -93,6 +93,23 @@ TEST(JobRestart, AFailureIsChargedOnceAndAllStartAgain) {
   EXPECT_EQ(pods.view().failure_count, 2u);
 }
 
+TEST(JobRestart, AProgramThatFailsAtOnceIsCharged) {
+  Programs pods(2);
+  pods.start(2);
+  pods.fail(0);
+  pods.after(500ms);
+  pods.swap_done();
+  pods.obey_aborts();
+  ASSERT_NE(pods.last(0, kForm), nullptr);
+  pods.standing(0).set_generation(2);
+  pods.fail(0);
+  pods.obey_forms();
+  pods.after(1s);
+  EXPECT_EQ(pods.view().failure_count, 2u);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->generation, 3u);
+}
+
 TEST(JobRestart, AFailureForTheLossOfAnotherIsNotCharged) {
   Programs pods(3);
   pods.start(3);
