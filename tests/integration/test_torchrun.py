@@ -90,11 +90,21 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     job.wait(lambda o: o["status"].get("performance", {}).get("tokensPerSecond", 0) > 0, CHANGE_S, "its speed")
     assert job.status()["display"]["progress"].endswith(" steps") and float(job.status()["display"]["loss"]) >= 0
 
-    # A process dies: the others start again with it, in their pods, and the job is charged.
-    pods = set(job.living_pods())
+    # A process dies: all start again in their pods, as spares have been made, and the job is charged.
+    def spares():
+        """Of each pod: how many were ready, and how many of them have taken the script over."""
+        logs = [path.read_text(errors="replace") for path in job.log_files().values()]
+        return [(log.count("a spare is ready"), log.count("a spare takes the program over")) for log in logs]
+
+    wait_quickly(lambda: len(spares()) == 3 and all(made > used for made, used in spares()), START_S, "spares")
+    pods, before, began = set(job.living_pods()), job.lines()[-1]["variables"], time.monotonic()
     os.kill(job.programs(spares=False)[0], signal.SIGKILL)
+    wait_quickly(lambda: job.lines()[-1]["variables"] != before, START_S, "it to go on")
+    print(f"from the end of a process to the first step of the next ones: {time.monotonic() - began:.2f} s")
+    assert all(made == used for made, used in spares())
+    after = job.lines()[-1]["variables"]
+    assert {name for name in before if before[name] != after[name]} == {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}
     job.wait(lambda o: o["status"].get("restarts", {}).get("count") == 1, CHANGE_S, "the charge")
-    job.wait_steps_of(3)
     assert set(job.living_pods()) == pods
 
     # A node is lost: the others go on without it, and nothing is charged.
@@ -114,51 +124,28 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     wait_quickly(lambda: job.lines()[-1]["step"] > at, START_S, "it to go on")
     steps = [line["step"] for line in job.lines()]
     assert all(after <= before + 1 for before, after in zip(steps, steps[1:])), "no step is left out"
+    (job.checkpoints / "end").touch()
+    job.wait_state("Complete", START_S)
+    assert not job.programs()
 
 
-def test_spare_interpreters_take_the_script_over(cluster):
-    cluster.add_node(slots=2)
-    job = cluster.apply(ScriptJob("spared", gpus=(2, 2)))
-    job.wait_steps_of(2)
-
-    def logs():
-        return [path.read_text(errors="replace") for path in job.log_files().values()]
-
-    wait_quickly(lambda: all("a spare is ready" in log for log in logs()) and len(logs()) == 2, START_S, "spares")
-    before, began = job.lines()[-1]["variables"], time.monotonic()
-    os.kill(job.programs(spares=False)[0], signal.SIGKILL)
-    wait_quickly(lambda: job.lines()[-1]["variables"] != before, START_S, "it to go on")
-    print(f"from the end of a process to the first step of the next ones: {time.monotonic() - began:.2f} s")
-    assert all("a spare takes the program over" in log for log in logs())
-    after = job.lines()[-1]["variables"]
-    changes = {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}
-    assert {k: v for k, v in before.items() if k not in changes} == {k: v for k, v in after.items() if k not in changes}
-
-
-def test_torchruns_command_is_understood_and_its_end_is_the_jobs(cluster):
+def test_torchruns_command_is_understood_and_failures_are_told(cluster):
     cluster.add_node(slots=2)
     torchrun = str(pathlib.Path(sys.executable).parent / "torchrun")
-    job = cluster.apply(ScriptJob("whole", gpus=(2, 2), steps=40, command=[
+    job = ScriptJob("failing", gpus=(2, 2), command=[
         torchrun, "--nnodes=1:4", "--nproc_per_node", "1", "--rdzv-backend=c10d", str(SCRIPT), "/ckpt", "40", "0.01"],
-        more={"gpus": {"min": 2, "max": 2, "perPod": 2}}))
-    job.wait_state("Complete", START_S)
-    assert [line["step"] for line in job.lines()] == list(range(40))
-    about = job.lines()[0]["variables"]
-    assert (about["WORLD_SIZE"], about["LOCAL_WORLD_SIZE"], about["GROUP_WORLD_SIZE"]) == ("2", "2", "1")
-    assert not job.programs()
-
-
-def test_a_script_that_fails_is_started_again_so_often_and_then_told_why(cluster):
-    cluster.add_node(slots=2)
-    job = ScriptJob("failing", gpus=(2, 2), more={"faultTolerance": {"maxRestarts": 1}})
+        more={"gpus": {"min": 2, "max": 2, "perPod": 2}, "faultTolerance": {"maxRestarts": 1}})
     job.cluster = cluster
     job.prepare()
-    (job.checkpoints / "fail").touch()
+    (job.checkpoints / "fail").write_text("5")
     cluster.apply(job)
     job.wait_state("Failed", 2 * START_S)
-    assert "told to fail in step 0" in job.message("Failed")
+    assert "told to fail in step 5" in job.message("Failed")
     assert job.status()["restarts"]["count"] == 2
     assert not job.programs()
+    assert [line["step"] for line in job.lines()] == list(range(5))
+    about = job.lines()[0]["variables"]
+    assert (about["WORLD_SIZE"], about["LOCAL_WORLD_SIZE"], about["GROUP_WORLD_SIZE"]) == ("2", "2", "1")
 
 
 def test_any_program_runs_as_a_gang(cluster):

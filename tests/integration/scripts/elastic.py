@@ -3,6 +3,8 @@ it is. Counts steps; each adds the ranks
 that took part; rank 0 keeps a checkpoint after each step, and a line of what happened.
 
     elastic.py FOLDER STEPS SECONDS_A_STEP
+
+A file `fail` in the folder makes the last rank fail from the step on that it holds, a file `end` ends it.
 """
 
 import json
@@ -34,8 +36,12 @@ def main():
     variables = {name: value for name, value in os.environ.items()
                  if name.startswith(("TORCHELASTIC_", "MASTER_")) or name.endswith(("RANK", "WORLD_SIZE"))}
     for step in range(first, steps):
-        if (folder / "fail").exists() and rank == world - 1:
+        if rank == world - 1 and (folder / "fail").exists() and step >= int((folder / "fail").read_text()):
             raise RuntimeError(f"told to fail in step {step}")
+        over = torch.tensor(float((folder / "end").exists()))
+        dist.all_reduce(over)  # all leave in the same step
+        if over:
+            break
         loss = model(torch.full((2, 4), float(rank + 1))).square().mean()
         optimizer.zero_grad()
         loss.backward()
