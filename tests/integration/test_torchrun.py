@@ -4,6 +4,7 @@ start, start again with other ranks when nodes come and go, fail, and end."""
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -24,7 +25,9 @@ class ScriptJob(Job):
         self.runtime, self.pause, self.command, self.more = runtime, pause, command, more or {}
 
     def prepare(self):
+        """The script lies where its pods see it, which have a /tmp of their own."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SCRIPT, self.checkpoints)
 
     def manifest(self):
         manifest = super().manifest()
@@ -37,7 +40,7 @@ class ScriptJob(Job):
         container = pod["containers"][0]
         container["volumeMounts"] = [m for m in container["volumeMounts"] if m["name"] == "checkpoints"]
         container["env"] = [{"name": "GLOO_SOCKET_IFNAME", "value": "lo"}]
-        container["command"] = self.command or [sys.executable, str(SCRIPT)]
+        container["command"] = self.command or [sys.executable, "/ckpt/elastic.py"]
         if self.command is None:
             container["args"] = ["/ckpt", str(self.steps), str(self.pause)]
         return manifest
@@ -133,7 +136,7 @@ def test_torchruns_command_is_understood_and_failures_are_told(cluster):
     cluster.add_node(slots=2)
     torchrun = str(pathlib.Path(sys.executable).parent / "torchrun")
     job = ScriptJob("failing", gpus=(2, 2), command=[
-        torchrun, "--nnodes=1:4", "--nproc_per_node", "1", "--rdzv-backend=c10d", str(SCRIPT), "/ckpt", "40", "0.01"],
+        torchrun, "--nnodes=1:4", "--nproc_per_node", "1", "--rdzv-backend=c10d", "/ckpt/elastic.py", "/ckpt", "40", "0.01"],
         more={"gpus": {"min": 2, "max": 2, "perPod": 2}, "faultTolerance": {"maxRestarts": 1}})
     job.cluster = cluster
     job.prepare()
