@@ -129,7 +129,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     assert all(after <= before + 1 for before, after in zip(steps, steps[1:])), "no step is left out"
     (job.checkpoints / "end").touch()
     job.wait_state("Complete", START_S)
-    assert not job.programs()
+    wait_quickly(lambda: not job.programs(), CHANGE_S, "its spares to end")
 
 
 def test_torchruns_command_is_understood_and_failures_are_told(cluster):
@@ -145,7 +145,7 @@ def test_torchruns_command_is_understood_and_failures_are_told(cluster):
     job.wait_state("Failed", 2 * START_S)
     assert "told to fail in step 5" in job.message("Failed")
     assert job.status()["restarts"]["count"] == 2
-    assert not job.programs()
+    wait_quickly(lambda: not job.programs(), CHANGE_S, "its programs to end")
     assert [line["step"] for line in job.lines()] == list(range(5))
     about = job.lines()[0]["variables"]
     assert (about["WORLD_SIZE"], about["LOCAL_WORLD_SIZE"], about["GROUP_WORLD_SIZE"]) == ("2", "2", "1")
