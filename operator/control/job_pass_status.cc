@@ -62,9 +62,7 @@ JobFacts JobPass::facts() const {
     if (!pod->is_finished()) facts.pods_left.push_back(pod->meta.name);
     if (pod->phase == kube::PodPhase::kRunning && is_allocated(pod->meta.name))
       ++facts.pods_running;
-    const bool is_member = view_ && std::ranges::count(view_->members, pod->meta.uid,
-                                                       &coordinator::MemberView::pod_uid);
-    if (is_member)
+    if (is_member(pod->meta.uid))
       facts.newest_member = std::max(facts.newest_member, std::optional(pod->meta.created));
   }
   if (view_ && view_->since != MonoTime{}) {

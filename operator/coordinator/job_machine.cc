@@ -317,10 +317,7 @@ void JobMachine::stable(MonoTime now) {
   if (wish_.stop) return advance_stop(now);
   blame_the_stuck(now);
   if (op_) return;
-  if (wish_.is_stateless) {
-    change_programs(now);
-    return;
-  }
+  if (wish_.is_stateless) return change_programs(now);
   ask_left_out(now);
   followers(now);
   begin_planned(now);

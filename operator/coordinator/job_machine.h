@@ -282,7 +282,7 @@ class JobMachine {
   bool more_soon();
   bool programs_are_gone(MonoTime now);
   bool await_all_heard(MonoTime now);
-  bool change_programs(MonoTime now);
+  void change_programs(MonoTime now);
   // job_change.cc
   bool is_following(const Worker& worker);
   bool is_fenced_off(const Worker& worker) const;

@@ -131,8 +131,8 @@ bool JobMachine::await_all_heard(MonoTime now) {
   return false;
 }
 
-// Newcomers are taken along, and leavers left behind. True when an operation was begun.
-bool JobMachine::change_programs(MonoTime now) {
+// Newcomers are taken along, and leavers left behind.
+void JobMachine::change_programs(MonoTime now) {
   std::vector<WorkerKey> joiners;
   for (const WorkerKey& key : living()) {
     const Worker* worker = worker_of(key);
@@ -146,20 +146,16 @@ bool JobMachine::change_programs(MonoTime now) {
     if (is_leaving(m.key.pod_uid)) leavers.push_back(m);
   const std::size_t size = record_.members.size() - leavers.size() + joiners.size();
   if (joiners.empty()) join_since_.reset();
-  if (joiners.empty() && leavers.empty()) return false;
-  if (parked_ && size < wish_.min_workers) return false;
+  if (joiners.empty() && leavers.empty()) return;
+  if (parked_ && size < wish_.min_workers) return;
   if (!joiners.empty() && leavers.empty()) {
     if (!join_since_) join_since_ = now;
     const Duration settle = more_soon() ? 4 * kRestartSettle : kRestartSettle;
-    if (now < *join_since_ + settle) {
-      wake_at(*join_since_ + settle);
-      return false;
-    }
+    if (now < *join_since_ + settle) return wake_at(*join_since_ + settle);
   }
   restart_programs(now, joiners.empty() ? "leave" : "join",
                    joiners.empty() ? "pod " + leavers.front().pod + " leaves"
                                    : "pod " + as_member(joiners.front()).pod + " joins");
-  return op_.has_value();
 }
 
 }  // namespace rubato::coordinator

@@ -12,13 +12,30 @@ namespace {
 constexpr std::uint32_t kPortMost = 65535;
 
 // Of torchrun, without its dashes and with dashes inside.
-constexpr std::array<std::string_view, 21> kWithValue = {
-    "nnodes",      "nproc-per-node", "rdzv-backend",     "rdzv-endpoint", "rdzv-id",
-    "rdzv-conf",   "max-restarts",   "monitor-interval", "start-method",  "event-log-handler",
-    "role",        "log-dir",        "redirects",        "tee",           "local-ranks-filter",
-    "node-rank",   "master-addr",    "master-port",      "local-addr",    "logs-specs",
-    "numa-binding"};
-constexpr std::array<std::string_view, 3> kMoreWithValue = {"signals-to-handle", "r", "t"};
+constexpr std::array<std::string_view, 24> kWithValue = {"nnodes",
+                                                         "nproc-per-node",
+                                                         "rdzv-backend",
+                                                         "rdzv-endpoint",
+                                                         "rdzv-id",
+                                                         "rdzv-conf",
+                                                         "max-restarts",
+                                                         "monitor-interval",
+                                                         "start-method",
+                                                         "event-log-handler",
+                                                         "role",
+                                                         "log-dir",
+                                                         "redirects",
+                                                         "tee",
+                                                         "local-ranks-filter",
+                                                         "node-rank",
+                                                         "master-addr",
+                                                         "master-port",
+                                                         "local-addr",
+                                                         "logs-specs",
+                                                         "numa-binding",
+                                                         "signals-to-handle",
+                                                         "r",
+                                                         "t"};
 constexpr std::array<std::string_view, 2> kAlone = {"standalone", "virtual-local-rank"};
 
 std::string_view last_part(std::string_view path) {
@@ -43,9 +60,8 @@ Result<std::vector<std::string>> started_by_torchrun(const std::string& python,
       ++at;
       break;
     }
-    std::string name = words[at].substr(words[at].find_first_not_of('-') == std::string::npos
-                                            ? words[at].size()
-                                            : words[at].find_first_not_of('-'));
+    std::string name = words[at];
+    name.erase(0, name.find_first_not_of('-'));
     const std::size_t equals = name.find('=');
     const bool has_value = equals != std::string::npos;
     if (has_value) name.resize(equals);
@@ -54,7 +70,7 @@ Result<std::vector<std::string>> started_by_torchrun(const std::string& python,
       is_module = true;
     } else if (name == "no-python") {
       no_python = true;
-    } else if (has(kWithValue, name) || has(kMoreWithValue, name)) {
+    } else if (has(kWithValue, name)) {
       if (!has_value) ++at;
     } else if (!has(kAlone, name)) {
       return Error(Code::kInvalid,
