@@ -4,6 +4,7 @@
 #include "kube/errors.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -61,8 +62,11 @@ void EventRecorder::start() {
 void EventRecorder::emit(const ObjectReference& regarding, const EventText& text,
                          const std::optional<ObjectReference>& related) {
   std::lock_guard lock(mutex_);
-  if (queue_.size() >= kEventQueue || is_spam(regarding)) {
+  const bool is_full = queue_.size() >= kEventQueue;
+  if (is_full || (is_spam(regarding) && !text.is_final)) {
     dropped_.add();
+    if (is_full)
+      LOG_WARNING("events", "{} about {}: the queue is full", text.reason, regarding.name);
     return;
   }
   // Names come from times: no two events may have the same.
@@ -83,7 +87,13 @@ bool EventRecorder::is_spam(const ObjectReference& regarding) {
   bucket.tokens =
       std::min(kSpamBurst, bucket.tokens + Seconds(now - bucket.at) / Seconds(kSpamRefill));
   bucket.at = now;
-  if (bucket.tokens < 1) return true;
+  if (const bool was_cut_off = std::exchange(bucket.is_cut_off, bucket.tokens < 1);
+      bucket.is_cut_off) {
+    if (!was_cut_off)
+      LOG_WARNING("events", "{} has too many: for now, one in {} min", regarding.name,
+                  std::chrono::minutes(kSpamRefill).count());
+    return true;
+  }
   bucket.tokens -= 1;
   return false;
 }

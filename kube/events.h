@@ -4,7 +4,8 @@
 // emit() never blocks: a bounded queue, one sender task, drops counted. Equal events (all but the
 // time) become one with a series count: the first is posted, the second starts the series, later
 // ones are counted here and written each kSeriesRefresh. An object that talks too much is cut off:
-// kSpamBurst events, then one each kSpamRefill. Thread-safe.
+// kSpamBurst events, then one each kSpamRefill; its last word (is_final) is heard all the same.
+// Thread-safe.
 #pragma once
 
 #include "common/executor.h"
@@ -47,9 +48,10 @@ enum class EventLevel { kNormal, kWarning };
 
 struct EventText {
   EventLevel level = EventLevel::kNormal;
-  std::string reason;  // CamelCase, for machines: "Rescaled"
-  std::string action;  // what was done or tried: "Rescaling"
-  std::string note;    // for people; cut at kEventNoteBytesMax
+  std::string reason;     // CamelCase, for machines: "Rescaled"
+  std::string action;     // what was done or tried: "Rescaling"
+  std::string note;       // for people; cut at kEventNoteBytesMax
+  bool is_final = false;  // how the object ended: once in its life
   auto operator<=>(const EventText&) const = default;
 };
 
@@ -91,6 +93,7 @@ class EventRecorder {
   struct Bucket {
     double tokens = kSpamBurst;
     MonoTime at{};
+    bool is_cut_off = false;
   };
 
   void run(std::stop_token stop);

@@ -150,13 +150,13 @@ void JobPass::give_up(const std::string& key, const UselessPod& useless, const s
   d_.memory.give_up(job_.meta.uid, key);
   d_.wake_scheduler();
   if (!d_.memory.say_once(job_.meta.uid, key + " given up")) return;
-  emit(kube::EventLevel::kWarning,
-       useless.reason == kPodGivenUp      ? "PodGivenUp"
-       : useless.reason == kVolumeRefused ? "VolumeRefused"
-                                          : "WorkerRefused",
-       "Starting",
-       fmt::format("{}: its GPUs are given back, and the job gets no other on this node before {}",
-                   what, to_rfc3339(until)));
+  emit({kube::EventLevel::kWarning,
+        useless.reason == kPodGivenUp      ? "PodGivenUp"
+        : useless.reason == kVolumeRefused ? "VolumeRefused"
+                                           : "WorkerRefused",
+        "Starting",
+        fmt::format("{}: its GPUs are given back, and the job gets no other on this node before {}",
+                    what, to_rfc3339(until))});
 }
 
 // It holds nothing, and each node that could take it refused for the same reason.

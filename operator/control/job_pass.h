@@ -53,7 +53,6 @@ class JobPass {
   Status finish_teardown(bool& gone);
   JobFacts facts() const;
   Status write_status();
-  bool status_stands(const api::TrainingJobStatus& wanted) const;
   kube::Outcome clean_up_finished();
 
   void decide();
@@ -75,10 +74,10 @@ class JobPass {
   }
   const kube::Pod* find(const std::string& name) const;
   Status release(const std::string& reason);
+  void note_what_was_told(const api::TrainingJobStatus& wanted);
   void emit_transitions(const api::TrainingJobStatus& wanted);
   void emit_start_problems();
-  void emit(kube::EventLevel level, const std::string& reason, const std::string& action,
-            const std::string& note);
+  void emit(const kube::EventText& text);
   WallTime wall() const { return d_.executor.clock().wall(); }
 
   JobControllerDependencies& d_;

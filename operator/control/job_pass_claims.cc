@@ -87,8 +87,8 @@ Status JobPass::annotate_claim(const kube::Claim& claim, const std::string& node
   }
   d_.caches.claims.wrote(*written);
   d_.memory.note_selected(job_.meta.uid, claim.meta.uid, node);
-  emit(kube::EventLevel::kNormal, "VolumeNodeSelected", "Binding",
-       fmt::format("claim {}: its volume is to be made for node {}", claim.meta.name, node));
+  emit({kube::EventLevel::kNormal, "VolumeNodeSelected", "Binding",
+        fmt::format("claim {}: its volume is to be made for node {}", claim.meta.name, node)});
   return ok();
 }
 
@@ -123,9 +123,9 @@ Status JobPass::bind_volume(const kube::Claim& claim, const kube::Pod& pod,
         fmt::format("keeping volume {} for claim {}", volume->meta.name, claim.meta.name));
   }
   d_.caches.volumes.wrote(*written);
-  emit(kube::EventLevel::kNormal, "VolumeSelected", "Binding",
-       fmt::format("claim {}: volume {} is kept for it, on node {}", claim.meta.name,
-                   volume->meta.name, node.meta.name));
+  emit({kube::EventLevel::kNormal, "VolumeSelected", "Binding",
+        fmt::format("claim {}: volume {} is kept for it, on node {}", claim.meta.name,
+                    volume->meta.name, node.meta.name)});
   return ok();
 }
 

@@ -31,8 +31,8 @@ Status JobPass::check_template() {
   }
   if (!kube::is_forbidden(made.error())) return made.error().in("trying a pod of spec.template");
   forbidden_ = made.error().what();
-  emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
-       fmt::format("no pod can be made: {}", forbidden_));
+  emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
+        fmt::format("no pod can be made: {}", forbidden_)});
   again_ = std::min<Duration>(again_, kWhileForbidden);
   return ok();
 }
@@ -75,7 +75,7 @@ Status JobPass::ensure_credentials() {
       write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
   if (written.credentials) credentials_ = std::move(written.credentials);
   if (!written.renewed.ok())
-    emit(kube::EventLevel::kWarning, "NotRenewed", "Renewing", written.renewed.error().what());
+    emit({kube::EventLevel::kWarning, "NotRenewed", "Renewing", written.renewed.error().what()});
   return ok();
 }
 
@@ -109,8 +109,8 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
       return ok();
     }
     if (kube::is_forbidden(error)) {  // Pod Security, a quota: the job's owner can mend it
-      emit(kube::EventLevel::kWarning, "FailedCreate", "Creating",
-           fmt::format("pod {} is refused: {}", allocated.name, error.what()));
+      emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
+            fmt::format("pod {} is refused: {}", allocated.name, error.what())});
     }
     return error.in("creating pod " + allocated.name);
   }
@@ -136,9 +136,9 @@ Status JobPass::adopt_pod(const api::AllocatedPod& allocated) {
   TRY(const kube::Pod pod, kube::Pod::decode(**live));
   if (!pod.meta.owner || pod.meta.owner->uid != job_.meta.uid) {
     if (d_.memory.say_once(job_.meta.uid, allocated.name))
-      emit(kube::EventLevel::kWarning, "PodNameTaken", "Starting",
-           fmt::format("pod {} exists and belongs to another; delete it, or rename the job",
-                       allocated.name));
+      emit({kube::EventLevel::kWarning, "PodNameTaken", "Starting",
+            fmt::format("pod {} exists and belongs to another; delete it, or rename the job",
+                        allocated.name)});
     return ok();
   }
   return pod.node_name.empty() && !pod.meta.deleting ? bind_pod(pod, allocated.node) : ok();

@@ -1,6 +1,5 @@
 // What a reconcile says: status, written only where it changed, and events on transitions.
 #include "common/words.h"
-#include "kube/errors.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_history.h"
@@ -23,6 +22,18 @@ bool is_for_its_owner(std::string_view why) {
   return why == reason::kClaimNotFound || why == reason::kClaimLost ||
          why == reason::kClaimNotBound || why == reason::kClaimInUse ||
          why == reason::kStorageClassNotFound || why == reason::kNodesRefused;
+}
+
+constexpr const char* kRescales = "rescales";
+
+std::string count_of(const api::Rescales& rescales) { return std::to_string(rescales.count); }
+
+// What makes a transition. Each damaged checkpoint is one, though the condition stays True.
+std::string told_of(const api::Condition& condition) {
+  const bool is_true = condition.status == api::ConditionStatus::kTrue;
+  std::string told = (is_true ? "+" : "-") + condition.reason;
+  if (is_true && condition.type == api::condition::kCheckpointUnusable) told += condition.message;
+  return told;
 }
 }  // namespace
 
@@ -86,45 +97,40 @@ Status JobPass::write_status() {
   seen.erase("allocation");
   seen.erase("membership");
   const Value patch = api::diff(seen, api::encode(wanted));
-  if (patch.size() == 0) return ok();
   const bool only_progress =
       std::all_of(patch.members().begin(), patch.members().end(), [](const json::Member& member) {
         return member.first == "progress" || member.first == "performance" ||
                member.first == "display" || member.first == "usefulGPUSeconds" ||
                member.first == "lostGPUSeconds" || member.first == "gpuSecondsByType";
       });
-  if (only_progress &&
-      !d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))
-    return ok();
-  const auto written =
-      d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
-                      Value::object({{"status", patch}}), {.subresource = "status"});
-  if (!written.ok() && written.error().code() != Code::kNotFound) {
-    // What was written although the answer was lost is told now: the next pass sees no change.
-    if (!kube::may_have_happened(written.error()) || !status_stands(wanted))
+  note_what_was_told(wanted);
+  if (patch.size() != 0 &&
+      (!only_progress ||
+       d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))) {
+    const auto written =
+        d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
+                        Value::object({{"status", patch}}), {.subresource = "status"});
+    if (!written.ok() && written.error().code() != Code::kNotFound)
       return written.error().in("writing status");
+    if (written.ok()) d_.caches.jobs.wrote(*written);
   }
-  if (written.ok()) d_.caches.jobs.wrote(*written);
   emit_transitions(wanted);
   return ok();
 }
 
-bool JobPass::status_stands(const api::TrainingJobStatus& wanted) const {
-  const auto live = d_.client.get(api::kTrainingJob, key_);
-  if (!live.ok() || kube::uid_of(*live) != job_.meta.uid) return false;
-  Value stands = (*live)["status"];
-  if (!stands.is_object()) return false;
-  stands.erase("allocation");
-  stands.erase("membership");
-  return api::diff(stands, api::encode(wanted)).size() == 0;
+void JobPass::note_what_was_told(const api::TrainingJobStatus& wanted) {
+  for (const api::Condition& now : wanted.conditions) {
+    const auto* before = api::find_condition(job_.status.conditions, now.type);
+    d_.memory.note_told_before(job_.meta.uid, now.type, before != nullptr ? told_of(*before) : "");
+  }
+  d_.memory.note_told_before(job_.meta.uid, kRescales,
+                             job_.status.rescales ? count_of(*job_.status.rescales) : "");
 }
 
 void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
   for (const api::Condition& now : wanted.conditions) {
-    const api::Condition* before = api::find_condition(job_.status.conditions, now.type);
-    if (before != nullptr && before->status == now.status && before->reason == now.reason) continue;
+    if (!d_.memory.is_news(job_.meta.uid, now.type, told_of(now))) continue;
     const bool is_true = now.status == api::ConditionStatus::kTrue;
-    if (!d_.memory.is_news(job_.meta.uid, now.type, (is_true ? "+" : "-") + now.reason)) continue;
     const bool is_told = is_true || now.reason == api::reason::kSuspending;
     if (!is_told) continue;
     const bool warning =
@@ -133,24 +139,17 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
         now.type == api::condition::kCheckpointUnusable ||
         now.type == api::condition::kDeadlineAtRisk ||
         now.reason == api::reason::kCheckpointFailed || is_for_its_owner(now.reason);
-    emit(warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
-         now.message);
+    const bool is_final =
+        now.type == api::condition::kComplete || now.type == api::condition::kFailed;
+    emit({warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,
+          now.message, is_final});
   }
-  // Each damaged one, though the condition stays True.
-  const api::Condition* damaged =
-      api::find_condition(wanted.conditions, api::condition::kCheckpointUnusable);
-  const auto* before =
-      api::find_condition(job_.status.conditions, api::condition::kCheckpointUnusable);
-  if (damaged != nullptr && before != nullptr && damaged->status == api::ConditionStatus::kTrue &&
-      before->status == damaged->status && before->message != damaged->message)
-    emit(kube::EventLevel::kWarning, damaged->reason, damaged->type, damaged->message);
-  const api::Rescales told = job_.status.rescales.value_or(api::Rescales{});
-  if (wanted.rescales && wanted.rescales->last && wanted.rescales->last != told.last &&
-      d_.memory.is_news(job_.meta.uid, "rescales", std::to_string(wanted.rescales->count))) {
+  if (wanted.rescales && wanted.rescales->last &&
+      d_.memory.is_news(job_.meta.uid, kRescales, count_of(*wanted.rescales))) {
     const api::Rescale& last = *wanted.rescales->last;
-    emit(kube::EventLevel::kNormal, "Rescaled", "Rescaling",
-         fmt::format("from {} to {}, {}; stall {:.2f} s", last.from, counted(last.to, "worker"),
-                     last.reason, last.stall_seconds));
+    emit({kube::EventLevel::kNormal, "Rescaled", "Rescaling",
+          fmt::format("from {} to {}, {}; stall {:.2f} s", last.from, counted(last.to, "worker"),
+                      last.reason, last.stall_seconds)});
   }
 }
 
@@ -159,17 +158,15 @@ void JobPass::emit_start_problems() {
   for (const auto& pod : pods_) {
     const std::string why = start_problem(*pod);
     if (why.empty() || !d_.memory.say_once(job_.meta.uid, pod->meta.uid)) continue;
-    emit(kube::EventLevel::kWarning, "PodCannotStart", "Starting",
-         fmt::format("pod {} on node {}: {}; see kubectl describe pod {}", pod->meta.name,
-                     pod->node_name, why, pod->meta.name));
+    emit({kube::EventLevel::kWarning, "PodCannotStart", "Starting",
+          fmt::format("pod {} on node {}: {}; see kubectl describe pod {}", pod->meta.name,
+                      pod->node_name, why, pod->meta.name)});
   }
 }
 
-void JobPass::emit(kube::EventLevel level, const std::string& reason, const std::string& action,
-                   const std::string& note) {
+void JobPass::emit(const kube::EventText& text) {
   d_.events.emit(
-      {std::string(api::kApiVersion), "TrainingJob", key_.ns, key_.name, job_.meta.uid, ""},
-      {level, reason, action, note});
+      {std::string(api::kApiVersion), "TrainingJob", key_.ns, key_.name, job_.meta.uid, ""}, text);
 }
 
 }  // namespace rubato::control

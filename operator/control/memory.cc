@@ -200,6 +200,12 @@ bool Memory::say_once(const std::string& job_uid, const std::string& what) {
   return said_[job_uid].insert(what).second;
 }
 
+void Memory::note_told_before(const std::string& job_uid, const std::string& subject,
+                              const std::string& said) {
+  std::lock_guard lock(mutex_);
+  told_[job_uid].try_emplace(subject, said);
+}
+
 bool Memory::is_news(const std::string& job_uid, const std::string& subject,
                      const std::string& said) {
   std::lock_guard lock(mutex_);

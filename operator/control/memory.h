@@ -99,8 +99,12 @@ class Memory {
                                       const coordinator::GpuSeconds& counted);
   // True the first time: for what a job's events should say once, not at each reconcile.
   bool say_once(const std::string& job_uid, const std::string& what);
-  // False when the events about the job said the same of `subject` (a condition, "rescales") last:
-  // a cache that is behind our own writes shows each change again, at every pass.
+  // What the events about the job said last of each subject (a condition's type, "rescales"). A
+  // subject's first word is what the status said before this leader wrote any: what changed since
+  // then is news until it is told, also where the answer to the write was lost, and only once, also
+  // where the cache is behind our own writes.
+  void note_told_before(const std::string& job_uid, const std::string& subject,
+                        const std::string& said);
   bool is_news(const std::string& job_uid, const std::string& subject, const std::string& said);
 
   void forget_job(const std::string& job_uid);

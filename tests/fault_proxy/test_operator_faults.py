@@ -17,7 +17,7 @@ import time
 import pytest
 from catalogue import CLASSES, Trouble
 from cluster import LEASE_S, Cluster
-from control_plane import ControlPlane, wait_until
+from control_plane import ControlPlane, ControlPlaneError, wait_until
 from jobs import Job
 from remote import Certificates, FaultProxy
 
@@ -189,9 +189,20 @@ def judge(cluster, job, told):
     # A repair may take less time than it takes to say so through the fault: its mark is the count.
     assert job.status()["rescales"]["count"] >= 2, job.story()
     if told:  # events that a leader has not written when it loses its Lease are lost with it
-        wanted = {"Allocated", "Suspended", "StepsReached"}
-        wait_until(lambda: wanted <= {event["reason"] for event in job.events()}, EVENTS_S,
-                   f"{job.name}: events {wanted}")
+        wait_told(job, {"Allocated", "Suspended", "StepsReached"})
+
+
+def wait_told(job, reasons):
+    """Until events about the job have given each of these reasons."""
+    told = []
+
+    def are_told():
+        told[:] = sorted(f"{(event.get('eventTime') or '')[11:19]} {event['reason']}" for event in job.events())
+        return all(any(line.endswith(f" {reason}") for line in told) for reason in reasons)
+    try:
+        wait_until(are_told, EVENTS_S, f"{job.name}: events {sorted(reasons)}")
+    except ControlPlaneError as error:
+        raise ControlPlaneError(f"{error}; its {len(told)} events: {', '.join(told)}") from error
 
 
 def chosen():

@@ -99,7 +99,7 @@ class WholeCluster {
   bool is_held_up(const std::string& job_uid) const;
   bool can_finish(const Job& job) const;
   std::string why_not_over() const;
-  std::string unexplained() const;
+  std::string unexplained();
   const json::Value* status_of(const Job& job) const;
   bool is_true(const Job& job, const char* condition) const;
   World* world_of(const std::string& uid) const;

@@ -158,7 +158,7 @@ std::string WholeCluster::why_not_over() const {
 }
 
 // What the end of a story must look like, beyond "all have finished"; "" when it does.
-std::string WholeCluster::unexplained() const {
+std::string WholeCluster::unexplained() {
   for (const auto& node : nodes_)
     if (node->gpus_in_use() > 0) return "processes are left on " + node->name();
   for (const Job& job : jobs_) {
@@ -180,6 +180,12 @@ std::string WholeCluster::unexplained() const {
       if (counted < static_cast<std::int64_t>(job.world->rescales()))
         return fmt::format("{} was rescaled {} times, and its status says {}", name,
                            job.world->rescales(), counted);
+      // What a leader has not told when it loses its Lease is lost with it.
+      const SeenJob& seen = witness_.jobs().at("default/" + name);
+      const Replica* leading = leader();
+      if (leading != nullptr && seen.completed_by && seen.completed_by == leading->epoch() &&
+          !witness_.was_told(seen.uid, "StepsReached"))
+        return name + " is complete, and no event says so";
       continue;
     }
     bool explained = false;

@@ -43,6 +43,9 @@ void Witness::committed(const kube::StoreId& id, const json::Value* object) {
       secrets_.erase(id.key);
     else
       secrets_.insert(id.key);
+  } else if (id.kind == "events" && object != nullptr) {
+    told_.emplace((*object)["involvedObject"]["uid"].string_or(""),
+                  (*object)["reason"].string_or(""));
   }
 }
 
@@ -61,6 +64,7 @@ void Witness::store_went_back(const kube::ObjectStore::Backup& backup) {
     seen.object = object;
     seen.uid = kube::uid_of(object);
     seen.queue = object["spec"]["queue"].string_or("default");
+    seen.is_complete = object["status"]["state"].string_view_or("") == "Complete";
     if (const auto job = api::decode_training_job(object); job.ok())
       seen.allocation = job->status.allocation;
   }
@@ -189,6 +193,10 @@ void Witness::job_changed(const std::string& key, const json::Value* object) {
   }
   if (!(before["membership"] == status["membership"]))
     look_at_membership(seen, status["membership"]);
+  if (!seen.is_complete && status["state"].string_view_or("") == "Complete") {
+    seen.is_complete = true;
+    seen.completed_by = ask_.writing_epoch();
+  }
   if (before["state"].string_view_or("") != status["state"].string_view_or(""))
     story_.say("job {} is {} ({})", key, status["state"].string_or(""),
                status["reason"].string_or(""));

@@ -31,6 +31,15 @@ TEST(Memory, TheSameAgainIsNoNews) {
   EXPECT_TRUE(memory.is_news("a", "Running", "+Training"));
 }
 
+TEST(Memory, WhatTheStatusSaidBeforeThisLeaderIsNoNews) {
+  Memory memory;
+  memory.note_told_before("a", "Running", "+Training");
+  EXPECT_FALSE(memory.is_news("a", "Running", "+Training"));
+  memory.note_told_before("a", "Suspended", "");
+  memory.note_told_before("a", "Suspended", "+Suspended");  // written, and not yet told
+  EXPECT_TRUE(memory.is_news("a", "Suspended", "+Suspended"));
+}
+
 TEST(Memory, AJobIsHeldBackUntilItsTimeAndSaysWhy) {
   Memory memory;
   const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");

@@ -2,6 +2,8 @@
 
 #include "sim_fixture.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace rubato::kube {
@@ -61,6 +63,17 @@ TEST_F(Events, ATalkativeObjectIsCutOff) {
   recorder->emit(about("quiet"), rescaled("one"));
   world.sim.run_for(1s);
   EXPECT_EQ(events_in(world).size(), 26u);
+}
+
+TEST_F(Events, HowATalkativeObjectEndedIsHeard) {
+  for (int i = 0; i < 100; ++i) recorder->emit(about("loud"), rescaled(std::to_string(i)));
+  recorder->emit(about("loud"), {EventLevel::kNormal, "StepsReached", "Complete", "done", true});
+  world.sim.run_for(1s);
+  const auto events = events_in(world);
+  EXPECT_EQ(events.size(), 26u);
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(), [](const json::Value& event) {
+    return event["reason"].string_or("") == "StepsReached";
+  }));
 }
 
 TEST_F(Events, LongNotesAreCutAtACharacter) {
