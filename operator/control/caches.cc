@@ -105,6 +105,7 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.lost_pods = memory.lost_pods();
   world.given_up = memory.given_up();
   world.held_back = memory.held_back();
+  world.failed_starts = memory.failed_starts();
   world.now = now;
   return world;
 }

@@ -225,6 +225,7 @@ class Capture {
     seen.allow = job.spec.accelerators.allow;
     seen.mix = job.spec.accelerators.mix;
     seen.refused = refusal(object);
+    seen.spare_only = why_spare_only(job);
     describe_pod(job, seen);
     describe_topology(job, config_.topology, seen);
     seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
@@ -240,6 +241,18 @@ class Capture {
     const auto held = world_.held_back.find(object.job.meta.uid);
     const bool waits = held != world_.held_back.end() && held->second.until > world_.now;
     return waits ? to_text(held->second) : "";
+  }
+
+  std::string why_spare_only(const api::TrainingJob& job) const {
+    const auto found = world_.failed_starts.find(job.meta.uid);
+    if (found == world_.failed_starts.end()) return "";
+    const FailedStarts& failed = found->second;
+    if (failed.generation != job.meta.generation || failed.spare_only_until <= world_.now)
+      return "";
+    return fmt::format(
+        "nobody makes room for it before {}, for its pods did not start in time{}",
+        to_rfc3339(failed.spare_only_until),
+        failed.in_a_row == 1 ? "" : fmt::format(", {} times in a row", failed.in_a_row));
   }
 
   // What one pod takes, and which nodes its selectors, affinity and tolerations admit.

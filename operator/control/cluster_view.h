@@ -47,7 +47,8 @@ struct World {
   // starts after all is kept), and the refusal_keys of those whose worker cannot take part. They
   // count once their node is on the job's list of avoided ones: the durable decision first.
   std::set<std::string> given_up;
-  std::map<std::string, HeldBack> held_back;  // by job uid; some may be over
+  std::map<std::string, HeldBack> held_back;          // by job uid; some may be over
+  std::map<std::string, FailedStarts> failed_starts;  // and these
   // Jobs that were grown so short a while ago that they are not grown again yet.
   std::set<std::string> grown_lately;
   WallTime now{};

@@ -86,6 +86,8 @@ Status JobPass::check_gang() {
   queued_reason_ = std::string(api::reason::kGangTimeout);
   queued_message_ =
       "its pods did not all start in time: " + (cause.empty() ? view_->reason : cause);
+  d_.memory.note_failed_start(job_.meta.uid, job_.meta.generation, d_.policy.get()->gang_start,
+                              wall());
   d_.memory.hold_back(job_.meta.uid, {.until = wall() + d_.config.requeue_delay,
                                       .reason = queued_reason_,
                                       .why = queued_message_});

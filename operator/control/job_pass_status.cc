@@ -86,6 +86,7 @@ JobFacts JobPass::facts() const {
 Status JobPass::write_status() {
   if (view_ && (view_->phase == Phase::kTraining || view_->phase == Phase::kSwitching))
     again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
+  if (view_ && view_->phase == Phase::kTraining) d_.memory.note_started(job_.meta.uid);
   emit_start_problems();
   api::TrainingJobStatus wanted = status_of(facts());
   // Their writers are others; our copy may be old.

@@ -141,6 +141,27 @@ std::set<std::string> Memory::grown_since(WallTime since) const {
   return jobs;
 }
 
+void Memory::note_failed_start(const std::string& job_uid, std::int64_t generation, Duration time,
+                               WallTime now) {
+  std::lock_guard lock(mutex_);
+  FailedStarts& failed = failed_starts_[job_uid];
+  if (failed.generation != generation) failed = {.generation = generation};
+  ++failed.in_a_row;
+  Duration wait = kSpareOnly * time;
+  for (int i = 1; i < failed.in_a_row && wait < kSpareOnlyMost; ++i) wait *= 2;
+  failed.spare_only_until = now + std::min<Duration>(wait, kSpareOnlyMost);
+}
+
+void Memory::note_started(const std::string& job_uid) {
+  std::lock_guard lock(mutex_);
+  failed_starts_.erase(job_uid);
+}
+
+std::map<std::string, FailedStarts> Memory::failed_starts() const {
+  std::lock_guard lock(mutex_);
+  return failed_starts_;
+}
+
 void Memory::hold_back(const std::string& job_uid, HeldBack held) {
   std::lock_guard lock(mutex_);
   held_back_[job_uid] = std::move(held);
@@ -218,6 +239,7 @@ void Memory::forget_job(const std::string& job_uid) {
   verdicts_.erase(job_uid);
   lost_.erase(job_uid);
   held_back_.erase(job_uid);
+  failed_starts_.erase(job_uid);
   grown_.erase(job_uid);
   progress_written_.erase(job_uid);
   renewal_tried_.erase(job_uid);

@@ -22,6 +22,17 @@ constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
 constexpr auto kRenewalPause = std::chrono::seconds(10);  // between two tries at a job's Secret
 
+// A job whose start failed gets what is free only, first for kSpareOnly times as long as its pods
+// had to start, and twice as long after each further one in a row: else one whose pods cannot start
+// would stop healthy ones again and again.
+constexpr int kSpareOnly = 2;
+constexpr auto kSpareOnlyMost = std::chrono::minutes(60);
+struct FailedStarts {
+  int in_a_row = 0;
+  std::int64_t generation = 0;  // of the spec that did not start: with another one it is tried anew
+  WallTime spare_only_until{};
+};
+
 // A job that waits before it may be scheduled again.
 struct HeldBack {
   WallTime until{};
@@ -81,6 +92,12 @@ class Memory {
   void note_grown(const std::string& job_uid, WallTime now);
   std::set<std::string> grown_since(WallTime since) const;
 
+  // Its pods did not all start within `time`, or it trains.
+  void note_failed_start(const std::string& job_uid, std::int64_t generation, Duration time,
+                         WallTime now);
+  void note_started(const std::string& job_uid);
+  std::map<std::string, FailedStarts> failed_starts() const;
+
   void hold_back(const std::string& job_uid, HeldBack held);
   std::map<std::string, HeldBack> held_back() const;
   // What still holds the job back at `now`.
@@ -120,6 +137,7 @@ class Memory {
   };
   std::map<std::string, Renewal> renewals_;  // by node, while it has a Lease
   std::map<std::string, HeldBack> held_back_;
+  std::map<std::string, FailedStarts> failed_starts_;
   std::map<std::string, WallTime> grown_;
   struct EarlyEnds {
     std::set<std::string> pods;

@@ -197,6 +197,9 @@ struct Job {
   std::vector<SpeedBeside> beside;  // whom it has shared GPUs with, as far as they are there
   bool one_node = false;            // all its pods on one node, as long as it holds any there
   std::string narrowed;             // why it may use few nodes only, for reasons: a clause, or ""
+  // Until it has started: it gets what is free, after all others, and nobody makes room for it;
+  // why, a clause, or "".
+  std::string spare_only;
   std::string refused;     // not to be scheduled; the reason (suspended jobs are simply absent)
   std::string refused_as;  // the same in CamelCase; "": Refused
 

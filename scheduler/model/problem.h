@@ -18,7 +18,8 @@
 
 namespace rubato::sched {
 
-// Its caller lets it have no GPUs: it is refused, or not admitted before it has started.
+// Its caller lets it have no GPUs: it is refused, or, before it has started, not admitted or to get
+// spare ones only, which no policy gives it.
 bool is_kept_out(const Job& job);
 
 // May `job` use `node` at all (type, selectors)? It may come to, even if not now.

@@ -5,7 +5,8 @@
 //   2. where the policy says places, leave all others; where it says sizes, shrink what others are
 //      to have
 //   3. minimums, in the policy's order: those inside the cells of their queue first, then those
-//      inside its guarantee; on the GPUs of others, where there is no room and the policy says so
+//      inside its guarantee; on the GPUs of others, where there is no room and the policy says so;
+//      then of those that get what is free only
 //   4. growth to the policy's sizes, or by marginal throughput      5. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
@@ -99,6 +100,9 @@ class Session {
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
   Verdict why_kept_out(const Entry& entry) const;
+  static bool gets_spare_only(const Entry& entry) {
+    return !entry.job->started && !entry.job->spare_only.empty();
+  }
   bool waits_in_turn(Entry& entry, Gpus wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();

@@ -249,6 +249,7 @@ class Reader {
     job.narrowed = c.text("narrowed", 0, kTextBytes, "");
     job.may_preempt = c.flag("mayPreempt", true);
     job.not_admitted = c.text("notAdmitted", 0, kTextBytes, "");
+    job.spare_only = c.text("spareOnly", 0, kTextBytes, "");
   }
 
   void read_progress(JsonCursor& c, Job& job) {

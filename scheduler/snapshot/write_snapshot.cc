@@ -191,6 +191,7 @@ void put_wishes(const Job& job, const SharedSets& sets, Fields& fields) {
       .put("narrowed", job.narrowed, kNothing)
       .put("mayPreempt", job.may_preempt, true)
       .put("notAdmitted", job.not_admitted, kNothing)
+      .put("spareOnly", job.spare_only, kNothing)
       .put("refused", job.refused, kNothing)
       .put("refusedAs", job.refused_as, kNothing);
 }

@@ -123,7 +123,8 @@ def test_image_missing(stage, undisturbed):
     # Time for an operator whose copy of the pods is ten seconds old (slow-watch) to hear what the kubelet says.
     gang_s, steps = (4 * GANG_S, 600) if stage.faults else (GANG_S, 250)
     policy = {"apiVersion": "rubato.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "default"},
-              "spec": {"gangStartSeconds": gang_s, "parameters": {"minRelativeGain": -1}}}
+              # A policy that gives it both GPUs at once, whatever else there is.
+              "spec": {"policy": "marginalThroughput", "gangStartSeconds": gang_s, "parameters": {"minRelativeGain": -1}}}
     stage.cluster.kubectl("apply", "-f", "-", data=policy)
     undisturbed.wait_members(1, CHANGE_S)
     kept = stage.node_of(undisturbed.members()[0])

@@ -1,12 +1,15 @@
 // What a spec says of a job's life: how often it may fail, how long it may take, how long it stays.
 #include "tests/sim/told_stories.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace rubato::sim {
 namespace {
 
-constexpr Duration kProgress = 5s;  // a job that trains is looked at so often, and more often
+constexpr Duration kGangStart = 20s;  // of these operators
+constexpr Duration kProgress = 5s;    // a job that trains is looked at so often, and more often
 
 class Life {
  public:
@@ -37,6 +40,12 @@ class Life {
   }
   std::int64_t restarts(const std::string& job) const {
     return status(job)["restarts"]["count"].int_or(0);
+  }
+  bool says(const std::string& job, const std::string& words) const {
+    const auto& conditions = status(job)["conditions"].items();
+    return std::any_of(conditions.begin(), conditions.end(), [&](const json::Value& condition) {
+      return condition["message"].string_view_or("").find(words) != std::string_view::npos;
+    });
   }
   // It commits steps that it has not committed yet.
   bool goes_on(const std::string& job) {
@@ -116,6 +125,28 @@ TEST(LifecycleStories, WithoutATimeToLiveWhatHasEndedStays) {
   ASSERT_TRUE(life.until([&] { return life.is("short", "Complete"); }, 4 * kSoon));
   life.pass(10min);
   EXPECT_TRUE(life.is_there("short"));
+}
+
+// Whose pods did not start is tried again with what is free, and stops nobody for a while.
+TEST(LifecycleStories, AJobWhosePodsCannotStartDoesNotStopAHealthyOneAgainAndAgain) {
+  JobPlan urgent = training("urgent", 1, 1);
+  urgent.priority_class = "high";
+  urgent.shape.steps = 10;
+  urgent.submit_at = 1min;
+  Life life({training("healthy", 1, 1), urgent});
+  ASSERT_TRUE(life.goes_on("healthy"));
+  life.until([&] { return life.is_there("urgent"); }, 2min);
+  life.inject({.kind = FaultKind::kNodeIdle, .spell = kGangStart + kSoon / 2});
+  const auto has_failed = [&] {
+    return life.status("urgent")["reason"].string_view_or("") == "GangTimeout";
+  };
+  ASSERT_TRUE(life.until(has_failed, 3 * kGangStart));
+  ASSERT_TRUE(life.goes_on("healthy"));
+  ASSERT_TRUE(life.until(
+      [&] { return life.says("urgent", "nobody makes room for it before"); }, kSoon));
+  EXPECT_FALSE(life.until([&] { return !life.is("healthy", "Running"); }, kGangStart / 2));
+  ASSERT_TRUE(life.until([&] { return life.is("urgent", "Complete"); }, 5 * kGangStart));
+  EXPECT_TRUE(life.goes_on("healthy"));
 }
 
 // Counted from the first step after it was submitted or resumed.

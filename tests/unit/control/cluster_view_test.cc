@@ -362,6 +362,19 @@ TEST(Capture, CellsOfAQueueAndWhichPodsAreInOne) {
   EXPECT_EQ(state.jobs[0].held[0].cell, "node");
 }
 
+TEST(Capture, AJobWhoseStartFailedGetsWhatIsFreeUntilItsTimeOrAnotherSpec) {
+  World w = world();
+  w.jobs = {job(1, 2)};
+  const api::TrainingJob& made = w.jobs[0]->job;
+  w.failed_starts[made.meta.uid] = {2, made.meta.generation, w.now + 1s};
+  EXPECT_NE(capture(w, config()).jobs[0].spare_only.find("did not start in time, 2 times in a row"),
+            std::string::npos);
+  w.failed_starts[made.meta.uid].spare_only_until = w.now;
+  EXPECT_EQ(capture(w, config()).jobs[0].spare_only, "");
+  w.failed_starts[made.meta.uid] = {2, made.meta.generation + 1, w.now + 1s};
+  EXPECT_EQ(capture(w, config()).jobs[0].spare_only, "");
+}
+
 TEST(Capture, AQueueSaysWhichNamespacesMayUseIt) {
   World w = world();
   w.jobs = {job(1, 2)};

@@ -40,6 +40,22 @@ TEST(Memory, WhatTheStatusSaidBeforeThisLeaderIsNoNews) {
   EXPECT_TRUE(memory.is_news("a", "Suspended", "+Suspended"));
 }
 
+TEST(Memory, TheMoreStartsFailInARowTheLongerAJobGetsWhatIsFreeOnly) {
+  Memory memory;
+  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  const auto waits = [&] { return memory.failed_starts().at("a").spare_only_until - now; };
+  memory.note_failed_start("a", 1, 10s, now);
+  EXPECT_EQ(waits(), 20s);
+  memory.note_failed_start("a", 1, 10s, now);
+  EXPECT_EQ(waits(), 40s);
+  for (int i = 0; i < 70; ++i) memory.note_failed_start("a", 1, 10s, now);
+  EXPECT_EQ(waits(), kSpareOnlyMost);
+  memory.note_failed_start("a", 2, 10s, now);  // another spec
+  EXPECT_EQ(waits(), 20s);
+  memory.note_started("a");
+  EXPECT_TRUE(memory.failed_starts().empty());
+}
+
 TEST(Memory, AJobIsHeldBackUntilItsTimeAndSaysWhy) {
   Memory memory;
   const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");

@@ -39,6 +39,7 @@ void draw_troubles(Rng& rng, ClusterState& state) {
     job.settled = rng.chance(0.9);
     job.cooling = rng.chance(0.1);
     if (rng.chance(0.05)) job.refused = "suspended";
+    if (rng.chance(0.1)) job.spare_only = "its last start failed";
     if (rng.chance(0.05)) job.not_admitted = "its namespace is not of the queue";
     for (Held& held : job.held) held.lost = rng.chance(0.05);  // its GPUs stay taken
   }

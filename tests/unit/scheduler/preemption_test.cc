@@ -1,5 +1,6 @@
 // Who may be stopped for whom.
 #include "scheduler/plan.h"
+#include "scheduler/policy/registry.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
 #include <gtest/gtest.h>
@@ -70,6 +71,31 @@ TEST(Preemption, AGuaranteeIsTheReasonWhereNothingElseGivesLeave) {
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(to_text(plan.actions[0].cause),
             "preempted by mine (queue \"default\" takes back what it is guaranteed)");
+}
+
+// Whatever the policy: nobody stops or gives back for it, and others grow before it is served.
+TEST(Preemption, NobodyMakesRoomForAJobWhoseStartFailed) {
+  Job failed = job("failed", 2, 2);
+  failed.priority = 1;
+  failed.remaining_ms = failed.duration_ms = 1000;
+  failed.spare_only = "nobody makes room for it before noon";
+  Job large = running("large", 1, 4, {"n1", "n1", "n1", "n1"});
+  large.remaining_ms = large.duration_ms = 1'000'000;
+  for (const Descriptor& policy : all_policies()) {
+    PolicyConfig config;
+    config.policy = policy.name;
+    const auto full = make_plan(cluster({node("n1", 4, 0)}, {failed, large}), config);
+    EXPECT_TRUE(full.actions.empty()) << policy.name;
+    EXPECT_EQ(full.verdicts[0].outcome, Outcome::kNotNow) << policy.name;
+    // With what is free it begins.
+    const auto open =
+        make_plan(cluster({node("n1", 4, 0), node("n2", 2, 2)}, {failed, large}), config);
+    ASSERT_FALSE(open.actions.empty()) << policy.name;
+    EXPECT_EQ(open.verdicts[0].outcome, Outcome::kPlaced) << policy.name;
+  }
+  const Plan plan = make_plan(cluster({node("n1", 4, 0)}, {failed, large}), {});
+  EXPECT_EQ(explain(plan.verdicts[0], failed).message,
+            "needs 2 more GPUs, 0 are free for it; nobody makes room for it before noon");
 }
 
 TEST(Queues, WhoIsNotAdmittedWaitsAndIsTold) {

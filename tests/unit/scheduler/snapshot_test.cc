@@ -39,6 +39,7 @@ Snapshot full() {
   a.avoid = {"n2", "gone"};
   a.narrowed = "volume v";
   a.not_admitted = "not here";
+  a.spare_only = "its start failed";
   a.measured = {{"H100", 2, 1e5 / 7}, {"A100", 4, 5e-324}};
   a.goodput = {{"H100", 8, 2, 1.0 / 3.0}, {"A100", 1, 0, 2.5}};
   a.stall_ms = 0;
