@@ -19,6 +19,8 @@ A policy says in which order jobs are served, and whom they may displace. All el
   lets a job displace, as far as its queue and priority class allow it. What a queue has lent of its guarantee it gets
   back under every policy. In a queue that has all that its limit allows its own jobs make room for each other so.
 - Priority (`priorityClassName`) comes before any policy's own order.
+- A job whose pods did not start in time gets only what is free, after all others, for twice as long as they had, and
+  twice as long after each further such start in a row, at most an hour: nobody makes room for it.
 - What is left over raises elastic jobs towards `gpus.max`, one step at a time, to whoever gains most throughput by it.
 
 The SchedulingPolicy named `default` is in force. It may be changed while jobs train: the next round decides by the new
