@@ -142,8 +142,8 @@ TEST(LifecycleStories, AJobWhosePodsCannotStartDoesNotStopAHealthyOneAgainAndAga
   };
   ASSERT_TRUE(life.until(has_failed, 3 * kGangStart));
   ASSERT_TRUE(life.goes_on("healthy"));
-  ASSERT_TRUE(life.until(
-      [&] { return life.says("urgent", "nobody makes room for it before"); }, kSoon));
+  ASSERT_TRUE(
+      life.until([&] { return life.says("urgent", "nobody makes room for it before"); }, kSoon));
   EXPECT_FALSE(life.until([&] { return !life.is("healthy", "Running"); }, kGangStart / 2));
   ASSERT_TRUE(life.until([&] { return life.is("urgent", "Complete"); }, 5 * kGangStart));
   EXPECT_TRUE(life.goes_on("healthy"));
