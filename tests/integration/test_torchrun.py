@@ -1,76 +1,14 @@
 """Jobs of runtime torchrun and command, on a real API server: PyTorch's own processes (gloo, DistributedDataParallel)
 start, start again with other ranks when nodes come and go, fail, and end."""
 
-import json
 import os
 import pathlib
-import shutil
 import signal
 import sys
-import time
 
 from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
-from jobs import Job
-from processes import environment_of, name_of, tree
-from watching import conditions_of
-
-SCRIPT = pathlib.Path(__file__).parent / "scripts" / "elastic.py"
-START_S = 180  # importing torch takes seconds, and the cores are shared
-
-
-class ScriptJob(Job):
-    def __init__(self, name, runtime="torchrun", steps=100000, pause=0.05, command=None, more=None, **kwargs):
-        super().__init__(name, steps=steps, ledger=False, **kwargs)
-        self.runtime, self.pause, self.command, self.more = runtime, pause, command, more or {}
-
-    def prepare(self):
-        """The script lies where its pods see it, which have a /tmp of their own."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        shutil.copy(SCRIPT, self.checkpoints)
-
-    def manifest(self):
-        manifest = super().manifest()
-        spec = manifest["spec"]
-        del spec["training"]
-        spec["runtime"] = self.runtime
-        spec.update(self.more)
-        pod = spec["template"]["spec"]
-        pod["volumes"] = [v for v in pod["volumes"] if v["name"] == "checkpoints"]
-        container = pod["containers"][0]
-        container["volumeMounts"] = [m for m in container["volumeMounts"] if m["name"] == "checkpoints"]
-        container["env"] = [{"name": "GLOO_SOCKET_IFNAME", "value": "lo"}]
-        container["command"] = self.command or [sys.executable, "/ckpt/elastic.py"]
-        if self.command is None:
-            container["args"] = ["/ckpt", str(self.steps), str(self.pause)]
-        return manifest
-
-    def lines(self):
-        try:
-            text = (self.checkpoints / "steps.jsonl").read_text()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-
-    def wait_steps_of(self, world, more=5, limit_s=START_S):
-        """Until so many more steps were made by so many processes."""
-        seen = len(self.lines())
-        wait_quickly(lambda: sum(line["world"] == world for line in self.lines()[seen:]) >= more, limit_s,
-                     f"{self.name}: {more} steps of {world}: {json.dumps(self.status(), indent=1)}\n"
-                     f"{self.cluster.explain()}")
-
-    def programs(self, spares=True):
-        """Interpreters in its pods; without `spares`, those that began with the program itself."""
-        found = []
-        for node in self.cluster.nodes.values():
-            for pid in tree(node.pid):
-                about = environment_of(pid)
-                if about.get("RUBATO_POD_NAME") in self.pods() and name_of(pid).startswith("python"):
-                    found += [pid] if spares or "RUBATO_SPARE_FD" not in about else []
-        return found
-
-    def message(self, kind):
-        return conditions_of(self.object())[kind]["message"]
+from script_jobs import START_S, ScriptJob
 
 
 def test_a_script_grows_shrinks_survives_and_ends(cluster):
@@ -94,17 +32,12 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     assert job.status()["display"]["progress"].endswith(" steps") and float(job.status()["display"]["loss"]) >= 0
 
     # A process dies: all start again in their pods, as spares have been made, and the job is charged.
-    def spares():
-        """Of each pod: how many were ready, and how many of them have taken the script over."""
-        logs = [path.read_text(errors="replace") for path in job.log_files().values()]
-        return [(log.count("a spare is ready"), log.count("a spare takes the program over")) for log in logs]
-
-    wait_quickly(lambda: len(spares()) == 3 and all(made > used for made, used in spares()), START_S, "spares")
-    pods, before, began = set(job.living_pods()), job.lines()[-1]["variables"], time.monotonic()
-    os.kill(job.programs(spares=False)[0], signal.SIGKILL)
+    job.wait_spares()
+    pods, before = set(job.living_pods()), job.lines()[-1]["variables"]
+    assert len(pods) == 3
+    os.kill(job.interpreters()[job.pod_of_rank(0)][0], signal.SIGKILL)
     wait_quickly(lambda: job.lines()[-1]["variables"] != before, START_S, "it to go on")
-    print(f"from the end of a process to the first step of the next ones: {time.monotonic() - began:.2f} s")
-    assert all(made == used for made, used in spares())
+    assert all(made == used for made, used in job.spares())
     after = job.lines()[-1]["variables"]
     assert {name for name in before if before[name] != after[name]} == {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}
     job.wait(lambda o: o["status"].get("restarts", {}).get("count") == 1, CHANGE_S, "the charge")
@@ -121,7 +54,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     # Suspended, its program is told to end, and nothing is left; resumed it goes on where it was.
     job.patch({"suspend": True})
     job.wait_state("Suspended", CHANGE_S)
-    assert not job.programs()
+    assert not job.interpreters()
     at = job.lines()[-1]["step"]
     job.patch({"suspend": False})
     wait_quickly(lambda: job.lines()[-1]["step"] > at, START_S, "it to go on")
@@ -129,7 +62,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     assert all(after <= before + 1 for before, after in zip(steps, steps[1:])), "no step is left out"
     (job.checkpoints / "end").touch()
     job.wait_state("Complete", START_S)
-    wait_quickly(lambda: not job.programs(), CHANGE_S, "its spares to end")
+    wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its spares to end")
 
 
 def test_torchruns_command_is_understood_and_failures_are_told(cluster):
@@ -145,7 +78,7 @@ def test_torchruns_command_is_understood_and_failures_are_told(cluster):
     job.wait_state("Failed", 2 * START_S)
     assert "told to fail in step 5" in job.message("Failed")
     assert job.status()["restarts"]["count"] == 2
-    wait_quickly(lambda: not job.programs(), CHANGE_S, "its programs to end")
+    wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its programs to end")
     assert [line["step"] for line in job.lines()] == list(range(5))
     about = job.lines()[0]["variables"]
     assert (about["WORLD_SIZE"], about["LOCAL_WORLD_SIZE"], about["GROUP_WORLD_SIZE"]) == ("2", "2", "1")

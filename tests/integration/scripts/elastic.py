@@ -1,6 +1,6 @@
 """An elastic script as PyTorch's documentation has them: nothing in it knows Rubato, but for a line that tells how far
-it is. Counts steps; each adds the ranks
-that took part; rank 0 keeps a checkpoint after each step, and a line of what happened.
+it is. Counts steps; each adds the ranks that took part; rank 0 keeps a checkpoint after each step, and a line of what
+happened.
 
     elastic.py FOLDER STEPS SECONDS_A_STEP
 
@@ -51,7 +51,8 @@ def main():
             torch.save({"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, hidden)
             hidden.rename(checkpoint)
             with open(folder / "steps.jsonl", "a") as out:
-                print(json.dumps({"step": step, "world": world, "variables": variables}), file=out, flush=True)
+                print(json.dumps({"step": step, "at": time.time(), "world": world, "variables": variables}), file=out,
+                      flush=True)
             with open(os.environ["RUBATO_PROGRESS_FILE"], "w") as out:
                 print(json.dumps({"step": step + 1, "tokens": 64 * (step + 1), "loss": loss.item()}), file=out)
         time.sleep(pause)

@@ -1,0 +1,81 @@
+"""Jobs of runtime torchrun and command, whose pods run tests/integration/scripts/elastic.py with the interpreter that
+runs us, or any command.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+from cluster import wait_quickly
+from jobs import Job
+from processes import environment_of, name_of, start_time, tree
+from watching import conditions_of
+
+SCRIPT = pathlib.Path(__file__).parent / "scripts" / "elastic.py"
+START_S = 180  # importing torch takes seconds, and the cores are shared
+
+
+class ScriptJob(Job):
+    def __init__(self, name, runtime="torchrun", steps=100000, pause=0.05, command=None, more=None, env=None,
+                 **kwargs):
+        super().__init__(name, steps=steps, ledger=False, **kwargs)
+        self.runtime, self.pause, self.command, self.more, self.env = runtime, pause, command, more or {}, env or {}
+
+    def prepare(self):
+        """The script lies where its pods see it, which have a /tmp of their own."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SCRIPT, self.checkpoints)
+
+    def manifest(self):
+        manifest = super().manifest()
+        spec = manifest["spec"]
+        del spec["training"]
+        spec["runtime"] = self.runtime
+        spec.update(self.more)
+        pod = spec["template"]["spec"]
+        pod["volumes"] = [v for v in pod["volumes"] if v["name"] == "checkpoints"]
+        container = pod["containers"][0]
+        container["volumeMounts"] = [m for m in container["volumeMounts"] if m["name"] == "checkpoints"]
+        container["env"] = [{"name": name, "value": value}
+                            for name, value in {"GLOO_SOCKET_IFNAME": "lo", **self.env}.items()]
+        container["command"] = self.command or [sys.executable, "/ckpt/elastic.py"]
+        if self.command is None:
+            container["args"] = ["/ckpt", str(self.steps), str(self.pause)]
+        return manifest
+
+    def lines(self):
+        try:
+            text = (self.checkpoints / "steps.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def wait_steps_of(self, world, more=5, limit_s=START_S):
+        """Until so many more steps were made by so many processes."""
+        seen = len(self.lines())
+        wait_quickly(lambda: sum(line["world"] == world for line in self.lines()[seen:]) >= more, limit_s,
+                     f"{self.name}: {more} steps of {world}: {json.dumps(self.status(), indent=1)}\n"
+                     f"{self.cluster.explain()}")
+
+    def interpreters(self):
+        """{pod: ids of its interpreters, in the order in which they began}: that of the program, then its spare."""
+        found = {}
+        for node in self.cluster.nodes.values():
+            for pid in tree(node.pid):
+                pod = environment_of(pid).get("RUBATO_POD_NAME")
+                if pod in self.pods() and name_of(pid).startswith("python"):
+                    found.setdefault(pod, []).append(pid)
+        return {pod: sorted(pids, key=lambda pid: start_time(pid) or 0) for pod, pids in found.items()}
+
+    def spares(self):
+        """Of each pod's log: (how many spares were ready, how many of them have taken the script over)"""
+        logs = [path.read_text(errors="replace") for path in self.log_files().values()]
+        return [(log.count("a spare is ready"), log.count("a spare takes the program over")) for log in logs]
+
+    def wait_spares(self):
+        """Until each pod has one."""
+        wait_quickly(lambda: self.spares() and all(made > used for made, used in self.spares()), START_S, "spares")
+
+    def message(self, kind):
+        return conditions_of(self.object())[kind]["message"]
