@@ -20,7 +20,7 @@ constexpr const char* kCommonParametersText =
 
 // What decides where nothing else is said: without a SchedulingPolicy, and in a snapshot without
 // the name of one.
-constexpr const char* kDefaultPolicy = "rubato";
+constexpr const char* kDefaultPolicy = "marginalThroughput";
 
 // In the order in which people should read them.
 std::vector<Descriptor> all_policies();
