@@ -184,7 +184,7 @@ std::string WholeCluster::unexplained() {
       const SeenJob& seen = witness_.jobs().at("default/" + name);
       const Replica* leading = leader();
       if (leading != nullptr && seen.completed_by && seen.completed_by == leading->epoch() &&
-          !witness_.was_told(seen.uid, "StepsReached"))
+          !seen.told.contains("StepsReached"))
         return name + " is complete, and no event says so";
       continue;
     }

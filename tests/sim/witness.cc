@@ -44,8 +44,11 @@ void Witness::committed(const kube::StoreId& id, const json::Value* object) {
     else
       secrets_.insert(id.key);
   } else if (id.kind == "events" && object != nullptr) {
-    told_.emplace((*object)["involvedObject"]["uid"].string_or(""),
-                  (*object)["reason"].string_or(""));
+    const json::Value& about = (*object)["involvedObject"];
+    const auto job =
+        jobs_.find(about["namespace"].string_or("") + "/" + about["name"].string_or(""));
+    if (job != jobs_.end() && job->second.uid == about["uid"].string_view_or(""))
+      job->second.told.insert((*object)["reason"].string_or(""));
   }
 }
 

@@ -55,6 +55,7 @@ struct SeenJob {
   std::map<std::string, std::set<WorkerTuple>> members;  // by pod uid
   std::set<std::int64_t> ordinals;                       // ever given
   std::set<std::string> made_pods;                       // names that have existed
+  std::set<std::string> told;                            // reasons of events about it
   bool is_complete = false;
   std::optional<std::uint64_t> completed_by;  // the epoch of the leader that wrote so
 };
@@ -81,10 +82,6 @@ class Witness {
   const std::map<std::string, SeenPod>& pods() const { return pods_; }  // by "ns/name"
   const std::map<std::string, SeenJob>& jobs() const { return jobs_; }  // by "ns/name"
   const std::map<std::string, json::Value>& nodes() const { return nodes_; }
-  // Has an event about the job given this reason?
-  bool was_told(const std::string& job_uid, const std::string& reason) const {
-    return told_.contains({job_uid, reason});
-  }
   bool has_secret(const std::string& key) const { return secrets_.contains(key); }
   std::uint64_t changes() const { return changes_; }
 
@@ -111,7 +108,6 @@ class Witness {
   std::map<std::string, json::Value> nodes_;
   std::map<std::string, int> limits_;
   std::set<std::string> secrets_;
-  std::set<std::pair<std::string, std::string>> told_;  // uid of the job, reason of the event
   std::uint64_t changes_ = 0;
 };
 
