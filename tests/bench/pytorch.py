@@ -51,11 +51,11 @@ class Ours:
             self.job.wait_spares()
 
     def victim(self):
-        return self.job.interpreters()[self.job.pod_of_rank(1)][0]
+        return self.job.of_rank_0()[0]
 
     def spare_mb(self):
         """What the kernel counts as a waiting spare's own part of its memory."""
-        spare = self.job.interpreters()[self.job.pod_of_rank(0)][1]
+        spare = self.job.of_rank_0()[1][0]
         rows = pathlib.Path(f"/proc/{spare}/smaps_rollup").read_text().splitlines()
         return next(int(row.split()[1]) for row in rows if row.startswith("Pss:")) / 1024
 
@@ -81,8 +81,7 @@ class Theirs:
         pass
 
     def victim(self):
-        return next(pid for pid in processes.tree(self.agent.child.pid)[1:]
-                    if processes.environment_of(pid).get("RANK") == "1")
+        return self.lines()[-1]["pid"]
 
 
 def settled(way):

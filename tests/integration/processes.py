@@ -38,6 +38,15 @@ def name_of(pid):
         return ""
 
 
+def id_in_its_namespace(pid):
+    """What the process itself calls its id; None: it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+            return next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def environment_of(pid):
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:

@@ -9,7 +9,7 @@ import sys
 
 from cluster import wait_quickly
 from jobs import Job
-from processes import environment_of, name_of, start_time, tree
+from processes import environment_of, id_in_its_namespace, name_of, tree
 from watching import conditions_of
 
 SCRIPT = pathlib.Path(__file__).parent / "scripts" / "elastic.py"
@@ -59,14 +59,21 @@ class ScriptJob(Job):
                      f"{self.cluster.explain()}")
 
     def interpreters(self):
-        """{pod: ids of its interpreters, in the order in which they began}: that of the program, then its spare."""
+        """{pod: ids of its interpreters}: that of the program, and a spare that is ready or gets so."""
         found = {}
         for node in self.cluster.nodes.values():
             for pid in tree(node.pid):
                 pod = environment_of(pid).get("RUBATO_POD_NAME")
                 if pod in self.pods() and name_of(pid).startswith("python"):
                     found.setdefault(pod, []).append(pid)
-        return {pod: sorted(pids, key=lambda pid: start_time(pid) or 0) for pod, pids in found.items()}
+        return found
+
+    def of_rank_0(self):
+        """(id of the program, ids of its pod's spares)"""
+        inside = self.lines()[-1]["pid"]  # as it is called in its pod
+        pids = self.interpreters()[self.pod_of_rank(0)]
+        program = next(pid for pid in pids if id_in_its_namespace(pid) == inside)
+        return program, [pid for pid in pids if pid != program]
 
     def spares(self):
         """Of each pod's log: (how many spares were ready, how many of them have taken the script over)"""

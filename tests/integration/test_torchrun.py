@@ -9,6 +9,7 @@ import sys
 from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
 from script_jobs import START_S, ScriptJob
+from watching import conditions_of
 
 
 def test_a_script_grows_shrinks_survives_and_ends(cluster):
@@ -35,7 +36,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     job.wait_spares()
     pods, before = set(job.living_pods()), job.lines()[-1]["variables"]
     assert len(pods) == 3
-    os.kill(job.interpreters()[job.pod_of_rank(0)][0], signal.SIGKILL)
+    os.kill(job.of_rank_0()[0], signal.SIGKILL)
     wait_quickly(lambda: job.lines()[-1]["variables"] != before, START_S, "it to go on")
     assert all(made == used for made, used in job.spares())
     after = job.lines()[-1]["variables"]
@@ -87,14 +88,24 @@ def test_torchruns_command_is_understood_and_failures_are_told(cluster):
 def test_any_program_runs_as_a_gang(cluster):
     cluster.add_node(slots=2)
     job = cluster.apply(ScriptJob("gang", runtime="command", gpus=(2, 2), command=[
-        "/bin/sh", "-c", 'echo "$JAX_PROCESS_ID/$JAX_NUM_PROCESSES of $JAX_COORDINATOR_ADDRESS" > /ckpt/$RANK']))
+        "/bin/sh", "-c", 'echo "$JAX_PROCESS_ID/$JAX_NUM_PROCESSES of $JAX_COORDINATOR_ADDRESS" > /ckpt/$RANK;'
+                         'for step in 1 2 3; do echo "epoch 1, step $step: loss 0.5"; done'],
+        env={"RUBATO_PROGRESS_PATTERN": r"step (?<step>\d+): loss (?<loss>[\d.]+)"}))
     job.wait_state("Complete", START_S)
+    assert job.status()["progress"]["step"] == 3 and float(job.status()["display"]["loss"]) == 0.5
+    log = next(iter(job.log_files().values())).read_text()
+    assert "epoch 1, step 1: loss 0.5" in log, "what it prints is in the pod's log"
     said = [(job.checkpoints / str(rank)).read_text().split() for rank in range(2)]
     assert [s[0] for s in said] == ["0/2", "1/2"] and said[0][2] == said[1][2]
 
 
 def test_a_program_that_is_not_there_is_named(cluster):
     cluster.add_node()
+    wrong = cluster.apply(ScriptJob("wrong", runtime="command", gpus=(1, 1), command=["/bin/true"],
+                                    env={"RUBATO_PROGRESS_PATTERN": r"step (\d+)"}))
+    wrong.wait(lambda o: "no group named step" in conditions_of(o).get("Queued", {}).get("message", ""), CHANGE_S,
+               "what is wrong with it")
+    wrong.delete()
     job = cluster.apply(ScriptJob("absent", runtime="command", gpus=(1, 1), command=["/no/such/program"],
                                   more={"faultTolerance": {"maxRestarts": 1}}))
     job.wait_state("Failed", CHANGE_S)

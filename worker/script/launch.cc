@@ -184,20 +184,6 @@ std::map<std::string, std::string> environment_of(const RankPlace& place, const 
   return variables;
 }
 
-std::optional<ToldProgress> progress_of_file(const std::string& text) {
-  const std::size_t end = text.rfind('\n');
-  if (end == std::string::npos) return std::nullopt;
-  const std::size_t before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
-  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-  const auto parsed = json::parse(std::string_view(text).substr(begin, end - begin));
-  if (!parsed.ok() || !(*parsed)["step"].is_number()) return std::nullopt;
-  const auto count = [&](const char* name) {
-    return static_cast<std::uint64_t>(std::max<std::int64_t>((*parsed)[name].int_or(0), 0));
-  };
-  return ToldProgress{
-      .step = count("step"), .tokens = count("tokens"), .loss = (*parsed)["loss"].double_or(0)};
-}
-
 std::string message_of_error_file(const std::string& text, std::size_t most) {
   const auto parsed = json::parse(text);
   if (!parsed.ok()) return "";

@@ -52,16 +52,6 @@ struct LaunchFacts {
 std::map<std::string, std::string> environment_of(const RankPlace& place, const wire::Form& form,
                                                   const LaunchFacts& facts);
 
-// What a program tells of how far it is: the last whole line of its progress file, a JSON object
-// such as {"step": 120, "loss": 2.31, "tokens": 4194304}. Tokens (or samples) are those of all
-// steps so far. Nothing: no such line, or one without a step.
-struct ToldProgress {
-  std::uint64_t step = 0;
-  std::uint64_t tokens = 0;
-  double loss = 0;
-};
-std::optional<ToldProgress> progress_of_file(const std::string& text);
-
 // The message of an error file as `torch.distributed.elastic.multiprocessing.errors.record` writes
 // it, cut to `most` bytes; "": there is none.
 std::string message_of_error_file(const std::string& text, std::size_t most);

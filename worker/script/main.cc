@@ -5,13 +5,18 @@
 #include "common/log.h"
 #include "common/version.h"
 #include "worker/main/agent_link.h"
+#include "worker/script/progress_log.h"
 #include "worker/script/script_process.h"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
+
+#include <unistd.h>
 
 namespace rubato::worker {
 namespace {
@@ -34,6 +39,15 @@ Result<std::vector<std::string>> command_of(const std::string& text) {
   return words;
 }
 
+// Null: no pattern says what is to be found in the program's output.
+Result<std::unique_ptr<ProgressLog>> log_for(const std::string& pattern, const std::string& file) {
+  if (pattern.empty()) return std::unique_ptr<ProgressLog>();
+  auto parsed = ProgressPattern::parse(pattern);
+  if (!parsed.ok()) return parsed.error().in("RUBATO_PROGRESS_PATTERN");
+  ::setenv("PYTHONUNBUFFERED", "1", 0);  // or lines would come late, many at a time
+  return ProgressLog::open(std::move(parsed).value(), file, STDOUT_FILENO);
+}
+
 int run() {
   const int fd = std::atoi(variable("RUBATO_AGENT_FD", "-1").c_str());
   auto command = command_of(variable("RUBATO_COMMAND"));
@@ -49,17 +63,20 @@ int run() {
   const std::string id = variable("RUBATO_POD_UID") + "-" + std::to_string(slot);
   const std::string folder = variable("TMPDIR", "/tmp");
   const Duration grace = std::chrono::seconds(number("RUBATO_GRACE_SECONDS", "60"));
-  PosixProgram program;
+  const std::string progress_file = folder + "/rubato-progress-" + id;
+  auto log = log_for(variable("RUBATO_PROGRESS_PATTERN"), progress_file);
+  PosixProgram program(log.ok() ? log->get() : nullptr);
   AgentLink agent(fd);
   ScriptProcess process({.pod_uid = variable("RUBATO_POD_UID"),
                          .slot = slot,
                          .incarnation = number("RUBATO_INCARNATION", "1"),
                          .host = variable("RUBATO_POD_IP", "127.0.0.1"),
                          .command = std::move(command).value(),
+                         .problem = log.ok() ? "" : log.error().what(),
                          .job_uid = variable("RUBATO_JOB_UID"),
                          .restarts_most = number("RUBATO_MAX_RESTARTS", "0"),
                          .error_file = folder + "/rubato-error-" + id,
-                         .progress_file = folder + "/rubato-progress-" + id,
+                         .progress_file = progress_file,
                          .sets_threads = std::getenv("OMP_NUM_THREADS") == nullptr,
                          .has_spares = variable("RUBATO_RUNTIME") == "torchrun" &&
                                        variable("RUBATO_SPARES", "on") != "off",

@@ -56,7 +56,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 // In the child, before exec: only calls that are safe after fork.
 [[noreturn]] void become(char* const* arguments, char* const* variables, pid_t parent, int tell,
-                         int line) {
+                         int line, int output) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it ended before it could be bound to us
@@ -66,6 +66,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC); null >= 0)
     ::dup2(null, STDIN_FILENO);
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+    if (output >= 0) ::dup2(output, fd);
   if (line == kSpareFd) ::fcntl(line, F_SETFD, 0);
   if (line > kSpareFd) ::dup2(line, kSpareFd);
   ::execvpe(arguments[0], arguments, variables);
@@ -74,9 +76,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   ::_exit(127);
 }
 
-// In a process group of its own; `line` is its descriptor kSpareFd, -1: nothing.
+// In a process group of its own; `line` is its descriptor kSpareFd, -1: nothing; `output` its
+// standard output and error, -1: ours.
 Result<int> spawn(std::vector<std::string> words,
-                  const std::map<std::string, std::string>& variables, int line) {
+                  const std::map<std::string, std::string>& variables, int line, int output) {
   std::vector<std::string> lines = merged(variables);
   const std::vector<char*> arguments = pointers(words);
   const std::vector<char*> environment = pointers(lines);
@@ -88,7 +91,7 @@ Result<int> spawn(std::vector<std::string> words,
   ::close(ends[1]);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) become(arguments.data(), environment.data(), parent, tell, line);
+  if (pid == 0) become(arguments.data(), environment.data(), parent, tell, line, output);
   ::close(tell);
   int error = pid < 0 ? errno : 0;
   if (pid >= 0) {
@@ -122,8 +125,9 @@ PosixProgram::~PosixProgram() {
 Status PosixProgram::start(const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& variables) {
   CHECK(pid_ < 0 && !command.empty());
+  if (log_ != nullptr) log_->begin();
   if (hand_over(command, variables)) return ok();
-  TRY(pid_, spawn(command, variables, -1));
+  TRY(pid_, spawn(command, variables, -1, output()));
   return ok();
 }
 
@@ -142,7 +146,7 @@ void PosixProgram::prepare(const std::vector<std::string>& command,
   std::map<std::string, std::string> some{{kSpareDescriptor, std::to_string(kSpareFd)}};
   const std::string threads = value_of(variables, kThreads);
   if (!threads.empty()) some.emplace(kThreads, threads);
-  const auto pid = spawn(words, some, ends[1]);
+  const auto pid = spawn(words, some, ends[1], output());
   ::close(ends[1]);
   if (!pid.ok()) {
     ::close(ends[0]);
@@ -215,6 +219,7 @@ std::optional<ProgramEnd> PosixProgram::take_end() {
   if (pid_ < 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   ::kill(-pid_, SIGKILL);  // what it has left behind
   pid_ = -1;
+  if (log_ != nullptr) log_->end();
   return ProgramEnd{.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
                     .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
 }

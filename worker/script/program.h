@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/result.h"
+#include "worker/script/progress_log.h"
 
 #include <map>
 #include <optional>
@@ -39,7 +40,8 @@ class Program {
 // and takes the script over; where that is not there, or not ready, the program starts by itself.
 class PosixProgram : public Program {
  public:
-  PosixProgram() = default;
+  // What it prints goes through `log`, which outlives it; null: to our own output.
+  explicit PosixProgram(ProgressLog* log = nullptr) : log_(log) {}
   ~PosixProgram() override;  // kills it
   PosixProgram(const PosixProgram&) = delete;
   PosixProgram& operator=(const PosixProgram&) = delete;
@@ -63,7 +65,9 @@ class PosixProgram : public Program {
   bool hand_over(const std::vector<std::string>& command,
                  const std::map<std::string, std::string>& variables);
   void end_spare();
+  int output() const { return log_ == nullptr ? -1 : log_->input(); }
 
+  ProgressLog* log_;
   int pid_ = -1;
   Spare spare_;
   int spares_lost_ = 0;  // before they were ready

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "worker/protocol/wire.pb.h"
 #include "worker/script/launch.h"
+#include "worker/script/progress.h"
 
 #include <algorithm>
 #include <csignal>
@@ -83,6 +84,7 @@ struct ScriptProcess::Impl {
 
   void configure(MonoTime now) {
     if (standing.phase() != wire::WORKER_STARTING) return say(now);
+    if (!parts.problem.empty()) return fail(now, "InvalidCommand", parts.problem, true);
     auto found = program_of(parts.command);
     if (!found.ok()) return fail(now, "InvalidCommand", found.error().what(), true);
     program = std::move(found).value();
@@ -190,6 +192,7 @@ struct ScriptProcess::Impl {
 
   void on_end(MonoTime now, const ProgramEnd& end) {
     runs = false;
+    take_progress(now);
     const bool was_told = std::exchange(kill_at, std::nullopt).has_value();
     LOG_INFO("script", "generation {}: the program {}", standing.generation(), to_text(end));
     if (retires) return;

@@ -37,6 +37,7 @@ struct ScriptParts {
   std::uint64_t incarnation = 1;
   std::string host;                  // where the other ranks reach rank 0
   std::vector<std::string> command;  // as the template has it
+  std::string problem;               // why it can never run; "": it can
   std::string job_uid;
   std::uint64_t restarts_most = 0;
   std::string error_file;     // where `record` writes; read when the program fails

@@ -51,8 +51,8 @@ def main():
             torch.save({"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, hidden)
             hidden.rename(checkpoint)
             with open(folder / "steps.jsonl", "a") as out:
-                print(json.dumps({"step": step, "at": time.time(), "world": world, "variables": variables}), file=out,
-                      flush=True)
+                print(json.dumps({"step": step, "at": time.time(), "pid": os.getpid(), "world": world,
+                                  "variables": variables}), file=out, flush=True)
             with open(os.environ["RUBATO_PROGRESS_FILE"], "w") as out:
                 print(json.dumps({"step": step + 1, "tokens": 64 * (step + 1), "loss": loss.item()}), file=out)
         time.sleep(pause)

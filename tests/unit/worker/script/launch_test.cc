@@ -87,18 +87,6 @@ TEST(ScriptLaunch, RanksAreAsTorchrunGivesThem) {
   EXPECT_FALSE(place_of(form, stranger).ok());
 }
 
-TEST(ScriptLaunch, TheLastWholeLineTellsHowFarAProgramIs) {
-  const auto told =
-      progress_of_file("{\"step\": 1}\n{\"step\": 7, \"loss\": 2.5, \"tokens\": 9}\n{\"st");
-  ASSERT_TRUE(told.has_value());
-  EXPECT_EQ(told->step, 7u);
-  EXPECT_EQ(told->tokens, 9u);
-  EXPECT_EQ(told->loss, 2.5);
-  EXPECT_EQ(progress_of_file("{\"step\": -3}\n")->step, 0u);
-  for (const char* text : {"", "\n", "{\"step\": 1}", "7\n", "{\"loss\": 1}\n", "step 7\n", "\n\n"})
-    EXPECT_FALSE(progress_of_file(text).has_value()) << text;
-}
-
 TEST(ScriptLaunch, ErrorFilesOfRecordAreRead) {
   EXPECT_EQ(message_of_error_file(R"({"message":{"message":"ValueError: x","extraInfo":{}}})", 99),
             "ValueError: x");

@@ -113,6 +113,7 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
   EXPECT_EQ(warm, cold);
   // So does one of -m.
   const std::vector<std::string> module = {"python3", "-m", "script", said, "m"};
+  const fs::path before = fs::current_path();
   fs::current_path(folder);
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(program.start(module, variables).ok());
@@ -134,6 +135,7 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
   ASSERT_TRUE(program.start(command, variables).ok());
   EXPECT_EQ(end_of(program).exit_code, 4);
   ::unsetenv("PYTHONPATH");
+  fs::current_path(before);
   fs::remove_all(folder);
 }
 

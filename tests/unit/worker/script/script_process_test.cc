@@ -157,6 +157,16 @@ TEST_F(Script, HowFarItIsIsWhatTheProgramTells) {
   EXPECT_EQ(last().standing().step(), 14u);
 }
 
+TEST_F(Script, TheLastStepIsToldAtTheEnd) {
+  configure();
+  form(1);
+  after(kRunsAfter);
+  std::ofstream(progress_file) << "{\"step\": 10, \"loss\": 3}\n";
+  end(0);
+  EXPECT_EQ(phase(), wire::WORKER_FINISHED);
+  EXPECT_EQ(last().standing().step(), 10u);
+}
+
 TEST_F(Script, ASpareIsMadeOnceTheProgramHasBegun) {
   configure();
   form(1);
