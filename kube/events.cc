@@ -62,11 +62,8 @@ void EventRecorder::start() {
 void EventRecorder::emit(const ObjectReference& regarding, const EventText& text,
                          const std::optional<ObjectReference>& related) {
   std::lock_guard lock(mutex_);
-  const bool is_full = queue_.size() >= kEventQueue;
-  if (is_full || (is_spam(regarding) && !text.is_final)) {
+  if (queue_.size() >= kEventQueue || (is_spam(regarding) && !text.is_final)) {
     dropped_.add();
-    if (is_full)
-      LOG_WARNING("events", "{} about {}: the queue is full", text.reason, regarding.name);
     return;
   }
   // Names come from times: no two events may have the same.

@@ -8,6 +8,15 @@
 #include <fmt/core.h>
 
 namespace rubato::control {
+namespace {
+
+Duration doubled(Duration first, int times, Duration most) {
+  Duration wait = first;
+  for (int i = 0; i < times && wait < most; ++i) wait *= 2;
+  return std::min(wait, most);
+}
+
+}  // namespace
 
 std::string to_text(const HeldBack& held) {
   return fmt::format("{}; tried again at {}", held.why, to_rfc3339(held.until));
@@ -77,9 +86,7 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
   ends.streak = now - ends.last > kEarlyEndQuiet ? 1 : ends.streak + 1;
   ends.last = now;
   if (ends.streak < 2) return;
-  Duration wait = kEarlyEndFirst;
-  for (int i = 2; i < ends.streak && wait < kEarlyEndMost; ++i) wait *= 2;
-  held_back_[job_uid] = {now + std::min<Duration>(wait, kEarlyEndMost),
+  held_back_[job_uid] = {now + doubled(kEarlyEndFirst, ends.streak - 2, kEarlyEndMost),
                          std::string(api::reason::kWaitingForGpus), "its pods ended early"};
 }
 
@@ -147,9 +154,7 @@ void Memory::note_failed_start(const std::string& job_uid, std::int64_t generati
   FailedStarts& failed = failed_starts_[job_uid];
   if (failed.generation != generation) failed = {.generation = generation};
   ++failed.in_a_row;
-  Duration wait = kSpareOnly * time;
-  for (int i = 1; i < failed.in_a_row && wait < kSpareOnlyMost; ++i) wait *= 2;
-  failed.spare_only_until = now + std::min<Duration>(wait, kSpareOnlyMost);
+  failed.spare_only_until = now + doubled(kSpareOnly * time, failed.in_a_row - 1, kSpareOnlyMost);
 }
 
 void Memory::note_started(const std::string& job_uid) {

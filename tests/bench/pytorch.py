@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 import processes  # noqa: E402
 from cluster import Cluster, wait_quickly  # noqa: E402
 from control_plane import ControlPlane, ControlPlaneError, Process  # noqa: E402
-from script_jobs import SCRIPT, START_S, ScriptJob  # noqa: E402
+from script_jobs import SCRIPT, START_S, ScriptJob, lines_of  # noqa: E402
 from table import markdown, spread  # noqa: E402
 
 PROCESSES = 2
@@ -74,11 +74,7 @@ class Theirs:
                                           folder, 10**9, PAUSE_S], folder / "torchrun.log")
 
     def lines(self):
-        try:
-            text = (self.folder / "steps.jsonl").read_text()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return lines_of(self.folder)
 
     def settle(self):
         pass

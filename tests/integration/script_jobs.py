@@ -16,6 +16,15 @@ SCRIPT = pathlib.Path(__file__).parent / "scripts" / "elastic.py"
 START_S = 180  # importing torch takes seconds, and the cores are shared
 
 
+def lines_of(folder):
+    """What the script has written of its steps, as far as the lines are whole."""
+    try:
+        text = (folder / "steps.jsonl").read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
 class ScriptJob(Job):
     def __init__(self, name, runtime="torchrun", steps=100000, pause=0.05, command=None, more=None, env=None,
                  **kwargs):
@@ -45,11 +54,7 @@ class ScriptJob(Job):
         return manifest
 
     def lines(self):
-        try:
-            text = (self.checkpoints / "steps.jsonl").read_text()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return lines_of(self.checkpoints)
 
     def wait_steps_of(self, world, more=5, limit_s=START_S):
         """Until so many more steps were made by so many processes."""

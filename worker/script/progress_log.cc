@@ -54,11 +54,14 @@ struct ProgressLog::Impl {
       const int limit = is_due ? static_cast<int>(kWritePause / 1ms) : -1;
       const int ready = ::poll(waits.data(), waits.size(), limit);
       if (waits[0].revents != 0 || (ready < 0 && errno != EINTR)) return;
-      is_due = ready > 0 && waits[1].revents != 0 ? take() : write_file();
+      const bool has_more = ready > 0 && waits[1].revents != 0;
+      if (has_more) take();
+      is_due = has_more && is_early();
+      if (!is_due) write_file();
     }
   }
 
-  bool take() {
+  void take() {
     std::uint64_t program = 0;
     {
       std::lock_guard lock(mutex);
@@ -73,7 +76,6 @@ struct ProgressLog::Impl {
       if (found && program == programs) newest = found;
     }
     is_read.notify_all();
-    return is_early() || write_file();
   }
 
   bool is_early() {
@@ -99,11 +101,9 @@ struct ProgressLog::Impl {
     return last;
   }
 
-  // False: as always, nothing is left to be written.
-  bool write_file() {
+  void write_file() {
     std::lock_guard lock(mutex);
     write_newest();
-    return false;
   }
 
   void write_newest() {  // locked
