@@ -68,8 +68,6 @@ std::string in_all(const Job& job) {
   return job.needs_domain() ? " in one " + job.topology->level : " in all";
 }
 
-bool is_spare_only(const Job& job) { return !job.started && !job.spare_only.empty(); }
-
 // What is free for it of what it needs.
 std::string shortage(const Verdict& v, const Job& job) {
   std::string text =
@@ -78,7 +76,7 @@ std::string shortage(const Verdict& v, const Job& job) {
   if (!job.avoid.empty())
     text += fmt::format(" (for now none on {}, where a pod of it was of no use)",
                         fmt::join(job.avoid, ", "));
-  if (is_spare_only(job)) text += "; " + job.spare_only;
+  if (job.gets_spare_only()) text += "; " + job.spare_only;
   return text;
 }
 
@@ -198,7 +196,7 @@ Explanation explain(const Verdict& v, const Job& job) {
                                        : fmt::format("{}", fmt::join(v.waits_for, ", ")))};
     case Reason::kInsufficientGpus:
       return {"InsufficientGPUs",
-              shortage(v, job) + (is_spare_only(job)
+              shortage(v, job) + (job.gets_spare_only()
                                       ? ""
                                       : "; the rest is held by jobs at their minimum of equal "
                                         "or higher priority")};

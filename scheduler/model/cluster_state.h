@@ -205,6 +205,7 @@ struct Job {
 
   // All its pods in one domain.
   bool needs_domain() const { return topology && topology->required; }
+  bool gets_spare_only() const { return !started && !spare_only.empty(); }
   bool operator==(const Job&) const = default;
 };
 

@@ -17,8 +17,8 @@ void mix_in(std::size_t& hash, std::size_t value) {
 }  // namespace
 
 bool is_kept_out(const Job& job) {
-  return !job.refused.empty() ||
-         (!job.started && !(job.not_admitted.empty() && job.spare_only.empty()));
+  return !job.refused.empty() || (!job.started && !job.not_admitted.empty()) ||
+         job.gets_spare_only();
 }
 
 bool may_use(const Job& job, const Node& node) {

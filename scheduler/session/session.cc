@@ -74,11 +74,11 @@ Plan Session::run() {
   if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
     for (Entry& entry : entries_)
-      if (!entry.has_verdict && !gets_spare_only(entry) && is_inside_guarantee(entry))
+      if (!entry.has_verdict && !entry.job->gets_spare_only() && is_inside_guarantee(entry))
         give_minimum(entry);
   for (const bool spare_only : {false, true})
     for (Entry& entry : entries_)
-      if (!entry.has_verdict && gets_spare_only(entry) == spare_only) give_minimum(entry);
+      if (!entry.has_verdict && entry.job->gets_spare_only() == spare_only) give_minimum(entry);
   if (targets_.sizes.empty())
     grow();
   else
@@ -154,14 +154,15 @@ void Session::give_minimum(Entry& entry) {
     return;
   }
   if (is_full) {
-    if (auto from = gets_spare_only(entry) ? std::nullopt : make_room_in_queue(entry, *wanted)) {
+    if (auto from =
+            entry.job->gets_spare_only() ? std::nullopt : make_room_in_queue(entry, *wanted)) {
       no.reason = Reason::kWaitingForRelease;
       no.waits_for = std::move(*from);
     }
     return verdict(entry, std::move(no));
   }
   place_or_make_room(entry, *wanted);
-  if (entry.blocked && head_ == nullptr && !gets_spare_only(entry)) head_ = &entry;
+  if (entry.blocked && head_ == nullptr && !entry.job->gets_spare_only()) head_ = &entry;
 }
 
 // None: no size is allowed.
@@ -198,7 +199,7 @@ Verdict Session::why_kept_out(const Entry& entry) const {
 // It is not to have room made for it, and is told so.
 bool Session::waits_in_turn(Entry& entry, Gpus wanted) {
   // Stopped in this round, its pods are still there; or the policy gives it nothing.
-  if (entry.preempted || (is_left_out(entry) && !gets_spare_only(entry))) {
+  if (entry.preempted || (is_left_out(entry) && !entry.job->gets_spare_only())) {
     verdict(entry, {.outcome = Outcome::kNotNow,
                     .reason = Reason::kInsufficientGpus,
                     .needed = wanted,

@@ -100,9 +100,6 @@ class Session {
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
   Verdict why_kept_out(const Entry& entry) const;
-  static bool gets_spare_only(const Entry& entry) {
-    return !entry.job->started && !entry.job->spare_only.empty();
-  }
   bool waits_in_turn(Entry& entry, Gpus wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();

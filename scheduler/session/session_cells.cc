@@ -35,7 +35,7 @@ void Session::give_cells() {
 
 // It waits, or has lost some of what it has in cells.
 bool Session::wants_cells(const Entry& entry) const {
-  return entry.now < entry.job->min && !entry.preempted && !gets_spare_only(entry) &&
+  return entry.now < entry.job->min && !entry.preempted && !entry.job->gets_spare_only() &&
          !is_to_move(entry) && why_kept_out(entry).outcome == Outcome::kPlaced &&
          std::ranges::all_of(entry.pods, &Pod::in_cell);
 }

@@ -28,7 +28,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
     no.reason = Reason::kWaitingForRelease;
     return verdict(entry, std::move(no));
   }
-  if (!gets_spare_only(entry) && may_be_helped(entry, pods * per_pod)) {
+  if (!entry.job->gets_spare_only() && may_be_helped(entry, pods * per_pod)) {
     if (auto from = make_room(entry, pods)) {
       no.reason = Reason::kWaitingForRelease;
       no.waits_for = std::move(*from);

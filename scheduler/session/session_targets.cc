@@ -56,7 +56,7 @@ std::vector<Session::Wanting> Session::below_targets() const {
 }
 
 bool Session::may_get_more(const Entry& entry) const {
-  if (why_kept_out(entry).outcome != Outcome::kPlaced || gets_spare_only(entry)) return false;
+  if (why_kept_out(entry).outcome != Outcome::kPlaced || entry.job->gets_spare_only()) return false;
   return !entry.job->started || (entry.job->settled && !entry.job->cooling);
 }
 
