@@ -20,9 +20,9 @@ constexpr auto words(TopologyMode) {
   return std::array<std::string_view, 2>{"preferred", "required"};
 }
 
-enum class Runtime { kBuiltin, kTorchrun, kCommand };
+enum class Runtime { kBuiltin, kPytorch, kTorchrun, kCommand };
 constexpr auto words(Runtime) {
-  return std::array<std::string_view, 3>{"builtin", "torchrun", "command"};
+  return std::array<std::string_view, 4>{"builtin", "pytorch", "torchrun", "command"};
 }
 
 enum class ModelFamily { kGpt2, kLlama };

@@ -169,13 +169,15 @@ const ObjectSchema& TrainingJobSpec::schema() {
         .immutable();
     s.field("objective", &TrainingJobSpec::objective, "Weight and wished end.").defaulted();
     s.field("runtime", &TrainingJobSpec::runtime,
-            "`builtin`: Rubato's own trainer, described by `training`. `torchrun`: the command of "
-            "the template's container is an elastic PyTorch script; it is ended and started again "
-            "whenever the number of its processes changes. `command`: any program, with a fixed "
-            "number of processes.")
+            "`builtin`: Rubato's own trainer, described by `training`. `pytorch`: the command of "
+            "the template's container is a script that trains a model of its own with the package "
+            "`rubato`; it goes on while the number of its processes changes. `torchrun`: that "
+            "command is any elastic PyTorch script; it is ended and started again whenever the "
+            "number of its processes changes. `command`: any program, with a fixed number of "
+            "processes.")
         .defaulted()
         .immutable();
-    s.field("training", &TrainingJobSpec::training, "What the builtin runtime trains.");
+    s.field("training", &TrainingJobSpec::training, "What runtimes builtin and pytorch train.");
     s.field("faultTolerance", &TrainingJobSpec::fault_tolerance, "What the job survives.")
         .defaulted();
     s.field("parkSeconds", &TrainingJobSpec::park_seconds,

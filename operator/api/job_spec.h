@@ -87,9 +87,9 @@ struct DataSpec {
 };
 
 struct BatchSpec {
-  std::int32_t global = 0;  // sequences in a step
-  std::int32_t micro = 0;   // sequences in a logical micro-batch; divides global
-  std::int32_t sequence_length = 1024;
+  std::int32_t global = 0;              // sequences in a step (runtime pytorch: samples)
+  std::int32_t micro = 0;               // sequences in a logical micro-batch; divides global
+  std::int32_t sequence_length = 1024;  // of runtime builtin
   // How many micro-batches a step has: also the most GPUs that can work on it.
   std::int32_t micro_batches() const { return micro > 0 ? global / micro : 0; }
   // What the worker's exact sum can add up (worker/model/exact_sum.h).
@@ -152,10 +152,11 @@ struct CheckpointSpec {
   bool operator==(const CheckpointSpec&) const = default;
 };
 
-// What the builtin trainer does.
+// What the builtin trainer does. A script of runtime pytorch heeds batch, stop, seed,
+// evaluate_every and checkpoint; the rest stands at its defaults and says nothing there.
 struct TrainingSpec {
-  ModelSpec model;
-  DataSpec data;
+  std::optional<ModelSpec> model;  // set exactly when runtime is builtin
+  std::optional<DataSpec> data;    // the same
   BatchSpec batch;
   OptimizerSpec optimizer;
   StopSpec stop;
@@ -187,7 +188,7 @@ struct TrainingJobSpec {
   std::optional<TopologySpec> topology;
   ObjectiveSpec objective;
   Runtime runtime = Runtime::kBuiltin;
-  std::optional<TrainingSpec> training;  // set exactly when runtime is builtin
+  std::optional<TrainingSpec> training;  // set exactly when runtime is builtin or pytorch
   FaultToleranceSpec fault_tolerance;
   std::int64_t park_seconds = 300;         // how long a job below min holds its state
   std::int64_t grace_period_seconds = 60;  // for the checkpoint on suspend and delete

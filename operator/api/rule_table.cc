@@ -106,60 +106,6 @@ std::vector<Rule> gpu_rules() {
   };
 }
 
-// Of the container that is the worker: the one of that name, or else the first.
-bool has_command(const Value& pod_spec) {
-  const auto& containers = pod_spec["containers"].items();
-  const auto named = std::ranges::find_if(containers, [](const Value& container) {
-    return container["name"].string_view_or("") == "worker";
-  });
-  if (containers.empty()) return true;  // refused for that
-  const Value& worker = named == containers.end() ? containers.front() : *named;
-  return worker["command"].size() > 0;
-}
-
-std::vector<Rule> runtime_rules() {
-  return {
-      {"runtime-needs-command", "TrainingJob", "spec",
-       "self.runtime == 'builtin' || (self.template.spec.containers.exists(c, c.name == 'worker') "
-       "? "
-       "self.template.spec.containers.exists(c, c.name == 'worker' && has(c.command) && "
-       "size(c.command) > 0) : has(self.template.spec.containers[0].command) && "
-       "size(self.template.spec.containers[0].command) > 0)",
-       ".template",
-       "runtimes torchrun and command run the command of the container \"worker\" (else of the "
-       "first); add command to it, for what its image would start is not known here",
-       false,
-       [](const Value& self, const Value&) {
-         return self["runtime"].string_view_or("builtin") == "builtin" ||
-                has_command(self["template"]["spec"]);
-       }},
-      {"runtime-command-rigid", "TrainingJob", "spec",
-       "self.runtime != 'command' || self.gpus.min == self.gpus.max", ".gpus.max",
-       "a program of runtime command keeps its number of processes; set gpus.min and gpus.max to "
-       "the same, or set spec.runtime to torchrun if it can begin again with another",
-       false,
-       [](const Value& self, const Value&) {
-         return self["runtime"].string_view_or("builtin") != "command" ||
-                number(self["gpus"], "min") == number(self["gpus"], "max");
-       }},
-      {"runtime-needs-training", "TrainingJob", "spec",
-       "self.runtime != 'builtin' || has(self.training)", ".training",
-       "runtime builtin needs to know what to train; add spec.training", false,
-       [](const Value& self, const Value&) {
-         return self["runtime"].string_view_or("builtin") != "builtin" ||
-                !self["training"].is_null();
-       }},
-      {"runtime-without-training", "TrainingJob", "spec",
-       "self.runtime == 'builtin' || !has(self.training)", ".training",
-       "only runtime builtin reads training; remove spec.training, or set spec.runtime to builtin",
-       false,
-       [](const Value& self, const Value&) {
-         return self["runtime"].string_view_or("builtin") == "builtin" ||
-                self["training"].is_null();
-       }},
-  };
-}
-
 std::vector<Rule> fault_rules() {
   return {
       {"tolerate-pods", "TrainingJob", "spec",
@@ -355,12 +301,13 @@ std::vector<Rule> training_rules() {
          return self["validationFraction"].double_or(0) <= training::kValidationFractionMost;
        }},
       {"evaluate-needs-split", "TrainingJob", "spec.training",
-       "self.evaluateEvery < 1 || self.data.validationFraction > 0.0", ".evaluateEvery",
+       "self.evaluateEvery < 1 || !has(self.data) || self.data.validationFraction > 0.0",
+       ".evaluateEvery",
        "there is nothing to evaluate on; set data.validationFraction, such as 0.05, or "
        "evaluateEvery to 0",
        false,
        [](const Value& self, const Value&) {
-         return number(self, "evaluateEvery") < 1 ||
+         return number(self, "evaluateEvery") < 1 || self["data"].is_null() ||
                 self["data"]["validationFraction"].double_or(0) > 0;
        }},
   };

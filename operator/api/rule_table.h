@@ -8,6 +8,8 @@
 namespace rubato::api {
 
 std::vector<Rule> rule_table();
+// What each runtime needs, and what it does not read.
+std::vector<Rule> runtime_rules();
 // What the API has a place for and this release does not do: refused, so that nothing is accepted
 // and then ignored. Each says what is possible today.
 std::vector<Rule> unsupported_rules();

@@ -183,15 +183,18 @@ const ObjectSchema& DataSpec::schema() {
 const ObjectSchema& BatchSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<BatchSpec> s("BatchSpec", "What one step computes, whatever the number of GPUs.");
-    s.field("global", &BatchSpec::global, "Sequences of a step. A multiple of micro.")
+    s.field("global", &BatchSpec::global,
+            "Sequences (runtime pytorch: samples) of a step. A multiple of micro.")
         .required()
         .at_least(1)
         .at_most(16777216);
-    s.field("micro", &BatchSpec::micro, "Sequences of a logical micro-batch, the unit of work.")
+    s.field("micro", &BatchSpec::micro,
+            "Sequences (runtime pytorch: samples) of a logical micro-batch, the unit of work.")
         .required()
         .at_least(1)
         .at_most(training::kMicroBatchMost);
-    s.field("sequenceLength", &BatchSpec::sequence_length, "Tokens of a sequence.")
+    s.field("sequenceLength", &BatchSpec::sequence_length,
+            "Tokens of a sequence (runtime builtin).")
         .defaulted()
         .at_least(1)
         .at_most(training::kSequenceMost);
@@ -268,9 +271,12 @@ const ObjectSchema& ParallelismSpec::schema() {
 
 const ObjectSchema& TrainingSpec::schema() {
   static const ObjectSchema kSchema = [] {
-    SchemaBuilder<TrainingSpec> s("TrainingSpec", "What the builtin runtime trains.");
-    s.field("model", &TrainingSpec::model, "The network.").required().immutable();
-    s.field("data", &TrainingSpec::data, "What is learned.").required().immutable();
+    SchemaBuilder<TrainingSpec> s(
+        "TrainingSpec",
+        "What runtimes builtin and pytorch train. For pytorch it is batch, stop, seed, "
+        "evaluateEvery and checkpoint alone: the script says the rest.");
+    s.field("model", &TrainingSpec::model, "The network. Runtime builtin needs it.").immutable();
+    s.field("data", &TrainingSpec::data, "What is learned. Runtime builtin needs it.").immutable();
     s.field("batch", &TrainingSpec::batch, "What one step computes.").required().immutable();
     s.field("optimizer", &TrainingSpec::optimizer, "How weights follow gradients.")
         .defaulted()
@@ -280,7 +286,8 @@ const ObjectSchema& TrainingSpec::schema() {
         .defaulted()
         .immutable();
     s.field("evaluateEvery", &TrainingSpec::evaluate_every,
-            "Steps between evaluations on the validation part; 0: never.")
+            "Steps between evaluations on the validation part (runtime pytorch: on what the script "
+            "gives for it); 0: never.")
         .defaulted()
         .immutable()
         .at_least(0)

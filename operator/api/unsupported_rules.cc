@@ -10,18 +10,19 @@ bool is_auto_or_one(const Value& degree) {
   return degree.is_null() || degree.string_view_or("") == "auto" || degree.int_or(0) == 1;
 }
 
-// The field has this word, or is not there.
+// The field has this word, or is not there. Of a training without a model others speak: it is a
+// script's (runtime_rules.cc).
 Rule only(const char* id, const char* scope, const std::string& field, const std::string& word,
           const char* message) {
   return {id,
           "TrainingJob",
           scope,
-          "self." + field + " == '" + word + "'",
+          "!has(self.model) || self." + field + " == '" + word + "'",
           "." + field,
           message,
           false,
           [field, word](const Value& self, const Value&) {
-            return self[field].string_view_or(word) == word;
+            return self["model"].is_null() || self[field].string_view_or(word) == word;
           }};
 }
 
@@ -75,16 +76,17 @@ std::vector<Rule> training_rules() {
       only("unsupported-reduce", "spec.training", "reduce", "exact",
            "this release sums gradients exactly only; set training.reduce to exact"),
       {"unsupported-parallelism", "TrainingJob", "spec.training",
-       "[self.parallelism.tensor, self.parallelism.pipeline, self.parallelism.sharding].all("
-       "degree, degree == dyn('auto') || degree == dyn(1))",
+       "!has(self.model) || [self.parallelism.tensor, self.parallelism.pipeline, "
+       "self.parallelism.sharding].all(degree, degree == dyn('auto') || degree == dyn(1))",
        ".parallelism",
        "this release splits the batch only, not the model; leave tensor, pipeline and sharding at "
        "auto",
        false,
        [](const Value& self, const Value&) {
          const Value& degrees = self["parallelism"];
-         return is_auto_or_one(degrees["tensor"]) && is_auto_or_one(degrees["pipeline"]) &&
-                is_auto_or_one(degrees["sharding"]);
+         return self["model"].is_null() ||
+                (is_auto_or_one(degrees["tensor"]) && is_auto_or_one(degrees["pipeline"]) &&
+                 is_auto_or_one(degrees["sharding"]));
        }},
   };
 }

@@ -3,6 +3,7 @@
 #include "common/words.h"
 #include "operator/control/flops.h"
 #include "operator/control/job_history.h"
+#include "operator/control/job_training.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,9 +45,11 @@ class Figures {
     return membership && membership->fingerprint.find("-cpu/") != std::string::npos;
   }
 
-  // With the first status that is ever written, thus before anything is allocated.
+  // With the first status that is ever written, thus before anything is allocated. A script has a
+  // schedule of its own.
   void fix_decay() {
-    if (status_.decay_steps || !job_.spec.training) return;
+    if (status_.decay_steps || !job_.spec.training || job_.spec.runtime != api::Runtime::kBuiltin)
+      return;
     status_.decay_steps =
         job_.spec.training->optimizer.schedule.decay_steps.value_or(job_.spec.training->stop.steps);
   }
@@ -78,7 +81,8 @@ class Figures {
 
   void speed(const coordinator::View& view, api::Progress& progress) {
     if (view.step_seconds <= 0 || !is_stepping()) return;
-    const double tokens_per_step = tokens_of_a_step(view);
+    const double tokens_per_step = tokens_of_a_step(job_, static_cast<std::int64_t>(view.step),
+                                                    static_cast<std::int64_t>(view.tokens));
     if (tokens_per_step <= 0) return;
     api::Performance performance = job_.status.performance.value_or(api::Performance{});
     performance.tokens_per_second = tokens_per_step / view.step_seconds;
@@ -91,25 +95,18 @@ class Figures {
         view.step_seconds);
   }
 
-  // Of a program: the mean of those that it has told of.
-  double tokens_of_a_step(const coordinator::View& view) const {
-    if (const auto& training = job_.spec.training)
-      return static_cast<double>(training->batch.global) * training->batch.sequence_length;
-    return view.step > 0 ? static_cast<double>(view.tokens) / static_cast<double>(view.step) : 0;
-  }
-
   std::optional<double> utilisation(const coordinator::View& view, double tokens_per_second) const {
-    if (computes_on_cpu() || !job_.spec.training) return std::nullopt;
+    const auto& training = job_.spec.training;
+    if (computes_on_cpu() || !training || !training->model) return std::nullopt;
     double peak = 0;
     for (const auto& member : view.members) {
-      const auto one = peak_flops(member.gpu_type, job_.spec.training->precision);
+      const auto one = peak_flops(member.gpu_type, training->precision);
       if (!one) return std::nullopt;
       peak += *one;
     }
-    const auto model = api::explicit_model(job_.spec.training->model);
+    const auto model = api::explicit_model(*training->model);
     if (peak <= 0 || !model.ok()) return std::nullopt;
-    return tokens_per_second *
-           api::flops_per_token(*model, job_.spec.training->batch.sequence_length) / peak;
+    return tokens_per_second * api::flops_per_token(*model, training->batch.sequence_length) / peak;
   }
 
   static double tenths(double seconds) { return std::round(seconds * 10) / 10; }

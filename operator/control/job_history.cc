@@ -1,5 +1,6 @@
 #include "operator/control/job_history.h"
 
+#include "operator/control/job_training.h"
 #include "scheduler/perf/throughput.h"
 
 #include <algorithm>
@@ -77,19 +78,20 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
   if (allocation && allocation->since && !allocation->pods.empty())
     seen.allocated_ms = in_ms(*allocation->since);
   if (seen.measured.empty() || !job.spec.training) return;
-  const auto& batch = job.spec.training->batch;
+  const api::Progress done = job.status.progress.value_or(api::Progress{});
+  const double tokens_per_step = tokens_of_a_step(job, done.step, done.tokens);
+  if (tokens_per_step <= 0) return;
   double fastest = 0;
   for (const sched::ThroughputPoint& point : seen.measured)
     fastest = std::max(fastest, sched::Throughput(seen.measured, point.gpu_type).at(seen.min));
-  const double steps_per_ms =
-      fastest / 1000 / (static_cast<double>(batch.global) * batch.sequence_length);
+  const double steps_per_ms = fastest / 1000 / tokens_per_step;
   const auto time_of = [&](std::int64_t steps) {
     const double ms = static_cast<double>(std::max<std::int64_t>(steps, 0)) / steps_per_ms;
     return static_cast<sched::TimeMs>(std::min(ms, kLongest));
   };
   const std::int64_t all = job.spec.training->stop.steps;
   seen.duration_ms = time_of(all);
-  seen.remaining_ms = time_of(all - (job.status.progress ? job.status.progress->step : 0));
+  seen.remaining_ms = time_of(all - done.step);
 }
 
 }  // namespace rubato::control

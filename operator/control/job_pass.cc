@@ -2,8 +2,8 @@
 
 #include "common/log.h"
 #include "kube/errors.h"
-#include "operator/api/codec.h"
 #include "operator/api/resources.h"
+#include "operator/control/job_training.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
@@ -19,22 +19,6 @@ using coordinator::Phase;
 using json::Value;
 
 constexpr auto kWhileStopping = 1s;  // how soon to look again while a stop is under way
-
-// What workers are configured with: the spec with the numbers of its model written out, so that
-// they need not know presets or defaults, and with the end of the decay as it was fixed, so that a
-// newcomer computes with the same learning rates after stop.steps has changed.
-std::string training_text(const api::TrainingSpec& training,
-                          std::optional<std::int64_t> decay_steps) {
-  Value value = api::encode(training);
-  value.at("optimizer").at("schedule").set("decaySteps", decay_steps.value_or(training.stop.steps));
-  if (const auto numbers = api::explicit_model(training.model); numbers.ok()) {
-    Value& model = value.at("model");
-    model.erase("preset");
-    const Value all = api::encode(*numbers);
-    for (const auto& [name, number] : all.members()) model.set(name, number);
-  }
-  return json::dump(value);
-}
 
 bool any_lost(const coordinator::PodFailure& failure) {
   return failure.reason == "AgentLost" || failure.reason == "Silent";
@@ -173,14 +157,7 @@ void JobPass::instruct_coordinator() {
   coordinator::Wish wish;
   wish.job = key_;
   wish.uid = job_.meta.uid;
-  if (const auto& training = job_.spec.training) {
-    wish.training = training_text(*training, job_.status.decay_steps);
-    wish.stop_steps = static_cast<std::uint64_t>(training->stop.steps);
-    wish.micro_batches = static_cast<std::uint32_t>(training->batch.micro_batches());
-  } else {
-    wish.is_stateless = true;
-    wish.micro_batches = static_cast<std::uint32_t>(job_.spec.gpus.max);
-  }
+  put_training(job_, wish);
   wish.min_workers = static_cast<std::uint32_t>(job_.spec.gpus.min);
   wish.start_workers = wish.min_workers;
   std::vector<std::pair<std::int64_t, coordinator::Wish::Pod>> ordered;

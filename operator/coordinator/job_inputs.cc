@@ -378,13 +378,14 @@ void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire:
                               : known == crashes_.end() ? 1
                                                         : known->second + 1;
   const bool is_known = exited.id().incarnation() <= worker.restart_ordered;  // since the order
+  const std::string said = exited.message().empty() ? "" : ": " + clipped(exited.message());
   take_crashes(count, is_known,
                {.pod = agent.name,
                 .pod_uid = pod_uid,
                 .reason = exited.reason().empty() ? "Crash" : clipped(exited.reason()),
                 .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
                            std::to_string(exited.exit_code()) + ", signal " +
-                           std::to_string(exited.signal()),
+                           std::to_string(exited.signal()) + said,
                 .infrastructure = false});
 }
 

@@ -14,8 +14,8 @@ import sys
 from table import markdown, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGETS = ["rubato-operator", "rubato-localnode", "rubato-agent", "rubato-worker", "rubato-tokenize", "rubato-apiserver",
-           "tokens_per_second", "collective_bench"]
+CLUSTER = "cluster, kjv"
+CLUSTER_PROGRAMS = ["rubato-operator", "rubato-localnode", "rubato-agent", "rubato-worker", "rubato-tokenize", "rubato-apiserver"]
 STEP = r"([\d.]+) tokens/s \(median.* per CPU second ([\d.]+)"
 RING = r"median=([\d.]+)s .* cpu=([\d.]+)s"
 # Program and words, what it prints (wall, CPU), whether more is better.
@@ -36,13 +36,13 @@ print(json.dumps([one, two]))
 BLOCK = 5  # pairs of phases on one cluster
 
 
-def build_base(commit):
+def build_base(commit, targets):
     tree = ROOT / "build/versus" / commit
     if not tree.exists():
         subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)
         subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True)
     for words in (["-S", ".", "-B", "build/bench", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"],
-                  ["--build", "build/bench", "--target", *TARGETS]):
+                  ["--build", "build/bench", "--target", *targets]):
         subprocess.run(["cmake", *words], cwd=tree, check=True, stdout=sys.stderr)
     return tree
 
@@ -74,11 +74,11 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--only", default="", help="rows whose name has this in it")
     args = parser.parse_args()
-    trees = [build_base(args.base), ROOT]
+    chosen = {name: how for name, how in PROGRAMS.items() if args.only in name}
+    needed = {command[0] for command, _, _ in chosen.values()} | set(CLUSTER_PROGRAMS if args.only in CLUSTER else [])
+    trees = [build_base(args.base, sorted(needed)), ROOT]
     rows = []
-    for name, (command, pattern, more_is_better) in PROGRAMS.items():
-        if args.only not in name:
-            continue
+    for name, (command, pattern, more_is_better) in chosen.items():
         seen = [[], []]
         for run in range(args.runs):
             for side, tree in enumerate(trees):
@@ -86,7 +86,7 @@ def main():
             print(f"{name}: {run + 1} of {args.runs}", file=sys.stderr)
         for which, what in enumerate(("wall", "CPU")):
             rows.append(row_of(f"{name}: {what}", [[figure[which] for figure in side] for side in seen], more_is_better))
-    if args.only in "cluster, kjv":
+    if args.only in CLUSTER:
         seen = [[[], []], [[], []]]
         for done in range(0, args.runs, BLOCK):
             for side, tree in enumerate(trees):

@@ -229,8 +229,12 @@ class Job:
 
     def records(self):
         """steps.bin as [(step, loss bits, digest of samples, gradient norm bits)]."""
+        return self.records_in(self.checkpoints)
+
+    @staticmethod
+    def records_in(folder):
         try:
-            data = (self.checkpoints / "steps.bin").read_bytes()
+            data = (folder / "steps.bin").read_bytes()
         except FileNotFoundError:
             return []
         whole = data[:len(data) // RECORD.size * RECORD.size]

@@ -1,17 +1,20 @@
 """Jobs of runtime torchrun and command, whose pods run tests/integration/scripts/elastic.py with the interpreter that
-runs us, or any command.
+runs us, or any command; and of runtime pytorch, whose pods run examples/pytorch/kjv.py.
 """
 
 import json
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 from cluster import wait_quickly
-from jobs import Job
+from jobs import Job, sample_text
 from processes import environment_of, id_in_its_namespace, name_of, tree
 from watching import conditions_of
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = pathlib.Path(__file__).parent / "scripts" / "elastic.py"
 START_S = 180  # importing torch takes seconds, and the cores are shared
 
@@ -91,3 +94,43 @@ class ScriptJob(Job):
 
     def message(self, kind):
         return conditions_of(self.object())[kind]["message"]
+
+
+def package_environment():
+    """Where a script finds the package of this build."""
+    library = pathlib.Path(os.environ["RUBATO_BUILD"]) / "lib" / "librubato_pytorch.so"
+    return {"PYTHONPATH": str(ROOT / "python"), "RUBATO_LIBRARY": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class TorchJob(ScriptJob):
+    """`script`: a file that is copied to its pods; it is given the text and nothing else."""
+
+    def __init__(self, name, script=ROOT / "examples/pytorch/kjv.py", every=1000, more=None, **kwargs):
+        super().__init__(name, runtime="pytorch", more=more, env=package_environment(), **kwargs)
+        self.script, self.every = script, every
+
+    def prepare(self):
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self.script, self.checkpoints / "train.py")
+        (self.checkpoints / "text").write_text(sample_text(8000))
+
+    def manifest(self):
+        manifest = super().manifest()
+        manifest["spec"]["training"] = {
+            "batch": {"global": 16, "micro": 2}, "stop": {"steps": self.steps}, "seed": 1,
+            "checkpoint": {"every": self.every, "path": "/ckpt/states", "keep": 3}}
+        container = manifest["spec"]["template"]["spec"]["containers"][0]
+        container["command"], container["args"] = [sys.executable, "/ckpt/train.py"], ["/ckpt/text"]
+        return manifest
+
+    def records(self):
+        return self.records_in(self.checkpoints / "states")
+
+    def train_alone(self, folder):
+        """The same steps in one process of ours, without a cluster."""
+        subprocess.run([sys.executable, str(self.script), str(self.checkpoints / "text"), str(self.steps), str(folder)],
+                       env={**os.environ, **package_environment()}, check=True, stdout=subprocess.DEVNULL)
+
+    def state_files(self, folder):
+        newest = folder / (folder / "LATEST").read_text().strip()
+        return {name: (newest / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors", "steps.bin")}

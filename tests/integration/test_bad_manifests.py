@@ -129,7 +129,8 @@ def test_the_example_is_accepted_and_shows_its_columns(server):
     plane = server.plane
     plane.kubectl("apply", "-f", ROOT / "examples/gpt-kjv.yaml")
     plane.kubectl("apply", "-f", ROOT / "examples/llama-finetune.yaml")  # the command of docs/models.md
-    plane.kubectl("apply", "-f", ROOT / "examples/torchrun.yaml")
+    for example in ("torchrun", "pytorch-kjv"):
+        plane.kubectl("apply", "-f", ROOT / f"examples/{example}.yaml")
     lines = plane.kubectl("get", "tj", "gpt-kjv", "-o", "wide").stdout.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S",
                                 "GOODPUT", "RESCALES", "AGE", "QUEUE", "REASON"]
@@ -150,7 +151,7 @@ CHOICES = {
     "spec.topology": [{"level": "rack"}, {"mode": "required"}, {"level": "", "mode": "no"}],
     "spec.objective": [{"weight": 0}, {"weight": 2}, {"deadline": "2026-12-01T08:00:00Z"},
                        {"deadline": "2026-12-01T08:00:00.5+02:00"}, {"deadline": "2026-12-01"}],
-    "spec.runtime": ["builtin", "torchrun", "command", "", None],
+    "spec.runtime": ["builtin", "pytorch", "torchrun", "command", "", None],
     "spec.training": [None],
     "spec.training.model": [None],
     "spec.training.model.family": ["gpt2", "llama", "mamba"],

@@ -22,9 +22,11 @@ constexpr std::size_t kInboxMax =
 struct Slot {
   std::uint64_t incarnation = 0;
   bool alive = false;
-  bool retired = false;  // ended as it should; not started again
-  bool failed = false;   // said that it can never work; not started again
-  bool ordered = false;  // the coordinator had it killed
+  bool retired = false;      // ended as it should; not started again
+  bool failed = false;       // said that it can never work; not started again
+  bool ordered = false;      // the coordinator had it killed
+  std::string missing;       // why its program cannot be started; empty: it can, or may in a moment
+  std::string last_failure;  // that the present process told
   int restarts = 0;
   std::optional<MonoTime> start_at;  // waits for its backoff
   wire::WorkerStanding standing;
@@ -174,11 +176,13 @@ struct Agent::Impl {
              (announced && unwanted);
     });
     const bool tell_leaving = terminating && (!announced || welcome_news);
+    const bool tell_missing = welcome_news;
     welcome_news = false;
     std::deque<Input> inputs;
     inputs.swap(inbox);
     lock.unlock();
     if (tell_leaving) announce_leave();
+    if (tell_missing) std::ranges::for_each(slots, [&](const Slot& s) { announce_missing(s); });
     return inputs;
   }
 
@@ -191,24 +195,43 @@ struct Agent::Impl {
     link.send(pack(message));
   }
 
+  // There is nobody who could say so itself. Told to whoever leads as what this pod's worker would:
+  // it can take no part here.
+  void announce_missing(const Slot& slot) {
+    if (slot.missing.empty()) return;
+    wire::AgentMessage message;
+    *message.mutable_worker()->mutable_standing() = slot.standing;
+    wire::Failure& failure = *message.mutable_worker()->mutable_failure();
+    failure.set_reason("InvalidCommand");
+    failure.set_message(slot.missing);
+    failure.set_permanent(true);
+    failure.set_scope(wire::FAILURE_SCOPE_WORKER);
+    link.send(pack(message));
+  }
+
   void start_worker(std::uint32_t index) {
     Slot& slot = slots[index];
     const std::uint64_t incarnation = slot.incarnation + 1;
     const Status spawned = host.spawn(index, incarnation);
-    std::lock_guard lock(mutex);
-    slot.incarnation = incarnation;
-    slot.start_at.reset();
-    slot.alive = spawned.ok();
-    slot.ordered = false;
-    slot.standing = wire::WorkerStanding();
-    slot.standing.mutable_id()->set_pod_uid(config.pod_uid);
-    slot.standing.mutable_id()->set_slot(index);
-    slot.standing.mutable_id()->set_incarnation(incarnation);
-    slot.standing.set_phase(wire::WORKER_STARTING);
-    if (!spawned.ok()) {
-      LOG_ERROR("agent", "worker {} cannot be started: {}", index, spawned.error().to_string());
-      plan_restart(slot);
+    {
+      std::lock_guard lock(mutex);
+      slot.incarnation = incarnation;
+      slot.start_at.reset();
+      slot.alive = spawned.ok();
+      slot.ordered = false;
+      slot.missing.clear();
+      slot.last_failure.clear();
+      slot.standing = wire::WorkerStanding();
+      slot.standing.mutable_id()->set_pod_uid(config.pod_uid);
+      slot.standing.mutable_id()->set_slot(index);
+      slot.standing.mutable_id()->set_incarnation(incarnation);
+      slot.standing.set_phase(wire::WORKER_STARTING);
     }
+    if (spawned.ok()) return;
+    LOG_ERROR("agent", "worker {} cannot be started: {}", index, spawned.error().to_string());
+    if (spawned.error().code() == Code::kNotFound) slot.missing = spawned.error().what();
+    announce_missing(slot);
+    plan_restart(slot);
   }
 
   // The first restart is at once; later ones wait longer and longer.
@@ -245,8 +268,10 @@ struct Agent::Impl {
       series.workers[event.slot].take(message.worker(), executor.now());
     }
     message.mutable_worker()->clear_phases();  // of the agent's metrics alone
-    if (message.worker().has_failure() && message.worker().failure().permanent())
-      slot.failed = true;
+    if (message.worker().has_failure()) {
+      slot.last_failure = message.worker().failure().message();
+      if (message.worker().failure().permanent()) slot.failed = true;
+    }
     link.send(pack(message));
   }
 
@@ -268,6 +293,7 @@ struct Agent::Impl {
     exited.set_reason(reason_of(event));
     exited.set_restarting(restart);
     exited.set_crashes(crashes);
+    exited.set_message(slot.last_failure);
     link.send(pack(message));
     LOG_INFO("agent", "worker {} ended: exit code {}, signal {}{}", event.slot, event.exit_code,
              event.signal, restart ? "; it is started again" : "");

@@ -32,7 +32,9 @@ struct AgentConfig {
   std::string pod_uid;
   std::string node;
   std::uint32_t slots = 1;
-  bool runs_program = false;  // a person's, in each slot: told to leave, it is given time to end
+  // A person's, in each slot, whose standing shows no state: told to leave, it is given time to
+  // end.
+  bool runs_program = false;
   std::vector<net::Endpoint> coordinators;
   // Asked before each connection, for they are renewed while we run; when it fails, those before
   // are used.

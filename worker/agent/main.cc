@@ -1,5 +1,6 @@
 // rubato-agent: PID 1 of a worker pod.
 #include "common/executor.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
@@ -32,7 +33,9 @@ the job's coordinator. It is configured by its environment, which the operator s
   RUBATO_SECRET_DIR                     token, ca.crt, tls.crt, tls.key (/var/run/rubato/job)
   RUBATO_WORKER                         the worker program (default: beside this one)
   RUBATO_COMMAND, RUBATO_MAX_RESTARTS   a person's program in its place, as a JSON list; then the
-                                        worker program is rubato-script
+                                        worker program is rubato-script, which starts it
+  RUBATO_RUNTIME                        spec.runtime of such a job. With pytorch the program is the
+                                        worker: it is started itself
   RUBATO_GRACE_SECONDS                  the pod's terminationGracePeriodSeconds (60)
   RUBATO_METRICS_PORT                   where /metrics is served at the pod's address (nowhere)
 
@@ -51,6 +54,32 @@ Result<std::string> required(const char* name) {
 std::string optional(const char* name, const std::string& fallback) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == '\0' ? fallback : value;
+}
+
+// Whether the person's program is the worker.
+bool is_worker_itself() { return optional("RUBATO_RUNTIME", "") == "pytorch"; }
+
+Result<std::vector<std::string>> words_of(const std::string& variable, const std::string& text) {
+  const auto list = json::parse(text);
+  std::vector<std::string> words;
+  if (list.ok())
+    for (const json::Value& word : list->items())
+      if (word.is_string()) words.push_back(word.string_or(""));
+  if (!list.ok() || words.empty() || words.size() != list->size())
+    return Error(Code::kInvalid, variable + " is no JSON list of words: " + text);
+  return words;
+}
+
+// What each worker is started as.
+Result<std::vector<std::string>> worker_command(bool runs_program) {
+  if (is_worker_itself()) {
+    TRY(const std::string text, required("RUBATO_COMMAND"));
+    return words_of("RUBATO_COMMAND", text);
+  }
+  const std::string beside =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +
+      (runs_program ? "/rubato-script" : "/rubato-worker");
+  return std::vector{optional("RUBATO_WORKER", beside)};
 }
 
 Result<std::string> read_file(const std::string& path) {
@@ -82,7 +111,7 @@ Result<AgentConfig> config_from_environment() {
       static_cast<std::uint32_t>(std::max(1, std::atoi(optional("RUBATO_SLOTS", "1").c_str())));
   config.grace = grace_of(
       std::chrono::seconds(std::max(0, std::atoi(optional("RUBATO_GRACE_SECONDS", "60").c_str()))));
-  config.runs_program = !optional("RUBATO_COMMAND", "").empty();
+  config.runs_program = !optional("RUBATO_COMMAND", "").empty() && !is_worker_itself();
   config.seed = random_seed();
   TRY(const std::string list, required("RUBATO_COORDINATORS"));
   std::stringstream parts(list);
@@ -121,12 +150,10 @@ Result<int> run() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   TRY(AgentConfig config, config_from_environment());
-  const std::string beside =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +
-      (config.runs_program ? "/rubato-script" : "/rubato-worker");
+  TRY(std::vector<std::string> command, worker_command(config.runs_program));
   ThreadExecutor executor;
   net::TlsNetwork network(executor);
-  ProcessHost host(executor, optional("RUBATO_WORKER", beside));
+  ProcessHost host(executor, std::move(command));
   Agent agent(executor, network, host, std::move(config));
   const auto metrics = serve_metrics(executor, agent);
   int status = 0;

@@ -49,6 +49,21 @@ bool read_fully(int fd, char* to, std::size_t size) {
   return true;
 }
 
+// Null-terminated, as exec wants them.
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  all.reserve(texts.size() + 1);
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+// Of a program that could not be started: whether it is for want of memory or processes, which may
+// be there in a moment.
+Code code_of(int error) {
+  return error == EAGAIN || error == ENOMEM ? Code::kUnavailable : Code::kNotFound;
+}
+
 std::string framed(const std::string& body) {
   const auto size = static_cast<std::uint32_t>(body.size());
   std::string frame;
@@ -60,7 +75,7 @@ std::string framed(const std::string& body) {
 
 struct ProcessHost::Impl {
   Executor& executor;
-  std::string program;
+  std::vector<std::string> command;
   std::mutex mutex;
   std::unique_ptr<Condition> changed;
   std::deque<HostEvent> events;
@@ -68,8 +83,10 @@ struct ProcessHost::Impl {
   std::vector<std::shared_ptr<Worker>> ended;                // their readers are joined later
   Task reaper;
 
-  Impl(Executor& e, std::string p)
-      : executor(e), program(std::move(p)), changed(e.make_condition()) {}
+  Impl(Executor& e, std::vector<std::string> c)
+      : executor(e), command(std::move(c)), changed(e.make_condition()) {
+    CHECK(!command.empty());
+  }
 
   void push(HostEvent event) {
     std::lock_guard lock(mutex);
@@ -134,8 +151,8 @@ struct ProcessHost::Impl {
   }
 };
 
-ProcessHost::ProcessHost(Executor& executor, std::string program)
-    : impl_(std::make_unique<Impl>(executor, std::move(program))) {}
+ProcessHost::ProcessHost(Executor& executor, std::vector<std::string> command)
+    : impl_(std::make_unique<Impl>(executor, std::move(command))) {}
 
 ProcessHost::~ProcessHost() {
   impl_->reaper.request_stop();
@@ -169,11 +186,8 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   lines.push_back("RUBATO_AGENT_FD=" + std::to_string(kWorkerFd));
   lines.push_back("RUBATO_SLOT=" + std::to_string(slot));
   lines.push_back("RUBATO_INCARNATION=" + std::to_string(incarnation));
-  std::vector<char*> environment;
-  environment.reserve(lines.size() + 1);
-  for (std::string& line : lines) environment.push_back(line.data());
-  environment.push_back(nullptr);
-  std::array<char*, 2> arguments{impl_->program.data(), nullptr};
+  const std::vector<char*> environment = pointers(lines);
+  const std::vector<char*> arguments = pointers(impl_->command);
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -200,8 +214,8 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   int error = 0;
   {
     std::lock_guard lock(impl_->mutex);  // the reaper must know the pid before it can reap it
-    error = ::posix_spawn(&worker->pid, impl_->program.c_str(), &actions, &attributes,
-                          arguments.data(), environment.data());
+    error = ::posix_spawnp(&worker->pid, arguments[0], &actions, &attributes, arguments.data(),
+                           environment.data());
     if (error == 0) impl_->workers[slot] = worker;
     old.swap(impl_->ended);
     impl_->changed->notify_all();
@@ -215,7 +229,8 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   }
   if (error != 0) {
     ::close(pair[0]);
-    return Error(Code::kNotFound, "starting " + impl_->program + ": " + std::strerror(error));
+    return Error(code_of(error),
+                 "starting " + impl_->command.front() + ": " + std::strerror(error));
   }
   worker->reader = impl_->executor.spawn(
       "worker-" + std::to_string(slot),

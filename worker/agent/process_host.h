@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace rubato::worker {
 
@@ -17,7 +18,8 @@ constexpr int kSendLimitMs = 2000;
 
 class ProcessHost : public WorkerHost {
  public:
-  ProcessHost(Executor& executor, std::string program);
+  // `command`: the program, looked for in PATH where it has no '/', and its arguments.
+  ProcessHost(Executor& executor, std::vector<std::string> command);
   ~ProcessHost() override;  // kills what still runs
   Status spawn(std::uint32_t slot, std::uint64_t incarnation) override;
   Status send(std::uint32_t slot, const std::string& command) override;

@@ -24,6 +24,7 @@ struct HostEvent {
 class WorkerHost {
  public:
   virtual ~WorkerHost() = default;
+  // kNotFound: there is no such program, or it may not be started.
   virtual Status spawn(std::uint32_t slot, std::uint64_t incarnation) = 0;
   // A serialised wire::WorkerCommand to the slot's present worker. Never blocks for long; a worker
   // that does not read for kSendLimit is killed.

@@ -26,10 +26,10 @@ void add_tensors(const ParameterTable& table, const std::byte* flat, const std::
                    static_cast<std::uint64_t>(entry.count) * sizeof(float)});
 }
 
-using Digests = std::map<std::string, std::uint64_t>;
-
-Status write_tensors(FileSystem& files, const std::string& directory, const ParameterTable& table,
-                     const HostState& host, Digests& digests) {
+Result<FileDigests> write_state(FileSystem& files, const std::string& directory,
+                                const ParameterTable& table, const HostState& host,
+                                const ModelConfig& config) {
+  FileDigests digests;
   std::vector<TensorView> model;
   add_tensors(table, host.section(0), "", model);
   TRY(digests["model.safetensors"],
@@ -45,25 +45,16 @@ Status write_tensors(FileSystem& files, const std::string& directory, const Para
                        static_cast<std::uint64_t>(table.block_count()) * 4});
   TRY(digests["optimizer.safetensors"],
       write_safetensors(files, directory + "/optimizer.safetensors", optimizer, {}));
-  return ok();
-}
-
-Result<std::uint64_t> write_file(FileSystem& files, const std::string& path, const void* bytes,
-                                 std::size_t size) {
-  TRY(FileWriter file, FileWriter::create(files, path));
-  TRY_OK(file.append(bytes, size));
-  return file.finish();
+  const std::string text = json::dump(to_huggingface_config(config), 2) + "\n";
+  TRY(digests["config.json"],
+      write_file(files, directory + "/config.json", text.data(), text.size()));
+  return digests;
 }
 
 // Everything in it lasts when this returns, but not its own name.
-Status write_files(FileSystem& files, const std::string& directory, const ParameterTable& table,
-                   const HostState& host, const CheckpointInfo& info,
-                   std::span<const StepRecord> records) {
-  Digests digests;
-  TRY_OK(write_tensors(files, directory, table, host, digests));
-  const std::string config = json::dump(to_huggingface_config(info.model), 2) + "\n";
-  TRY(digests["config.json"],
-      write_file(files, directory + "/config.json", config.data(), config.size()));
+Status write_files(FileSystem& files, const std::string& directory, const CheckpointInfo& info,
+                   std::span<const StepRecord> records, const CheckpointStore::WriteFiles& write) {
+  TRY(FileDigests digests, write(directory));
   TRY(digests["steps.bin"],
       write_file(files, directory + "/steps.bin", records.data(), records.size_bytes()));
   const std::string run = dump_run_info(info, digests);
@@ -134,14 +125,20 @@ Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
 Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTable& table,
                              const TrainingState& state, CheckpointInfo info,
                              std::span<const StepRecord> records) const {
-  CHECK_EQ(static_cast<std::int64_t>(records.size()), state.step());
   info.step = state.step();
-  TRY_OK(check_owner(info));
   TRY(info.state_digest, state.digest(device, stream));
   TRY(const HostState host, HostState::read(device, stream, state));
+  return save(info, records, [&](const std::string& directory) {
+    return write_state(files_, directory, table, host, info.model);
+  });
+}
 
+Status CheckpointStore::save(const CheckpointInfo& info, std::span<const StepRecord> records,
+                             const WriteFiles& write) const {
+  CHECK_EQ(static_cast<std::int64_t>(records.size()), info.step);
+  TRY_OK(check_owner(info));
   TRY(const std::string draft, folder_.make_draft(info.step));
-  Status done = write_files(files_, draft, table, host, info, records);
+  Status done = write_files(files_, draft, info, records, write);
   if (done.ok()) done = take_turn(info);
   if (done.ok()) done = publish(draft, info);
   (void)files_.remove_all(parent_of(draft));
@@ -214,7 +211,7 @@ Status load_parameters(FileSystem& files, const std::string& path, const ModelCo
 namespace {
 
 // All that can be said of the bytes before they are understood.
-Status verify_checkpoint(FileSystem& files, const std::string& path) {
+Status verify_bytes(FileSystem& files, const std::string& path) {
   const CheckpointFolder folder(files, parent_of(path));
   TRY(const std::vector<std::int64_t> present, folder.steps());
   for (const std::int64_t step : present)
@@ -247,14 +244,10 @@ Status load_optimizer(FileSystem& files, const std::string& path, Device& device
 
 }  // namespace
 
-Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,
-                                   Stream& stream, const ParameterTable& table,
-                                   TrainingState& state) {
+Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& path) {
   TRY(const std::string directory, resolve(files, path));
-  const auto damaged = [&](const std::string& why) {
-    return Error(Code::kInvalid, directory + " is damaged: " + why).set_reason(kCheckpointDamaged);
-  };
-  TRY_OK(verify_checkpoint(files, directory));
+  const auto damaged = [&](const std::string& why) { return damaged_checkpoint(directory, why); };
+  TRY_OK(verify_bytes(files, directory));
   Checkpoint checkpoint;
   TRY(checkpoint.info, read_checkpoint_info(files, directory));
   auto records = read_step_records(files, directory + "/steps.bin");
@@ -264,13 +257,21 @@ Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, D
   if (static_cast<std::int64_t>(checkpoint.records.size()) != checkpoint.info.step)
     return damaged("steps.bin has " + counted(checkpoint.records.size(), "record") + " for " +
                    counted(checkpoint.info.step, "step"));
+  return checkpoint;
+}
+
+Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,
+                                   Stream& stream, const ParameterTable& table,
+                                   TrainingState& state) {
+  TRY(const std::string directory, resolve(files, path));
+  TRY(Checkpoint checkpoint, verify_checkpoint(files, directory));
   TRY_OK(load_parameters(files, directory, checkpoint.info.model, device, stream, table,
                          state.parameters()));
   TRY_OK(load_optimizer(files, directory + "/optimizer.safetensors", device, stream, table, state));
   state.set_step(checkpoint.info.step);
   TRY(const std::uint64_t digest, state.digest(device, stream));
   if (digest != checkpoint.info.state_digest)
-    return damaged("its state has not the digest in run.json");
+    return damaged_checkpoint(directory, "its state has not the digest in run.json");
   return checkpoint;
 }
 

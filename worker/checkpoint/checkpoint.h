@@ -24,6 +24,8 @@
 #include "worker/model/training_state.h"
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +46,9 @@ struct CheckpointInfo {
   std::string fingerprint;
   std::uint64_t state_digest = 0;   // TrainingState::digest, filled by save, checked by load
   std::uint32_t redo_attempts = 0;  // of the next step, so far
+  // Of a PyTorch job: what its script trains, in one line; `model`, `optimizer`, `init_from` and
+  // `validation_fraction` say nothing then. Empty: the builtin trainer.
+  std::string script;
   double validation_fraction = 0;
   std::string init_from;
   ModelConfig model;
@@ -67,6 +72,9 @@ struct Checkpoint {
   std::vector<StepRecord> records;
 };
 
+// Digests of files, by name.
+using FileDigests = std::map<std::string, std::uint64_t>;
+
 class CheckpointStore {
  public:
   // `keep` >= 1 newest checkpoints survive a save, and no draft of its step or an older one.
@@ -88,6 +96,11 @@ class CheckpointStore {
   Status save(Device& device, Stream& stream, const ParameterTable& table,
               const TrainingState& state, CheckpointInfo info,
               std::span<const StepRecord> records) const;
+  // The same for a state of any other kind, whose step and digest are in `info`: `write` writes its
+  // files into a directory, durably, and gives their digests.
+  using WriteFiles = std::function<Result<FileDigests>(const std::string& directory)>;
+  Status save(const CheckpointInfo& info, std::span<const StepRecord> records,
+              const WriteFiles& write) const;
 
   // The path of the newest complete checkpoint; kNotFound when there is none.
   Result<std::string> latest() const;
@@ -102,6 +115,9 @@ class CheckpointStore {
 
 // `path`: one checkpoint, or a directory of them (the newest is taken).
 Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string& path);
+// All but the tensors, once every byte of every file was compared with what was written.
+// "CheckpointDamaged": see CheckpointFolder. Compares no owner: difference() does.
+Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& path);
 // Fills the state (and its step). "CheckpointDamaged": see CheckpointFolder; kInvalid: tensors that
 // do not fit the table. Compares no owner: difference() does.
 Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,

@@ -44,15 +44,11 @@ std::int64_t step_behind(std::string_view prefix, std::string_view name) {
   return step_of(rest.substr(0, rest.find('-', rest.find('-') + 1)));
 }
 
-Error damaged_error(const std::string& path, const std::string& why) {
-  return Error(Code::kInvalid, path + " is damaged: " + why).set_reason(kCheckpointDamaged);
-}
-
 // A file that a checkpoint should have and has not is damage, too, unless all of it went meanwhile.
 Error as_damage(FileSystem& files, const Error& error, const std::string& path) {
   if (error.code() != Code::kNotFound && error.code() != Code::kInvalid) return error;
   const auto about = files.stat(path);
-  return about.ok() ? damaged_error(path, error.what()) : about.error();
+  return about.ok() ? damaged_checkpoint(path, error.what()) : about.error();
 }
 
 // Where the sixteen digits stand; npos: nowhere.
@@ -64,6 +60,10 @@ std::size_t seal_place(std::string_view text) {
 }
 
 }  // namespace
+
+Error damaged_checkpoint(const std::string& path, const std::string& why) {
+  return Error(Code::kInvalid, path + " is damaged: " + why).set_reason(kCheckpointDamaged);
+}
 
 std::string sealed(std::string text) {
   const std::size_t at = seal_place(text);
@@ -113,20 +113,20 @@ Result<CheckpointSummary> CheckpointFolder::summary(std::int64_t step) const {
   const Result<std::string> text = read_text(files_, path + "/run.json", kJsonBytesMax);
   if (!text.ok()) return as_damage(files_, text.error(), path);
   const Result<json::Value> run = json::parse(*text);
-  if (!run.ok()) return damaged_error(path, "run.json: " + run.error().what());
+  if (!run.ok()) return damaged_checkpoint(path, "run.json: " + run.error().what());
   CheckpointSummary summary;
   summary.step = (*run)["step"].int_or(-1);
   summary.job_uid = (*run)["jobUid"].string_or("");
   summary.fingerprint = (*run)["fingerprint"].string_or("");
   summary.state_digest = from_hex((*run)["stateDigest"].string_or(""));
   summary.redo_attempts = static_cast<std::uint32_t>((*run)["redoAttempts"].int_or(0));
-  if (summary.step != step) return damaged_error(path, "run.json is of another step");
+  if (summary.step != step) return damaged_checkpoint(path, "run.json is of another step");
   const std::size_t seal = seal_place(*text);
   const bool has_files = (*run)["files"].is_object();
   if (seal != std::string::npos ? sealed(*text) != *text : has_files)
-    return damaged_error(path, "run.json is not what was written");
+    return damaged_checkpoint(path, "run.json is not what was written");
   if (seal != std::string::npos && !has_files)
-    return damaged_error(path, "run.json names no files");
+    return damaged_checkpoint(path, "run.json names no files");
   if (has_files)
     for (const auto& [name, digest] : (*run)["files"].members())
       summary.files[name] = from_hex(digest.string_or(""));
@@ -145,8 +145,8 @@ Result<CheckpointSummary> CheckpointFolder::verify(std::int64_t step) const {
     const Result<std::uint64_t> digest = digest_of_file(files_, path + "/" + name);
     if (!digest.ok()) return as_damage(files_, digest.error(), path);
     if (*digest != written)
-      return damaged_error(path, name + " has the digest " + to_hex(*digest) +
-                                     ", it was written with " + to_hex(written));
+      return damaged_checkpoint(path, name + " has the digest " + to_hex(*digest) +
+                                          ", it was written with " + to_hex(written));
   }
   return summary;
 }

@@ -25,6 +25,7 @@ namespace rubato::worker {
 
 constexpr std::size_t kDamagedKept = 3;  // checkpoints set aside; older ones go
 inline constexpr const char* kCheckpointDamaged = "CheckpointDamaged";
+Error damaged_checkpoint(const std::string& path, const std::string& why);
 
 // What run.json says that concerns more than the worker.
 struct CheckpointSummary {

@@ -44,6 +44,13 @@ Result<std::uint64_t> FileWriter::finish() {
   return digest_.value();
 }
 
+Result<std::uint64_t> write_file(FileSystem& files, const std::string& path, const void* bytes,
+                                 std::size_t size) {
+  TRY(FileWriter file, FileWriter::create(files, path));
+  TRY_OK(file.append(bytes, size));
+  return file.finish();
+}
+
 Result<std::uint64_t> digest_of_file(FileSystem& files, const std::string& path) {
   TRY(const auto file, files.open(path, OpenMode::kRead));
   std::vector<std::byte> piece(kPieceBytes);

@@ -31,6 +31,10 @@ class FileWriter {
   Digest digest_;
 };
 
+// A whole file at once; its digest.
+Result<std::uint64_t> write_file(FileSystem& files, const std::string& path, const void* bytes,
+                                 std::size_t size);
+
 Result<std::uint64_t> digest_of_file(FileSystem& files, const std::string& path);
 
 }  // namespace rubato::worker

@@ -69,7 +69,16 @@ Fields fields_before_owners(const CheckpointInfo& info) {
           {"optimizer.gradientClip", text_of(o.clip_norm)}};
 }
 
+Fields fields_of_script(const CheckpointInfo& info) {
+  return {{"seed", std::to_string(info.seed)},
+          {"the data's digest", to_hex(info.data_digest)},
+          {"batch.global", text_of(info.global_batch)},
+          {"batch.micro", text_of(info.micro_batch)},
+          {"what the script trains", info.script}};
+}
+
 Fields fields_of(const CheckpointInfo& info) {
+  if (!info.script.empty()) return fields_of_script(info);
   Fields fields = fields_before_owners(info);
   fields.emplace_back("data.validationFraction", text_of(info.validation_fraction));
   fields.emplace_back("model.initFrom", info.init_from);
@@ -102,6 +111,9 @@ std::uint64_t training_hash(const CheckpointInfo& info) {
 }
 
 std::string difference(const CheckpointInfo& theirs, const CheckpointInfo& ours) {
+  if (theirs.script.empty() != ours.script.empty())
+    return ours.script.empty() ? "it is of runtime pytorch, this job is of runtime builtin"
+                               : "it is of runtime builtin, this job is of runtime pytorch";
   const bool has_owner = !theirs.job_uid.empty();
   const Fields of_theirs = has_owner ? fields_of(theirs) : fields_before_owners(theirs);
   const Fields of_ours = has_owner ? fields_of(ours) : fields_before_owners(ours);
@@ -121,7 +133,7 @@ std::string dump_run_info(const CheckpointInfo& info,
                           const std::map<std::string, std::uint64_t>& files) {
   json::Value digests = json::Value::object();
   for (const auto& [name, digest] : files) digests.set(name, to_hex(digest));
-  const json::Value run = json::Value::object({
+  json::Value run = json::Value::object({
       {"format", 1},
       {"step", info.step},
       {"sequence", info.sequence},
@@ -136,12 +148,16 @@ std::string dump_run_info(const CheckpointInfo& info,
       {"fingerprint", info.fingerprint},
       {"stateDigest", to_hex(info.state_digest)},
       {"redoAttempts", info.redo_attempts},
-      {"initFrom", info.init_from},
-      {"model", to_huggingface_config(info.model)},
-      {"optimizer", to_json(info.optimizer)},
-      {"files", digests},
-      {"digest", kBlankDigest},
   });
+  if (info.script.empty()) {
+    run.set("initFrom", info.init_from);
+    run.set("model", to_huggingface_config(info.model));
+    run.set("optimizer", to_json(info.optimizer));
+  } else {
+    run.set("script", info.script);
+  }
+  run.set("files", digests);
+  run.set("digest", kBlankDigest);
   return sealed(json::dump(run, 2) + "\n");
 }
 
@@ -163,6 +179,8 @@ Result<CheckpointInfo> parse_run_info(const std::string& text) {
   info.redo_attempts = static_cast<std::uint32_t>(run["redoAttempts"].int_or(0));
   info.fingerprint = run["fingerprint"].string_or("");
   info.state_digest = from_hex(run["stateDigest"].string_or(""));
+  info.script = run["script"].string_or("");
+  if (!info.script.empty()) return info;
   TRY(info.model, from_huggingface_config(run["model"]));
   info.optimizer = optimizer_from(run["optimizer"]);
   TRY_OK(info.optimizer.validate());

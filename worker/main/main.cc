@@ -10,13 +10,12 @@
 #include "worker/collective/tls_link_network.h"
 #include "worker/main/agent_link.h"
 #include "worker/main/hooks.h"
+#include "worker/main/worker_environment.h"
 #include "worker/main/worker_process.h"
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -24,56 +23,8 @@
 namespace rubato::worker {
 namespace {
 
-struct Environment {
-  int agent_fd = -1;
-  std::string job_uid;
-  WorkerName self;
-  std::string host;
-  std::string secret_dir;
-  std::string device;
-};
-
-std::string variable(const char* name, const char* fallback = "") {
-  const char* value = std::getenv(name);
-  return value == nullptr ? fallback : value;
-}
-
-std::uint32_t own_slot() {
-  return static_cast<std::uint32_t>(std::atoi(variable("RUBATO_SLOT", "0").c_str()));
-}
-
-std::string own_device() { return device_of_slot(variable("RUBATO_DEVICE", "cpu"), own_slot()); }
-
-Result<Environment> read_environment() {
-  Environment environment;
-  environment.agent_fd = std::atoi(variable("RUBATO_AGENT_FD", "-1").c_str());
-  environment.job_uid = variable("RUBATO_JOB_UID");
-  environment.self.pod_uid = variable("RUBATO_POD_UID");
-  environment.self.slot = own_slot();
-  environment.self.incarnation =
-      std::strtoull(variable("RUBATO_INCARNATION", "1").c_str(), nullptr, 10);
-  environment.host = variable("RUBATO_POD_IP", "127.0.0.1");
-  environment.secret_dir = variable("RUBATO_SECRET_DIR");
-  environment.device = own_device();
-  if (environment.agent_fd < 0) return Error(Code::kInvalid, "RUBATO_AGENT_FD is not set");
-  if (environment.job_uid.empty()) return Error(Code::kInvalid, "RUBATO_JOB_UID is not set");
-  if (environment.self.pod_uid.empty()) return Error(Code::kInvalid, "RUBATO_POD_UID is not set");
-  if (environment.secret_dir.empty()) return Error(Code::kInvalid, "RUBATO_SECRET_DIR is not set");
-  return environment;
-}
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    const std::size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown CPU";
-}
-
 int tell_device() {
-  const auto device = make_hooks().open_device({.kind = own_device()});
+  const auto device = make_hooks().open_device({.kind = device_of_environment()});
   if (!device.ok()) {
     std::fprintf(stderr, "rubato-worker: %s\n", device.error().what().c_str());
     return 2;
@@ -82,7 +33,7 @@ int tell_device() {
   return 0;
 }
 
-int run(const Environment& environment) {
+int run(const WorkerEnvironment& environment) {
   auto network = TlsLinkNetwork::open({.job_uid = environment.job_uid,
                                        .bind_host = environment.host,
                                        .secret_dir = environment.secret_dir});
@@ -139,7 +90,7 @@ int main(int argc, char** argv) {
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-  const auto environment = rubato::worker::read_environment();
+  const auto environment = rubato::worker::read_worker_environment();
   if (!environment.ok()) {
     std::fprintf(stderr, "rubato-worker: %s\n", environment.error().what().c_str());
     return 2;

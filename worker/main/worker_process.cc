@@ -72,6 +72,7 @@ Result<ConfiguredJob> WorkerProcess::Impl::configure(const std::string& training
   options.job_uid = job_uid;
   options.pinned = pinned;
   options.numerics = numerics_version_of(pinned);
+  options.training = training;
   options.ledger = job.ledger.get();
   options.device = device;
   options.open_device = open_device;

@@ -40,16 +40,32 @@ double learning_rate_at(const OptimizerConfig& config, std::int64_t step) {
   return config.min_learning_rate + weight * (config.learning_rate - config.min_learning_rate);
 }
 
+Result<GradientNorm> GradientNorm::create(Device& device, std::int64_t count) {
+  GradientNorm norm;
+  norm.device_ = &device;
+  const std::int64_t chunks = (count + kNormChunkElements - 1) / kNormChunkElements;
+  TRY(norm.arena_, device.allocate(Arena::bytes_for(DType::kF64, chunks)));
+  norm.chunks_ = norm.arena_.take(DType::kF64, chunks);
+  norm.host_chunks_.resize(static_cast<std::size_t>(chunks));
+  return norm;
+}
+
+Result<double> GradientNorm::of(Stream& stream, ConstBuffer gradient) {
+  device_->kernels().squared_norm_chunks(stream, gradient, chunks_);
+  device_->copy_to_host(stream, host_chunks_.data(), chunks_);
+  TRY_OK(stream.synchronize());
+  double sum = 0.0;
+  for (const double chunk : host_chunks_) sum += chunk;
+  return sqrt_of(sum);
+}
+
 Result<AdamW> AdamW::create(const OptimizerConfig& config, Device& device,
                             const ParameterTable& table) {
   TRY_OK(config.validate());
   AdamW adamw;
   adamw.config_ = config;
   adamw.device_ = &device;
-  const std::int64_t chunks = (table.flat_count() + kNormChunkElements - 1) / kNormChunkElements;
-  TRY(adamw.arena_, device.allocate(Arena::bytes_for(DType::kF64, chunks)));
-  adamw.chunks_ = adamw.arena_.take(DType::kF64, chunks);
-  adamw.host_chunks_.resize(static_cast<std::size_t>(chunks));
+  TRY(adamw.norm_, GradientNorm::create(device, table.flat_count()));
   for (const Parameter& entry : table.entries()) {
     if (!adamw.runs_.empty() && adamw.runs_.back().decays == entry.decays)
       adamw.runs_.back().count += entry.slot;
@@ -57,15 +73,6 @@ Result<AdamW> AdamW::create(const OptimizerConfig& config, Device& device,
       adamw.runs_.push_back({entry.offset, entry.slot, entry.decays});
   }
   return adamw;
-}
-
-Result<double> AdamW::norm(Stream& stream, ConstBuffer gradient) {
-  device_->kernels().squared_norm_chunks(stream, gradient, chunks_);
-  device_->copy_to_host(stream, host_chunks_.data(), chunks_);
-  TRY_OK(stream.synchronize());
-  double sum = 0.0;
-  for (const double chunk : host_chunks_) sum += chunk;
-  return sqrt_of(sum);
 }
 
 void AdamW::apply(Stream& stream, ConstBuffer gradient, double norm, TrainingState& state) {

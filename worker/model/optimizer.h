@@ -29,13 +29,27 @@ struct OptimizerConfig {
 // The rate of step `step` (zero-based).
 double learning_rate_at(const OptimizerConfig& config, std::int64_t step);
 
+// sqrt of the sum of squares, from fixed chunks added in the order of chunks: equal wherever the
+// gradient is.
+class GradientNorm {
+ public:
+  static Result<GradientNorm> create(Device& device, std::int64_t count);
+  // Waits for the stream.
+  Result<double> of(Stream& stream, ConstBuffer gradient);
+
+ private:
+  Device* device_ = nullptr;
+  Arena arena_;
+  Buffer chunks_;
+  std::vector<double> host_chunks_;
+};
+
 class AdamW {
  public:
   static Result<AdamW> create(const OptimizerConfig& config, Device& device,
                               const ParameterTable& table);
 
-  // sqrt of the sum of squares, from fixed chunks added in the order of chunks. Waits.
-  Result<double> norm(Stream& stream, ConstBuffer gradient);
+  Result<double> norm(Stream& stream, ConstBuffer gradient) { return norm_.of(stream, gradient); }
 
   // Applies step state.step() with this (mean) gradient, clipped by `norm`, and counts the step as
   // committed: state.step() becomes one more. Asynchronous. `norm` must be finite.
@@ -51,9 +65,7 @@ class AdamW {
   };
   OptimizerConfig config_;
   Device* device_ = nullptr;
-  Arena arena_;
-  Buffer chunks_;
-  std::vector<double> host_chunks_;
+  GradientNorm norm_;
   std::vector<Run> runs_;
 };
 

@@ -366,6 +366,10 @@ Result<T> with_reason(Result<T> result, const char* reason) {
 
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
                                                     const ReplicaOptions& options) {
+  if (!config.has_model)
+    return Error(Code::kInvalid,
+                 "training.model is missing: what a script trains, that script's "
+                 "process computes (runtime pytorch)");
   TRY(const std::string path, find_tokens(options.files, config.data_path));
   TRY(TokenFile file, TokenFile::open(options.files, path));
   if (file.vocabulary() > static_cast<std::uint64_t>(config.model.vocabulary)) {

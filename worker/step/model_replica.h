@@ -25,6 +25,7 @@ struct ReplicaOptions {
   // it is that of the newest checkpoint, or of new jobs. One that this program does not know counts
   // as 0: the fingerprint will differ, and the job's other members refuse this one by it.
   int numerics = 0;
+  std::string training = {};       // spec.training as it came, for a script (runtime pytorch)
   SampleLedger* ledger = nullptr;  // may be null; outlives the replica
   std::string device = "cpu";      // DeviceSpec::kind
   // A simulation gives a device and a model of its own.

@@ -159,9 +159,11 @@ Status check_fields(const json::Value& object, const std::string& prefix) {
 }
 
 Status check(const TrainingConfig& config, const json::Value& spec) {
-  TRY_OK(config.model.validate());
-  TRY_OK(config.optimizer.validate());
-  if (config.data_path.empty()) return Error(Code::kInvalid, "data.path is missing");
+  if (config.has_model) {
+    TRY_OK(config.model.validate());
+    TRY_OK(config.optimizer.validate());
+    if (config.data_path.empty()) return Error(Code::kInvalid, "data.path is missing");
+  }
   if (config.stop_steps == 0) return Error(Code::kInvalid, "stop.steps must be at least 1");
   const SamplerConfig& sampler = config.sampler;
   if (sampler.global_batch < 1 || sampler.micro_batch < 1 ||
@@ -191,6 +193,7 @@ Result<TrainingConfig> parse_training(std::string_view text) {
   TRY_OK(check_fields(spec, ""));
   TrainingConfig config;
   const json::Value& batch = spec["batch"];
+  config.has_model = !spec["model"].is_null() || !spec["data"].is_null();
   TRY(config.model, model_of(spec["model"]));
   config.model.sequence_length = batch["sequenceLength"].int_or(1024);
   config.init_from = spec["model"]["initFrom"].string_or("");

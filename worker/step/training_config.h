@@ -13,6 +13,8 @@
 namespace rubato::worker {
 
 struct TrainingConfig {
+  // False: runtime pytorch, where a script says model, data and optimizer.
+  bool has_model = true;
   ModelConfig model;
   std::string init_from;  // folder of safetensors to start from; empty: the seed
   std::string data_path;  // a token file, or a folder with tokens.bin

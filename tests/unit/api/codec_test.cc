@@ -57,6 +57,16 @@ TEST(Codec, ReadsAJobAndFillsDefaults) {
   EXPECT_TRUE(is_true(job->status.conditions, condition::kRunning));
 }
 
+TEST(Codec, AScriptsTrainingHasNoModel) {
+  const auto spec = decode<TrainingJobSpec>(parsed(
+      R"({"runtime": "pytorch", "training": {"batch": {"global": 8, "micro": 1}, "stop": {"steps": 9}}})"));
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(spec->runtime, Runtime::kPytorch);
+  EXPECT_FALSE(spec->training->model.has_value());
+  EXPECT_FALSE(spec->training->data.has_value());
+  EXPECT_FALSE(encode(*spec->training).has("model"));
+}
+
 TEST(Codec, EncodedAndDecodedAgainIsEqual) {
   const auto job = decode_training_job(parsed(kJob));
   ASSERT_TRUE(job.ok());

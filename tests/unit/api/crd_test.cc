@@ -57,7 +57,9 @@ void expect_default(const Value& schema, const Value& encoded, const std::string
 
 TEST(Crd, DefaultsAreThoseOfTheStructs) {
   TrainingJobSpec spec;
-  spec.training.emplace();
+  TrainingSpec& training = spec.training.emplace();
+  training.model.emplace();
+  training.data.emplace();
   const Value object = crd(*find_kind("TrainingJob"));
   expect_default(root_of(object)["properties"]["spec"], encode(spec), "spec");
 }

@@ -159,6 +159,26 @@ TEST(JobStatus, OfAProgramIsShownWhatItTells) {
   EXPECT_FALSE(told.progress->estimated_remaining_seconds.has_value());
 }
 
+TEST(JobStatus, OfAScriptOurStepsAreShownAndItsTokens) {
+  JobObject object = *job(2, 4, kAllocated);
+  object.job.spec.runtime = api::Runtime::kPytorch;
+  object.job.spec.training->model.reset();
+  object.job.spec.training->data.reset();
+  auto v = view(Phase::kTraining, 2);
+  v.step = v.tokens = 0;
+  const auto begun = status(object, v);
+  EXPECT_FALSE(begun.decay_steps.has_value()) << "its schedule is its own";
+  EXPECT_FALSE(begun.performance.has_value());
+  v.step = 40;
+  v.tokens = 40'000;
+  for (auto& member : v.members) member.gpu_type = "NVIDIA-H100-80GB-HBM3";
+  const auto told = status(object, v);
+  EXPECT_EQ(told.progress->percentage, 40);
+  EXPECT_EQ(told.progress->estimated_remaining_seconds, 30);
+  EXPECT_EQ(told.performance->tokens_per_second, 2000) << "1000 a step of half a second";
+  EXPECT_FALSE(told.performance->mfu.has_value()) << "nobody here knows its model";
+}
+
 TEST(JobStatus, HowLongAStartAndAJoinTookIsWrittenOnce) {
   JobFacts facts;
   JobObject object = *job(2, 4, kAllocated);

@@ -101,26 +101,28 @@ TEST(WorkerPod, HasWhatTheInstallationSaysWhereItsTemplateIsSilent) {
   EXPECT_EQ(json::dump(kept).find("rubato-shm"), std::string::npos);
 }
 
-// The agent leaves in order in the time that the kubelet gives it.
 TEST(WorkerPod, AProgramOfOnesOwnIsTheAgentsToStart) {
-  JobObject object = *job(1, 2);
-  object.job.spec.runtime = api::Runtime::kTorchrun;
-  object.job.spec.training.reset();
-  json::Value& container =
-      object.job.spec.pod_template.at("spec").at("containers").at(std::size_t{0});
-  container.set("command", json::Value::array({"torchrun"}));
-  container.set("args", json::Value::array({"train.py", "--lr=\"1\""}));
-  const json::Value made = worker_pod(object.job, third(), config());
-  const json::Value& worker = made["spec"]["containers"][0];
-  EXPECT_EQ(worker["command"][0].string_or(""), "rubato-agent");
-  EXPECT_TRUE(worker["args"].is_null());
-  std::map<std::string, std::string> env;
-  for (const auto& one : worker["env"].items())
-    env[one["name"].string_or("")] = one["value"].string_or("");
-  EXPECT_EQ(env["RUBATO_COMMAND"], R"(["torchrun","train.py","--lr=\"1\""])");
-  EXPECT_EQ(env["RUBATO_MAX_RESTARTS"], "10");
+  for (const api::Runtime runtime : {api::Runtime::kPytorch, api::Runtime::kTorchrun}) {
+    JobObject object = *job(1, 2);
+    object.job.spec.runtime = runtime;
+    json::Value& container =
+        object.job.spec.pod_template.at("spec").at("containers").at(std::size_t{0});
+    container.set("command", json::Value::array({"python3"}));
+    container.set("args", json::Value::array({"train.py", "--lr=\"1\""}));
+    const json::Value made = worker_pod(object.job, third(), config());
+    const json::Value& worker = made["spec"]["containers"][0];
+    EXPECT_EQ(json::dump(worker["command"]), R"(["rubato-agent"])");
+    EXPECT_TRUE(worker["args"].is_null());
+    std::map<std::string, std::string> env;
+    for (const auto& one : worker["env"].items())
+      env[one["name"].string_or("")] = one["value"].string_or("");
+    EXPECT_EQ(env["RUBATO_COMMAND"], R"(["python3","train.py","--lr=\"1\""])");
+    EXPECT_EQ(env["RUBATO_RUNTIME"], api::name_of(runtime));
+    EXPECT_EQ(env["RUBATO_MAX_RESTARTS"], "10");
+  }
 }
 
+// The agent leaves in order in the time that the kubelet gives it.
 TEST(WorkerPod, TellsTheAgentItsGracePeriod) {
   const auto object = job(1, 2);
   api::TrainingJob slow = object->job;

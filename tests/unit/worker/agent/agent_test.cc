@@ -19,6 +19,7 @@ class FakeHost : public WorkerHost {
 
   Status spawn(std::uint32_t slot, std::uint64_t incarnation) override {
     spawned.emplace_back(slot, incarnation);
+    if (refuses) return *refuses;
     return ok();
   }
   Status send(std::uint32_t, const std::string& command) override {
@@ -57,6 +58,7 @@ class FakeHost : public WorkerHost {
 
   std::vector<std::pair<std::uint32_t, std::uint64_t>> spawned;
   std::vector<wire::WorkerCommand> commands;
+  std::optional<Error> refuses;  // to start anything
 
  private:
   void push(HostEvent event) {
@@ -138,10 +140,12 @@ class AgentTest : public ::testing::Test {
   AgentTest() : sim_(7), net_(sim_, 7), a_(sim_, net_, "op-a", 3), b_(sim_, net_, "op-b", 4) {}
 
   void start(std::uint32_t slots = 1,
-             std::vector<net::Endpoint> coordinators = {{"op-a", 1}, {"op-b", 1}}) {
+             std::vector<net::Endpoint> coordinators = {{"op-a", 1}, {"op-b", 1}},
+             std::optional<Error> refuses = {}) {
     process_ = &sim_.process("pod");
     network_ = net_.attach(*process_, "pod");
     host_ = std::make_unique<FakeHost>(*process_);
+    host_->refuses = std::move(refuses);
     AgentConfig config;
     config.job_uid = "job";
     config.pod_uid = "pod-uid";
@@ -220,6 +224,36 @@ TEST_F(AgentTest, ACrashedWorkerIsReportedAndStartedAgain) {
   a_.tell(order);
   ASSERT_TRUE(reaches([&] { return !host_->commands.empty(); }));
   EXPECT_EQ(host_->commands.front().abort().below(), 10u);
+}
+
+// Nobody else could say why this pod never trains; who leads next hears it, too. It tries on: the
+// program may lie on a volume that comes late.
+TEST_F(AgentTest, SaysThatItsProgramCannotBeStartedUntilItCan) {
+  start(1, {{"op-a", 1}}, Error(Code::kNotFound, "starting trian: No such file or directory"));
+  std::uint64_t incarnation = 0;
+  const auto tells = [&](const wire::AgentMessage& m) {
+    if (!m.worker().has_failure()) return false;
+    const wire::Failure& failure = m.worker().failure();
+    EXPECT_EQ(failure.reason(), "InvalidCommand");
+    EXPECT_EQ(failure.message(), "starting trian: No such file or directory");
+    EXPECT_EQ(failure.scope(), wire::FAILURE_SCOPE_WORKER);
+    EXPECT_EQ(m.worker().standing().id().pod_uid(), "pod-uid");
+    incarnation = m.worker().standing().id().incarnation();
+    return true;
+  };
+  ASSERT_TRUE(reaches([&] { return a_.has_heard(tells) && host_->spawned.size() > 3; }));
+  a_.heard.clear();
+  a_.agent->close();
+  host_->refuses = Error(Code::kUnavailable, "starting trian: Cannot allocate memory");
+  ASSERT_TRUE(reaches([&] { return a_.has_heard([](const auto& m) { return m.has_hello(); }); }));
+  EXPECT_EQ(a_.heard.front().hello().workers_size(), 0);
+  host_->refuses.reset();
+  EXPECT_TRUE(reaches([&] {
+    return a_.has_heard([&](const auto& m) {
+      return m.heartbeat().workers_size() == 1 &&
+             m.heartbeat().workers(0).id().incarnation() > incarnation;
+    });
+  }));
 }
 
 // What it was told to end is not counted; who leads next hears the number first.

@@ -30,7 +30,7 @@ TEST(ProcessHost, FramesAndExitCodesArrive) {
   ThreadExecutor executor;
   const std::string path =
       script("frames", R"(printf '\000\000\000\002hi' >&$RUBATO_AGENT_FD; exit 3)");
-  ProcessHost host(executor, path);
+  ProcessHost host(executor, {path});
   ASSERT_TRUE(host.spawn(1, 4).ok());
   bool message = false;
   bool exited = false;
@@ -55,7 +55,7 @@ TEST(ProcessHost, CommandsReachTheWorkerAndAKilledOneIsSeen) {
   const std::string path = script("echo", R"(head -c 6 <&$RUBATO_AGENT_FD >/dev/null
 printf '\000\000\000\002ok' >&$RUBATO_AGENT_FD
 exec sleep 1000)");
-  ProcessHost host(executor, path);
+  ProcessHost host(executor, {path});
   ASSERT_TRUE(host.spawn(0, 1).ok());
   ASSERT_TRUE(host.send(0, "go").ok());
   EXPECT_EQ(wait_for(host, executor).message, "ok");
@@ -66,10 +66,28 @@ exec sleep 1000)");
   std::filesystem::remove(path);
 }
 
-TEST(ProcessHost, AMissingProgramIsAnError) {
+TEST(ProcessHost, ACommandOfSeveralWordsIsLookedForInThePath) {
   ThreadExecutor executor;
-  ProcessHost host(executor, "/nonexistent/worker");
-  EXPECT_FALSE(host.spawn(0, 1).ok());
+  ProcessHost host(
+      executor, {"sh", "-c", "test \"$0 $RUBATO_SLOT\" = 'a word 2' || exit 9; exit 4", "a word"});
+  ASSERT_TRUE(host.spawn(2, 1).ok());
+  EXPECT_EQ(wait_for(host, executor).exit_code, 4);
+}
+
+TEST(ProcessHost, AMissingProgramIsAnErrorThatNamesIt) {
+  ThreadExecutor executor;
+  const std::string text = script("text", "");
+  std::filesystem::permissions(text, std::filesystem::perms::owner_read);
+  for (const std::string& name :
+       {std::string("/nonexistent/worker"), std::string("no-such-py"), text}) {
+    ProcessHost host(executor, {name, "train.py"});
+    const Status spawned = host.spawn(0, 1);
+    ASSERT_FALSE(spawned.ok()) << name;
+    EXPECT_EQ(spawned.error().code(), Code::kNotFound);
+    EXPECT_TRUE(spawned.error().what().starts_with("starting " + name + ": "))
+        << spawned.error().what();
+  }
+  std::filesystem::remove(text);
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+"""The C++ step engine, librubato_pytorch.so, by ctypes."""
+
+import ctypes
+import json
+import os
+import pathlib
+
+AGENT_FD = "RUBATO_AGENT_FD"  # set in a pod: the socket to the agent
+
+
+def is_in_pod():
+    return AGENT_FD in os.environ
+
+
+class Engine:
+    """One job of the engine. All calls from one thread; none holds the interpreter's lock while it waits."""
+
+    def __init__(self, training):
+        """training: of a job that runs alone; None in a pod, where the manifest's comes by `configure`."""
+        if is_in_pod():
+            os.set_inheritable(int(os.environ[AGENT_FD]), False)
+        self._library = _load()
+        self._job = self._library.rubato_start(json.dumps({"training": training}).encode())
+        if not self._job:
+            raise RuntimeError(f"The engine did not start: {self._library.rubato_error().decode()}")
+        self._process = os.getpid()
+
+    def next(self, timeout_ms):
+        """The next request, or None when none came in time."""
+        text = self._library.rubato_next(self._job, timeout_ms)
+        return json.loads(text) if text else None
+
+    def reply(self, reply):
+        self._library.rubato_reply(self._job, json.dumps(reply, allow_nan=False).encode())
+
+    def stop(self):
+        """Leaves the job. A forked child has none of its threads, so there it does nothing."""
+        job, self._job = self._job, None
+        if job and os.getpid() == self._process:
+            self._library.rubato_stop(job)
+
+
+def _load():
+    beside = pathlib.Path(__file__).parent / "librubato_pytorch.so"
+    path = os.environ.get("RUBATO_LIBRARY") or str(beside)
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"The engine cannot be loaded from {path}: {error}. Install the wheel of rubato for this platform, or set "
+            "RUBATO_LIBRARY to a librubato_pytorch.so."
+        ) from error
+    signatures = {
+        "rubato_start": (ctypes.c_void_p, [ctypes.c_char_p]),
+        "rubato_error": (ctypes.c_char_p, []),
+        "rubato_next": (ctypes.c_char_p, [ctypes.c_void_p, ctypes.c_int]),
+        "rubato_reply": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+        "rubato_stop": (None, [ctypes.c_void_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

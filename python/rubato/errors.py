@@ -1,0 +1,50 @@
+"""What goes wrong in the user's program, as the engine is told of it."""
+
+import os
+import sysconfig
+import traceback
+
+_TEXT_MAX = 800  # characters: a condition of the job shows them
+_NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, sysconfig.get_path("stdlib") + os.sep, "<")
+
+
+class Refused(Exception):
+    """The program cannot be trained with equal bits on any number of workers. The text names the way out."""
+
+    def __init__(self, reason, text, scope="job"):
+        super().__init__(text)
+        self.reason = reason
+        self.scope = scope
+
+
+def failure(exception):
+    """The error reply for an exception."""
+    if isinstance(exception, Refused):
+        return {"error": str(exception)[:_TEXT_MAX], "reason": exception.reason, "scope": exception.scope}
+    place = f" ({_place(exception)})"
+    text = f"{type(exception).__name__}: {exception}"[: _TEXT_MAX - len(place)] + place
+    if _is_out_of_memory(exception):
+        return {"error": text, "reason": "OutOfMemory", "scope": "worker"}
+    return {"error": text, "reason": "ProgramFailed", "scope": "attempt"}
+
+
+def _is_out_of_memory(exception):
+    """PyTorch's allocator of host memory has no class of its own for this."""
+    return (
+        isinstance(exception, MemoryError)
+        or type(exception).__name__ == "OutOfMemoryError"
+        or (isinstance(exception, RuntimeError) and "can't allocate memory" in str(exception))
+    )
+
+
+def _place(exception):
+    """file:line of the innermost frame that is the user's own."""
+    frames = traceback.extract_tb(exception.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    frame = (own or frames)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def _is_users(filename):
+    packages = {"site-packages", "dist-packages"}
+    return not filename.startswith(_NOT_THE_USERS) and packages.isdisjoint(filename.split(os.sep))

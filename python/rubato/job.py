@@ -1,0 +1,139 @@
+"""Job: the loop over committed steps."""
+
+import atexit
+import dataclasses
+
+from . import engine as engines
+from .errors import failure
+
+_WAIT_MS = 200  # between two looks for Ctrl-C
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    number: int  # of committed steps: 1 after the first
+    loss: float  # the mean over the whole batch, before the step
+    gradient_norm: float
+    learning_rate: float
+    world_size: int
+    rank: int
+    is_reporter: bool  # one worker of all: for logs and other effects outside
+    is_last: bool
+
+
+class Job:
+    """Iterating trains. Each step is handed out when it is committed, on every worker that has it.
+
+    build: makes a new State in each call. loss(model, batch): of one micro-batch, a tensor of one element or Weighted.
+    evaluate: an Indexed whose samples are a fixed list. In a pod the manifest says steps, checkpoint, checkpoint_every,
+    evaluate_every and seed; a job that runs alone takes the arguments. The body of the loop may change the state
+    (job.state), if it does so alike on every worker. Modules are trained in the mode that build() leaves them in.
+    """
+
+    def __init__(
+        self,
+        build,
+        data,
+        loss,
+        max_grad_norm=0.0,
+        evaluate=None,
+        steps=None,
+        checkpoint=None,
+        checkpoint_every=0,
+        evaluate_every=0,
+        seed=0,
+        _engine=None,
+    ):
+        from .program import Program
+        from .trainer import Trainer
+
+        self._trainer = Trainer(Program(build, data, loss, max_grad_norm, evaluate))
+        self._has_handed_out = False
+        self._is_over = False
+        training = None
+        if not engines.is_in_pod():
+            training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed)
+        self._engine = _engine or engines.Engine(training)
+        atexit.register(self._engine.stop)
+
+    @property
+    def state(self):
+        """The State as of the step that was handed out; None before the first."""
+        return self._trainer.state
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._is_over:
+            raise StopIteration
+        self._keep_changes()
+        while True:
+            request = self._engine.next(_WAIT_MS)
+            if request is None:
+                continue
+            if request["kind"] == "end":
+                self._end(request)
+            reply = self._answer(request)
+            self._engine.reply(reply)
+            if request["kind"] == "apply":
+                self._has_handed_out = True
+                return self._step(request, reply)
+
+    def _keep_changes(self):
+        """Of the loop's body, before the engine reads the memory: it does not while the body runs."""
+        if not self._has_handed_out:
+            return
+        self._has_handed_out = False
+        try:
+            self._trainer.keep_changes()
+        except BaseException:
+            self._is_over = True
+            raise
+
+    def _answer(self, request):
+        try:
+            return self._trainer.answer(request)
+        except BaseException as exception:  # Ctrl-C and sys.exit, too: the engine must not wait for them
+            self._is_over = True
+            self._engine.reply(failure(exception))
+            raise
+
+    def _step(self, request, reply):
+        rank, number = request["rank"], request["step"] + 1
+        return Step(
+            number=number,
+            loss=float(request["loss"]),
+            gradient_norm=float(request["norm"]),
+            learning_rate=reply["learning_rate"],
+            world_size=request["world"],
+            rank=rank,
+            is_reporter=rank == 0,
+            is_last=number == self._trainer.training.get("stop", {}).get("steps"),
+        )
+
+    def _end(self, request):
+        self._is_over = True
+        self._engine.stop()
+        if request["finished"]:
+            raise StopIteration
+        if request["reason"] == "Retired":
+            raise SystemExit(0)
+        raise SystemExit(f"rubato: the job left this worker: {request['reason']}")
+
+
+def _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed):
+    """Of a job that runs alone, as a manifest's `training` would say it."""
+    if not steps:
+        raise ValueError("Job(steps=): say how many steps to train; only in a pod does the manifest say it.")
+    if not (data.micro_batch and data.micro_batches):
+        raise ValueError("Indexed(micro_batch=, micro_batches=): say both; only in a pod does the manifest say them.")
+    training = {
+        "batch": {"micro": data.micro_batch, "global": data.micro_batch * data.micro_batches},
+        "stop": {"steps": steps},
+        "seed": seed if data.seed is None else data.seed,
+        "evaluateEvery": evaluate_every,
+    }
+    if checkpoint:
+        training["checkpoint"] = {"path": str(checkpoint), "every": checkpoint_every}
+    return training

@@ -1,0 +1,159 @@
+"""What is found out of a program before its first step, by running it: which tensors its state has, whether equal
+states give equal bits, and a fingerprint of its arithmetic.
+
+    1. build; micro-batch 0, then 1, then 0 again: the same bits, and no buffer changes.
+    2. Two steps of the optimizer. The first makes its tensors; the state after it is kept.
+    3. build again: the same bits. Given the state after the first step, it goes on as the first one did.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+import struct
+
+import torch
+
+from .buffers import Buffers, way_out
+from .errors import Refused
+from .gradients import Gradients
+from .replica import Replica
+from .tensors import digest
+
+_OPTIMIZER_FLAGS = ("foreach", "fused", "capturable")
+_FINGERPRINT_MAX = 183  # characters before the hash
+_NUMBER_BYTES = 32  # no number is longer in JSON
+
+
+@dataclasses.dataclass
+class Findings:
+    replica: Replica  # its values are of no use until they are loaded
+    layout: list
+    optimizer_keys: dict
+    rewritten: set  # buffers that a forward pass writes, with equal values
+    built: tuple  # (tensors of the model, plain values) as build() left them
+    fingerprint: str
+    extra_bytes: int
+
+
+def examine(program, seed, micro_batch, steps):
+    """Refuses a program that cannot be trained with equal bits."""
+    samples = len(program.data)
+    batches = [[(micro * micro_batch + index) % samples for index in range(micro_batch)] for micro in range(2)]
+    first = program.replica(seed)
+    before = first.layout()
+    built_digest = _bytes_of(first, 0)
+    gradients = _gradients_of(first)
+    rewritten, loss, outcome = _repeat(program, first, gradients, seed, batches)
+
+    program.advance(first, gradients, seed, 0, 1.0, loss)
+    layout = first.layout()
+    model_layout = [entry for entry in layout if entry.group != "optimizer"]
+    if model_layout != [entry for entry in before if entry.group != "optimizer"]:
+        raise Refused("StateChanged", "The first step adds, drops or reshapes the model's tensors: do so in build().")
+    optimizer_keys = first.optimizer_keys()
+    held = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in first.tensors()]
+    coded = first.coded(1)
+    fingerprint = _fingerprint(first, layout, outcome + _bytes_of(first, 1))
+    has_second_step = steps is None or steps > 1
+    second_step = has_second_step and _second_step(program, first, gradients, seed, batches)
+    del first, gradients
+
+    replica = program.replica(seed)
+    if _bytes_of(replica, 0) != built_digest:
+        raise Refused(
+            "NotDeterministic",
+            "build() gave other values when it was called again with equal random numbers. It must make a new model "
+            "and optimizer in each call, and draw only from the global generators of Python, NumPy and PyTorch.",
+        )
+    built = model_values(replica), replica.coded(0)
+    if has_second_step:
+        replica.bind(layout, held)
+        replica.load(1, coded, optimizer_keys)
+        if _second_step(program, replica, _gradients_of(replica), seed, batches) != second_step:
+            raise Refused(
+                "HiddenState",
+                "A new model and optimizer that were given the state after a step went on with other bits: the "
+                "optimizer, the scheduler or the model keeps something that is neither in optimizer.state and "
+                "param_groups, nor in scheduler.state_dict(), nor a buffer, nor in State(extra=...). If they keep "
+                "nothing, an operation is not deterministic: torch.compile, say, adds up in any order unless "
+                "torch.use_deterministic_algorithms(True) is called.",
+            )
+    extra_bytes = len(serialised(coded)) + _NUMBER_BYTES * _count_numbers(coded) + 1024
+    return Findings(replica, layout, optimizer_keys, rewritten, built, fingerprint, extra_bytes)
+
+
+def model_values(replica):
+    """Copies of all tensors but the optimizer's."""
+    trained, rest = replica.model_tensors()
+    return [tensor.detach().clone() for tensor in (*trained.values(), *rest.values())]
+
+
+def serialised(coded):
+    """The plain values as they lie in `extra`: a length, then JSON."""
+    text = json.dumps(coded, sort_keys=True, separators=(",", ":")).encode()
+    return struct.pack("<I", len(text)) + text
+
+
+def _gradients_of(replica):
+    trained, _ = replica.model_tensors()
+    if not trained:
+        raise Refused("NothingToTrain", "No parameter of the model has requires_grad.")
+    return Gradients.apart(list(trained.values()))
+
+
+def _repeat(program, replica, gradients, seed, batches):
+    """(buffers that are rewritten, loss, bits) of micro-batch 0; its gradient is left."""
+    buffers = Buffers(replica.state.model)
+    outcomes = []
+    for micro in (0, 1, 0):
+        buffers.remember()
+        loss, weight = program.compute(replica, gradients, seed, 0, micro, batches[micro])
+        if buffers.changed():
+            raise Refused("StatefulForward", way_out(buffers.changed()))
+        outcomes.append(struct.pack("<dQ", loss, weight) + digest([gradients.flat]))
+    if outcomes[0] != outcomes[2]:
+        part = "loss" if outcomes[0][:8] != outcomes[2][:8] else "gradient"
+        raise Refused(
+            "NotDeterministic",
+            f"Micro-batch 0 gave another {part} when it was computed again from the same state and random numbers. "
+            "Call torch.use_deterministic_algorithms(True) to find the operation; draw random numbers only from the "
+            "global generators of Python, NumPy and PyTorch; keep nothing from one micro-batch to the next.",
+        )
+    return buffers.written(), loss, outcomes[0]
+
+
+def _second_step(program, replica, gradients, seed, batches):
+    loss, _ = program.compute(replica, gradients, seed, 1, 0, batches[1])
+    program.advance(replica, gradients, seed, 1, 1.0, loss)
+    return _bytes_of(replica, 2)
+
+
+def _bytes_of(replica, step):
+    """Digest of the whole state before this step."""
+    return digest(replica.tensors()) + hashlib.blake2b(serialised(replica.coded(step))).digest()
+
+
+def _fingerprint(replica, layout, outcome):
+    optimizer = replica.state.optimizer
+    options = optimizer.param_groups[0]
+    flags = [f"{flag}={options[flag]}" for flag in _OPTIMIZER_FLAGS if flag in options]
+    parts = [
+        f"torch-{torch.__version__}",
+        f"cpu-{torch.backends.cpu.get_cpu_capability()}",
+        f"threads={torch.get_num_threads()}",
+        ",".join([type(optimizer).__name__, *flags]),
+        f"deterministic={int(torch.are_deterministic_algorithms_enabled())}",
+        f"mkldnn={int(torch.backends.mkldnn.enabled)}",
+        f"matmul={torch.get_float32_matmul_precision()}",
+    ]
+    text = "/".join(re.sub(r"[^\w.+=,-]", "_", part) for part in parts)[:_FINGERPRINT_MAX]
+    return f"{text}-{hashlib.blake2b(repr(layout).encode() + outcome, digest_size=8).hexdigest()}"
+
+
+def _count_numbers(coded):
+    if isinstance(coded, dict):
+        coded = list(coded.values())
+    if isinstance(coded, list):
+        return sum(_count_numbers(item) for item in coded)
+    return not isinstance(coded, str)  # None may become a number

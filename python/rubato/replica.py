@@ -1,0 +1,236 @@
+"""Replica: a State whose tensors lie in memory given from outside, and whose other values can be read and set.
+
+What a state is follows from three places: the tensors of the model and of `extra`, the tensors of the optimizer, and
+`coded`, the plain values of all of them. A state installed from these goes on with the same bits as the one that they
+were read from.
+"""
+
+import copy
+import itertools
+import typing
+
+import torch
+
+from . import tensors as memory
+from .errors import Refused
+from .plain import decode, encode
+
+
+class Entry(typing.NamedTuple):
+    name: str
+    group: str  # "trained", "model" or "optimizer"
+    dtype: torch.dtype
+    shape: tuple
+
+
+class Replica:
+    def __init__(self, state):
+        self.state = state
+        self.modes = [(module, module.training) for module in state.model.modules()]
+        self.parameters = dict(state.model.named_parameters())
+        self._names = {parameter: name for name, parameter in self.parameters.items()}
+        for index, group in enumerate(state.optimizer.param_groups):
+            if any(parameter not in self._names for parameter in group["params"]):
+                raise Refused(
+                    "UnknownParameter",
+                    f"optimizer.param_groups[{index}] has a parameter that model.named_parameters() does not name: "
+                    "make it part of the model that is given to State.",
+                )
+        self._built_optimizer = {
+            parameter: copy.deepcopy(values) for parameter, values in state.optimizer.state.items() if values
+        }
+        self._trained = set()  # names
+        self._homes = {}  # name -> tensor in the given memory
+        self._optimizer_homes = {}
+
+    # ---- Reading ----
+
+    def model_tensors(self):
+        """(trained parameters, frozen ones and buffers and those of `extra`), by name, as they are now."""
+        trained, rest = {}, {}
+        for name, parameter in self.state.model.named_parameters():
+            (trained if parameter.requires_grad else rest)[name] = parameter
+        rest.update(self.state.model.named_buffers())
+        for name, thing in self.state.extra.items():
+            own, _ = _read_extra(name, thing)
+            taken = own.keys() & (trained.keys() | rest.keys())
+            if taken:
+                raise Refused("UnsupportedState", f"Two tensors of the state are named {min(taken)}: rename the extra.")
+            rest.update(own)
+        return trained, rest
+
+    def layout(self):
+        """All tensors in the engine's order. Complete after the first step, which makes the optimizer's."""
+        trained, rest = self.model_tensors()
+        optimizer = {name: values[key] for name, (values, key) in self._optimizer_places().items()}
+        memory.check(trained | rest | {f"optimizer state {name}": tensor for name, tensor in optimizer.items()})
+        groups = {"trained": trained, "model": rest, "optimizer": optimizer}
+        return [
+            Entry(name, group, tensor.dtype, tuple(tensor.shape))
+            for group, named in groups.items()
+            for name, tensor in named.items()
+        ]
+
+    def tensors(self):
+        """All tensors in the order of layout()."""
+        trained, rest = self.model_tensors()
+        places = self._optimizer_places()
+        return [*trained.values(), *rest.values(), *(values[key] for values, key in places.values())]
+
+    def coded(self, step):
+        """All that is no tensor, as JSON."""
+        optimizer, scheduler = self.state.optimizer, self.state.scheduler
+        groups = [
+            encode({key: value for key, value in group.items() if key != "params"}, f"optimizer.param_groups.{index}")
+            for index, group in enumerate(optimizer.param_groups)
+        ]
+        values = {}  # parameter -> what its optimizer state has beside tensors
+        for parameter, state in optimizer.state.items() if step else ():
+            plain = {key: value for key, value in state.items() if not isinstance(value, torch.Tensor)}
+            if plain:
+                name = self._names[parameter]
+                values[name] = encode(plain, f"optimizer.state.{name}")
+        return {
+            "extra": {name: _read_extra(name, thing)[1] for name, thing in self.state.extra.items()},
+            "groups": groups,
+            "scheduler": scheduler and encode(scheduler.state_dict(), "scheduler"),
+            "state": values,
+        }
+
+    # ---- Writing ----
+
+    def bind(self, layout, homes):
+        """Moves into this memory (one tensor for each entry), whose values hold from now on. Then comes load()."""
+        self._homes = {entry.name: home for entry, home in zip(layout, homes) if entry.group != "optimizer"}
+        self._optimizer_homes = {entry.name: home for entry, home in zip(layout, homes) if entry.group == "optimizer"}
+        self._trained = {entry.name for entry in layout if entry.group == "trained"}
+        for name, tensor in self._named().items():
+            tensor.data = self._homes[name]
+
+    def load(self, step, coded, optimizer_keys):
+        """Takes over what is in the memory, the state before step `step`, and the plain values.
+
+        optimizer_keys: of optimizer_keys() after any step. Before step 0 the optimizer has the state that build() left.
+        """
+        optimizer, scheduler = self.state.optimizer, self.state.scheduler
+        if scheduler:
+            scheduler.load_state_dict(decode(coded["scheduler"], scheduler.state_dict()))
+        for group, saved in zip(optimizer.param_groups, coded["groups"]):
+            parameters, options = group["params"], decode(saved, group)
+            group.clear()
+            group.update(options, params=parameters)
+        optimizer.state.clear()
+        if step == 0:
+            for parameter, values in self._built_optimizer.items():
+                optimizer.state[parameter] = copy.deepcopy(values)
+        else:
+            for name, keys in optimizer_keys.items():
+                values = decode(coded["state"].get(name, {"dict": []}), {})
+                held = {key: self._optimizer_homes[f"{key}.{name}"] for key in keys}
+                optimizer.state[self.parameters[name]] = held | values
+        for name, thing in self.state.extra.items():
+            if isinstance(thing, torch.nn.Module):
+                continue  # its tensors are the memory
+            own, _ = _read_extra(name, thing)
+            values = {key: self._homes[key].clone() for key in own}
+            thing.load_state_dict(decode(coded["extra"][name], thing.state_dict(), values))
+        self.gather(step)
+
+    def gather(self, step):
+        """Moves tensors that the program made or replaced since into their place."""
+        for name, tensor in self._named().items():
+            home = self._homes[name]
+            if _is_elsewhere(name, tensor, home):
+                home.copy_(tensor.detach())
+                tensor.data = home
+        if step == 0:
+            return
+        places = self._optimizer_places()
+        _require_names(places, self._optimizer_homes, "the optimizer's state")
+        for name, (values, key) in places.items():
+            home = self._optimizer_homes[name]
+            if values[key] is not home:
+                if _is_elsewhere(name, values[key], home):
+                    home.copy_(values[key])
+                values[key] = home
+
+    def clear_optimizer_memory(self):
+        for home in self._optimizer_homes.values():
+            home.zero_()
+
+    def optimizer_keys(self):
+        """Parameter name -> keys of the tensors that the optimizer holds for it."""
+        return {
+            self._names[parameter]: [key for key, value in values.items() if isinstance(value, torch.Tensor)]
+            for parameter, values in self.state.optimizer.state.items()
+        }
+
+    def restore_modes(self):
+        """Training or evaluation mode of each module as build() left it, whatever the loop's body did."""
+        for module, training in self.modes:
+            module.training = training
+
+    def _named(self):
+        trained, rest = self.model_tensors()
+        _require_names(trained, self._trained, "the trained parameters")
+        _require_names(trained | rest, self._homes, "the model")
+        return trained | rest
+
+    def _optimizer_places(self):
+        """Name of a tensor -> (dictionary, key) where the optimizer holds it."""
+        places = {}
+        for parameter, values in self.state.optimizer.state.items():
+            if parameter not in self._names:
+                raise Refused(
+                    "UnsupportedState",
+                    f"optimizer.state has the key {parameter!r:.80}, which is no parameter of the model: keep what is "
+                    "not of one parameter in optimizer.param_groups.",
+                )
+            for key, value in values.items():
+                if isinstance(value, torch.Tensor):
+                    places[f"{key}.{self._names[parameter]}"] = values, key
+        return places
+
+
+def _read_extra(name, thing):
+    """(its tensors by full name, the rest as JSON)."""
+    prefix = f"extra.{name}"
+    if isinstance(thing, torch.nn.Module):
+        named = itertools.chain(thing.named_parameters(), thing.named_buffers())
+        return {f"{prefix}.{key}": tensor for key, tensor in named}, None
+    if isinstance(thing, torch.amp.GradScaler):
+        raise Refused(
+            "GradScaler",
+            f"State(extra={{{name!r}: GradScaler}}): its scale depends on what was tried, not on the state alone. Use "
+            "bfloat16 with torch.autocast, which needs no scaler.",
+        )
+    if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+        raise Refused(
+            "UnsupportedState",
+            f"State(extra={{{name!r}: {type(thing).__name__}}}) needs the methods state_dict and load_state_dict.",
+        )
+    tensors = {}
+    coded = encode(thing.state_dict(), prefix, tensors)
+    return tensors, coded
+
+
+def _require_names(found, expected, where):
+    found, expected = set(found), set(expected)
+    if found == expected:
+        return
+    new, gone = sorted(found - expected)[:3], sorted(expected - found)[:3]
+    raise Refused(
+        "StateChanged",
+        f"The tensors of {where} are others than after the first step: new {new}, gone {gone}. Make all of them in "
+        "build() or in the first step: the workers hold memory for these alone.",
+    )
+
+
+def _is_elsewhere(name, tensor, home):
+    if tensor.shape != home.shape or tensor.dtype != home.dtype:
+        raise Refused(
+            "StateChanged",
+            f"{name} became {tensor.dtype} {tuple(tensor.shape)} and was {home.dtype} {tuple(home.shape)}: a tensor of "
+            "the state must keep its type and shape.",
+        )
+    return tensor.numel() > 0 and tensor.data_ptr() != home.data_ptr()

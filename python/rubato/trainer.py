@@ -1,0 +1,173 @@
+"""Trainer: answers the engine's requests, one method for each kind. It knows neither processes nor the loop."""
+
+import ctypes
+import json
+import math
+import struct
+
+import torch
+
+from . import tensors as memory
+from .buffers import Buffers, way_out
+from .data import batch_shape
+from .errors import Refused
+from .gradients import Gradients
+from .probe import examine, model_values, serialised
+
+
+class Trainer:
+    def __init__(self, program):
+        self.replica = None
+        self.training = None
+        self.step = 0  # committed
+        self._program = program
+        self._extra = None  # (address, bytes)
+
+    @property
+    def state(self):
+        return self.replica and self.replica.state
+
+    def answer(self, request):
+        """The reply. Raises what the user's program raises, and Refused."""
+        return getattr(self, f"_{request['kind']}")(request)
+
+    def keep_changes(self):
+        """After the loop's body, which may have set a learning rate or fed an average."""
+        self.replica.gather(self.step)
+        self._write_extra()
+
+    # ---- Requests ----
+
+    def _configure(self, request):
+        program, training = self._program, request["training"]
+        self.training = training
+        program.data.check()
+        self._samples = len(program.data)
+        self._micro_batch, micro_batches = batch_shape(training, program.data)
+        self._seed = training.get("seed", 0)
+        steps = training.get("stop", {}).get("steps")
+        found = examine(program, self._seed, self._micro_batch, steps)
+        self.replica = found.replica
+        self._layout, self._optimizer_keys, self._built = found.layout, found.optimizer_keys, found.built
+        self._buffers = Buffers(self.state.model, found.rewritten)
+        self._extra_bytes = found.extra_bytes
+        config = getattr(self.state.model, "config", None)
+        return {
+            "micro_batch": self._micro_batch,
+            "micro_batches": micro_batches,
+            "samples": self._samples,
+            "tokens_per_step": self._micro_batch * micro_batches,
+            "seed": self._seed,
+            "validation_micro_batches": self._validation_micro_batches(),
+            "max_grad_norm": program.max_grad_norm,
+            "extra_bytes": found.extra_bytes,
+            "fingerprint": found.fingerprint,
+            "config": config.to_json_string() if hasattr(config, "to_json_string") else "",
+            "tensors": [
+                {
+                    "name": entry.name,
+                    "dtype": memory.DTYPE_NAMES[entry.dtype],
+                    "shape": list(entry.shape),
+                    "group": entry.group,
+                }
+                for entry in self._layout
+            ],
+        }
+
+    def _bind(self, request):
+        homes = [
+            memory.view(address, entry.dtype, entry.shape) for address, entry in zip(request["tensors"], self._layout)
+        ]
+        trained = [entry for entry in self._layout if entry.group == "trained"]
+        views = [
+            memory.view(address, torch.float32, entry.shape)
+            for address, entry in zip(request["gradients"], trained)
+        ]
+        flat = memory.view(request["gradient"], torch.float32, (request["gradient_count"],))
+        self.replica.bind(self._layout, homes)
+        self._homes = homes
+        self._gradients = Gradients([self.replica.parameters[entry.name] for entry in trained], views, flat)
+        self._extra = request["extra"], self._extra_bytes
+        return {}
+
+    def _init(self, _):
+        values, coded = self._built or self._build_again()
+        for home, value in zip(self._homes, values):
+            home.copy_(value)
+        self.replica.clear_optimizer_memory()
+        self._take_over(0, coded)
+        self._write_extra()
+        return {}
+
+    def _loaded(self, request):
+        address, size = self._extra
+        held = ctypes.string_at(address, size)
+        (length,) = struct.unpack_from("<I", held)
+        self._take_over(request["step"], json.loads(held[4 : 4 + length]))
+        return {}
+
+    def _compute(self, request):
+        if len(self._program.data) != self._samples:
+            raise Refused(
+                "DatasetChanged",
+                f"The dataset had {self._samples} samples at the start and has {len(self._program.data)} now: which "
+                "samples a micro-batch has would change. Fix its length for the job.",
+            )
+        self._buffers.remember()
+        loss, weight = self._program.compute(
+            self.replica, self._gradients, self._seed, request["step"], request["micro"], request["ids"]
+        )
+        if self._buffers.changed():
+            raise Refused("StatefulForward", way_out(self._buffers.changed()))
+        return {"loss": _json_number(loss), "weight": weight}
+
+    def _apply(self, request):
+        step = request["step"]
+        rate = self._program.advance(
+            self.replica, self._gradients, self._seed, step, request["factor"], float(request["loss"])
+        )
+        self.step = step + 1
+        self.keep_changes()
+        return {"learning_rate": rate}
+
+    def _validate(self, request):
+        first = request["micro"] * self._validation_micro_batch
+        last = min(first + self._validation_micro_batch, len(self._program.evaluate))
+        loss = self._program.validate(self.replica, self._seed, request["micro"], range(first, last))
+        return {"loss": _json_number(loss)}
+
+    # ---- Parts ----
+
+    def _validation_micro_batches(self):
+        """Whole micro-batches of the list: samples beyond the last are left out, unless it is shorter than one."""
+        evaluate = self._program.evaluate
+        if evaluate is None:
+            return 0
+        evaluate.check()
+        self._validation_micro_batch = evaluate.micro_batch or self._micro_batch
+        whole = max(1, len(evaluate) // self._validation_micro_batch)
+        return min(whole, evaluate.micro_batches or whole)
+
+    def _build_again(self):
+        fresh = self._program.replica(self._seed)
+        return model_values(fresh), fresh.coded(0)
+
+    def _take_over(self, step, coded):
+        self._built = None
+        self.step = step
+        self.replica.load(step, coded, self._optimizer_keys)
+
+    def _write_extra(self):
+        address, size = self._extra
+        held = serialised(self.replica.coded(self.step))
+        if len(held) > size:
+            raise Refused(
+                "StateChanged",
+                f"The plain values of the state grew to {len(held)} bytes, and {size} are held for them: lists in "
+                "optimizer, scheduler or extra must keep their length.",
+            )
+        ctypes.memmove(address, held.ljust(size, b"\0"), size)
+
+
+def _json_number(value):
+    return value if math.isfinite(value) else "NaN"

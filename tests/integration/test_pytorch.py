@@ -1,0 +1,98 @@
+"""Jobs of runtime pytorch on a real API server: a script of plain PyTorch trains on any number of workers that come and
+go, without being started again, and ends with the bytes of a run alone."""
+
+import os
+import signal
+
+from cluster import wait_quickly
+from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
+from script_jobs import START_S, TorchJob
+from watching import conditions_of
+
+
+def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_one(cluster, tmp_path):
+    first = cluster.add_node()
+    job = cluster.apply(TorchJob("torch", gpus=(1, 3), steps=100000, every=50))
+    job.wait_members(1, START_S)
+    job.wait_step(10, START_S)
+    second = cluster.add_node(slots=2)
+    job.wait_members(3, START_S)
+    pids = {pid for of_pod in job.interpreters().values() for pid in of_pod}
+    assert len(pids) == 3, "nobody was started again"
+    job.wait_step(job.steps_done() + 10, START_S)
+
+    # A process dies: the others go on, and the one in its place joins them.
+    victim = job.interpreters()[job.pod_of_rank(1)][0]
+    os.kill(victim, signal.SIGKILL)
+    job.wait_step(job.steps_done() + 10, START_S)
+    job.wait(lambda o: o["status"].get("restarts", {}).get("count") == 1, CHANGE_S, "the charge")
+    job.wait_members(3, START_S)
+    assert len(pids & {pid for of_pod in job.interpreters().values() for pid in of_pod}) == 2
+
+    # A node is lost.
+    lost = first if job.pods()[job.pod_of_rank(0)]["spec"]["nodeName"] == first.name else second
+    lost.kill()
+    job.wait_node_lost(CHANGE_S)
+    cluster.remove_node(lost)
+    job.wait_step(job.steps_done() + 10, START_S)
+
+    # Suspended and resumed, it goes on from its checkpoint.
+    job.patch({"suspend": True})
+    job.wait_state("Suspended", CHANGE_S)
+    wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its script to end")
+    at = job.steps_done()
+    job.patch({"suspend": False})
+    job.wait_step(at + 10, START_S)
+    job.finish_soon(START_S)
+    assert job.status()["progress"]["step"] == job.steps and float(job.status()["display"]["loss"]) > 0
+
+    job.train_alone(tmp_path / "alone")
+    alone, together = job.state_files(tmp_path / "alone"), job.state_files(job.checkpoints / "states")
+    assert {name: alone[name] == together[name] for name in alone} == dict.fromkeys(alone, True)
+    printed = [line for path in job.log_files().values() for line in path.read_text().splitlines() if line.startswith("step ")]
+    steps = [int(line.split()[1].rstrip(":")) for line in printed]
+    assert len(steps) == len(set(steps)), "the reporter tells each step once"
+
+
+SCRIPT = """
+import rubato, torch
+torch.set_num_threads(1)
+{before}
+def build():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), {layer})
+    return rubato.State(model, torch.optim.SGD(model.parameters(), lr=0.1))
+def loss(model, batch):
+    {fault}
+    return model(batch).square().mean()
+data = [torch.full((4,), i / 64) for i in range({samples})]
+for step in rubato.Job(build, rubato.Indexed(data{batch}), loss):
+    {body}
+"""
+
+
+def script(folder, before="", layer="torch.nn.Tanh()", fault="", samples=64, batch="", body="pass"):
+    path = folder / "train.py"
+    path.write_text(SCRIPT.format(before=before, layer=layer, fault=fault, samples=samples, batch=batch, body=body))
+    return path
+
+
+def test_what_a_script_does_wrong_is_told(cluster, tmp_path):
+    cluster.add_node()
+    rigid = {"gpus": (1, 1), "steps": 100000}
+
+    def refused(name, word, **what):
+        job = cluster.apply(TorchJob(name, script=script(tmp_path, **what), **rigid))
+        job.wait(lambda o: any(word in c.get("message", "") for c in conditions_of(o).values()), START_S, word)
+        job.delete()
+        job.wait_gone(CHANGE_S)
+
+    refused("norm", "running_mean", layer="torch.nn.BatchNorm1d(4)")
+    refused("batch", "the manifest says training.batch.micro 2", batch=", micro_batch=4, micro_batches=4")
+    refused("small", "fewer than training.batch.global 16", samples=9)
+    job = cluster.apply(TorchJob("raises", script=script(tmp_path, before="seen = []", body="seen.append(1)",
+                                                         fault="if len(seen) >= 5: raise ValueError('told to')"),
+                                 more={"faultTolerance": {"maxRestarts": 1}}, **rigid))
+    job.wait_state("Failed", START_S)
+    assert "ValueError: told to" in job.message("Failed")
+    log = next(iter(job.log_files().values())).read_text()
+    assert "Traceback" in log and "raise ValueError('told to')" in log

@@ -1,0 +1,172 @@
+"""Equal bits on any number of workers, against an engine in Python."""
+
+import itertools
+import math
+import random
+
+import pytest
+import rubato
+import torch
+from fake_engine import FakeWorker, train
+from programs import (
+    MICRO_BATCHES,
+    OPTIMIZERS,
+    STEPS,
+    TRAINING,
+    WIDTH,
+    Sequences,
+    Tiny,
+    build_around,
+    build_with,
+    cosine,
+    linear,
+    plain_loss,
+    program_of,
+    started,
+)
+from rubato.chance import mix, seeded
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_any_number_of_workers_and_a_newcomer_have_the_same_bytes(name):
+    program = program_of(build_with(*OPTIMIZERS[name]))
+    histories = []
+    for world in (1, 2, 3):
+        workers = started(program, world)
+        assert len({worker.found["fingerprint"] for worker in workers}) == 1
+        history = train(workers, 0, 3)
+        newcomer = FakeWorker(program, TRAINING)
+        newcomer.load_from(workers[0], 3)
+        history += train([*workers, newcomer], 3, STEPS)
+        histories.append(history)
+    assert histories[0] == histories[1] == histories[2]
+    assert len({repr(step) for step in histories[0]}) == STEPS
+
+
+def test_a_worker_that_goes_back_computes_the_same_again():
+    program = program_of(build_with(*OPTIMIZERS["AdamW"]))
+    worker, copy = started(program, 2)
+    start = worker.memory.bytes()
+    history = train([worker], 0, 2)
+    copy.load_from(worker, 2)
+    history += train([worker], 2, STEPS)
+    worker.load_from(copy, 2)
+    assert train([worker], 2, STEPS) == history[2:]
+    worker.ask("init")
+    assert worker.memory.bytes() == start
+    assert train([worker], 0, STEPS) == history
+
+
+def test_a_worker_may_apply_without_computing_and_start_from_loaded_step_0():
+    program = program_of(build_with(*OPTIMIZERS["Adagrad"]))
+    (worker,) = started(program, 1)
+    follower = FakeWorker(program, TRAINING)
+    follower.load_from(worker, 0)
+    train([worker], 0, 1)
+    follower.memory.gradient.copy_(worker.memory.gradient)
+    follower.ask("apply", step=0, factor=1, loss=1.0, norm=1.0)
+    assert follower.memory.bytes() == worker.memory.bytes()
+
+
+def test_layout():
+    (worker,) = started(program_of(build_with(*OPTIMIZERS["AdamW"])), 1)
+    found = worker.found
+    groups = {group: list(entries) for group, entries in itertools.groupby(found["tensors"], lambda t: t["group"])}
+    assert list(groups) == ["trained", "model", "optimizer"]
+    trained = [entry["name"] for entry in groups["trained"]]
+    assert trained == ["unused", "embedding.weight", "narrow.weight", "narrow.bias", "norm.weight", "norm.bias"]
+    rest = {entry["name"]: (entry["dtype"], entry["shape"]) for entry in groups["model"]}
+    assert rest["frozen.weight"] == ("F32", [WIDTH, WIDTH])
+    assert rest["shift"] == ("F32", [1, WIDTH])
+    assert rest["empty"] == ("F32", [0, 3])
+    dtypes = {entry["name"]: entry["dtype"] for entry in found["tensors"]}
+    assert dtypes["narrow.weight"] == dtypes["exp_avg.narrow.weight"] == "BF16"
+    assert dtypes["step.unused"] == "F32"
+    assert (found["micro_batch"], found["micro_batches"], found["samples"], found["seed"]) == (2, MICRO_BATCHES, 13, 7)
+    assert found["fingerprint"].startswith(f"torch-{torch.__version__}/cpu-")
+    assert len(found["fingerprint"]) <= 200
+
+
+def test_gradient_gaps_stay_zero_and_zero_grad_does_no_harm():
+    (worker,) = started(program_of(build_with(*OPTIMIZERS["SGD"])), 1)
+    compute = {"step": 0, "micro": 0, "ids": [0, 1]}
+    worker.ask("compute", **compute)
+    memory = worker.memory
+    first = memory.gradient.clone()
+    worker.trainer.state.optimizer.zero_grad()
+    memory.gradient.fill_(0)
+    worker.ask("compute", **compute)
+    assert torch.equal(memory.gradient, first)
+    assert first[memory.offsets[0] : memory.offsets[1]].count_nonzero() == 0  # the unused parameter and its gap
+    assert first[-16:].count_nonzero() == 0
+
+
+class Average:
+    """An EMA with a state_dict, fed by the optimizer's hook."""
+
+    def __init__(self, model):
+        self.count = 0
+        self.values = {"deep": {name: p.detach().clone() for name, p in model.named_parameters()}}
+
+    def update(self, model):
+        self.count += 1
+        for name, parameter in model.named_parameters():
+            self.values["deep"][name] = self.values["deep"][name] * 0.9 + parameter.detach() * 0.1
+
+    def state_dict(self):
+        return {"values": self.values, "count": self.count}
+
+    def load_state_dict(self, state):
+        self.values, self.count = state["values"], state["count"]
+
+
+def build_with_averages():
+    model = Tiny()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    average, module = Average(model), torch.optim.swa_utils.AveragedModel(model)
+    optimizer.register_step_post_hook(lambda *_: (average.update(model), module.update_parameters(model)))
+    return rubato.State(model, optimizer, cosine(optimizer), extra={"average": average, "module": module})
+
+
+def test_extra_state_travels():
+    program = program_of(build_with_averages)
+    workers = started(program, 2)
+    assert "extra.average.values.deep.norm.bias" in {entry["name"] for entry in workers[0].found["tensors"]}
+    history = train(workers, 0, 2)
+    newcomer = FakeWorker(program, TRAINING)
+    newcomer.load_from(workers[0], 2)
+    history += train([*workers, newcomer], 2, STEPS)
+    assert newcomer.trainer.state.extra["average"].count == STEPS
+    assert history == train(started(program, 1), 0, STEPS)
+
+
+def test_validation_leaves_no_trace():
+    program = program_of(build_with(*OPTIMIZERS["AdamW"]), evaluate=rubato.Indexed(Sequences()))
+    worker, other = started(program, 2)
+    assert worker.found["validation_micro_batches"] == 6
+    before = worker.memory.bytes()
+    losses = [worker.ask("validate", micro=micro)["loss"] for micro in range(6)]
+    assert losses == [other.ask("validate", micro=micro)["loss"] for micro in range(6)]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert worker.memory.bytes() == before
+    assert worker.trainer.state.model.training
+
+
+def test_random_numbers_outside_are_not_disturbed():
+    torch.manual_seed(3)
+    random.seed(3)
+    expected = torch.rand(1), random.random()
+    torch.manual_seed(3)
+    random.seed(3)
+    with seeded(mix(1, 2, 3)):
+        inside = torch.rand(1)
+    assert (torch.rand(1), random.random()) == expected
+    with seeded(mix(1, 2, 3)):
+        assert torch.rand(1) == inside
+    assert len({mix(seed, step, micro) for seed in range(4) for step in range(4) for micro in range(4)}) == 64
+
+
+def test_a_loss_that_is_not_finite_is_said_so():
+    (worker,) = started(program_of(build_around(linear), lambda m, b: plain_loss(m, b) * math.inf), 1)
+    reply = worker.ask("compute", step=0, micro=0, ids=[0, 1])
+    assert reply == {"loss": "NaN", "weight": 1}

@@ -1,0 +1,106 @@
+// PlainProgram: a script in C++: a linear model of a few parameters, momentum, and a counter that
+// is no tensor. What a sample is, its number says.
+#pragma once
+
+#include "worker/pytorch/torch_program.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace rubato::worker {
+
+class PlainProgram : public TorchProgram {
+ public:
+  static constexpr std::int64_t kWeights = 300;  // more than a block
+
+  TorchSetup setup{
+      .micro_batch = 2,
+      .micro_batches = 5,
+      .samples = 64,
+      .tokens_per_step = 10,
+      .seed = 7,
+      .validation_micro_batches = 2,
+      .extra_bytes = 64,
+      .fingerprint = "plain",
+      .model_config = "{}",
+      .tensors = {{"weight", "F32", {kWeights}, TensorGroup::kTrained},
+                  {"bias", "F32", {}, TensorGroup::kTrained},
+                  {"mask", "BOOL", {3}, TensorGroup::kModel},
+                  {"momentum.weight", "F32", {kWeights}, TensorGroup::kOptimizer}},
+  };
+  bool is_weighted = false;
+  double scale = 1;             // of the gradients
+  std::string failure;          // of compute()
+  std::uint64_t loaded_at = 0;  // by loaded()
+
+  Result<TorchSetup> configure(const std::string&) override { return setup; }
+  Status bind(const TorchMemory& memory) override {
+    memory_ = memory;
+    return ok();
+  }
+  Status init() override {
+    for (std::int64_t i = 0; i < kWeights; ++i) weight()[i] = 0.01f * static_cast<float>(i % 17);
+    *bias() = 0.5f;
+    std::memset(memory_.tensors[2], 1, 3);
+    std::memset(memory_.tensors[3], 0, kWeights * sizeof(float));
+    std::memset(memory_.extra, 0, setup.extra_bytes);
+    return ok();
+  }
+  Status loaded(std::uint64_t step) override {
+    loaded_at = step;
+    return ok();
+  }
+  Result<MicroBatchLoss> compute(std::uint64_t, std::uint32_t micro,
+                                 std::span<const std::int64_t> samples) override {
+    if (!failure.empty()) return Error(Code::kInvalid, failure).set_reason("ProgramFailed");
+    std::ranges::fill(memory_.gradient, 0.0f);
+    double loss = 0;
+    std::int64_t weight_sum = 0;
+    for (const std::int64_t sample : samples) {
+      const std::int64_t weight_of = is_weighted ? 1 + sample % 5 : 1;
+      weight_sum += weight_of;
+      const double target = std::sin(static_cast<double>(sample + 3 * micro));
+      double value = *bias();
+      for (std::int64_t i = 0; i < kWeights; ++i)
+        value += weight()[i] * input(sample, i) / static_cast<double>(kWeights);
+      const double error = (value - target) * static_cast<double>(weight_of);
+      loss += 0.5 * error * (value - target);
+      for (std::int64_t i = 0; i < kWeights; ++i)
+        memory_.gradients[0][i] +=
+            static_cast<float>(scale * error * input(sample, i) / static_cast<double>(kWeights));
+      *memory_.gradients[1] += static_cast<float>(scale * error);
+    }
+    if (is_weighted) return MicroBatchLoss{loss, weight_sum};
+    const auto count = static_cast<float>(samples.size());
+    for (float& each : memory_.gradient) each /= count;
+    return MicroBatchLoss{loss / static_cast<double>(count), 1};
+  }
+  Result<double> apply(std::uint64_t, float factor, double, double, MemberPlace) override {
+    if (factor != 1)
+      for (float& each : memory_.gradient) each *= factor;
+    auto* momentum = reinterpret_cast<float*>(memory_.tensors[3]);
+    for (std::int64_t i = 0; i < kWeights; ++i) {
+      momentum[i] = 0.9f * momentum[i] + memory_.gradients[0][i];
+      weight()[i] -= 0.1f * momentum[i];
+    }
+    *bias() -= 0.1f * *memory_.gradients[1];
+    std::uint64_t counter = 0;
+    std::memcpy(&counter, memory_.extra, sizeof counter);
+    ++counter;
+    std::memcpy(memory_.extra, &counter, sizeof counter);
+    return 0.1;
+  }
+  Result<double> validate(std::uint32_t micro) override { return 1.0 + micro; }
+  void settle() override {}
+
+  float* weight() { return reinterpret_cast<float*>(memory_.tensors[0]); }
+  float* bias() { return reinterpret_cast<float*>(memory_.tensors[1]); }
+
+ private:
+  static double input(std::int64_t sample, std::int64_t i) {
+    return std::cos(static_cast<double>(sample * (i + 1) % 101));
+  }
+  TorchMemory memory_;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,113 @@
+// Requests and replies between the engine's thread and the script's.
+#include "worker/pytorch/request_queue.h"
+
+#include "common/json.h"
+
+#include <array>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace rubato::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLimit = 10s;  // of every wait of these tests
+
+// The script's thread: answers one request with `reply`, and gives the request.
+json::Value answer(RequestQueue& queue, const std::string& reply) {
+  const auto request = queue.next(kLimit);
+  if (!request) return {};
+  queue.reply(reply);
+  return json::parse(*request).value();
+}
+
+TEST(RequestQueueTest, ARequestIsAnsweredByTheScript) {
+  RequestQueue queue;
+  Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
+  std::thread engine([&] {
+    const std::array<std::int64_t, 2> samples{5, 9};
+    loss = queue.compute(3, 1, samples);
+  });
+  const json::Value request = answer(queue, R"({"loss": 1.5, "weight": 7})");
+  engine.join();
+  EXPECT_EQ(json::dump(request), R"({"kind":"compute","step":3,"micro":1,"ids":[5,9]})");
+  EXPECT_EQ(loss->loss, 1.5);
+  EXPECT_EQ(loss->weight, 7);
+}
+
+TEST(RequestQueueTest, WhatIsNotFiniteOrAnErrorComesBackAsThat) {
+  RequestQueue queue;
+  for (const char* reply : {R"({"loss": "NaN"})", R"({"error": "ValueError: no", "reason": "Odd"})",
+                            R"({"error": "ValueError: no"})", "nonsense"}) {
+    Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
+    std::thread engine([&] { loss = queue.compute(0, 0, {}); });
+    answer(queue, reply);
+    engine.join();
+    if (std::string_view(reply).find("NaN") != std::string_view::npos) {
+      EXPECT_NE(loss->loss, loss->loss);
+    } else if (std::string_view(reply).find("Odd") != std::string_view::npos) {
+      EXPECT_EQ(loss.error().reason(), "Odd");
+    } else if (reply[0] == '{') {
+      EXPECT_EQ(loss.error().reason(), "ProgramFailed");
+      EXPECT_EQ(loss.error().what(), "ValueError: no");
+    } else {
+      EXPECT_FALSE(loss.ok());
+    }
+  }
+}
+
+TEST(RequestQueueTest, TheEndComesLastAndAStoppedScriptIsWaitedForByNobody) {
+  RequestQueue queue;
+  EXPECT_EQ(queue.next(1ms), std::nullopt);
+  Status bound = ok();
+  std::thread engine([&] { bound = queue.init(); });
+  EXPECT_TRUE(queue.next(kLimit).has_value());
+  queue.stop();  // without an answer
+  engine.join();
+  EXPECT_EQ(bound.error().code(), Code::kCancelled);
+  queue.settle();
+  queue.end(true, "retired");
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(queue.next(kLimit), R"({"kind":"end","finished":true,"reason":"retired"})");
+}
+
+// While the script is busy between two steps, the engine leaves its memory alone.
+TEST(RequestQueueTest, SettleWaitsForTheScript) {
+  RequestQueue queue;
+  std::atomic<bool> is_settled{false};
+  std::thread engine([&] {
+    queue.settle();
+    is_settled = true;
+    EXPECT_TRUE(queue.loaded(4).ok());
+  });
+  EXPECT_FALSE(is_settled);
+  answer(queue, "{}");
+  engine.join();
+  EXPECT_TRUE(is_settled);
+}
+
+TEST(RequestQueueTest, TheSetupIsReadWhole) {
+  RequestQueue queue;
+  Result<TorchSetup> setup = Error(Code::kInternal, "");
+  std::thread engine([&] { setup = queue.configure(R"({"seed":3})"); });
+  answer(
+      queue,
+      R"({"micro_batch":2,"micro_batches":8,"samples":100,"tokens_per_step":16,"seed":3,)"
+      R"("validation_micro_batches":1,"max_grad_norm":0.5,"extra_bytes":128,"fingerprint":"f",)"
+      R"("config":"{}","tensors":[{"name":"w","dtype":"F32","shape":[2,3],"group":"trained"}]})");
+  engine.join();
+  EXPECT_EQ(setup->micro_batches, 8);
+  EXPECT_EQ(setup->max_grad_norm, 0.5);
+  EXPECT_EQ(setup->tensors.at(0).count(), 6);
+  EXPECT_EQ(setup->tensors.at(0).bytes(), 24u);
+
+  std::thread again([&] { setup = queue.configure("{}"); });
+  answer(queue, R"({"tensors":[{"name":"w","dtype":"F32","shape":[2],"group":"odd"}]})");
+  again.join();
+  EXPECT_EQ(setup.error().what(), "no group of tensors is called odd");
+}
+
+}  // namespace
+}  // namespace rubato::worker

@@ -1,0 +1,165 @@
+#include "worker/pytorch/request_queue.h"
+
+#include "common/json.h"
+
+#include <cmath>
+#include <limits>
+
+namespace rubato::worker {
+
+namespace {
+
+constexpr std::size_t kTensorsMost = 1u << 20;
+
+using json::Value;
+
+Value address_of(const void* memory) {
+  return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(memory));
+}
+
+// JSON has no word for what is not finite.
+double number_in(const Value& value) {
+  return value.double_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+Result<TensorGroup> group_in(const std::string& name) {
+  if (name == "trained") return TensorGroup::kTrained;
+  if (name == "model") return TensorGroup::kModel;
+  if (name == "optimizer") return TensorGroup::kOptimizer;
+  return Error(Code::kInvalid, "no group of tensors is called " + name);
+}
+
+Error of_script(const Value& reply) {
+  Error error(Code::kInvalid, reply["error"].string_or(""));
+  return error.set_reason(reply["reason"].string_or("ProgramFailed"));
+}
+
+}  // namespace
+
+std::optional<std::string> RequestQueue::next(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  is_waiting_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, limit, [&] { return request_ || !end_.empty(); });
+  is_waiting_ = false;
+  if (request_) return std::exchange(request_, std::nullopt);
+  if (!end_.empty()) return end_;
+  return std::nullopt;
+}
+
+void RequestQueue::reply(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  reply_ = text;
+  changed_.notify_all();
+}
+
+void RequestQueue::stop() {
+  const std::lock_guard lock(mutex_);
+  is_stopped_ = true;
+  changed_.notify_all();
+}
+
+void RequestQueue::end(bool finished, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  end_ = json::dump(Value::object({{"kind", "end"}, {"finished", finished}, {"reason", reason}}));
+  changed_.notify_all();
+}
+
+// No deadline: a micro-batch takes as long as it takes, and the coordinator sees by the standings
+// that it does. What ends the wait otherwise is the end of the script, which stops the queue.
+Result<Value> RequestQueue::ask(const Value& request) {
+  std::unique_lock lock(mutex_);
+  reply_.reset();
+  request_ = json::dump(request);
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return reply_ || is_stopped_; });
+  if (!reply_) return Error(Code::kCancelled, "the script has ended");
+  auto reply = json::parse(*std::exchange(reply_, std::nullopt));
+  if (!reply.ok()) return reply.error().in("a reply of the script");
+  if (!(*reply)["error"].is_null()) return of_script(*reply);
+  return reply;
+}
+
+void RequestQueue::settle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return is_waiting_ || is_stopped_; });
+}
+
+Result<TorchSetup> RequestQueue::configure(const std::string& training) {
+  TRY(const Value spec, json::parse(training));
+  TRY(const Value said, ask(Value::object({{"kind", "configure"}, {"training", spec}})));
+  TorchSetup setup;
+  setup.micro_batch = said["micro_batch"].int_or(0);
+  setup.micro_batches = said["micro_batches"].int_or(0);
+  setup.samples = said["samples"].int_or(0);
+  setup.tokens_per_step = static_cast<std::uint64_t>(said["tokens_per_step"].int_or(0));
+  setup.seed = static_cast<std::uint64_t>(said["seed"].int_or(0));
+  setup.validation_micro_batches =
+      static_cast<std::uint32_t>(said["validation_micro_batches"].int_or(0));
+  setup.max_grad_norm = said["max_grad_norm"].double_or(0);
+  setup.extra_bytes = static_cast<std::size_t>(said["extra_bytes"].int_or(0));
+  setup.fingerprint = said["fingerprint"].string_or("");
+  setup.model_config = said["config"].string_or("");
+  if (said["tensors"].size() > kTensorsMost)
+    return Error(Code::kInvalid, "the script has too many tensors");
+  for (const Value& each : said["tensors"].items()) {
+    TorchTensor tensor{.name = each["name"].string_or(""), .dtype = each["dtype"].string_or("")};
+    TRY(tensor.group, group_in(each["group"].string_or("")));
+    for (const Value& size : each["shape"].items()) tensor.shape.push_back(size.int_or(-1));
+    setup.tensors.push_back(std::move(tensor));
+  }
+  return setup;
+}
+
+Status RequestQueue::bind(const TorchMemory& memory) {
+  Value tensors = Value::array();
+  for (const std::byte* tensor : memory.tensors) tensors.push_back(address_of(tensor));
+  Value gradients = Value::array();
+  for (const float* gradient : memory.gradients) gradients.push_back(address_of(gradient));
+  TRY_OK(ask(Value::object({{"kind", "bind"},
+                            {"tensors", std::move(tensors)},
+                            {"gradients", std::move(gradients)},
+                            {"gradient", address_of(memory.gradient.data())},
+                            {"gradient_count", static_cast<std::int64_t>(memory.gradient.size())},
+                            {"extra", address_of(memory.extra)}})));
+  return ok();
+}
+
+Status RequestQueue::init() {
+  TRY_OK(ask(Value::object({{"kind", "init"}})));
+  return ok();
+}
+
+Status RequestQueue::loaded(std::uint64_t step) {
+  TRY_OK(ask(Value::object({{"kind", "loaded"}, {"step", step}})));
+  return ok();
+}
+
+Result<MicroBatchLoss> RequestQueue::compute(std::uint64_t step, std::uint32_t micro,
+                                             std::span<const std::int64_t> samples) {
+  Value ids = Value::array();
+  for (const std::int64_t sample : samples) ids.push_back(sample);
+  TRY(const Value said,
+      ask(Value::object(
+          {{"kind", "compute"}, {"step", step}, {"micro", micro}, {"ids", std::move(ids)}})));
+  return MicroBatchLoss{number_in(said["loss"]), said["weight"].int_or(1)};
+}
+
+Result<double> RequestQueue::apply(std::uint64_t step, float factor, double loss, double norm,
+                                   MemberPlace place) {
+  TRY(const Value said, ask(Value::object({{"kind", "apply"},
+                                           {"step", step},
+                                           {"factor", static_cast<double>(factor)},
+                                           {"loss", loss},
+                                           {"norm", norm},
+                                           {"rank", place.rank},
+                                           {"world", place.members}})));
+  return said["learning_rate"].double_or(0);
+}
+
+Result<double> RequestQueue::validate(std::uint32_t micro) {
+  TRY(const Value said, ask(Value::object({{"kind", "validate"}, {"micro", micro}})));
+  return number_in(said["loss"]);
+}
+
+}  // namespace rubato::worker

@@ -1,0 +1,59 @@
+// RequestQueue: a TorchProgram whose answers come from a script in another thread of this process:
+// requests and replies are JSON texts (docs/pytorch.md, "The border to the engine"). The script
+// takes a request when it has time, so all of PyTorch runs in its one thread, and answers it.
+//
+// Threads: the step thread calls what TorchProgram says; the script's thread calls next() and
+// reply(); end() and stop() are any thread's.
+#pragma once
+
+#include "worker/pytorch/torch_program.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace rubato::json {
+class Value;
+}
+
+namespace rubato::worker {
+
+class RequestQueue : public TorchProgram {
+ public:
+  // ---- The script's side ----
+  // Waits up to `limit` for a request; nothing: none came. "end" is the last one, and comes again.
+  std::optional<std::string> next(std::chrono::milliseconds limit);
+  // To the last request. One that cannot be read is an error of the script.
+  void reply(const std::string& text);
+  // The script asks no more: what waits for it fails.
+  void stop();
+
+  // ---- The engine's ----
+  // There will be no more requests. `finished`: the last step is committed.
+  void end(bool finished, const std::string& reason);
+  Result<TorchSetup> configure(const std::string& training) override;
+  Status bind(const TorchMemory& memory) override;
+  Status init() override;
+  Status loaded(std::uint64_t step) override;
+  Result<MicroBatchLoss> compute(std::uint64_t step, std::uint32_t micro,
+                                 std::span<const std::int64_t> samples) override;
+  Result<double> apply(std::uint64_t step, float factor, double loss, double norm,
+                       MemberPlace place) override;
+  Result<double> validate(std::uint32_t micro) override;
+  void settle() override;
+
+ private:
+  Result<json::Value> ask(const json::Value& request);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> request_;  // not yet taken
+  std::optional<std::string> reply_;
+  bool is_waiting_ = false;  // the script, for a request
+  bool is_stopped_ = false;
+  std::string end_;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,137 @@
+#include "worker/pytorch/torch_job.h"
+
+#include "common/json.h"
+#include "common/log.h"
+#include "worker/collective/tls_link_network.h"
+#include "worker/main/hooks.h"
+#include "worker/pytorch/torch_replica.h"
+#include "worker/step/training_config.h"
+
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include <fcntl.h>
+
+namespace rubato::worker {
+
+Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const bool is_alone = environment_variable("RUBATO_AGENT_FD").empty();
+  std::unique_ptr<TorchJob> job(new TorchJob());
+  if (is_alone) {
+    if (training.empty()) return Error(Code::kInvalid, "a job that trains alone needs its steps");
+    TRY(const TrainingConfig config, parse_training(training));
+    const WorkerName self{"alone", 0, 1};
+    job->alone_ = std::make_unique<LoneCoordinator>(
+        self, training,
+        static_cast<std::uint32_t>(config.sampler.global_batch / config.sampler.micro_batch),
+        [raw = job.get()](const std::string& command) {
+          const std::lock_guard lock(raw->mutex_);
+          raw->commands_.push_back(command);
+          raw->changed_.notify_all();
+        });
+    WorkerEnvironment environment;
+    environment.self = self;
+    environment.host = "127.0.0.1";
+    environment.device = device_of_environment();
+    job->process_ = std::make_unique<WorkerProcess>(job->parts(environment, make_lone_network()));
+    job->run([raw = job.get()] { raw->train_alone(); });
+    return job;
+  }
+  TRY(const WorkerEnvironment environment, read_worker_environment());
+  TRY(auto network, TlsLinkNetwork::open({.job_uid = environment.job_uid,
+                                          .bind_host = environment.host,
+                                          .secret_dir = environment.secret_dir}));
+  ::fcntl(environment.agent_fd, F_SETFD,
+          FD_CLOEXEC);  // programs that the script starts have it not
+  job->agent_ = std::make_unique<AgentLink>(environment.agent_fd);
+  job->process_ = std::make_unique<WorkerProcess>(job->parts(environment, std::move(network)));
+  job->run([raw = job.get()] {
+    raw->agent_->run([raw](const std::string& body) { raw->process_->command(body); },
+                     [raw] { raw->process_->beat(); }, kBeat);
+    raw->agent_gone_.store(true);
+    raw->process_->leave("the agent is gone");
+  });
+  return job;
+}
+
+WorkerParts TorchJob::parts(const WorkerEnvironment& environment,
+                            std::unique_ptr<LinkNetwork> network) {
+  return {
+      .executor = executor_,
+      .files = files_,
+      .network = std::move(network),
+      .job_uid = environment.job_uid,
+      .self = environment.self,
+      .host = environment.host,
+      .cpu = cpu_model(),
+      .device = environment.device,
+      .send = [this](const std::string& event) { hear(event); },
+      .print =
+          [this](const std::string& line) {
+            if (!agent_) return;  // the script says what it likes
+            std::fprintf(stdout, "%s\n", line.c_str());
+            std::fflush(stdout);
+          },
+      .make_replica =
+          [this](const TrainingConfig& config, const ReplicaOptions& options) {
+            return make_torch_replica(config, options, queue_);
+          },
+      .hooks = make_hooks(),
+  };
+}
+
+// Any thread of the worker, under the engine's lock: commands must come from another one.
+void TorchJob::hear(const std::string& text) {
+  wire::WorkerEvent event;
+  if (event.ParseFromString(text) && event.standing().phase() == wire::WORKER_FINISHED)
+    is_finished_.store(true);
+  if (agent_) return agent_->send(text);
+  alone_->hear(text);
+}
+
+void TorchJob::run(std::function<void()> control) {
+  control_ = std::thread(std::move(control));
+  steps_ = std::thread([this] {
+    process_->run();
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+      changed_.notify_all();
+    }
+    const std::string failure = alone_ ? alone_->failure() : "";
+    const char* why = agent_gone_.load() ? "the agent is gone" : "Retired";
+    queue_.end(is_finished_.load() && failure.empty(), failure.empty() ? why : failure);
+  });
+}
+
+void TorchJob::train_alone() {
+  alone_->start();
+  std::unique_lock lock(mutex_);
+  while (!is_over_) {
+    changed_.wait_for(lock, kBeat, [&] { return is_over_ || !commands_.empty(); });
+    while (!commands_.empty()) {
+      const std::string command = std::move(commands_.front());
+      commands_.pop_front();
+      lock.unlock();
+      process_->command(command);
+      lock.lock();
+    }
+    lock.unlock();
+    process_->beat();
+    lock.lock();
+  }
+}
+
+void TorchJob::stop() {
+  queue_.stop();
+  if (process_) process_->leave("the script has ended");
+  if (steps_.joinable()) steps_.join();
+  if (agent_) agent_->stop();
+  if (control_.joinable()) control_.join();
+}
+
+TorchJob::~TorchJob() { stop(); }
+
+}  // namespace rubato::worker

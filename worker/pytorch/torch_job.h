@@ -1,0 +1,60 @@
+// TorchJob: a worker inside a script's process: the step engine in threads of its own, the script
+// as its replica. In a pod (RUBATO_AGENT_FD is set) it obeys the agent, as rubato-worker does;
+// elsewhere it trains alone.
+//
+// Threads: next(), reply() and stop() belong to the script's thread.
+#pragma once
+
+#include "common/executor.h"
+#include "common/files.h"
+#include "worker/main/agent_link.h"
+#include "worker/main/worker_environment.h"
+#include "worker/main/worker_process.h"
+#include "worker/pytorch/lone_coordinator.h"
+#include "worker/pytorch/request_queue.h"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace rubato::worker {
+
+class TorchJob {
+ public:
+  // `training`: JSON of spec.training, for a job that trains alone; empty in a pod, where the
+  // agent's orders bring it. kInvalid: what is missing, or there where it must not be.
+  static Result<std::unique_ptr<TorchJob>> start(const std::string& training);
+  ~TorchJob();  // stop()
+  // See RequestQueue.
+  std::optional<std::string> next(std::chrono::milliseconds limit) { return queue_.next(limit); }
+  void reply(const std::string& text) { queue_.reply(text); }
+  // Leaves the job and joins all threads.
+  void stop();
+
+ private:
+  TorchJob() = default;
+  WorkerParts parts(const WorkerEnvironment& environment, std::unique_ptr<LinkNetwork> network);
+  void run(std::function<void()> control);
+  void hear(const std::string& event);
+  void train_alone();
+
+  ThreadExecutor executor_;
+  PosixFileSystem files_;
+  RequestQueue queue_;
+  std::unique_ptr<AgentLink> agent_;        // null: alone
+  std::unique_ptr<LoneCoordinator> alone_;  // null: in a pod
+  std::unique_ptr<WorkerProcess> process_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> commands_;  // of the lone coordinator; as many as it sends: three
+  bool is_over_ = false;              // the engine
+  std::atomic<bool> agent_gone_{false};
+  std::atomic<bool> is_finished_{false};
+  std::thread control_;
+  std::thread steps_;
+};
+
+}  // namespace rubato::worker

@@ -1,0 +1,446 @@
+#include "worker/pytorch/torch_replica.h"
+
+#include "worker/backend/digest.h"
+#include "worker/data/sampler.h"
+#include "worker/model/exact_sum.h"
+#include "worker/model/optimizer.h"
+#include "worker/pytorch/torch_state.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace rubato::worker {
+
+namespace {
+
+constexpr double kLossSumMost = static_cast<double>(std::int64_t{1} << 33);
+constexpr std::size_t kCopiesMost = 3;  // one for a checkpoint, one for a follower, one spare
+
+// Taken again and again: fresh memory for each costs more than the copy. Thread-safe.
+class CopyPool {
+ public:
+  Result<std::shared_ptr<TorchState>> take(Device& device, const TorchLayout& layout) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& state : states_)
+      if (state.use_count() == 1) return state;
+    if (states_.size() >= kCopiesMost) return Error(Code::kExhausted, "all snapshots are in use");
+    TRY(TorchState state, TorchState::create(device, layout));
+    states_.push_back(std::make_shared<TorchState>(std::move(state)));
+    return states_.back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<TorchState>> states_;
+};
+
+class TorchSnapshot : public Snapshot {
+ public:
+  TorchSnapshot(std::shared_ptr<TorchState> state, FileSystem& files, const TorchLayout& layout,
+                const CheckpointStore* store, CheckpointInfo info)
+      : state_(std::move(state)),
+        files_(files),
+        layout_(layout),
+        store_(store),
+        info_(std::move(info)) {}
+  std::uint64_t step() const override { return state_->step(); }
+  std::vector<std::size_t> section_bytes() const override {
+    std::vector<std::size_t> sizes;
+    for (const auto section : state_->bytes()) sizes.push_back(section.size());
+    return sizes;
+  }
+  Result<std::vector<std::span<const std::byte>>> sections() const override {
+    const auto sections = state_->bytes();
+    return std::vector<std::span<const std::byte>>(sections.begin(), sections.end());
+  }
+  Result<std::string> save(std::span<const StepRecord> records,
+                           std::uint32_t redo_attempts) override {
+    if (store_ == nullptr) return Error(Code::kInvalid, "checkpoint.path is not set");
+    info_.redo_attempts = redo_attempts;
+    info_.state_digest = state_->digest();
+    TRY_OK(store_->save(info_, records, [&](const std::string& directory) {
+      return write_torch_state(files_, directory, layout_, *state_);
+    }));
+    return store_->folder().path_of(info_.step);
+  }
+
+ private:
+  std::shared_ptr<TorchState> state_;
+  FileSystem& files_;
+  const TorchLayout& layout_;
+  const CheckpointStore* store_;
+  CheckpointInfo info_;
+};
+
+class TorchReplica : public Replica {
+ public:
+  TorchReplica(const TrainingConfig& config, const ReplicaOptions& options, TorchProgram& program,
+               std::unique_ptr<Device> device, TorchLayout layout, Sampler sampler)
+      : files_(options.files),
+        job_uid_(options.job_uid),
+        ledger_(options.ledger),
+        program_(program),
+        device_(std::move(device)),
+        stream_(device_->make_stream()),
+        layout_(std::move(layout)),
+        sampler_(sampler) {
+    if (!config.checkpoint_path.empty())
+      store_.emplace(files_, config.checkpoint_path, config.checkpoint_keep);
+    const std::array<std::uint64_t, 2> of_data{static_cast<std::uint64_t>(setup().samples), 0};
+    data_digest_ = digest_of(of_data.data(), sizeof of_data);
+  }
+  Status allocate();
+  Status check_owner() const { return store_ ? store_->check_owner(info()) : ok(); }
+
+  Device& device() override { return *device_; }
+  Stream& stream() override { return *stream_; }
+  std::uint32_t micro_batches() const override {
+    return static_cast<std::uint32_t>(setup().micro_batches);
+  }
+  std::uint64_t tokens_per_step() const override { return setup().tokens_per_step; }
+  std::uint32_t validation_micro_batches() const override {
+    return setup().validation_micro_batches;
+  }
+  double learning_rate(std::uint64_t) const override { return learning_rate_; }
+  Result<std::string> fingerprint() override { return fingerprint_of(); }
+
+  std::uint64_t step() const override { return state_.step(); }
+  void set_step(std::uint64_t step) override {
+    state_.set_step(step);
+    is_news_ = true;
+    place_ = {};
+  }
+  void take_place(std::uint32_t rank, std::uint32_t members) override { place_ = {rank, members}; }
+  std::vector<Buffer> sections() override {
+    program_.settle();
+    return state_.sections();
+  }
+  Status init_from_seed() override;
+  Result<std::vector<std::uint64_t>> checkpoints() const override;
+  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const override;
+  Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override;
+  Result<std::string> set_aside_checkpoint(std::uint64_t step) override;
+  Result<std::vector<std::string>> damaged_checkpoints() const override;
+  Result<std::shared_ptr<Snapshot>> snapshot() override;
+  Result<std::uint64_t> weight_digest() override {
+    program_.settle();
+    return state_.weight_digest(layout_);
+  }
+
+  void clear() override { sum_->clear(*stream_); }
+  Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) override;
+  Status accumulate() override;
+  Buffer accumulators() override { return sum_->accumulators(); }
+  Buffer reduced() override { return reduced_; }
+  Result<Verdict> judge(std::uint32_t attempt) override;
+  Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override;
+  Status raise(std::uint32_t attempt) override {
+    return sum_->raise(*stream_, reduced_, static_cast<int>(attempt), state_.exponents());
+  }
+  Result<std::int64_t> validate(std::uint32_t micro) override;
+  double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
+    return static_cast<double>(loss_q) * kLossQuantum / micro_batches;
+  }
+
+ private:
+  const TorchSetup& setup() const { return layout_.setup(); }
+  std::string fingerprint_of() const;
+  CheckpointInfo info() const;
+  Status tell_news();
+  std::int32_t& weight_in(Buffer sums) {
+    return static_cast<std::int32_t*>(device_->host_view(sums))[layout_.weight_offset()];
+  }
+
+  FileSystem& files_;
+  const std::string job_uid_;
+  SampleLedger* ledger_;
+  TorchProgram& program_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  const TorchLayout layout_;
+  Sampler sampler_;
+  std::uint64_t data_digest_ = 0;
+  TorchState state_;
+  bool is_news_ = true;  // the script has not seen what is in the state
+  MemberPlace place_;
+  std::optional<ExactSum> sum_;
+  GradientNorm norm_of_;
+  Arena arena_;
+  Buffer gradient_;  // of one micro-batch, then the mean of the step
+  Buffer reduced_;
+  double norm_ = 0;
+  float factor_ = 1;         // that makes the mean what the optimizer is given
+  std::int64_t weight_ = 1;  // of the step
+  double learning_rate_ = 0;
+  std::optional<CheckpointStore> store_;
+  CopyPool copies_;
+  std::uint32_t micro_ = 0;        // of the gradient that compute() left
+  std::int32_t micro_weight_ = 1;  // and its weight
+};
+
+Status TorchReplica::allocate() {
+  TRY(state_, TorchState::create(*device_, layout_));
+  TRY(ExactSum sum, ExactSum::create(*device_, layout_.table(), setup().micro_batches));
+  sum_.emplace(std::move(sum));
+  const std::int64_t flat = layout_.table().flat_count();
+  const std::int64_t sums = sum_->accumulator_count();
+  TRY(norm_of_, GradientNorm::create(*device_, flat));
+  TRY(arena_,
+      device_->allocate(Arena::bytes_for(DType::kF32, flat) + Arena::bytes_for(DType::kI32, sums)));
+  gradient_ = arena_.take(DType::kF32, flat);
+  reduced_ = arena_.take(DType::kI32, sums);
+  // Touched now: a newcomer would otherwise take its first pages in the step of its switch.
+  device_->memset(*stream_, gradient_, 0);
+  device_->memset(*stream_, reduced_, 0);
+  sum_->clear(*stream_);
+  TRY_OK(stream_->synchronize());
+
+  TorchMemory memory;
+  auto* gradient = static_cast<float*>(device_->host_view(gradient_));
+  memory.gradient = {gradient, static_cast<std::size_t>(flat)};
+  memory.extra = state_.extra();
+  for (const std::int64_t offset : layout_.offsets())
+    memory.tensors.push_back(state_.tensor(offset));
+  for (const TorchTensor& tensor : setup().tensors) {
+    if (tensor.group != TensorGroup::kTrained) break;
+    const Parameter* place = layout_.table().find(tensor.name);
+    memory.gradients.push_back(place == nullptr ? gradient : gradient + place->offset);
+  }
+  return program_.bind(memory);
+}
+
+std::string TorchReplica::fingerprint_of() const {
+  return fmt::format("{}-{}/{}{}{},{}", kNumericsVersion, device_->fingerprint(),
+                     setup().fingerprint, kDataOfFingerprint, to_hex(data_digest_),
+                     setup().samples);
+}
+
+// The script reads the state when it needs it: rounds that a follower applies come one by one.
+Status TorchReplica::tell_news() {
+  if (!is_news_) return ok();
+  TRY_OK(program_.loaded(state_.step()));
+  is_news_ = false;
+  return ok();
+}
+
+Status TorchReplica::init_from_seed() {
+  program_.settle();
+  TRY_OK(program_.init());
+  state_.set_step(0);
+  is_news_ = false;
+  device_->memset(*stream_, state_.exponents(), 0);
+  TRY_OK(stream_->synchronize());
+  // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
+  TRY(const MicroBatchLoss loss, program_.compute(0, 0, sampler_.micro_batch_ids(0, 0)));
+  if (!std::isfinite(loss.loss)) return Error(Code::kInvalid, "the first loss is not finite");
+  return sum_->calibrate(*stream_, gradient_, state_.exponents());
+}
+
+// ---- Checkpoints ----
+
+Result<std::vector<std::uint64_t>> TorchReplica::checkpoints() const {
+  if (!store_) return std::vector<std::uint64_t>();
+  TRY(const auto steps, store_->folder().steps());
+  return std::vector<std::uint64_t>(steps.begin(), steps.end());
+}
+
+Result<FoundCheckpoint> TorchReplica::look_at_checkpoint(std::uint64_t step) const {
+  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
+  TRY(const CheckpointSummary about, store_->folder().summary(static_cast<std::int64_t>(step)));
+  return FoundCheckpoint{step, about.state_digest};
+}
+
+Result<LoadedCheckpoint> TorchReplica::load_checkpoint(std::uint64_t step) {
+  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
+  TRY_OK(store_->check_owner(info()));
+  program_.settle();
+  const std::string path = store_->folder().path_of(static_cast<std::int64_t>(step));
+  TRY(Checkpoint loaded, load_torch_state(files_, path, layout_, state_));
+  is_news_ = true;
+  CHECK_EQ(state_.step(), step);
+  return LoadedCheckpoint{std::move(loaded.records), loaded.info.redo_attempts};
+}
+
+Result<std::string> TorchReplica::set_aside_checkpoint(std::uint64_t step) {
+  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
+  TRY(const std::string name, store_->folder().set_aside(static_cast<std::int64_t>(step)));
+  return store_->folder().directory() + "/" + name;
+}
+
+Result<std::vector<std::string>> TorchReplica::damaged_checkpoints() const {
+  if (!store_) return std::vector<std::string>();
+  TRY(std::vector<std::string> names, store_->folder().damaged());
+  for (std::string& name : names) name = store_->folder().directory() + "/" + name;
+  return names;
+}
+
+CheckpointInfo TorchReplica::info() const {
+  CheckpointInfo info;
+  info.step = static_cast<std::int64_t>(state_.step());
+  info.sequence = info.step;
+  info.seed = setup().seed;
+  info.data_digest = data_digest_;
+  info.global_batch = setup().micro_batch * setup().micro_batches;
+  info.micro_batch = setup().micro_batch;
+  info.numerics_version = kNumericsVersion;
+  info.job_uid = job_uid_;
+  info.fingerprint = fingerprint_of();
+  info.script = fmt::format("{} tensors, {}", setup().tensors.size(), to_hex(layout_.digest()));
+  return info;
+}
+
+Result<std::shared_ptr<Snapshot>> TorchReplica::snapshot() {
+  program_.settle();
+  TRY(const std::shared_ptr<TorchState> copy, copies_.take(*device_, layout_));
+  copy->copy_from(state_);
+  const CheckpointStore* store = store_ ? &*store_ : nullptr;
+  return std::shared_ptr<Snapshot>(
+      std::make_shared<TorchSnapshot>(copy, files_, layout_, store, info()));
+}
+
+// ---- A round ----
+
+Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro) {
+  TRY_OK(tell_news());
+  const auto step = static_cast<std::int64_t>(state_.step());
+  const auto ids = sampler_.micro_batch_ids(step, micro);
+  const std::uint64_t digest = sampler_.micro_batch_digest(step, micro);
+  if (ledger_ != nullptr)
+    ledger_->forward(key.generation, key.seq, state_.step(), micro, ids, digest);
+  TRY(const MicroBatchLoss loss, program_.compute(state_.step(), micro, ids));
+  const std::int64_t weight_most = std::numeric_limits<std::int32_t>::max() / setup().micro_batches;
+  if (loss.weight < 0 || loss.weight > weight_most)
+    return Error(Code::kInvalid,
+                 fmt::format("step {}, micro-batch {}: its weight is {}, but must lie in 0..{}",
+                             step + 1, micro, loss.weight, weight_most))
+        .set_reason("ProgramFailed");
+  micro_ = micro;
+  micro_weight_ = static_cast<std::int32_t>(loss.weight);
+  MicroPart part;
+  part.non_finite = !(std::abs(loss.loss) < kLossSumMost / static_cast<double>(micro_batches()));
+  if (!part.non_finite) part.loss_q = std::llround(loss.loss / kLossQuantum);
+  part.sample_digest = digest;
+  return part;
+}
+
+Status TorchReplica::accumulate() {
+  sum_->add(*stream_, static_cast<std::int64_t>(state_.step()), micro_, gradient_,
+            state_.exponents());
+  TRY_OK(stream_->synchronize());
+  weight_in(sum_->accumulators()) += micro_weight_;
+  return ok();
+}
+
+Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
+  program_.settle();
+  Verdict verdict;
+  TRY(verdict.overflow, sum_->overflows(*stream_, reduced_));
+  if (verdict.overflow) {
+    // Exponents that rise without end mean that the gradient itself is not finite.
+    if (attempt >= static_cast<std::uint32_t>(ExactSum::kRedosMax)) verdict.non_finite = true;
+    return verdict;
+  }
+  sum_->mean(*stream_, reduced_, state_.exponents(), gradient_);
+  TRY_OK(stream_->synchronize());
+  static_cast<float*>(device_->host_view(gradient_))[layout_.weight_offset()] = 0;
+  TRY(const double norm_of_mean, norm_of_.of(*stream_, gradient_));
+  weight_ = std::max(weight_in(reduced_), 1);  // of nothing but padding: the gradient is zero
+  const double by_weight = static_cast<double>(micro_batches()) / static_cast<double>(weight_);
+  norm_ = norm_of_mean * by_weight;
+  verdict.non_finite = !std::isfinite(norm_);
+  const double most = setup().max_grad_norm;
+  const double clip = most > 0 && norm_ > most ? most / norm_ : 1;
+  factor_ = static_cast<float>(by_weight * clip);
+  return verdict;
+}
+
+Result<StepRecord> TorchReplica::apply(std::int64_t loss_q, std::uint64_t digest) {
+  const auto step = static_cast<std::int64_t>(state_.step());
+  if (const std::uint64_t expected = sampler_.step_digest(step); digest != expected) {
+    return Error(Code::kInternal,
+                 fmt::format("step {}: the samples that were used have the digest {}, those of the "
+                             "step have {}",
+                             step + 1, to_hex(digest), to_hex(expected)))
+        .set_reason("LedgerMismatch");
+  }
+  TRY_OK(tell_news());
+  const double loss = static_cast<double>(loss_q) * kLossQuantum / static_cast<double>(weight_);
+  const StepRecord record = make_step_record(step, loss, digest, norm_);
+  TRY(learning_rate_, program_.apply(state_.step(), factor_, loss, norm_, place_));
+  TRY_OK(sum_->advance(*stream_, reduced_, gradient_, state_.exponents()));
+  state_.set_step(state_.step() + 1);
+  return record;
+}
+
+Result<std::int64_t> TorchReplica::validate(std::uint32_t micro) {
+  TRY_OK(tell_news());
+  TRY(const double loss, program_.validate(micro));
+  if (!(std::abs(loss) < kLossSumMost / std::max(validation_micro_batches(), 1u)))
+    return Error(Code::kInvalid,
+                 fmt::format("validation micro-batch {}: its loss is {}", micro, loss))
+        .set_reason("NonFinite");
+  return std::llround(loss / kLossQuantum);
+}
+
+// What the manifest and the script both say must agree.
+Status check_setup(const TrainingConfig& config, const TorchSetup& setup) {
+  const auto batch = [](std::int64_t global, std::int64_t micro) {
+    return fmt::format("global {}, micro {}", global, micro);
+  };
+  const SamplerConfig& wanted = config.sampler;
+  const std::int64_t global = setup.micro_batch * setup.micro_batches;
+  if (setup.micro_batch != wanted.micro_batch || global != wanted.global_batch)
+    return Error(Code::kInvalid, fmt::format("the script has batches of {}, training.batch says {}",
+                                             batch(global, setup.micro_batch),
+                                             batch(wanted.global_batch, wanted.micro_batch)))
+        .set_reason("BatchMismatch");
+  if (config.evaluate_every > 0 && setup.validation_micro_batches == 0)
+    return Error(Code::kInvalid,
+                 "training.evaluateEvery is set, and the script has nothing to "
+                 "evaluate: give rubato.Job(evaluate=…), or set it to 0")
+        .set_reason("BadTraining");
+  return ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Replica>> make_torch_replica(const TrainingConfig& config,
+                                                    const ReplicaOptions& options,
+                                                    TorchProgram& program) {
+  if (config.has_model)
+    return Error(Code::kInvalid,
+                 "training.model and training.data are of runtime builtin; a "
+                 "script says what it trains")
+        .set_reason("BadTraining");
+  TRY(TorchSetup setup, program.configure(options.training));
+  TRY_OK(check_setup(config, setup));
+  SamplerConfig samples = config.sampler;
+  samples.seed = setup.seed;
+  samples.sequence_length = 1;
+  samples.validation_fraction = 0;
+  auto sampler = Sampler::create(samples, static_cast<std::uint64_t>(setup.samples) + 1);
+  if (!sampler.ok())
+    return Error(Code::kInvalid, fmt::format("the data set has {} samples, fewer than "
+                                             "training.batch.global {}",
+                                             setup.samples, samples.global_batch))
+        .set_reason("DataInvalid");
+  auto layout = TorchLayout::create(std::move(setup));
+  if (!layout.ok()) return Error(layout.error()).set_reason("BadTraining");
+  TRY(auto device, options.open_device({.kind = options.device}));
+  auto replica = std::make_unique<TorchReplica>(config, options, program, std::move(device),
+                                                std::move(layout).value(), *sampler);
+  // A disk that does not answer says nothing of owners; loads and saves ask again.
+  if (const Status owner = replica->check_owner();
+      !owner.ok() && owner.error().reason() == kCheckpointPathTaken) {
+    return owner.error();
+  }
+  TRY_OK(replica->allocate());
+  return std::unique_ptr<Replica>(std::move(replica));
+}
+
+}  // namespace rubato::worker
