@@ -13,7 +13,7 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart images test-images chart sim soak kill-matrix check format format-check layers tidy asan tsan fuzz bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart wheel images test-images chart sim soak kill-matrix check format format-check layers tidy asan tsan fuzz bench demo crds docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## /{printf "  \033[1mmake %-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test-chart: ## Run the tests of the Helm chart, its rights and the images
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev) --target tests-chart
 	$(call RUN_CTEST,dev) -L '^chart$$' $(CTEST)
+
+wheel: release ## Build the Python package `rubato` with its engine, for any Linux and Python (build/wheel)
+	python3 -B python/build_wheel.py
 
 images: release ## Build the images of operator and worker, without Docker or a registry (build/images)
 	scripts/setup tests

@@ -1,5 +1,5 @@
 # Any image with PyTorch, or with whatever the command of a job of runtime torchrun or command needs,
-# and in it Rubato's agent (docs/pytorch.md).
+# and in it Rubato's agent, and the package `rubato` for whatever Python (from 3.11 on) there is (docs/pytorch.md).
 #
 #   docker build -f deploy/pytorch.Dockerfile --build-arg BASE=your/pytorch:tag -t registry.example/my-training:1 .
 #
@@ -14,3 +14,5 @@ FROM ${BASE}
 COPY --from=rubato /usr/ /opt/rubato/usr/
 COPY deploy/beside /usr/local/bin/rubato-agent
 COPY deploy/beside /usr/local/bin/rubato-script
+# Last: what the image has of its own comes first.
+ENV PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/opt/rubato/usr/lib/rubato/python

@@ -25,8 +25,9 @@ COPY tests/tools/cuda/ tests/tools/cuda/
 RUN scripts/setup cuda && rm -rf /var/lib/apt/lists
 COPY . .
 RUN cmake --preset release && cmake --build build/release --target \
-      rubato-agent rubato-worker rubato-script rubato-tokenize \
- && mkdir /programs && cp build/release/bin/rubato-* /programs/
+      rubato-agent rubato-worker rubato-script rubato-tokenize rubato_pytorch \
+ && mkdir /programs && cp build/release/bin/rubato-* /programs/ \
+ && cmake --install build/release --component python --strip --prefix /rootfs/usr
 RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize ${LOADED}
 RUN scripts/build-cuda --copy-libraries /cuda
 
@@ -38,6 +39,7 @@ ARG BIN=bin
 ARG LOADED
 COPY deploy/rootfs deploy/
 COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-script ${BIN}/rubato-tokenize /programs/
+COPY ${BIN}/lib/ /rootfs/usr/lib/
 RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize ${LOADED}
 
 FROM scratch AS wheel

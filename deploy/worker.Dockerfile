@@ -1,5 +1,5 @@
-# The worker's image: agent, worker and tokenizer, and the shared libraries that they load. No
-# shell, no package manager, no root.
+# The worker's image: agent, worker and tokenizer, and the shared libraries that they load; and in
+# /usr/lib/rubato/python the Python package, for pytorch.Dockerfile. No shell, no package manager, no root.
 #
 #   docker build -f deploy/worker.Dockerfile -t registry.example/rubato-worker:0.1.0 .
 #
@@ -15,8 +15,9 @@ COPY scripts/ scripts/
 RUN scripts/setup build && rm -rf /var/lib/apt/lists
 COPY . .
 RUN cmake --preset release && cmake --build build/release --target \
-      rubato-operator rubato-agent rubato-worker rubato-script rubato-tokenize \
- && mkdir /programs && cp build/release/bin/rubato-* /programs/
+      rubato-operator rubato-agent rubato-worker rubato-script rubato-tokenize rubato_pytorch \
+ && mkdir /programs && cp build/release/bin/rubato-* /programs/ \
+ && cmake --install build/release --component python --strip --prefix /rootfs/usr
 RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize
 
 FROM ${BASE} AS prebuilt
@@ -26,6 +27,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
 ARG BIN=bin
 COPY deploy/rootfs deploy/
 COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-script ${BIN}/rubato-tokenize /programs/
+COPY ${BIN}/lib/ /rootfs/usr/lib/
 RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize
 
 FROM ${PROGRAMS} AS rootfs

@@ -2,11 +2,16 @@
 
 import atexit
 import dataclasses
+import sys
 
 from . import engine as engines
-from .errors import failure
+from .errors import Refused, failure
 
 _WAIT_MS = 200  # between two looks for Ctrl-C
+_ENDED_EARLY = (
+    "The script ended before the job's last step, which is training.stop.steps of the manifest: iterate over the job to "
+    "its end, and lower stop.steps to end it sooner."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Job:
         if not engines.is_in_pod():
             training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed)
         self._engine = _engine or engines.Engine(training)
-        atexit.register(self._engine.stop)
+        atexit.register(self._leave)
 
     @property
     def state(self):
@@ -111,6 +116,14 @@ class Job:
             is_reporter=rank == 0,
             is_last=number == self._trainer.training.get("stop", {}).get("steps"),
         )
+
+    def _leave(self):
+        """When the script ends, by whatever it did outside of our requests."""
+        if self._is_over:
+            self._engine.stop()
+            return
+        raised = getattr(sys, "last_value", None)
+        self._engine.stop(failure(raised) if raised else failure(Refused("ScriptEnded", _ENDED_EARLY, "worker")))
 
     def _end(self, request):
         self._is_over = True

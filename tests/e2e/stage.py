@@ -137,9 +137,9 @@ class Stage:
     def node_of(self, pod: str) -> str:
         return self.pods.get(pod)["spec"]["nodeName"]
 
-    def workers(self) -> dict[str, list[int]]:
+    def workers(self, program: str = "rubato-worker") -> dict[str, list[int]]:
         """{pod: process ids of its workers}, as this host counts, over all nodes that have power."""
-        return self._processes("rubato-worker", "RUBATO_POD_NAME")
+        return self._processes(program, "RUBATO_POD_NAME")
 
     def operators(self) -> dict[str, list[int]]:
         return self._processes("rubato-operator", "POD_NAME")
@@ -293,8 +293,9 @@ def stall_leader(stage: Stage, job: PodJob, seconds: float) -> StallCost:
 class CommitClock:
     """When steps were committed: watches steps.bin on a thread of its own."""
 
-    def __init__(self, job: Job) -> None:
-        self.job, self.seen = job, [(time.monotonic(), job.steps_done())]
+    def __init__(self, job: Job, folder: pathlib.Path | None = None) -> None:
+        self.path = (folder or job.checkpoints) / "steps.bin"
+        self.seen = [(time.monotonic(), job.steps_done())]
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -307,9 +308,8 @@ class CommitClock:
         self._thread.join(5)
 
     def _run(self) -> None:
-        path = self.job.checkpoints / "steps.bin"
         while not self._ending.wait(COMMIT_POLL_S):
-            steps = os.stat(path).st_size // 32 if path.exists() else 0
+            steps = os.stat(self.path).st_size // 32 if self.path.exists() else 0
             if steps != self.seen[-1][1]:
                 self.seen.append((time.monotonic(), steps))
 

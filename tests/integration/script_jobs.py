@@ -96,22 +96,26 @@ class ScriptJob(Job):
         return conditions_of(self.object())[kind]["message"]
 
 
-def package_environment():
-    """Where a script finds the package of this build."""
-    library = pathlib.Path(os.environ["RUBATO_BUILD"]) / "lib" / "librubato_pytorch.so"
+def package_environment(kind=""):
+    """Where a script finds the package of this build; of kind "testing" that which heeds fault plans."""
+    library = pathlib.Path(os.environ["RUBATO_BUILD"]) / "lib" / kind / "librubato_pytorch.so"
     return {"PYTHONPATH": str(ROOT / "python"), "RUBATO_LIBRARY": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class TorchJob(ScriptJob):
-    """`script`: a file that is copied to its pods; it is given the text and nothing else."""
+    """`script`: a file that is copied to its pods; it is given the text and nothing else. It ends with the body of its
+    loop, in which it pauses there, so that a run alone of as many steps is short."""
 
-    def __init__(self, name, script=ROOT / "examples/pytorch/kjv.py", every=1000, more=None, **kwargs):
-        super().__init__(name, runtime="pytorch", more=more, env=package_environment(), **kwargs)
+    def __init__(self, name, script=ROOT / "examples/pytorch/kjv.py", every=1000, more=None, is_hit=False, **kwargs):
+        faults = {"RUBATO_FAULT_FILE": "/fault/plan"} if is_hit else {}
+        super().__init__(name, runtime="pytorch", more=more,
+                         env=package_environment("testing" if is_hit else "") | faults, **kwargs)
         self.script, self.every = script, every
 
     def prepare(self):
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        shutil.copy(self.script, self.checkpoints / "train.py")
+        slow = f"{self.script.read_text()}    __import__('time').sleep({self.pause})\n"
+        (self.checkpoints / "train.py").write_text(slow)
         (self.checkpoints / "text").write_text(sample_text(8000))
 
     def manifest(self):
@@ -121,6 +125,8 @@ class TorchJob(ScriptJob):
             "checkpoint": {"every": self.every, "path": "/ckpt/states", "keep": 3}}
         container = manifest["spec"]["template"]["spec"]["containers"][0]
         container["command"], container["args"] = [sys.executable, "/ckpt/train.py"], ["/ckpt/text"]
+        container["volumeMounts"].append({"name": "fault", "mountPath": "/fault"})
+        manifest["spec"]["template"]["spec"]["volumes"].append({"name": "fault", "emptyDir": {}})
         return manifest
 
     def records(self):

@@ -12,7 +12,7 @@ from watching import conditions_of
 
 def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_one(cluster, tmp_path):
     first = cluster.add_node()
-    job = cluster.apply(TorchJob("torch", gpus=(1, 3), steps=100000, every=50))
+    job = cluster.apply(TorchJob("torch", gpus=(1, 3), steps=100000, every=20, pause=0.2))
     job.wait_members(1, START_S)
     job.wait_step(10, START_S)
     second = cluster.add_node(slots=2)
@@ -54,6 +54,30 @@ def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_
     assert len(steps) == len(set(steps)), "the reporter tells each step once"
 
 
+PLACES = os.environ.get("PYTORCH_PLACES", "apply pull").split()  # all: compute reduce commit apply publish pull
+
+
+def test_killed_at_any_place_of_a_step_the_bytes_stay_those_of_one(cluster, tmp_path):
+    cluster.add_node(slots=3)
+    job = cluster.apply(TorchJob("hit", gpus=(3, 3), steps=100000, is_hit=True, pause=0.1,
+                                 more={"faultTolerance": {"maxRestarts": 100}}))
+    job.wait_members(3, START_S)
+    for rank, phase in enumerate(PLACES):
+        victim = job.pod_of_rank(rank % 3)
+        if phase == "pull":  # the newcomer dies, too
+            plan = job.pod_folder(victim) / "volumes" / "fault" / "plan"
+            plan.write_text(f"{phase}\n")
+            os.kill(job.interpreters()[victim][0], signal.SIGKILL)
+            wait_quickly(lambda: not plan.exists(), START_S, f"{victim} to die at {phase}")
+        else:
+            job.plant(victim, phase, "kill")
+        job.wait_step(job.steps_done() + 5, START_S)
+        job.wait_members(3, START_S)
+    job.finish_soon(START_S)
+    job.train_alone(tmp_path / "alone")
+    assert job.state_files(tmp_path / "alone") == job.state_files(job.checkpoints / "states")
+
+
 SCRIPT = """
 import rubato, torch
 torch.set_num_threads(1)
@@ -89,6 +113,7 @@ def test_what_a_script_does_wrong_is_told(cluster, tmp_path):
     refused("norm", "running_mean", layer="torch.nn.BatchNorm1d(4)")
     refused("batch", "the manifest says training.batch.micro 2", batch=", micro_batch=4, micro_batches=4")
     refused("small", "fewer than training.batch.global 16", samples=9)
+    refused("ends", "The script ended before the job's last step", body="if step.number > 4: break")
     job = cluster.apply(TorchJob("raises", script=script(tmp_path, before="seen = []", body="seen.append(1)",
                                                          fault="if len(seen) >= 5: raise ValueError('told to')"),
                                  more={"faultTolerance": {"maxRestarts": 1}}, **rigid))
@@ -96,3 +121,7 @@ def test_what_a_script_does_wrong_is_told(cluster, tmp_path):
     assert "ValueError: told to" in job.message("Failed")
     log = next(iter(job.log_files().values())).read_text()
     assert "Traceback" in log and "raise ValueError('told to')" in log
+    job = cluster.apply(TorchJob("stumbles", script=script(tmp_path, body="if step.number > 4: 1 / 0"),
+                                 more={"faultTolerance": {"maxRestarts": 0}}, **rigid))
+    job.wait_state("Failed", START_S)
+    assert "ZeroDivisionError" in job.message("Failed")

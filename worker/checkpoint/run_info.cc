@@ -115,8 +115,9 @@ std::string difference(const CheckpointInfo& theirs, const CheckpointInfo& ours)
     return ours.script.empty() ? "it is of runtime pytorch, this job is of runtime builtin"
                                : "it is of runtime builtin, this job is of runtime pytorch";
   const bool has_owner = !theirs.job_uid.empty();
-  const Fields of_theirs = has_owner ? fields_of(theirs) : fields_before_owners(theirs);
-  const Fields of_ours = has_owner ? fields_of(ours) : fields_before_owners(ours);
+  const bool says_all = has_owner || !theirs.script.empty();
+  const Fields of_theirs = says_all ? fields_of(theirs) : fields_before_owners(theirs);
+  const Fields of_ours = says_all ? fields_of(ours) : fields_before_owners(ours);
   for (std::size_t i = 0; i < of_theirs.size(); ++i)
     if (of_theirs[i].second != of_ours[i].second)
       return "its " + of_theirs[i].first + " is " + of_theirs[i].second + ", this job's is " +

@@ -53,6 +53,10 @@ void rubato_reply(void* handle, const char* reply) {
   static_cast<Handle*>(handle)->job->reply(reply);
 }
 
-void rubato_stop(void* handle) { delete static_cast<Handle*>(handle); }
+// `failure`: "", or why the script ends before the job does. The job's memory stays until the
+// process ends, for the script's tensors lie in it, and it may use its model after the last step.
+void rubato_stop(void* handle, const char* failure) {
+  static_cast<Handle*>(handle)->job->stop(failure);
+}
 
 }  // extern "C"

@@ -38,10 +38,10 @@ Error of_script(const Value& reply) {
 
 std::optional<std::string> RequestQueue::next(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  is_waiting_ = true;
+  be(clock_.now(), true, kAnswerMost);
   changed_.notify_all();
   changed_.wait_for(lock, limit, [&] { return request_ || !end_.empty(); });
-  is_waiting_ = false;
+  be(clock_.now(), false, kAnswerMost);
   if (request_) return std::exchange(request_, std::nullopt);
   if (!end_.empty()) return end_;
   return std::nullopt;
@@ -49,8 +49,24 @@ std::optional<std::string> RequestQueue::next(std::chrono::milliseconds limit) {
 
 void RequestQueue::reply(const std::string& text) {
   const std::lock_guard lock(mutex_);
+  be(clock_.now(), false, kBodyMost);
   reply_ = text;
   changed_.notify_all();
+}
+
+void RequestQueue::be(MonoTime now, bool is_waiting, Duration most) {
+  if (!is_waiting_ && busy_since_ != MonoTime{}) busy_ += std::min(now - busy_since_, busy_most_);
+  is_waiting_ = is_waiting;
+  busy_since_ = now;
+  busy_most_ = most;
+}
+
+std::uint64_t RequestQueue::signs_of_life() {
+  const std::lock_guard lock(mutex_);
+  Duration busy = busy_;
+  if (!is_waiting_ && busy_since_ != MonoTime{})
+    busy += std::min(clock_.now() - busy_since_, busy_most_);
+  return static_cast<std::uint64_t>(busy / 1s);
 }
 
 void RequestQueue::stop() {

@@ -6,6 +6,7 @@
 // reply(); end() and stop() are any thread's.
 #pragma once
 
+#include "common/clock.h"
 #include "worker/pytorch/torch_program.h"
 
 #include <chrono>
@@ -20,8 +21,14 @@ class Value;
 
 namespace rubato::worker {
 
+// How long a script shows signs of life by itself: while it answers one request (a model is
+// compiled in its first micro-batch, say), and in the body of its loop. Beyond, it hangs.
+constexpr auto kAnswerMost = 2min;
+constexpr auto kBodyMost = 10min;
+
 class RequestQueue : public TorchProgram {
  public:
+  explicit RequestQueue(const Clock& clock) : clock_(clock) {}
   // ---- The script's side ----
   // Waits up to `limit` for a request; nothing: none came. "end" is the last one, and comes again.
   std::optional<std::string> next(std::chrono::milliseconds limit);
@@ -29,6 +36,9 @@ class RequestQueue : public TorchProgram {
   void reply(const std::string& text);
   // The script asks no more: what waits for it fails.
   void stop();
+
+  // Grows once a second while the script is busy, within the limits above. Any thread.
+  std::uint64_t signs_of_life();
 
   // ---- The engine's ----
   // There will be no more requests. `finished`: the last step is committed.
@@ -46,12 +56,17 @@ class RequestQueue : public TorchProgram {
 
  private:
   Result<json::Value> ask(const json::Value& request);
+  void be(MonoTime now, bool is_waiting, Duration most);
 
+  const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::string> request_;  // not yet taken
   std::optional<std::string> reply_;
   bool is_waiting_ = false;  // the script, for a request
+  MonoTime busy_since_{};    // while it is not
+  Duration busy_most_ = kAnswerMost;
+  Duration busy_{0};  // in all before that
   bool is_stopped_ = false;
   std::string end_;
 };

@@ -85,10 +85,34 @@ WorkerParts TorchJob::parts(const WorkerEnvironment& environment,
 // Any thread of the worker, under the engine's lock: commands must come from another one.
 void TorchJob::hear(const std::string& text) {
   wire::WorkerEvent event;
-  if (event.ParseFromString(text) && event.standing().phase() == wire::WORKER_FINISHED)
-    is_finished_.store(true);
-  if (agent_) return agent_->send(text);
-  alone_->hear(text);
+  if (!event.ParseFromString(text)) return;
+  if (event.standing().phase() == wire::WORKER_FINISHED) is_finished_.store(true);
+  if (alone_) return alone_->hear(text);
+  // A script that is busy lives: a body of its loop that takes a minute is no worker that hangs.
+  event.mutable_standing()->set_micro_done(event.standing().micro_done() + queue_.signs_of_life());
+  {
+    const std::lock_guard lock(mutex_);
+    standing_ = event.standing();
+  }
+  agent_->send(event.SerializeAsString());
+}
+
+void TorchJob::tell(const std::string& text) {
+  const auto said = json::parse(text);
+  if (!said.ok()) return;
+  wire::WorkerEvent event;
+  wire::Failure& failure = *event.mutable_failure();
+  failure.set_reason((*said)["reason"].string_or(""));
+  failure.set_message((*said)["error"].string_or(""));
+  const bool is_for_good = (*said)["scope"].string_view_or("attempt") != "attempt";
+  failure.set_scope(is_for_good ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_ATTEMPT);
+  failure.set_permanent(is_for_good);
+  {
+    const std::lock_guard lock(mutex_);
+    standing_.set_has_state(false);  // it goes with the script
+    *event.mutable_standing() = standing_;
+  }
+  agent_->send(event.SerializeAsString());
 }
 
 void TorchJob::run(std::function<void()> control) {
@@ -124,10 +148,11 @@ void TorchJob::train_alone() {
   }
 }
 
-void TorchJob::stop() {
+void TorchJob::stop(const std::string& failure) {
   queue_.stop();
   if (process_) process_->leave("the script has ended");
   if (steps_.joinable()) steps_.join();
+  if (agent_ && !failure.empty()) tell(failure);  // the last word
   if (agent_) agent_->stop();
   if (control_.joinable()) control_.join();
 }

@@ -31,23 +31,26 @@ class TorchJob {
   // See RequestQueue.
   std::optional<std::string> next(std::chrono::milliseconds limit) { return queue_.next(limit); }
   void reply(const std::string& text) { queue_.reply(text); }
-  // Leaves the job and joins all threads.
-  void stop();
+  // Leaves the job and joins all threads. `failure`: why the script ends before the job does, as
+  // the reply to a request has it ({"error", "reason", "scope"}); it is told to the coordinator.
+  void stop(const std::string& failure = "");
 
  private:
   TorchJob() = default;
   WorkerParts parts(const WorkerEnvironment& environment, std::unique_ptr<LinkNetwork> network);
   void run(std::function<void()> control);
   void hear(const std::string& event);
+  void tell(const std::string& failure);
   void train_alone();
 
   ThreadExecutor executor_;
   PosixFileSystem files_;
-  RequestQueue queue_;
+  RequestQueue queue_{executor_.clock()};
   std::unique_ptr<AgentLink> agent_;        // null: alone
   std::unique_ptr<LoneCoordinator> alone_;  // null: in a pod
   std::unique_ptr<WorkerProcess> process_;
   std::mutex mutex_;
+  wire::WorkerStanding standing_;  // the newest
   std::condition_variable changed_;
   std::deque<std::string> commands_;  // of the lone coordinator; as many as it sends: three
   bool is_over_ = false;              // the engine

@@ -121,7 +121,7 @@ class FakeEngine:
         self._reply = reply
         self.replies.append(reply)
 
-    def stop(self):
+    def stop(self, failure=None):
         self.is_stopped = True
 
 

@@ -3,6 +3,7 @@
 // computed. The probabilities are kept for the backward pass: batch * heads * length^2 floats.
 #include "worker/backend/cpu/cpu_kernels.h"
 #include "worker/backend/cpu/float_mode.h"
+#include "worker/backend/cpu/gemm.h"
 #include "worker/backend/pointers.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #include "worker/backend/cpu/cpu_device.h"
 
+#include "worker/backend/cpu/gemm.h"
+
 #include <cstring>
 
 #include <sys/mman.h>

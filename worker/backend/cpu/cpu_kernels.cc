@@ -1,6 +1,7 @@
 #include "worker/backend/cpu/cpu_kernels.h"
 
 #include "worker/backend/cpu/float_mode.h"
+#include "worker/backend/cpu/gemm.h"
 #include "worker/backend/pointers.h"
 
 namespace rubato::worker::cpu {

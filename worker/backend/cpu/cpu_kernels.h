@@ -2,7 +2,7 @@
 // kernels compiled for the pinned instruction set. Everything runs in the calling thread, at once.
 #pragma once
 
-#include "worker/backend/cpu/gemm.h"
+#include "worker/backend/cpu/isa.h"
 #include "worker/backend/cpu/ops.h"
 #include "worker/backend/kernels.h"
 

@@ -1,23 +1,16 @@
 // Matrix products by oneDNN in f32, on one thread. The only file that knows oneDNN.
 #pragma once
 
-#include "common/result.h"
+#include "worker/backend/cpu/isa.h"
 #include "worker/backend/kernels.h"
 
 #include <string>
 
 namespace rubato::worker::cpu {
 
-// The instruction sets, weakest first, as oneDNN names them.
-enum class Isa { kSse41, kAvx2, kAvx512 };
-const char* name_of(Isa isa);
-// The best this machine has; kInvalid when it lacks SSE4.1.
-Result<Isa> best_isa();
-Result<Isa> parse_isa(const std::string& text);  // "auto" and the names; kInvalid
-
-// Pins the instruction set of oneDNN for this process. oneDNN decides once, so a second call with
-// another one is kConflict.
-Status pin_isa(Isa isa);
+// Before the first product: it may use this instruction set at most (pin_isa). False when it is too
+// late.
+bool limit_gemm(Isa isa);
 // "onednn-2.6.3".
 std::string gemm_version();
 

@@ -3,9 +3,10 @@
 // meant, it becomes a kernel beside the old one and a numerics version (worker/model/numerics.h):
 // running jobs keep theirs. Only where that cannot be, raise kKernelsVersion
 // (worker/backend/cpu/cpu_device.cc): it takes every running job its fingerprint.
+#include "worker/backend/cpu/isa.h"
+
 #include "common/rng.h"
 #include "worker/backend/cpu/float_mode.h"
-#include "worker/backend/cpu/gemm.h"
 #include "worker/backend/cpu/ops.h"
 #include "worker/backend/digest.h"
 

@@ -14,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLimit = 10s;  // of every wait of these tests
+const SystemClock kClock;
 
 // The script's thread: answers one request with `reply`, and gives the request.
 json::Value answer(RequestQueue& queue, const std::string& reply) {
@@ -24,7 +25,7 @@ json::Value answer(RequestQueue& queue, const std::string& reply) {
 }
 
 TEST(RequestQueueTest, ARequestIsAnsweredByTheScript) {
-  RequestQueue queue;
+  RequestQueue queue(kClock);
   Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
   std::thread engine([&] {
     const std::array<std::int64_t, 2> samples{5, 9};
@@ -38,7 +39,7 @@ TEST(RequestQueueTest, ARequestIsAnsweredByTheScript) {
 }
 
 TEST(RequestQueueTest, WhatIsNotFiniteOrAnErrorComesBackAsThat) {
-  RequestQueue queue;
+  RequestQueue queue(kClock);
   for (const char* reply : {R"({"loss": "NaN"})", R"({"error": "ValueError: no", "reason": "Odd"})",
                             R"({"error": "ValueError: no"})", "nonsense"}) {
     Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
@@ -59,7 +60,7 @@ TEST(RequestQueueTest, WhatIsNotFiniteOrAnErrorComesBackAsThat) {
 }
 
 TEST(RequestQueueTest, TheEndComesLastAndAStoppedScriptIsWaitedForByNobody) {
-  RequestQueue queue;
+  RequestQueue queue(kClock);
   EXPECT_EQ(queue.next(1ms), std::nullopt);
   Status bound = ok();
   std::thread engine([&] { bound = queue.init(); });
@@ -75,7 +76,7 @@ TEST(RequestQueueTest, TheEndComesLastAndAStoppedScriptIsWaitedForByNobody) {
 
 // While the script is busy between two steps, the engine leaves its memory alone.
 TEST(RequestQueueTest, SettleWaitsForTheScript) {
-  RequestQueue queue;
+  RequestQueue queue(kClock);
   std::atomic<bool> is_settled{false};
   std::thread engine([&] {
     queue.settle();
@@ -88,8 +89,34 @@ TEST(RequestQueueTest, SettleWaitsForTheScript) {
   EXPECT_TRUE(is_settled);
 }
 
+class SetClock : public Clock {
+ public:
+  MonoTime now() const override { return MonoTime(time); }
+  WallTime wall() const override { return {}; }
+  Duration time = 1h;
+};
+
+// While it waits for the engine it need not show that it lives; the engine does.
+TEST(RequestQueueTest, ABusyScriptShowsThatItLivesForAWhile) {
+  SetClock clock;
+  RequestQueue queue(clock);
+  const auto after = [&](Duration time) {
+    clock.time += time;
+    return queue.signs_of_life();
+  };
+  EXPECT_EQ(after(1h), 0u);  // not begun
+  EXPECT_EQ(queue.next(1ms), std::nullopt);
+  EXPECT_EQ(after(30s), 30u);
+  EXPECT_EQ(after(1h), 120u);  // it answers a request, as far as can be seen
+  queue.reply("{}");
+  EXPECT_EQ(after(60s), 180u);
+  EXPECT_EQ(after(1h), 720u);  // the loop's body
+  EXPECT_EQ(queue.next(1ms), std::nullopt);
+  EXPECT_EQ(queue.signs_of_life(), 720u);
+}
+
 TEST(RequestQueueTest, TheSetupIsReadWhole) {
-  RequestQueue queue;
+  RequestQueue queue(kClock);
   Result<TorchSetup> setup = Error(Code::kInternal, "");
   std::thread engine([&] { setup = queue.configure(R"({"seed":3})"); });
   answer(
