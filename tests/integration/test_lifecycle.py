@@ -107,8 +107,12 @@ def test_restarts_are_counted_whoever_leads(cluster):
     cluster.add_nodes(2)
     job = cluster.apply(LimitedJob("crashing", {"faultTolerance": {"maxRestarts": 2}}, gpus=(2, 2)))
     job.wait_step(5)
+    generation = 0
     for crash in range(3):
+        job.wait_members(2, CHANGE_S)  # those of after the crash: the count may be told before they are
+        job.wait(lambda o, n=generation: o["status"]["membership"]["generation"] > n, CHANGE_S, "a generation after it")
         job.wait_members(2, CHANGE_S)
+        generation = job.status()["membership"]["generation"]
         os.kill(job.workers()[job.pod_of_rank(0)][0], signal.SIGKILL)
         if crash < 2:
             job.wait(lambda o, n=crash + 1: o["status"].get("restarts", {}).get("count") == n, CHANGE_S, "the count")
