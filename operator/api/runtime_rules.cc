@@ -118,7 +118,7 @@ Rule script_leaves(const std::string& part, const ObjectSchema& schema, const st
           }};
 }
 
-std::vector<Rule> training_rules() {
+std::vector<Rule> runtime_training_rules() {
   const ObjectSchema& training = TrainingSpec::schema();
   return {
       builtin_needs("model",
@@ -154,7 +154,7 @@ std::vector<Rule> training_rules() {
 
 std::vector<Rule> runtime_rules() {
   std::vector<Rule> out = program_rules();
-  for (Rule& rule : training_rules()) out.push_back(std::move(rule));
+  for (Rule& rule : runtime_training_rules()) out.push_back(std::move(rule));
   return out;
 }
 

@@ -69,7 +69,7 @@ std::vector<Rule> spec_rules() {
   };
 }
 
-std::vector<Rule> training_rules() {
+std::vector<Rule> unsupported_training_rules() {
   return {
       only("unsupported-precision", "spec.training", "precision", "f32",
            "this release trains in f32 only; set training.precision to f32"),
@@ -142,7 +142,7 @@ std::vector<Rule> template_rules() {
 
 std::vector<Rule> unsupported_rules() {
   std::vector<Rule> out;
-  for (auto part : {spec_rules, training_rules, template_rules})
+  for (auto part : {spec_rules, unsupported_training_rules, template_rules})
     for (Rule& rule : part()) out.push_back(std::move(rule));
   return out;
 }
