@@ -2,6 +2,7 @@
 #include "operator/api/codec.h"
 #include "operator/api/job_spec.h"
 #include "operator/api/rule_table.h"
+#include "operator/api/worker_container.h"
 
 #include <algorithm>
 
@@ -20,15 +21,10 @@ bool is_stepped(const Value& spec) {
   return runtime_of(spec) == "builtin" || runtime_of(spec) == "pytorch";
 }
 
-// Of the container that is the worker: the one of that name, or else the first.
 bool has_command(const Value& pod_spec) {
   const auto& containers = pod_spec["containers"].items();
-  const auto named = std::ranges::find_if(containers, [](const Value& container) {
-    return container["name"].string_view_or("") == "worker";
-  });
   if (containers.empty()) return true;  // refused for that
-  const Value& worker = named == containers.end() ? containers.front() : *named;
-  return worker["command"].size() > 0;
+  return containers[worker_container(pod_spec)]["command"].size() > 0;
 }
 
 std::vector<Rule> program_rules() {

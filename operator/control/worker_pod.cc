@@ -1,6 +1,7 @@
 #include "operator/control/worker_pod.h"
 
 #include "operator/api/resources.h"
+#include "operator/api/worker_container.h"
 #include "operator/control/pod_security.h"
 
 #include <fmt/core.h>
@@ -39,14 +40,6 @@ void put_named(Value& list, Value item) {
     }
   }
   list.push_back(std::move(item));
-}
-
-std::size_t worker_container(const Value& pod_spec) {
-  const auto& containers = pod_spec["containers"].items();
-  for (std::size_t i = 0; i < containers.size(); ++i) {
-    if (containers[i]["name"].string_view_or("") == "worker") return i;
-  }
-  return 0;
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -163,7 +156,7 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
                            {"secret", Value::object({{"secretName", job_secret_name(job)},
                                                      {"defaultMode", 0440}})}}));
   if (spec["containers"].size() > 0) {
-    const std::size_t worker = worker_container(spec);
+    const std::size_t worker = api::worker_container(spec);
     complete_container(spec.at("containers").at(worker), job, config);
     apply_defaults(spec, worker, config);
     apply_pod_security(spec, worker);
@@ -182,7 +175,7 @@ json::Value sample_pod(const api::TrainingJob& job, const Config& config) {
 
 std::string worker_image(const api::TrainingJob& job) {
   const Value& spec = job.spec.pod_template["spec"];
-  return spec["containers"][worker_container(spec)]["image"].string_or("");
+  return spec["containers"][api::worker_container(spec)]["image"].string_or("");
 }
 
 std::string start_problem(const kube::Pod& pod) {

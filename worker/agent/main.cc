@@ -1,6 +1,6 @@
 // rubato-agent: PID 1 of a worker pod.
+#include "common/command.h"
 #include "common/executor.h"
-#include "common/json.h"
 #include "common/log.h"
 #include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
@@ -59,22 +59,12 @@ std::string optional(const char* name, const std::string& fallback) {
 // Whether the person's program is the worker.
 bool is_worker_itself() { return optional("RUBATO_RUNTIME", "") == "pytorch"; }
 
-Result<std::vector<std::string>> words_of(const std::string& variable, const std::string& text) {
-  const auto list = json::parse(text);
-  std::vector<std::string> words;
-  if (list.ok())
-    for (const json::Value& word : list->items())
-      if (word.is_string()) words.push_back(word.string_or(""));
-  if (!list.ok() || words.empty() || words.size() != list->size())
-    return Error(Code::kInvalid, variable + " is no JSON list of words: " + text);
-  return words;
-}
-
 // What each worker is started as.
 Result<std::vector<std::string>> worker_command(bool runs_program) {
   if (is_worker_itself()) {
     TRY(const std::string text, required("RUBATO_COMMAND"));
-    return words_of("RUBATO_COMMAND", text);
+    const auto command = parse_command(text);
+    return command.ok() ? command : command.error().in("RUBATO_COMMAND");
   }
   const std::string beside =
       std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +

@@ -1,5 +1,6 @@
 #include "worker/agent/process_host.h"
 
+#include "common/command.h"
 #include "common/log.h"
 #include "common/words.h"
 
@@ -47,15 +48,6 @@ bool read_fully(int fd, char* to, std::size_t size) {
     }
   }
   return true;
-}
-
-// Null-terminated, as exec wants them.
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  all.reserve(texts.size() + 1);
-  for (std::string& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
 }
 
 // Of a program that could not be started: whether it is for want of memory or processes, which may
@@ -186,8 +178,8 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   lines.push_back("RUBATO_AGENT_FD=" + std::to_string(kWorkerFd));
   lines.push_back("RUBATO_SLOT=" + std::to_string(slot));
   lines.push_back("RUBATO_INCARNATION=" + std::to_string(incarnation));
-  const std::vector<char*> environment = pointers(lines);
-  const std::vector<char*> arguments = pointers(impl_->command);
+  const std::vector<char*> environment = exec_words(lines);
+  const std::vector<char*> arguments = exec_words(impl_->command);
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

@@ -244,8 +244,7 @@ Status load_optimizer(FileSystem& files, const std::string& path, Device& device
 
 }  // namespace
 
-Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& path) {
-  TRY(const std::string directory, resolve(files, path));
+Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& directory) {
   const auto damaged = [&](const std::string& why) { return damaged_checkpoint(directory, why); };
   TRY_OK(verify_bytes(files, directory));
   Checkpoint checkpoint;

@@ -117,7 +117,7 @@ class CheckpointStore {
 Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string& path);
 // All but the tensors, once every byte of every file was compared with what was written.
 // "CheckpointDamaged": see CheckpointFolder. Compares no owner: difference() does.
-Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& path);
+Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& directory);
 // Fills the state (and its step). "CheckpointDamaged": see CheckpointFolder; kInvalid: tensors that
 // do not fit the table. Compares no owner: difference() does.
 Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, Device& device,

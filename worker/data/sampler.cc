@@ -2,6 +2,7 @@
 
 #include "common/rng.h"
 #include "common/words.h"
+#include "worker/backend/digest.h"
 
 #include <cmath>
 
@@ -139,8 +140,12 @@ std::uint64_t sample_digest(std::int64_t step, std::int64_t index, std::int64_t 
 }
 
 std::uint64_t Sampler::micro_batch_digest(std::int64_t step, std::int64_t m) const {
+  return micro_batch_digest(step, m, micro_batch_ids(step, m));
+}
+
+std::uint64_t Sampler::micro_batch_digest(std::int64_t step, std::int64_t m,
+                                          std::span<const std::int64_t> ids) const {
   std::uint64_t sum = 0;
-  const std::vector<std::int64_t> ids = micro_batch_ids(step, m);
   for (std::size_t i = 0; i < ids.size(); ++i)
     sum += sample_digest(step, m * config_.micro_batch + static_cast<std::int64_t>(i), ids[i]);
   return sum;
@@ -150,6 +155,15 @@ std::uint64_t Sampler::step_digest(std::int64_t step) const {
   std::uint64_t sum = 0;
   for (std::int64_t m = 0; m < micro_batches(); ++m) sum += micro_batch_digest(step, m);
   return sum;
+}
+
+Status check_samples(const Sampler& sampler, std::int64_t step, std::uint64_t used) {
+  const std::uint64_t expected = sampler.step_digest(step);
+  if (used == expected) return ok();
+  return Error(Code::kInternal, "step " + std::to_string(step + 1) +
+                                    ": the samples that were used have the digest " + to_hex(used) +
+                                    ", those of the step have " + to_hex(expected))
+      .set_reason("LedgerMismatch");
 }
 
 }  // namespace rubato::worker

@@ -61,6 +61,9 @@ class Sampler {
   // Digest of the sample ids of a step: the sum over its samples of mix64(step, index, id), modulo
   // 2^64, so that parts computed by different workers add up. micro_batch_digest is one part.
   std::uint64_t micro_batch_digest(std::int64_t step, std::int64_t m) const;
+  // The same of the ids that were really used.
+  std::uint64_t micro_batch_digest(std::int64_t step, std::int64_t m,
+                                   std::span<const std::int64_t> ids) const;
   std::uint64_t step_digest(std::int64_t step) const;
 
  private:
@@ -71,6 +74,9 @@ class Sampler {
   std::int64_t train_samples_ = 0;
   std::int64_t validation_samples_ = 0;
 };
+
+// "LedgerMismatch" (reason(), kInternal): the samples that were used in a step have another digest.
+Status check_samples(const Sampler& sampler, std::int64_t step, std::uint64_t used);
 
 // One term of the digest above. What computes gradients adds this for each sample it really used.
 std::uint64_t sample_digest(std::int64_t step, std::int64_t index, std::int64_t id);

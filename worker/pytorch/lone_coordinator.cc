@@ -36,12 +36,9 @@ class LoneNetwork : public LinkNetwork {
 
 std::unique_ptr<LinkNetwork> make_lone_network() { return std::make_unique<LoneNetwork>(); }
 
-LoneCoordinator::LoneCoordinator(WorkerName self, std::string training, std::uint32_t micro_batches,
+LoneCoordinator::LoneCoordinator(std::string training, std::uint32_t micro_batches,
                                  std::function<void(const std::string& command)> send)
-    : self_(std::move(self)),
-      training_(std::move(training)),
-      micro_batches_(micro_batches),
-      send_(std::move(send)) {}
+    : training_(std::move(training)), micro_batches_(micro_batches), send_(std::move(send)) {}
 
 void LoneCoordinator::start() {
   wire::WorkerCommand command;
@@ -52,9 +49,7 @@ void LoneCoordinator::start() {
   send(command);
 }
 
-void LoneCoordinator::hear(const std::string& text) {
-  wire::WorkerEvent event;
-  if (!event.ParseFromString(text)) return;
+void LoneCoordinator::hear(const wire::WorkerEvent& event) {
   const wire::WorkerStanding& standing = event.standing();
   const std::lock_guard lock(mutex_);
   if (event.has_failure() && failure_.empty()) {
@@ -87,11 +82,6 @@ void LoneCoordinator::hear(const std::string& text) {
 std::string LoneCoordinator::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
-}
-
-bool LoneCoordinator::is_finished() const {
-  const std::lock_guard lock(mutex_);
-  return is_finished_;
 }
 
 }  // namespace rubato::worker

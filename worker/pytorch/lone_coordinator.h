@@ -6,7 +6,6 @@
 #pragma once
 
 #include "worker/collective/link_network.h"
-#include "worker/collective/peer.h"
 #include "worker/protocol/wire.pb.h"
 
 #include <cstdint>
@@ -20,18 +19,15 @@ namespace rubato::worker {
 class LoneCoordinator {
  public:
   // `send` takes a serialised wire::WorkerCommand.
-  LoneCoordinator(WorkerName self, std::string training, std::uint32_t micro_batches,
+  LoneCoordinator(std::string training, std::uint32_t micro_batches,
                   std::function<void(const std::string& command)> send);
   void start();
-  // A serialised wire::WorkerEvent.
-  void hear(const std::string& event);
+  void hear(const wire::WorkerEvent& event);
   // Why the worker failed; empty: it did not.
   std::string failure() const;
-  bool is_finished() const;
 
  private:
   void send(const wire::WorkerCommand& command) { send_(command.SerializeAsString()); }
-  const WorkerName self_;
   const std::string training_;
   const std::uint32_t micro_batches_;
   const std::function<void(const std::string&)> send_;

@@ -96,7 +96,7 @@ Result<Value> RequestQueue::ask(const Value& request) {
   return reply;
 }
 
-void RequestQueue::settle() {
+void RequestQueue::wait_until_idle() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return is_waiting_ || is_stopped_; });
 }

@@ -52,7 +52,7 @@ class RequestQueue : public TorchProgram {
   Result<double> apply(std::uint64_t step, float factor, double loss, double norm,
                        MemberPlace place) override;
   Result<double> validate(std::uint32_t micro) override;
-  void settle() override;
+  void wait_until_idle() override;
 
  private:
   Result<json::Value> ask(const json::Value& request);

@@ -22,9 +22,8 @@ Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
   if (is_alone) {
     if (training.empty()) return Error(Code::kInvalid, "a job that trains alone needs its steps");
     TRY(const TrainingConfig config, parse_training(training));
-    const WorkerName self{"alone", 0, 1};
     job->alone_ = std::make_unique<LoneCoordinator>(
-        self, training,
+        training,
         static_cast<std::uint32_t>(config.sampler.global_batch / config.sampler.micro_batch),
         [raw = job.get()](const std::string& command) {
           const std::lock_guard lock(raw->mutex_);
@@ -32,7 +31,7 @@ Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
           raw->changed_.notify_all();
         });
     WorkerEnvironment environment;
-    environment.self = self;
+    environment.self = {"alone", 0, 1};
     environment.host = "127.0.0.1";
     environment.device = device_of_environment();
     job->process_ = std::make_unique<WorkerProcess>(job->parts(environment, make_lone_network()));
@@ -87,7 +86,7 @@ void TorchJob::hear(const std::string& text) {
   wire::WorkerEvent event;
   if (!event.ParseFromString(text)) return;
   if (event.standing().phase() == wire::WORKER_FINISHED) is_finished_.store(true);
-  if (alone_) return alone_->hear(text);
+  if (alone_) return alone_->hear(event);
   // A script that is busy lives: a body of its loop that takes a minute is no worker that hangs.
   event.mutable_standing()->set_micro_done(event.standing().micro_done() + queue_.signs_of_life());
   {

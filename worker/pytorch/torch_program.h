@@ -85,7 +85,7 @@ class TorchProgram {
   virtual Result<double> validate(std::uint32_t micro) = 0;  // mean loss
   // Waits until the script looks at none of the memory: it may, between two steps. Returns at once
   // when it has ended.
-  virtual void settle() = 0;
+  virtual void wait_until_idle() = 0;
 };
 
 }  // namespace rubato::worker

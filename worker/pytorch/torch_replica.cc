@@ -5,6 +5,8 @@
 #include "worker/model/exact_sum.h"
 #include "worker/model/optimizer.h"
 #include "worker/pytorch/torch_state.h"
+#include "worker/step/copy_pool.h"
+#include "worker/step/stored_replica.h"
 
 #include <array>
 #include <cmath>
@@ -19,25 +21,6 @@ namespace rubato::worker {
 namespace {
 
 constexpr double kLossSumMost = static_cast<double>(std::int64_t{1} << 33);
-constexpr std::size_t kCopiesMost = 3;  // one for a checkpoint, one for a follower, one spare
-
-// Taken again and again: fresh memory for each costs more than the copy. Thread-safe.
-class CopyPool {
- public:
-  Result<std::shared_ptr<TorchState>> take(Device& device, const TorchLayout& layout) {
-    const std::lock_guard lock(mutex_);
-    for (const auto& state : states_)
-      if (state.use_count() == 1) return state;
-    if (states_.size() >= kCopiesMost) return Error(Code::kExhausted, "all snapshots are in use");
-    TRY(TorchState state, TorchState::create(device, layout));
-    states_.push_back(std::make_shared<TorchState>(std::move(state)));
-    return states_.back();
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<TorchState>> states_;
-};
 
 class TorchSnapshot : public Snapshot {
  public:
@@ -77,11 +60,12 @@ class TorchSnapshot : public Snapshot {
   CheckpointInfo info_;
 };
 
-class TorchReplica : public Replica {
+class TorchReplica : public StoredReplica {
  public:
   TorchReplica(const TrainingConfig& config, const ReplicaOptions& options, TorchProgram& program,
                std::unique_ptr<Device> device, TorchLayout layout, Sampler sampler)
-      : files_(options.files),
+      : StoredReplica(options.files, config.checkpoint_path, config.checkpoint_keep),
+        files_(options.files),
         job_uid_(options.job_uid),
         ledger_(options.ledger),
         program_(program),
@@ -89,13 +73,10 @@ class TorchReplica : public Replica {
         stream_(device_->make_stream()),
         layout_(std::move(layout)),
         sampler_(sampler) {
-    if (!config.checkpoint_path.empty())
-      store_.emplace(files_, config.checkpoint_path, config.checkpoint_keep);
     const std::array<std::uint64_t, 2> of_data{static_cast<std::uint64_t>(setup().samples), 0};
     data_digest_ = digest_of(of_data.data(), sizeof of_data);
   }
   Status allocate();
-  Status check_owner() const { return store_ ? store_->check_owner(info()) : ok(); }
 
   Device& device() override { return *device_; }
   Stream& stream() override { return *stream_; }
@@ -117,18 +98,14 @@ class TorchReplica : public Replica {
   }
   void take_place(std::uint32_t rank, std::uint32_t members) override { place_ = {rank, members}; }
   std::vector<Buffer> sections() override {
-    program_.settle();
+    program_.wait_until_idle();
     return state_.sections();
   }
   Status init_from_seed() override;
-  Result<std::vector<std::uint64_t>> checkpoints() const override;
-  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const override;
   Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override;
-  Result<std::string> set_aside_checkpoint(std::uint64_t step) override;
-  Result<std::vector<std::string>> damaged_checkpoints() const override;
   Result<std::shared_ptr<Snapshot>> snapshot() override;
   Result<std::uint64_t> weight_digest() override {
-    program_.settle();
+    program_.wait_until_idle();
     return state_.weight_digest(layout_);
   }
 
@@ -150,7 +127,7 @@ class TorchReplica : public Replica {
  private:
   const TorchSetup& setup() const { return layout_.setup(); }
   std::string fingerprint_of() const;
-  CheckpointInfo info() const;
+  CheckpointInfo info() const override;
   Status tell_news();
   std::int32_t& weight_in(Buffer sums) {
     return static_cast<std::int32_t*>(device_->host_view(sums))[layout_.weight_offset()];
@@ -177,8 +154,7 @@ class TorchReplica : public Replica {
   float factor_ = 1;         // that makes the mean what the optimizer is given
   std::int64_t weight_ = 1;  // of the step
   double learning_rate_ = 0;
-  std::optional<CheckpointStore> store_;
-  CopyPool copies_;
+  CopyPool<TorchState> copies_;
   std::uint32_t micro_ = 0;        // of the gradient that compute() left
   std::int32_t micro_weight_ = 1;  // and its weight
 };
@@ -229,7 +205,7 @@ Status TorchReplica::tell_news() {
 }
 
 Status TorchReplica::init_from_seed() {
-  program_.settle();
+  program_.wait_until_idle();
   TRY_OK(program_.init());
   state_.set_step(0);
   is_news_ = false;
@@ -243,40 +219,13 @@ Status TorchReplica::init_from_seed() {
 
 // ---- Checkpoints ----
 
-Result<std::vector<std::uint64_t>> TorchReplica::checkpoints() const {
-  if (!store_) return std::vector<std::uint64_t>();
-  TRY(const auto steps, store_->folder().steps());
-  return std::vector<std::uint64_t>(steps.begin(), steps.end());
-}
-
-Result<FoundCheckpoint> TorchReplica::look_at_checkpoint(std::uint64_t step) const {
-  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  TRY(const CheckpointSummary about, store_->folder().summary(static_cast<std::int64_t>(step)));
-  return FoundCheckpoint{step, about.state_digest};
-}
-
 Result<LoadedCheckpoint> TorchReplica::load_checkpoint(std::uint64_t step) {
-  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  TRY_OK(store_->check_owner(info()));
-  program_.settle();
-  const std::string path = store_->folder().path_of(static_cast<std::int64_t>(step));
+  TRY(const std::string path, own_path(step));
+  program_.wait_until_idle();
   TRY(Checkpoint loaded, load_torch_state(files_, path, layout_, state_));
   is_news_ = true;
   CHECK_EQ(state_.step(), step);
   return LoadedCheckpoint{std::move(loaded.records), loaded.info.redo_attempts};
-}
-
-Result<std::string> TorchReplica::set_aside_checkpoint(std::uint64_t step) {
-  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  TRY(const std::string name, store_->folder().set_aside(static_cast<std::int64_t>(step)));
-  return store_->folder().directory() + "/" + name;
-}
-
-Result<std::vector<std::string>> TorchReplica::damaged_checkpoints() const {
-  if (!store_) return std::vector<std::string>();
-  TRY(std::vector<std::string> names, store_->folder().damaged());
-  for (std::string& name : names) name = store_->folder().directory() + "/" + name;
-  return names;
 }
 
 CheckpointInfo TorchReplica::info() const {
@@ -295,12 +244,12 @@ CheckpointInfo TorchReplica::info() const {
 }
 
 Result<std::shared_ptr<Snapshot>> TorchReplica::snapshot() {
-  program_.settle();
-  TRY(const std::shared_ptr<TorchState> copy, copies_.take(*device_, layout_));
+  program_.wait_until_idle();
+  TRY(const std::shared_ptr<TorchState> copy,
+      copies_.take([&] { return TorchState::create(*device_, layout_); }));
   copy->copy_from(state_);
-  const CheckpointStore* store = store_ ? &*store_ : nullptr;
   return std::shared_ptr<Snapshot>(
-      std::make_shared<TorchSnapshot>(copy, files_, layout_, store, info()));
+      std::make_shared<TorchSnapshot>(copy, files_, layout_, store(), info()));
 }
 
 // ---- A round ----
@@ -309,7 +258,7 @@ Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro
   TRY_OK(tell_news());
   const auto step = static_cast<std::int64_t>(state_.step());
   const auto ids = sampler_.micro_batch_ids(step, micro);
-  const std::uint64_t digest = sampler_.micro_batch_digest(step, micro);
+  const std::uint64_t digest = sampler_.micro_batch_digest(step, micro, ids);
   if (ledger_ != nullptr)
     ledger_->forward(key.generation, key.seq, state_.step(), micro, ids, digest);
   TRY(const MicroBatchLoss loss, program_.compute(state_.step(), micro, ids));
@@ -337,7 +286,7 @@ Status TorchReplica::accumulate() {
 }
 
 Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
-  program_.settle();
+  program_.wait_until_idle();
   Verdict verdict;
   TRY(verdict.overflow, sum_->overflows(*stream_, reduced_));
   if (verdict.overflow) {
@@ -361,13 +310,7 @@ Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
 
 Result<StepRecord> TorchReplica::apply(std::int64_t loss_q, std::uint64_t digest) {
   const auto step = static_cast<std::int64_t>(state_.step());
-  if (const std::uint64_t expected = sampler_.step_digest(step); digest != expected) {
-    return Error(Code::kInternal,
-                 fmt::format("step {}: the samples that were used have the digest {}, those of the "
-                             "step have {}",
-                             step + 1, to_hex(digest), to_hex(expected)))
-        .set_reason("LedgerMismatch");
-  }
+  TRY_OK(check_samples(sampler_, step, digest));
   TRY_OK(tell_news());
   const double loss = static_cast<double>(loss_q) * kLossQuantum / static_cast<double>(weight_);
   const StepRecord record = make_step_record(step, loss, digest, norm_);
@@ -434,11 +377,7 @@ Result<std::unique_ptr<Replica>> make_torch_replica(const TrainingConfig& config
   TRY(auto device, options.open_device({.kind = options.device}));
   auto replica = std::make_unique<TorchReplica>(config, options, program, std::move(device),
                                                 std::move(layout).value(), *sampler);
-  // A disk that does not answer says nothing of owners; loads and saves ask again.
-  if (const Status owner = replica->check_owner();
-      !owner.ok() && owner.error().reason() == kCheckpointPathTaken) {
-    return owner.error();
-  }
+  TRY_OK(replica->check_path());
   TRY_OK(replica->allocate());
   return std::unique_ptr<Replica>(std::move(replica));
 }

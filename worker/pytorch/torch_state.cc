@@ -45,14 +45,15 @@ std::string group_of_names(TensorGroup group) {
 }
 
 // The tensors of a file in the order of the layout; the optimizer's with what else is its.
-struct Held {
+struct StateTensor {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;
   std::span<std::byte> bytes;
 };
-std::vector<Held> held_in(const TorchLayout& layout, const TorchState& state, bool of_optimizer) {
-  std::vector<Held> all;
+std::vector<StateTensor> tensors_of(const TorchLayout& layout, const TorchState& state,
+                                    bool of_optimizer) {
+  std::vector<StateTensor> all;
   const auto& tensors = layout.setup().tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if ((tensors[i].group == TensorGroup::kOptimizer) == of_optimizer)
@@ -69,25 +70,27 @@ std::vector<Held> held_in(const TorchLayout& layout, const TorchState& state, bo
   return all;
 }
 
-Result<std::uint64_t> write_held(FileSystem& files, const std::string& path,
-                                 const std::vector<Held>& all,
-                                 const std::map<std::string, std::string>& metadata) {
+Result<std::uint64_t> write_tensor_file(FileSystem& files, const std::string& path,
+                                        const std::vector<StateTensor>& all,
+                                        const std::map<std::string, std::string>& metadata) {
   std::vector<TensorView> views;
   views.reserve(all.size());
-  for (const Held& held : all)
-    views.push_back({held.name, held.dtype, held.shape, held.bytes.data(), held.bytes.size()});
+  for (const StateTensor& tensor : all)
+    views.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, tensor.bytes.data(), tensor.bytes.size()});
   return write_safetensors(files, path, views, metadata);
 }
 
-Status read_held(FileSystem& files, const std::string& path, const std::vector<Held>& all) {
+Status read_tensor_file(FileSystem& files, const std::string& path,
+                        const std::vector<StateTensor>& all) {
   TRY(const Safetensors file, Safetensors::open(files, path));
-  for (const Held& held : all) {
-    const TensorEntry* found = file.find(held.name);
-    if (found == nullptr) return Error(Code::kInvalid, path + " has no tensor " + held.name);
-    if (found->dtype != held.dtype || found->shape != held.shape)
-      return Error(Code::kInvalid,
-                   path + ": tensor " + held.name + " has another type or shape than the script's");
-    TRY_OK(file.read(*found, held.bytes));
+  for (const StateTensor& tensor : all) {
+    const TensorEntry* found = file.find(tensor.name);
+    if (found == nullptr) return Error(Code::kInvalid, path + " has no tensor " + tensor.name);
+    if (found->dtype != tensor.dtype || found->shape != tensor.shape)
+      return Error(Code::kInvalid, path + ": tensor " + tensor.name +
+                                       " has another type or shape than the script's");
+    TRY_OK(file.read(*found, tensor.bytes));
   }
   return ok();
 }
@@ -192,10 +195,12 @@ void TorchState::copy_from(const TorchState& other) {
 Result<FileDigests> write_torch_state(FileSystem& files, const std::string& directory,
                                       const TorchLayout& layout, const TorchState& state) {
   FileDigests digests;
-  TRY(digests["model.safetensors"], write_held(files, directory + "/model.safetensors",
-                                               held_in(layout, state, false), {{"format", "pt"}}));
+  TRY(digests["model.safetensors"],
+      write_tensor_file(files, directory + "/model.safetensors", tensors_of(layout, state, false),
+                        {{"format", "pt"}}));
   TRY(digests["optimizer.safetensors"],
-      write_held(files, directory + "/optimizer.safetensors", held_in(layout, state, true), {}));
+      write_tensor_file(files, directory + "/optimizer.safetensors",
+                        tensors_of(layout, state, true), {}));
   if (const std::string& config = layout.setup().model_config; !config.empty()) {
     TRY(digests["config.json"],
         write_file(files, directory + "/config.json", config.data(), config.size()));
@@ -206,8 +211,8 @@ Result<FileDigests> write_torch_state(FileSystem& files, const std::string& dire
 Result<Checkpoint> load_torch_state(FileSystem& files, const std::string& path,
                                     const TorchLayout& layout, TorchState& state) {
   TRY(Checkpoint checkpoint, verify_checkpoint(files, path));
-  TRY_OK(read_held(files, path + "/model.safetensors", held_in(layout, state, false)));
-  TRY_OK(read_held(files, path + "/optimizer.safetensors", held_in(layout, state, true)));
+  TRY_OK(read_tensor_file(files, path + "/model.safetensors", tensors_of(layout, state, false)));
+  TRY_OK(read_tensor_file(files, path + "/optimizer.safetensors", tensors_of(layout, state, true)));
   state.set_step(static_cast<std::uint64_t>(checkpoint.info.step));
   if (state.digest() != checkpoint.info.state_digest)
     return damaged_checkpoint(path, "its state has not the digest in run.json");

@@ -1,7 +1,7 @@
 // rubato-script: one process for one GPU (or slot) of a job whose runtime is a person's program.
 // Started by the agent in the place of rubato-worker (RUBATO_COMMAND is set). Exits 0 when retired,
 // 1 when the agent is gone, 2 when the environment is wrong; the program ends with it.
-#include "common/json.h"
+#include "common/command.h"
 #include "common/log.h"
 #include "common/version.h"
 #include "worker/main/agent_link.h"
@@ -32,13 +32,6 @@ std::uint64_t number(const char* name, const char* fallback) {
   return std::strtoull(variable(name, fallback).c_str(), nullptr, 10);
 }
 
-Result<std::vector<std::string>> command_of(const std::string& text) {
-  TRY(const json::Value list, json::parse(text));
-  std::vector<std::string> words;
-  for (const json::Value& word : list.items()) words.push_back(word.string_or(""));
-  return words;
-}
-
 // Null: no pattern says what is to be found in the program's output.
 Result<std::unique_ptr<ProgressLog>> log_for(const std::string& pattern, const std::string& file) {
   if (pattern.empty()) return std::unique_ptr<ProgressLog>();
@@ -50,7 +43,7 @@ Result<std::unique_ptr<ProgressLog>> log_for(const std::string& pattern, const s
 
 int run() {
   const int fd = std::atoi(variable("RUBATO_AGENT_FD", "-1").c_str());
-  auto command = command_of(variable("RUBATO_COMMAND"));
+  auto command = parse_command(variable("RUBATO_COMMAND"));
   if (fd < 0 || !command.ok() || variable("RUBATO_POD_UID").empty()) {
     std::fputs(
         "rubato-script: RUBATO_AGENT_FD, RUBATO_POD_UID and RUBATO_COMMAND must be set; the agent "

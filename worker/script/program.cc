@@ -1,5 +1,6 @@
 #include "worker/script/program.h"
 
+#include "common/command.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "worker/script/launch.h"
@@ -46,14 +47,6 @@ std::vector<std::string> merged(const std::map<std::string, std::string>& variab
   return lines;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> all;
-  all.reserve(words.size() + 1);
-  for (std::string& word : words) all.push_back(word.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 // In the child, before exec: only calls that are safe after fork.
 [[noreturn]] void become(char* const* arguments, char* const* variables, pid_t parent, int tell,
                          int line, int output) {
@@ -81,8 +74,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 Result<int> spawn(std::vector<std::string> words,
                   const std::map<std::string, std::string>& variables, int line, int output) {
   std::vector<std::string> lines = merged(variables);
-  const std::vector<char*> arguments = pointers(words);
-  const std::vector<char*> environment = pointers(lines);
+  const std::vector<char*> arguments = exec_words(words);
+  const std::vector<char*> environment = exec_words(lines);
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     return Error(Code::kUnavailable, fmt::format("pipe: {}", std::strerror(errno)));

@@ -10,7 +10,9 @@
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
 #include "worker/model/training_state.h"
+#include "worker/step/copy_pool.h"
 #include "worker/step/model_snapshot.h"
+#include "worker/step/stored_replica.h"
 
 #include <cmath>
 #include <optional>
@@ -23,12 +25,13 @@ namespace rubato::worker {
 
 namespace {
 
-class ModelReplica : public Replica {
+class ModelReplica : public StoredReplica {
  public:
   ModelReplica(TrainingConfig config, const ReplicaOptions& options, std::unique_ptr<Device> device,
                std::unique_ptr<Model> model, TokenFile file, Sampler sampler, TrainingState state,
                ExactSum sum, AdamW optimizer)
-      : config_(std::move(config)),
+      : StoredReplica(options.files, config.checkpoint_path, config.checkpoint_keep),
+        config_(std::move(config)),
         files_(options.files),
         job_uid_(options.job_uid),
         names_data_(options.pinned.empty() ||
@@ -41,11 +44,7 @@ class ModelReplica : public Replica {
         sampler_(sampler),
         state_(std::move(state)),
         sum_(std::move(sum)),
-        optimizer_(std::move(optimizer)) {
-    if (!config_.checkpoint_path.empty()) {
-      store_.emplace(files_, config_.checkpoint_path, config_.checkpoint_keep);
-    }
-  }
+        optimizer_(std::move(optimizer)) {}
   Status allocate();
 
   Device& device() override { return *device_; }
@@ -73,12 +72,7 @@ class ModelReplica : public Replica {
     return buffers;
   }
   Status init_from_seed() override;
-  Result<std::vector<std::uint64_t>> checkpoints() const override;
-  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const override;
   Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override;
-  Result<std::string> set_aside_checkpoint(std::uint64_t step) override;
-  Result<std::vector<std::string>> damaged_checkpoints() const override;
-  Status check_owner() const { return store_ ? store_->check_owner(info()) : ok(); }
   Result<std::shared_ptr<Snapshot>> snapshot() override;
   Result<std::uint64_t> weight_digest() override {
     return state_.weight_digest(*device_, *stream_);
@@ -103,7 +97,7 @@ class ModelReplica : public Replica {
   }
 
  private:
-  CheckpointInfo info() const;
+  CheckpointInfo info() const override;
 
   const TrainingConfig config_;
   FileSystem& files_;
@@ -123,8 +117,7 @@ class ModelReplica : public Replica {
   Buffer reduced_;
   double norm_ = 0;
   std::string fingerprint_;
-  std::optional<CheckpointStore> store_;
-  SnapshotPool snapshots_;
+  CopyPool<TrainingState> copies_;
   std::vector<std::int32_t> tokens_;
   std::uint32_t micro_ = 0;  // of the gradient that compute() left
 };
@@ -182,22 +175,8 @@ Status ModelReplica::init_from_seed() {
 
 // ---- Checkpoints ----
 
-Result<std::vector<std::uint64_t>> ModelReplica::checkpoints() const {
-  if (!store_) return std::vector<std::uint64_t>();
-  TRY(const auto steps, store_->folder().steps());
-  return std::vector<std::uint64_t>(steps.begin(), steps.end());
-}
-
-Result<FoundCheckpoint> ModelReplica::look_at_checkpoint(std::uint64_t step) const {
-  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  TRY(const CheckpointSummary about, store_->folder().summary(static_cast<std::int64_t>(step)));
-  return FoundCheckpoint{step, about.state_digest};
-}
-
 Result<LoadedCheckpoint> ModelReplica::load_checkpoint(std::uint64_t step) {
-  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  const std::string path = store_->folder().path_of(static_cast<std::int64_t>(step));
-  TRY_OK(store_->check_owner(info()));
+  TRY(const std::string path, own_path(step));
   TRY(Checkpoint loaded,
       rubato::worker::load_checkpoint(files_, path, *device_, *stream_, model_->table(), state_));
   if (loaded.info.numerics_version != sum_.numerics()) {
@@ -206,19 +185,6 @@ Result<LoadedCheckpoint> ModelReplica::load_checkpoint(std::uint64_t step) {
   }
   CHECK_EQ(static_cast<std::uint64_t>(state_.step()), step);
   return LoadedCheckpoint{std::move(loaded.records), loaded.info.redo_attempts};
-}
-
-Result<std::string> ModelReplica::set_aside_checkpoint(std::uint64_t step) {
-  if (!store_) return Error(Code::kNotFound, "checkpoint.path is not set");
-  TRY(const std::string name, store_->folder().set_aside(static_cast<std::int64_t>(step)));
-  return store_->folder().directory() + "/" + name;
-}
-
-Result<std::vector<std::string>> ModelReplica::damaged_checkpoints() const {
-  if (!store_) return std::vector<std::string>();
-  TRY(std::vector<std::string> names, store_->folder().damaged());
-  for (std::string& name : names) name = store_->folder().directory() + "/" + name;
-  return names;
 }
 
 CheckpointInfo ModelReplica::info() const {
@@ -240,7 +206,8 @@ CheckpointInfo ModelReplica::info() const {
 }
 
 Result<std::shared_ptr<Snapshot>> ModelReplica::snapshot() {
-  TRY(const std::shared_ptr<TrainingState> copy, snapshots_.take(*device_, model_->table()));
+  TRY(const std::shared_ptr<TrainingState> copy,
+      copies_.take([&] { return TrainingState::create(*device_, model_->table()); }));
   const auto from = state_.sections();
   const auto to = copy->sections();
   const std::size_t sections = from.size() - (planted(Bug::kForgetExponents) ? 1 : 0);
@@ -249,9 +216,8 @@ Result<std::shared_ptr<Snapshot>> ModelReplica::snapshot() {
   }
   TRY_OK(stream_->synchronize());
   copy->set_step(state_.step());
-  const CheckpointStore* store = store_ ? &*store_ : nullptr;
   return std::shared_ptr<Snapshot>(
-      std::make_shared<ModelSnapshot>(copy, *device_, model_->table(), store, info()));
+      std::make_shared<ModelSnapshot>(copy, *device_, model_->table(), store(), info()));
 }
 
 Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro) {
@@ -269,11 +235,7 @@ Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro
   MicroPart part;
   part.loss_q = loss.fixed;
   part.non_finite = !loss.is_finite;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::int64_t index = static_cast<std::int64_t>(micro) * config_.sampler.micro_batch +
-                               static_cast<std::int64_t>(i);
-    part.sample_digest += sample_digest(step, index, ids[i]);
-  }
+  part.sample_digest = sampler_.micro_batch_digest(step, micro, ids);
   return part;
 }
 
@@ -292,13 +254,7 @@ Result<Verdict> ModelReplica::judge(std::uint32_t attempt) {
 }
 
 Result<StepRecord> ModelReplica::apply(std::int64_t loss_q, std::uint64_t digest) {
-  if (const std::uint64_t expected = sampler_.step_digest(state_.step()); digest != expected) {
-    return Error(Code::kInternal,
-                 fmt::format("step {}: the samples that were used have the digest {}, those of the "
-                             "step have {}",
-                             state_.step() + 1, to_hex(digest), to_hex(expected)))
-        .set_reason("LedgerMismatch");
-  }
+  TRY_OK(check_samples(sampler_, state_.step(), digest));
   const StepRecord record =
       make_step_record(state_.step(), step_loss(loss_q, micro_batches()), digest, norm_);
   optimizer_.apply(*stream_, gradient_, norm_, state_);
@@ -391,11 +347,7 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   auto replica = std::make_unique<ModelReplica>(
       config, options, std::move(device), std::move(model), std::move(file), sampler,
       std::move(state), std::move(sum), std::move(optimizer));
-  // A disk that does not answer says nothing of owners; loads and saves ask again.
-  if (const Status owner = replica->check_owner();
-      !owner.ok() && owner.error().reason() == kCheckpointPathTaken) {
-    return owner.error();
-  }
+  TRY_OK(replica->check_path());
   TRY_OK(replica->allocate());
   return std::unique_ptr<Replica>(std::move(replica));
 }

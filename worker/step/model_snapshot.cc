@@ -4,18 +4,6 @@
 
 namespace rubato::worker {
 
-Result<std::shared_ptr<TrainingState>> SnapshotPool::take(Device& device,
-                                                          const ParameterTable& table) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& state : states_) {
-    if (state.use_count() == 1) return state;
-  }
-  if (states_.size() >= kSnapshotsMax) return Error(Code::kExhausted, "all snapshots are in use");
-  TRY(TrainingState state, TrainingState::create(device, table));
-  states_.push_back(std::make_shared<TrainingState>(std::move(state)));
-  return states_.back();
-}
-
 ModelSnapshot::ModelSnapshot(std::shared_ptr<TrainingState> state, Device& device,
                              const ParameterTable& table, const CheckpointStore* store,
                              CheckpointInfo info)

@@ -15,19 +15,6 @@
 
 namespace rubato::worker {
 
-constexpr std::size_t kSnapshotsMax = 3;  // one for a checkpoint, one for a follower, one spare
-
-// Used again and again: taking fresh memory for each costs more than the copy. Thread-safe.
-class SnapshotPool {
- public:
-  // One that nobody holds; kExhausted: all are in use.
-  Result<std::shared_ptr<TrainingState>> take(Device& device, const ParameterTable& table);
-
- private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<TrainingState>> states_;
-};
-
 class ModelSnapshot : public Snapshot {
  public:
   // `store` may be null: then save() says so.

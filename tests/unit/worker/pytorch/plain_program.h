@@ -91,7 +91,7 @@ class PlainProgram : public TorchProgram {
     return 0.1;
   }
   Result<double> validate(std::uint32_t micro) override { return 1.0 + micro; }
-  void settle() override {}
+  void wait_until_idle() override {}
 
   float* weight() { return reinterpret_cast<float*>(memory_.tensors[0]); }
   float* bias() { return reinterpret_cast<float*>(memory_.tensors[1]); }

@@ -68,25 +68,25 @@ TEST(RequestQueueTest, TheEndComesLastAndAStoppedScriptIsWaitedForByNobody) {
   queue.stop();  // without an answer
   engine.join();
   EXPECT_EQ(bound.error().code(), Code::kCancelled);
-  queue.settle();
+  queue.wait_until_idle();
   queue.end(true, "retired");
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(queue.next(kLimit), R"({"kind":"end","finished":true,"reason":"retired"})");
 }
 
 // While the script is busy between two steps, the engine leaves its memory alone.
-TEST(RequestQueueTest, SettleWaitsForTheScript) {
+TEST(RequestQueueTest, TheEngineWaitsUntilTheScriptIsIdle) {
   RequestQueue queue(kClock);
-  std::atomic<bool> is_settled{false};
+  std::atomic<bool> was_idle{false};
   std::thread engine([&] {
-    queue.settle();
-    is_settled = true;
+    queue.wait_until_idle();
+    was_idle = true;
     EXPECT_TRUE(queue.loaded(4).ok());
   });
-  EXPECT_FALSE(is_settled);
+  EXPECT_FALSE(was_idle);
   answer(queue, "{}");
   engine.join();
-  EXPECT_TRUE(is_settled);
+  EXPECT_TRUE(was_idle);
 }
 
 class SetClock : public Clock {
