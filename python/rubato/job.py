@@ -55,6 +55,7 @@ class Job:
         self._trainer = Trainer(Program(build, data, loss, max_grad_norm, evaluate))
         self._has_handed_out = False
         self._is_over = False
+        self._is_finished = False
         training = None
         if not engines.is_in_pod():
             training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed)
@@ -65,6 +66,11 @@ class Job:
     def state(self):
         """The State as of the step that was handed out; None before the first."""
         return self._trainer.state
+
+    @property
+    def training(self):
+        """What the manifest's `training` says (of a run alone: the arguments), from the first call of build() on."""
+        return self._trainer.training
 
     def __iter__(self):
         return self
@@ -83,6 +89,8 @@ class Job:
             self._engine.reply(reply)
             if request["kind"] == "apply":
                 self._has_handed_out = True
+                if request["stop_steps"]:
+                    self.training["stop"]["steps"] = request["stop_steps"]  # it may change while the job trains
                 return self._step(request, reply)
 
     def _keep_changes(self):
@@ -114,21 +122,24 @@ class Job:
             world_size=request["world"],
             rank=rank,
             is_reporter=rank == 0,
-            is_last=number == self._trainer.training.get("stop", {}).get("steps"),
+            is_last=number == self.training["stop"]["steps"],
         )
 
     def _leave(self):
         """When the script ends, by whatever it did outside of our requests."""
-        if self._is_over:
-            self._engine.stop()
-            return
         raised = getattr(sys, "last_value", None)
+        if self._is_over:
+            self._engine.stop(failure(raised) if raised and self._is_finished else None)
+            return
         self._engine.stop(failure(raised) if raised else failure(Refused("ScriptEnded", _ENDED_EARLY, "worker")))
 
     def _end(self, request):
         self._is_over = True
+        self._is_finished = request["finished"]
+        if self._is_finished and engines.is_in_pod():
+            raise StopIteration  # what is behind the loop is part of the job: the engine stops in _leave()
         self._engine.stop()
-        if request["finished"]:
+        if self._is_finished:
             raise StopIteration
         if request["reason"] == "Retired":
             raise SystemExit(0)

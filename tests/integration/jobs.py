@@ -109,10 +109,13 @@ class Job:
     def finish_soon(self, limit_s):
         """Lets it end some steps from now: how fast it trains is the machine's affair, and it may be past that step
         when it hears of it; then it ends where it is."""
-        self.steps = min(self.steps, self.steps_done() + STEPS_MORE)
-        self.patch({"training": {"stop": {"steps": self.steps}}})
+        self.end_soon()
         self.wait_state("Complete", limit_s)
         self.steps = max(self.steps, self.steps_done())
+
+    def end_soon(self):
+        self.steps = min(self.steps, self.steps_done() + STEPS_MORE)
+        self.patch({"training": {"stop": {"steps": self.steps}}})
 
     def delete(self):
         self.cluster.plane.kubectl("delete", "trainingjob", self.name, "--wait=false")

@@ -103,19 +103,20 @@ def package_environment(kind=""):
 
 
 class TorchJob(ScriptJob):
-    """`script`: a file that is copied to its pods; it is given the text and nothing else. It ends with the body of its
-    loop, in which it pauses there, so that a run alone of as many steps is short."""
+    """`script`: a file that is copied to its pods; it is given the text and nothing else. `more_lines` come after it; of
+    themselves they are a pause: it ends with the body of its loop, and a run alone of as many steps is short."""
 
-    def __init__(self, name, script=ROOT / "examples/pytorch/kjv.py", every=1000, more=None, is_hit=False, **kwargs):
+    def __init__(self, name, script=ROOT / "examples/pytorch/kjv.py", every=1000, more=None, is_hit=False,
+                 more_lines=None, **kwargs):
         faults = {"RUBATO_FAULT_FILE": "/fault/plan"} if is_hit else {}
         super().__init__(name, runtime="pytorch", more=more,
                          env=package_environment("testing" if is_hit else "") | faults, **kwargs)
         self.script, self.every = script, every
+        self.more_lines = more_lines or f"    __import__('time').sleep({self.pause})\n"
 
     def prepare(self):
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        slow = f"{self.script.read_text()}    __import__('time').sleep({self.pause})\n"
-        (self.checkpoints / "train.py").write_text(slow)
+        (self.checkpoints / "train.py").write_text(self.script.read_text() + self.more_lines)
         (self.checkpoints / "text").write_text(sample_text(8000))
 
     def manifest(self):

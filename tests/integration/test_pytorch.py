@@ -6,7 +6,7 @@ import signal
 
 from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
-from script_jobs import START_S, TorchJob
+from script_jobs import ROOT, START_S, TorchJob
 from watching import conditions_of
 
 
@@ -76,6 +76,40 @@ def test_killed_at_any_place_of_a_step_the_bytes_stay_those_of_one(cluster, tmp_
     job.finish_soon(START_S)
     job.train_alone(tmp_path / "alone")
     assert job.state_files(tmp_path / "alone") == job.state_files(job.checkpoints / "states")
+
+
+WAITS = """
+print("waits", flush=True)
+while not pathlib.Path("/ckpt/go").exists():
+    __import__("time").sleep(0.1)
+"""
+
+
+def test_a_script_of_transformers_trainer_and_what_it_does_after_its_last_step(cluster, tmp_path):
+    cluster.add_node(slots=2)
+    job = cluster.apply(TorchJob("trainer", script=ROOT / "examples/pytorch/hf_llama.py", gpus=(1, 2), steps=100000,
+                                 more_lines=WAITS))
+    job.wait_members(2, START_S)
+    os.kill(job.interpreters()[job.pod_of_rank(0)][0], signal.SIGKILL)
+    job.wait_step(job.steps_done() + 10, START_S)
+    job.wait_members(2, START_S)
+    job.end_soon()
+
+    def of_logs(word):
+        return sum(path.read_text().count(word) for path in job.log_files().values())
+
+    wait_quickly(lambda: of_logs("waits") == 2, START_S, "both scripts to be past their loops")
+    saved = job.checkpoints / "llama" / "model.safetensors"
+    assert saved.exists() and job.object()["status"]["state"] == "Running", "the job waits for its scripts"
+    (job.checkpoints / "go").touch()
+    job.wait_state("Complete", START_S)
+    job.steps = job.steps_done()
+
+    job.train_alone(tmp_path / "alone")
+    alone, together = job.state_files(tmp_path / "alone" / "rubato"), job.state_files(job.checkpoints / "states")
+    assert {name: alone[name] == together[name] for name in alone} == dict.fromkeys(alone, True)
+    assert saved.read_bytes() == (tmp_path / "alone" / "model.safetensors").read_bytes()
+    assert of_logs("train_loss") == of_logs("train_runtime") == 1, "the reporter tells it, once"
 
 
 SCRIPT = """

@@ -41,10 +41,13 @@ std::optional<std::string> RequestQueue::next(std::chrono::milliseconds limit) {
   be(clock_.now(), true, kAnswerMost);
   changed_.notify_all();
   changed_.wait_for(lock, limit, [&] { return request_ || !end_.empty(); });
-  be(clock_.now(), false, kAnswerMost);
+  const bool hears_end = !request_ && !end_.empty();
+  be(clock_.now(), false, hears_end ? kBodyMost : kAnswerMost);
   if (request_) return std::exchange(request_, std::nullopt);
-  if (!end_.empty()) return end_;
-  return std::nullopt;
+  if (!hears_end) return std::nullopt;
+  has_heard_end_ = true;
+  changed_.notify_all();
+  return end_;
 }
 
 void RequestQueue::reply(const std::string& text) {
@@ -77,6 +80,7 @@ void RequestQueue::stop() {
 
 void RequestQueue::end(bool finished, const std::string& reason) {
   const std::lock_guard lock(mutex_);
+  if (!end_.empty()) return;
   end_ = json::dump(Value::object({{"kind", "end"}, {"finished", finished}, {"reason", reason}}));
   changed_.notify_all();
 }
@@ -85,6 +89,7 @@ void RequestQueue::end(bool finished, const std::string& reason) {
 // that it does. What ends the wait otherwise is the end of the script, which stops the queue.
 Result<Value> RequestQueue::ask(const Value& request) {
   std::unique_lock lock(mutex_);
+  if (has_heard_end_) return Error(Code::kCancelled, "the script's loop is over");
   reply_.reset();
   request_ = json::dump(request);
   changed_.notify_all();
@@ -98,7 +103,7 @@ Result<Value> RequestQueue::ask(const Value& request) {
 
 void RequestQueue::wait_until_idle() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return is_waiting_ || is_stopped_; });
+  changed_.wait(lock, [&] { return is_waiting_ || is_stopped_ || has_heard_end_; });
 }
 
 Result<TorchSetup> RequestQueue::configure(const std::string& training) {
@@ -169,7 +174,8 @@ Result<double> RequestQueue::apply(std::uint64_t step, float factor, double loss
                                            {"loss", loss},
                                            {"norm", norm},
                                            {"rank", place.rank},
-                                           {"world", place.members}})));
+                                           {"world", place.members},
+                                           {"stop_steps", place.stop_steps}})));
   return said["learning_rate"].double_or(0);
 }
 

@@ -41,7 +41,8 @@ class RequestQueue : public TorchProgram {
   std::uint64_t signs_of_life();
 
   // ---- The engine's ----
-  // There will be no more requests. `finished`: the last step is committed.
+  // The loop is over, and what is asked from now on fails. The first word holds. `finished`: the
+  // last step is committed.
   void end(bool finished, const std::string& reason);
   Result<TorchSetup> configure(const std::string& training) override;
   Status bind(const TorchMemory& memory) override;
@@ -69,6 +70,7 @@ class RequestQueue : public TorchProgram {
   Duration busy_{0};  // in all before that
   bool is_stopped_ = false;
   std::string end_;
+  bool has_heard_end_ = false;  // and uses the model as it likes
 };
 
 }  // namespace rubato::worker

@@ -85,13 +85,20 @@ WorkerParts TorchJob::parts(const WorkerEnvironment& environment,
 void TorchJob::hear(const std::string& text) {
   wire::WorkerEvent event;
   if (!event.ParseFromString(text)) return;
-  if (event.standing().phase() == wire::WORKER_FINISHED) is_finished_.store(true);
+  if (event.standing().phase() == wire::WORKER_FINISHED) {
+    is_finished_.store(true);
+    if (agent_) queue_.end(true, "");
+  }
   if (alone_) return alone_->hear(event);
   // A script that is busy lives: a body of its loop that takes a minute is no worker that hangs.
   event.mutable_standing()->set_micro_done(event.standing().micro_done() + queue_.signs_of_life());
   {
     const std::lock_guard lock(mutex_);
     standing_ = event.standing();
+  }
+  if (event.standing().phase() == wire::WORKER_FINISHED && !has_left_.load()) {
+    event.mutable_standing()->set_phase(wire::WORKER_TRAINING);  // what is behind the loop counts
+    event.mutable_standing()->set_phase_name("script");
   }
   agent_->send(event.SerializeAsString());
 }
@@ -147,7 +154,15 @@ void TorchJob::train_alone() {
   }
 }
 
+// Others may be behind their loops still, and a recovery needs this one until the job is done.
+void TorchJob::await_end_of_job() {
+  has_left_.store(true);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kBodyMost + 1min, [&] { return is_over_; });
+}
+
 void TorchJob::stop(const std::string& failure) {
+  if (agent_ && is_finished_.load() && failure.empty()) await_end_of_job();
   queue_.stop();
   if (process_) process_->leave("the script has ended");
   if (steps_.joinable()) steps_.join();

@@ -31,7 +31,8 @@ class TorchJob {
   // See RequestQueue.
   std::optional<std::string> next(std::chrono::milliseconds limit) { return queue_.next(limit); }
   void reply(const std::string& text) { queue_.reply(text); }
-  // Leaves the job and joins all threads. `failure`: why the script ends before the job does, as
+  // Leaves the job and joins all threads; after the last step once the job is done, which waits for
+  // the scripts of all workers. `failure`: why the script ends before the job does, as
   // the reply to a request has it ({"error", "reason", "scope"}); it is told to the coordinator.
   void stop(const std::string& failure = "");
 
@@ -42,6 +43,7 @@ class TorchJob {
   void hear(const std::string& event);
   void tell(const std::string& failure);
   void train_alone();
+  void await_end_of_job();
 
   ThreadExecutor executor_;
   PosixFileSystem files_;
@@ -56,6 +58,7 @@ class TorchJob {
   bool is_over_ = false;              // the engine
   std::atomic<bool> agent_gone_{false};
   std::atomic<bool> is_finished_{false};
+  std::atomic<bool> has_left_{false};  // the script, after the last step
   std::thread control_;
   std::thread steps_;
 };

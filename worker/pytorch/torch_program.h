@@ -54,10 +54,12 @@ struct TorchMemory {
   std::byte* extra = nullptr;
 };
 
-// Where a worker stands among the members, for the script's eyes; none: it is no member (yet).
+// Where a worker stands among the members, and when the job ends, for the script's eyes; none: it
+// is no member (yet).
 struct MemberPlace {
   std::int64_t rank = -1;
   std::uint32_t members = 0;
+  std::uint64_t stop_steps = 0;  // of the job, as far as is known; 0: nothing
 };
 
 // Of one micro-batch: its mean loss and 1, or a sum and the weight by which it is to be divided.

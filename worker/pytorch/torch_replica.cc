@@ -96,7 +96,9 @@ class TorchReplica : public StoredReplica {
     is_news_ = true;
     place_ = {};
   }
-  void take_place(std::uint32_t rank, std::uint32_t members) override { place_ = {rank, members}; }
+  void take_place(std::uint32_t rank, std::uint32_t members, std::uint64_t stop_steps) override {
+    place_ = {rank, members, stop_steps};
+  }
   std::vector<Buffer> sections() override {
     program_.wait_until_idle();
     return state_.sections();

@@ -173,7 +173,7 @@ void StepEngine::Impl::take_change(const wire::Form& form) {
 // The step thread's, which alone writes `membership`: of what comes, Forms may tell the change.
 void StepEngine::Impl::take_membership(const Membership& next) {
   membership = next;
-  replica->take_place(next.rank, next.size());
+  replica->take_place(next.rank, next.size(), job.stop_steps);
   wire::Members members;
   for (const Peer& peer : next.members) {
     wire::Member& member = *members.Add();

@@ -188,6 +188,7 @@ void StepEngine::Impl::validate_final() {
   for (std::uint32_t micro = 0; micro < all; ++micro) {
     if (is_interrupted()) return;
     const auto part = replica->validate(micro);
+    if (!part.ok() && part.error().code() == Code::kCancelled) return;  // a script past its loop
     if (!part.ok()) return fail("StepFailed", part.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
     sum += part.value();
   }

@@ -107,9 +107,10 @@ class Replica {
   virtual Result<std::uint64_t> weight_digest() = 0;
 
   // ---- A round ----
-  // Which member of how many this is from now on. For people: nothing that is computed may depend
-  // on it.
-  virtual void take_place(std::uint32_t /*rank*/, std::uint32_t /*members*/) {}
+  // Which member of how many this is from now on, and how many steps the job has. For people:
+  // nothing that is computed may depend on it.
+  virtual void take_place(std::uint32_t /*rank*/, std::uint32_t /*members*/,
+                          std::uint64_t /*stop_steps*/) {}
   virtual void clear() = 0;
   virtual Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) = 0;
   virtual Status accumulate() = 0;

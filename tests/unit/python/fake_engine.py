@@ -138,7 +138,7 @@ def alone(training, steps, memories=None):
             reply = yield {"kind": "compute", "step": step, "micro": micro, "ids": ids}
             total.add(reply, memory)
         memory.gradient.copy_(total.mean())
-        yield {"kind": "apply", **total.request(step), "rank": 0, "world": 1}
+        yield {"kind": "apply", **total.request(step), "rank": 0, "world": 1, "stop_steps": steps}
         if memories is not None:
             memories.append(memory.bytes())
     yield {"kind": "end", "finished": True, "reason": ""}

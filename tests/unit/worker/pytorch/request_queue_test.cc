@@ -74,6 +74,16 @@ TEST(RequestQueueTest, TheEndComesLastAndAStoppedScriptIsWaitedForByNobody) {
     EXPECT_EQ(queue.next(kLimit), R"({"kind":"end","finished":true,"reason":"retired"})");
 }
 
+// What a script does behind its loop is its own affair: nothing is asked, and nobody waits for it.
+TEST(RequestQueueTest, AfterTheEndIsHeardNothingIsAsked) {
+  RequestQueue queue(kClock);
+  queue.end(true, "");
+  queue.end(false, "the first word holds");
+  EXPECT_EQ(queue.next(kLimit), R"({"kind":"end","finished":true,"reason":""})");
+  queue.wait_until_idle();
+  EXPECT_EQ(queue.validate(0).error().code(), Code::kCancelled);
+}
+
 // While the script is busy between two steps, the engine leaves its memory alone.
 TEST(RequestQueueTest, TheEngineWaitsUntilTheScriptIsIdle) {
   RequestQueue queue(kClock);

@@ -1,0 +1,249 @@
+"""RubatoTrainer: transformers.Trainer whose steps are Rubato's.
+
+    from rubato.huggingface import RubatoTrainer as Trainer
+
+Model, data, collator, loss, optimizer, callbacks, logs and evaluation are the Trainer's own. Which samples a step has,
+the sum of gradients, clipping, checkpoints and who computes what are the engine's.
+"""
+
+import copy
+import math
+import pathlib
+import time
+import warnings
+
+import torch
+import transformers
+from transformers.trainer_callback import ExportableState, TrainerState
+
+from .data import Indexed, Weighted
+from .engine import is_in_pod
+from .errors import Refused
+from .job import Job
+from .state import State
+
+_CHECKPOINTS = "rubato"  # folder in output_dir, of a script that runs alone
+_ENDED_EARLY = (
+    "A callback stopped the training at step {}, before the job's last step {}. In a pod, lower training.stop.steps "
+    "instead: other workers may be about to join."
+)
+
+
+class RubatoTrainer(transformers.Trainer):
+    """Where a manifest and the arguments both say something, the manifest holds in a pod: when to end, batch, seed and
+    checkpoints. Schedules of the learning rate reach as far as max_steps or num_train_epochs say, wherever a job ends.
+    A script that runs alone takes max_steps or num_train_epochs, per_device_train_batch_size,
+    gradient_accumulation_steps, seed and save_steps; its checkpoints lie in output_dir/rubato, and
+    train(resume_from_checkpoint=True) goes on from them. In a pod a job goes on by itself.
+
+    Callbacks hear of a step when it is committed, on_step_begin too; nobody calls on_substep_end, on_optimizer_step and
+    on_pre_optimizer_step. What writes (logs, TensorBoard, save_model) does so on one worker: the reporter.
+    """
+
+    def train(self, resume_from_checkpoint=None, trial=None, ignore_keys_for_eval=None):
+        if isinstance(resume_from_checkpoint, str):
+            raise ValueError(
+                f"train(resume_from_checkpoint={resume_from_checkpoint!r}): the job goes on from its own checkpoints. "
+                "To begin with the weights of that folder, give Trainer(model=...from_pretrained(folder))."
+            )
+        earlier = pathlib.Path(self.args.output_dir, _CHECKPOINTS)
+        if not (resume_from_checkpoint or is_in_pod()) and earlier.is_dir() and any(earlier.iterdir()):
+            raise ValueError(
+                f"{earlier} has checkpoints of an earlier run: go on from them by train(resume_from_checkpoint=True), "
+                "remove the folder, or give another output_dir."
+            )
+        return super().train(None, trial, ignore_keys_for_eval)
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        if self.state.is_world_process_zero:
+            super().save_model(output_dir, _internal_call)
+
+    def _inner_training_loop(
+        self, batch_size=None, args=None, resume_from_checkpoint=None, trial=None, ignore_keys_for_eval=None
+    ):
+        loader = self.get_train_dataloader()
+        self._samples = len(loader.dataset)
+        self._given = self.model, self.optimizer, self.lr_scheduler
+        self._normalises = None
+        self._is_first = True
+        self._is_search = trial is not None
+        loading_processes, args.dataloader_num_workers = args.dataloader_num_workers, 0  # evaluation must not fork
+        self._job = Job(
+            self._build, self._data(loader), self._loss, max_grad_norm=args.max_grad_norm or 0.0, **self._run_alone()
+        )
+        try:
+            for step in self._job:
+                if self._is_first:
+                    self._begin(step.number - 1, step.is_reporter)
+                self._commit(step, ignore_keys_for_eval)
+                if self.control.should_training_stop and not step.is_last:
+                    text = _ENDED_EARLY.format(step.number, self.state.max_steps)
+                    transformers.logging.get_logger(__name__).warning(text)
+                    break
+        finally:
+            args.dataloader_num_workers = loading_processes
+        if self._is_first:  # the checkpoint was the last one
+            self._begin(self._steps(), is_reporter=not is_in_pod())
+        samples = self.state.max_steps * self._samples_of_a_step()
+        return self._finalize_training(trial, samples, self._began)
+
+    # ---- What the job asks ----
+
+    def _data(self, loader):
+        return Indexed(loader.dataset, collate=loader.collate_fn, **self._batch_alone())
+
+    def _batch_alone(self):
+        if is_in_pod():
+            return {}
+        return {
+            "micro_batch": self.args.per_device_train_batch_size,
+            "micro_batches": self.args.gradient_accumulation_steps,
+        }
+
+    def _run_alone(self):
+        args = self.args
+        if is_in_pod():
+            return {}
+        every = args.save_steps if args.save_strategy == "steps" else 0
+        steps = self._horizon()
+        return {
+            "steps": steps,
+            "seed": args.seed,
+            "checkpoint": None if args.save_strategy == "no" else f"{args.output_dir}/{_CHECKPOINTS}",
+            "checkpoint_every": math.ceil(steps * every) if every < 1 else every,
+        }
+
+    def _build(self):
+        self._refuse_what_cannot_be()
+        if self.model_init:
+            model, self.optimizer, self.lr_scheduler = self.call_model_init(), None, None
+        else:
+            model, self.optimizer, self.lr_scheduler = copy.deepcopy(self._given)
+            warnings.filterwarnings("ignore", "Seems like `optimizer.step", UserWarning)  # of a copied scheduler
+        model.train()
+        self.model = self.model_wrapped = model
+        self.create_optimizer_and_scheduler(self._horizon())
+        self.accelerator.free_memory()
+        # Autocast, as the arguments say. Evaluation finds the model prepared.
+        self.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
+        return State(model, self.optimizer, self.lr_scheduler)
+
+    def _loss(self, model, batch):
+        inputs = self._prepare_inputs(batch)
+        items = self._get_num_items_in_batch([inputs], self.args.device)
+        if items is None or not self._is_normalised(model, inputs):
+            return self.compute_loss(model, inputs)
+        return Weighted(self.compute_loss(model, inputs, num_items_in_batch=1), int(items))
+
+    def _is_normalised(self, model, inputs):
+        """Whether the loss is a sum over num_items_in_batch: some models take the word and give a mean."""
+        if self._normalises is None:
+            state = torch.get_rng_state()
+            losses = []
+            for items in (1, 2):
+                torch.set_rng_state(state)
+                with torch.no_grad():
+                    losses.append(float(self.compute_loss(model, dict(inputs), num_items_in_batch=items)))
+            torch.set_rng_state(state)
+            self._normalises = math.isclose(losses[0], 2 * losses[1], rel_tol=1e-2)
+        return self._normalises
+
+    def _refuse_what_cannot_be(self):
+        args = self.args
+        for cannot, what, way_out in (
+            (args.fp16, "fp16", "use bf16=True, which needs no scaler"),
+            (args.device.type != "cpu", f"the device {args.device}", "set use_cpu=True"),
+            (self.is_deepspeed_enabled or self.is_fsdp_enabled, "DeepSpeed or FSDP", "a replica holds the whole model"),
+            (args.auto_find_batch_size, "auto_find_batch_size", "say the batch"),
+            (args.load_best_model_at_end, "load_best_model_at_end", "the job ends with its last step"),
+            (
+                args.train_sampling_strategy != "random",
+                f"train_sampling_strategy={args.train_sampling_strategy}",
+                "samples come in a random order",
+            ),
+            (
+                args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"),
+                f"lr_scheduler_type={args.lr_scheduler_type}",
+                "take a schedule of the step",
+            ),
+            (self._is_search, "hyperparameter_search", "make a job of each trial"),
+        ):
+            if cannot:
+                raise Refused("UnsupportedTrainer", f"RubatoTrainer does not do {what}: {way_out}.")
+
+    # ---- The Trainer's own books ----
+
+    def _horizon(self):
+        """Steps that the arguments say. A schedule must not depend on when the job ends, which may change."""
+        of_epochs = self.args.num_train_epochs * max(self._samples // self._samples_of_a_step(), 1)
+        return self.args.max_steps if self.args.max_steps > 0 else math.ceil(of_epochs)
+
+    def _samples_of_a_step(self):
+        if is_in_pod():
+            return self._job.training["batch"]["global"]
+        return self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
+
+    def _begin(self, done, is_reporter):
+        """With the first step that this worker has: only then is it known where the job stands. done: steps before."""
+        self._is_first = False
+        self._began = time.time()
+        self._initial_num_input_tokens_seen = 0
+        self._initial_global_step = self._globalstep_last_logged = done
+        self._total_loss_scalar = 0.0
+        self._tr_loss = torch.zeros((), dtype=torch.float64)
+        state = self._job.state
+        self.model = self.model_wrapped = state.model
+        self.optimizer, self.lr_scheduler = state.optimizer, state.scheduler
+        for name in ("model", "optimizer", "lr_scheduler"):
+            setattr(self.callback_handler, name, getattr(self, name))
+        self._steps_of_an_epoch = max(self._samples // self._samples_of_a_step(), 1)
+        exportable = [*self.callback_handler.callbacks, self.control]
+        self.state = TrainerState(stateful_callbacks=[each for each in exportable if isinstance(each, ExportableState)])
+        self.state.train_batch_size = self._train_batch_size
+        self.state.compute_steps(self.args, self._horizon())
+        epochs = math.ceil(self._steps() / self._steps_of_an_epoch)
+        self.state.init_training_references(self, self._steps(), epochs, None)
+        self.state.global_step = done
+        self._report(is_reporter)
+        self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
+        self.control = self.callback_handler.on_epoch_begin(self.args, self.state, self.control)
+
+    def _steps(self):
+        return self._job.training["stop"]["steps"]
+
+    def _report(self, is_reporter):
+        self.state.is_world_process_zero = self.state.is_local_process_zero = is_reporter
+
+    def _commit(self, step, ignore_keys):
+        if step.is_reporter and not self.state.is_world_process_zero:
+            self._report(True)
+            for callback in self.callback_handler.callbacks:  # they open their logs now; a person's heard it before
+                if type(callback).__module__.startswith("transformers."):
+                    callback.on_train_begin(self.args, self.state, self.control, model=self.model)
+        self._report(step.is_reporter)
+        begins_epoch = (step.number - 1) % self._steps_of_an_epoch == 0 and step.number - 1 > self._initial_global_step
+        if begins_epoch:
+            self.control = self.callback_handler.on_epoch_begin(self.args, self.state, self.control)
+        self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
+        self.state.global_step, self.state.max_steps = step.number, self._steps()
+        self.state.epoch = step.number / self._steps_of_an_epoch
+        self._tr_loss += step.loss
+        self.control = self.callback_handler.on_step_end(self.args, self.state, self.control)
+        self._log_and_evaluate(step, ignore_keys)
+        if step.is_last or step.number % self._steps_of_an_epoch == 0:
+            self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
+            self._log_and_evaluate(step, ignore_keys)
+
+    def _log_and_evaluate(self, step, ignore_keys):
+        self.control.should_save = False  # the engine does
+        self._maybe_log_save_evaluate(
+            self._tr_loss,
+            step.gradient_norm,
+            self.model,
+            None,
+            self.state.epoch,
+            ignore_keys,
+            self._began,
+            learning_rate=step.learning_rate,
+        )
+        self.control.should_evaluate = False

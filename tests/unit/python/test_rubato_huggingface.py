@@ -1,0 +1,243 @@
+"""RubatoTrainer: what a script of transformers.Trainer does with one import changed."""
+
+import pytest
+import rubato.huggingface
+import torch
+import transformers
+from fake_engine import FakeWorker, train
+from programs import MICRO_BATCHES, STEPS, TRAINING
+from rubato.huggingface import RubatoTrainer
+from rubato.program import Program
+
+TOKENS, LENGTH, IGNORED = 48, 12, -100
+
+
+def gpt2(dropout=0.1):
+    torch.manual_seed(5)
+    config = transformers.GPT2Config(
+        vocab_size=TOKENS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2, resid_pdrop=dropout, embd_pdrop=dropout,
+        attn_pdrop=dropout, bos_token_id=0, eos_token_id=0,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def llama():
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(
+        vocab_size=TOKENS, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=LENGTH,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def vit():
+    torch.manual_seed(5)
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, num_channels=1, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_labels=4,
+    )
+    return transformers.ViTForImageClassification(config)
+
+
+class Text(torch.utils.data.Dataset):
+    """Sequences with fewer and fewer labels; `note` is nothing that the model takes."""
+
+    def __len__(self):
+        return 26
+
+    def __getitem__(self, index):
+        tokens = torch.tensor([(index * 7 + place * (index + 2)) % TOKENS for place in range(LENGTH)])
+        labels = tokens.clone()
+        labels[: index % 5] = IGNORED
+        return {"input_ids": tokens, "labels": labels, "note": index}
+
+
+class Same(Text):
+    def __getitem__(self, index):
+        return super().__getitem__(3)
+
+
+class Images(Text):
+    def __getitem__(self, index):
+        return {"pixel_values": torch.full((1, 8, 8), index / 26), "labels": index % 4}
+
+
+def arguments(folder, **more):
+    values = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 3,
+        "max_steps": 6,
+        "learning_rate": 3e-3,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    return transformers.TrainingArguments(**(values | more))
+
+
+def logged(trainer, key):
+    return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+def bytes_of(model):
+    return {name: tensor.detach().numpy().tobytes() for name, tensor in model.state_dict().items()}
+
+
+def test_it_trains_as_the_trainer_does(tmp_path):
+    """On equal samples without dropout, so that neither order nor random numbers matter."""
+    trainers = [
+        kind(model=gpt2(dropout=0), args=arguments(tmp_path / kind.__name__), train_dataset=Same())
+        for kind in (transformers.Trainer, RubatoTrainer)
+    ]
+    theirs, ours = [trainer.train() for trainer in trainers]
+    assert ours.global_step == theirs.global_step == 6
+    assert ours.training_loss == pytest.approx(theirs.training_loss, rel=1e-5)
+    for key in ("loss", "grad_norm", "learning_rate", "epoch", "step"):
+        seen, expected = logged(trainers[1], key), logged(trainers[0], key)
+        if key == "epoch":  # the last samples of an epoch that fill no step are left out
+            expected = [number * 6 / 24 for number in (1, 2, 3, 4, 5, 6, 6)]
+        assert seen == pytest.approx(expected, rel=2e-4), key
+    for ours, theirs in zip(trainers[1].model.parameters(), trainers[0].model.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def program_of(monkeypatch, trainer):
+    """What the trainer gives to a Job, and no training."""
+
+    class Job:
+        def __init__(self, build, data, loss, max_grad_norm, **_):
+            self.program = Program(build, data, loss, max_grad_norm)
+            self.training = TRAINING
+            raise StopIteration(self)
+
+    monkeypatch.setattr(rubato.huggingface, "Job", Job)
+    with pytest.raises(StopIteration) as stopped:
+        trainer.train()
+    trainer._job = stopped.value.value
+    program = trainer._job.program
+    program.data.micro_batch, program.data.micro_batches = 2, MICRO_BATCHES
+    return program
+
+
+@pytest.mark.parametrize(
+    "build, dataset, more",
+    [(gpt2, Text, {}), (llama, Text, {"bf16": True}), (vit, Images, {"optim": "adafactor"})],
+)
+def test_any_number_of_workers_and_a_newcomer_have_the_same_bytes(monkeypatch, tmp_path, build, dataset, more):
+    trainer = RubatoTrainer(model=build(), args=arguments(tmp_path, **more), train_dataset=dataset())
+    program = program_of(monkeypatch, trainer)
+    histories = []
+    for world in (1, 3):
+        workers = [FakeWorker(program, TRAINING) for _ in range(world)]
+        for worker in workers:
+            worker.ask("init")
+        history = train(workers, 0, 2)
+        newcomer = FakeWorker(program, TRAINING)
+        newcomer.load_from(workers[0], 2)
+        histories.append(history + train([*workers, newcomer], 2, STEPS))
+    assert histories[0] == histories[1]
+    assert len({repr(step) for step in histories[0]}) == STEPS
+
+
+class Heard(transformers.TrainerCallback):
+    def __init__(self):
+        self.words = []
+
+    def on_train_begin(self, args, state, control, **more):
+        self.words.append("begin")
+
+    def on_epoch_begin(self, args, state, control, **more):
+        self.words.append("epoch")
+
+    def on_epoch_end(self, args, state, control, **more):
+        self.words.append("epoch over")
+
+    def on_step_end(self, args, state, control, model, optimizer, **more):
+        assert optimizer.param_groups[0]["params"][0] is next(model.parameters())
+        self.words.append(state.global_step)
+
+    def on_evaluate(self, args, state, control, metrics, **more):
+        self.words.append("evaluated")
+
+    def on_train_end(self, args, state, control, **more):
+        self.words.append("end")
+
+
+def test_callbacks_and_evaluation(tmp_path):
+    heard = Heard()
+    args = arguments(tmp_path, max_steps=-1, num_train_epochs=1.5, eval_strategy="steps", eval_steps=4)
+    trainer = RubatoTrainer(
+        model=gpt2(), args=args, train_dataset=Text(), eval_dataset=Text(), callbacks=[heard],
+        compute_metrics=lambda prediction: {"shape": float(prediction.predictions.shape[-1])},
+    )
+    trainer.train()
+    over = ["evaluated", "epoch over"]
+    assert heard.words == ["begin", "epoch", 1, 2, 3, 4, *over, "epoch", 5, 6, *over, "end"]
+    assert logged(trainer, "eval_shape") == [TOKENS, TOKENS]
+    assert logged(trainer, "eval_loss")[1] < logged(trainer, "eval_loss")[0]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(logged(trainer, "eval_loss")[1])
+
+    without = RubatoTrainer(model=gpt2(), args=arguments(tmp_path), train_dataset=Text())
+    without.train()
+    assert bytes_of(without.model) == bytes_of(trainer.model), "evaluation changes nothing"
+
+
+def test_it_goes_on_from_its_checkpoint_and_both_kinds_are_read_by_from_pretrained(tmp_path):
+    def trainer(folder, steps):
+        more = {"save_strategy": "steps", "save_steps": 2, "lr_scheduler_type": "constant"}
+        args = arguments(tmp_path / folder, max_steps=steps, **more)
+        return RubatoTrainer(model=gpt2(), args=args, train_dataset=Text())
+
+    whole, first, second = trainer("whole", 6), trainer("parts", 3), trainer("parts", 6)
+    whole.train()
+    first.train()
+    with pytest.raises(ValueError, match="resume_from_checkpoint=True"):
+        second.train()
+    second.train(resume_from_checkpoint=True)
+    assert logged(second, "loss") == logged(whole, "loss")[3:]
+    whole.save_model(str(tmp_path / "saved"))
+    states = tmp_path / "parts" / "rubato"
+    for folder in (tmp_path / "saved", states / (states / "LATEST").read_text().strip()):
+        read = transformers.GPT2LMHeadModel.from_pretrained(folder)
+        assert bytes_of(read) == bytes_of(second.model)
+    again = trainer("parts", 6)
+    assert again.train(resume_from_checkpoint=True).global_step == 6, "nothing is left to do"
+
+
+def test_an_optimizer_of_ones_own_and_a_loss_of_ones_own(tmp_path):
+    model = gpt2(dropout=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    before = bytes_of(model)
+
+    class Mine(RubatoTrainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            outputs = model(input_ids=inputs["input_ids"])
+            loss = outputs.logits.square().mean()  # a mean, whatever the number of items
+            return (loss, outputs) if return_outputs else loss
+
+    trainer = Mine(model=model, args=arguments(tmp_path), train_dataset=Same(), optimizers=(optimizer, scheduler))
+    trainer.train()
+    assert logged(trainer, "learning_rate") == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
+    assert bytes_of(model) == before, "the model that was given stays"
+    first = model(Same()[0]["input_ids"][None]).logits.square().mean()
+    assert logged(trainer, "loss")[0] == pytest.approx(first.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "more, word",
+    [
+        ({"auto_find_batch_size": True}, "auto_find_batch_size"),
+        ({"train_sampling_strategy": "sequential"}, "random order"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "schedule of the step"),
+    ],
+)
+def test_what_it_does_not_do_is_named(tmp_path, more, word):
+    trainer = RubatoTrainer(model=gpt2(), args=arguments(tmp_path, **more), train_dataset=Text(), eval_dataset=Text())
+    with pytest.raises(rubato.Refused, match=word):
+        trainer.train()
