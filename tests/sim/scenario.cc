@@ -33,6 +33,7 @@ constexpr int kLastMore = static_cast<int>(FaultKind::kMemoryFlip);
 constexpr double kWithPolicies = 0.12;  // of stories: other policies are put in force
 constexpr double kWithZones = 0.2;
 constexpr double kWithCells = 0.1;
+constexpr double kScripts = 0.35;  // of jobs: runtime pytorch
 constexpr int kPoliciesMost = 3;
 constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
 constexpr double kMixed = 0.08;       // of stories: some workers are of the build before
@@ -187,6 +188,11 @@ void draw_cells(Scenario& scenario) {
   for (QueuePlan& queue : scenario.queues) queue.cells = static_cast<int>(rng.below(3));
 }
 
+void draw_scripts(Scenario& scenario) {
+  Rng rng = Rng(scenario.seed).fork(14);
+  for (JobPlan& job : scenario.jobs) job.shape.is_script = rng.chance(kScripts);
+}
+
 }  // namespace
 
 bool strikes_at_phases(FaultKind kind) {
@@ -325,6 +331,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   if (faults < 0) draw_policies(scenario);
   if (faults < 0) draw_zones(scenario);
   if (faults < 0) draw_cells(scenario);
+  draw_scripts(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return scenario;

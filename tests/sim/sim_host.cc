@@ -243,17 +243,22 @@ void SimHost::flip_now(Life& life) {
   const Peer* peer = parts_.world.find_peer(life.id);
   if (!life.flip || peer == nullptr || parts_.world.members_with(life.id) < 2) return;
   const std::uint64_t which = *std::exchange(life.flip, std::nullopt);
-  std::vector<std::int32_t*> state;
-  for (const worker::Buffer& section : life.replica->sections())
+  std::vector<std::pair<std::byte*, std::size_t>> state;  // each element, and its bytes
+  for (const worker::Buffer& section : life.replica->sections()) {
+    const std::size_t size = section.bytes() / static_cast<std::size_t>(section.count());
     for (std::int64_t i = 0; i < section.count(); ++i)
-      state.push_back(static_cast<std::int32_t*>(section.address()) + i);
+      state.emplace_back(
+          static_cast<std::byte*>(section.address()) + static_cast<std::size_t>(i) * size, size);
+  }
   const std::uint64_t part = peer->standing.seq() % worker::kStateParts;
   const std::size_t begin = state.size() * part / worker::kStateParts;
   const std::size_t end = state.size() * (part + 1) / worker::kStateParts;
-  std::int32_t* word = state[begin + which % (end - begin)];
-  const std::int32_t bit = 1 << (which / 64 % 31);
-  *word ^= bit;
-  life.flip_back = [word, bit] { *word ^= bit; };
+  const auto [element, size] = state[begin + which % (end - begin)];
+  const std::uint64_t bit = which / 64 % (8 * size - 1);
+  std::byte* byte = element + bit / 8;
+  const auto mask = static_cast<std::byte>(1u << (bit % 8));
+  *byte ^= mask;
+  life.flip_back = [byte, mask] { *byte ^= mask; };
   parts_.harmed();
 }
 

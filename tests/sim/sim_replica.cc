@@ -2,12 +2,15 @@
 
 #include "common/rng.h"
 #include "common/testing/sim_disk.h"
+#include "tests/sim/sim_script.h"
 #include "tests/sim/tiny_model.h"
 #include "worker/backend/digest.h"
 #include "worker/data/token_file.h"
+#include "worker/pytorch/torch_replica.h"
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include <fmt/core.h>
@@ -68,9 +71,10 @@ class SimDevice : public Device {
 // Tells of each state that the replica under it holds, and is it in all else.
 class WatchedReplica : public Replica {
  public:
-  WatchedReplica(std::unique_ptr<Replica> replica,
+  // `script`: what the replica computes with, if it is a person's.
+  WatchedReplica(std::unique_ptr<worker::TorchProgram> script, std::unique_ptr<Replica> replica,
                  std::function<void(std::uint64_t, std::uint64_t)> holds)
-      : replica_(std::move(replica)), holds_(std::move(holds)) {}
+      : script_(std::move(script)), replica_(std::move(replica)), holds_(std::move(holds)) {}
 
   Device& device() override { return replica_->device(); }
   Stream& stream() override { return replica_->stream(); }
@@ -105,6 +109,9 @@ class WatchedReplica : public Replica {
   }
   Result<std::shared_ptr<worker::Snapshot>> snapshot() override { return replica_->snapshot(); }
   Result<std::uint64_t> weight_digest() override { return replica_->weight_digest(); }
+  void take_place(std::uint32_t rank, std::uint32_t members, std::uint64_t stop_steps) override {
+    replica_->take_place(rank, members, stop_steps);
+  }
   void clear() override { replica_->clear(); }
   Result<MicroPart> compute(const worker::RoundKey& key, std::uint32_t micro) override {
     return replica_->compute(key, micro);
@@ -132,6 +139,7 @@ class WatchedReplica : public Replica {
     return result;
   }
 
+  const std::unique_ptr<worker::TorchProgram> script_;
   const std::unique_ptr<Replica> replica_;
   const std::function<void(std::uint64_t, std::uint64_t)> holds_;
 };
@@ -141,6 +149,13 @@ class WatchedReplica : public Replica {
 std::string JobShape::folder() const { return fmt::format("/ckpt/{}-{}", name, life); }
 
 Value training_of(const JobShape& shape) {
+  const Value stop = Value::object({{"steps", shape.steps}});
+  const Value checkpoint =
+      Value::object({{"every", shape.checkpoint_every}, {"path", shape.folder()}});
+  if (shape.is_script)
+    return Value::object({{"batch", Value::object({{"global", shape.micro_batches}, {"micro", 1}})},
+                          {"stop", stop},
+                          {"checkpoint", checkpoint}});
   return Value::object(
       {{"model", Value::object({{"family", "gpt2"}, {"layers", 2}, {"hidden", 64}, {"heads", 2}})},
        {"data", Value::object({{"path", kDataPath}})},
@@ -148,9 +163,8 @@ Value training_of(const JobShape& shape) {
         Value::object(
             {{"global", shape.micro_batches}, {"micro", 1}, {"sequenceLength", kSequence}})},
        {"optimizer", Value::object({{"learningRate", 0.003}})},
-       {"stop", Value::object({{"steps", shape.steps}})},
-       {"checkpoint",
-        Value::object({{"every", shape.checkpoint_every}, {"path", shape.folder()}})}});
+       {"stop", stop},
+       {"checkpoint", checkpoint}});
 }
 
 void write_tokens(FileSystem& files) {
@@ -180,9 +194,11 @@ Result<std::unique_ptr<Replica>> make_sim_replica(const worker::TrainingConfig& 
                            Device& device) -> Result<std::unique_ptr<worker::Model>> {
     return make_tiny_model(model, micro_batch, device, work);
   };
-  TRY(auto replica, worker::make_model_replica(config, options));
+  auto script = config.has_model ? nullptr : make_sim_script(hooks.work ? hooks.work : [] {});
+  TRY(auto replica, script ? worker::make_torch_replica(config, options, *script)
+                           : worker::make_model_replica(config, options));
   return std::unique_ptr<Replica>(
-      std::make_unique<WatchedReplica>(std::move(replica), hooks.holds));
+      std::make_unique<WatchedReplica>(std::move(script), std::move(replica), hooks.holds));
 }
 
 std::uint64_t state_digest(Replica& replica) {
@@ -199,9 +215,10 @@ struct ReferenceRun::Impl {
       : disk(executor.process("reference"), "reference"), volume(executor, 1) {
     disk.mount("/", volume);
     write_tokens(disk);
-    const auto config = worker::parse_training(json::dump(training_of(shape)));
+    const std::string training = json::dump(training_of(shape));
+    const auto config = worker::parse_training(training);
     CHECK(config.ok());
-    auto made = make_sim_replica(*config, {.files = disk}, {});
+    auto made = make_sim_replica(*config, {.files = disk, .training = training}, {});
     if (!made.ok()) check_failed(__FILE__, __LINE__, made.error().to_string());
     replica = std::move(*made);
     CHECK(replica->init_from_seed().ok());
@@ -244,8 +261,8 @@ struct ReferenceRun::Impl {
 };
 
 ReferenceRun::ReferenceRun(const JobShape& shape) {
-  static std::map<std::pair<std::uint32_t, std::uint64_t>, std::shared_ptr<Impl>> runs;
-  std::shared_ptr<Impl>& run = runs[{shape.micro_batches, shape.steps}];
+  static std::map<std::tuple<std::uint32_t, std::uint64_t, bool>, std::shared_ptr<Impl>> runs;
+  std::shared_ptr<Impl>& run = runs[{shape.micro_batches, shape.steps, shape.is_script}];
   if (!run) run = std::make_shared<Impl>(shape);
   impl_ = run;
 }
@@ -276,8 +293,9 @@ bool ReferenceRun::decides(std::uint64_t step, std::int64_t loss_q, std::uint64_
 }
 
 Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape) {
-  TRY(const worker::TrainingConfig config, worker::parse_training(json::dump(training_of(shape))));
-  TRY(auto replica, make_sim_replica(config, {.files = files}, {}));
+  const std::string training = json::dump(training_of(shape));
+  TRY(const worker::TrainingConfig config, worker::parse_training(training));
+  TRY(auto replica, make_sim_replica(config, {.files = files, .training = training}, {}));
   LastCheckpoint last;
   TRY(const auto steps, replica->checkpoints());
   if (steps.empty()) return Error(Code::kNotFound, "no checkpoint");

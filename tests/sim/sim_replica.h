@@ -1,6 +1,7 @@
 // What simulated workers train: the real ModelReplica with its checkpoint store, token file, exact
-// sum and AdamW, on a tiny model whose work takes virtual time, and a device whose instruction set
-// is a parameter. Also an undisturbed run of it, alone, to which every worker's state is held.
+// sum and AdamW, on a tiny model whose work takes virtual time, or the real TorchReplica on a tiny
+// script; and a device whose instruction set is a parameter. Also an undisturbed run of it, alone,
+// to which every worker's state is held.
 #pragma once
 
 #include "common/clock.h"
@@ -26,7 +27,8 @@ struct JobShape {
   std::uint32_t micro_batches = 24;
   std::uint64_t steps = 100;
   std::uint64_t checkpoint_every = 20;
-  int life = 1;  // how often it was submitted under its name
+  int life = 1;            // how often it was submitted under its name
+  bool is_script = false;  // runtime pytorch
 
   std::string folder() const;  // of its checkpoints, which no other life has
 };
@@ -56,8 +58,8 @@ Result<std::unique_ptr<worker::Replica>> make_sim_replica(const worker::Training
 std::uint64_t state_digest(worker::Replica& replica);
 
 // The states of a job that nobody disturbs, in order. Computed as far as is asked for, and once in
-// a process for all jobs whose numbers of micro-batches and steps are equal: the rest of a shape
-// changes no state. One thread.
+// a process for all jobs of one kind whose numbers of micro-batches and steps are equal: the rest
+// of a shape changes no state. One thread.
 class ReferenceRun {
  public:
   explicit ReferenceRun(const JobShape& shape);

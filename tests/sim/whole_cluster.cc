@@ -24,8 +24,9 @@ const char* const kOtherNamespace = "rubato-other";  // of a second installation
 constexpr Duration kGlance = 100ms;
 
 Value manifest(const JobPlan& job) {
-  Value pod = Value::object(
-      {{"containers", Value::array({Value::object({{"name", "worker"}, {"image", "model"}})})}});
+  Value container = Value::object({{"name", "worker"}, {"image", "model"}});
+  if (job.shape.is_script) container.set("command", Value::array({"train"}));
+  Value pod = Value::object({{"containers", Value::array({container})}});
   for (const std::string& claim : job.claims)
     pod.at("volumes").push_back(Value::object(
         {{"name", claim}, {"persistentVolumeClaim", Value::object({{"claimName", claim}})}}));
@@ -42,6 +43,7 @@ Value manifest(const JobPlan& job) {
        {"parkSeconds", 15},
        {"gracePeriodSeconds", 8},
        {"template", Value::object({{"spec", pod}})}});
+  if (job.shape.is_script) spec.set("runtime", "pytorch");
   if (!job.priority_class.empty()) spec.set("priorityClassName", job.priority_class);
   if (!job.near.empty())
     spec.set("topology", Value::object({{"level", job.level}, {"mode", job.near}}));

@@ -2,7 +2,7 @@
 #include "worker/pytorch/torch_replica.h"
 
 #include "common/files.h"
-#include "tests/unit/worker/pytorch/plain_program.h"
+#include "worker/testing/plain_program.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/data/sampler.h"

@@ -1,0 +1,49 @@
+#include "tests/sim/sim_script.h"
+
+#include "common/json.h"
+#include "worker/testing/plain_program.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rubato::sim {
+namespace {
+
+constexpr std::int64_t kSamples = 4096;
+constexpr std::int64_t kSpikesOneIn = 150;  // samples
+constexpr double kSpike = 4096;
+
+class SimScript : public worker::PlainProgram {
+ public:
+  explicit SimScript(std::function<void()> work) : work_(std::move(work)) {}
+
+  Result<worker::TorchSetup> configure(const std::string& training) override {
+    TRY(const json::Value spec, json::parse(training));
+    const json::Value& batch = spec["batch"];
+    setup.micro_batch = batch["micro"].int_or(1);
+    setup.micro_batches = batch["global"].int_or(1) / setup.micro_batch;
+    setup.samples = kSamples;
+    setup.max_grad_norm = 1;
+    is_weighted = true;
+    return setup;
+  }
+  Result<worker::MicroBatchLoss> compute(std::uint64_t step, std::uint32_t micro,
+                                         std::span<const std::int64_t> samples) override {
+    work_();
+    const bool is_spike = std::ranges::any_of(
+        samples, [](std::int64_t sample) { return sample % kSpikesOneIn == kSpikesOneIn - 1; });
+    scale = is_spike ? kSpike : 1;
+    return PlainProgram::compute(step, micro, samples);
+  }
+
+ private:
+  const std::function<void()> work_;
+};
+
+}  // namespace
+
+std::unique_ptr<worker::TorchProgram> make_sim_script(std::function<void()> work) {
+  return std::make_unique<SimScript>(std::move(work));
+}
+
+}  // namespace rubato::sim
