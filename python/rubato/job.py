@@ -52,12 +52,13 @@ class Job:
         from .program import Program
         from .trainer import Trainer
 
-        self._trainer = Trainer(Program(build, data, loss, max_grad_norm, evaluate))
-        self._has_handed_out = False
-        self._is_over = False
         training = None
         if not engines.is_in_pod():
             training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed)
+        self._program = Program(build, data, loss, max_grad_norm, evaluate)
+        self._trainer = Trainer(self._program)
+        self._has_handed_out = False
+        self._is_over = False
         self._engine = _engine or engines.Engine(training)
         atexit.register(self._leave)
 
@@ -119,6 +120,7 @@ class Job:
 
     def _leave(self):
         """When the script ends, by whatever it did outside of our requests."""
+        self._program.close()
         if self._is_over:
             self._engine.stop()
             return
@@ -127,6 +129,7 @@ class Job:
 
     def _end(self, request):
         self._is_over = True
+        self._program.close()
         self._engine.stop()
         if request["finished"]:
             raise StopIteration

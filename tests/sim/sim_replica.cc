@@ -106,6 +106,7 @@ class WatchedReplica : public Replica {
   Result<std::shared_ptr<worker::Snapshot>> snapshot() override { return replica_->snapshot(); }
   Result<std::uint64_t> weight_digest() override { return replica_->weight_digest(); }
   void clear() override { replica_->clear(); }
+  void expect(std::span<const std::uint32_t> micros) override { replica_->expect(micros); }
   Result<MicroPart> compute(const worker::RoundKey& key, std::uint32_t micro) override {
     return replica_->compute(key, micro);
   }
