@@ -21,13 +21,15 @@ class Indexed:
 
     micro_batch: samples of one forward pass; micro_batches: how many make a step. None: as the job's manifest says.
     seed: of the order of the samples, when the job runs alone. collate: list of samples -> batch; PyTorch's by default.
+    workers: processes that load micro-batches ahead; 0: they are loaded in the main thread. The bits are the same.
     """
 
-    def __init__(self, dataset, micro_batch=None, micro_batches=None, seed=None, collate=None):
+    def __init__(self, dataset, micro_batch=None, micro_batches=None, seed=None, collate=None, workers=0):
         self.dataset = dataset
         self.micro_batch = micro_batch
         self.micro_batches = micro_batches
         self.seed = seed
+        self.workers = workers
         self._collate = collate
 
     def __len__(self):

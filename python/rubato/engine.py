@@ -15,6 +15,14 @@ def is_in_pod():
     return AGENT_FD in os.environ
 
 
+def leave_agent():
+    """In a forked child: the socket is its parent's alone, and so is the Job."""
+    descriptor = os.environ.get(AGENT_FD, _TAKEN)
+    if descriptor != _TAKEN:
+        os.close(int(descriptor))
+        os.environ[AGENT_FD] = _TAKEN
+
+
 class Engine:
     """One job of the engine. All calls from one thread; none holds the interpreter's lock while it waits."""
 

@@ -17,8 +17,17 @@ class Refused(Exception):
         self.scope = scope
 
 
+class LoadingFailed(Exception):
+    """What a loading process raised, with the error reply and the traceback that it has there."""
+
+    def __str__(self):
+        return f"in a loading process:\n{self.args[1]}"
+
+
 def failure(exception):
     """The error reply for an exception."""
+    if isinstance(exception, LoadingFailed):
+        return exception.args[0]
     if isinstance(exception, Refused):
         return {"error": str(exception)[:_TEXT_MAX], "reason": exception.reason, "scope": exception.scope}
     place = f" ({_place(exception)})"

@@ -67,7 +67,7 @@ class RubatoTrainer(transformers.Trainer):
         self._normalises = None
         self._is_first = True
         self._is_search = trial is not None
-        loading_processes, args.dataloader_num_workers = args.dataloader_num_workers, 0  # evaluation must not fork
+        loading_processes, args.dataloader_num_workers = loader.num_workers, 0  # evaluation must not fork now
         self._job = Job(
             self._build, self._data(loader), self._loss, max_grad_norm=args.max_grad_norm or 0.0, **self._run_alone()
         )
@@ -90,7 +90,7 @@ class RubatoTrainer(transformers.Trainer):
     # ---- What the job asks ----
 
     def _data(self, loader):
-        return Indexed(loader.dataset, collate=loader.collate_fn, **self._batch_alone())
+        return Indexed(loader.dataset, collate=loader.collate_fn, workers=loader.num_workers, **self._batch_alone())
 
     def _batch_alone(self):
         if is_in_pod():

@@ -52,13 +52,14 @@ class Job:
         from .program import Program
         from .trainer import Trainer
 
-        self._trainer = Trainer(Program(build, data, loss, max_grad_norm, evaluate))
-        self._has_handed_out = False
-        self._is_over = False
-        self._is_finished = False
         training = None
         if not engines.is_in_pod():
             training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed)
+        self._program = Program(build, data, loss, max_grad_norm, evaluate)
+        self._trainer = Trainer(self._program)
+        self._has_handed_out = False
+        self._is_over = False
+        self._is_finished = False
         self._engine = _engine or engines.Engine(training)
         atexit.register(self._leave)
 
@@ -89,8 +90,7 @@ class Job:
             self._engine.reply(reply)
             if request["kind"] == "apply":
                 self._has_handed_out = True
-                if request["stop_steps"]:
-                    self.training["stop"]["steps"] = request["stop_steps"]  # it may change while the job trains
+                self.training["stop"]["steps"] = request["stop_steps"]  # it may change while the job trains
                 return self._step(request, reply)
 
     def _keep_changes(self):
@@ -127,6 +127,7 @@ class Job:
 
     def _leave(self):
         """When the script ends, by whatever it did outside of our requests."""
+        self._program.close()
         raised = getattr(sys, "last_value", None)
         if self._is_over:
             self._engine.stop(failure(raised) if raised and self._is_finished else None)
@@ -136,6 +137,7 @@ class Job:
     def _end(self, request):
         self._is_over = True
         self._is_finished = request["finished"]
+        self._program.close()
         if self._is_finished and engines.is_in_pod():
             raise StopIteration  # what is behind the loop is part of the job: the engine stops in _leave()
         self._engine.stop()

@@ -8,11 +8,12 @@ import torch
 from .chance import mix, seeded
 from .data import Indexed, Weighted
 from .errors import Refused
+from .loading import Task, loading_of
 from .replica import Replica
 from .state import State
 
 # What is drawn for, beside micro-batches: keeps their seeds apart.
-_STEP, _VALIDATION = -1, -2
+_STEP, _VALIDATION, _LOAD = -1, -2, -3
 
 
 @dataclasses.dataclass
@@ -23,6 +24,16 @@ class Program:
     max_grad_norm: float = 0.0
     evaluate: Indexed | None = None
 
+    def __post_init__(self):
+        self.loading = loading_of(self.data)
+        self.evaluate_loading = self.evaluate and loading_of(self.evaluate)
+
+    def close(self):
+        """Ends the processes that load."""
+        self.loading.close()
+        if self.evaluate_loading:
+            self.evaluate_loading.close()
+
     def replica(self, seed):
         with seeded(seed):
             state = self.build()
@@ -30,12 +41,13 @@ class Program:
             raise Refused("NoState", f"build() returned {type(state).__name__}; return rubato.State(model, optimizer).")
         return Replica(state)
 
-    def compute(self, replica, gradients, seed, step, micro, ids):
-        """Leaves the gradient of one micro-batch; returns (loss, weight)."""
+    def compute(self, replica, gradients, seed, step, micro, ids, ahead=()):
+        """Leaves the gradient of one micro-batch; returns (loss, weight). ahead: (step, micro, ids) of the next."""
         replica.restore_modes()
         gradients.clear()
+        batch = self.loading.load(_task(seed, step, micro, ids), [_task(seed, *each) for each in ahead])
         with seeded(mix(seed, step, micro)), torch.enable_grad():
-            loss, weight = _parts(self.loss(replica.state.model, self.data.load(ids)))
+            loss, weight = _parts(self.loss(replica.state.model, batch))
             loss.backward()
         gradients.collect()
         return float(loss.detach()), weight
@@ -53,16 +65,22 @@ class Program:
                 state.scheduler.step()
         return float(rate)
 
-    def validate(self, replica, seed, micro, ids):
-        """The mean loss of one micro-batch of `evaluate`, in evaluation mode."""
+    def validate(self, replica, seed, micro, ids, ahead=()):
+        """The mean loss of one micro-batch of `evaluate`, in evaluation mode. ahead: (micro, ids) of the next."""
+        task, *next_tasks = [_task(seed, _VALIDATION, *each) for each in ((micro, ids), *ahead)]
+        batch = self.evaluate_loading.load(task, next_tasks)
         model = replica.state.model
         model.eval()
         try:
             with seeded(mix(seed, _VALIDATION, micro)), torch.no_grad():
-                loss, weight = _parts(self.loss(model, self.evaluate.load(ids)))
+                loss, weight = _parts(self.loss(model, batch))
         finally:
             replica.restore_modes()
         return float(loss) / weight if weight else 0.0
+
+
+def _task(seed, step, micro, ids):
+    return Task(mix(seed, step, micro, _LOAD), tuple(ids))
 
 
 def _parts(loss):

@@ -45,7 +45,7 @@ def check(tensors):
                 "UnsupportedTensor",
                 f"{name} is a {tensor.layout} tensor of {tensor.dtype}: only dense tensors of {_KNOWN} can be held.",
             )
-    extents = sorted((*_extent(tensor), name) for name, tensor in tensors.items() if tensor.numel())
+    extents = sorted((*extent(tensor), name) for name, tensor in tensors.items() if tensor.numel())
     for (_, end, first), (begin, _, second) in zip(extents, extents[1:]):
         if begin < end:
             raise Refused(
@@ -55,7 +55,8 @@ def check(tensors):
             )
 
 
-def _extent(tensor):
+def extent(tensor):
+    """Addresses of its first byte and of the one after its last."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 

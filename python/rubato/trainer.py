@@ -51,6 +51,7 @@ class Trainer:
         self._layout, self._optimizer_keys, self._built = found.layout, found.optimizer_keys, found.built
         self._buffers = Buffers(self.state.model, found.rewritten)
         self._extra_bytes = found.extra_bytes
+        self._validation_count = self._validation_micro_batches()
         config = getattr(self.state.model, "config", None)
         return {
             "micro_batch": self._micro_batch,
@@ -58,7 +59,8 @@ class Trainer:
             "samples": self._samples,
             "tokens_per_step": self._micro_batch * micro_batches,
             "seed": self._seed,
-            "validation_micro_batches": self._validation_micro_batches(),
+            "ahead": program.loading.ahead,
+            "validation_micro_batches": self._validation_count,
             "max_grad_norm": program.max_grad_norm,
             "extra_bytes": found.extra_bytes,
             "fingerprint": found.fingerprint,
@@ -113,9 +115,10 @@ class Trainer:
                 f"The dataset had {self._samples} samples at the start and has {len(self._program.data)} now: which "
                 "samples a micro-batch has would change. Fix its length for the job.",
             )
+        ahead = [(each["step"], each["micro"], each["ids"]) for each in request["ahead"]]
         self._buffers.remember()
         loss, weight = self._program.compute(
-            self.replica, self._gradients, self._seed, request["step"], request["micro"], request["ids"]
+            self.replica, self._gradients, self._seed, request["step"], request["micro"], request["ids"], ahead
         )
         if self._buffers.changed():
             raise Refused("StatefulForward", way_out(self._buffers.changed()))
@@ -131,9 +134,9 @@ class Trainer:
         return {"learning_rate": rate}
 
     def _validate(self, request):
-        first = request["micro"] * self._validation_micro_batch
-        last = min(first + self._validation_micro_batch, len(self._program.evaluate))
-        loss = self._program.validate(self.replica, self._seed, request["micro"], range(first, last))
+        micro, end = request["micro"], request["micro"] + 1 + self._program.evaluate_loading.ahead
+        ahead = [(each, self._validation_ids(each)) for each in range(micro + 1, min(end, self._validation_count))]
+        loss = self._program.validate(self.replica, self._seed, micro, self._validation_ids(micro), ahead)
         return {"loss": _json_number(loss)}
 
     # ---- Parts ----
@@ -147,6 +150,10 @@ class Trainer:
         self._validation_micro_batch = evaluate.micro_batch or self._micro_batch
         whole = max(1, len(evaluate) // self._validation_micro_batch)
         return min(whole, evaluate.micro_batches or whole)
+
+    def _validation_ids(self, micro):
+        first = micro * self._validation_micro_batch
+        return range(first, min(first + self._validation_micro_batch, len(self._program.evaluate)))
 
     def _build_again(self):
         fresh = self._program.replica(self._seed)

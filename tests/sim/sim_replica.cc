@@ -113,6 +113,7 @@ class WatchedReplica : public Replica {
     replica_->take_place(rank, members, stop_steps);
   }
   void clear() override { replica_->clear(); }
+  void expect(std::span<const std::uint32_t> micros) override { replica_->expect(micros); }
   Result<MicroPart> compute(const worker::RoundKey& key, std::uint32_t micro) override {
     return replica_->compute(key, micro);
   }

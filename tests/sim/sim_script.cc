@@ -27,13 +27,14 @@ class SimScript : public worker::PlainProgram {
     is_weighted = true;
     return setup;
   }
-  Result<worker::MicroBatchLoss> compute(std::uint64_t step, std::uint32_t micro,
-                                         std::span<const std::int64_t> samples) override {
+  Result<worker::MicroBatchLoss> compute(const worker::MicroBatch& micro_batch,
+                                         std::span<const worker::MicroBatch> ahead) override {
     work_();
-    const bool is_spike = std::ranges::any_of(
-        samples, [](std::int64_t sample) { return sample % kSpikesOneIn == kSpikesOneIn - 1; });
+    const bool is_spike = std::ranges::any_of(micro_batch.samples, [](std::int64_t sample) {
+      return sample % kSpikesOneIn == kSpikesOneIn - 1;
+    });
     scale = is_spike ? kSpike : 1;
-    return PlainProgram::compute(step, micro, samples);
+    return PlainProgram::compute(micro_batch, ahead);
   }
 
  private:

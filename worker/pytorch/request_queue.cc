@@ -2,6 +2,7 @@
 
 #include "common/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -15,6 +16,12 @@ using json::Value;
 
 Value address_of(const void* memory) {
   return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(memory));
+}
+
+Value ids_of(const MicroBatch& micro_batch) {
+  Value ids = Value::array();
+  for (const std::int64_t sample : micro_batch.samples) ids.push_back(sample);
+  return ids;
 }
 
 // JSON has no word for what is not finite.
@@ -118,6 +125,8 @@ Result<TorchSetup> RequestQueue::configure(const std::string& training) {
   setup.validation_micro_batches =
       static_cast<std::uint32_t>(said["validation_micro_batches"].int_or(0));
   setup.max_grad_norm = said["max_grad_norm"].double_or(0);
+  setup.ahead =
+      static_cast<std::uint32_t>(std::clamp<std::int64_t>(said["ahead"].int_or(0), 0, kAheadMost));
   setup.extra_bytes = static_cast<std::size_t>(said["extra_bytes"].int_or(0));
   setup.fingerprint = said["fingerprint"].string_or("");
   setup.model_config = said["config"].string_or("");
@@ -156,13 +165,17 @@ Status RequestQueue::loaded(std::uint64_t step) {
   return ok();
 }
 
-Result<MicroBatchLoss> RequestQueue::compute(std::uint64_t step, std::uint32_t micro,
-                                             std::span<const std::int64_t> samples) {
-  Value ids = Value::array();
-  for (const std::int64_t sample : samples) ids.push_back(sample);
-  TRY(const Value said,
-      ask(Value::object(
-          {{"kind", "compute"}, {"step", step}, {"micro", micro}, {"ids", std::move(ids)}})));
+Result<MicroBatchLoss> RequestQueue::compute(const MicroBatch& micro_batch,
+                                             std::span<const MicroBatch> ahead) {
+  Value next = Value::array();
+  for (const MicroBatch& each : ahead)
+    next.push_back(
+        Value::object({{"step", each.step}, {"micro", each.micro}, {"ids", ids_of(each)}}));
+  TRY(const Value said, ask(Value::object({{"kind", "compute"},
+                                           {"step", micro_batch.step},
+                                           {"micro", micro_batch.micro},
+                                           {"ids", ids_of(micro_batch)},
+                                           {"ahead", std::move(next)}})));
   return MicroBatchLoss{number_in(said["loss"]), said["weight"].int_or(1)};
 }
 

@@ -48,8 +48,8 @@ class RequestQueue : public TorchProgram {
   Status bind(const TorchMemory& memory) override;
   Status init() override;
   Status loaded(std::uint64_t step) override;
-  Result<MicroBatchLoss> compute(std::uint64_t step, std::uint32_t micro,
-                                 std::span<const std::int64_t> samples) override;
+  Result<MicroBatchLoss> compute(const MicroBatch& micro_batch,
+                                 std::span<const MicroBatch> ahead) override;
   Result<double> apply(std::uint64_t step, float factor, double loss, double norm,
                        MemberPlace place) override;
   Result<double> validate(std::uint32_t micro) override;

@@ -31,6 +31,9 @@ struct TorchTensor {
   std::size_t bytes() const;   // 0 for a dtype that is not known
 };
 
+// Micro-batches that a request names ahead, at most: longer requests take the time that they save.
+constexpr std::uint32_t kAheadMost = 64;
+
 // What the script says of itself, once.
 struct TorchSetup {
   std::int64_t micro_batch = 0;  // samples
@@ -40,6 +43,7 @@ struct TorchSetup {
   std::uint64_t seed = 0;
   std::uint32_t validation_micro_batches = 0;
   double max_grad_norm = 0;     // 0: not clipped
+  std::uint32_t ahead = 0;      // micro-batches that it loads before they are computed
   std::size_t extra_bytes = 0;  // room for all of its state that is no tensor
   std::string fingerprint;      // of what it computes with, a probe step included
   std::string model_config;     // config.json of a Hugging Face model; may be empty
@@ -59,7 +63,13 @@ struct TorchMemory {
 struct MemberPlace {
   std::int64_t rank = -1;
   std::uint32_t members = 0;
-  std::uint64_t stop_steps = 0;  // of the job, as far as is known; 0: nothing
+  std::uint64_t stop_steps = 0;  // of the job, as far as is known here
+};
+
+struct MicroBatch {
+  std::uint64_t step = 0;
+  std::uint32_t micro = 0;
+  std::vector<std::int64_t> samples;
 };
 
 // Of one micro-batch: its mean loss and 1, or a sum and the weight by which it is to be divided.
@@ -78,9 +88,10 @@ class TorchProgram {
   virtual Status init() = 0;
   // The memory was filled by somebody else: the state after `step` steps.
   virtual Status loaded(std::uint64_t step) = 0;
-  // Leaves the gradient of that micro-batch in the memory, and changes nothing else.
-  virtual Result<MicroBatchLoss> compute(std::uint64_t step, std::uint32_t micro,
-                                         std::span<const std::int64_t> samples) = 0;
+  // Leaves the gradient of that micro-batch in the memory, and changes nothing else. `ahead`: what
+  // is likely to be asked for after it, in this order, so that it is loaded by then.
+  virtual Result<MicroBatchLoss> compute(const MicroBatch& micro_batch,
+                                         std::span<const MicroBatch> ahead) = 0;
   // One step of the optimizer, with the gradient in the memory times `factor`. Its learning rate.
   virtual Result<double> apply(std::uint64_t step, float factor, double loss, double norm,
                                MemberPlace place) = 0;

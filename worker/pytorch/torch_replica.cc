@@ -8,6 +8,7 @@
 #include "worker/step/copy_pool.h"
 #include "worker/step/stored_replica.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -72,7 +73,8 @@ class TorchReplica : public StoredReplica {
         device_(std::move(device)),
         stream_(device_->make_stream()),
         layout_(std::move(layout)),
-        sampler_(sampler) {
+        sampler_(sampler),
+        place_{.stop_steps = config.stop_steps} {
     const std::array<std::uint64_t, 2> of_data{static_cast<std::uint64_t>(setup().samples), 0};
     data_digest_ = digest_of(of_data.data(), sizeof of_data);
   }
@@ -94,7 +96,7 @@ class TorchReplica : public StoredReplica {
   void set_step(std::uint64_t step) override {
     state_.set_step(step);
     is_news_ = true;
-    place_ = {};
+    place_ = {.stop_steps = place_.stop_steps};
   }
   void take_place(std::uint32_t rank, std::uint32_t members, std::uint64_t stop_steps) override {
     place_ = {rank, members, stop_steps};
@@ -112,6 +114,9 @@ class TorchReplica : public StoredReplica {
   }
 
   void clear() override { sum_->clear(*stream_); }
+  void expect(std::span<const std::uint32_t> micros) override {
+    expected_.assign(micros.begin(), micros.end());
+  }
   Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) override;
   Status accumulate() override;
   Buffer accumulators() override { return sum_->accumulators(); }
@@ -131,6 +136,8 @@ class TorchReplica : public StoredReplica {
   std::string fingerprint_of() const;
   CheckpointInfo info() const override;
   Status tell_news();
+  MicroBatch micro_batch(std::uint64_t step, std::uint32_t micro) const;
+  std::vector<MicroBatch> after(std::uint32_t micro) const;
   std::int32_t& weight_in(Buffer sums) {
     return static_cast<std::int32_t*>(device_->host_view(sums))[layout_.weight_offset()];
   }
@@ -157,6 +164,7 @@ class TorchReplica : public StoredReplica {
   std::int64_t weight_ = 1;  // of the step
   double learning_rate_ = 0;
   CopyPool<TorchState> copies_;
+  std::vector<std::uint32_t> expected_;
   std::uint32_t micro_ = 0;        // of the gradient that compute() left
   std::int32_t micro_weight_ = 1;  // and its weight
 };
@@ -214,7 +222,7 @@ Status TorchReplica::init_from_seed() {
   device_->memset(*stream_, state_.exponents(), 0);
   TRY_OK(stream_->synchronize());
   // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
-  TRY(const MicroBatchLoss loss, program_.compute(0, 0, sampler_.micro_batch_ids(0, 0)));
+  TRY(const MicroBatchLoss loss, program_.compute(micro_batch(0, 0), {}));
   if (!std::isfinite(loss.loss)) return Error(Code::kInvalid, "the first loss is not finite");
   return sum_->calibrate(*stream_, gradient_, state_.exponents());
 }
@@ -256,14 +264,34 @@ Result<std::shared_ptr<Snapshot>> TorchReplica::snapshot() {
 
 // ---- A round ----
 
+MicroBatch TorchReplica::micro_batch(std::uint64_t step, std::uint32_t micro) const {
+  return {step, micro, sampler_.micro_batch_ids(static_cast<std::int64_t>(step), micro)};
+}
+
+// What the script is to load next: the rest of the share, then that of the next steps, which is
+// likely to be the same.
+std::vector<MicroBatch> TorchReplica::after(std::uint32_t micro) const {
+  std::vector<MicroBatch> next;
+  const auto at = std::ranges::find(expected_, micro);
+  if (at == expected_.end()) return next;
+  auto place = static_cast<std::size_t>(at - expected_.begin());
+  while (next.size() < setup().ahead) {
+    ++place;
+    const std::uint64_t step = state_.step() + place / expected_.size();
+    if (step >= place_.stop_steps) break;
+    next.push_back(micro_batch(step, expected_[place % expected_.size()]));
+  }
+  return next;
+}
+
 Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro) {
   TRY_OK(tell_news());
   const auto step = static_cast<std::int64_t>(state_.step());
-  const auto ids = sampler_.micro_batch_ids(step, micro);
-  const std::uint64_t digest = sampler_.micro_batch_digest(step, micro, ids);
+  const MicroBatch own = micro_batch(state_.step(), micro);
+  const std::uint64_t digest = sampler_.micro_batch_digest(step, micro, own.samples);
   if (ledger_ != nullptr)
-    ledger_->forward(key.generation, key.seq, state_.step(), micro, ids, digest);
-  TRY(const MicroBatchLoss loss, program_.compute(state_.step(), micro, ids));
+    ledger_->forward(key.generation, key.seq, state_.step(), micro, own.samples, digest);
+  TRY(const MicroBatchLoss loss, program_.compute(own, after(micro)));
   const std::int64_t weight_most = std::numeric_limits<std::int32_t>::max() / setup().micro_batches;
   if (loss.weight < 0 || loss.weight > weight_most)
     return Error(Code::kInvalid,

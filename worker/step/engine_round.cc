@@ -5,6 +5,7 @@
 #include "worker/step/state_digest.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace rubato::worker {
 
@@ -126,28 +127,30 @@ Status StepEngine::Impl::compute_share() {
   }
   judged_seq.reset();  // computing overwrites what judge() left
   reach("compute");
-  for (const wire::MicroRange& range : mine) {
-    for (std::uint32_t micro = range.begin; micro < range.end; ++micro) {
-      if (share.holds(micro)) continue;
-      if (is_interrupted()) return Error(Code::kCancelled, "aborted");
-      TRY(const MicroPart part, replica->compute({membership.generation, seq}, micro));
-      if (!begin_commit()) return Error(Code::kCancelled, "micro-batch dropped");
-      Status added = planted(Bug::kVoteUnadded) ? ok() : replica->accumulate();
-      if (added.ok()) share.add(micro, part);
-      {
-        const std::lock_guard lock(mutex);
-        standing.clear_held();
-        for (const wire::MicroRange& held : share.ranges()) {
-          wire::Range& entry = *standing.add_held();
-          entry.set_begin(held.begin);
-          entry.set_end(held.end);
-        }
-        standing.set_micro_done(standing.micro_done() + 1);
+  std::vector<std::uint32_t> micros;
+  for (const wire::MicroRange& range : mine)
+    for (std::uint32_t micro = range.begin; micro < range.end; ++micro)
+      if (!share.holds(micro)) micros.push_back(micro);
+  replica->expect(micros);
+  for (const std::uint32_t micro : micros) {
+    if (is_interrupted()) return Error(Code::kCancelled, "aborted");
+    TRY(const MicroPart part, replica->compute({membership.generation, seq}, micro));
+    if (!begin_commit()) return Error(Code::kCancelled, "micro-batch dropped");
+    Status added = planted(Bug::kVoteUnadded) ? ok() : replica->accumulate();
+    if (added.ok()) share.add(micro, part);
+    {
+      const std::lock_guard lock(mutex);
+      standing.clear_held();
+      for (const wire::MicroRange& held : share.ranges()) {
+        wire::Range& entry = *standing.add_held();
+        entry.set_begin(held.begin);
+        entry.set_end(held.end);
       }
-      end_commit();
-      if (!added.ok()) return added;
-      parts.reach("accumulate", replica->step());
+      standing.set_micro_done(standing.micro_done() + 1);
     }
+    end_commit();
+    if (!added.ok()) return added;
+    parts.reach("accumulate", replica->step());
   }
   return ok();
 }
@@ -287,6 +290,7 @@ Error StepEngine::Impl::refuse_round(const CommitTerms& terms,
   *event.mutable_committed()->mutable_record() = record;
   emit(std::move(event));
   std::vector<std::string> names;
+  names.reserve(membership.members.size());
   for (const Peer& peer : membership.members) names.push_back(to_string(peer.name));
   return Error(Code::kInternal, describe_divergence(terms, votes, names)).set_reason("Diverged");
 }

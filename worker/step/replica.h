@@ -112,6 +112,8 @@ class Replica {
   virtual void take_place(std::uint32_t /*rank*/, std::uint32_t /*members*/,
                           std::uint64_t /*stop_steps*/) {}
   virtual void clear() = 0;
+  // Micro-batches that compute() is about to be called for, in this order: a hint.
+  virtual void expect(std::span<const std::uint32_t> /*micros*/) {}
   virtual Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) = 0;
   virtual Status accumulate() = 0;
   virtual Buffer accumulators() = 0;  // kI32

@@ -29,9 +29,11 @@ class PlainProgram : public TorchProgram {
                   {"momentum.weight", "F32", {kWeights}, TensorGroup::kOptimizer}},
   };
   bool is_weighted = false;
-  double scale = 1;             // of the gradients
-  std::string failure;          // of compute()
-  std::uint64_t loaded_at = 0;  // by loaded()
+  double scale = 1;                   // of the gradients
+  std::string failure;                // of compute()
+  std::vector<std::int64_t> samples;  // of the last compute()
+  std::vector<MicroBatch> ahead;      // told with it
+  std::uint64_t loaded_at = 0;        // by loaded()
 
   Result<TorchSetup> configure(const std::string&) override { return setup; }
   Status bind(const TorchMemory& memory) override {
@@ -50,8 +52,10 @@ class PlainProgram : public TorchProgram {
     loaded_at = step;
     return ok();
   }
-  Result<MicroBatchLoss> compute(std::uint64_t, std::uint32_t micro,
-                                 std::span<const std::int64_t> samples) override {
+  Result<MicroBatchLoss> compute(const MicroBatch& micro_batch,
+                                 std::span<const MicroBatch> next) override {
+    samples = micro_batch.samples;
+    ahead.assign(next.begin(), next.end());
     if (!failure.empty()) return Error(Code::kInvalid, failure).set_reason("ProgramFailed");
     std::ranges::fill(memory_.gradient, 0.0f);
     double loss = 0;
@@ -59,7 +63,7 @@ class PlainProgram : public TorchProgram {
     for (const std::int64_t sample : samples) {
       const std::int64_t weight_of = is_weighted ? 1 + sample % 5 : 1;
       weight_sum += weight_of;
-      const double target = std::sin(static_cast<double>(sample + 3 * micro));
+      const double target = std::sin(static_cast<double>(sample + 3 * micro_batch.micro));
       double value = *bias();
       for (std::int64_t i = 0; i < kWeights; ++i)
         value += weight()[i] * input(sample, i) / static_cast<double>(kWeights);

@@ -82,6 +82,14 @@ def ids_of(found, step, micro):
     return [(first + index) % found["samples"] for index in range(found["micro_batch"])]
 
 
+def compute_request(found, step, micro, world):
+    """With what its worker computes next, as train() deals it out."""
+    places = [(s, m) for s in (step, step + 1) for m in range(found["micro_batches"]) if (s, m) > (step, micro)]
+    own = [(s, m) for s, m in places if (s + m - step - micro) % world == 0]
+    ahead = [{"step": s, "micro": m, "ids": ids_of(found, s, m)} for s, m in own[: found["ahead"]]]
+    return {"step": step, "micro": micro, "ids": ids_of(found, step, micro), "ahead": ahead}
+
+
 def train(workers, first, last):
     """Steps first to last - 1. Returns the bytes of all memory after each, which must be equal on all workers."""
     history = []
@@ -90,8 +98,7 @@ def train(workers, first, last):
         total = Sum()
         for micro in range(found["micro_batches"]):
             rank = (micro + step) % len(workers)
-            ids = ids_of(found, step, micro)
-            reply = workers[rank].ask("compute", step=step, micro=micro, ids=ids)
+            reply = workers[rank].ask("compute", **compute_request(found, step, micro, len(workers)))
             total.add(reply, workers[rank].memory)
         for worker in workers:
             worker.memory.gradient.copy_(total.mean())
@@ -134,8 +141,7 @@ def alone(training, steps, memories=None):
     for step in range(steps):
         total = Sum()
         for micro in range(found["micro_batches"]):
-            ids = ids_of(found, step, micro)
-            reply = yield {"kind": "compute", "step": step, "micro": micro, "ids": ids}
+            reply = yield {"kind": "compute", **compute_request(found, step, micro, 1)}
             total.add(reply, memory)
         memory.gradient.copy_(total.mean())
         yield {"kind": "apply", **total.request(step), "rank": 0, "world": 1, "stop_steps": steps}

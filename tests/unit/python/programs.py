@@ -96,8 +96,8 @@ def build_with(optimizer, scheduler):
     return build
 
 
-def program_of(build, loss=weighted_loss, dataset=None, **more):
-    return Program(build, rubato.Indexed(dataset or Sequences()), loss, **more)
+def program_of(build, loss=weighted_loss, dataset=None, workers=0, **more):
+    return Program(build, rubato.Indexed(dataset or Sequences(), workers=workers), loss, **more)
 
 
 def started(program, world):

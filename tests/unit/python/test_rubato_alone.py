@@ -23,13 +23,18 @@ def loss(model, batch):
     return rubato.Weighted(model(batch).square().sum(), len(batch))
 
 
+class Noisy(list):
+    def __getitem__(self, index):
+        return super().__getitem__(index) + torch.rand(4) / 100
+
+
 def data(samples=32, **shape):
-    return rubato.Indexed([torch.full((4,), index / 8) for index in range(samples)], **shape)
+    return rubato.Indexed(Noisy(torch.full((4,), index / 8) for index in range(samples)), **shape)
 
 
-def job_of(folder, steps, **more):
-    return rubato.Job(build, data(micro_batch=2, micro_batches=3), loss, steps=steps, checkpoint=folder, checkpoint_every=2,
-                      seed=3, **more)
+def job_of(folder, steps, workers=0, **more):
+    samples = data(micro_batch=2, micro_batches=3, workers=workers)
+    return rubato.Job(build, samples, loss, steps=steps, checkpoint=folder, checkpoint_every=2, seed=3, **more)
 
 
 def newest(folder):
@@ -67,8 +72,10 @@ def test_another_model_does_not_go_on_from_it(tmp_path):
         next(job)
 
 
-def test_evaluation_changes_nothing(tmp_path):
-    evaluated = job_of(tmp_path / "evaluated", STEPS, evaluate=data(5, micro_batch=2), evaluate_every=2)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_evaluation_and_loading_ahead_change_nothing(tmp_path, workers):
+    evaluate = data(5, micro_batch=2, workers=workers)
+    evaluated = job_of(tmp_path / "evaluated", STEPS, workers, evaluate=evaluate, evaluate_every=2)
     assert len(list(evaluated)) == STEPS
     list(job_of(tmp_path / "plain", STEPS))
     assert newest(tmp_path / "evaluated") == newest(tmp_path / "plain")

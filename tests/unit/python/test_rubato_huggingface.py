@@ -170,7 +170,8 @@ class Heard(transformers.TrainerCallback):
 
 def test_callbacks_and_evaluation(tmp_path):
     heard = Heard()
-    args = arguments(tmp_path, max_steps=-1, num_train_epochs=1.5, eval_strategy="steps", eval_steps=4)
+    loading = {"dataloader_num_workers": 2}
+    args = arguments(tmp_path, max_steps=-1, num_train_epochs=1.5, eval_strategy="steps", eval_steps=4, **loading)
     trainer = RubatoTrainer(
         model=gpt2(), args=args, train_dataset=Text(), eval_dataset=Text(), callbacks=[heard],
         compute_metrics=lambda prediction: {"shape": float(prediction.predictions.shape[-1])},

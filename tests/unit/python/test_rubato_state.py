@@ -89,7 +89,7 @@ def test_layout():
 
 def test_gradient_gaps_stay_zero_and_zero_grad_does_no_harm():
     (worker,) = started(program_of(build_with(*OPTIMIZERS["SGD"])), 1)
-    compute = {"step": 0, "micro": 0, "ids": [0, 1]}
+    compute = {"step": 0, "micro": 0, "ids": [0, 1], "ahead": []}
     worker.ask("compute", **compute)
     memory = worker.memory
     first = memory.gradient.clone()
@@ -168,5 +168,5 @@ def test_random_numbers_outside_are_not_disturbed():
 
 def test_a_loss_that_is_not_finite_is_said_so():
     (worker,) = started(program_of(build_around(linear), lambda m, b: plain_loss(m, b) * math.inf), 1)
-    reply = worker.ask("compute", step=0, micro=0, ids=[0, 1])
+    reply = worker.ask("compute", step=0, micro=0, ids=[0, 1], ahead=[])
     assert reply == {"loss": "NaN", "weight": 1}

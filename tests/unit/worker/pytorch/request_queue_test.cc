@@ -28,12 +28,14 @@ TEST(RequestQueueTest, ARequestIsAnsweredByTheScript) {
   RequestQueue queue(kClock);
   Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
   std::thread engine([&] {
-    const std::array<std::int64_t, 2> samples{5, 9};
-    loss = queue.compute(3, 1, samples);
+    const std::array<MicroBatch, 2> ahead{{{3, 2, {7, 1}}, {4, 1, {0, 8}}}};
+    loss = queue.compute({3, 1, {5, 9}}, ahead);
   });
   const json::Value request = answer(queue, R"({"loss": 1.5, "weight": 7})");
   engine.join();
-  EXPECT_EQ(json::dump(request), R"({"kind":"compute","step":3,"micro":1,"ids":[5,9]})");
+  EXPECT_EQ(json::dump(request),
+            R"({"kind":"compute","step":3,"micro":1,"ids":[5,9],"ahead":[)"
+            R"({"step":3,"micro":2,"ids":[7,1]},{"step":4,"micro":1,"ids":[0,8]}]})");
   EXPECT_EQ(loss->loss, 1.5);
   EXPECT_EQ(loss->weight, 7);
 }
@@ -43,7 +45,7 @@ TEST(RequestQueueTest, WhatIsNotFiniteOrAnErrorComesBackAsThat) {
   for (const char* reply : {R"({"loss": "NaN"})", R"({"error": "ValueError: no", "reason": "Odd"})",
                             R"({"error": "ValueError: no"})", "nonsense"}) {
     Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
-    std::thread engine([&] { loss = queue.compute(0, 0, {}); });
+    std::thread engine([&] { loss = queue.compute({}, {}); });
     answer(queue, reply);
     engine.join();
     if (std::string_view(reply).find("NaN") != std::string_view::npos) {
@@ -132,11 +134,12 @@ TEST(RequestQueueTest, TheSetupIsReadWhole) {
   answer(
       queue,
       R"({"micro_batch":2,"micro_batches":8,"samples":100,"tokens_per_step":16,"seed":3,)"
-      R"("validation_micro_batches":1,"max_grad_norm":0.5,"extra_bytes":128,"fingerprint":"f",)"
+      R"("validation_micro_batches":1,"max_grad_norm":0.5,"ahead":4,"extra_bytes":128,"fingerprint":"f",)"
       R"("config":"{}","tensors":[{"name":"w","dtype":"F32","shape":[2,3],"group":"trained"}]})");
   engine.join();
   EXPECT_EQ(setup->micro_batches, 8);
   EXPECT_EQ(setup->max_grad_norm, 0.5);
+  EXPECT_EQ(setup->ahead, 4u);
   EXPECT_EQ(setup->tensors.at(0).count(), 6);
   EXPECT_EQ(setup->tensors.at(0).bytes(), 24u);
 

@@ -9,6 +9,7 @@
 #include "worker/model/exact_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <vector>
 
@@ -154,6 +155,34 @@ TEST_F(TorchReplicaTest, AWeightedLossIsTheMeanByWeight) {
   for (std::uint32_t m = 0; m < 5; ++m)
     for (const std::int64_t sample : sampler.micro_batch_ids(0, m)) weight += 1 + sample % 5;
   EXPECT_NEAR(step(one).loss(), loss / static_cast<double>(weight), 1e-9);
+}
+
+TEST_F(TorchReplicaTest, TheScriptIsToldWhatComesNext) {
+  std::vector<Member> one = members(1, [](PlainProgram& program) { program.setup.ahead = 3; });
+  Replica& replica = *one[0].replica;
+  const auto after = [&](std::uint32_t micro) {
+    EXPECT_TRUE(replica.compute({}, micro).ok());
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> places;
+    for (const MicroBatch& each : one[0].program->ahead) places.emplace_back(each.step, each.micro);
+    return places;
+  };
+  using Places = std::vector<std::pair<std::uint64_t, std::uint32_t>>;
+  EXPECT_EQ(after(0), Places()) << "nothing is expected yet";
+  replica.expect(std::array<std::uint32_t, 3>{1, 2, 4});
+  EXPECT_EQ(after(1), (Places{{0, 2}, {0, 4}, {1, 1}}));
+  const std::vector<std::int64_t> told = one[0].program->ahead[2].samples;
+  EXPECT_EQ(after(4), (Places{{1, 1}, {1, 2}, {1, 4}}));
+  EXPECT_EQ(after(3), Places()) << "not what was expected";
+  step(one);
+  replica.expect(std::array<std::uint32_t, 1>{1});
+  EXPECT_EQ(after(1), (Places{{2, 1}, {3, 1}, {4, 1}}));
+  EXPECT_EQ(one[0].program->samples, told);
+  config_.stop_steps = 2;
+  std::vector<Member> short_one =
+      members(1, [](PlainProgram& program) { program.setup.ahead = 3; });
+  short_one[0].replica->expect(std::array<std::uint32_t, 1>{1});
+  EXPECT_TRUE(short_one[0].replica->compute({}, 1).ok());
+  EXPECT_EQ(short_one[0].program->ahead.size(), 1u) << "there is no step after the last";
 }
 
 TEST_F(TorchReplicaTest, AGradientThatGrowsIsSummedAnew) {

@@ -8,6 +8,7 @@
 #include "worker/step/state_digest.h"
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -112,7 +113,12 @@ class FakeReplica : public Replica {
   }
 
   void clear() override { sums_.assign(kFakeSize, 0); }
+  void expect(std::span<const std::uint32_t> micros) override {
+    expected_.assign(micros.begin(), micros.end());
+  }
   Result<MicroPart> compute(const RoundKey&, std::uint32_t micro) override {
+    CHECK(!expected_.empty() && expected_.front() == micro);
+    expected_.pop_front();
     if (troubles_.on_compute) troubles_.on_compute(step_, micro);
     Rng rng(mix64(step_ * 1000 + micro));
     gradient_.resize(kFakeSize);
@@ -168,6 +174,7 @@ class FakeReplica : public Replica {
   HostDevice::HostStream stream_;
   std::uint64_t step_ = 0;
   std::uint32_t non_finite_done_ = 0;
+  std::deque<std::uint32_t> expected_;
   std::vector<std::int32_t> w_, sums_, reduced_, gradient_, ballast_;
 };
 
