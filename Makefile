@@ -13,7 +13,7 @@ BUILD = cmake --build build/$(1) -j $(JOBS)
 RUN_CTEST = ctest --test-dir build/$(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart wheel images test-images chart sim soak kill-matrix check format format-check layers tidy asan tsan fuzz bench demo crds docs clean
+.PHONY: help setup build release test test-fast test-worker test-cluster test-cluster-v2 cluster test-chart wheel images test-images chart sim soak kill-matrix check format format-check layers tidy asan tsan fuzz bench demo demo-pytorch crds docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## /{printf "  \033[1mmake %-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,6 +131,10 @@ bench-%: release ## Run one of them: make bench-scheduler
 
 demo: release ## A cluster on this machine trains a model, loses a node, and proves nothing was lost
 	scripts/demo
+
+demo-pytorch: release ## The same with a PyTorch script, examples/pytorch/kjv.py (runtime: pytorch)
+	scripts/setup python
+	scripts/demo --runtime pytorch --python "$$(scripts/build-python --print)/bin/python"
 
 crds: ## Write crds/, docs/api.md and docs/policies.md from the descriptors in operator/api and scheduler/policy
 	$(call CONFIGURE,dev)

@@ -49,7 +49,7 @@ class Model(nn.Module):
 def build():
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    return rubato.State(model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000, eta_min=1e-4))
+    return rubato.State(model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1500, eta_min=1e-4))
 
 
 def loss(model, batch):

@@ -1,17 +1,30 @@
-"""The fenced blocks of a page, as commands and what is shown below them."""
+"""The fenced blocks of a page: commands and what is shown below them, and programs."""
 
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/install.md")
-PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "build/release/bin/rubatoctl")
+PAGES = ("README.md", "docs/install.md", "docs/pytorch.md")
+PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "pip", "python", "build/release/bin/rubatoctl")
+FENCE = r"^```(?P<language>\w*)\n(?P<block>.*?)^```$"
 
 
-def blocks(page):
+def blocks(page, language=""):
     """The text of each fenced block, in order."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
-    return [block for language, block in found if not language]
+    found = re.finditer(FENCE, (ROOT / page).read_text(), re.M | re.S)
+    return [match["block"] for match in found if match["language"] == language]
+
+
+def scripts(page):
+    """{chapter: its blocks of Python as one script}; each line has the number that it has on the page."""
+    text, chapter, lines = (ROOT / page).read_text(), None, {}
+    for match in re.finditer(FENCE + r"|^# (?P<chapter>[^\n]*)$", text, re.M | re.S):
+        chapter = match["chapter"] or chapter
+        if match["language"] == "python":
+            script = lines.setdefault(chapter, [])
+            script += [""] * (text.count("\n", 0, match.start("block")) - len(script))
+            script += match["block"].splitlines()
+    return {chapter: "\n".join(script) + "\n" for chapter, script in lines.items()}
 
 
 def commands(block):

@@ -1,5 +1,6 @@
-"""What README.md and docs/install.md tell a person to type: each command is run here, as it stands there and in that
-order, or is in ELSEWHERE with the test that runs it. Programs of this build stand in for those of build/release.
+"""What README.md, docs/install.md and docs/pytorch.md tell a person to type: each command is run here, as it stands
+there and in that order, or is in ELSEWHERE with the test that runs it. Programs of this build stand in for those of
+build/release.
 """
 
 import os
@@ -21,6 +22,7 @@ WATCHES = ("kubectl get trainingjobs -w", "build/release/bin/rubatoctl top")
 # Too long, or with more than this machine has: who runs it instead.
 ELSEWHERE = {
     "make demo": "local_demo",
+    "make demo-pytorch": "local_demo_pytorch",
     "make test": "this is one of its tests",
     "make test-cluster": ".ci/run",
     "make images": "images_test",
@@ -28,6 +30,11 @@ ELSEWHERE = {
     "docker build -f deploy/worker.Dockerfile -t registry.example/rubato-worker:0.1.0 .": "make test-images",
     "docker build -f deploy/worker-cuda.Dockerfile -t registry.example/rubato-worker-cuda:0.1.0 .":
         "images_test, of programs that are built",
+    "docker build -f deploy/pytorch.Dockerfile --build-arg BASE=your/pytorch:tag"
+    " --build-arg WORKER=registry.example/rubato-worker:0.1.0 -t registry.example/my-training:1 .":
+        "e2e_pytorch_test and images_test, of what it adds",
+    "pip install build/wheel/rubato-*.whl": "pytorch_package_test",
+    "python examples/pytorch/kjv.py kjv.txt 100 states": "pytorch_package_test, fewer steps",
     # They wait for pods of the operator, which need a kubelet.
     "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
     "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",

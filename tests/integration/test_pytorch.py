@@ -54,7 +54,7 @@ def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_
     assert len(steps) == len(set(steps)), "the reporter tells each step once"
 
 
-PLACES = os.environ.get("PYTORCH_PLACES", "apply pull").split()  # all: compute reduce commit apply publish pull
+PLACES = os.environ.get("PYTORCH_PLACES", "pull").split()  # all: compute reduce commit apply publish pull
 
 
 def test_killed_at_any_place_of_a_step_the_bytes_stay_those_of_one(cluster, tmp_path):

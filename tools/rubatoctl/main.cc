@@ -371,10 +371,21 @@ class Program {
                          "A private cluster trains a model, grows, loses a node, goes on; then the "
                          "same job undisturbed: equal, or the command fails",
                          [this] { return run_demo(executor_, demo_); });
-    demo->add_option("--steps", demo_.steps, "shorter or longer (default: the manifest's)")
+    demo->add_option(
+            "--steps", demo_.steps,
+            "shorter or longer (default: the manifest's); new nodes must have joined before the "
+            "last")
         ->check(CLI::Range(100, 1000000));
+    auto* runtime = demo->add_option(
+        "--runtime", demo_.runtime,
+        "builtin: examples/gpt-kjv.yaml. pytorch: examples/pytorch-kjv.yaml with the script "
+        "examples/pytorch/kjv.py; wants a Python that has PyTorch");
+    runtime->check(CLI::IsMember({"builtin", "pytorch"}))->capture_default_str();
+    demo->add_option("--python", demo_.python, "which Python; `make demo-pytorch` brings one")
+        ->capture_default_str();
     demo->add_option("-f,--filename", demo_.manifest,
-                     "another manifest (default: examples/gpt-kjv.yaml)");
+                     "another manifest than that of --runtime, of either runtime")
+        ->excludes(runtime);
     demo->add_option("--crds", demo_.crds, "folder of the CustomResourceDefinitions");
     demo->add_flag("--keep", demo_.keep, "leave its folder behind: logs, checkpoints");
   }

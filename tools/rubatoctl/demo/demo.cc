@@ -4,6 +4,7 @@
 #include "common/words.h"
 #include "tools/rubatoctl/demo/compare.h"
 #include "tools/rubatoctl/demo/job_watch.h"
+#include "tools/rubatoctl/demo/python.h"
 #include "tools/rubatoctl/demo/schedule.h"
 #include "tools/rubatoctl/demo/story.h"
 #include "tools/rubatoctl/demo/terminal.h"
@@ -51,7 +52,7 @@ class Demo {
  private:
   Status prepare();
   Status start_cluster();
-  Status make_tokens();
+  Status put_data(const DemoJob& job);
   Status elastic_run();
   Status act(DemoAct act, JobWatch& watch);
   Status lose_a_node(JobWatch& watch);
@@ -65,11 +66,12 @@ class Demo {
 
   // Stops at a named phase of a step; an installed rubatoctl has none beside it.
   std::string testing_worker() const {
-    const std::string program = program_folder() + "/testing/rubato-worker";
+    const std::string program =
+        story_->job().is_pytorch ? testing_library() : program_folder() + "/testing/rubato-worker";
     return fs::exists(program) ? program : "";
   }
   std::string checkpoints(const DemoJob& job) const {
-    return cluster_->claim_folder(job.ns, job.checkpoint_claim);
+    return cluster_->claim_folder(job.ns, job.checkpoint_claim) + "/" + job.checkpoint_folder;
   }
 
   Executor& executor_;
@@ -88,9 +90,10 @@ Status Demo::run() {
   const auto all = [&]() -> Status {
     TRY_OK(prepare());
     TRY_OK(start_cluster());
-    TRY_OK(make_tokens());
+    terminal_.heading("The King James Bible, one token per byte");
+    TRY_OK(put_data(story_->job()));
     TRY_OK(elastic_run());
-    TRY_OK(generate_text());
+    if (!story_->job().is_pytorch) TRY_OK(generate_text());
     TRY_OK(undisturbed_run());
     return compare();
   };
@@ -121,8 +124,10 @@ void Demo::stop() {
 // --------------------------------------------------------------------------------------
 
 Status Demo::prepare() {
-  const std::string manifest =
-      options_.manifest.empty() ? RUBATO_SOURCE_DIR "/examples/gpt-kjv.yaml" : options_.manifest;
+  const std::string example =
+      shared_folder("examples") +
+      (options_.runtime == "pytorch" ? "/pytorch-kjv.yaml" : "/gpt-kjv.yaml");
+  const std::string manifest = options_.manifest.empty() ? example : options_.manifest;
   const std::string text = text_of(manifest);
   if (text.empty())
     return Error(Code::kNotFound, "cannot read " + manifest +
@@ -136,6 +141,15 @@ Status Demo::prepare() {
   std::string folder = fs::temp_directory_path().string() + "/rubato-demo-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr)
     return Error(Code::kUnavailable, "cannot make a folder like " + folder);
+  if (story_->job().is_pytorch) {
+    const auto python = find_python(executor_, options_.python, folder, is_interrupted);
+    if (!python.ok()) {
+      std::error_code ignored;
+      fs::remove_all(folder, ignored);
+      return python.error();
+    }
+    story_->set_python(*python);
+  }
   folder_ = folder;
   return ok();
 }
@@ -154,14 +168,19 @@ Status Demo::start_cluster() {
   return is_interrupted() ? Status(interrupted()) : ok();
 }
 
-Status Demo::make_tokens() {
-  terminal_.heading("The King James Bible, one token per byte");
-  const DemoJob& job = story_->job();
-  TRY(const std::uint64_t bytes,
-      put_bible(executor_, *cluster_, {job.ns, job.data_claim, job.data_file}, is_interrupted));
+Status Demo::put_data(const DemoJob& job) {
+  const DataPlace place{job.ns, job.data_claim, job.data_file};
+  TRY(const std::uint64_t bytes, job.is_pytorch
+                                     ? put_plain_bible(executor_, *cluster_, place, is_interrupted)
+                                     : put_bible(executor_, *cluster_, place, is_interrupted));
   terminal_.say(
       fmt::format("{:.1f} MB of text in {}", static_cast<double>(bytes) / 1e6, job.data_claim));
-  return ok();
+  if (!job.is_pytorch) return ok();
+  const std::string script = shared_folder("examples") + "/pytorch/kjv.py";
+  std::error_code error;
+  fs::copy_file(script, cluster_->claim_folder(job.ns, job.data_claim) + "/" + job.script_file,
+                error);
+  return error ? Status(Error(Code::kNotFound, script + ": " + error.message())) : ok();
 }
 
 // ---- The run with changes
@@ -210,11 +229,11 @@ Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* sch
 void Demo::show(const JobWatch& watch, const DemoJob& job) {
   if (watch.steps().empty()) return terminal_.progress("waits for its first step");
   const Pace pace = pace_of(watch.steps(), job.steps, job.tokens_per_step);
-  terminal_.progress(
-      fmt::format("{} {:>3}/{}  loss {:.4f}  GPUs {}  {} tokens/s  ETA {}",
-                  bar(static_cast<double>(watch.step()) / static_cast<double>(job.steps), 24),
-                  watch.step(), job.steps, watch.loss(), watch.gpus(),
-                  short_number(pace.tokens_per_second), short_time(pace.remaining_seconds)));
+  terminal_.progress(fmt::format(
+      "{} {:>3}/{}  loss {:.4f}  GPUs {}  {} {}/s  ETA {}",
+      bar(static_cast<double>(watch.step()) / static_cast<double>(job.steps), 24), watch.step(),
+      job.steps, watch.loss(), watch.gpus(), short_number(pace.tokens_per_second),
+      job.is_pytorch ? "samples" : "tokens", short_time(pace.remaining_seconds)));
 }
 
 Status Demo::act(DemoAct act, JobWatch& watch) {
@@ -303,6 +322,7 @@ Status Demo::generate_text() {
 Status Demo::undisturbed_run() {
   const DemoJob job = story_->undisturbed_job();
   terminal_.heading("The same job on 1 GPU, undisturbed");
+  if (job.data_claim != story_->job().data_claim) TRY_OK(put_data(job));
   TRY_OK(apply_objects(*session_, story_->undisturbed(), false));
   JobWatch watch(*session_, job.ns, job.name);
   return watch_to_end(watch, job, nullptr);

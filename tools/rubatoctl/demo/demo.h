@@ -11,10 +11,12 @@
 namespace rubato::ctl {
 
 struct DemoOptions {
-  std::string manifest;    // "": examples/gpt-kjv.yaml of the source tree
-  std::string crds;        // as for `local up`
-  std::int64_t steps = 0;  // 0: the manifest's
-  bool keep = false;       // leave the state folder behind
+  std::string runtime = "builtin";  // or pytorch: which example
+  std::string manifest;             // instead of the example's; "": none
+  std::string python = "python3";   // of runtime pytorch: an interpreter that has PyTorch
+  std::string crds;                 // as for `local up`
+  std::int64_t steps = 0;           // 0: the manifest's
+  bool keep = false;                // leave the state folder behind
 };
 
 // Ends with everything stopped, also when interrupted. An error when the runs are not equal.

@@ -2,6 +2,8 @@
 
 #include "tools/rubatoctl/manifests.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 namespace rubato::ctl {
@@ -31,6 +33,28 @@ void rename_claim(Value& job, const std::string& from, const std::string& to) {
       volume.at("persistentVolumeClaim").set("claimName", to);
 }
 
+void set_gpus(Value& job, int min, int max) {
+  job.at("spec").at("gpus").set("min", min).set("max", max);
+}
+
+// The one that worker_of() names, to be changed.
+Value& container_of(Value& job) {
+  auto& containers = job.at("spec").at("template").at("spec").at("containers").mutable_items();
+  const auto named = std::find_if(containers.begin(), containers.end(), [](const Value& each) {
+    return each["name"].string_view_or("") == "worker";
+  });
+  return named == containers.end() ? containers.front() : *named;
+}
+
+void set_variable(Value& container, const std::string& name, const std::string& value) {
+  for (Value& variable : container.at("env").mutable_items())
+    if (variable["name"] == name) {
+      variable.set("value", value);
+      return;
+    }
+  container.at("env").push_back(Value::object({{"name", name}, {"value", value}}));
+}
+
 }  // namespace
 
 Result<DemoStory> DemoStory::make(std::vector<Value> manifests, std::int64_t steps) {
@@ -50,43 +74,58 @@ Result<DemoStory> DemoStory::make(std::vector<Value> manifests, std::int64_t ste
   about.name = job["metadata"]["name"].string_or("");
   about.ns = job["metadata"]["namespace"].string_or("default");
   about.steps = training["stop"]["steps"].int_or(0);
+  about.is_pytorch = job["spec"]["runtime"].string_view_or("") == "pytorch";
   about.tokens_per_step =
-      training["batch"]["global"].int_or(0) * training["batch"]["sequenceLength"].int_or(0);
-  about.model =
-      fmt::format("{}, {} layers of {}", training["model"]["family"].string_or(""),
-                  training["model"]["layers"].int_or(0), training["model"]["hidden"].int_or(0));
-  TRY(const auto data, claim_at(job, training["data"]["path"].string_or("")));
+      training["batch"]["global"].int_or(0) * training["batch"]["sequenceLength"].int_or(1);
+  const Value& worker = worker_of(job);
+  const Value& data_path = about.is_pytorch ? worker["args"][0] : training["data"]["path"];
+  TRY(const auto data, claim_at(job, data_path.string_or("")));
   TRY(const auto checkpoints, claim_at(job, training["checkpoint"]["path"].string_or("")));
   std::tie(about.data_claim, about.data_file) = data;
-  about.checkpoint_claim = checkpoints.first;
+  std::tie(about.checkpoint_claim, about.checkpoint_folder) = checkpoints;
+  if (about.is_pytorch) {
+    TRY(const auto script, claim_at(job, worker["command"][1].string_or("")));
+    if (script.first != about.data_claim)
+      return Error(Code::kInvalid, "the demo wants the script and its data in one claim");
+    about.script_file = script.second;
+    about.model = "a PyTorch script, " + about.script_file;
+  } else {
+    about.model =
+        fmt::format("{}, {} layers of {}", training["model"]["family"].string_or(""),
+                    training["model"]["layers"].int_or(0), training["model"]["hidden"].int_or(0));
+  }
   if (about.steps <= 0) return Error(Code::kInvalid, "spec.training.stop.steps is not set");
-  if (!checkpoints.second.empty())
-    return Error(Code::kInvalid, "the demo wants the checkpoints at the root of their claim");
   return story;
+}
+
+void DemoStory::set_python(const PythonPlace& place) {
+  Value& container = container_of(manifests_[at_]);
+  container.at("command").at(std::size_t{0}) = place.interpreter;
+  set_variable(container, "PYTHONPATH", place.package);
+  set_variable(container, "RUBATO_LIBRARY", place.library);
 }
 
 std::vector<Value> DemoStory::disturbed(const std::string& testing_worker) const {
   std::vector<Value> out = manifests_;
+  set_gpus(out[at_], 2, 4);
   if (testing_worker.empty()) return out;
   const std::string folder =
       manifests_[at_]["spec"]["training"]["checkpoint"]["path"].string_or("") + "/faults/";
-  Value& containers = out[at_].at("spec").at("template").at("spec").at("containers");
-  Value& container = containers.at(std::size_t{0});
+  Value& container = container_of(out[at_]);
   Value node = Value::object(
       {{"name", "DEMO_NODE"},
        {"valueFrom",
         Value::object({{"fieldRef", Value::object({{"fieldPath", "spec.nodeName"}})}})}});
   container.at("env").push_back(std::move(node));
-  container.at("env").push_back(
-      Value::object({{"name", "RUBATO_WORKER"}, {"value", testing_worker}}));
-  container.at("env").push_back(
-      Value::object({{"name", "RUBATO_FAULT_FILE"}, {"value", folder + "$(DEMO_NODE)"}}));
+  set_variable(container, job_.is_pytorch ? "RUBATO_LIBRARY" : "RUBATO_WORKER", testing_worker);
+  set_variable(container, "RUBATO_FAULT_FILE", folder + "$(DEMO_NODE)");
   return out;
 }
 
 DemoJob DemoStory::undisturbed_job() const {
   DemoJob job = job_;
   job.name += kAlone;
+  if (job.data_claim == job.checkpoint_claim) job.data_claim += kAlone;
   job.checkpoint_claim += kAlone;
   return job;
 }
@@ -104,7 +143,7 @@ std::vector<Value> DemoStory::undisturbed() const {
   }
   Value job = manifests_[at_];
   job.at("metadata").set("name", alone.name);
-  job.at("spec").at("gpus").set("min", 1).set("max", 1);
+  set_gpus(job, 1, 1);
   rename_claim(job, job_.checkpoint_claim, alone.checkpoint_claim);
   out.push_back(std::move(job));
   return out;

@@ -84,14 +84,18 @@ std::string program_folder() {
   return fs::read_symlink("/proc/self/exe", error).parent_path().string();
 }
 
+std::string shared_folder(const std::string& name) {
+  const std::string installed = program_folder() + "/../share/rubato/" + name;
+  return fs::exists(installed) ? installed : RUBATO_SOURCE_DIR "/" + name;
+}
+
 Result<std::string> crds_folder(const std::string& given) {
   if (!given.empty()) {
     if (fs::exists(given)) return given;
     return Error(Code::kNotFound, "--crds " + given + " does not exist");
   }
-  for (const std::string& folder :
-       {program_folder() + "/../share/rubato/crds", std::string(RUBATO_SOURCE_DIR "/crds")})
-    if (fs::exists(folder + "/trainingjobs.yaml")) return folder;
+  const std::string folder = shared_folder("crds");
+  if (fs::exists(folder + "/trainingjobs.yaml")) return folder;
   return Error(Code::kNotFound,
                "the CustomResourceDefinitions are neither in share/rubato/crds beside this program "
                "nor in the source tree\n  What to do: name their folder with --crds DIR");

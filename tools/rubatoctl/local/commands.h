@@ -12,6 +12,8 @@ namespace rubato::ctl {
 
 // Folder of this program, where its brothers are.
 std::string program_folder();
+// A folder of the source tree, or as it was installed beside this program.
+std::string shared_folder(const std::string& name);
 // `given`, or crds/ beside an installed program, or that of the source tree. kNotFound says so.
 Result<std::string> crds_folder(const std::string& given);
 

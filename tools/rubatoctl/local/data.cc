@@ -9,7 +9,19 @@ namespace rubato::ctl {
 namespace fs = std::filesystem;
 
 namespace {
+
 constexpr const char* kWholeBible = "gen1:1-rev22:21";
+
+Status read_bible(Executor& executor, const std::string& output,
+                  const std::function<bool()>& should_stop) {
+  const Status read = run_program(executor, {"bible", "-f", kWholeBible}, output, should_stop);
+  if (read.ok()) return ok();
+  return Error(Code::kNotFound,
+               read.error().what() +
+                   "\n  What to do: apt-get install bible-kjv bible-kjv-text (`scripts/setup "
+                   "build` does it)");
+}
+
 }  // namespace
 
 Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
@@ -33,16 +45,18 @@ Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
 
 Result<std::uint64_t> put_bible(Executor& executor, const LocalCluster& cluster,
                                 const DataPlace& place, const std::function<bool()>& should_stop) {
+  const std::string book = cluster.log_of("kjv") + ".txt";
+  TRY_OK(read_bible(executor, book, should_stop));
+  return put_texts(executor, cluster, {book}, place, should_stop);
+}
+
+Result<std::uint64_t> put_plain_bible(Executor& executor, const LocalCluster& cluster,
+                                      const DataPlace& place,
+                                      const std::function<bool()>& should_stop) {
   const std::string folder = cluster.claim_folder(place.ns, place.claim);
   fs::create_directories(folder);
-  const std::string book = cluster.log_of("kjv") + ".txt";
-  const Status read = run_program(executor, {"bible", "-f", kWholeBible}, book, should_stop);
-  if (!read.ok())
-    return Error(Code::kNotFound,
-                 read.error().what() +
-                     "\n  What to do: apt-get install bible-kjv bible-kjv-text (`scripts/setup "
-                     "build` does it)");
-  return put_texts(executor, cluster, {book}, place, should_stop);
+  TRY_OK(read_bible(executor, folder + "/" + place.file, should_stop));
+  return fs::file_size(folder + "/" + place.file);
 }
 
 }  // namespace rubato::ctl

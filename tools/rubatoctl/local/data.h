@@ -22,8 +22,12 @@ struct DataPlace {
 Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
                                 const std::vector<std::string>& texts, const DataPlace& place,
                                 const std::function<bool()>& should_stop);
-// The King James Bible, of Debian's package bible-kjv. kNotFound names the package.
+// The King James Bible, of Debian's package bible-kjv: as tokens, or as it is. kNotFound names the
+// package.
 Result<std::uint64_t> put_bible(Executor& executor, const LocalCluster& cluster,
                                 const DataPlace& place, const std::function<bool()>& should_stop);
+Result<std::uint64_t> put_plain_bible(Executor& executor, const LocalCluster& cluster,
+                                      const DataPlace& place,
+                                      const std::function<bool()>& should_stop);
 
 }  // namespace rubato::ctl

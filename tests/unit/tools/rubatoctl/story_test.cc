@@ -12,10 +12,10 @@ namespace {
 
 using json::Value;
 
-// The shipped example, which the tests run beside.
-DemoStory story(std::int64_t steps = 0) {
+// A shipped example, which the tests run beside.
+DemoStory story(std::int64_t steps = 0, const std::string& name = "gpt-kjv") {
   std::ostringstream text;
-  text << std::ifstream("examples/gpt-kjv.yaml").rdbuf();
+  text << std::ifstream("examples/" + name + ".yaml").rdbuf();
   auto manifests = yaml::parse_all(text.str());
   EXPECT_TRUE(manifests.ok());
   auto made = DemoStory::make(std::move(manifests).value(), steps);
@@ -60,6 +60,35 @@ TEST(DemoStory, TheRunsDifferInNothingThatTrains) {
   EXPECT_TRUE(
       job_of(both.disturbed(""))["spec"]["template"]["spec"]["containers"][0]["env"].is_null());
   EXPECT_TRUE(alone["spec"]["template"]["spec"]["containers"][0]["env"].is_null());
+}
+
+std::string variable(const Value& job, const std::string& name) {
+  std::string found;
+  for (const Value& each : job["spec"]["template"]["spec"]["containers"][0]["env"].items())
+    if (each["name"].string_view_or("") == name) found += each["value"].string_or("");
+  return found;
+}
+
+TEST(DemoStory, APyTorchScriptLiesBesideItsTextAndItsCheckpoints) {
+  DemoStory both = story(0, "pytorch-kjv");
+  both.set_python({"/venv/bin/python", "/package", "/lib/plain.so"});
+  EXPECT_EQ(both.job().data_claim, "pytorch-work");
+  EXPECT_EQ(both.job().data_file, "text");
+  EXPECT_EQ(both.job().script_file, "train.py");
+  EXPECT_EQ(both.job().checkpoint_folder, "states");
+  EXPECT_EQ(both.undisturbed_job().data_claim, "pytorch-work-alone");
+  const auto disturbed_manifests = both.disturbed("/lib/testing.so");
+  const auto alone_manifests = both.undisturbed();
+  const Value& disturbed = job_of(disturbed_manifests);
+  const Value& alone = job_of(alone_manifests);
+  EXPECT_EQ(disturbed["spec"]["training"], alone["spec"]["training"]);
+  EXPECT_EQ(disturbed["spec"]["gpus"]["min"].int_or(0), 2);
+  EXPECT_EQ(variable(disturbed, "RUBATO_LIBRARY"), "/lib/testing.so");
+  EXPECT_EQ(variable(disturbed, "RUBATO_FAULT_FILE"), "/work/states/faults/$(DEMO_NODE)");
+  EXPECT_EQ(variable(alone, "RUBATO_LIBRARY"), "/lib/plain.so");
+  EXPECT_EQ(variable(alone, "PYTHONPATH"), "/package");
+  EXPECT_EQ(alone["spec"]["template"]["spec"]["containers"][0]["command"][0].string_or(""),
+            "/venv/bin/python");
 }
 
 TEST(DemoStory, SaysWhatItCannotUse) {
