@@ -24,17 +24,18 @@ class SimScript : public worker::PlainProgram {
     setup.micro_batches = batch["global"].int_or(1) / setup.micro_batch;
     setup.samples = kSamples;
     setup.max_grad_norm = 1;
+    setup.ahead = 3;
     is_weighted = true;
     return setup;
   }
   Result<worker::MicroBatchLoss> compute(const worker::MicroBatch& micro_batch,
-                                         std::span<const worker::MicroBatch> ahead) override {
+                                         std::span<const worker::MicroBatch> next) override {
     work_();
     const bool is_spike = std::ranges::any_of(micro_batch.samples, [](std::int64_t sample) {
       return sample % kSpikesOneIn == kSpikesOneIn - 1;
     });
     scale = is_spike ? kSpike : 1;
-    return PlainProgram::compute(micro_batch, ahead);
+    return PlainProgram::compute(micro_batch, next);
   }
 
  private:

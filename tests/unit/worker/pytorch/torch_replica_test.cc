@@ -2,11 +2,11 @@
 #include "worker/pytorch/torch_replica.h"
 
 #include "common/files.h"
-#include "worker/testing/plain_program.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/data/sampler.h"
 #include "worker/model/exact_sum.h"
+#include "worker/testing/plain_program.h"
 
 #include <algorithm>
 #include <array>
