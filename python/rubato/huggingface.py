@@ -62,7 +62,8 @@ class RubatoTrainer(transformers.Trainer):
         self, batch_size=None, args=None, resume_from_checkpoint=None, trial=None, ignore_keys_for_eval=None
     ):
         loader = self.get_train_dataloader()
-        self._samples = len(loader.dataset)
+        has_index = not isinstance(loader.dataset, torch.utils.data.IterableDataset)  # else the job refuses it
+        self._samples = len(loader.dataset) if has_index else 0
         self._given = self.model, self.optimizer, self.lr_scheduler
         self._normalises = None
         self._is_first = True
@@ -104,7 +105,7 @@ class RubatoTrainer(transformers.Trainer):
         args = self.args
         if is_in_pod():
             return {}
-        every = args.save_steps if args.save_strategy == "steps" else 0
+        every = {"steps": args.save_steps, "epoch": self._steps_of_an_epoch()}.get(args.save_strategy, 0)
         steps = self._horizon()
         return {
             "steps": steps,
@@ -163,7 +164,7 @@ class RubatoTrainer(transformers.Trainer):
             ),
             (
                 args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"),
-                f"lr_scheduler_type={args.lr_scheduler_type}",
+                f"lr_scheduler_type={args.lr_scheduler_type.value}",
                 "take a schedule of the step",
             ),
             (self._is_search, "hyperparameter_search", "make a job of each trial"),
@@ -175,8 +176,11 @@ class RubatoTrainer(transformers.Trainer):
 
     def _horizon(self):
         """Steps that the arguments say. A schedule must not depend on when the job ends, which may change."""
-        of_epochs = self.args.num_train_epochs * max(self._samples // self._samples_of_a_step(), 1)
-        return self.args.max_steps if self.args.max_steps > 0 else math.ceil(of_epochs)
+        of_epochs = math.ceil(self.args.num_train_epochs * self._steps_of_an_epoch())
+        return self.args.max_steps if self.args.max_steps > 0 else of_epochs
+
+    def _steps_of_an_epoch(self):
+        return max(self._samples // self._samples_of_a_step(), 1)
 
     def _samples_of_a_step(self):
         if is_in_pod():
@@ -196,12 +200,11 @@ class RubatoTrainer(transformers.Trainer):
         self.optimizer, self.lr_scheduler = state.optimizer, state.scheduler
         for name in ("model", "optimizer", "lr_scheduler"):
             setattr(self.callback_handler, name, getattr(self, name))
-        self._steps_of_an_epoch = max(self._samples // self._samples_of_a_step(), 1)
         exportable = [*self.callback_handler.callbacks, self.control]
         self.state = TrainerState(stateful_callbacks=[each for each in exportable if isinstance(each, ExportableState)])
         self.state.train_batch_size = self._train_batch_size
         self.state.compute_steps(self.args, self._horizon())
-        epochs = math.ceil(self._steps() / self._steps_of_an_epoch)
+        epochs = math.ceil(self._steps() / self._steps_of_an_epoch())
         self.state.init_training_references(self, self._steps(), epochs, None)
         self.state.global_step = done
         self._report(is_reporter)
@@ -221,16 +224,16 @@ class RubatoTrainer(transformers.Trainer):
                 if type(callback).__module__.startswith("transformers."):
                     callback.on_train_begin(self.args, self.state, self.control, model=self.model)
         self._report(step.is_reporter)
-        begins_epoch = (step.number - 1) % self._steps_of_an_epoch == 0 and step.number - 1 > self._initial_global_step
-        if begins_epoch:
+        before = step.number - 1
+        if before % self._steps_of_an_epoch() == 0 and before > self._initial_global_step:
             self.control = self.callback_handler.on_epoch_begin(self.args, self.state, self.control)
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         self.state.global_step, self.state.max_steps = step.number, self._steps()
-        self.state.epoch = step.number / self._steps_of_an_epoch
+        self.state.epoch = step.number / self._steps_of_an_epoch()
         self._tr_loss += step.loss
         self.control = self.callback_handler.on_step_end(self.args, self.state, self.control)
         self._log_and_evaluate(step, ignore_keys)
-        if step.is_last or step.number % self._steps_of_an_epoch == 0:
+        if step.is_last or step.number % self._steps_of_an_epoch() == 0:
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             self._log_and_evaluate(step, ignore_keys)
 

@@ -190,7 +190,7 @@ def test_callbacks_and_evaluation(tmp_path):
 
 def test_it_goes_on_from_its_checkpoint_and_both_kinds_are_read_by_from_pretrained(tmp_path):
     def trainer(folder, steps):
-        more = {"save_strategy": "steps", "save_steps": 2, "lr_scheduler_type": "constant"}
+        more = {"save_strategy": "epoch", "lr_scheduler_type": "constant"}
         args = arguments(tmp_path / folder, max_steps=steps, **more)
         return RubatoTrainer(model=gpt2(), args=args, train_dataset=Text())
 
@@ -203,6 +203,7 @@ def test_it_goes_on_from_its_checkpoint_and_both_kinds_are_read_by_from_pretrain
     assert logged(second, "loss") == logged(whole, "loss")[3:]
     whole.save_model(str(tmp_path / "saved"))
     states = tmp_path / "parts" / "rubato"
+    assert [path.name for path in sorted(states.glob("step-*"))] == ["step-00000003", "step-00000004", "step-00000006"]
     for folder in (tmp_path / "saved", states / (states / "LATEST").read_text().strip()):
         read = transformers.GPT2LMHeadModel.from_pretrained(folder)
         assert bytes_of(read) == bytes_of(second.model)
@@ -228,6 +229,17 @@ def test_an_optimizer_of_ones_own_and_a_loss_of_ones_own(tmp_path):
     assert bytes_of(model) == before, "the model that was given stays"
     first = model(Same()[0]["input_ids"][None]).logits.square().mean()
     assert logged(trainer, "loss")[0] == pytest.approx(first.item(), rel=1e-5)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(Text())
+
+
+def test_a_stream_is_refused_as_everywhere(tmp_path):
+    trainer = RubatoTrainer(model=gpt2(), args=arguments(tmp_path), train_dataset=Stream())
+    with pytest.raises(rubato.Refused, match="Stream has no index"):
+        trainer.train()
 
 
 @pytest.mark.parametrize(
