@@ -1,6 +1,7 @@
 #include "operator/control/avoided_nodes.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -29,9 +30,16 @@ bool is_of_worker(const std::string& reason) {
   return reason != kPodGivenUp && reason != kVolumeRefused;
 }
 
-// No time mends a spec that the workers cannot train.
+// What a worker says of the spec, and a script of runtime pytorch of itself: the same on each node.
+constexpr std::array<std::string_view, 15> kOfJob = {
+    "BadTraining",        "BatchMismatch",     "GradScaler",        "HiddenState",
+    "IterableDataset",    "NoState",           "NotDeterministic",  "NothingToTrain",
+    "OverlappingTensors", "StateChanged",      "StatefulForward",   "UnknownParameter",
+    "UnsupportedState",   "UnsupportedTensor", "UnsupportedTrainer"};
+
+// No time mends these.
 Duration limit_of(const std::string& reason) {
-  return reason == "BadTraining" ? Duration{0} : kAllRefusedLimit;
+  return std::ranges::find(kOfJob, reason) == kOfJob.end() ? kAllRefusedLimit : Duration{0};
 }
 
 }  // namespace

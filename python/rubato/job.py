@@ -60,6 +60,7 @@ class Job:
         self._has_handed_out = False
         self._is_over = False
         self._is_finished = False
+        self._has_last = False
         self._engine = _engine or engines.Engine(training)
         atexit.register(self._leave)
 
@@ -90,6 +91,7 @@ class Job:
             self._engine.reply(reply)
             if request["kind"] == "apply":
                 self._has_handed_out = True
+                self._has_last = request["step"] + 1 == request["stop_steps"]
                 self.training["stop"]["steps"] = request["stop_steps"]  # it may change while the job trains
                 return self._step(request, reply)
 
@@ -122,13 +124,15 @@ class Job:
             world_size=request["world"],
             rank=rank,
             is_reporter=rank == 0,
-            is_last=number == self.training["stop"]["steps"],
+            is_last=self._has_last,
         )
 
     def _leave(self):
         """When the script ends, by whatever it did outside of our requests."""
         self._program.close()
         raised = getattr(sys, "last_value", None)
+        if self._has_last and not raised:
+            next(self, None)  # the loop was left there: what comes after the last step is the same
         if self._is_over:
             self._engine.stop(failure(raised) if raised and self._is_finished else None)
             return

@@ -138,14 +138,16 @@ def test_what_a_script_does_wrong_is_told(cluster, tmp_path):
     cluster.add_node()
     rigid = {"gpus": (1, 1), "steps": 100000}
 
-    def refused(name, word, **what):
+    def refused(name, word, fails_with=None, **what):
         job = cluster.apply(TorchJob(name, script=script(tmp_path, **what), **rigid))
         job.wait(lambda o: any(word in c.get("message", "") for c in conditions_of(o).values()), START_S, word)
+        if fails_with:  # no other time and no other node would help
+            job.wait_condition("Failed", limit_s=CHANGE_S, reason=fails_with)
         job.delete()
         job.wait_gone(CHANGE_S)
 
-    refused("norm", "running_mean", layer="torch.nn.BatchNorm1d(4)")
-    refused("batch", "the manifest says training.batch.micro 2", batch=", micro_batch=4, micro_batches=4")
+    refused("norm", "running_mean", "StatefulForward", layer="torch.nn.BatchNorm1d(4)")
+    refused("batch", "the manifest says training.batch.micro 2", "BatchMismatch", batch=", micro_batch=4, micro_batches=4")
     refused("small", "fewer than training.batch.global 16", samples=9)
     refused("ends", "The script ended before the job's last step", body="if step.number > 4: break")
     job = cluster.apply(TorchJob("raises", script=script(tmp_path, before="seen = []", body="seen.append(1)",

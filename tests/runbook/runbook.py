@@ -44,6 +44,8 @@ def in_code():
     for text in sources(["worker/data", "worker/checkpoint", "worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'with_reason\([^;]*"(\w+)"\)', text))
         found["reasons of conditions"] |= set(re.findall(r'char\* k(?:Checkpoint|InitFrom)\w+ = "(\w+)"', text))
+    for path in sorted((ROOT / "python/rubato").glob("*.py")):  # what a script of runtime pytorch does wrong
+        found["reasons of conditions"] |= set(re.findall(r'(?:Refused\(\s*|"reason": )"(\w+)"', path.read_text()))
     for text in sources(["operator/control"]):
         for call in re.findall(r"\bemit\((.*?)\);", text, re.S):
             before_note = call.split("fmt::format")[0]

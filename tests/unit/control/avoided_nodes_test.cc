@@ -84,9 +84,11 @@ TEST(AvoidedNodes, AllRefusedForOneReasonOrNot) {
 }
 
 TEST(AvoidedNodes, WhatNoTimeMendsIsNotWaitedFor) {
-  Nodes nodes;
-  avoid_node(nodes, refused("n1", "BadTraining"), kNow, kPatience);
-  EXPECT_EQ(common_refusal(nodes, kNow)->fails_at, kNow);
+  for (const char* reason : {"BadTraining", "StatefulForward", "UnsupportedTrainer"}) {
+    Nodes nodes;
+    avoid_node(nodes, refused("n1", reason), kNow, kPatience);
+    EXPECT_EQ(common_refusal(nodes, kNow)->fails_at, kNow);
+  }
   Nodes without_driver;
   avoid_node(without_driver, refused("n1", "DeviceUnavailable"), kNow, kPatience);
   EXPECT_EQ(common_refusal(without_driver, kNow)->fails_at, kNow + kAllRefusedLimit);

@@ -118,6 +118,7 @@ class FakeEngine:
         self._has_waited = False
         self.replies = []
         self.is_stopped = False
+        self.failure = None
 
     def next(self, timeout_ms):
         assert timeout_ms > 0
@@ -129,7 +130,7 @@ class FakeEngine:
         self.replies.append(reply)
 
     def stop(self, failure=None):
-        self.is_stopped = True
+        self.is_stopped, self.failure = True, failure
 
 
 def alone(training, steps, memories=None):

@@ -29,6 +29,17 @@ def test_the_loop_hands_out_committed_steps():
     assert isinstance(job.state.model, Tiny)
 
 
+def test_a_loop_may_be_left_at_its_last_step_and_no_sooner():
+    for last in (STEPS, STEPS - 1):
+        job, engine = job_of(alone(TRAINING, STEPS))
+        for step in job:
+            if step.number == last:
+                break
+        job._leave()
+        assert engine.is_stopped and (engine.failure is None) == step.is_last
+        assert step.is_last or engine.failure["reason"] == "ScriptEnded"
+
+
 def test_what_the_body_changes_is_part_of_the_state():
     memories = []
     job, _ = job_of(alone(TRAINING, 2, memories))
