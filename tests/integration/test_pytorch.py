@@ -54,30 +54,6 @@ def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_
     assert len(steps) == len(set(steps)), "the reporter tells each step once"
 
 
-PLACES = os.environ.get("PYTORCH_PLACES", "pull").split()  # all: compute reduce commit apply publish pull
-
-
-def test_killed_at_any_place_of_a_step_the_bytes_stay_those_of_one(cluster, tmp_path):
-    cluster.add_node(slots=3)
-    job = cluster.apply(TorchJob("hit", gpus=(3, 3), steps=100000, is_hit=True, pause=0.1,
-                                 more={"faultTolerance": {"maxRestarts": 100}}))
-    job.wait_members(3, START_S)
-    for rank, phase in enumerate(PLACES):
-        victim = job.pod_of_rank(rank % 3)
-        if phase == "pull":  # the newcomer dies, too
-            plan = job.pod_folder(victim) / "volumes" / "fault" / "plan"
-            plan.write_text(f"{phase}\n")
-            os.kill(job.interpreters()[victim][0], signal.SIGKILL)
-            wait_quickly(lambda: not plan.exists(), START_S, f"{victim} to die at {phase}")
-        else:
-            job.plant(victim, phase, "kill")
-        job.wait_step(job.steps_done() + 5, START_S)
-        job.wait_members(3, START_S)
-    job.finish_soon(START_S)
-    job.train_alone(tmp_path / "alone")
-    assert job.state_files(tmp_path / "alone") == job.state_files(job.checkpoints / "states")
-
-
 WAITS = """
 print("waits", flush=True)
 while not pathlib.Path("/ckpt/go").exists():
