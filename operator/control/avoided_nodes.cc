@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 15> kOfJob = {
     "OverlappingTensors", "StateChanged",      "StatefulForward",   "UnknownParameter",
     "UnsupportedState",   "UnsupportedTensor", "UnsupportedTrainer"};
 
-// No time mends these.
+// Waiting does not fix these.
 Duration limit_of(const std::string& reason) {
   return std::ranges::find(kOfJob, reason) == kOfJob.end() ? kAllRefusedLimit : Duration{0};
 }

@@ -16,6 +16,7 @@ import torch
 import transformers
 from transformers.trainer_callback import ExportableState, TrainerState
 
+from .chance import seeded
 from .data import Indexed, Weighted
 from .engine import is_in_pod
 from .errors import Refused
@@ -139,13 +140,10 @@ class RubatoTrainer(transformers.Trainer):
     def _is_normalised(self, model, inputs):
         """Whether the loss is a sum over num_items_in_batch: some models take the word and give a mean."""
         if self._normalises is None:
-            state = torch.get_rng_state()
             losses = []
             for items in (1, 2):
-                torch.set_rng_state(state)
-                with torch.no_grad():
+                with seeded(0), torch.no_grad():
                     losses.append(float(self.compute_loss(model, dict(inputs), num_items_in_batch=items)))
-            torch.set_rng_state(state)
             self._normalises = math.isclose(losses[0], 2 * losses[1], rel_tol=1e-2)
         return self._normalises
 
@@ -218,12 +216,12 @@ class RubatoTrainer(transformers.Trainer):
         self.state.is_world_process_zero = self.state.is_local_process_zero = is_reporter
 
     def _commit(self, step, ignore_keys):
-        if step.is_reporter and not self.state.is_world_process_zero:
-            self._report(True)
+        was_reporter = self.state.is_world_process_zero
+        self._report(step.is_reporter)
+        if step.is_reporter and not was_reporter:
             for callback in self.callback_handler.callbacks:  # they open their logs now; a person's heard it before
                 if type(callback).__module__.startswith("transformers."):
                     callback.on_train_begin(self.args, self.state, self.control, model=self.model)
-        self._report(step.is_reporter)
         before = step.number - 1
         if before % self._steps_of_an_epoch() == 0 and before > self._initial_global_step:
             self.control = self.callback_handler.on_epoch_begin(self.args, self.state, self.control)

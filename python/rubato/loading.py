@@ -68,11 +68,11 @@ class Processes:
                 self._take(process)
         wanted = [task, *ahead[: self.ahead]]
         self._outcomes = {each: outcome for each, outcome in self._outcomes.items() if each in wanted}
-        held = {*self._outcomes, *(each for process in self._processes for each in process.asked)}
+        requested = {*self._outcomes, *(each for process in self._processes for each in process.asked)}
         for each in wanted:
-            if each not in held and (each == task or len(held) <= self.ahead):
+            if each not in requested and (each == task or len(requested) <= self.ahead):
                 min(self._processes, key=lambda process: len(process.asked)).ask(each)
-                held.add(each)
+                requested.add(each)
         while task not in self._outcomes:
             self._take(next(process for process in self._processes if task in process.asked))
         outcome = self._outcomes.pop(task)

@@ -34,21 +34,10 @@ CONTROL_STEPS = 20
 LIMIT_S = 1800
 
 
-class BitsJob(TorchJob):
-    def __init__(self, case, name, gpus, steps, **more):
-        words = case.split("/")
-        super().__init__(f"{'-'.join(words).lower()}-{name}", script=SCRIPT, gpus=gpus, steps=steps, every=50,
-                         more_lines="\n", **more)
-        self.words = [*words, str(self.pause)]
-
-    def manifest(self):
-        manifest = super().manifest()
-        manifest["spec"]["training"]["batch"] = {"global": 14, "micro": 2}
-        manifest["spec"]["template"]["spec"]["containers"][0]["args"] = self.words
-        return manifest
-
-    def bytes(self):
-        return self.state_files(self.checkpoints / "states")
+def bits_job(case, name, gpus, steps, pause, **more):
+    words = case.split("/")
+    return TorchJob(f"{'-'.join(words).lower()}-{name}", script=SCRIPT, gpus=gpus, steps=steps, every=50,
+                    more_lines="\n", batch=(14, 2), arguments=[*words, str(pause)], **more)
 
 
 def kill(job, victim, place):
@@ -93,21 +82,20 @@ def try_case(cluster, case, worlds, steps):
     """Row of the table, and whether all bytes were equal."""
     jobs = []
     for world in worlds:
-        jobs.append(cluster.apply(BitsJob(case, f"w{world}", (world, world), steps, pause=0)))
+        jobs.append(cluster.apply(bits_job(case, f"w{world}", (world, world), steps, pause=0)))
         jobs[-1].wait_state("Complete", LIMIT_S)
-    disturbed = cluster.apply(BitsJob(case, "hit", (1, TOGETHER), steps, pause=PAUSE_S, is_hit=True,
+    disturbed = cluster.apply(bits_job(case, "hit", (1, TOGETHER), steps, pause=PAUSE_S, is_hit=True,
                                       more={"faultTolerance": {"maxRestarts": 100}}))
     kills = disturb(disturbed)
-    files = [job.bytes() for job in (*jobs, disturbed)]
+    files = [job.state_files(job.checkpoints / "states") for job in (*jobs, disturbed)]
     are_equal = all(each == files[0] for each in files)
     digests = {control(case, world) for world in worlds if world < 4}
-    lines = [int(line.split()[1].rstrip(":")) for path in disturbed.log_files().values()
-             for line in path.read_text(errors="replace").splitlines() if line.startswith("step ")]
+    told = disturbed.steps_told()
     for job in (*jobs, disturbed):
         job.delete()
         job.wait_gone(60)
     row = [*case.split("/"), steps, ", ".join(map(str, worlds)), kills, "equal" if are_equal else "DIFFERENT",
-           len(lines) - len(set(lines)), f"{len(digests)} of {sum(world < 4 for world in worlds)}"]
+           len(told) - len(set(told)), f"{len(digests)} of {sum(world < 4 for world in worlds)}"]
     return row, are_equal
 
 

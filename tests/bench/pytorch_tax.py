@@ -37,16 +37,9 @@ LIMIT_S = 3600
 WALL, CPU = 0, 1
 
 
-class TaxJob(TorchJob):
-    def __init__(self, name, words, world, steps):
-        super().__init__(name, script=SCRIPT, gpus=(world, world), steps=steps)
-        self.words = [str(word) for word in words]
-
-    def manifest(self):
-        manifest = super().manifest()
-        manifest["spec"]["training"]["batch"] = {"global": MICRO_BATCHES, "micro": 1}
-        manifest["spec"]["template"]["spec"]["containers"][0]["args"] = ["/ckpt/found", *self.words]
-        return manifest
+def tax_job(name, words, world, steps):
+    return TorchJob(name, script=SCRIPT, gpus=(world, world), steps=steps, batch=(MICRO_BATCHES, 1),
+                    arguments=["/ckpt/found", *map(str, words)])
 
 
 def alone(words):
@@ -65,7 +58,7 @@ def together(build, world, cases, runs):
         try:
             for model, tokens in cases:
                 words = [model, tokens, runs]
-                job = cluster.apply(TaxJob(f"tax-{model}-{tokens}", words, world, runs + 1))
+                job = cluster.apply(tax_job(f"tax-{model}-{tokens}", words, world, runs + 1))
                 job.wait_state("Complete", LIMIT_S)
                 of_rank = [json.loads((job.checkpoints / f"found.{rank}").read_text()) for rank in range(world)]
                 rows = [{side: (max(row[side][WALL] for row in rows), sum(row[side][CPU] for row in rows))

@@ -5,6 +5,7 @@ runs us, or any command; and of runtime pytorch, whose pods run examples/pytorch
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -103,15 +104,15 @@ def package_environment(kind=""):
 
 
 class TorchJob(ScriptJob):
-    """`script`: a file that is copied to its pods; it is given the text and nothing else. `more_lines` come after it; of
+    """`script`: a file that is copied to its pods; it is given `arguments`. `more_lines` come after it; of
     themselves they are a pause: it ends with the body of its loop, and a run alone of as many steps is short."""
 
     def __init__(self, name, script=ROOT / "examples/pytorch/kjv.py", every=1000, more=None, is_hit=False,
-                 more_lines=None, **kwargs):
+                 more_lines=None, arguments=("/ckpt/text",), batch=(16, 2), **kwargs):
         faults = {"RUBATO_FAULT_FILE": "/fault/plan"} if is_hit else {}
         super().__init__(name, runtime="pytorch", more=more,
                          env=package_environment("testing" if is_hit else "") | faults, **kwargs)
-        self.script, self.every = script, every
+        self.script, self.every, self.arguments, self.batch = script, every, arguments, batch
         self.more_lines = more_lines or f"    __import__('time').sleep({self.pause})\n"
 
     def prepare(self):
@@ -122,10 +123,10 @@ class TorchJob(ScriptJob):
     def manifest(self):
         manifest = super().manifest()
         manifest["spec"]["training"] = {
-            "batch": {"global": 16, "micro": 2}, "stop": {"steps": self.steps}, "seed": 1,
+            "batch": dict(zip(("global", "micro"), self.batch)), "stop": {"steps": self.steps}, "seed": 1,
             "checkpoint": {"every": self.every, "path": "/ckpt/states", "keep": 3}}
         container = manifest["spec"]["template"]["spec"]["containers"][0]
-        container["command"], container["args"] = [sys.executable, "/ckpt/train.py"], ["/ckpt/text"]
+        container["command"], container["args"] = [sys.executable, "/ckpt/train.py"], list(self.arguments)
         container["volumeMounts"].append({"name": "fault", "mountPath": "/fault"})
         manifest["spec"]["template"]["spec"]["volumes"].append({"name": "fault", "emptyDir": {}})
         return manifest
@@ -137,6 +138,11 @@ class TorchJob(ScriptJob):
         """The same steps in one process of ours, without a cluster."""
         subprocess.run([sys.executable, str(self.script), str(self.checkpoints / "text"), str(self.steps), str(folder)],
                        env={**os.environ, **package_environment()}, check=True, stdout=subprocess.DEVNULL)
+
+    def steps_told(self):
+        """The numbers in the lines "step N: …" of all logs."""
+        return [int(step) for path in self.log_files().values()
+                for step in re.findall(r"^\S+ step (\d+): loss", path.read_text(errors="replace"), re.M)]
 
     def state_files(self, folder):
         newest = folder / (folder / "LATEST").read_text().strip()

@@ -190,12 +190,12 @@ Result<std::unique_ptr<Replica>> make_sim_replica(const worker::TrainingConfig& 
     TRY(auto device, worker::open_device({}));
     return std::unique_ptr<Device>(std::make_unique<SimDevice>(std::move(device), isa, has_memory));
   };
-  options.make_model = [work = hooks.work ? hooks.work : [] {}](
-                           const worker::ModelConfig& model, std::int64_t micro_batch,
-                           Device& device) -> Result<std::unique_ptr<worker::Model>> {
+  const std::function<void()> work = hooks.work ? hooks.work : [] {};
+  options.make_model = [work](const worker::ModelConfig& model, std::int64_t micro_batch,
+                              Device& device) -> Result<std::unique_ptr<worker::Model>> {
     return make_tiny_model(model, micro_batch, device, work);
   };
-  auto script = config.has_model ? nullptr : make_sim_script(hooks.work ? hooks.work : [] {});
+  auto script = config.has_model ? nullptr : make_sim_script(work);
   TRY(auto replica, script ? worker::make_torch_replica(config, options, *script)
                            : worker::make_model_replica(config, options));
   return std::unique_ptr<Replica>(

@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/manifests.h"
 
 #include "common/yaml.h"
+#include "operator/api/worker_container.h"
 
 #include <fmt/core.h>
 
@@ -67,10 +68,8 @@ Value three_way_patch(const Value& last, const Value& manifest, const Value& liv
 }
 
 const json::Value& worker_of(const json::Value& job) {
-  const json::Value& containers = job["spec"]["template"]["spec"]["containers"];
-  for (const json::Value& container : containers.items())
-    if (container["name"].string_view_or("") == "worker") return container;
-  return containers[std::size_t{0}];
+  const json::Value& pod = job["spec"]["template"]["spec"];
+  return pod["containers"][api::worker_container(pod)];
 }
 
 std::string readable_refusal(const std::string& message) {

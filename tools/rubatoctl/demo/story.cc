@@ -1,8 +1,7 @@
 #include "tools/rubatoctl/demo/story.h"
 
+#include "operator/api/worker_container.h"
 #include "tools/rubatoctl/manifests.h"
-
-#include <algorithm>
 
 #include <fmt/core.h>
 
@@ -39,11 +38,8 @@ void set_gpus(Value& job, int min, int max) {
 
 // The one that worker_of() names, to be changed.
 Value& container_of(Value& job) {
-  auto& containers = job.at("spec").at("template").at("spec").at("containers").mutable_items();
-  const auto named = std::find_if(containers.begin(), containers.end(), [](const Value& each) {
-    return each["name"].string_view_or("") == "worker";
-  });
-  return named == containers.end() ? containers.front() : *named;
+  Value& pod = job.at("spec").at("template").at("spec");
+  return pod.at("containers").at(api::worker_container(pod));
 }
 
 void set_variable(Value& container, const std::string& name, const std::string& value) {
