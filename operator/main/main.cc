@@ -18,8 +18,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <CLI/CLI.hpp>
 #include <linux/close_range.h>
@@ -31,6 +29,7 @@ namespace {
 constexpr int kLeaseLost = 3;  // exit status, where it cannot begin anew
 constexpr auto kOwnCertificateLife = std::chrono::hours(24 * 90);
 constexpr auto kOwnCertificateSkew = std::chrono::hours(1);
+constexpr std::size_t kPemBytesMax = 1 << 20;   // of a certificate or key
 constexpr double kCertificateHoursMin = 0.008;  // half a minute, for tests
 constexpr double kCertificateHoursMost = 24 * 3650;
 
@@ -111,9 +110,9 @@ net::HttpResponse metrics_of(control::Operator& replica) {
 }
 
 Result<std::string> read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (text.empty()) return Error(Code::kNotFound, "cannot read " + path.string());
+  PosixFileSystem files;
+  TRY(std::string text, read_text(files, path.string(), kPemBytesMax));
+  if (text.empty()) return Error(Code::kNotFound, path.string() + " is empty");
   return text;
 }
 

@@ -1,8 +1,6 @@
 #include "tests/fault/survivors.h"
 
-#include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -13,8 +11,10 @@ namespace {
 // Clock ticks since boot at which the process began; zero: it is gone.
 std::uint64_t start_time(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  std::istringstream words(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string stat;
+  std::getline(file,
+               stat);  // that ends while it is read is told by an empty line, not by an exception
+  std::istringstream words(stat.substr(stat.rfind(')') + 1));
   std::string word;
   for (int field = 3; field < 22 && words >> word; ++field) continue;
   std::uint64_t ticks = 0;

@@ -1,12 +1,11 @@
 #include "tools/localnode/volumes.h"
 
+#include "common/files.h"
 #include "common/net/certificates.h"
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,8 +18,9 @@ namespace fs = std::filesystem;
 namespace {
 
 bool holds(const std::string& path, const std::string& bytes) {
-  std::ifstream file(path, std::ios::binary);
-  return file && std::string(std::istreambuf_iterator<char>(file), {}) == bytes;
+  PosixFileSystem files;
+  const auto text = read_text(files, path, bytes.size());
+  return text.ok() && *text == bytes;
 }
 
 // Who reads it sees all of the old file or all of the new one.
