@@ -162,6 +162,27 @@ Key read_key(const std::string& text) {
   return key;
 }
 
+struct Issuer {
+  KeyPair texts;
+  Certificate certificate;
+  Key key;
+};
+
+// The authority of this thread's last certificate is kept as read: one signs for thousands of jobs,
+// and OpenSSL takes longer to read a key than to make one and sign. Null: not a pair.
+const Issuer* issuer_of(const KeyPair& authority) {
+  thread_local Issuer last;
+  if (last.key && last.texts == authority) return &last;
+  last = {authority, read_certificate(authority.certificate), read_key(authority.private_key)};
+  if (last.certificate && last.key &&
+      X509_check_private_key(last.certificate.get(), last.key.get()) == 1) {
+    return &last;
+  }
+  ERR_clear_error();
+  last = {};
+  return nullptr;
+}
+
 // A certificate with everything but issuer, extensions and signature.
 Result<Certificate> blank(const std::string& common_name, EVP_PKEY* key, WallTime not_before,
                           WallTime not_after) {
@@ -208,12 +229,9 @@ Result<KeyPair> make_authority(const std::string& common_name, WallTime not_befo
 }
 
 Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateRequest& request) {
-  const Certificate issuer = read_certificate(authority.certificate);
-  const Key issuer_key = read_key(authority.private_key);
-  if (!issuer || !issuer_key || X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
-    ERR_clear_error();
+  const Issuer* issuer = issuer_of(authority);
+  if (issuer == nullptr)
     return Error(Code::kInvalid, "the authority is not a PEM certificate and its key");
-  }
   if (!request.server && !request.client) {
     return Error(Code::kInvalid, "a certificate is for a server, a client, or both");
   }
@@ -222,19 +240,19 @@ Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateReq
   TRY(const Certificate certificate,
       blank(request.common_name, key.get(), request.not_before, request.not_after));
   X509* x = certificate.get();
-  if (X509_set_issuer_name(x, X509_get_subject_name(issuer.get())) != 1) {
+  if (X509_set_issuer_name(x, X509_get_subject_name(issuer->certificate.get())) != 1) {
     return openssl_error("issuer");
   }
   const char* usage = "serverAuth,clientAuth";
   if (!request.client) usage = "serverAuth";
   if (!request.server) usage = "clientAuth";
-  TRY_OK(add_extension(x, issuer.get(), NID_basic_constraints, "critical,CA:FALSE"));
-  TRY_OK(add_extension(x, issuer.get(), NID_key_usage, "critical,digitalSignature"));
-  TRY_OK(add_extension(x, issuer.get(), NID_ext_key_usage, usage));
-  TRY_OK(add_extension(x, issuer.get(), NID_subject_key_identifier, "hash"));
-  TRY_OK(add_extension(x, issuer.get(), NID_authority_key_identifier, "keyid"));
+  TRY_OK(add_extension(x, issuer->certificate.get(), NID_basic_constraints, "critical,CA:FALSE"));
+  TRY_OK(add_extension(x, issuer->certificate.get(), NID_key_usage, "critical,digitalSignature"));
+  TRY_OK(add_extension(x, issuer->certificate.get(), NID_ext_key_usage, usage));
+  TRY_OK(add_extension(x, issuer->certificate.get(), NID_subject_key_identifier, "hash"));
+  TRY_OK(add_extension(x, issuer->certificate.get(), NID_authority_key_identifier, "keyid"));
   TRY_OK(add_alternative_names(x, request));
-  if (X509_sign(x, issuer_key.get(), digest_for(issuer_key.get())) == 0)
+  if (X509_sign(x, issuer->key.get(), digest_for(issuer->key.get())) == 0)
     return openssl_error("signing");
   return to_pem(x, key.get());
 }

@@ -17,8 +17,7 @@ constexpr int kLateSpan = 3;
 constexpr int kGpusPerNode = 4;
 constexpr int kMembersLeast = 8;
 constexpr int kMembersMost = 32;
-constexpr std::uint32_t kMicroBatches =
-    256;  // long steps: most of what a big story costs is by step
+constexpr std::uint32_t kMicroBatches = 128;  // long steps: most of what a story costs is by step
 constexpr double kBlocked =
     0.5;  // a short job has eight GPUs at first, and gives them back at once
 constexpr int kBlockedGpus = 8;
@@ -57,7 +56,8 @@ void draw_jobs(Scenario& scenario, Rng& rng) {
   scenario.jobs.insert(scenario.jobs.begin(), big);
   if (!rng.chance(kBlocked)) return;
   JobPlan blocker;
-  blocker.shape = {.name = "blocker", .steps = 20 + rng.below(60), .checkpoint_every = 20};
+  blocker.shape = {
+      .name = "blocker", .micro_batches = 12, .steps = 20 + rng.below(60), .checkpoint_every = 20};
   blocker.min = blocker.max = kBlockedGpus;
   blocker.priority_class = "high";
   scenario.jobs.push_back(std::move(blocker));

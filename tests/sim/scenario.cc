@@ -14,7 +14,8 @@ constexpr double kWithPolicy = 0.4;
 constexpr double kClustered = 0.35;   // of stories: their faults come in a few bursts
 constexpr double kSleepy = 0.2;       // of stories: the chart's Lease, and a leader that freezes
 constexpr double kLong = 0.25;        // of stories: one job goes on long after the trouble
-constexpr std::uint64_t kLonger = 5;  // times as many steps
+constexpr std::uint64_t kLonger = 4;  // times as many steps
+constexpr Duration kMicro = 50ms;     // few long steps: most of what a story costs is by step
 constexpr int kLateCrashes = 2;       // of pods then: their successors join one after the other
 constexpr Duration kLateAfter = 15s;
 constexpr Duration kSleepMost = 11s;
@@ -49,12 +50,16 @@ JobPlan draw_job(Rng& rng, int number, int capacity) {
   job.per_pod = rng.chance(0.2) ? 2 : 1;
   job.min = job.per_pod * (1 + static_cast<int>(rng.below(job.per_pod == 2 ? 2 : 3)));
   job.max = std::min(job.min + job.per_pod * static_cast<int>(rng.below(4)), 8);
-  job.shape.steps = 40 + rng.below(80);
-  job.shape.checkpoint_every = 10 + rng.below(20);
+  job.shape.micro_batches = 18;
+  job.shape.steps = 27 + rng.below(53);
+  job.shape.checkpoint_every = 7 + rng.below(13);
   job.submit_at = number == 0 ? Duration(0) : millis(rng.below(20'000));
   if (rng.chance(0.3)) job.priority_class = "high";
   if (rng.chance(0.35)) job.queue = "small";
-  if (rng.chance(0.06)) job.min = job.max = capacity + job.per_pod;  // never fits
+  if (rng.chance(0.06)) {  // never fits
+    job.min = job.max = capacity + job.per_pod;
+    job.shape.micro_batches = static_cast<std::uint32_t>(job.max);
+  }
   return job;
 }
 
@@ -289,6 +294,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
     job.can_finish = job.min <= capacity && (job.queue != "small" || job.min <= limit);
     scenario.jobs.push_back(std::move(job));
   }
+  scenario.times.micro = kMicro;
   scenario.link_delay = seed % 3 == 0 ? Duration(30ms) : Duration(1ms);
   scenario.api_delay = seed % 5 == 0 ? Duration(40ms) : Duration(5ms);
   scenario.clocks_differ = rng.chance(0.3);
