@@ -1,9 +1,11 @@
 // What a JobMachine is told, taken down; the pass over it all comes with tick().
 #include "common/log.h"
+#include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <tuple>
 
 namespace rubato::coordinator {
@@ -37,13 +39,6 @@ bool is_of(const std::string& pod_uid, const wire::WorkerId& id) {
   return id.pod_uid() == pod_uid && id.slot() < kSlotsMax;
 }
 
-std::string clipped(const std::string& text) {
-  if (text.size() <= kTextMax) return text;
-  std::size_t end = kTextMax;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // of a letter
-  return text.substr(0, end) + " …";
-}
-
 bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::WorkerStanding& b) {
   const auto decisive = [](const wire::WorkerStanding& s) {
     return std::tuple(s.id().incarnation(), s.phase(), s.generation(), s.fenced_below(),
@@ -52,6 +47,8 @@ bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::Worker
   };
   return decisive(a) == decisive(b);
 }
+
+std::string bounded(std::string_view text) { return clipped(text, kTextMax); }
 
 double bounded(double value, double most) {
   return std::isfinite(value) ? std::clamp(value, -most, most) : 0;
@@ -114,7 +111,7 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   if (agent_at_.emplace(hello.pod_uid(), &agent).second && is_members) last_back_ = arrived;
   agent.pod = pod;
   agent.name = pod->name;
-  agent.node = pod->node.empty() ? clipped(hello.node()) : pod->node;
+  agent.node = pod->node.empty() ? bounded(hello.node()) : pod->node;
   agent.connected = true;
   agent.dead = agent.suspected = false;
   agent.last_seen = told_ = arrived;
@@ -259,11 +256,11 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
       if (!suspect_since_) suspect_since_ = told_;
       const wire::WorkerId& peer = event.suspect().peer();
       note_broken_link(key, {peer.pod_uid(), peer.slot()});
-      suspect_why_ = "link of pod " + agent.name + " failed: " + clipped(event.suspect().why());
+      suspect_why_ = "link of pod " + agent.name + " failed: " + bounded(event.suspect().why());
       if (Agent* other = agent_of(peer.pod_uid())) {
         other->suspected = true;
         suspect_why_ = "link of pod " + agent.name + " to pod " + other->name +
-                       " failed: " + clipped(event.suspect().why());
+                       " failed: " + bounded(event.suspect().why());
       }
       break;
     }
@@ -296,22 +293,22 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
 
 void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
                               const wire::Failure& failure) {
-  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), clipped(failure.reason()),
-              agent.name, clipped(failure.message()));
+  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), bounded(failure.reason()),
+              agent.name, bounded(failure.message()));
   const wire::WorkerStanding& standing = worker.standing;
   const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
   const wire::FailureScope scope = scope_of(failure);
   // Nobody but a member speaks for the job, and a worker that holds its only copy is not refused.
   if (scope == wire::FAILURE_SCOPE_JOB && is_member(key)) {
     outputs_.changed = true;
-    view_.failure_reason = clipped(failure.reason());
-    view_.failure_message = clipped(failure.message());
+    view_.failure_reason = bounded(failure.reason());
+    view_.failure_message = bounded(failure.message());
     return;
   }
   if (scope == wire::FAILURE_SCOPE_WORKER && (!standing.has_state() || others_hold_state(key)))
-    return refuse(key, clipped(failure.reason()), clipped(failure.message()));
+    return refuse(key, bounded(failure.reason()), bounded(failure.message()));
   if (failure.reason() == "CheckpointFailed") {
-    view_.checkpoint_failing = clipped(failure.message());  // it holds its state, and tries again
+    view_.checkpoint_failing = bounded(failure.message());  // it holds its state, and tries again
     outputs_.changed = true;
     return;
   }
@@ -322,8 +319,8 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
                          .at = now,
                          .failure = {.pod = agent.name,
                                      .pod_uid = key.pod_uid,
-                                     .reason = clipped(failure.reason()),
-                                     .message = clipped(failure.message()),
+                                     .reason = bounded(failure.reason()),
+                                     .message = bounded(failure.message()),
                                      .infrastructure = false}};
     return;
   }
@@ -331,7 +328,7 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   if ((standing.generation() >= oldest_of_interest() || joins(key)) && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level
     suspect_why_ =
-        clipped(failure.reason()) + " of pod " + agent.name + ": " + clipped(failure.message());
+        bounded(failure.reason()) + " of pod " + agent.name + ": " + bounded(failure.message());
   }
 }
 
@@ -352,9 +349,9 @@ void JobMachine::refuse(const WorkerKey& key, const std::string& reason,
 void JobMachine::note_damaged(const wire::CheckpointDamaged& news) {
   if (news.path().empty() && view_.checkpoint_damaged && !view_.checkpoint_damaged->empty())
     return;  // another member was first, and has said where it is kept
-  const std::string kept = news.path().empty() ? "" : "; kept as " + clipped(news.path());
+  const std::string kept = news.path().empty() ? "" : "; kept as " + bounded(news.path());
   view_.checkpoint_damaged = "the checkpoint of step " + std::to_string(news.step()) +
-                             " cannot be used: " + clipped(news.why()) + kept +
+                             " cannot be used: " + bounded(news.why()) + kept +
                              "; older ones are tried in turn";
   outputs_.changed = true;
 }
@@ -378,11 +375,11 @@ void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire:
                               : known == crashes_.end() ? 1
                                                         : known->second + 1;
   const bool is_known = exited.id().incarnation() <= worker.restart_ordered;  // since the order
-  const std::string said = exited.message().empty() ? "" : ": " + clipped(exited.message());
+  const std::string said = exited.message().empty() ? "" : ": " + bounded(exited.message());
   take_crashes(count, is_known,
                {.pod = agent.name,
                 .pod_uid = pod_uid,
-                .reason = exited.reason().empty() ? "Crash" : clipped(exited.reason()),
+                .reason = exited.reason().empty() ? "Crash" : bounded(exited.reason()),
                 .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
                            std::to_string(exited.exit_code()) + ", signal " +
                            std::to_string(exited.signal()) + said,
