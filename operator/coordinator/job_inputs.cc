@@ -1,25 +1,20 @@
 // What a JobMachine is told, taken down; the pass over it all comes with tick().
 #include "common/log.h"
-#include "common/words.h"
+#include "operator/coordinator/bounds.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string_view>
 #include <tuple>
 
 namespace rubato::coordinator {
 namespace {
 
-// Bounds of what agents say.
-constexpr std::uint32_t kSlotsMax = 256;          // workers of a pod
-constexpr std::size_t kTextMax = 1024;            // bytes of what reaches a status
-constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
-constexpr double kSecondsMost = 1e6;
+// Of what agents say, beside bounds.h.
+constexpr std::uint32_t kSlotsMax = 256;           // workers of a pod
+constexpr std::uint64_t kCrashesMost = 1'000'000;  // of these
 constexpr std::chrono::seconds kGraceMost = 24h;
 // An agent that hears nothing for twice the silence dials again: not each heartbeat needs a word.
 constexpr int kAcksPerSilence = 4;
-constexpr std::uint64_t kCrashesMost = 1'000'000;  // of a pod's workers
 
 // Grows whenever a worker shows that it is alive inside its step.
 std::uint64_t progress_of(const wire::WorkerStanding& s) {
@@ -46,31 +41,6 @@ bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::Worker
                       s.caught_up(), s.looked(), s.has_checkpoint(), s.members_of());
   };
   return decisive(a) == decisive(b);
-}
-
-std::string bounded(std::string_view text) { return clipped(text, kTextMax); }
-
-double bounded(double value, double most) {
-  return std::isfinite(value) ? std::clamp(value, -most, most) : 0;
-}
-
-// What is computed with, or shown to others, is a number, and no text is long.
-void bound(wire::WorkerStanding& standing) {
-  constexpr double kLossMost = 1e9;
-  standing.set_loss(bounded(standing.loss(), kLossMost));
-  standing.set_validation_loss(bounded(standing.validation_loss(), kLossMost));
-  standing.set_step_seconds(std::max(0.0, bounded(standing.step_seconds(), kSecondsMost)));
-  standing.set_compute_seconds(std::max(0.0, bounded(standing.compute_seconds(), kSecondsMost)));
-  standing.set_seq(std::min(standing.seq(), kCountMost));
-  standing.set_step(std::min(standing.step(), kCountMost));
-  standing.set_tokens(std::min(standing.tokens(), kCountMost));
-  standing.set_checkpoint_step(std::min(standing.checkpoint_step(), kCountMost));
-  standing.set_validation_step(std::min(standing.validation_step(), kCountMost));
-  standing.set_checkpoints_skipped(std::min(standing.checkpoints_skipped(), kCountMost));
-  if (standing.fingerprint().size() > kTextMax) standing.clear_fingerprint();
-  if (standing.cpu().size() > kTextMax) standing.clear_cpu();
-  if (standing.phase_name().size() > kTextMax) standing.clear_phase_name();
-  if (standing.listen().host().size() > kTextMax) standing.clear_listen();
 }
 
 }  // namespace
@@ -276,7 +246,7 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
     case wire::WorkerEvent::kCheckpointWritten:  // where it stands, the standing says
       if (outputs_.checkpoints_written.size() < kCheckpointsTold)
         outputs_.checkpoints_written.push_back(
-            std::max(0.0, bounded(event.checkpoint_written().seconds(), kSecondsMost)));
+            bounded_seconds(event.checkpoint_written().seconds()));
       if (view_.checkpoint_damaged) show(*view_.checkpoint_damaged, std::string());
       show(view_.checkpoint_failing, std::string());
       break;
