@@ -31,4 +31,11 @@ inline std::size_t utf8_length(std::string_view text, std::size_t i) {
   return 0;
 }
 
+// The longest beginning of a well-formed text that has at most `most` bytes and whole characters.
+inline std::string_view utf8_prefix(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0u) == 0x80u) --most;
+  return text.substr(0, most);
+}
+
 }  // namespace rubato

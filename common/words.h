@@ -1,7 +1,10 @@
-// Numbers in sentences that people read.
+// Sentences that people read: numbers with their nouns, and texts that are too long.
 #pragma once
 
+#include "common/utf8.h"
+
 #include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -30,6 +33,13 @@ std::string counted(std::integral auto number, std::string_view noun, std::strin
 // "1 of 3 GPUs", "0 of 1 GPU".
 std::string counted_of(std::integral auto part, std::integral auto whole, std::string_view noun) {
   return std::to_string(part) + " of " + counted(whole, noun);
+}
+
+// A text of more than `most` bytes is cut between two characters and ends with " …", which comes on
+// top of them.
+inline std::string clipped(std::string_view text, std::size_t most) {
+  const std::string_view kept = utf8_prefix(text, most);
+  return std::string(kept) + (kept.size() < text.size() ? " …" : "");
 }
 
 }  // namespace rubato

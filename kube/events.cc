@@ -1,6 +1,7 @@
 #include "kube/events.h"
 
 #include "common/log.h"
+#include "common/utf8.h"
 #include "kube/errors.h"
 
 #include <algorithm>
@@ -21,14 +22,6 @@ json::Value to_json(const ObjectReference& reference) {
   if (!reference.uid.empty()) value.set("uid", reference.uid);
   if (!reference.resource_version.empty()) value.set("resourceVersion", reference.resource_version);
   return value;
-}
-
-// Cuts at a character's border: the API wants UTF-8.
-std::string cut(std::string text, std::size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;
-  text.resize(most);
-  return text;
 }
 
 }  // namespace
@@ -69,7 +62,8 @@ void EventRecorder::emit(const ObjectReference& regarding, const EventText& text
   // Names come from times: no two events may have the same.
   last_ = std::max(executor_.clock().wall(), last_ + 1ns);
   Emitted emitted{Id{regarding, related, text}, last_};
-  emitted.id.text.note = cut(std::move(emitted.id.text.note), kEventNoteBytesMax);
+  std::string& note = emitted.id.text.note;
+  note.resize(utf8_prefix(note, kEventNoteBytesMax).size());
   queue_.push_back(std::move(emitted));
   changed_->notify_all();
 }

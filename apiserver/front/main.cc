@@ -8,11 +8,11 @@
 #include "apiserver/memory/memory_server.h"
 #include "common/executor.h"
 #include "common/log.h"
+#include "common/stop_signals.h"
 #include "common/version.h"
 #include "common/yaml.h"
 #include "operator/api/rules.h"
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -135,11 +135,7 @@ Result<std::unique_ptr<WireServer>> listen(const Arguments& arguments, const Sta
 }
 
 Status serve(const Arguments& arguments) {
-  sigset_t signals;  // before any thread, so that all inherit the mask
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
 
   SystemClock clock;
   TRY(const net::Endpoint wanted, net::parse_endpoint(arguments.listen));
@@ -172,10 +168,7 @@ Status serve(const Arguments& arguments) {
     }
   });
 
-  const timespec period{std::chrono::duration_cast<std::chrono::seconds>(kFlushPeriod).count(), 0};
-  while (true) {
-    const int signal = ::sigtimedwait(&signals, nullptr, &period);
-    if (signal == SIGTERM || signal == SIGINT) break;
+  while (!signals.wait(kFlushPeriod)) {
     if (journal != nullptr) {
       const Status flushed = journal->flush();
       if (!flushed.ok()) return flushed.error().in("the journal");

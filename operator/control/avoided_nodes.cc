@@ -1,7 +1,10 @@
 #include "operator/control/avoided_nodes.h"
 
+#include "common/utf8.h"
+
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -18,12 +21,11 @@ api::AvoidedNode* find(std::vector<api::AvoidedNode>& nodes, const std::string& 
 
 WallTime until_of(const api::AvoidedNode& node) { return node.until.value_or(WallTime{}); }
 
-// UTF-8 is cut between characters; each counts for one or more bytes, so this is never too long.
+// The limit counts characters, each of one or more bytes, so this is never too long.
 std::string shortened(const std::string& text) {
+  constexpr std::string_view kDots = "...";
   if (text.size() <= api::kAvoidedMessageMost) return text;
-  std::size_t end = api::kAvoidedMessageMost - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end) + "...";
+  return std::string(utf8_prefix(text, api::kAvoidedMessageMost - kDots.size())).append(kDots);
 }
 
 bool is_of_worker(const std::string& reason) {

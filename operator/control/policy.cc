@@ -2,6 +2,7 @@
 
 #include "common/words.h"
 #include "scheduler/common_parameters.h"
+#include "scheduler/policy/missing_mechanism.h"
 #include "scheduler/policy/registry.h"
 
 #include <fmt/core.h>
@@ -13,16 +14,8 @@ namespace {
 namespace condition = api::condition;
 namespace reason = api::reason;
 
-// What its policy needs and workers cannot do.
-std::string lacks(const Policy& policy) {
-  const sched::Descriptor about = sched::descriptor_of(policy.plan.policy);
-  if (about.shares != sched::Sharing::kNone)
-    return "two jobs on one GPU (sharing), which workers cannot do";
-  if (about.shares_storage)
-    return "shares of cache and remote bandwidth, which workers cannot keep to";
-  return about.shares_cpu_memory
-             ? "shares of CPU and memory that change, which workers cannot keep to"
-             : "";
+std::string missing_mechanism(const Policy& policy) {
+  return sched::missing_mechanism(sched::descriptor_of(policy.plan.policy));
 }
 
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -54,12 +47,12 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
   if (!made.ok())
     return Error(Code::kInvalid, fmt::format("spec.{} (all policies have {})", made.error().what(),
                                              sched::kCommonParameters));
-  const std::string lacking = lacks(policy);
-  if (!lacking.empty() && spec.missing_mechanism == api::MissingMechanism::kRefuse)
+  const std::string missing = missing_mechanism(policy);
+  if (!missing.empty() && spec.missing_mechanism == api::MissingMechanism::kRefuse)
     return Error(Code::kInvalid,
                  fmt::format("spec.policy {} needs {}; set spec.missingMechanism to Degrade to run "
                              "it without, or choose another one",
-                             policy.plan.policy, lacking));
+                             policy.plan.policy, missing));
   return policy;
 }
 
@@ -67,8 +60,8 @@ std::string to_text(const Policy& policy) {
   std::string name = policy.plan.policy;
   for (const auto& [parameter, value] : policy.plan.parameters)
     name += fmt::format(", {} {:g}", parameter, value);
-  const std::string lacking = lacks(policy);
-  if (!lacking.empty()) name += fmt::format(" (without {})", lacking);
+  const std::string missing = missing_mechanism(policy);
+  if (!missing.empty()) name += fmt::format(" (without {})", missing);
   return fmt::format(
       "{}: a round at least every {:g} s, gang start {:g} s, minRelativeGain {:g}, preempt {}, "
       "maxLoad {:g}, growth of one job at most every {:g} s, of at most {} a round",

@@ -52,14 +52,11 @@ void JobMachine::followers(MonoTime now) {
   if (is_trained()) return;
   std::size_t count = record_.members.size();
   std::map<WorkerKey, std::size_t> load = followers_of_donors();
-  for (const WorkerKey& key : living()) {
+  for (const WorkerKey& key : ready_workers()) {
     Worker* worker = worker_of(key);
-    if (is_member(key) || worker->refusal || worker->left_out || worker->retired ||
-        is_leaving(key.pod_uid))
-      continue;
-    if (!agents_[key.pod_uid].connected || is_fenced_off(*worker)) continue;
+    if (is_member(key) || worker->left_out || is_fenced_off(*worker)) continue;
+    if (++count > wish_.micro_batches) continue;
     const auto& s = worker->standing;
-    if (s.phase() == wire::WORKER_STARTING || ++count > wish_.micro_batches) continue;
     // One that was told by the last leader goes on; another Follow would wait for the end of this.
     if (s.phase() == wire::WORKER_FOLLOWING && s.following() != 0 &&
         s.following() != worker->follow_generation && s.following() >= worker->abort_below) {

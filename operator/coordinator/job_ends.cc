@@ -61,17 +61,13 @@ void JobMachine::refuse_others_than(const std::string& fingerprint) {
 }
 
 std::vector<WorkerKey> JobMachine::ready_to_start(MonoTime now) {
-  std::vector<WorkerKey> ready;
-  for (const WorkerKey& key : living()) {
-    const Worker* worker = worker_of(key);
-    const auto phase = worker->standing.phase();
-    if (phase == wire::WORKER_STARTING || worker->refusal || is_leaving(key.pod_uid)) continue;
-    if (worker->left_out && now < worker->left_out->retry_at) {
-      wake_at(worker->left_out->retry_at);
-      continue;
-    }
-    if (agents_[key.pod_uid].connected) ready.push_back(key);
-  }
+  std::vector<WorkerKey> ready = ready_workers();
+  std::erase_if(ready, [&](const WorkerKey& key) {
+    const auto& left_out = worker_of(key)->left_out;
+    const bool waits = left_out && now < left_out->retry_at;
+    if (waits) wake_at(left_out->retry_at);
+    return waits;
+  });
   return ready;
 }
 

@@ -1,23 +1,20 @@
 // What a JobMachine is told, taken down; the pass over it all comes with tick().
 #include "common/log.h"
+#include "operator/coordinator/bounds.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 namespace rubato::coordinator {
 namespace {
 
-// Bounds of what agents say.
-constexpr std::uint32_t kSlotsMax = 256;          // workers of a pod
-constexpr std::size_t kTextMax = 1024;            // bytes of what reaches a status
-constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
-constexpr double kSecondsMost = 1e6;
+// Of what agents say, beside bounds.h.
+constexpr std::uint32_t kSlotsMax = 256;           // workers of a pod
+constexpr std::uint64_t kCrashesMost = 1'000'000;  // of these
 constexpr std::chrono::seconds kGraceMost = 24h;
 // An agent that hears nothing for twice the silence dials again: not each heartbeat needs a word.
 constexpr int kAcksPerSilence = 4;
-constexpr std::uint64_t kCrashesMost = 1'000'000;  // of a pod's workers
 
 // Grows whenever a worker shows that it is alive inside its step.
 std::uint64_t progress_of(const wire::WorkerStanding& s) {
@@ -37,13 +34,6 @@ bool is_of(const std::string& pod_uid, const wire::WorkerId& id) {
   return id.pod_uid() == pod_uid && id.slot() < kSlotsMax;
 }
 
-std::string clipped(const std::string& text) {
-  if (text.size() <= kTextMax) return text;
-  std::size_t end = kTextMax;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // of a letter
-  return text.substr(0, end) + " …";
-}
-
 bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::WorkerStanding& b) {
   const auto decisive = [](const wire::WorkerStanding& s) {
     return std::tuple(s.id().incarnation(), s.phase(), s.generation(), s.fenced_below(),
@@ -51,29 +41,6 @@ bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::Worker
                       s.caught_up(), s.looked(), s.has_checkpoint(), s.members_of());
   };
   return decisive(a) == decisive(b);
-}
-
-double bounded(double value, double most) {
-  return std::isfinite(value) ? std::clamp(value, -most, most) : 0;
-}
-
-// What is computed with, or shown to others, is a number, and no text is long.
-void bound(wire::WorkerStanding& standing) {
-  constexpr double kLossMost = 1e9;
-  standing.set_loss(bounded(standing.loss(), kLossMost));
-  standing.set_validation_loss(bounded(standing.validation_loss(), kLossMost));
-  standing.set_step_seconds(std::max(0.0, bounded(standing.step_seconds(), kSecondsMost)));
-  standing.set_compute_seconds(std::max(0.0, bounded(standing.compute_seconds(), kSecondsMost)));
-  standing.set_seq(std::min(standing.seq(), kCountMost));
-  standing.set_step(std::min(standing.step(), kCountMost));
-  standing.set_tokens(std::min(standing.tokens(), kCountMost));
-  standing.set_checkpoint_step(std::min(standing.checkpoint_step(), kCountMost));
-  standing.set_validation_step(std::min(standing.validation_step(), kCountMost));
-  standing.set_checkpoints_skipped(std::min(standing.checkpoints_skipped(), kCountMost));
-  if (standing.fingerprint().size() > kTextMax) standing.clear_fingerprint();
-  if (standing.cpu().size() > kTextMax) standing.clear_cpu();
-  if (standing.phase_name().size() > kTextMax) standing.clear_phase_name();
-  if (standing.listen().host().size() > kTextMax) standing.clear_listen();
 }
 
 }  // namespace
@@ -114,7 +81,7 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   if (agent_at_.emplace(hello.pod_uid(), &agent).second && is_members) last_back_ = arrived;
   agent.pod = pod;
   agent.name = pod->name;
-  agent.node = pod->node.empty() ? clipped(hello.node()) : pod->node;
+  agent.node = pod->node.empty() ? bounded(hello.node()) : pod->node;
   agent.connected = true;
   agent.dead = agent.suspected = false;
   agent.last_seen = told_ = arrived;
@@ -259,11 +226,11 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
       if (!suspect_since_) suspect_since_ = told_;
       const wire::WorkerId& peer = event.suspect().peer();
       note_broken_link(key, {peer.pod_uid(), peer.slot()});
-      suspect_why_ = "link of pod " + agent.name + " failed: " + clipped(event.suspect().why());
+      suspect_why_ = "link of pod " + agent.name + " failed: " + bounded(event.suspect().why());
       if (Agent* other = agent_of(peer.pod_uid())) {
         other->suspected = true;
         suspect_why_ = "link of pod " + agent.name + " to pod " + other->name +
-                       " failed: " + clipped(event.suspect().why());
+                       " failed: " + bounded(event.suspect().why());
       }
       break;
     }
@@ -279,7 +246,7 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
     case wire::WorkerEvent::kCheckpointWritten:  // where it stands, the standing says
       if (outputs_.checkpoints_written.size() < kCheckpointsTold)
         outputs_.checkpoints_written.push_back(
-            std::max(0.0, bounded(event.checkpoint_written().seconds(), kSecondsMost)));
+            bounded_seconds(event.checkpoint_written().seconds()));
       if (view_.checkpoint_damaged) show(*view_.checkpoint_damaged, std::string());
       show(view_.checkpoint_failing, std::string());
       break;
@@ -296,22 +263,22 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
 
 void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
                               const wire::Failure& failure) {
-  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), clipped(failure.reason()),
-              agent.name, clipped(failure.message()));
+  LOG_WARNING(kLog, "{}: {} of pod {}: {}", to_string(wish_.job), bounded(failure.reason()),
+              agent.name, bounded(failure.message()));
   const wire::WorkerStanding& standing = worker.standing;
   const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
   const wire::FailureScope scope = scope_of(failure);
   // Nobody but a member speaks for the job, and a worker that holds its only copy is not refused.
   if (scope == wire::FAILURE_SCOPE_JOB && is_member(key)) {
     outputs_.changed = true;
-    view_.failure_reason = clipped(failure.reason());
-    view_.failure_message = clipped(failure.message());
+    view_.failure_reason = bounded(failure.reason());
+    view_.failure_message = bounded(failure.message());
     return;
   }
   if (scope == wire::FAILURE_SCOPE_WORKER && (!standing.has_state() || others_hold_state(key)))
-    return refuse(key, clipped(failure.reason()), clipped(failure.message()));
+    return refuse(key, bounded(failure.reason()), bounded(failure.message()));
   if (failure.reason() == "CheckpointFailed") {
-    view_.checkpoint_failing = clipped(failure.message());  // it holds its state, and tries again
+    view_.checkpoint_failing = bounded(failure.message());  // it holds its state, and tries again
     outputs_.changed = true;
     return;
   }
@@ -322,8 +289,8 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
                          .at = now,
                          .failure = {.pod = agent.name,
                                      .pod_uid = key.pod_uid,
-                                     .reason = clipped(failure.reason()),
-                                     .message = clipped(failure.message()),
+                                     .reason = bounded(failure.reason()),
+                                     .message = bounded(failure.message()),
                                      .infrastructure = false}};
     return;
   }
@@ -331,7 +298,7 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   if ((standing.generation() >= oldest_of_interest() || joins(key)) && !suspect_since_) {
     suspect_since_ = now;  // it could not form, start or level
     suspect_why_ =
-        clipped(failure.reason()) + " of pod " + agent.name + ": " + clipped(failure.message());
+        bounded(failure.reason()) + " of pod " + agent.name + ": " + bounded(failure.message());
   }
 }
 
@@ -352,9 +319,9 @@ void JobMachine::refuse(const WorkerKey& key, const std::string& reason,
 void JobMachine::note_damaged(const wire::CheckpointDamaged& news) {
   if (news.path().empty() && view_.checkpoint_damaged && !view_.checkpoint_damaged->empty())
     return;  // another member was first, and has said where it is kept
-  const std::string kept = news.path().empty() ? "" : "; kept as " + clipped(news.path());
+  const std::string kept = news.path().empty() ? "" : "; kept as " + bounded(news.path());
   view_.checkpoint_damaged = "the checkpoint of step " + std::to_string(news.step()) +
-                             " cannot be used: " + clipped(news.why()) + kept +
+                             " cannot be used: " + bounded(news.why()) + kept +
                              "; older ones are tried in turn";
   outputs_.changed = true;
 }
@@ -378,11 +345,11 @@ void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire:
                               : known == crashes_.end() ? 1
                                                         : known->second + 1;
   const bool is_known = exited.id().incarnation() <= worker.restart_ordered;  // since the order
-  const std::string said = exited.message().empty() ? "" : ": " + clipped(exited.message());
+  const std::string said = exited.message().empty() ? "" : ": " + bounded(exited.message());
   take_crashes(count, is_known,
                {.pod = agent.name,
                 .pod_uid = pod_uid,
-                .reason = exited.reason().empty() ? "Crash" : clipped(exited.reason()),
+                .reason = exited.reason().empty() ? "Crash" : bounded(exited.reason()),
                 .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
                            std::to_string(exited.exit_code()) + ", signal " +
                            std::to_string(exited.signal()) + said,

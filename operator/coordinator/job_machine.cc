@@ -138,6 +138,16 @@ std::vector<WorkerKey> JobMachine::living() {
   return keys;
 }
 
+std::vector<WorkerKey> JobMachine::ready_workers() {
+  std::vector<WorkerKey> keys = living();
+  std::erase_if(keys, [&](const WorkerKey& key) {
+    const Worker* worker = worker_of(key);
+    return worker->standing.phase() == wire::WORKER_STARTING || worker->refusal ||
+           worker->retired || is_leaving(key.pod_uid) || !agents_[key.pod_uid].connected;
+  });
+  return keys;
+}
+
 // The next generation is above all that workers name. False: no leader can have told it that.
 bool JobMachine::note_generations(const wire::WorkerStanding& standing) {
   const std::uint64_t named =

@@ -242,6 +242,8 @@ class JobMachine {
   Member as_member(const WorkerKey& key);
   std::string why_lost(const Member& m);
   std::vector<WorkerKey> living();  // in the order of the wish
+  // Of these, who has started, is connected, and is neither refused nor retired nor about to leave.
+  std::vector<WorkerKey> ready_workers();
   // Output
   void order(const WorkerKey& key, wire::WorkerCommand command);
   void tell_form(const WorkerKey& key, std::size_t rank);

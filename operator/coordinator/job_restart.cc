@@ -15,13 +15,7 @@ namespace rubato::coordinator {
 void JobMachine::restart_programs(MonoTime now, const std::string& kind,
                                   const std::string& reason) {
   if (in_flight_) return;  // its answer first
-  std::vector<WorkerKey> workers;
-  for (const WorkerKey& key : living()) {
-    const Worker* worker = worker_of(key);
-    const bool is_ready = worker->standing.phase() != wire::WORKER_STARTING && !worker->refusal &&
-                          !worker->retired && agents_[key.pod_uid].connected;
-    if (is_ready && !is_leaving(key.pod_uid)) workers.push_back(key);
-  }
+  std::vector<WorkerKey> workers = ready_workers();
   if (workers.empty()) {
     op_.reset();
     for (const WorkerKey& key : living()) abort(key, record_.generation + 1);
@@ -134,12 +128,9 @@ bool JobMachine::await_all_heard(MonoTime now) {
 // Newcomers are taken along, and leavers left behind.
 void JobMachine::change_programs(MonoTime now) {
   std::vector<WorkerKey> joiners;
-  for (const WorkerKey& key : living()) {
-    const Worker* worker = worker_of(key);
-    if (is_member(key) || is_leaving(key.pod_uid) || worker->refusal || worker->retired) continue;
-    const bool is_ready = worker->standing.phase() != wire::WORKER_STARTING;
+  for (const WorkerKey& key : ready_workers()) {
     const bool has_room = record_.members.size() + joiners.size() < wish_.micro_batches;
-    if (is_ready && has_room && agents_[key.pod_uid].connected) joiners.push_back(key);
+    if (has_room && !is_member(key)) joiners.push_back(key);
   }
   std::vector<Member> leavers;
   for (const Member& m : record_.members)

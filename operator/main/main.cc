@@ -8,6 +8,7 @@
 #include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
 #include "common/rng.h"
+#include "common/stop_signals.h"
 #include "common/version.h"
 #include "kube/quantity.h"
 #include "kube/rest_client.h"
@@ -188,11 +189,7 @@ Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor,
 }
 
 Status run(const Options& options, char** arguments) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   ::signal(SIGPIPE, SIG_IGN);
 
   ThreadExecutor executor;
@@ -223,8 +220,7 @@ Status run(const Options& options, char** arguments) {
     ended = replica.run(stop);
     ::kill(::getpid(), SIGTERM);  // wakes the wait below
   });
-  int signal = 0;
-  sigwait(&signals, &signal);
+  signals.wait();
   task.request_stop();
   task.join();
   if (!ended.ok() && ended.error().code() == Code::kExpired) {

@@ -1,4 +1,5 @@
 // docs/policies.md from the descriptors: registry.h.
+#include "scheduler/policy/missing_mechanism.h"
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
@@ -80,20 +81,13 @@ std::string parameters_of(const Descriptor& policy) {
   return text;
 }
 
-const char* what_workers_must(const Descriptor& policy) {
-  if (policy.shares != Sharing::kNone) return "share a GPU with those of another job";
-  if (policy.shares_storage) return "keep to shares of cache and remote bandwidth";
-  return policy.shares_cpu_memory ? "keep to shares of CPU and memory that change" : "";
-}
-
 std::string needs_of(const Descriptor& policy) {
-  const std::string must = what_workers_must(policy);
-  if (must.empty()) return "";
+  const std::string missing = missing_mechanism(policy);
+  if (missing.empty()) return "";
   return "\n\n" + paragraph(fmt::format(
-                      "Needs workers that {}, which Rubato's cannot: the simulator plays it; a "
-                      "SchedulingPolicy is refused, or runs without it, where `missingMechanism` "
-                      "is `Degrade`.",
-                      must));
+                      "Needs {}: the simulator plays it; a SchedulingPolicy is refused, or runs "
+                      "without it, where `missingMechanism` is `Degrade`.",
+                      missing));
 }
 
 const char* what_it_knows(Knows knows) {

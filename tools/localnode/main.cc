@@ -3,6 +3,7 @@
 #include "common/heaps.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/stop_signals.h"
 #include "common/version.h"
 #include "kube/rest_client.h"
 #include "tools/localnode/log_server.h"
@@ -64,11 +65,7 @@ Status take_gpus(Options& options) {
 Status run(Options options) {
   TRY_OK(probe_namespaces());
   TRY_OK(take_gpus(options));
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   ::signal(SIGPIPE, SIG_IGN);
 
   ThreadExecutor executor;
@@ -93,8 +90,7 @@ Status run(Options options) {
   (void)port;
   logs.start();
   TRY_OK(node.start());
-  int signal = 0;
-  sigwait(&signals, &signal);
+  signals.wait();
   LOG_INFO("localnode", "stopping");
   node.stop();
   return ok();

@@ -41,14 +41,13 @@ std::optional<Line> next_line(std::istream& in, std::int64_t number, std::size_t
 
 std::string is_not_json(const Line& line) {
   const std::string_view text = line.text;
-  const bool is_shortened = text.size() > kShownBytes;
   return fmt::format(
       "line {} cannot be read as JSON: it {}; expected a whole snapshot (docs/snapshot.md) as one "
       "JSON object without line breaks in it; go on with the next line, each is answered by itself",
       line.number,
       text.empty() ? "is empty"
-                   : fmt::format("{} {}{}", is_shortened ? "begins with" : "is",
-                                 text.substr(0, kShownBytes), is_shortened ? " …" : ""));
+                   : fmt::format("{} {}", text.size() > kShownBytes ? "begins with" : "is",
+                                 clipped(text, kShownBytes)));
 }
 
 std::string answer_to(const Line& line, std::size_t most) {

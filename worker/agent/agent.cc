@@ -5,6 +5,7 @@
 #include "common/version.h"
 #include "worker/agent/agent_series.h"
 #include "worker/agent/coordinator_link.h"
+#include "worker/agent/worker_slot.h"
 #include "worker/protocol/wire.pb.h"
 
 #include <algorithm>
@@ -19,19 +20,6 @@ namespace {
 constexpr std::size_t kInboxMax =
     10000;  // frames and events not yet handled; more is a broken peer
 
-struct Slot {
-  std::uint64_t incarnation = 0;
-  bool alive = false;
-  bool retired = false;      // ended as it should; not started again
-  bool failed = false;       // said that it can never work; not started again
-  bool ordered = false;      // the coordinator had it killed
-  std::string missing;       // why its program cannot be started; empty: it can, or may in a moment
-  std::string last_failure;  // that the present process told
-  int restarts = 0;
-  std::optional<MonoTime> start_at;  // waits for its backoff
-  wire::WorkerStanding standing;
-};
-
 struct Input {
   std::optional<HostEvent> host;
   std::string frame;  // from the coordinator, when `host` is empty
@@ -39,19 +27,13 @@ struct Input {
 
 std::string pack(const wire::AgentMessage& message) { return message.SerializeAsString(); }
 
-const char* reason_of(const HostEvent& event) {
-  if (event.signal == 9) return "Killed";
-  if (event.signal != 0) return "Crash";
-  return event.exit_code == 0 ? "Retired" : "Error";
-}
-
 }  // namespace
 
 struct Agent::Impl {
   Executor& executor;
   WorkerHost& host;
   AgentConfig config;
-  std::vector<Slot> slots;
+  std::vector<WorkerSlot> slots;
 
   std::mutex mutex;
   std::unique_ptr<Condition> changed;
@@ -123,7 +105,7 @@ struct Agent::Impl {
     hello.set_leader_epoch(leader_epoch);
     hello.set_leader_seal(leader_seal);
     std::lock_guard lock(mutex);
-    for (const Slot& slot : slots)
+    for (const WorkerSlot& slot : slots)
       if (slot.alive) *hello.add_workers() = slot.standing;
     hello.set_crashes(crashes);
     return pack(message);
@@ -164,7 +146,7 @@ struct Agent::Impl {
   std::deque<Input> wait(MonoTime next_heartbeat) {
     std::unique_lock lock(mutex);
     MonoTime deadline = next_heartbeat;
-    for (const Slot& slot : slots) {
+    for (const WorkerSlot& slot : slots) {
       if (slot.start_at && !is_ending()) deadline = std::min(deadline, *slot.start_at);
     }
     if (leave_by) deadline = std::min(deadline, *leave_by);
@@ -182,7 +164,8 @@ struct Agent::Impl {
     inputs.swap(inbox);
     lock.unlock();
     if (tell_leaving) announce_leave();
-    if (tell_missing) std::ranges::for_each(slots, [&](const Slot& s) { announce_missing(s); });
+    if (tell_missing)
+      std::ranges::for_each(slots, [&](const WorkerSlot& s) { announce_missing(s); });
     return inputs;
   }
 
@@ -195,53 +178,26 @@ struct Agent::Impl {
     link.send(pack(message));
   }
 
-  // There is nobody who could say so itself. Told to whoever leads as what this pod's worker would:
-  // it can take no part here.
-  void announce_missing(const Slot& slot) {
+  // Told to whoever leads.
+  void announce_missing(const WorkerSlot& slot) {
     if (slot.missing.empty()) return;
     wire::AgentMessage message;
-    *message.mutable_worker()->mutable_standing() = slot.standing;
-    wire::Failure& failure = *message.mutable_worker()->mutable_failure();
-    failure.set_reason("InvalidCommand");
-    failure.set_message(slot.missing);
-    failure.set_permanent(true);
-    failure.set_scope(wire::FAILURE_SCOPE_WORKER);
+    *message.mutable_worker() = slot.missing_event();
     link.send(pack(message));
   }
 
   void start_worker(std::uint32_t index) {
-    Slot& slot = slots[index];
-    const std::uint64_t incarnation = slot.incarnation + 1;
-    const Status spawned = host.spawn(index, incarnation);
+    WorkerSlot& slot = slots[index];
+    const Status spawned = host.spawn(index, slot.incarnation + 1);
     {
       std::lock_guard lock(mutex);
-      slot.incarnation = incarnation;
-      slot.start_at.reset();
-      slot.alive = spawned.ok();
-      slot.ordered = false;
-      slot.missing.clear();
-      slot.last_failure.clear();
-      slot.standing = wire::WorkerStanding();
-      slot.standing.mutable_id()->set_pod_uid(config.pod_uid);
-      slot.standing.mutable_id()->set_slot(index);
-      slot.standing.mutable_id()->set_incarnation(incarnation);
-      slot.standing.set_phase(wire::WORKER_STARTING);
+      slot.begin(config.pod_uid, index, spawned.ok());
     }
     if (spawned.ok()) return;
     LOG_ERROR("agent", "worker {} cannot be started: {}", index, spawned.error().to_string());
     if (spawned.error().code() == Code::kNotFound) slot.missing = spawned.error().what();
     announce_missing(slot);
-    plan_restart(slot);
-  }
-
-  // The first restart is at once; later ones wait longer and longer.
-  void plan_restart(Slot& slot) {
-    ++slot.restarts;
-    Duration wait = 0ms;
-    for (int i = 1; i < slot.restarts && wait < kRestartBackoffMost; ++i) {
-      wait = std::max<Duration>(wait * 2, kRestartBackoffFirst);
-    }
-    slot.start_at = executor.now() + std::min<Duration>(wait, kRestartBackoffMost);
+    slot.plan_restart(executor.now());
   }
 
   bool is_ending() const { return leave_by || end_by || retire_by; }  // starts no worker any more
@@ -254,7 +210,7 @@ struct Agent::Impl {
   }
 
   void on_host(const HostEvent& event) {
-    Slot& slot = slots.at(event.slot);
+    WorkerSlot& slot = slots.at(event.slot);
     if (event.incarnation != slot.incarnation) return;  // of a life that is over
     if (event.kind == HostEvent::Kind::kExited) return on_exit(event, slot);
     wire::AgentMessage message;
@@ -275,7 +231,7 @@ struct Agent::Impl {
     link.send(pack(message));
   }
 
-  void on_exit(const HostEvent& event, Slot& slot) {
+  void on_exit(const HostEvent& event, WorkerSlot& slot) {
     const bool wanted = event.signal == 0 && event.exit_code == 0;
     {
       std::lock_guard lock(mutex);
@@ -283,21 +239,15 @@ struct Agent::Impl {
       ++series.workers[event.slot].exits[reason_of(event)];
       if (!wanted && !slot.ordered) ++crashes;
     }
-    const bool restart = !wanted && !slot.failed && !is_ending() && slot.restarts < kRestartsMax;
+    const bool restart = !wanted && slot.may_restart() && !is_ending();
     slot.retired = !restart;
     wire::AgentMessage message;
-    wire::Exited& exited = *message.mutable_exited();
-    *exited.mutable_id() = slot.standing.id();
-    exited.set_exit_code(event.exit_code);
-    exited.set_signal(event.signal);
-    exited.set_reason(reason_of(event));
-    exited.set_restarting(restart);
-    exited.set_crashes(crashes);
-    exited.set_message(slot.last_failure);
+    *message.mutable_exited() = slot.exited(event, restart);
+    message.mutable_exited()->set_crashes(crashes);
     link.send(pack(message));
     LOG_INFO("agent", "worker {} ended: exit code {}, signal {}{}", event.slot, event.exit_code,
              event.signal, restart ? "; it is started again" : "");
-    if (restart) plan_restart(slot);
+    if (restart) slot.plan_restart(executor.now());
     // A pod retires as one. Whoever told it may not be there any more to see that one of its
     // workers hangs; and the next leader could do nothing with a pod that has some of its workers
     // for ever.
@@ -350,7 +300,7 @@ struct Agent::Impl {
     wire::AgentMessage message;
     wire::Heartbeat& heartbeat_message = *message.mutable_heartbeat();
     heartbeat_message.set_sequence(++heartbeats);
-    for (const Slot& slot : slots)
+    for (const WorkerSlot& slot : slots)
       if (slot.alive) *heartbeat_message.add_workers() = slot.standing;
     link.send(pack(message));
   }
@@ -362,13 +312,11 @@ struct Agent::Impl {
   }
 
   std::optional<int> end_status() {
-    const bool none_alive =
-        std::none_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.alive; });
-    const bool all_retired =
-        std::all_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.retired; });
+    const bool none_alive = std::ranges::none_of(slots, &WorkerSlot::alive);
+    const bool all_retired = std::ranges::all_of(slots, &WorkerSlot::retired);
     if (end_by && (none_alive || executor.now() >= *end_by)) return kill_all(0);
     if (leave_by && none_alive) return 0;  // retired in order before the grace ran out
-    const bool any_state = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+    const bool any_state = std::any_of(slots.begin(), slots.end(), [&](const WorkerSlot& slot) {
       const bool has_program = config.runs_program && slot.standing.generation() > 0;
       return slot.alive && (slot.standing.has_state() || has_program);
     });
@@ -376,10 +324,8 @@ struct Agent::Impl {
     if (leave_by && is_unwanted()) return kill_all(143);
     if (leave_by && executor.now() >= *leave_by) return kill_all(143);
     if (!all_retired && !(retire_by && executor.now() >= *retire_by)) return std::nullopt;
-    const bool any_failed = std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
-      return slot.failed || slot.restarts >= kRestartsMax;
-    });
-    return kill_all(any_failed ? 1 : 0);
+    const bool all_may = std::ranges::all_of(slots, &WorkerSlot::may_restart);
+    return kill_all(all_may ? 0 : 1);
   }
 
   int kill_all(int status) {

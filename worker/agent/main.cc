@@ -5,6 +5,7 @@
 #include "common/net/http_listener.h"
 #include "common/net/tls_network.h"
 #include "common/rng.h"
+#include "common/stop_signals.h"
 #include "common/version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/process_host.h"
@@ -133,11 +134,7 @@ std::unique_ptr<net::HttpListener> serve_metrics(Executor& executor, const Agent
 }
 
 Result<int> run() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const StopSignals signals;
   ::signal(SIGPIPE, SIG_IGN);
   TRY(AgentConfig config, config_from_environment());
   TRY(std::vector<std::string> command, worker_command(config.runs_program));
@@ -151,7 +148,7 @@ Result<int> run() {
     status = agent.run();
     ::kill(::getpid(), SIGINT);  // ends the wait below
   });
-  for (int signal = 0; sigwait(&signals, &signal) == 0 && signal == SIGTERM;) agent.terminate();
+  while (signals.wait() == SIGTERM) agent.terminate();
   task.join();
   return status;
 }

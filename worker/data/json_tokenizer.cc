@@ -1,6 +1,7 @@
 #include "worker/data/json_tokenizer.h"
 
 #include "common/json.h"
+#include "common/words.h"
 #include "worker/data/utf8.h"
 
 #include <algorithm>
@@ -11,10 +12,11 @@ namespace rubato::worker {
 
 namespace {
 
+constexpr std::size_t kShownBytes = 80;  // of what is refused
+
 Error refused(const std::string& member, const json::Value& found) {
-  std::string text = json::dump(found);
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
-  return Error(Code::kInvalid, "tokenizer.json: " + member + " " + text + " is not supported");
+  return Error(Code::kInvalid, "tokenizer.json: " + member + " " +
+                                   clipped(json::dump(found), kShownBytes) + " is not supported");
 }
 
 // The member is absent, null, or this value.

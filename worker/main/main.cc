@@ -7,7 +7,6 @@
 // what is missing and exits 2.
 #include "common/log.h"
 #include "common/version.h"
-#include "worker/collective/tls_link_network.h"
 #include "worker/main/agent_link.h"
 #include "worker/main/hooks.h"
 #include "worker/main/worker_environment.h"
@@ -16,7 +15,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -34,9 +32,7 @@ int tell_device() {
 }
 
 int run(const WorkerEnvironment& environment) {
-  auto network = TlsLinkNetwork::open({.job_uid = environment.job_uid,
-                                       .bind_host = environment.host,
-                                       .secret_dir = environment.secret_dir});
+  auto network = open_network(environment);
   if (!network.ok()) {
     LOG_ERROR("worker", "{}", network.error().to_string());
     return 2;
@@ -44,25 +40,8 @@ int run(const WorkerEnvironment& environment) {
   ThreadExecutor executor;
   PosixFileSystem files;
   AgentLink agent(environment.agent_fd);
-  std::mutex output;
-  WorkerProcess process({
-      .executor = executor,
-      .files = files,
-      .network = std::move(network).value(),
-      .job_uid = environment.job_uid,
-      .self = environment.self,
-      .host = environment.host,
-      .cpu = cpu_model(),
-      .device = environment.device,
-      .send = [&](const std::string& event) { agent.send(event); },
-      .print =
-          [&](const std::string& line) {
-            const std::lock_guard lock(output);
-            std::fprintf(stdout, "%s\n", line.c_str());
-            std::fflush(stdout);
-          },
-      .hooks = make_hooks(),
-  });
+  WorkerProcess process(parts_of(environment, executor, files, std::move(network).value(),
+                                 [&](const std::string& event) { agent.send(event); }));
   std::atomic<bool> agent_gone{false};
   std::thread control([&] {
     agent.run([&](const std::string& body) { process.command(body); }, [&] { process.beat(); },

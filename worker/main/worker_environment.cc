@@ -1,16 +1,33 @@
 #include "worker/main/worker_environment.h"
 
 #include "worker/backend/device.h"
+#include "worker/collective/tls_link_network.h"
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 namespace rubato::worker {
 
 namespace {
+
 std::uint32_t own_slot() {
   return static_cast<std::uint32_t>(std::atoi(environment_variable("RUBATO_SLOT", "0").c_str()));
 }
+
+// As /proc/cpuinfo names it.
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
 }  // namespace
 
 std::string environment_variable(const char* name, const char* fallback) {
@@ -40,14 +57,34 @@ Result<WorkerEnvironment> read_worker_environment() {
   return environment;
 }
 
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    const std::size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown CPU";
+Result<std::unique_ptr<LinkNetwork>> open_network(const WorkerEnvironment& environment) {
+  TRY(std::unique_ptr<LinkNetwork> network,
+      TlsLinkNetwork::open({.job_uid = environment.job_uid,
+                            .bind_host = environment.host,
+                            .secret_dir = environment.secret_dir}));
+  return network;
+}
+
+WorkerParts parts_of(const WorkerEnvironment& environment, Executor& executor, FileSystem& files,
+                     std::unique_ptr<LinkNetwork> network,
+                     std::function<void(const std::string& event)> send) {
+  return {
+      .executor = executor,
+      .files = files,
+      .network = std::move(network),
+      .job_uid = environment.job_uid,
+      .self = environment.self,
+      .host = environment.host,
+      .cpu = cpu_model(),
+      .device = environment.device,
+      .send = std::move(send),
+      .print =
+          [](const std::string& line) {
+            std::fprintf(stdout, "%s\n", line.c_str());
+            std::fflush(stdout);
+          },
+      .hooks = make_hooks(),
+  };
 }
 
 }  // namespace rubato::worker

@@ -2,10 +2,15 @@
 // from it: for rubato-worker and for a script that trains by itself (worker/pytorch).
 #pragma once
 
+#include "common/executor.h"
+#include "common/files.h"
 #include "common/result.h"
+#include "worker/collective/link_network.h"
 #include "worker/collective/peer.h"
+#include "worker/main/worker_process.h"
 
-#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 namespace rubato::worker {
@@ -25,7 +30,12 @@ std::string environment_variable(const char* name, const char* fallback = "");
 std::string device_of_environment();
 // kInvalid names the variable that the agent sets and is not there.
 Result<WorkerEnvironment> read_worker_environment();
-// For people, as /proc/cpuinfo names it.
-std::string cpu_model();
+// Opens its port: links with the job's certificate.
+Result<std::unique_ptr<LinkNetwork>> open_network(const WorkerEnvironment& environment);
+// Of a worker that has an operating system's process: the hooks that it is linked with (hooks.h),
+// and lines on stdout.
+WorkerParts parts_of(const WorkerEnvironment& environment, Executor& executor, FileSystem& files,
+                     std::unique_ptr<LinkNetwork> network,
+                     std::function<void(const std::string& event)> send);
 
 }  // namespace rubato::worker

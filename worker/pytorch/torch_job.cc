@@ -2,13 +2,10 @@
 
 #include "common/json.h"
 #include "common/log.h"
-#include "worker/collective/tls_link_network.h"
-#include "worker/main/hooks.h"
 #include "worker/pytorch/torch_replica.h"
 #include "worker/step/training_config.h"
 
 #include <csignal>
-#include <cstdio>
 #include <utility>
 
 #include <fcntl.h>
@@ -39,9 +36,7 @@ Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
     return job;
   }
   TRY(const WorkerEnvironment environment, read_worker_environment());
-  TRY(auto network, TlsLinkNetwork::open({.job_uid = environment.job_uid,
-                                          .bind_host = environment.host,
-                                          .secret_dir = environment.secret_dir}));
+  TRY(auto network, open_network(environment));
   ::fcntl(environment.agent_fd, F_SETFD,
           FD_CLOEXEC);  // programs that the script starts have it not
   job->agent_ = std::make_unique<AgentLink>(environment.agent_fd);
@@ -57,28 +52,13 @@ Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
 
 WorkerParts TorchJob::parts(const WorkerEnvironment& environment,
                             std::unique_ptr<LinkNetwork> network) {
-  return {
-      .executor = executor_,
-      .files = files_,
-      .network = std::move(network),
-      .job_uid = environment.job_uid,
-      .self = environment.self,
-      .host = environment.host,
-      .cpu = cpu_model(),
-      .device = environment.device,
-      .send = [this](const std::string& event) { hear(event); },
-      .print =
-          [this](const std::string& line) {
-            if (!agent_) return;  // the script says what it likes
-            std::fprintf(stdout, "%s\n", line.c_str());
-            std::fflush(stdout);
-          },
-      .make_replica =
-          [this](const TrainingConfig& config, const ReplicaOptions& options) {
-            return make_torch_replica(config, options, queue_);
-          },
-      .hooks = make_hooks(),
+  WorkerParts parts = parts_of(environment, executor_, files_, std::move(network),
+                               [this](const std::string& event) { hear(event); });
+  if (!agent_) parts.print = [](const std::string&) {};  // the script says what it likes
+  parts.make_replica = [this](const TrainingConfig& config, const ReplicaOptions& options) {
+    return make_torch_replica(config, options, queue_);
   };
+  return parts;
 }
 
 // Any thread of the worker, under the engine's lock: commands must come from another one.

@@ -6,6 +6,7 @@
 #include "worker/model/optimizer.h"
 #include "worker/pytorch/torch_state.h"
 #include "worker/step/copy_pool.h"
+#include "worker/step/step_buffers.h"
 #include "worker/step/stored_replica.h"
 
 #include <algorithm>
@@ -120,11 +121,11 @@ class TorchReplica : public StoredReplica {
   Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) override;
   Status accumulate() override;
   Buffer accumulators() override { return sum_->accumulators(); }
-  Buffer reduced() override { return reduced_; }
+  Buffer reduced() override { return buffers_.reduced; }
   Result<Verdict> judge(std::uint32_t attempt) override;
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override;
   Status raise(std::uint32_t attempt) override {
-    return sum_->raise(*stream_, reduced_, static_cast<int>(attempt), state_.exponents());
+    return sum_->raise(*stream_, buffers_.reduced, static_cast<int>(attempt), state_.exponents());
   }
   Result<std::int64_t> validate(std::uint32_t micro) override;
   double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
@@ -156,9 +157,7 @@ class TorchReplica : public StoredReplica {
   MemberPlace place_;
   std::optional<ExactSum> sum_;
   GradientNorm norm_of_;
-  Arena arena_;
-  Buffer gradient_;  // of one micro-batch, then the mean of the step
-  Buffer reduced_;
+  StepBuffers buffers_;
   double norm_ = 0;
   float factor_ = 1;         // that makes the mean what the optimizer is given
   std::int64_t weight_ = 1;  // of the step
@@ -174,20 +173,11 @@ Status TorchReplica::allocate() {
   TRY(ExactSum sum, ExactSum::create(*device_, layout_.table(), setup().micro_batches));
   sum_.emplace(std::move(sum));
   const std::int64_t flat = layout_.table().flat_count();
-  const std::int64_t sums = sum_->accumulator_count();
   TRY(norm_of_, GradientNorm::create(*device_, flat));
-  TRY(arena_,
-      device_->allocate(Arena::bytes_for(DType::kF32, flat) + Arena::bytes_for(DType::kI32, sums)));
-  gradient_ = arena_.take(DType::kF32, flat);
-  reduced_ = arena_.take(DType::kI32, sums);
-  // Touched now: a newcomer would otherwise take its first pages in the step of its switch.
-  device_->memset(*stream_, gradient_, 0);
-  device_->memset(*stream_, reduced_, 0);
-  sum_->clear(*stream_);
-  TRY_OK(stream_->synchronize());
+  TRY(buffers_, StepBuffers::create(*device_, *stream_, *sum_, flat));
 
   TorchMemory memory;
-  auto* gradient = static_cast<float*>(device_->host_view(gradient_));
+  auto* gradient = static_cast<float*>(device_->host_view(buffers_.gradient));
   memory.gradient = {gradient, static_cast<std::size_t>(flat)};
   memory.extra = state_.extra();
   for (const std::int64_t offset : layout_.offsets())
@@ -224,7 +214,7 @@ Status TorchReplica::init_from_seed() {
   // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
   TRY(const MicroBatchLoss loss, program_.compute(micro_batch(0, 0), {}));
   if (!std::isfinite(loss.loss)) return Error(Code::kInvalid, "the first loss is not finite");
-  return sum_->calibrate(*stream_, gradient_, state_.exponents());
+  return sum_->calibrate(*stream_, buffers_.gradient, state_.exponents());
 }
 
 // ---- Checkpoints ----
@@ -308,7 +298,7 @@ Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro
 }
 
 Status TorchReplica::accumulate() {
-  sum_->add(*stream_, static_cast<std::int64_t>(state_.step()), micro_, gradient_,
+  sum_->add(*stream_, static_cast<std::int64_t>(state_.step()), micro_, buffers_.gradient,
             state_.exponents());
   TRY_OK(stream_->synchronize());
   weight_in(sum_->accumulators()) += micro_weight_;
@@ -318,17 +308,18 @@ Status TorchReplica::accumulate() {
 Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
   program_.wait_until_idle();
   Verdict verdict;
-  TRY(verdict.overflow, sum_->overflows(*stream_, reduced_));
+  TRY(verdict.overflow, sum_->overflows(*stream_, buffers_.reduced));
   if (verdict.overflow) {
     // Exponents that rise without end mean that the gradient itself is not finite.
     if (attempt >= static_cast<std::uint32_t>(ExactSum::kRedosMax)) verdict.non_finite = true;
     return verdict;
   }
-  sum_->mean(*stream_, reduced_, state_.exponents(), gradient_);
+  sum_->mean(*stream_, buffers_.reduced, state_.exponents(), buffers_.gradient);
   TRY_OK(stream_->synchronize());
-  static_cast<float*>(device_->host_view(gradient_))[layout_.weight_offset()] = 0;
-  TRY(const double norm_of_mean, norm_of_.of(*stream_, gradient_));
-  weight_ = std::max(weight_in(reduced_), 1);  // of nothing but padding: the gradient is zero
+  static_cast<float*>(device_->host_view(buffers_.gradient))[layout_.weight_offset()] = 0;
+  TRY(const double norm_of_mean, norm_of_.of(*stream_, buffers_.gradient));
+  // 0: of nothing but padding, and the gradient is zero.
+  weight_ = std::max(weight_in(buffers_.reduced), 1);
   const double by_weight = static_cast<double>(micro_batches()) / static_cast<double>(weight_);
   norm_ = norm_of_mean * by_weight;
   verdict.non_finite = !std::isfinite(norm_);
@@ -345,7 +336,7 @@ Result<StepRecord> TorchReplica::apply(std::int64_t loss_q, std::uint64_t digest
   const double loss = static_cast<double>(loss_q) * kLossQuantum / static_cast<double>(weight_);
   const StepRecord record = make_step_record(step, loss, digest, norm_);
   TRY(learning_rate_, program_.apply(state_.step(), factor_, loss, norm_, place_));
-  TRY_OK(sum_->advance(*stream_, reduced_, gradient_, state_.exponents()));
+  TRY_OK(sum_->advance(*stream_, buffers_.reduced, buffers_.gradient, state_.exponents()));
   state_.set_step(state_.step() + 1);
   return record;
 }

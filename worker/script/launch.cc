@@ -1,6 +1,7 @@
 #include "worker/script/launch.h"
 
 #include "common/json.h"
+#include "common/words.h"
 
 #include <algorithm>
 #include <array>
@@ -188,13 +189,9 @@ std::string message_of_error_file(const std::string& text, std::size_t most) {
   const auto parsed = json::parse(text);
   if (!parsed.ok()) return "";
   const json::Value& message = (*parsed)["message"];
-  std::string told = message.is_object() ? message["message"].string_or("") : message.string_or("");
-  if (told.size() > most) {
-    std::size_t end = most;
-    while (end > 0 && (static_cast<unsigned char>(told[end]) & 0xc0) == 0x80) --end;
-    told = told.substr(0, end) + " …";
-  }
-  return told;
+  return clipped(
+      message.is_object() ? message["message"].string_view_or("") : message.string_view_or(""),
+      most);
 }
 
 }  // namespace rubato::worker

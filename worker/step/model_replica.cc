@@ -12,6 +12,7 @@
 #include "worker/model/training_state.h"
 #include "worker/step/copy_pool.h"
 #include "worker/step/model_snapshot.h"
+#include "worker/step/step_buffers.h"
 #include "worker/step/stored_replica.h"
 
 #include <cmath>
@@ -81,15 +82,15 @@ class ModelReplica : public StoredReplica {
   void clear() override { sum_.clear(*stream_); }
   Result<MicroPart> compute(const RoundKey& key, std::uint32_t micro) override;
   Status accumulate() override {
-    sum_.add(*stream_, state_.step(), micro_, gradient_, state_.exponents());
+    sum_.add(*stream_, state_.step(), micro_, buffers_.gradient, state_.exponents());
     return stream_->synchronize();
   }
   Buffer accumulators() override { return sum_.accumulators(); }
-  Buffer reduced() override { return reduced_; }
+  Buffer reduced() override { return buffers_.reduced; }
   Result<Verdict> judge(std::uint32_t attempt) override;
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override;
   Status raise(std::uint32_t attempt) override {
-    return sum_.raise(*stream_, reduced_, static_cast<int>(attempt), state_.exponents());
+    return sum_.raise(*stream_, buffers_.reduced, static_cast<int>(attempt), state_.exponents());
   }
   Result<std::int64_t> validate(std::uint32_t micro) override;
   double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
@@ -112,9 +113,7 @@ class ModelReplica : public StoredReplica {
   TrainingState state_;
   ExactSum sum_;
   AdamW optimizer_;
-  Arena arena_;
-  Buffer gradient_;  // of one micro-batch, then the mean of the step
-  Buffer reduced_;
+  StepBuffers buffers_;
   double norm_ = 0;
   std::string fingerprint_;
   CopyPool<TrainingState> copies_;
@@ -123,17 +122,8 @@ class ModelReplica : public StoredReplica {
 };
 
 Status ModelReplica::allocate() {
-  const std::int64_t flat = model_->table().flat_count();
-  const std::int64_t sums = sum_.accumulator_count();
-  TRY(arena_,
-      device_->allocate(Arena::bytes_for(DType::kF32, flat) + Arena::bytes_for(DType::kI32, sums)));
-  gradient_ = arena_.take(DType::kF32, flat);
-  reduced_ = arena_.take(DType::kI32, sums);
-  // Touched now: a newcomer would otherwise take its first pages in the step of its switch.
-  device_->memset(*stream_, gradient_, 0);
-  device_->memset(*stream_, reduced_, 0);
-  sum_.clear(*stream_);
-  return stream_->synchronize();
+  TRY(buffers_, StepBuffers::create(*device_, *stream_, sum_, model_->table().flat_count()));
+  return ok();
 }
 
 Result<std::string> ModelReplica::fingerprint() {
@@ -168,9 +158,9 @@ Status ModelReplica::init_from_seed() {
   // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
   TRY_OK(sampler_.read_micro_batch(file_, 0, 0, tokens_));
   TRY(const MicroLoss loss,
-      model_->forward_backward(*stream_, tokens_, state_.parameters(), gradient_));
+      model_->forward_backward(*stream_, tokens_, state_.parameters(), buffers_.gradient));
   if (!loss.is_finite) return Error(Code::kInvalid, "the first loss is not finite");
-  return sum_.calibrate(*stream_, gradient_, state_.exponents());
+  return sum_.calibrate(*stream_, buffers_.gradient, state_.exponents());
 }
 
 // ---- Checkpoints ----
@@ -231,7 +221,7 @@ Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro
                      digest_of(tokens_.data(), tokens_.size() * sizeof(std::int32_t)));
   }
   TRY(const MicroLoss loss,
-      model_->forward_backward(*stream_, tokens_, state_.parameters(), gradient_));
+      model_->forward_backward(*stream_, tokens_, state_.parameters(), buffers_.gradient));
   MicroPart part;
   part.loss_q = loss.fixed;
   part.non_finite = !loss.is_finite;
@@ -241,14 +231,14 @@ Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro
 
 Result<Verdict> ModelReplica::judge(std::uint32_t attempt) {
   Verdict verdict;
-  TRY(verdict.overflow, sum_.overflows(*stream_, reduced_));
+  TRY(verdict.overflow, sum_.overflows(*stream_, buffers_.reduced));
   if (verdict.overflow) {
     // Exponents that rise without end mean that the gradient itself is not finite.
     if (attempt >= static_cast<std::uint32_t>(ExactSum::kRedosMax)) verdict.non_finite = true;
     return verdict;
   }
-  sum_.mean(*stream_, reduced_, state_.exponents(), gradient_);
-  TRY(norm_, optimizer_.norm(*stream_, gradient_));
+  sum_.mean(*stream_, buffers_.reduced, state_.exponents(), buffers_.gradient);
+  TRY(norm_, optimizer_.norm(*stream_, buffers_.gradient));
   verdict.non_finite = !std::isfinite(norm_);
   return verdict;
 }
@@ -257,8 +247,8 @@ Result<StepRecord> ModelReplica::apply(std::int64_t loss_q, std::uint64_t digest
   TRY_OK(check_samples(sampler_, state_.step(), digest));
   const StepRecord record =
       make_step_record(state_.step(), step_loss(loss_q, micro_batches()), digest, norm_);
-  optimizer_.apply(*stream_, gradient_, norm_, state_);
-  TRY_OK(sum_.advance(*stream_, reduced_, gradient_, state_.exponents()));
+  optimizer_.apply(*stream_, buffers_.gradient, norm_, state_);
+  TRY_OK(sum_.advance(*stream_, buffers_.reduced, buffers_.gradient, state_.exponents()));
   TRY_OK(stream_->synchronize());
   return record;
 }

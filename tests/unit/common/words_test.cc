@@ -32,6 +32,16 @@ TEST(Words, OfPartsTheWholeDecides) {
   EXPECT_EQ(counted_of(0, 1u, "GPU"), "0 of 1 GPU");
 }
 
+TEST(Words, ALongTextIsCutBetweenCharacters) {
+  EXPECT_EQ(clipped("", 0), "");
+  EXPECT_EQ(clipped("abc", 3), "abc");
+  EXPECT_EQ(clipped("abcd", 3), "abc …");
+  EXPECT_EQ(clipped("aé€", 6), "aé€");
+  EXPECT_EQ(clipped("aé€", 5), "aé …");
+  EXPECT_EQ(clipped("aé€", 2), "a …");
+  EXPECT_EQ(clipped("é", 1), " …");
+}
+
 // What the tests hold sentences to.
 TEST(Words, AMistakeInNumberIsFound) {
   for (const char* wrong :

@@ -1,5 +1,6 @@
 // The plans of recorded snapshots, byte for byte: what a change that is not to change any decision
 // is held to. tests/data/scheduler/README.md says how they were recorded, and when to do it anew.
+#include "common/words.h"
 #include "scheduler/snapshot/snapshot.h"
 
 #include <algorithm>
@@ -31,11 +32,6 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-std::string shortened(std::string text) {
-  if (text.size() > kShownBytes) text.replace(kShownBytes, std::string::npos, " …");
-  return text;
-}
-
 // The first action, or else the first verdict, that is not the same.
 std::string difference(const json::Value& recorded, const json::Value& now) {
   for (const char* list : {"actions", "verdicts"}) {
@@ -44,8 +40,9 @@ std::string difference(const json::Value& recorded, const json::Value& now) {
       const std::string was = json::dump(recorded[list][i]);
       const std::string is = json::dump(now[list][i]);
       if (was != is)
-        return std::string(list) + "[" + std::to_string(i) + "]\n  recorded: " + shortened(was) +
-               "\n  now:      " + shortened(is);
+        return std::string(list) + "[" + std::to_string(i) +
+               "]\n  recorded: " + clipped(was, kShownBytes) +
+               "\n  now:      " + clipped(is, kShownBytes);
     }
   }
   return "the same actions and verdicts, written otherwise";

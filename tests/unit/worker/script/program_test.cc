@@ -1,13 +1,13 @@
 // PosixProgram and HeldPort, with real processes.
 #include "worker/script/program.h"
 
-#include "common/clock.h"
+#include "tests/unit/worker/script/eventually.h"
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <thread>
+#include <optional>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,13 +16,10 @@ namespace rubato::worker {
 namespace {
 
 ProgramEnd end_of(Program& program) {
-  const SystemClock clock;
-  for (const MonoTime deadline = clock.now() + 20s; clock.now() < deadline;) {
-    if (const auto end = program.take_end()) return *end;
-    std::this_thread::sleep_for(5ms);
-  }
-  ADD_FAILURE() << "it did not end";
-  return {};
+  std::optional<ProgramEnd> end;
+  EXPECT_TRUE(eventually([&] { return (end = program.take_end()).has_value(); }))
+      << "it did not end";
+  return end.value_or(ProgramEnd{});
 }
 
 TEST(PosixProgram, ItIsStartedWithItsVariablesAndItsEndIsTold) {
@@ -52,15 +49,13 @@ TEST(PosixProgram, WhatItLeavesBehindEndsWithIt) {
   int pid = 0;
   std::ifstream(file) >> pid;
   ASSERT_GT(pid, 0);
-  const SystemClock clock;
-  for (const MonoTime deadline = clock.now() + 20s;
-       ::kill(pid, 0) == 0 && clock.now() < deadline;) {
+  const auto is_dead = [pid] {
     std::string state;
     std::ifstream about("/proc/" + std::to_string(pid) + "/stat");
     for (int i = 0; i < 3; ++i) about >> state;
-    if (state == "Z") break;  // nobody of ours reaps orphans here
-    std::this_thread::sleep_for(5ms);
-  }
+    return ::kill(pid, 0) != 0 || state == "Z";  // nobody of ours reaps orphans here
+  };
+  EXPECT_TRUE(eventually(is_dead));
   ::unlink(file.c_str());
 }
 
@@ -96,10 +91,7 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
   ASSERT_TRUE(program.start(command, variables).ok());
   EXPECT_EQ(end_of(program).exit_code, 3);
   program.prepare(command, variables);
-  const SystemClock clock;
-  for (const MonoTime deadline = clock.now() + 20s; !program.has_spare() && clock.now() < deadline;)
-    std::this_thread::sleep_for(5ms);
-  ASSERT_TRUE(program.has_spare());
+  ASSERT_TRUE(eventually([&] { return program.has_spare(); }));
   variables["RANK"] = "4";
   ASSERT_TRUE(program.start(command, variables).ok());
   EXPECT_FALSE(program.has_spare());
@@ -115,16 +107,15 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
   const std::vector<std::string> module = {"python3", "-m", "script", said, "m"};
   const fs::path before = fs::current_path();
   fs::current_path(folder);
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(program.start(module, variables).ok());
-    EXPECT_EQ(end_of(program).exit_code, 4);
-    for (const MonoTime deadline = clock.now() + 20s;
-         i == 0 && !program.has_spare() && clock.now() < deadline;) {
-      program.prepare(module, variables);
-      std::this_thread::sleep_for(5ms);
-    }
-    EXPECT_EQ(program.has_spare(), i == 0);
-  }
+  ASSERT_TRUE(program.start(module, variables).ok());
+  EXPECT_EQ(end_of(program).exit_code, 4);
+  EXPECT_TRUE(eventually([&] {
+    program.prepare(module, variables);
+    return program.has_spare();
+  }));
+  ASSERT_TRUE(program.start(module, variables).ok());
+  EXPECT_EQ(end_of(program).exit_code, 4);
+  EXPECT_FALSE(program.has_spare());
   std::getline(in, cold);
   std::getline(in, warm);
   EXPECT_FALSE(cold.empty());

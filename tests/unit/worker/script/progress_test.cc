@@ -1,14 +1,13 @@
 // How far a program is: by its file, or by what it prints.
 #include "worker/script/progress.h"
 
-#include "common/clock.h"
+#include "tests/unit/worker/script/eventually.h"
 #include "worker/script/program.h"
 
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -89,12 +88,7 @@ class Printed : public testing::Test {
     return told ? told->step : 0;
   }
   bool comes_to(std::uint64_t number) const {
-    const SystemClock clock;
-    for (const MonoTime deadline = clock.now() + 20s; clock.now() < deadline;) {
-      if (step() == number) return true;
-      std::this_thread::sleep_for(5ms);
-    }
-    return false;
+    return eventually([&] { return step() == number; });
   }
 
   std::array<int, 2> ends{-1, -1};
@@ -114,7 +108,7 @@ TEST_F(Printed, AllGoesOnAndTheNewestStepIsKept) {
 TEST_F(Printed, AnotherProgramBeginsAnew) {
   PosixProgram program(log.get());
   ASSERT_TRUE(program.start({"sh", "-c", "echo step 8; echo step 9; printf 'step 7'"}, {}).ok());
-  while (!program.take_end()) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(eventually([&] { return program.take_end().has_value(); }));
   EXPECT_EQ(step(), 9u) << "at its end all is read";
   ASSERT_TRUE(program.start({"sh", "-c", "echo; echo step 5; exec sleep 1000"}, {}).ok());
   EXPECT_TRUE(comes_to(5)) << "half a line of the last one is not made whole";
