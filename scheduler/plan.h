@@ -177,7 +177,8 @@ struct PolicyConfig {
   bool storage_shares = false;
   // … and of CPU and memory other than pods request, which may change while they run.
   bool cpu_memory_shares = false;
-  // A running job grows only if the step adds at least this share of its present throughput.
+  // A running job grows only if the step adds at least this share of its present throughput. Below
+  // zero what is left over goes to jobs under policies that say sizes, too, but no places.
   double min_relative_gain = 0.01;
   // Most running jobs that one round grows.
   std::int64_t grown_per_round = 100000;

@@ -23,8 +23,8 @@ struct RescaleBudget {
 };
 
 struct SchedulingPolicySpec {
-  std::string policy = "marginalThroughput";  // sched::kDefaultPolicy
-  std::map<std::string, double> parameters;   // of the policy, by name (docs/policies.md)
+  std::string policy = "rubato";             // sched::kDefaultPolicy
+  std::map<std::string, double> parameters;  // of the policy, by name (docs/policies.md)
   std::int32_t round_seconds = 10;        // longest time between rounds; events start one at once
   std::int32_t gang_start_seconds = 300;  // pods of a gang must all run within
   RescaleBudget rescale_budget;

@@ -11,10 +11,9 @@ Descriptor MarginalThroughput::describe() {
               "Jobs are served by priority, then by age. A job of higher priority may take the "
               "surplus of elastic jobs, and preempt jobs of lower priority.",
           .choose =
-              "The default: where priorities say what matters, jobs are elastic, and none is to be "
-              "stopped for another of equal priority. Among equals a long job holds its minimum "
-              "until it "
-              "ends, and one with a large minimum may starve behind a stream of small ones.",
+              "Where priorities say what matters, jobs are elastic, and none is to be stopped for "
+              "another of equal priority: among equals a long job holds its minimum until it ends, "
+              "and one with a large minimum may starve behind a stream of small ones.",
           .source = "Rubato; growth by marginal gain as in Optimus (EuroSys'18, 4.1)",
           .elastic = true,
           .uses_throughput = true};

@@ -15,12 +15,14 @@ namespace rubato::sched {
 // and docs/policies.md.
 constexpr const char* kCommonParametersText =
     "`minRelativeGain` (-1 to 1; 0.01: a running job grows only if the step adds this share of its "
-    "throughput), `preempt` (0 or 1; 1: may jobs be preempted at all), `maxLoad` (0 to 1000: jobs "
-    "are admitted while their minimums are at most so many times the healthy GPUs; 0: all are)";
+    "throughput; below 0 jobs take all GPUs that are left over, whatever sizes a policy says, but "
+    "under `pollux` and `sia`, which choose the nodes, too), `preempt` (0 or 1; 1: may jobs be "
+    "preempted at all), `maxLoad` (0 to 1000: jobs are admitted while their minimums are at most "
+    "so many times the healthy GPUs; 0: all are)";
 
 // What decides where nothing else is said: without a SchedulingPolicy, and in a snapshot without
 // the name of one.
-constexpr const char* kDefaultPolicy = "marginalThroughput";
+constexpr const char* kDefaultPolicy = "rubato";
 
 // In the order in which people should read them.
 std::vector<Descriptor> all_policies();

@@ -48,10 +48,10 @@ Descriptor RubatoPolicy::describe() {
           "has had before there is one. Each plan can be given a certificate: how far it is, at "
           "most, from the best one.",
       .choose =
-          "Where jobs are elastic, or GPU types differ, and their mean completion time counts. "
-          "A job that is done before newcomers would have prepared does not grow. A long job is "
-          "served late in a crowded cluster; maxWaitSeconds bounds how "
-          "long it waits for its first start, and it may be preempted again after that.",
+          "The default: where jobs are elastic, or GPU types differ, and their mean completion "
+          "time counts. A job that is done before newcomers would have prepared does not grow. A "
+          "long job is served late in a crowded cluster; maxWaitSeconds bounds how long it waits "
+          "for its first start, and it may be preempted again after that.",
       .source =
           "Rubato; the rate at which costs are paid off as in Smith's rule (1956) and the c-mu "
           "rule, guesses as the queues of Tiresias (NSDI'19)",

@@ -79,10 +79,8 @@ Plan Session::run() {
   for (const bool spare_only : {false, true})
     for (Entry& entry : entries_)
       if (!entry.has_verdict && entry.job->gets_spare_only() == spare_only) give_minimum(entry);
-  if (targets_.sizes.empty())
-    grow();
-  else
-    grow_to_targets();
+  if (!targets_.sizes.empty()) grow_to_targets();
+  if (targets_.sizes.empty() || config_.min_relative_gain < 0) grow();
   leave_hosts_that_change();
   return collect();
 }
@@ -241,11 +239,12 @@ Throughput Session::speed_of(const Entry& entry) const {
 }
 
 // None: it is not to grow now, or no allowed size is worth it. A size that was measured may be
-// worth it where the next one is not: a node more costs more than a GPU more.
+// worth it where the next one is not: a node more costs more than a GPU more. Pods beyond the
+// places that a policy says would leave in the next round.
 std::optional<Session::Step> Session::next_step(std::size_t index) const {
   const Entry& entry = entries_[index];
   const Job& job = *entry.job;
-  if (!may_grow(entry)) return std::nullopt;
+  if (!may_grow(entry) || places_of(entry) != nullptr) return std::nullopt;
   const auto next = size_at_least(job, entry.now + 1);
   const Gpus room = room_for(entry);
   if (!next || room < *next - entry.now) return std::nullopt;

@@ -7,7 +7,9 @@
 //   3. minimums, in the policy's order: those inside the cells of their queue first, then those
 //      inside its guarantee; on the GPUs of others, where there is no room and the policy says so;
 //      then of those that get what is free only
-//   4. growth to the policy's sizes, or by marginal throughput      5. collect actions
+//   4. growth to the policy's sizes; or by marginal throughput, where it says none, and of what is
+//      left over where a gain below zero is enough
+//   5. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
 

@@ -261,7 +261,7 @@ def test_a_policy_and_a_queue_say_what_is_in_force(world, trained):
         refused, status = conditions(world, "sp/default")
         assert "spec.parameters.fairness" in refused["Active"]["message"]
         assert "gang start 300 s" in refused["Active"]["message"]  # what stays in force
-        assert status["active"] == "marginalThroughput"
+        assert status["active"] == "rubato"
         world.kubectl("patch", "sp", "default", "--type=json", "-p",
                       '[{"op": "remove", "path": "/spec/parameters/fairness"}]')
         wait_until(lambda: "gang start 77 s" in conditions(world, "sp/default")[0]["Active"]["message"],

@@ -103,7 +103,7 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   object.meta.name = "default";
   object.meta.generation = 4;
   const auto loaded = policy_status(object, flags, "", kNow);
-  EXPECT_EQ(loaded.active, "marginalThroughput");
+  EXPECT_EQ(loaded.active, "rubato");
   EXPECT_EQ(loaded.observed_generation, 4);
   EXPECT_TRUE(api::is_true(loaded.conditions, "Active"));
   EXPECT_EQ(api::find_condition(loaded.conditions, "Active")->reason, "Loaded");
@@ -111,7 +111,7 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   const auto* condition = api::find_condition(refused.conditions, "Active");
   EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(condition->reason, "Refused");
-  EXPECT_NE(condition->message.find("In force stays marginalThroughput"), std::string::npos);
+  EXPECT_NE(condition->message.find("In force stays rubato"), std::string::npos);
   object.meta.name = "other";
   EXPECT_EQ(
       api::find_condition(policy_status(object, flags, "", kNow).conditions, "Active")->reason,

@@ -76,7 +76,8 @@ Snapshot drawn_problem(std::uint64_t seed, const std::string& policy) {
   Snapshot problem{.policy = {.policy = policy,
                               .sharing = seed % 4 != 0,
                               .storage_shares = true,
-                              .cpu_memory_shares = true}};
+                              .cpu_memory_shares = true,
+                              .min_relative_gain = seed % 5 == 0 ? -1 : 0.01}};
   problem.state = drawn_cluster(seed, problem.policy);
   Rng of_cells(seed + 3'000'000);
   draw_cells(of_cells, problem.state, problem.policy);
@@ -163,6 +164,26 @@ ClusterState at_rest(ClusterState state, const PolicyConfig& config, int rounds)
     }
   }
   return state;
+}
+
+// Where a gain is not asked for, no GPU that a job may have stays free, and nobody gives back what
+// it took; but under policies that choose the nodes, too.
+TEST(EveryPolicy, GivesOutAllGpusBelowZero) {
+  for (const Descriptor& policy : all_policies()) {
+    ClusterState state = cluster({node("n0", 4, 4), node("n1", 4, 4)}, {job("a", 1, 8)});
+    Job& a = state.jobs.front();
+    a.duration_ms = a.remaining_ms = 1000;
+    a.measured = {{"A", 1, 100}, {"A", 2, 90}, {"A", 4, 80}, {"A", 8, 70}};
+    const PolicyConfig config{.policy = policy.name,
+                              .sharing = true,
+                              .storage_shares = true,
+                              .cpu_memory_shares = true,
+                              .min_relative_gain = -1};
+    const ClusterState end = at_rest(state, config, 20);
+    EXPECT_TRUE(make_plan(end, config).actions.empty()) << policy.name;
+    const bool says_places = policy.name == "pollux" || policy.name == "sia";
+    EXPECT_EQ(std::ssize(end.jobs.front().held), says_places ? 1 : 8) << policy.name;
+  }
 }
 
 // One node of 8 GPUs, which "late" has borrowed whole; then jobs of "owner" come, of one GPU each,

@@ -196,6 +196,26 @@ TEST(Rubato, GrowthIsWorthHowLongStartsWereMeasuredToTake) {
   EXPECT_EQ(changes(plan_of(state)), grows);
 }
 
+// Nodes that share one machine's cores: a job takes what is free, however soon it is done and
+// whatever speed was measured, and gives it back to who has more use for it.
+TEST(Rubato, BelowZeroAGainIsNotAskedFor) {
+  const PolicyConfig any_gain{.policy = "rubato", .min_relative_gain = -1};
+  const Job brief = lasting(scaling(running("brief", 1, 4, {"n1"})), 2'000);
+  ClusterState state = cluster({node("n1", 4, 3)}, {brief});
+  EXPECT_TRUE(plan_of(state).actions.empty());
+  EXPECT_EQ(changes(make_plan(state, any_gain)), (Changes{{"brief", 3}}));
+  Job slow = lasting(running("slow", 1, 4, {"n1"}), 1'000'000);
+  slow.measured = {{"A", 1, 100}, {"A", 2, 90}, {"A", 3, 85}, {"A", 4, 80}};
+  state.jobs = {slow};
+  EXPECT_TRUE(plan_of(state).actions.empty());
+  EXPECT_EQ(changes(make_plan(state, any_gain)), (Changes{{"slow", 3}}));
+  state = cluster({node("n1", 4, 0)},
+                  {lasting(running("slow", 1, 4, {"n1", "n1", "n1", "n1"}), 1'000'000),
+                   lasting(scaling(job("comes", 1, 3)), 1'000'000)});
+  state.jobs[0].measured = slow.measured;
+  EXPECT_EQ(changes(make_plan(state, any_gain)), (Changes{{"slow", -3}}));
+}
+
 TEST(Rubato, WhoIsDoneSoonGoesFirstByWeight) {
   Job lng = lasting(job("long", 2, 2), 1'000'000);
   const Job brief = lasting(job("brief", 2, 2), 10'000);
