@@ -69,11 +69,10 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
   std::ofstream(folder / "torch/__init__.py")
       << "class optim:\n class AdamW:\n  def __init__(self, p): pass\n  def step(self): pass\n"
          "zeros = lambda n: [0] * n\n";
-  std::ofstream(folder / "torch/distributed.py");
   std::ofstream(folder / "torch/nn/__init__.py") << "class Parameter(list): pass\n";
-  std::ofstream(folder / "torch/nn/parallel.py");
-  std::ofstream(folder / "torch/utils/__init__.py");
-  std::ofstream(folder / "torch/utils/data.py");
+  for (const char* empty : {"torch/distributed.py", "torch/nn/parallel.py",
+                            "torch/utils/__init__.py", "torch/utils/data.py"})
+    std::ofstream(folder / empty).close();
   std::ofstream(folder / "script.py")
       << "import os, sys, pickle, __main__\n"
          "class Thing: pass\n"
