@@ -1,5 +1,7 @@
 #include "kube/errors.h"
 
+#include "common/utf8.h"
+
 #include <algorithm>
 #include <charconv>
 
@@ -93,7 +95,7 @@ Error error_from_body(int http_code, std::string_view body, std::string_view ret
   }
   json::Value status;
   status.set("message", "HTTP " + std::to_string(http_code) +
-                            (body.empty() ? "" : ": " + std::string(body.substr(0, kShown))));
+                            (body.empty() ? "" : ": " + std::string(utf8_prefix(body, kShown))));
   const Error error = error_from_status(http_code, status, retry_after, where);
   // Something between us and the API server spoke. Its "404" does not mean that an object is gone,
   // and its "400" not that ours is wrong: neither may end a job.

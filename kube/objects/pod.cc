@@ -1,5 +1,6 @@
 #include "kube/objects/pod.h"
 
+#include "common/utf8.h"
 #include "kube/objects/decode.h"
 #include "kube/objects/raw_view.h"
 
@@ -130,7 +131,7 @@ template <class View>
 void decode_status(const View& view, Pod& pod) {
   pod.phase = pod_phase_of(view["phase"].string_view_or(""));
   pod.reason = view["reason"].string_or("");
-  pod.message = std::string(view["message"].string_view_or("").substr(0, kMessageBytesMax));
+  pod.message = utf8_prefix(view["message"].string_view_or(""), kMessageBytesMax);
   pod.pod_ip = view["podIP"].string_or("");
   pod.host_ip = view["hostIP"].string_or("");
   pod.nominated_node = view["nominatedNodeName"].string_or("");

@@ -14,7 +14,7 @@ namespace rubato::control {
 using json::Value;
 
 namespace {
-constexpr auto kWhileForbidden = std::chrono::seconds(10);  // how soon a trial is made again
+constexpr auto kWhileForbidden = std::chrono::seconds(10);  // how soon it is tried again
 }  // namespace
 
 // Before the job is scheduled for the first time (its observedGeneration says so), a pod of it is
@@ -50,7 +50,7 @@ Status JobPass::ensure_pods() {
     const kube::Pod* pod = find(allocated.name);
     const bool is_there = pod != nullptr && (!pod->node_name.empty() || pod->meta.deleting);
     const bool is_lost = pod == nullptr && lost_.contains(lost_name(allocated));
-    if (made.ok() && !is_there && !is_lost) made = place(allocated, pod);
+    if (made.ok() && !is_pod_forbidden_ && !is_there && !is_lost) made = place(allocated, pod);
   }
   TRY_OK(check_gang());
   return made;
@@ -111,6 +111,10 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
     if (kube::is_forbidden(error)) {  // Pod Security, a quota: the job's owner can mend it
       emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
             fmt::format("pod {} is refused: {}", allocated.name, error.what())});
+      // Tried again at a steady pace: pauses that double would miss the end of the gang's patience.
+      is_pod_forbidden_ = true;
+      again_ = std::min<Duration>(again_, kWhileForbidden);
+      return ok();
     }
     return error.in("creating pod " + allocated.name);
   }

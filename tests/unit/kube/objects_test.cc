@@ -123,6 +123,15 @@ void expect_same(const Pod& a, const Pod& b) {
   EXPECT_TRUE(a.containers == b.containers);
 }
 
+TEST(PodTest, ALongMessageIsCutBetweenCharacters) {
+  const std::string whole(kMessageBytesMax - 1, 'a');
+  const auto pod = Pod::decode_raw(R"({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+      "status": {"message": ")" + whole +
+                                   R"(é"}})");
+  ASSERT_TRUE(pod.ok());
+  EXPECT_EQ(pod->message, whole);
+}
+
 TEST(PodTest, WhatIsRead) {
   const auto decoded = Pod::decode_raw(kPod);
   ASSERT_TRUE(decoded.ok());
