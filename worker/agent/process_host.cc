@@ -3,6 +3,7 @@
 #include "common/command.h"
 #include "common/log.h"
 #include "common/words.h"
+#include "worker/agent/error_output.h"
 
 #include <array>
 #include <cerrno>
@@ -34,6 +35,7 @@ struct Worker {
   std::uint64_t incarnation = 0;
   int fd = -1;
   Task reader;
+  std::unique_ptr<ErrorOutput> errors;
 };
 
 // False at the end of the stream.
@@ -61,6 +63,43 @@ std::string framed(const std::string& body) {
   std::string frame;
   for (int shift = 24; shift >= 0; shift -= 8) frame += static_cast<char>((size >> shift) & 0xff);
   return frame + body;
+}
+
+// Sets worker.pid; `link` is the worker's end of its socket pair. 0, or an errno.
+int start_program(std::vector<std::string>& command, Worker& worker, int link) {
+  std::vector<std::string> lines;
+  for (char** line = environ; *line != nullptr; ++line) {
+    if (std::strncmp(*line, "RUBATO_AGENT_FD=", 16) != 0) lines.emplace_back(*line);
+  }
+  lines.push_back("RUBATO_AGENT_FD=" + std::to_string(kWorkerFd));
+  lines.push_back("RUBATO_SLOT=" + std::to_string(worker.slot));
+  lines.push_back("RUBATO_INCARNATION=" + std::to_string(worker.incarnation));
+  const std::vector<char*> environment = exec_words(lines);
+  const std::vector<char*> arguments = exec_words(command);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // In this order: the first may be number kWorkerFd itself. dup2 onto itself keeps the descriptor
+  // across exec.
+  posix_spawn_file_actions_adddup2(&actions, worker.errors->write_end(), STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, link, kWorkerFd);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGTERM);
+  sigaddset(&defaults, SIGINT);
+  sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const int error = ::posix_spawnp(&worker.pid, arguments[0], &actions, &attributes,
+                                   arguments.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  return error;
 }
 
 }  // namespace
@@ -138,6 +177,7 @@ struct ProcessHost::Impl {
       event.incarnation = gone->incarnation;
       event.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
       event.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      event.last_words = gone->errors->finish();
       push(std::move(event));
     }
   }
@@ -167,54 +207,27 @@ ProcessHost::~ProcessHost() {
 }
 
 Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
+  const std::string name = "worker-" + std::to_string(slot);
+  auto worker = std::make_shared<Worker>();
+  worker->slot = slot;
+  worker->incarnation = incarnation;
+  TRY(worker->errors, ErrorOutput::open(impl_->executor, name + "-errors"));
   std::array<int, 2> pair{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     return Error(Code::kUnavailable, std::string("socketpair: ") + std::strerror(errno));
   }
-  std::vector<std::string> lines;
-  for (char** line = environ; *line != nullptr; ++line) {
-    if (std::strncmp(*line, "RUBATO_AGENT_FD=", 16) != 0) lines.emplace_back(*line);
-  }
-  lines.push_back("RUBATO_AGENT_FD=" + std::to_string(kWorkerFd));
-  lines.push_back("RUBATO_SLOT=" + std::to_string(slot));
-  lines.push_back("RUBATO_INCARNATION=" + std::to_string(incarnation));
-  const std::vector<char*> environment = exec_words(lines);
-  const std::vector<char*> arguments = exec_words(impl_->command);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  // dup2 onto itself keeps the descriptor across exec.
-  posix_spawn_file_actions_adddup2(&actions, pair[1], kWorkerFd);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGTERM);
-  sigaddset(&defaults, SIGINT);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-
-  auto worker = std::make_shared<Worker>();
-  worker->slot = slot;
-  worker->incarnation = incarnation;
   worker->fd = pair[0];
   std::vector<std::shared_ptr<Worker>> old;
   int error = 0;
   {
     std::lock_guard lock(impl_->mutex);  // the reaper must know the pid before it can reap it
-    error = ::posix_spawnp(&worker->pid, arguments[0], &actions, &attributes, arguments.data(),
-                           environment.data());
+    error = start_program(impl_->command, *worker, pair[1]);
     if (error == 0) impl_->workers[slot] = worker;
     old.swap(impl_->ended);
     impl_->changed->notify_all();
   }
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
   ::close(pair[1]);
+  worker->errors->forget_write_end();
   for (auto& gone : old) {
     gone->reader = Task();
     ::close(gone->fd);
@@ -225,7 +238,7 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
                  "starting " + impl_->command.front() + ": " + std::strerror(error));
   }
   worker->reader = impl_->executor.spawn(
-      "worker-" + std::to_string(slot),
+      name,
       [impl = impl_.get(), worker = worker.get()](std::stop_token) { impl->read_frames(*worker); });
   if (impl_->reaper.done()) {
     impl_->reaper =

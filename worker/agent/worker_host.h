@@ -18,6 +18,7 @@ struct HostEvent {
   std::string message;  // a serialised wire::WorkerEvent
   int exit_code = 0;    // -1: ended by `signal`
   int signal = 0;
+  std::string last_words = {};  // of the output of one that ended (error_output.h)
 };
 
 // Thread-safe: one task calls next(), another the rest.

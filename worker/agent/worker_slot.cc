@@ -49,7 +49,9 @@ wire::Exited WorkerSlot::exited(const HostEvent& end, bool is_restarted) const {
   exited.set_signal(end.signal);
   exited.set_reason(reason_of(end));
   exited.set_restarting(is_restarted);
-  exited.set_message(last_failure);
+  // Of one that was killed the last line says nothing of why.
+  const bool is_by_itself = end.exit_code > 0 || end.signal == SIGABRT;
+  exited.set_message(last_failure.empty() && is_by_itself ? end.last_words : last_failure);
   return exited;
 }
 

@@ -1,6 +1,10 @@
 #include "worker/agent/process_host.h"
 
+#include "worker/agent/error_output.h"
+
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -72,6 +76,63 @@ TEST(ProcessHost, ACommandOfSeveralWordsIsLookedForInThePath) {
       executor, {"sh", "-c", "test \"$0 $RUBATO_SLOT\" = 'a word 2' || exit 9; exit 4", "a word"});
   ASSERT_TRUE(host.spawn(2, 1).ok());
   EXPECT_EQ(wait_for(host, executor).exit_code, 4);
+}
+
+TEST(ProcessHost, TheEndOfAWorkerComesWithItsLastWords) {
+  ThreadExecutor executor;
+  // The second leaves a child that holds its stderr, and one of the pair, open for long.
+  for (const char* body : {"echo before >&2; printf 'no such layer' >&2; exit 4",
+                           "sleep 1000 & echo $! >&2; echo 'no such layer' >&2; exit 4"}) {
+    const std::string path = script("words", body);
+    ::testing::internal::CaptureStderr();
+    {
+      ProcessHost host(executor, {path});
+      ASSERT_TRUE(host.spawn(0, 1).ok());
+      const HostEvent end = wait_for(host, executor);
+      EXPECT_EQ(end.kind, HostEvent::Kind::kExited);
+      EXPECT_EQ(end.exit_code, 4);
+      EXPECT_EQ(end.last_words, "no such layer");
+    }
+    const std::string passed_on = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(passed_on.find("no such layer") != std::string::npos) << passed_on;
+    if (const int child = std::atoi(passed_on.c_str()); child > 1) ::kill(child, SIGKILL);
+    std::filesystem::remove(path);
+  }
+}
+
+TEST(ProcessHost, AWorkerMayWriteMoreThanIsRemembered) {
+  ThreadExecutor executor;
+  const std::string path = script("much", "head -c 3000000 /dev/zero | tr '\\0' x >&2; exit 1");
+  ::testing::internal::CaptureStderr();
+  ProcessHost host(executor, {path});
+  ASSERT_TRUE(host.spawn(0, 1).ok());
+  EXPECT_EQ(wait_for(host, executor).last_words, std::string(kLastWordsBytes, 'x') + " …");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().size(), 3'000'000u);
+  std::filesystem::remove(path);
+}
+
+TEST(LastWords, ATracebackEndsWithItsException) {
+  const std::string traceback =
+      "loading\nTraceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
+      "    import transformer\nModuleNotFoundError: No module named 'transformer'\n";
+  const std::string exception = "ModuleNotFoundError: No module named 'transformer'";
+  EXPECT_EQ(last_words(traceback), exception);
+  EXPECT_EQ(last_words(traceback + "Warning: a group was not destroyed\n"), exception);
+  EXPECT_EQ(last_words("Traceback (most recent call last):\n  File \"a\"\nE: 1\n\nDuring handling "
+                       "of the above exception, another exception occurred:\n\n" +
+                       traceback),
+            exception);
+  EXPECT_EQ(last_words("Traceback (most recent call last):\n  File \"a"), "  File \"a");
+}
+
+TEST(LastWords, AreReadable) {
+  EXPECT_EQ(last_words(""), "");
+  EXPECT_EQ(last_words("\n \n\t\n"), "");
+  EXPECT_EQ(last_words("first\nlast\n\n"), "last");
+  EXPECT_EQ(last_words(" 10%\r 20%\r"), " 20%");
+  EXPECT_EQ(last_words("\x1b[31mred\x1b[0m \xff\xc3"), " [31mred [0m ??");
+  const std::string letters = last_words(std::string(kLastWordsBytes - 1, 'a') + "éé");
+  EXPECT_EQ(letters, std::string(kLastWordsBytes - 1, 'a') + " …");
 }
 
 TEST(ProcessHost, AMissingProgramIsAnErrorThatNamesIt) {

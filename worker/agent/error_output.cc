@@ -1,0 +1,140 @@
+#include "worker/agent/error_output.h"
+
+#include "common/utf8.h"
+#include "common/words.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace rubato::worker {
+
+namespace {
+
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr std::size_t kPieceBytes = 4096;
+constexpr int kPiecesMost = 64;  // between two looks for the end: others may write without a pause
+
+void write_fully(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n > 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {
+      pollfd waiting{fd, POLLOUT, 0};
+      ::poll(&waiting, 1, -1);
+    } else if (errno != EINTR) {
+      return;  // nobody reads it any more
+    }
+  }
+}
+
+// Bars of progress begin their line anew with '\r'.
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of("\r\n"), text.size());
+    const std::string_view line = text.substr(0, end);
+    if (line.find_first_not_of(" \t") != std::string_view::npos) lines.push_back(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// Without control characters, and with a mark for each byte that is no text.
+std::string readable(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const bool is_control = static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f;
+    if (length == 0 || is_control)
+      out += is_control ? ' ' : '?';
+    else
+      out += text.substr(i, length);
+    i += std::max<std::size_t>(length, 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ErrorOutput>> ErrorOutput::open(Executor& executor,
+                                                       const std::string& name) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
+    return Error(Code::kUnavailable, std::string("pipe: ") + std::strerror(errno));
+  const int wake = ::eventfd(0, EFD_CLOEXEC);
+  if (wake < 0) {
+    const int error = errno;
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+    return Error(Code::kUnavailable, std::string("eventfd: ") + std::strerror(error));
+  }
+  ::fcntl(pipe[0], F_SETFL, O_NONBLOCK);
+  std::unique_ptr<ErrorOutput> output(new ErrorOutput(pipe[0], pipe[1], wake));
+  output->task_ = executor.spawn(name, [self = output.get()](std::stop_token) { self->run(); });
+  return output;
+}
+
+ErrorOutput::~ErrorOutput() {
+  if (read_ >= 0) finish();
+  forget_write_end();
+  ::close(wake_);
+}
+
+void ErrorOutput::forget_write_end() {
+  if (write_ >= 0) ::close(write_);
+  write_ = -1;
+}
+
+std::string ErrorOutput::finish() {
+  const std::uint64_t one = 1;
+  while (::write(wake_, &one, sizeof one) < 0 && errno == EINTR) continue;
+  task_ = Task();
+  ::close(std::exchange(read_, -1));
+  return last_words(tail_);
+}
+
+void ErrorOutput::run() {
+  while (true) {
+    std::array<pollfd, 2> waiting{{{read_, POLLIN, 0}, {wake_, POLLIN, 0}}};
+    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) return;
+    if (!pass_on() || waiting[1].revents != 0) return;
+  }
+}
+
+bool ErrorOutput::pass_on() {
+  std::array<char, kPieceBytes> piece{};
+  for (int i = 0; i < kPiecesMost; ++i) {
+    const ssize_t n = ::read(read_, piece.data(), piece.size());
+    if (n == 0) return false;
+    if (n < 0) return errno == EAGAIN || errno == EINTR;
+    const std::string_view text(piece.data(), static_cast<std::size_t>(n));
+    write_fully(STDERR_FILENO, text);
+    tail_ += text;
+    if (tail_.size() > kErrorTailBytes) tail_.erase(0, tail_.size() - kErrorTailBytes);
+  }
+  return true;
+}
+
+std::string last_words(std::string_view output) {
+  std::string_view said;
+  const std::size_t traceback = output.rfind(kTraceback);
+  if (traceback != std::string_view::npos)
+    for (const std::string_view line : lines_of(output.substr(traceback + kTraceback.size())))
+      if (said.empty() && line.front() != ' ' && line.front() != '\t') said = line;
+  if (said.empty())
+    for (const std::string_view line : lines_of(output)) said = line;
+  return clipped(readable(said), kLastWordsBytes);
+}
+
+}  // namespace rubato::worker
