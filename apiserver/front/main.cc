@@ -7,6 +7,7 @@
 #include "apiserver/memory/memory_client.h"
 #include "apiserver/memory/memory_server.h"
 #include "common/executor.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
@@ -15,9 +16,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -25,6 +25,7 @@ namespace rubato::apiserver {
 namespace {
 
 constexpr Duration kFlushPeriod = 2s;
+constexpr std::size_t kFileBytesMax = 64u << 20;
 
 const char* const kAbout =
     "A Kubernetes API server for one machine: objects in memory, a journal on disk, HTTPS on\n"
@@ -57,14 +58,6 @@ std::string default_state() {
   return std::string(home != nullptr ? home : ".") + "/.local/state/rubato/apiserver";
 }
 
-Result<std::string> read_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Error(Code::kNotFound, "cannot read " + path.string());
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-
 // Creates or replaces the definition, as `kubectl apply` would.
 Status install(kube::MemoryServer& server, json::Value crd) {
   const kube::ResourceType& type = kube::types::kCustomResourceDefinition;
@@ -79,21 +72,23 @@ Status install(kube::MemoryServer& server, json::Value crd) {
   return changed.ok() ? ok() : Status(changed.error().to_error().in(name));
 }
 
+bool is_manifest(const std::string& name) {
+  return name.ends_with(".yaml") || name.ends_with(".yml") || name.ends_with(".json");
+}
+
 Status install_crds(kube::MemoryServer& server, const std::string& place) {
-  std::vector<std::filesystem::path> files;
-  if (std::filesystem::is_directory(place)) {
-    for (const auto& entry : std::filesystem::directory_iterator(place))
-      if (const auto type = entry.path().extension();
-          type == ".yaml" || type == ".yml" || type == ".json")
-        files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-  } else {
-    files.emplace_back(place);
+  PosixFileSystem disk;
+  std::vector<std::string> files = {place};
+  TRY(const FileStat about, disk.stat(place));
+  if (about.is_directory) {
+    TRY(files, disk.list(place));
+    std::erase_if(files, [](const std::string& name) { return !is_manifest(name); });
+    for (std::string& name : files) name = place + "/" + name;
   }
-  for (const auto& file : files) {
-    TRY(const std::string text, read_text(file));
+  for (const std::string& file : files) {
+    TRY(const std::string text, read_text(disk, file, kFileBytesMax));
     auto documents = yaml::parse_all(text);
-    if (!documents.ok()) return documents.error().in(file.string());
+    if (!documents.ok()) return documents.error().in(file);
     for (const json::Value& document : *documents)
       if (document["kind"].string_view_or("") == "CustomResourceDefinition")
         TRY_OK(install(server, document));
@@ -124,7 +119,8 @@ Result<std::unique_ptr<WireServer>> listen(const Arguments& arguments, const Sta
   config.agent_certificate = folder.agent_client().certificate;
   config.agent_private_key = folder.agent_client().private_key;
   if (!arguments.agent_authority.empty()) {
-    TRY(config.agent_authority, read_text(arguments.agent_authority));
+    PosixFileSystem disk;
+    TRY(config.agent_authority, read_text(disk, arguments.agent_authority, kFileBytesMax));
   }
   if (config.listen.port == 0 && folder.last_port() != 0) {  // clients keep their kubeconfig
     WireConfig same = config;

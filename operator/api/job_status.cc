@@ -161,6 +161,8 @@ const ObjectSchema& Performance::schema() {
             "The same of the last pods that joined while it trained.");
     s.field("preparedGeneration", &Performance::prepared_generation,
             "Of the membership that the later of both led to.");
+    s.field("stallSeconds", &Performance::stall_seconds,
+            "How long its workers stood still when pods joined or left last, as planned.");
     return s.build();
   }();
   return kSchema;

@@ -144,6 +144,7 @@ struct Performance {
   std::optional<double> start_seconds;
   std::optional<double> join_seconds;
   std::optional<std::int64_t> prepared_generation;  // the newest whose pods count there
+  std::optional<double> stall_seconds;  // its workers waited so long when some joined or left last
 
   static const ObjectSchema& schema();
   bool operator==(const Performance&) const = default;

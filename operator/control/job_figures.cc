@@ -29,6 +29,7 @@ class Figures {
     gpu_time();
     rescales();
     preparation();
+    planned_stall();
     restarts();
   }
 
@@ -192,6 +193,16 @@ class Figures {
     (is_start ? performance.start_seconds : performance.join_seconds) = took;
     performance.prepared_generation = generation;
     status_.performance = performance;
+  }
+
+  // What a loss cost says nothing of what the next growth will.
+  void planned_stall() {
+    if (!facts_.view) return;
+    for (const coordinator::Change& change : facts_.view->changes) {
+      if (change.kind != "join" && change.kind != "leave") continue;
+      if (!status_.performance) status_.performance.emplace();
+      status_.performance->stall_seconds = change.stall_seconds;
+    }
   }
 
   api::Rescale rescale_of(const coordinator::Change& change) const {

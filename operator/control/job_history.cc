@@ -61,10 +61,7 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
   seen.attained_gpu_ms = std::llround(gpu_seconds_of(job.status).held() * 1000);
   for (const auto& of_type : job.status.gpu_seconds_by_type)
     seen.attained_by_type[of_type.gpu_type] += std::llround(of_type.seconds * 1000);
-  if (const auto& rescales = job.status.rescales) {
-    seen.restarts = rescales->count;
-    if (rescales->last) seen.stall_ms = std::llround(rescales->last->stall_seconds * 1000);
-  }
+  if (const auto& rescales = job.status.rescales) seen.restarts = rescales->count;
   if (const auto& performance = job.status.performance) {
     const auto ms = [](std::optional<double> seconds) {
       return seconds ? std::optional<sched::TimeMs>(
@@ -73,6 +70,7 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
     };
     seen.start_ms = ms(performance->start_seconds);
     seen.join_ms = ms(performance->join_seconds);
+    seen.stall_ms = ms(performance->stall_seconds);
   }
   const auto& allocation = job.status.allocation;
   if (allocation && allocation->since && !allocation->pods.empty())

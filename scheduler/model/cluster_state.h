@@ -181,7 +181,7 @@ struct Job {
   // For policies that ask for goodput (perf/goodput_table.h), by whoever knows a model of it; of
   // types without a point: what `measured` says, for a job whose batch is fixed.
   std::vector<GoodputPoint> goodput;
-  std::optional<TimeMs> stall_ms;  // how long it stood still when its GPUs last changed
+  std::optional<TimeMs> stall_ms;  // how long it stood still when GPUs were last given or taken
   // From when its pods were made until they took part, when it last started and when it last grew.
   std::optional<TimeMs> start_ms;
   std::optional<TimeMs> join_ms;

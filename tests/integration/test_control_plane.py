@@ -99,7 +99,7 @@ def test_children_die_with_their_parent(tmp_path):
         try:
             with open(f"/proc/{child}/stat") as stat:
                 return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
 
     wait_until(is_gone, LIMIT_S, "the child to die")

@@ -181,7 +181,7 @@ JobProcesses::Pod& JobProcesses::start_pod(const std::string& fault) {
                                      "RUBATO_SLOTS=1",
                                      "RUBATO_COORDINATORS=" + net::to_string(port_),
                                      "RUBATO_SECRET_DIR=" + (folder_ / "secret").string(),
-                                     "RUBATO_WORKER=" RUBATO_TESTING_WORKER,
+                                     std::string("RUBATO_WORKER=") + RUBATO_TESTING_WORKER,
                                      "RUBATO_FAULT_FILE=" + faults,
                                      options_.ledger ? "RUBATO_LEDGER=1" : "RUBATO_LEDGER=",
                                      "PATH=/usr/bin:/bin"};
@@ -244,12 +244,12 @@ bool JobProcesses::wait(const std::function<bool()>& done, Duration limit) {
 }
 
 std::vector<pid_t> JobProcesses::workers(const Pod& pod) const {
-  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", pod.pid));
   std::vector<pid_t> all;
-  // A thread of the agent may be the parent: every task's children count.
-  std::error_code ignored;
-  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pod.pid), ignored)) {
-    std::ifstream of_task(task.path() / "children");
+  // A thread of the agent may be the parent: every task's children count. It may end meanwhile.
+  std::error_code gone;
+  fs::directory_iterator task(fmt::format("/proc/{}/task", pod.pid), gone);
+  for (; !gone && task != fs::directory_iterator(); task.increment(gone)) {
+    std::ifstream of_task(task->path() / "children");
     for (pid_t pid = 0; of_task >> pid;) all.push_back(pid);
   }
   return all;

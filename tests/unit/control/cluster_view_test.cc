@@ -413,10 +413,10 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
   w.jobs = {job(1, 4, R"("usefulGPUSeconds":90,"lostGPUSeconds":{"queue":4,"rescale":3,"failure":2,
       "checkpoint":1},"gpuSecondsByType":[{"gpuType":"A","seconds":70},{"gpuType":"B","seconds":20.5}],
       "progress":{"step":75,"steps":100,"tokens":9600},
-      "rescales":{"count":2,"last":{"reason":"Grow","generation":3,"from":1,"to":2,"stallSeconds":0.25}},
+      "rescales":{"count":2,"last":{"reason":"recover: node n1 lost","generation":3,"from":2,"to":1,"stallSeconds":9}},
       "performance":{"byType":[{"gpuType":"B","gpus":1,"tokensPerSecond":64},
                                {"gpuType":"A","gpus":1,"tokensPerSecond":128}],
-                     "startSeconds":12.5,"joinSeconds":1e300})"),
+                     "startSeconds":12.5,"joinSeconds":1e300,"stallSeconds":0.25})"),
             job(1, 4)};
   const auto state = capture(w, config());
   EXPECT_EQ(state.jobs[0].attained_gpu_ms, 100'000);
@@ -425,7 +425,7 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
   EXPECT_EQ(state.jobs[0].duration_ms, 100'000);  // a step is 8 x 16 tokens
   EXPECT_EQ(state.jobs[0].remaining_ms, 25'000);
   EXPECT_EQ(state.jobs[0].restarts, 2);
-  EXPECT_EQ(state.jobs[0].stall_ms, 250);
+  EXPECT_EQ(state.jobs[0].stall_ms, 250) << "of a planned change, which the last was not";
   EXPECT_EQ(state.jobs[0].start_ms, 12'500);
   EXPECT_GT(state.jobs[0].join_ms, 0) << "bounded";
   EXPECT_EQ(state.jobs[0].allocated_ms, -1);

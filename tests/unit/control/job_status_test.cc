@@ -206,6 +206,26 @@ TEST(JobStatus, HowLongAStartAndAJoinTookIsWrittenOnce) {
   EXPECT_EQ(joined.performance->join_seconds, 2.5);
 }
 
+TEST(JobStatus, TheStallOfThePlannedChangeIsKeptOverALoss) {
+  JobFacts facts;
+  JobObject object = *job(2, 4, kAllocated);
+  facts.job = &object.job;
+  facts.view = view(Phase::kTraining, 2);
+  facts.view->changes = {
+      {.generation = 2, .kind = "recover", .from = 3, .to = 2, .stall_seconds = 30}};
+  facts.view->rescales = 3;
+  EXPECT_FALSE(status_of(facts).performance.value_or(api::Performance{}).stall_seconds);
+  facts.view->changes.push_back(
+      {.generation = 3, .kind = "join", .from = 2, .to = 3, .stall_seconds = 0.25});
+  facts.view->changes.push_back(
+      {.generation = 4, .kind = "recover", .from = 3, .to = 2, .stall_seconds = 30});
+  object.job.status = status_of(facts);
+  EXPECT_EQ(object.job.status.performance->stall_seconds, 0.25);
+  EXPECT_EQ(object.job.status.rescales->last->stall_seconds, 30);
+  facts.view->changes.clear();
+  EXPECT_EQ(status_of(facts).performance->stall_seconds, 0.25) << "a new leader knows it, too";
+}
+
 TEST(JobStatus, GoodputIsTheUsefulPartOfWhatWasHeld) {
   JobFacts facts;
   const auto object = job(2, 4, kAllocated);
