@@ -97,7 +97,7 @@ class JobPass {
   std::string stop_reason_;
   std::string queued_reason_, queued_message_;
   std::string failed_reason_, failed_message_;
-  bool is_pod_forbidden_ = false;      // one was: the others are not tried in this pass
+  bool is_pod_forbidden_ = false;      // one was: the others wait for the next reconcile
   std::string forbidden_;              // why the API server lets nobody make the job's pods now
   std::set<std::string> claim_waits_;  // what allocated pods wait for before they are bound
   Duration again_ = 30s;               // come back no later than this

@@ -24,21 +24,21 @@ std::string bounded(std::string_view text) { return clipped(text, kTextMax); }
 
 double bounded_seconds(double seconds) { return std::max(0.0, bounded(seconds, kSecondsMost)); }
 
-void bound(wire::WorkerStanding& standing) {
-  standing.set_loss(bounded(standing.loss(), kLossMost));
-  standing.set_validation_loss(bounded(standing.validation_loss(), kLossMost));
-  standing.set_step_seconds(bounded_seconds(standing.step_seconds()));
-  standing.set_compute_seconds(bounded_seconds(standing.compute_seconds()));
-  standing.set_seq(std::min(standing.seq(), kCountMost));
-  standing.set_step(std::min(standing.step(), kCountMost));
-  standing.set_tokens(std::min(standing.tokens(), kCountMost));
-  standing.set_checkpoint_step(std::min(standing.checkpoint_step(), kCountMost));
-  standing.set_validation_step(std::min(standing.validation_step(), kCountMost));
-  standing.set_checkpoints_skipped(std::min(standing.checkpoints_skipped(), kCountMost));
-  if (standing.fingerprint().size() > kTextMax) standing.clear_fingerprint();
-  if (standing.cpu().size() > kTextMax) standing.clear_cpu();
-  if (standing.phase_name().size() > kTextMax) standing.clear_phase_name();
-  if (standing.listen().host().size() > kTextMax) standing.clear_listen();
+void bound(wire::WorkerStanding& status) {
+  status.set_loss(bounded(status.loss(), kLossMost));
+  status.set_validation_loss(bounded(status.validation_loss(), kLossMost));
+  status.set_step_seconds(bounded_seconds(status.step_seconds()));
+  status.set_compute_seconds(bounded_seconds(status.compute_seconds()));
+  status.set_seq(std::min(status.seq(), kCountMost));
+  status.set_step(std::min(status.step(), kCountMost));
+  status.set_tokens(std::min(status.tokens(), kCountMost));
+  status.set_checkpoint_step(std::min(status.checkpoint_step(), kCountMost));
+  status.set_validation_step(std::min(status.validation_step(), kCountMost));
+  status.set_checkpoints_skipped(std::min(status.checkpoints_skipped(), kCountMost));
+  if (status.fingerprint().size() > kTextMax) status.clear_fingerprint();
+  if (status.cpu().size() > kTextMax) status.clear_cpu();
+  if (status.phase_name().size() > kTextMax) status.clear_phase_name();
+  if (status.listen().host().size() > kTextMax) status.clear_listen();
 }
 
 }  // namespace rubato::coordinator

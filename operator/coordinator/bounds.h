@@ -14,6 +14,6 @@ std::string bounded(std::string_view text);
 // At least 0; what is no number is 0.
 double bounded_seconds(double seconds);
 // All that is used of it. Names that are too long to be true are dropped.
-void bound(wire::WorkerStanding& standing);
+void bound(wire::WorkerStanding& status);
 
 }  // namespace rubato::coordinator

@@ -128,12 +128,15 @@ bool ErrorOutput::pass_on() {
 
 std::string last_words(std::string_view output) {
   std::string_view said;
-  const std::size_t traceback = output.rfind(kTraceback);
-  if (traceback != std::string_view::npos)
-    for (const std::string_view line : lines_of(output.substr(traceback + kTraceback.size())))
-      if (said.empty() && line.front() != ' ' && line.front() != '\t') said = line;
-  if (said.empty())
-    for (const std::string_view line : lines_of(output)) said = line;
+  if (const auto lines = lines_of(output); !lines.empty()) said = lines.back();
+  if (const auto traceback = output.rfind(kTraceback); traceback != std::string_view::npos) {
+    const auto lines = lines_of(output.substr(traceback + kTraceback.size()));
+    const auto is_outside = [](std::string_view line) {
+      return line.front() != ' ' && line.front() != '\t';
+    };
+    const auto exception = std::ranges::find_if(lines, is_outside);
+    if (exception != lines.end()) said = *exception;
+  }
   return clipped(readable(said), kLastWordsBytes);
 }
 
