@@ -43,6 +43,19 @@ bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::Worker
   return decisive(a) == decisive(b);
 }
 
+// What the end of a worker of that pod is charged as.
+PodFailure failure_of(const std::string& pod, const std::string& pod_uid,
+                      const wire::Exited& exited) {
+  const std::string said = exited.message().empty() ? "" : ": " + bounded(exited.message());
+  return {.pod = pod,
+          .pod_uid = pod_uid,
+          .reason = exited.reason().empty() ? "Crash" : bounded(exited.reason()),
+          .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
+                     std::to_string(exited.exit_code()) + ", signal " +
+                     std::to_string(exited.signal()) + said,
+          .infrastructure = false};
+}
+
 }  // namespace
 
 // ---- Inputs
@@ -98,11 +111,13 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   for (const auto& standing : hello.workers())
     if (is_of(hello.pod_uid(), standing.id())) take_standing(agent, standing);
   take_crashes(hello.crashes(), false,
-               {.pod = agent.name,
-                .pod_uid = hello.pod_uid(),
-                .reason = "Crash",
-                .message = "a worker ended by itself while no leader heard its agent",
-                .infrastructure = false});
+               hello.has_last_crash()
+                   ? failure_of(agent.name, hello.pod_uid(), hello.last_crash())
+                   : PodFailure{.pod = agent.name,
+                                .pod_uid = hello.pod_uid(),
+                                .reason = "Crash",
+                                .message = "a worker ended by itself while no leader heard it",
+                                .infrastructure = false});
 }
 
 void JobMachine::disconnected(MonoTime arrived, const std::string& pod_uid,
@@ -328,32 +343,29 @@ void JobMachine::note_damaged(const wire::CheckpointDamaged& news) {
 
 void JobMachine::take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited) {
   const auto found = agent.workers.find(exited.id().slot());
-  if (found == agent.workers.end()) return;
+  Worker* worker = found == agent.workers.end() ? nullptr : &found->second;
+  const bool is_present =
+      worker != nullptr && exited.id().incarnation() >= worker->standing.id().incarnation();
+  // An agent that counts may tell late of one that has a successor, or that no hello named.
+  if (!is_present && !exited.has_crashes()) return;
   has_news_ = true;
-  Worker& worker = found->second;
-  if (exited.id().incarnation() < worker.standing.id().incarnation()) return;
-  worker.exited = worker.ended = true;
-  if (worker.retired && exited.exit_code() == 0) {
-    const bool all = std::all_of(agent.workers.begin(), agent.workers.end(),
-                                 [](const auto& entry) { return entry.second.exited; });
-    if (all) retired_pods_.insert(agent.name);
-    return;
+  if (is_present) {
+    worker->exited = worker->ended = true;
+    if (worker->retired && exited.exit_code() == 0) {
+      const bool all = std::all_of(agent.workers.begin(), agent.workers.end(),
+                                   [](const auto& entry) { return entry.second.exited; });
+      if (all) retired_pods_.insert(agent.name);
+      return;
+    }
   }
   // An agent of a version before counts nothing.
   const auto known = crashes_.find(pod_uid);
   const std::uint64_t count = exited.has_crashes()      ? exited.crashes()
                               : known == crashes_.end() ? 1
                                                         : known->second + 1;
-  const bool is_known = exited.id().incarnation() <= worker.restart_ordered;  // since the order
-  const std::string said = exited.message().empty() ? "" : ": " + bounded(exited.message());
-  take_crashes(count, is_known,
-               {.pod = agent.name,
-                .pod_uid = pod_uid,
-                .reason = exited.reason().empty() ? "Crash" : bounded(exited.reason()),
-                .message = "worker " + std::to_string(exited.id().slot()) + " exited with status " +
-                           std::to_string(exited.exit_code()) + ", signal " +
-                           std::to_string(exited.signal()) + said,
-                .infrastructure = false});
+  const bool is_known =
+      worker != nullptr && exited.id().incarnation() <= worker->restart_ordered;  // by the order
+  take_crashes(count, is_known, failure_of(agent.name, pod_uid, exited));
 }
 
 // The agent counts on, whoever leads and whatever message is lost: what is above the number that we

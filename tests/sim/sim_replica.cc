@@ -293,10 +293,11 @@ bool ReferenceRun::decides(std::uint64_t step, std::int64_t loss_q, std::uint64_
   return impl_->sums[step] == std::pair(loss_q, sample_digest);
 }
 
-Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape) {
+Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape,
+                                            const std::string& isa) {
   const std::string training = json::dump(training_of(shape));
   TRY(const worker::TrainingConfig config, worker::parse_training(training));
-  TRY(auto replica, make_sim_replica(config, {.files = files, .training = training}, {}));
+  TRY(auto replica, make_sim_replica(config, {.files = files, .training = training}, {.isa = isa}));
   LastCheckpoint last;
   TRY(const auto steps, replica->checkpoints());
   if (steps.empty()) return Error(Code::kNotFound, "no checkpoint");

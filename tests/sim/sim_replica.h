@@ -84,6 +84,7 @@ struct LastCheckpoint {
   std::uint64_t step = 0;
   std::uint64_t digest = 0;
 };
-Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape);
+Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape,
+                                            const std::string& isa);
 
 }  // namespace rubato::sim

@@ -97,6 +97,8 @@ class WholeCluster {
   void look_for_idle_pods();  // from the last fault on
   bool waits_to_train(const SeenPod& pod);
   bool is_held_up(const std::string& job_uid) const;
+  // The instruction set of the nodes whose bits its states have; "" before its first generation.
+  std::string isa_of(const Job& job) const;
   bool can_finish(const Job& job) const;
   std::string why_not_over() const;
   std::string unexplained();

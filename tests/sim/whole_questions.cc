@@ -122,15 +122,22 @@ ModelNode& WholeCluster::node(const std::string& name) {
   return **found;
 }
 
+std::string WholeCluster::isa_of(const Job& job) const {
+  const Value* status = status_of(job);
+  if (status == nullptr) return "";
+  const std::string bits = (*status)["membership"]["fingerprint"].string_or("");
+  const std::size_t slash = bits.find('/');  // of "2-cpu/model/sim…"
+  if (slash == std::string::npos) return "";
+  return bits.substr(slash + 1, bits.find('/', slash + 1) - slash - 1);
+}
+
 // Who cannot says why. A job that began on nodes of other bits than all others goes on there only.
 bool WholeCluster::can_finish(const Job& job) const {
-  const Value* status = status_of(job);
-  if (!job.plan.can_finish || status == nullptr) return job.plan.can_finish;
-  const std::string bits = (*status)["membership"]["fingerprint"].string_or("");
-  if (bits.empty()) return true;
+  const std::string isa = isa_of(job);
+  if (!job.plan.can_finish || isa.empty()) return job.plan.can_finish;
   int gpus = 0;
   for (const auto& node : nodes_)
-    if (bits.find("/" + node->plan().isa + "/") != std::string::npos) gpus += node->plan().gpus;
+    if (node->plan().isa == isa) gpus += node->plan().gpus;
   return job.plan.min <= gpus;
 }
 
@@ -171,7 +178,7 @@ std::string WholeCluster::unexplained() {
       testing::SimDisk disk(server_process_, "judge");
       disk.mount("/", data_);
       disk.mount("/ckpt", checkpoints_);
-      const auto last = read_last_checkpoint(disk, job.plan.shape);
+      const auto last = read_last_checkpoint(disk, job.plan.shape, isa_of(job));
       if (!last.ok()) return name + " left no checkpoint that loads: " + last.error().what();
       if (last->step != job.plan.shape.steps) return name + " left no last checkpoint";
       if (last->digest != job.world->undisturbed(job.plan.shape.steps))

@@ -48,7 +48,11 @@ struct Agent::Impl {
   std::optional<MonoTime> end_by;     // a Shutdown was obeyed
   std::optional<MonoTime> retire_by;  // a worker has retired: the others do, too
   std::uint64_t heartbeats = 0;
-  std::uint32_t crashes = 0;  // guarded by mutex: Hello.crashes
+  bool is_end_told = true;                 // of the worker that ended last
+  std::optional<MonoTime> tell_by;         // all have ended, one of them for good
+  std::uint32_t crashes = 0;               // guarded by mutex: Hello.crashes
+  std::optional<wire::Exited> last_crash;  // guarded by mutex: Hello.last_crash
+  std::uint32_t crashes_told = 0;          // guarded by mutex: by the last hello
   CoordinatorLink link;
   Task host_task;
 
@@ -108,6 +112,8 @@ struct Agent::Impl {
     for (const WorkerSlot& slot : slots)
       if (slot.alive) *hello.add_workers() = slot.standing;
     hello.set_crashes(crashes);
+    if (last_crash) *hello.mutable_last_crash() = *last_crash;
+    crashes_told = crashes;
     return pack(message);
   }
 
@@ -152,20 +158,19 @@ struct Agent::Impl {
     if (leave_by) deadline = std::min(deadline, *leave_by);
     if (end_by) deadline = std::min(deadline, *end_by);
     if (retire_by) deadline = std::min(deadline, *retire_by);
+    if (tell_by) deadline = std::min(deadline, *tell_by);
     const bool announced = leave_by.has_value();
     changed->wait_until(lock, deadline, [&] {
       return !inbox.empty() || (terminating && !announced) || welcome_news ||
              (announced && unwanted);
     });
     const bool tell_leaving = terminating && (!announced || welcome_news);
-    const bool tell_missing = welcome_news;
-    welcome_news = false;
+    const bool tell_failures = std::exchange(welcome_news, false);
     std::deque<Input> inputs;
     inputs.swap(inbox);
     lock.unlock();
     if (tell_leaving) announce_leave();
-    if (tell_missing)
-      std::ranges::for_each(slots, [&](const WorkerSlot& s) { announce_missing(s); });
+    if (tell_failures) announce_failures();
     return inputs;
   }
 
@@ -178,11 +183,22 @@ struct Agent::Impl {
     link.send(pack(message));
   }
 
-  // Told to whoever leads.
-  void announce_missing(const WorkerSlot& slot) {
-    if (slot.missing.empty()) return;
+  // Who leads now may have heard nothing of it: neither by a hello nor by the message of its time.
+  void announce_failures() {
     wire::AgentMessage message;
-    *message.mutable_worker() = slot.missing_event();
+    {
+      std::lock_guard lock(mutex);
+      if (crashes > crashes_told) *message.mutable_exited() = *last_crash;
+    }
+    if (message.has_exited()) link.send(pack(message));
+    std::ranges::for_each(slots, [&](const WorkerSlot& slot) { announce_failure(slot); });
+    is_end_told = true;
+  }
+
+  void announce_failure(const WorkerSlot& slot) {
+    if (!slot.permanent_failure) return;
+    wire::AgentMessage message;
+    *message.mutable_worker() = *slot.permanent_failure;
     link.send(pack(message));
   }
 
@@ -195,8 +211,9 @@ struct Agent::Impl {
     }
     if (spawned.ok()) return;
     LOG_ERROR("agent", "worker {} cannot be started: {}", index, spawned.error().to_string());
-    if (spawned.error().code() == Code::kNotFound) slot.missing = spawned.error().what();
-    announce_missing(slot);
+    if (spawned.error().code() == Code::kNotFound)
+      slot.permanent_failure = slot.missing_program(spawned.error().what());
+    announce_failure(slot);
     slot.plan_restart(executor.now());
   }
 
@@ -226,25 +243,28 @@ struct Agent::Impl {
     message.mutable_worker()->clear_phases();  // of the agent's metrics alone
     if (message.worker().has_failure()) {
       slot.last_failure = message.worker().failure().message();
-      if (message.worker().failure().permanent()) slot.failed = true;
+      slot.failed = slot.failed || message.worker().failure().permanent();
+      if (message.worker().failure().permanent()) slot.permanent_failure = message.worker();
     }
     link.send(pack(message));
   }
 
   void on_exit(const HostEvent& event, WorkerSlot& slot) {
     const bool wanted = event.signal == 0 && event.exit_code == 0;
+    const bool restart = !wanted && slot.may_restart() && !is_ending();
+    wire::AgentMessage message;
+    *message.mutable_exited() = slot.exited(event, restart);
     {
       std::lock_guard lock(mutex);
       slot.alive = false;
       ++series.workers[event.slot].exits[reason_of(event)];
-      if (!wanted && !slot.ordered) ++crashes;
+      const bool is_crash = !wanted && !slot.ordered;
+      if (is_crash) ++crashes;
+      message.mutable_exited()->set_crashes(crashes);
+      if (is_crash) last_crash = message.exited();
     }
-    const bool restart = !wanted && slot.may_restart() && !is_ending();
     slot.retired = !restart;
-    wire::AgentMessage message;
-    *message.mutable_exited() = slot.exited(event, restart);
-    message.mutable_exited()->set_crashes(crashes);
-    link.send(pack(message));
+    is_end_told = link.send(pack(message));
     LOG_INFO("agent", "worker {} ended: exit code {}, signal {}{}", event.slot, event.exit_code,
              event.signal, restart ? "; it is started again" : "");
     if (restart) slot.plan_restart(executor.now());
@@ -324,8 +344,10 @@ struct Agent::Impl {
     if (leave_by && is_unwanted()) return kill_all(143);
     if (leave_by && executor.now() >= *leave_by) return kill_all(143);
     if (!all_retired && !(retire_by && executor.now() >= *retire_by)) return std::nullopt;
-    const bool all_may = std::ranges::all_of(slots, &WorkerSlot::may_restart);
-    return kill_all(all_may ? 0 : 1);
+    if (std::ranges::all_of(slots, &WorkerSlot::may_restart)) return kill_all(0);
+    if (!tell_by) tell_by = executor.now() + kTellLimit;
+    if (!is_end_told && executor.now() < *tell_by) return std::nullopt;
+    return kill_all(1);
   }
 
   int kill_all(int status) {

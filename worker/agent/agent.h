@@ -55,6 +55,7 @@ constexpr auto kRestartBackoffFirst = 100ms;  // the first restart is at once
 constexpr auto kRestartBackoffMost = 10s;
 constexpr int kRestartsMax = 1000;  // of one slot; a policy above us gives up long before
 constexpr auto kEndLimit = 5s;      // workers told to end are killed after this
+constexpr auto kTellLimit = 10s;  // a pod whose workers failed for good waits for who may hear why
 
 class Agent {
  public:

@@ -12,7 +12,7 @@ void WorkerSlot::begin(const std::string& pod_uid, std::uint32_t index, bool is_
   start_at.reset();
   alive = is_alive;
   ordered = false;
-  missing.clear();
+  permanent_failure.reset();
   last_failure.clear();
   standing = wire::WorkerStanding();
   standing.mutable_id()->set_pod_uid(pod_uid);
@@ -31,12 +31,12 @@ void WorkerSlot::plan_restart(MonoTime now) {
 
 bool WorkerSlot::may_restart() const { return !failed && restarts < kRestartsMax; }
 
-wire::WorkerEvent WorkerSlot::missing_event() const {
+wire::WorkerEvent WorkerSlot::missing_program(const std::string& why) const {
   wire::WorkerEvent event;
   *event.mutable_standing() = standing;
   wire::Failure& failure = *event.mutable_failure();
   failure.set_reason("InvalidCommand");
-  failure.set_message(missing);
+  failure.set_message(why);
   failure.set_permanent(true);
   failure.set_scope(wire::FAILURE_SCOPE_WORKER);
   return event;

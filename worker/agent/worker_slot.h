@@ -15,10 +15,11 @@ namespace rubato::worker {
 struct WorkerSlot {
   std::uint64_t incarnation = 0;
   bool alive = false;
-  bool retired = false;      // ended as it should; not started again
-  bool failed = false;       // said that it can never work; not started again
-  bool ordered = false;      // the coordinator had it killed
-  std::string missing;       // why its program cannot be started; empty: it can, or may in a moment
+  bool retired = false;  // ended as it should; not started again
+  bool failed = false;   // said that it can never work; not started again
+  bool ordered = false;  // the coordinator had it killed
+  // Why nothing can be expected of it, as it was told: whoever leads next hears it, too.
+  std::optional<wire::WorkerEvent> permanent_failure;
   std::string last_failure;  // that the present process told
   int restarts = 0;
   std::optional<MonoTime> start_at;  // waits for its backoff
@@ -30,7 +31,7 @@ struct WorkerSlot {
   void plan_restart(MonoTime now);
   bool may_restart() const;
   // There is nobody who could say so itself: what a worker would that can take no part here.
-  wire::WorkerEvent missing_event() const;
+  wire::WorkerEvent missing_program(const std::string& why) const;
   wire::Exited exited(const HostEvent& end, bool is_restarted) const;  // all but Exited.crashes
 };
 

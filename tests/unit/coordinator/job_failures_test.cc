@@ -39,6 +39,40 @@ TEST(JobMachineFailures, ACrashWhileTheLinkIsBrokenIsCounted) {
   EXPECT_EQ(pods.view().failure_count, 1u);
 }
 
+// Nor is why it ended: a script that lacks a package may be over before the first hello.
+TEST(JobMachineFailures, WhyAWorkerEndedIsToldThoughNoLeaderHeardIt) {
+  FakePods pods(1);
+  wire::Hello hello;
+  hello.set_pod_uid("uid-0");
+  hello.set_crashes(1);
+  wire::Exited& crash = *hello.mutable_last_crash();
+  crash.mutable_id()->set_pod_uid("uid-0");
+  crash.mutable_id()->set_incarnation(1);
+  crash.set_exit_code(1);
+  crash.set_reason("Error");
+  crash.set_message("No module named 'nothing'");
+  pods.machine.connected(pods.now, hello);
+  pods.after(1s);
+  ASSERT_EQ(pods.view().failures.size(), 1u);
+  EXPECT_EQ(pods.view().failures[0].reason, "Error");
+  EXPECT_EQ(pods.view().failures[0].message,
+            "worker 0 exited with status 1, signal 0: No module named 'nothing'");
+
+  // Told late: no hello has named it, or a successor is known.
+  wire::AgentMessage late;
+  *late.mutable_exited() = crash;
+  late.mutable_exited()->set_crashes(2);
+  pods.machine.message(pods.now, "uid-0", late);
+  pods.after(1s);
+  EXPECT_EQ(pods.view().failure_count, 2u);
+  pods.standing(0).mutable_id()->set_incarnation(3);
+  pods.say(0);
+  late.mutable_exited()->set_crashes(3);
+  for (int i = 0; i < 2; ++i) pods.machine.message(pods.now, "uid-0", late);
+  pods.after(1s);
+  EXPECT_EQ(pods.view().failure_count, 3u);
+}
+
 // No generation misses it: the record says it all the same.
 TEST(JobMachineFailures, ACrashBeforeTheFirstGenerationIsOnRecord) {
   FakePods pods(2);

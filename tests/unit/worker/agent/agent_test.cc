@@ -39,13 +39,15 @@ class FakeHost : public WorkerHost {
     return event;
   }
 
-  void end(std::uint32_t slot, std::uint64_t incarnation, int exit_code, int signal) {
+  void end(std::uint32_t slot, std::uint64_t incarnation, int exit_code, int signal,
+           const std::string& last_words = {}) {
     HostEvent event;
     event.kind = HostEvent::Kind::kExited;
     event.slot = slot;
     event.incarnation = incarnation;
     event.exit_code = exit_code;
     event.signal = signal;
+    event.last_words = last_words;
     push(event);
   }
   void say(std::uint32_t slot, std::uint64_t incarnation, const wire::WorkerEvent& what) {
@@ -280,6 +282,55 @@ TEST_F(AgentTest, CountsTheWorkersThatEndByThemselves) {
   a_.agent->close();
   ASSERT_TRUE(reaches([&] { return a_.has_heard([](const auto& m) { return m.has_hello(); }); }));
   EXPECT_EQ(a_.heard.front().hello().crashes(), 1u);
+}
+
+// A script that lacks a package is over before anybody could be dialed.
+TEST_F(AgentTest, WhoLeadsNextHearsWhyAWorkerEnded) {
+  a_.not_leader = "op-x:1";
+  start(1, {{"op-a", 1}});
+  host_->end(0, 1, 1, 0, "No module named 'nothing'");
+  ASSERT_TRUE(reaches([&] { return host_->spawned.size() == 2; }));
+  a_.heard.clear();
+  a_.not_leader.clear();
+  ASSERT_TRUE(is_welcome());
+  const auto tells = [](const wire::Exited& crash) {
+    return crash.message() == "No module named 'nothing'" && crash.id().incarnation() == 1;
+  };
+  EXPECT_TRUE(a_.has_heard([&](const auto& m) {
+    return (m.hello().crashes() == 1 && tells(m.hello().last_crash())) ||
+           (m.exited().crashes() == 1 && tells(m.exited()));
+  }));
+}
+
+TEST_F(AgentTest, APodThatFailedForGoodWaitsUntilSomebodyHasHeardWhy) {
+  a_.not_leader = "op-x:1";
+  start(1, {{"op-a", 1}});
+  wire::WorkerEvent event;
+  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+  event.mutable_standing()->mutable_id()->set_incarnation(1);
+  event.mutable_failure()->set_message("no data");
+  event.mutable_failure()->set_permanent(true);
+  host_->say(0, 1, event);
+  host_->end(0, 1, 1, 0);
+  sim_.run_until([] { return false; }, kTellLimit / 2);
+  EXPECT_FALSE(status_);
+  a_.not_leader.clear();
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 1);
+  const auto tells = [](const auto& m) { return m.worker().failure().message() == "no data"; };
+  EXPECT_TRUE(a_.has_heard(tells));
+}
+
+TEST_F(AgentTest, APodThatFailedForGoodDoesNotWaitLongForALeader) {
+  a_.not_leader = "op-x:1";
+  start(1, {{"op-a", 1}});
+  wire::WorkerEvent event;
+  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+  event.mutable_standing()->mutable_id()->set_incarnation(1);
+  event.mutable_failure()->set_permanent(true);
+  host_->say(0, 1, event);
+  host_->end(0, 1, 1, 0);
+  EXPECT_TRUE(sim_.run_until([&] { return status_.has_value(); }, kTellLimit + 1s));
 }
 
 // A leader that comes later takes all that are named for workers that could answer.
