@@ -1,6 +1,7 @@
 #include "scheduler/blockers.h"
 
 #include "common/check.h"
+#include "scheduler/model/queue_tree.h"
 #include "scheduler/model/sharing.h"
 #include "scheduler/policy/registry.h"
 
@@ -121,8 +122,16 @@ class BlockerSearch {
   bool has_what_is_wanted(const Job& job) const {
     return std::ranges::any_of(job.held, [&](const Held& held) {
       return held.gives_room() &&
-             (is_wanted(held.node) || job.queue == state_.jobs[wanting_].queue);
+             (is_wanted(held.node) || whole_of(job.queue) == whole_of(state_.jobs[wanting_].queue));
     });
+  }
+
+  // The widest queue that it is a part of: limits of that may be in the way.
+  std::string whole_of(const std::string& name) const {
+    const auto own = state_.queues.find(name);
+    if (own == state_.queues.end()) return name;
+    const auto all = with_parents(state_.queues, own->second);
+    return all.size() == 1 ? name : all[all.size() - 2]->parent;
   }
 
   bool is_wanted(const NodeId& node) const {

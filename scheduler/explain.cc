@@ -113,14 +113,21 @@ std::string exceeds_cluster(const Verdict& v, const Job& job) {
                      smaller_or(v.available, job, other));
 }
 
+// The queue whose limit is meant.
+std::string limiting_queue(const Verdict& v, const Job& job) {
+  return v.queue.empty()
+             ? fmt::format("queue \"{}\"", job.queue)
+             : fmt::format("queue \"{}\", which has \"{}\" as a part,", v.queue, job.queue);
+}
+
 std::string exceeds_queue(const Verdict& v, const Job& job) {
-  return fmt::format("{}; queue \"{}\" lets it have {} at most: {}", needs(job), job.queue,
+  return fmt::format("{}; {} lets it have {} at most: {}", needs(job), limiting_queue(v, job),
                      v.available, smaller_or(v.available, job, "let the queue hold more"));
 }
 
 std::string queue_is_full(const Verdict& v, const Job& job) {
-  return fmt::format("queue \"{}\" holds {} and may take {} more that this job can use; needed: {}",
-                     job.queue, counted(v.in_use, "GPU"), v.available, v.needed);
+  return fmt::format("{} holds {} and may take {} more that this job can use; needed: {}",
+                     limiting_queue(v, job), counted(v.in_use, "GPU"), v.available, v.needed);
 }
 
 std::string not_in_cells(const Verdict& v, const Job& job) {

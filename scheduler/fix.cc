@@ -3,6 +3,7 @@
 #include "scheduler/fix.h"
 
 #include "common/words.h"
+#include "scheduler/model/queue_tree.h"
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/placement/cells.h"
@@ -48,21 +49,61 @@ struct Draft {
   }
 };
 
-Allowance allowance_in(const Queue* queue, const std::string& type) {
-  if (queue == nullptr) return {};
-  const auto found = queue->quotas.find(type);
-  const Quota* quota = found == queue->quotas.end() ? nullptr : &found->second;
-  const bool is_of_all =
-      type == QuotaBook::kAllTypes || queue->quotas.contains(QuotaBook::kAllTypes);
-  const bool borrows = queue->borrowing || !queue->cells.empty();  // as QuotaBook counts it
-  return allowance_of(quota, borrows, is_of_all ? kNoLimit : 0);
+// A queue, or one that it is a part of.
+struct Level {
+  std::string name;
+  const Queue* queue;
+  std::map<std::string, Gpus> of_parts;  // what its parts are guaranteed together
+
+  Gpus parts(const std::string& type) const {
+    const auto found = of_parts.find(type);
+    return found == of_parts.end() ? 0 : found->second;
+  }
+  Gpus own(const std::string& type) const {
+    const auto found = queue->quotas.find(type);
+    return found == queue->quotas.end() ? 0 : found->second.guaranteed;
+  }
+  // As QuotaBook counts it. `more`, `more_of_all`: that its parts were guaranteed.
+  Allowance allowance(const std::string& type, Gpus more = 0, Gpus more_of_all = 0) const {
+    const auto found = queue->quotas.find(type);
+    const Gpus of_its_parts = parts(type) + more;
+    Quota quota;
+    if (found != queue->quotas.end()) quota = found->second;
+    quota.guaranteed = std::max(quota.guaranteed, of_its_parts);
+    const bool is_said = found != queue->quotas.end() || of_its_parts > 0;
+    const std::string all = QuotaBook::kAllTypes;
+    const bool is_of_all =
+        type == all || queue->quotas.contains(all) || parts(all) + more_of_all > 0;
+    const bool borrows = queue->borrowing || !queue->cells.empty();
+    return allowance_of(is_said ? &quota : nullptr, borrows, is_of_all ? kNoLimit : 0);
+  }
+};
+
+// None: there is no such queue, and it says nothing.
+std::vector<Level> levels_of(const Queues& queues, const std::string& name) {
+  std::vector<Level> levels;
+  const auto own = queues.find(name);
+  if (own == queues.end()) return levels;
+  const auto to_parts = guaranteed_to_parts(queues);
+  for (const Queue* one : with_parents(queues, own->second)) {
+    const std::string its = levels.empty() ? name : levels.back().queue->parent;
+    const auto of_parts = to_parts.find(its);
+    levels.push_back(
+        {its, one, of_parts == to_parts.end() ? std::map<std::string, Gpus>{} : of_parts->second});
+  }
+  return levels;
+}
+
+Gpus most_in(const std::vector<Level>& levels, const std::string& type) {
+  Gpus most = kNoLimit;
+  for (const Level& level : levels) most = std::min(most, level.allowance(type).most());
+  return most;
 }
 
 class FixSearch {
  public:
-  FixSearch(const ClusterState& state, const Job& job) : job_(job), sizes_(sizes_of(job)) {
-    const auto queue = state.queues.find(job.queue);
-    if (queue != state.queues.end()) queue_ = &queue->second;
+  FixSearch(const ClusterState& state, const Job& job)
+      : job_(job), sizes_(sizes_of(job)), levels_(levels_of(state.queues, job.queue)) {
     for (const Node& node : state.nodes) {
       count(node, nodes_);
       if (const auto domain = domain_of(state, node)) count(node, domains_[*domain]);
@@ -159,11 +200,10 @@ class FixSearch {
   // As large as a node, or as what the queue lets it have, and as powers of two.
   std::set<Gpus> smaller_pods(bool all_nodes) const {
     std::set<Gpus> all;
-    const Gpus most = allowance_in(queue_, QuotaBook::kAllTypes).most();
+    const Gpus most = most_in(levels_, QuotaBook::kAllTypes);
     for (const auto& [type, nodes] : nodes_) {
       const Gpus largest = largest_node(nodes, all_nodes);
-      for (const Gpus gpus :
-           {largest, std::min({largest, most, allowance_in(queue_, type).most()})}) {
+      for (const Gpus gpus : {largest, std::min({largest, most, most_in(levels_, type)})}) {
         if (gpus <= 0 || gpus >= job_.per_pod.gpus) continue;
         all.insert(gpus);
         all.insert(static_cast<Gpus>(std::bit_floor(static_cast<std::uint64_t>(gpus))));
@@ -228,13 +268,12 @@ class FixSearch {
   }
   // That it could have now of a type.
   Gpus most_of(std::size_t type, const Use& use) const {
-    return std::min(use.capacities[type],
-                    in_pods(allowance_in(queue_, use.pool[type]).most(), use));
+    return std::min(use.capacities[type], in_pods(most_in(levels_, use.pool[type]), use));
   }
   Gpus most_of(const Use& use) const {
     Gpus sum = 0;
     for (std::size_t type = 0; type < use.pool.size(); ++type) sum += most_of(type, use);
-    return std::min(sum, in_pods(allowance_in(queue_, QuotaBook::kAllTypes).most(), use));
+    return std::min(sum, in_pods(most_in(levels_, QuotaBook::kAllTypes), use));
   }
 
   // Its having this size; GPUs that lack are added to the type `grown`.
@@ -266,23 +305,36 @@ class FixSearch {
     for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares.emplace_back(0), most_of(i, use));
     for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares[i], use.capacities[i]);
     if (missing > 0 && use.in_domain) return false;
-    raise(QuotaBook::kAllTypes, size, draft);
+    const std::vector<Gpus> of_all = raise(QuotaBook::kAllTypes, size, {}, draft);
     shares[grown] += missing;
-    for (std::size_t i = 0; i < use.pool.size(); ++i) raise(use.pool[i], shares[i], draft);
+    for (std::size_t i = 0; i < use.pool.size(); ++i) raise(use.pool[i], shares[i], of_all, draft);
     if (missing > 0)
       draft.add(AddGpus{use.pool[grown], job_.one_node ? size : missing, job_.one_node}, missing);
     return true;
   }
 
-  void raise(const std::string& type, Gpus to, Draft& draft) const {
-    const Allowance now = allowance_in(queue_, type);
-    if (now.limit < to) draft.add(RaiseLimit{job_.queue, type, to}, to - now.limit);
-    if (now.guarantee < to) draft.add(RaiseGuarantee{job_.queue, type, to}, to - now.guarantee);
+  // Returns how many more of the type the parts of each level are guaranteed then; `of_all`: of all
+  // types together, once these are raised.
+  std::vector<Gpus> raise(const std::string& type, Gpus to, const std::vector<Gpus>& of_all,
+                          Draft& draft) const {
+    std::vector<Gpus> more;
+    Gpus grown = 0;  // what the level below is guaranteed
+    for (std::size_t i = 0; i < levels_.size(); ++i) {
+      const Level& level = levels_[i];
+      more.push_back(grown);
+      const Allowance now = level.allowance(type, grown, of_all.empty() ? 0 : of_all[i]);
+      if (now.limit < to) draft.add(RaiseLimit{level.name, type, to}, to - now.limit);
+      const Gpus before = std::max(level.own(type), level.parts(type));
+      const bool is_raised = now.guarantee < to;
+      if (is_raised) draft.add(RaiseGuarantee{level.name, type, to}, to - now.guarantee);
+      grown = std::max(is_raised ? to : level.own(type), level.parts(type) + grown) - before;
+    }
+    return more;
   }
 
   const Job& job_;
   const Job sizes_;
-  const Queue* queue_ = nullptr;  // null: there is none, and it says nothing
+  const std::vector<Level> levels_;
   ByType nodes_;
   std::map<std::vector<std::string>, ByType> domains_;  // where it needs one
   std::optional<Draft> best_;

@@ -142,6 +142,7 @@ struct Verdict {
   Gpus available = 0;
   Gpus in_use = 0;
   std::vector<std::string> waits_for;  // names of jobs; empty: pods that are leaving
+  std::string queue = {};  // of kQueueLimit: the parent whose limit it is; "": the job's queue's
   bool operator==(const Verdict&) const = default;
 };
 

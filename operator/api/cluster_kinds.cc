@@ -76,15 +76,18 @@ const ObjectSchema& QueueCell::schema() {
 const ObjectSchema& TrainingQueueSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingQueueSpec> s("TrainingQueueSpec", "What the queue may use.");
-    s.field("weight", &TrainingQueueSpec::weight,
-            "Share of what is left beyond the guarantees. Not enforced yet; the condition Enforced "
-            "says "
-            "so.")
+    s.field(
+         "weight", &TrainingQueueSpec::weight,
+         "Share of what is left beyond the guarantees, under policies that give shares to queues "
+         "(drf). Others do not heed it; the condition Enforced says so.")
         .defaulted()
         .more_than(0)
         .at_most(1e6);
-    s.field("parent", &TrainingQueueSpec::parent,
-            "Queue that this one is a part of; unset: none. Not enforced yet.")
+    s.field(
+         "parent", &TrainingQueueSpec::parent,
+         "Queue that this one is a part of; unset: none. What the parent may hold its parts hold "
+         "together, and what it is guaranteed they share, beside guarantees of their own. A "
+         "parent that does not exist counts for nothing; the condition Enforced says so.")
         .length(0, 63);
     s.field(
          "borrowing", &TrainingQueueSpec::borrowing,

@@ -130,6 +130,7 @@ inline constexpr std::string_view kNotDefault = "NotDefault";
 inline constexpr std::string_view kAllEnforced = "AllEnforced";
 inline constexpr std::string_view kPartlyEnforced = "PartlyEnforced";
 inline constexpr std::string_view kCellsRefused = "CellsRefused";
+inline constexpr std::string_view kParentRefused = "ParentRefused";
 }  // namespace reason
 
 const Condition* find_condition(const std::vector<Condition>& conditions, std::string_view type);

@@ -34,8 +34,8 @@ struct QueueCell {
 };
 
 struct TrainingQueueSpec {
-  double weight = 1.0;                  // share beyond the guarantees; not enforced yet
-  std::string parent;                   // not enforced yet
+  double weight = 1.0;                  // share beyond the guarantees, under drf
+  std::string parent;                   // the queue that it is a part of
   bool borrowing = true;                // may use what others leave idle, until they want it back
   std::vector<std::string> namespaces;  // that may use it; empty: all
   Preemption preemption = Preemption::kWithinQueue;

@@ -32,12 +32,15 @@ void write_queues(kube::Client& client, const World& world,
                   const Installation& installation) {
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
+  const sched::Queues tree = queue_tree(world);
   for (const auto& object : world.queues) {
     if (is_of_another(object->meta, object->queue.status.installation, installation)) continue;
     const auto refused = no_cells.find(object->meta.name);
     api::TrainingQueueStatus wanted =
         queue_status(object->queue, std::move(usage[object->meta.name]),
-                     refused == no_cells.end() ? "" : refused->second, world.now);
+                     {.cells = refused == no_cells.end() ? "" : refused->second,
+                      .parent = sched::why_no_parent(tree, tree.at(object->meta.name))},
+                     world.now);
     wanted.installation = installation.name;
     write(client, api::kTrainingQueue, object->meta.name, object->status, api::encode(wanted));
   }

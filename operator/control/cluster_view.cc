@@ -8,6 +8,7 @@
 #include "operator/control/job_history.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
+#include "scheduler/model/queue_tree.h"
 
 #include <algorithm>
 #include <limits>
@@ -332,6 +333,7 @@ class Capture {
     for (const auto& object : world_.queues) {
       sched::Queue queue;
       queue.name = object->meta.name;
+      queue.parent = object->queue.spec.parent;
       queue.weight = object->queue.spec.weight;
       queue.borrowing = object->queue.spec.borrowing;
       queue.preempts = preempts(object->queue.spec.preemption);
@@ -346,6 +348,10 @@ class Capture {
         queue.created = std::chrono::duration<double>(created->time_since_epoch()).count();
       queues_[queue.name] = std::move(queue);
     }
+    std::vector<std::string*> refused;  // queue_status() says why
+    for (auto& [name, queue] : queues_)
+      if (!sched::why_no_parent(queues_, queue).empty()) refused.push_back(&queue.parent);
+    for (std::string* parent : refused) parent->clear();
     for (const auto& job : world_.jobs) {
       if (!is_schedulable(*job) || has_ended(*job)) add_leaver(job->job);
     }

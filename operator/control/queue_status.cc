@@ -12,11 +12,21 @@ namespace {
 std::vector<std::string> not_enforced(const api::TrainingQueueSpec& spec) {
   std::vector<std::string> fields;
   if (spec.weight != 1.0) fields.emplace_back("spec.weight");
-  if (!spec.parent.empty()) fields.emplace_back("spec.parent");
   return fields;
 }
 
 }  // namespace
+
+sched::Queues queue_tree(const World& world) {
+  sched::Queues queues;
+  queues["default"].name = "default";
+  for (const auto& object : world.queues) {
+    sched::Queue& queue = queues[object->meta.name];
+    queue.name = object->meta.name;
+    queue.parent = object->queue.spec.parent;
+  }
+  return queues;
+}
 
 std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) {
   std::map<std::string, api::TrainingQueueStatus> queues;
@@ -34,6 +44,23 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) 
       ++queue.pending;
     }
   }
+  const sched::Queues tree = queue_tree(world);
+  const auto own = queues;
+  const auto own_by_type = by_type;
+  for (const auto& [name, of_part] : own) {
+    const auto part = tree.find(name);
+    if (part == tree.end()) continue;
+    for (const sched::Queue* one : sched::with_parents(tree, part->second)) {
+      if (one->name == name) continue;
+      api::TrainingQueueStatus& whole = queues[one->name];
+      whole.running += of_part.running;
+      whole.pending += of_part.pending;
+      whole.gpus += of_part.gpus;
+      const auto types = own_by_type.find(name);
+      if (types == own_by_type.end()) continue;
+      for (const auto& [type, gpus] : types->second) by_type[one->name][type] += gpus;
+    }
+  }
   for (auto& [name, types] : by_type) {
     for (const auto& [type, gpus] : types) queues[name].usage.push_back({type, gpus});
   }
@@ -41,7 +68,7 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) 
 }
 
 api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
-                                      api::TrainingQueueStatus usage, const std::string& no_cells,
+                                      api::TrainingQueueStatus usage, const NotKept& not_kept,
                                       WallTime now) {
   usage.conditions = object.status.conditions;
   api::Condition enforced;
@@ -53,16 +80,19 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
   enforced.reason = missing.empty() ? api::reason::kAllEnforced : api::reason::kPartlyEnforced;
   enforced.message =
       missing.empty()
-          ? "guarantees, limits, borrowing and cells hold"
+          ? "parent, guarantees, limits, borrowing and cells hold"
           : fmt::format(
                 "this release stores {} and does not act on {}; remove {}, or do not count on {}. "
-                "Guarantees, limits, borrowing and cells hold",
+                "Parent, guarantees, limits, borrowing and cells hold",
                 fmt::join(missing, ", "), them, them, them);
-  if (!no_cells.empty()) {
+  const auto refuse = [&](std::string_view reason, std::string_view field, std::string_view why) {
+    if (why.empty()) return;
     enforced.status = api::ConditionStatus::kFalse;
-    enforced.reason = api::reason::kCellsRefused;
-    enforced.message = "spec.cells is not kept, as if it were not there: " + no_cells;
-  }
+    enforced.reason = reason;
+    enforced.message = fmt::format("{} is not kept, as if it were not there: {}", field, why);
+  };
+  refuse(api::reason::kCellsRefused, "spec.cells", not_kept.cells);
+  refuse(api::reason::kParentRefused, "spec.parent", not_kept.parent);
   api::set_condition(usage.conditions, std::move(enforced), now);
   return usage;
 }

@@ -3,19 +3,29 @@
 #pragma once
 
 #include "operator/control/cluster_view.h"
+#include "scheduler/model/queue_tree.h"
 
 #include <map>
 #include <string>
 
 namespace rubato::control {
 
-// Of every queue that some job names, by name: pending, running, gpus, usage. Cost: linear in jobs.
+// The queues as the scheduler tells whose parent is whose: names and parents alone.
+sched::Queues queue_tree(const World& world);
+
+// Of every queue that some job names, or a job of a part of it, by name: pending, running, gpus,
+// usage. Cost: linear in jobs.
 std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world);
 
-// `usage` with the object's conditions brought up to date. `no_cells`: why its cells cannot be had
-// (sched::Plan::refused_cells); "": they can.
+// What of its spec is not kept, as if it were not there, and why; "": it is.
+struct NotKept {
+  std::string cells;   // sched::Plan::refused_cells
+  std::string parent;  // sched::why_no_parent
+};
+
+// `usage` with the object's conditions brought up to date.
 api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
-                                      api::TrainingQueueStatus usage, const std::string& no_cells,
+                                      api::TrainingQueueStatus usage, const NotKept& not_kept,
                                       WallTime now);
 
 }  // namespace rubato::control

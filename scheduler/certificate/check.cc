@@ -2,6 +2,7 @@
 #include "common/check.h"
 
 #include "scheduler/certificate/certificate.h"
+#include "scheduler/model/queue_tree.h"
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
@@ -28,25 +29,58 @@ std::int64_t price_in(const std::map<std::string, std::int64_t>& prices, const s
   return found == prices.end() ? 0 : std::max<std::int64_t>(found->second, 0);
 }
 
-// With those of the limits that count it.
-std::int64_t price_of(const Prices& prices, const Job& job, const std::string& type) {
-  std::int64_t price = price_in(prices.types, type);
-  const auto limits = prices.limits.find(job.queue);
-  if (limits == prices.limits.end()) return price;
-  for (const std::string& of : {type, std::string("*")})
-    price = add_up(price, price_in(limits->second, of));
-  return price;
-}
+// What queues may have, by their names.
+class QueueLimits {
+ public:
+  explicit QueueLimits(const ClusterState& state) : quotas_(quotas_by_parts(state.queues)) {
+    for (const auto& [name, queue] : state.queues) {
+      const auto all = with_parents(state.queues, queue);
+      std::vector<std::string>& names = with_parents_[name] = {name};
+      for (std::size_t i = 0; i + 1 < all.size(); ++i) names.push_back(all[i]->parent);
+      queues_[name] = &queue;
+    }
+  }
 
-// By its limits, and where it may not borrow by its guarantees; none: as many as there are.
-std::optional<Gpus> most_together(const Queue& queue, const std::string& of) {
-  const auto said = queue.quotas.find(of);
-  const bool is_said = said != queue.quotas.end();
-  std::optional<Gpus> most;
-  if (is_said) most = said->second.limit;
-  if (queue.borrowing || !queue.cells.empty()) return most;
-  if (is_said) return std::min(most.value_or(said->second.guaranteed), said->second.guaranteed);
-  return of == "*" || queue.quotas.contains("*") ? most : std::optional<Gpus>(0);
+  // And of those that it is a part of; none: there is no such queue.
+  const std::vector<std::string>& names_of(const std::string& queue) const {
+    static const std::vector<std::string> kNone;
+    const auto found = with_parents_.find(queue);
+    return found == with_parents_.end() ? kNone : found->second;
+  }
+
+  // By its limits, and where it may not borrow by its guarantees; none: as many as there are.
+  std::optional<Gpus> most_together(const std::string& name, const std::string& of) const {
+    const auto found = queues_.find(name);
+    if (found == queues_.end()) return std::nullopt;
+    const Queue& queue = *found->second;
+    const auto by_parts = quotas_.find(name);
+    const auto& quotas = by_parts == quotas_.end() ? queue.quotas : by_parts->second;
+    const auto said = quotas.find(of);
+    const bool is_said = said != quotas.end();
+    std::optional<Gpus> most;
+    if (is_said) most = said->second.limit;
+    if (queue.borrowing || !queue.cells.empty()) return most;
+    if (is_said) return std::min(most.value_or(said->second.guaranteed), said->second.guaranteed);
+    return of == "*" || quotas.contains("*") ? most : std::optional<Gpus>(0);
+  }
+
+ private:
+  std::map<std::string, std::map<std::string, Quota>> quotas_;
+  std::unordered_map<std::string, std::vector<std::string>> with_parents_;
+  std::unordered_map<std::string, const Queue*> queues_;
+};
+
+// With those of the limits that count it.
+std::int64_t price_of(const QueueLimits& limits, const Prices& prices, const Job& job,
+                      const std::string& type) {
+  std::int64_t price = price_in(prices.types, type);
+  for (const std::string& queue : limits.names_of(job.queue)) {
+    const auto of_queue = prices.limits.find(queue);
+    if (of_queue == prices.limits.end()) continue;
+    for (const std::string& of : {type, std::string("*")})
+      price = add_up(price, price_in(of_queue->second, of));
+  }
+  return price;
 }
 
 Gpus sum_of(const ByType& gpus) {
@@ -56,25 +90,26 @@ Gpus sum_of(const ByType& gpus) {
 }
 
 // What the limits let their jobs have together, at their prices. What they hold they may keep.
-std::int64_t price_of_limits(const ClusterState& state, const Prices& prices,
-                             const ByType& capacity) {
+std::int64_t price_of_limits(const ClusterState& state, const QueueLimits& limits,
+                             const Prices& prices, const ByType& capacity) {
   std::map<std::string, ByType> held;  // by queue
-  for (const Job& job : state.jobs)
-    for (const Held& pod : job.held) {
-      held[job.queue][pod.gpu_type] += pod.gpus;
-      held[job.queue]["*"] += pod.gpus;
-    }
+  for (const Job& job : state.jobs) {
+    if (job.held.empty()) continue;
+    for (const std::string& queue : limits.names_of(job.queue))
+      for (const Held& pod : job.held) {
+        held[queue][pod.gpu_type] += pod.gpus;
+        held[queue]["*"] += pod.gpus;
+      }
+  }
   std::int64_t sum = 0;
   for (const auto& [name, by_type] : prices.limits) {
-    const auto queue = state.queues.find(name);
     for (const auto& [of, price] : by_type) {
       Gpus most = 0;
       if (of == "*")
         most = sum_of(capacity);
       else if (const auto there = capacity.find(of); there != capacity.end())
         most = there->second;
-      if (queue != state.queues.end())
-        most = std::min(most, most_together(queue->second, of).value_or(most));
+      most = std::min(most, limits.most_together(name, of).value_or(most));
       sum = add_up(sum, times(std::max<std::int64_t>(price, 0), std::max(most, held[name][of])));
     }
   }
@@ -139,21 +174,20 @@ std::int64_t surplus_of(const JobValues::List& list, std::int64_t price, Gpus ca
 }
 
 // No job gets more than its queue may have; what it holds already it may keep.
-Gpus limit_of(const ClusterState& state, const Job& job, const std::string& type) {
+Gpus limit_of(const QueueLimits& limits, const Job& job, const std::string& type) {
   Gpus limit = std::numeric_limits<Gpus>::max();
-  const auto queue = state.queues.find(job.queue);
-  if (queue == state.queues.end()) return limit;
-  for (const std::string& of : {type, std::string("*")})
-    limit = std::min(limit, most_together(queue->second, of).value_or(limit));
+  for (const std::string& queue : limits.names_of(job.queue))
+    for (const std::string& of : {type, std::string("*")})
+      limit = std::min(limit, limits.most_together(queue, of).value_or(limit));
   return std::max(limit, effective_gpus(job));
 }
 
-std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues& values,
-                        const Prices& prices, const ByType& capacity) {
+std::int64_t surplus_of(const Problem& problem, const QueueLimits& limits, const Job& job,
+                        const JobValues& values, const Prices& prices, const ByType& capacity) {
   std::optional<std::int64_t> cheapest;  // of a job that mixes types: it may hold any of them
   if (job.mix)
     for (const auto& [type, gpus] : capacity) {
-      const std::int64_t price = price_of(prices, job, type);
+      const std::int64_t price = price_of(limits, prices, job, type);
       cheapest = cheapest ? std::min(*cheapest, price) : price;
     }
   std::int64_t most = 0;
@@ -161,10 +195,10 @@ std::int64_t surplus_of(const Problem& problem, const Job& job, const JobValues&
     const std::string& type = problem.name(one.type);
     const auto there = capacity.find(type);
     const Gpus of_type = there == capacity.end() ? 0 : there->second;
-    const Gpus limit = limit_of(problem.state(), job, job.mix ? "*" : type);
+    const Gpus limit = limit_of(limits, job, job.mix ? "*" : type);
     most = std::max(most, job.mix ? surplus_of(values.of(one), cheapest.value_or(0),
                                                std::min(sum_of(capacity), limit))
-                                  : surplus_of(values.of(one), price_of(prices, job, type),
+                                  : surplus_of(values.of(one), price_of(limits, prices, job, type),
                                                std::min(of_type, limit)));
   }
   return most;
@@ -192,14 +226,15 @@ Certificate check(const Problem& problem, const ValueTable& values, const Plan& 
   CHECK_EQ(values.size(), state.jobs.size());
   Certificate certificate{.prices = prices};
   const ByType there = capacity_of(state);
-  certificate.bound = price_of_limits(state, prices, there);
+  const QueueLimits limits(state);
+  certificate.bound = price_of_limits(state, limits, prices, there);
   for (const auto& [type, gpus] : there)
     certificate.bound = add_up(certificate.bound, times(price_in(prices.types, type), gpus));
   const std::vector<ByType> held = held_after(state, plan);
   for (JobIndex j; j < problem.end_of_jobs(); ++j) {
     const Job& job = problem.job(j);
     certificate.bound =
-        add_up(certificate.bound, surplus_of(problem, job, values[j], prices, there));
+        add_up(certificate.bound, surplus_of(problem, limits, job, values[j], prices, there));
     certificate.value = add_up(certificate.value, value_of(problem, values[j], held[j.value]));
   }
   return certificate;

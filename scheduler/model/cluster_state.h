@@ -240,6 +240,7 @@ struct Queue {
   // Held by jobs that are not among ClusterState::jobs any more: finished, suspended or being
   // deleted, and their pods are still there.
   std::map<std::string, Gpus> held_by_leavers;  // by GPU type
+  std::string parent = {};  // the queue that it is a part of (scheduler/model/queue_tree.h)
   bool operator==(const Queue&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "scheduler/model/problem.h"
 
 #include "common/check.h"
+#include "scheduler/model/queue_tree.h"
 
 #include <algorithm>
 #include <functional>
@@ -82,6 +83,24 @@ Problem::Problem(const ClusterState& state)
     if (is_new) at->second = queues_.push_back(nullptr);
     queue_of_job_[j] = at->second;
   }
+  find_parents();
+}
+
+void Problem::find_parents() {
+  parents_ = Table<QueueIndex, std::optional<QueueIndex>>(queues_.size());
+  for (QueueIndex q; q < queues_.end_key(); ++q)
+    if (const Queue* of = queues_[q]; of != nullptr && !of->parent.empty())
+      if (why_no_parent(state_.queues, *of).empty()) parents_[q] = queue_named(of->parent);
+  if (std::ranges::none_of(parents_, &std::optional<QueueIndex>::has_value)) return;
+  for (auto& [name, quotas] : quotas_by_parts(state_.queues))
+    quotas_by_parts_.emplace(queue_named(name), std::move(quotas));
+}
+
+const std::map<std::string, Quota>& Problem::quotas_of(QueueIndex queue) const {
+  static const std::map<std::string, Quota> kNothing;
+  if (queues_[queue] == nullptr) return kNothing;
+  const auto by_parts = quotas_by_parts_.find(queue);
+  return by_parts == quotas_by_parts_.end() ? queues_[queue]->quotas : by_parts->second;
 }
 
 void Problem::name_types() {

@@ -140,6 +140,10 @@ class Problem {
   QueueIndex queue_of(JobIndex job) const { return queue_of_job_[job]; }
   QueueIndex queue_named(const std::string& name) const { return queue_numbers_.at(name); }
   const Queue* queue(QueueIndex queue) const { return queues_[queue]; }  // null: there is none
+  // The queue that it is a part of.
+  std::optional<QueueIndex> parent_of(QueueIndex queue) const { return parents_[queue]; }
+  // Queue::quotas, with what its parts are guaranteed where that counts (queue_tree.h).
+  const std::map<std::string, Quota>& quotas_of(QueueIndex queue) const;
   std::size_t count_queues() const { return queues_.size(); }
 
   GroupIndex group_of(JobIndex job) const;
@@ -158,6 +162,7 @@ class Problem {
   void name_types();
   void find_held();
   void find_hosts();
+  void find_parents();
   void name_domains();
   JobGroup make_group(const Job& job) const;
 
@@ -167,6 +172,8 @@ class Problem {
   Table<TypeIndex, std::string> types_;
   std::vector<Table<NodeIndex, std::optional<DomainIndex>>> domains_;  // by level
   Table<QueueIndex, const Queue*> queues_;
+  Table<QueueIndex, std::optional<QueueIndex>> parents_;
+  std::map<QueueIndex, std::map<std::string, Quota>> quotas_by_parts_;
   std::unordered_map<std::string_view, QueueIndex> queue_numbers_;
   Table<JobIndex, QueueIndex> queue_of_job_;
   std::unordered_map<std::uint32_t, JobIndex> hosts_;  // by guest

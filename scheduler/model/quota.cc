@@ -21,7 +21,8 @@ Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed) {
 }
 
 QuotaBook::QuotaBook(const Problem& problem)
-    : borrows_(problem.count_queues(), 1),
+    : problem_(&problem),
+      borrows_(problem.count_queues(), 1),
       bounded_(problem.count_queues(), 0),
       of_all_(problem.count_queues(), nullptr),
       used_all_(problem.count_queues(), 0) {
@@ -31,7 +32,7 @@ QuotaBook::QuotaBook(const Problem& problem)
     // Who has cells and may not borrow is bound to these, wherever that is said.
     borrows_[q] = queue->borrowing || !queue->cells.empty() ? 1 : 0;
     bounded_[q] = borrows_[q] != 0 ? 0 : 1;
-    for (const auto& [name, quota] : queue->quotas) {
+    for (const auto& [name, quota] : problem.quotas_of(q)) {
       has_guarantees_ = has_guarantees_ || quota.guaranteed > 0;
       if (quota.limit) bounded_[q] = 1;
       if (name == kAllTypes)
@@ -56,40 +57,89 @@ QuotaBook::Cell& QuotaBook::made_cell(QueueIndex queue, TypeIndex type) {
 }
 
 void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {
-  made_cell(queue, type).used += gpus;
-  used_all_[queue] += gpus;
+  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one)) {
+    made_cell(*one, type).used += gpus;
+    used_all_[*one] += gpus;
+  }
 }
 
 Gpus QuotaBook::most_of(QueueIndex queue, const Quota* of_type) const {
   return allowance_of(of_type, may_borrow(queue), of_all_[queue] == nullptr ? 0 : kNoLimit).most();
 }
 
-Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
-  return std::min(most(queue), most_of(queue, cell(queue, type).quota));
+Gpus QuotaBook::own_most(QueueIndex queue, TypeIndex type) const {
+  return std::min(own_most(queue), most_of(queue, cell(queue, type).quota));
 }
 
-Gpus QuotaBook::most(QueueIndex queue) const {
+Gpus QuotaBook::own_most(QueueIndex queue) const {
   if (planted(Bug::kOverLimit)) return kNoLimit;
   return allowance_of(of_all_[queue], may_borrow(queue), kNoLimit).most();
 }
 
-Gpus QuotaBook::room(QueueIndex queue, TypeIndex type) const {
-  const Cell& of_type = cell(queue, type);
-  return std::min(room(queue), left_of(most_of(queue, of_type.quota), of_type.used));
+Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
+  return least(queue, [&](QueueIndex one) { return own_most(one, type); });
 }
 
-Gpus QuotaBook::room(QueueIndex queue) const { return left_of(most(queue), used(queue)); }
+Gpus QuotaBook::most(QueueIndex queue) const {
+  return least(queue, [&](QueueIndex one) { return own_most(one); });
+}
 
-bool QuotaBook::is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const {
+Gpus QuotaBook::own_room(QueueIndex queue, TypeIndex type) const {
+  const Cell& of_type = cell(queue, type);
+  return std::min(own_room(queue), left_of(most_of(queue, of_type.quota), of_type.used));
+}
+
+Gpus QuotaBook::own_room(QueueIndex queue) const { return left_of(own_most(queue), used(queue)); }
+
+Gpus QuotaBook::room(QueueIndex queue, TypeIndex type) const {
+  return least(queue, [&](QueueIndex one) { return own_room(one, type); });
+}
+
+Gpus QuotaBook::room(QueueIndex queue) const {
+  return least(queue, [&](QueueIndex one) { return own_room(one); });
+}
+
+QueueIndex QuotaBook::tightest(QueueIndex queue) const {
+  QueueIndex tightest = queue;
+  for (auto one = parent_of(queue); one; one = parent_of(*one))
+    if (own_room(*one) <= own_room(tightest)) tightest = *one;
+  return tightest;
+}
+
+bool QuotaBook::is_part_of(QueueIndex queue, QueueIndex whole) const {
+  std::optional<QueueIndex> one = queue;
+  while (one && *one != whole) one = parent_of(*one);
+  return one.has_value();
+}
+
+std::optional<QueueIndex> QuotaBook::guarantor(QueueIndex queue, TypeIndex type, Gpus more,
+                                               std::optional<QueueIndex> other) const {
   const auto holds = [&](const Quota* quota, Gpus in_use) {
     return quota != nullptr && quota->guaranteed > 0 && in_use + more <= quota->guaranteed;
   };
-  const Cell& of_type = cell(queue, type);
-  return holds(of_type.quota, of_type.used) || holds(of_all_[queue], used(queue));
+  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one)) {
+    if (other && is_part_of(*other, *one)) break;
+    const Cell& of_type = cell(*one, type);
+    if (holds(of_type.quota, of_type.used) || holds(of_all_[*one], used(*one))) return one;
+  }
+  return std::nullopt;
 }
 
-bool QuotaBook::is_borrowing(QueueIndex queue, TypeIndex type) const {
-  return used(queue, type) > 0 && !is_guaranteed(queue, type, 0);
+bool QuotaBook::is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const {
+  return used(queue, type) > 0 && !guarantor(queue, type, 0, other);
+}
+
+bool QuotaBook::is_bounded(QueueIndex queue) const {
+  std::optional<QueueIndex> one = queue;
+  while (one && bounded_[*one] == 0) one = parent_of(*one);
+  return one.has_value();
+}
+
+bool QuotaBook::is_helped_by(QueueIndex queue, QueueIndex other, TypeIndex type,
+                             Gpus wanted) const {
+  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one))
+    if (is_part_of(other, *one) && own_room(*one, type) < wanted) return true;
+  return false;
 }
 
 }  // namespace rubato::sched

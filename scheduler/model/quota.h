@@ -4,7 +4,7 @@
 // A guarantee is what a queue can always get: its jobs come first while they stay inside it, no job
 // of another queue takes it from them, and what others have borrowed of it is taken back. A limit
 // is never exceeded. A queue that may not borrow is limited to its guarantees. A queue that does
-// not exist has no quota.
+// not exist has no quota. What holds of a queue's parents holds of it, too: queue_tree.h.
 #pragma once
 
 #include "scheduler/model/problem.h"
@@ -35,22 +35,39 @@ class QuotaBook {
   void take(QueueIndex queue, TypeIndex type, Gpus gpus);
   void give_back(QueueIndex queue, TypeIndex type, Gpus gpus) { take(queue, type, -gpus); }
 
+  // By it and its parts.
   Gpus used(QueueIndex queue) const { return used_all_[queue]; }
   Gpus used(QueueIndex queue, TypeIndex type) const { return cell(queue, type).used; }
   // How many it may hold of this type, whatever it holds now; kNoLimit.
   Gpus most(QueueIndex queue, TypeIndex type) const;
   // Of all types together.
   Gpus most(QueueIndex queue) const;
+  // The same, whatever its parents may.
+  Gpus own_most(QueueIndex queue, TypeIndex type) const;
+  Gpus own_most(QueueIndex queue) const;
   // How many more it may take of this type; kNoLimit; never below zero.
   Gpus room(QueueIndex queue, TypeIndex type) const;
   // Of all types together.
   Gpus room(QueueIndex queue) const;
-  // Is the queue inside its guarantee with so many more (or, below zero, fewer) of this type?
-  bool is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const;
-  // Does it hold more of this type than it is guaranteed (anything, when nothing is)?
-  bool is_borrowing(QueueIndex queue, TypeIndex type) const;
+  // The same, whatever its parents have left.
+  Gpus own_room(QueueIndex queue, TypeIndex type) const;
+  Gpus own_room(QueueIndex queue) const;
+  // It, or the parent, that leaves it least of all types together; of equals the widest.
+  QueueIndex tightest(QueueIndex queue) const;
+  // The queue that is inside its guarantee with so many more (or, below zero, fewer) of this type:
+  // it, or a parent; none: neither. Against `other` only what that is no part of.
+  std::optional<QueueIndex> guarantor(QueueIndex queue, TypeIndex type, Gpus more,
+                                      std::optional<QueueIndex> other = {}) const;
+  bool is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const {
+    return guarantor(queue, type, more).has_value();
+  }
+  // Does it hold more of this type than it is guaranteed against `other` (anything, when nothing
+  // is)?
+  bool is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const;
   // Whether there is anything that it may not hold.
-  bool is_bounded(QueueIndex queue) const { return bounded_[queue] != 0; }
+  bool is_bounded(QueueIndex queue) const;
+  // Whether it lacks room where `other` holds some, too: in the queue of both, or a parent of both.
+  bool is_helped_by(QueueIndex queue, QueueIndex other, TypeIndex type, Gpus wanted) const;
   bool has_guarantees() const { return has_guarantees_; }  // any queue
 
   static constexpr const char* kAllTypes = "*";
@@ -59,7 +76,7 @@ class QuotaBook {
   // Of a queue and a type of which something is said or held.
   struct Cell {
     std::uint64_t key = 0;
-    const Quota* quota = nullptr;  // null: says nothing
+    const Quota* quota = nullptr;  // null: says nothing; Problem owns it
     Gpus used = 0;
   };
   static std::uint64_t key_of(QueueIndex queue, TypeIndex type) {
@@ -70,7 +87,17 @@ class QuotaBook {
   bool may_borrow(QueueIndex queue) const { return borrows_[queue] != 0; }
   // As far as the type alone says.
   Gpus most_of(QueueIndex queue, const Quota* of_type) const;
+  // The least of what `of` says of the queue and of its parents.
+  template <class Of>
+  Gpus least(QueueIndex queue, const Of& of) const {
+    Gpus least = of(queue);
+    for (auto one = parent_of(queue); one; one = parent_of(*one)) least = std::min(least, of(*one));
+    return least;
+  }
+  std::optional<QueueIndex> parent_of(QueueIndex queue) const { return problem_->parent_of(queue); }
+  bool is_part_of(QueueIndex queue, QueueIndex whole) const;
 
+  const Problem* problem_;
   Table<QueueIndex, char> borrows_;
   Table<QueueIndex, char> bounded_;
   Table<QueueIndex, const Quota*> of_all_;  // null: says nothing

@@ -62,6 +62,7 @@ class Room {
 
   // What the queue may still take of all types together; kNoLimit.
   Gpus left_of(QueueIndex queue) const { return quota_.room(queue); }
+  QueueIndex tightest(QueueIndex queue) const { return quota_.tightest(queue); }
 
   // False, and nothing is taken: there are not so many.
   bool take(JobIndex j, TypeIndex type, Gpus gpus) {

@@ -69,7 +69,7 @@ void RubatoPolicy::fit_into_limits(const Problem& problem, const std::vector<Job
   std::map<QueueIndex, std::vector<JobIndex>> of_queue;
   for (const JobIndex j : jobs)
     if (problem.takes_part(j) && room.left_of(problem.queue_of(j)) != kNoLimit)
-      of_queue[problem.queue_of(j)].push_back(j);
+      of_queue[room.tightest(problem.queue_of(j))].push_back(j);
   for (const auto& [queue, own] : of_queue) {
     const Gpus left = room.left_of(queue);
     std::vector<Options> options;

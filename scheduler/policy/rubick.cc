@@ -97,10 +97,10 @@ struct Climb {
 };
 
 bool is_of_guaranteed_queue(const Problem& problem, JobIndex j) {
-  const Queue* queue = problem.queue(problem.queue_of(j));
-  return queue != nullptr && std::ranges::any_of(queue->quotas, [](const auto& quota) {
-           return quota.second.guaranteed > 0;
-         });
+  const auto is_some = [](const auto& quota) { return quota.second.guaranteed > 0; };
+  for (std::optional<QueueIndex> q = problem.queue_of(j); q; q = problem.parent_of(*q))
+    if (std::ranges::any_of(problem.quotas_of(*q), is_some)) return true;
+  return false;
 }
 
 // Always the steepest; a slope falls only as GPUs run out, so it is looked at again in its turn.

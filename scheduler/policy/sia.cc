@@ -244,16 +244,17 @@ class SiaRound {
     std::vector<CapacityUse> uses;
     const Gpus of_nodes = has.stays ? gpus_on_open_nodes(j) : has.gpus;
     if (of_nodes > 0) uses.push_back({has.type.value, static_cast<double>(of_nodes)});
-    const QueueIndex queue = problem_.queue_of(j);
-    const auto use_quota = [&](std::uint32_t number, Gpus left) {
+    const auto use_quota = [&](QueueIndex queue, std::uint32_t number, Gpus left) {
       if (left == kNoLimit) return;
       const auto [at, is_new] =
           quota_rows_.try_emplace({queue.value, number}, program_.capacities.size());
       if (is_new) program_.capacities.push_back(static_cast<double>(left));
       uses.push_back({at->second, static_cast<double>(has.gpus)});
     };
-    use_quota(0, room_.quota.room(queue));
-    use_quota(has.type.value + 1, room_.quota.room(queue, has.type));
+    for (std::optional<QueueIndex> q = problem_.queue_of(j); q; q = problem_.parent_of(*q)) {
+      use_quota(*q, 0, room_.quota.own_room(*q));
+      use_quota(*q, has.type.value + 1, room_.quota.own_room(*q, has.type));
+    }
     return uses;
   }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <queue>
 
 namespace rubato::sched {
@@ -19,6 +20,8 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       placer_(problem, free_, quota_),
       cells_(problem),
       holders_of_queue_(problem.count_queues()),
+      surplus_of_queue_(problem.count_queues(), 0),
+      lowest_of_queue_(problem.count_queues(), std::numeric_limits<std::int64_t>::max()),
       kept_(problem.count_queues(), 0),
       verdicts_(problem.state().jobs.size()),
       from_anybody_(problem.count_types(), 0) {
@@ -32,7 +35,10 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
     for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
     if (entry.pods.empty()) continue;
     holders_.push_back(&entry);
-    holders_of_queue_[queue_of(entry)].push_back(&entry);
+    for (std::optional<QueueIndex> q = queue_of(entry); q; q = problem.parent_of(*q)) {
+      holders_of_queue_[*q].push_back(&entry);
+      lowest_of_queue_[*q] = std::min(lowest_of_queue_[*q], entry.job->priority);
+    }
   }
 }
 
@@ -98,6 +104,9 @@ void Session::count_what_others_can_give() {
       for (Gpus left = entry.now; end != entry.pods.end() && left > least_kept(entry); ++end)
         left -= end->gpus;
       count_from_anybody(entry, {entry.pods.begin(), end});
+      const Gpus surplus = std::max<Gpus>(entry.now - least_kept(entry), 0);
+      for (std::optional<QueueIndex> q = queue_of(entry); q; q = problem_.parent_of(*q))
+        surplus_of_queue_[*q] += surplus;
     }
     is_by_priority =
         is_by_priority && (i == 0 || entries_[i - 1].job->priority >= entry.job->priority);

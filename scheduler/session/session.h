@@ -82,7 +82,8 @@ class Session {
   };
   struct Loan {
     std::vector<Lent> lent;
-    Victims victims;  // those of them that are surplus
+    QueueIndex among;  // the queue whose holders give
+    Victims victims;   // those of them that are surplus
   };
   // A size that a job could grow to.
   struct Step {
@@ -160,7 +161,7 @@ class Session {
   struct Wanting {
     const Entry* entry;
     Gpus missing;   // whoever gives it
-    Gpus in_queue;  // what another job of its queue must give: that has all that it may have
+    Gpus in_queue;  // what another job of its queue must give: that, or a parent, is full
   };
   bool is_left_out(const Entry& entry) const;
   bool start_at_target(Entry& entry, Gpus wanted);
@@ -169,6 +170,7 @@ class Session {
   std::vector<Wanting> below_targets() const;
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
+  bool is_helped_in_queue(const Wanting& one, const Entry& from) const;
   Wanting* who_could_use(std::vector<Wanting>& wanting, const Entry& from, const Pod& pod) const;
   // The only type that it may have: it mixes none, and the policy says so.
   std::optional<TypeIndex> fixed_type(const Entry& entry) const {
@@ -199,6 +201,7 @@ class Session {
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
   bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
   bool may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const;
+  bool may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const;
   bool may_displace(const Entry& wanting, const Entry& victim) const;
   bool is_displaced_by(const Entry& wanting, const Entry& victim) const;  // by the policy
   bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
@@ -208,18 +211,28 @@ class Session {
   std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
   void keep_quota(const Entry& wanting, Gpus gpus);
   static bool may_lend(const Entry& from, const Entry& wanting);
-  Gpus most_lent(const Entry& wanting) const;
+  bool may_stop_in_queue(const Entry& wanting, const Entry& victim) const;
+  bool is_helped(const Entry& wanting, Gpus missing, const Entry& from) const;
+  Gpus most_lent(const Entry& wanting, QueueIndex among) const;
   void lend(Entry& from, Pod& pod, Loan& loan);
   void lend_surplus(const Entry& wanting, Gpus missing, Loan& loan);
+  QueueIndex where_room_lacks(const Entry& wanting, Gpus missing) const;
+  bool may_stop_anybody(const Entry& wanting, QueueIndex among) const;
   std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Loan& loan);
   bool keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing, Loan& loan);
 
   // session_limits.cc
   Gpus room_for(const Entry& entry) const;
   Verdict why_too_large(const Entry& entry, Gpus wanted) const;
+  template <class Of>
+  QueueIndex with_least(QueueIndex queue, const Of& of) const;
+  std::string name_of_parent(QueueIndex queue, const Entry& entry) const;
   Gpus most_of(const Entry& entry, const Capacity& capacity) const;
   const std::vector<TypeIndex>& types_for(const Entry& entry) const;
-  bool is_inside_guarantee(const Entry& entry) const;
+  // The queue inside whose guarantee it is, with its least size; against another queue's jobs.
+  std::optional<QueueIndex> guarantor_of(const Entry& entry,
+                                         std::optional<QueueIndex> against = {}) const;
+  bool is_inside_guarantee(const Entry& entry) const { return guarantor_of(entry).has_value(); }
   Capacity capacity_where(const Entry& entry, bool (*is_open)(const Job&, const Node&)) const;
   bool avoids_all(const Job& job) const;
   std::optional<TypeIndex> type_of(const Entry& entry) const;
@@ -234,9 +247,12 @@ class Session {
   QuotaBook quota_;
   Placer placer_;
   Cells cells_;
-  std::vector<Entry> entries_;   // in order
-  std::vector<Entry*> holders_;  // in order: who held pods that stay
-  Table<QueueIndex, std::vector<Entry*>> holders_of_queue_;
+  std::vector<Entry> entries_;                               // in order
+  std::vector<Entry*> holders_;                              // in order: who held pods that stay
+  Table<QueueIndex, std::vector<Entry*>> holders_of_queue_;  // with those of its parts
+  // … counted when the round began: what these can give at most and go on, their lowest priority.
+  Table<QueueIndex, Gpus> surplus_of_queue_;
+  Table<QueueIndex, std::int64_t> lowest_of_queue_;
   Table<QueueIndex, Gpus> kept_;  // of its quota, for jobs that wait until pods have left
   std::vector<Entry*> givers_;    // who gave some back to come to its size, or to another type
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already

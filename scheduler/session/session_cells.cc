@@ -234,7 +234,8 @@ bool Session::displace_in_cells(Entry& entry, std::int64_t pods) {
   if (!config_.preempt) return false;
   std::optional<std::vector<Cells::Place>> places;
   for (Entry* victim : std::views::reverse(holders_of_queue_[queue_of(entry)])) {
-    const bool may = may_lend(*victim, entry) && may_displace(entry, *victim);
+    const bool is_own = queue_of(*victim) == queue_of(entry);
+    const bool may = is_own && may_lend(*victim, entry) && may_displace(entry, *victim);
     if (!may || std::ranges::none_of(victim->pods, &Pod::in_cell)) continue;
     for (Pod& pod : victim->pods) {
       if (!pod.in_cell) continue;

@@ -23,20 +23,49 @@ Gpus Session::room_for(const Entry& entry) const {
   return best;
 }
 
+// Of the queue and its parents the one of which `of` says least; of equals the narrowest.
+template <class Of>
+QueueIndex Session::with_least(QueueIndex queue, const Of& of) const {
+  QueueIndex found = queue;
+  for (auto one = problem_.parent_of(queue); one; one = problem_.parent_of(*one))
+    if (of(*one) < of(found)) found = *one;
+  return found;
+}
+
+std::string Session::name_of_parent(QueueIndex queue, const Entry& entry) const {
+  return queue == queue_of(entry) ? "" : problem_.queue(queue)->name;
+}
+
 // kPlaced: it may fit, as far as its queue and all that nodes have say, whoever holds it. Where
 // several things are in its way, what no waiting helps is told, then what its queue says.
 Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
   const Job& job = *entry.job;
   const JobGroup& group = problem_.group(entry.index);
-  if (const Gpus most = most_of(entry, group.capacity); most < wanted)
+  if (const Gpus most = most_of(entry, group.capacity); most < wanted) {
+    if (most == group.capacity.most())
+      return {.outcome = Outcome::kNever, .reason = Reason::kExceedsCluster, .available = most};
+    const QueueIndex limiting = with_least(queue_of(entry), [&](QueueIndex q) {
+      return std::min(quota_.own_most(q), group.capacity.most([&](TypeIndex type) {
+        return quota_.own_most(q, type);
+      }));
+    });
     return {.outcome = Outcome::kNever,
-            .reason = most < group.capacity.most() ? Reason::kQueueLimit : Reason::kExceedsCluster,
-            .available = most};
+            .reason = Reason::kQueueLimit,
+            .available = most,
+            .queue = name_of_parent(limiting, entry)};
+  }
   const auto queue_is_full = [&](Gpus room) {
+    const QueueIndex full = with_least(queue_of(entry), [&](QueueIndex q) {
+      if (job.mix) return quota_.own_room(q);
+      Gpus best = 0;
+      for (const TypeIndex type : types_for(entry)) best = std::max(best, quota_.own_room(q, type));
+      return best;
+    });
     return Verdict{.outcome = Outcome::kNotNow,
                    .reason = Reason::kQueueLimit,
                    .available = std::max<Gpus>(room, 0),
-                   .in_use = quota_.used(queue_of(entry)) - kept_[queue_of(entry)]};
+                   .in_use = quota_.used(full) - kept_[full],
+                   .queue = name_of_parent(full, entry)};
   };
   if (const Gpus room = room_for(entry); room < wanted - entry.now) return queue_is_full(room);
   if (avoids_all(job)) return {.outcome = Outcome::kNotNow, .reason = Reason::kEveryNodeAvoided};
@@ -68,13 +97,14 @@ const std::vector<TypeIndex>& Session::types_for(const Entry& entry) const {
   return entry.types.empty() ? problem_.group(entry.index).types : entry.types;
 }
 
-bool Session::is_inside_guarantee(const Entry& entry) const {
-  if (!quota_.has_guarantees()) return false;
+std::optional<QueueIndex> Session::guarantor_of(const Entry& entry,
+                                                std::optional<QueueIndex> against) const {
+  if (!quota_.has_guarantees()) return std::nullopt;
   const auto wanted = size_at_least(*entry.job, entry.now);
   const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
-  return std::ranges::any_of(types_for(entry), [&](TypeIndex type) {
-    return quota_.is_guaranteed(queue_of(entry), type, more);
-  });
+  for (const TypeIndex type : types_for(entry))
+    if (const auto queue = quota_.guarantor(queue_of(entry), type, more, against)) return queue;
+  return std::nullopt;
 }
 
 // Of nodes that are open to the job, and what it holds on others; of what its pods bind it to.

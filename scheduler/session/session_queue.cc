@@ -1,5 +1,6 @@
-// Room in a queue that has all that it may have: what its other jobs have beyond their size, and
-// those whom the job may displace. Which nodes they are on counts only in the end.
+// Room in a queue that has all that it may have, or whose parent has: what other jobs there have
+// beyond their size, and those whom the job may displace. Which nodes they are on counts only in
+// the end.
 #include "scheduler/model/sizes.h"
 #include "scheduler/session/session.h"
 
@@ -11,17 +12,21 @@ namespace rubato::sched {
 // None: its queue's jobs cannot give enough, or not where it can be.
 std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanting, Gpus wanted) {
   const Gpus missing = wanted - wanting.now;
-  if (room_for(wanting) + most_lent(wanting) < missing) return std::nullopt;
+  const Gpus room = room_for(wanting);
+  const QueueIndex among = where_room_lacks(wanting, missing);
+  const bool may_stop = may_stop_anybody(wanting, among);
+  const Gpus most = may_stop ? most_lent(wanting, among) : surplus_of_queue_[among];
+  if (room + most < missing) return std::nullopt;
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
-  Loan loan;
+  Loan loan{.lent = {}, .among = among, .victims = {}};
   lend_surplus(wanting, missing, loan);
   std::vector<Entry*> stopped;
-  if (config_.preempt) stopped = lend_jobs(wanting, missing, loan);
+  if (may_stop) stopped = lend_jobs(wanting, missing, loan);
   const bool helps = room_for(wanting) >= missing &&
                      reserve_if_fits(wanting, missing / wanting.job->per_pod.gpus, mark);
   for (const Lent& one : loan.lent) {
-    quota_.take(queue_of(wanting), one.pod->type, one.pod->gpus);
+    quota_.take(queue_of(*one.from), one.pod->type, one.pod->gpus);
     one.pod->lent = false;
   }
   if (!helps) {
@@ -38,7 +43,7 @@ void Session::keep_quota(const Entry& wanting, Gpus gpus) {
   const QueueIndex queue = queue_of(wanting);
   const std::vector<TypeIndex>& types = types_for(wanting);
   if (!quota_.is_bounded(queue) || types.empty()) return;
-  kept_[queue] += gpus;
+  for (std::optional<QueueIndex> q = queue; q; q = problem_.parent_of(*q)) kept_[*q] += gpus;
   quota_.take(queue,
               *std::ranges::max_element(types, {},
                                         [&](TypeIndex type) { return quota_.room(queue, type); }),
@@ -49,14 +54,52 @@ bool Session::may_lend(const Entry& from, const Entry& wanting) {
   return &from != &wanting && from.job->settled && from.now > 0 && from.add.empty();
 }
 
+// Whether what the other one gives back makes room for it, while that many lack.
+bool Session::is_helped(const Entry& wanting, Gpus missing, const Entry& from) const {
+  const QueueIndex queue = queue_of(wanting);
+  return queue == queue_of(from) || std::ranges::any_of(types_for(wanting), [&](TypeIndex type) {
+           return quota_.is_helped_by(queue, queue_of(from), type, missing);
+         });
+}
+
+bool Session::may_stop_in_queue(const Entry& wanting, const Entry& victim) const {
+  if (queue_of(wanting) == queue_of(victim)) return may_displace(wanting, victim);
+  return !is_protected(victim, wanting, quota_) &&
+         (may_displace(wanting, victim) || may_reclaim(wanting, victim, quota_));
+}
+
+// The widest of its queue and those above it that has not so much room.
+QueueIndex Session::where_room_lacks(const Entry& wanting, Gpus missing) const {
+  QueueIndex widest = queue_of(wanting);
+  for (auto one = problem_.parent_of(widest); one; one = problem_.parent_of(*one)) {
+    const auto lacks = [&](TypeIndex type) { return quota_.own_room(*one, type) < missing; };
+    if (std::ranges::any_of(types_for(wanting), lacks)) widest = *one;
+  }
+  return widest;
+}
+
+// False: it has no right over any of those that hold GPUs there.
+bool Session::may_stop_anybody(const Entry& wanting, QueueIndex among) const {
+  if (!config_.preempt || holders_of_queue_[among].empty()) return false;
+  if (is_inside_guarantee(wanting)) return true;
+  switch (targets_.displaces) {
+    case Displaces::kNobody:
+      return false;
+    case Displaces::kLowerPriority:
+      return lowest_of_queue_[among] < wanting.job->priority;
+    case Displaces::kLaterInOrder:
+      return holders_of_queue_[among].back() > &wanting;
+  }
+  return false;
+}
+
 // What others of its queue can give at most.
-Gpus Session::most_lent(const Entry& wanting) const {
+Gpus Session::most_lent(const Entry& wanting, QueueIndex among) const {
   Gpus most = 0;
-  for (const Entry* from : holders_of_queue_[queue_of(wanting)])
+  for (const Entry* from : holders_of_queue_[among])
     if (may_lend(*from, wanting))
-      most += config_.preempt && may_displace(wanting, *from)
-                  ? from->now
-                  : std::max<Gpus>(from->now - least_kept(*from), 0);
+      most += may_stop_in_queue(wanting, *from) ? from->now
+                                                : std::max<Gpus>(from->now - least_kept(*from), 0);
   return most;
 }
 
@@ -69,11 +112,13 @@ void Session::lend(Entry& from, Pod& pod, Loan& loan) {
 
 // The last in order gives first.
 void Session::lend_surplus(const Entry& wanting, Gpus missing, Loan& loan) {
-  for (Entry* from : std::views::reverse(holders_of_queue_[queue_of(wanting)])) {
-    if (!may_lend(*from, wanting)) continue;
+  for (Entry* from : std::views::reverse(holders_of_queue_[loan.among])) {
+    if (from->now <= least_kept(*from) || !may_lend(*from, wanting)) continue;
+    if (!is_helped(wanting, missing, *from)) continue;
     Gpus left = from->now;
     for (Pod& pod : from->pods) {
       if (room_for(wanting) >= missing) return;
+      if (is_protected(*from, wanting, quota_)) break;
       const auto next = size_at_most(*from->job, left - pod.gpus);
       if (pod.in_cell || !next || *next != left - pod.gpus || *next < least_kept(*from)) break;
       lend(*from, pod, loan);
@@ -86,9 +131,10 @@ void Session::lend_surplus(const Entry& wanting, Gpus missing, Loan& loan) {
 // Jobs to stop, last in order first; who comes first is spared first.
 std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missing, Loan& loan) {
   std::vector<Entry*> stopped;
-  for (Entry* entry : std::views::reverse(holders_of_queue_[queue_of(wanting)])) {
+  for (Entry* entry : std::views::reverse(holders_of_queue_[loan.among])) {
     if (room_for(wanting) >= missing) break;
-    if (!may_lend(*entry, wanting) || !may_displace(wanting, *entry)) continue;
+    if (!may_lend(*entry, wanting) || !may_stop_in_queue(wanting, *entry)) continue;
+    if (!is_helped(wanting, missing, *entry)) continue;
     stopped.push_back(entry);
     for (Pod& pod : entry->pods)
       if (!pod.lent) lend(*entry, pod, loan);

@@ -286,7 +286,7 @@ bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaB
   if (!quota.has_guarantees()) return false;
   const auto type = type_of(held);
   return type && queue_of(held) != queue_of(wanting) &&
-         quota.is_guaranteed(queue_of(held), *type, 0);
+         quota.guarantor(queue_of(held), *type, 0, queue_of(wanting)).has_value();
 }
 
 bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
@@ -322,16 +322,23 @@ bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
 bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
   if (is_protected(victim, wanting, trial.quota)) return false;
   if (may_displace(wanting, victim)) return true;
+  return trial.reclaims && may_reclaim(wanting, victim, trial.quota);
+}
+
+// What the queue of the one, or a parent of it, is guaranteed and that of the other has borrowed.
+bool Session::may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
   const auto type = type_of(victim);
-  return type && trial.reclaims && queue_of(victim) != queue_of(wanting) &&
-         trial.quota.is_borrowing(queue_of(victim), *type);
+  return type && queue_of(victim) != queue_of(wanting) &&
+         quota.is_borrowing(queue_of(victim), *type, queue_of(wanting)) &&
+         guarantor_of(wanting, queue_of(victim)).has_value();
 }
 
 Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {
   Displaced why{.job = by.job->name};
   if (!may_displace(by, victim)) {
+    const auto queue = guarantor_of(by, queue_of(victim));
     why.by = Displaced::By::kGuarantee;
-    why.of = by.job->queue;
+    why.of = queue ? problem_.queue(*queue)->name : by.job->queue;
   } else if (victim.job->priority < by.job->priority) {
     why.its_priority = by.job->priority;
     why.own_priority = victim.job->priority;

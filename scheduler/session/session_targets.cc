@@ -70,7 +70,7 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
     if (!next || *next < target) break;
     Wanting* one = who_could_use(wanting, from, pod);
     if (one == nullptr) break;
-    const bool is_own = one->in_queue > 0 && queue_of(*one->entry) == queue_of(from);
+    const bool is_own = is_helped_in_queue(*one, from);
     (is_own ? one->in_queue : one->missing) -= to - *next;
     if (one->missing <= 0 && one->in_queue <= 0)
       wanting.erase(wanting.begin() + (one - wanting.data()));
@@ -84,13 +84,16 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
   givers_.push_back(&from);
 }
 
+bool Session::is_helped_in_queue(const Wanting& one, const Entry& from) const {
+  return one.in_queue > 0 && is_helped(*one.entry, room_for(*one.entry) + one.in_queue, from);
+}
+
 // Null: nobody.
 Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const Entry& from,
                                          const Pod& pod) const {
   if (!pod.node) return nullptr;
   const auto can = [&](const Wanting& one) {
-    const bool is_own = queue_of(*one.entry) == queue_of(from);
-    if (one.missing <= 0 && !(is_own && one.in_queue > 0)) return false;
+    if (one.missing <= 0 && !is_helped_in_queue(one, from)) return false;
     const auto bound = type_of(*one.entry);
     return admits(*one.entry->job, problem_.node(*pod.node)) &&
            (!bound || one.entry->job->mix || *bound == problem_.type_of(*pod.node));

@@ -1,5 +1,6 @@
 // JSON to Snapshot: docs/snapshot.md in code, field by field and in its order; what no single field
 // shows is in state_checks.h.
+#include "scheduler/model/queue_tree.h"
 #include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/json_cursor.h"
 #include "scheduler/snapshot/read_parts.h"
@@ -45,6 +46,7 @@ class Reader {
     });
     top.each("queues", kQueuesMost, false,
              [this](const auto& v, const Path& p) { read_queue(v, p); });
+    check_parents(document["queues"], {&root, "queues"});
     check_listed(document["jobs"], {&root, "jobs"});
     top.each("jobs", kJobsMost, true, [this](const auto& v, const Path& p) { read_job(v, p); });
     check_guests(snapshot_.state, {&root, "jobs"}, trouble_);
@@ -155,6 +157,7 @@ class Reader {
     JsonCursor c(value, path, trouble_);
     Queue queue;
     queue.name = new_name(c, "name", queues_);
+    queue.parent = c.text("parent", 0, kIdBytes, "");
     queue.weight = c.number("weight", 0, kWeightMost, queue.weight);
     Names types, leavers;
     c.each("quotas", kTypesMost, false, [&](const json::Value& v, const Path& p) {
@@ -184,6 +187,18 @@ class Reader {
     });
     c.end();
     snapshot_.state.queues.emplace(queue.name, std::move(queue));
+  }
+
+  void check_parents(const json::Value& list, const Path& path) {
+    if (trouble_.error) return;
+    const Queues& queues = snapshot_.state.queues;
+    for (std::int64_t i = 0; const json::Value& one : list.items()) {
+      const Path item{&path, {}, i++};
+      const Queue& queue = queues.at(one["name"].string_or(""));
+      if (const std::string why = why_no_parent(queues, queue); !why.empty())
+        trouble_.note({&item, "parent"}, shown(queue.parent) + ": " + why,
+                      "the name of a queue that is no part of this one");
+    }
   }
 
   void read_job(const json::Value& value, const Path& path) {

@@ -144,6 +144,7 @@ Value to_json(const std::string& name, const Queue& queue) {
                         .take());
   Fields fields;
   fields.put("name", name)
+      .put("parent", queue.parent, std::string())
       .put("weight", plain(queue.weight), 1.0)
       .put_list("quotas", std::move(quotas))
       .put("borrowing", queue.borrowing, true)

@@ -261,10 +261,10 @@ std::vector<QueueLimit> limits_of(const Problem& problem) {
   std::vector<QueueLimit> limits;
   for (QueueIndex q; q.value < problem.count_queues(); ++q) {
     if (problem.queue(q) == nullptr || !quotas.is_bounded(q)) continue;
-    const Gpus most = quotas.most(q);
+    const Gpus most = quotas.own_most(q);
     if (most != kNoLimit) limits.push_back({q, std::nullopt, std::max(most, quotas.used(q))});
     for (TypeIndex t; t.value < problem.count_types(); ++t)
-      if (const Gpus of_type = quotas.most(q, t); of_type < most)
+      if (const Gpus of_type = quotas.own_most(q, t); of_type < most)
         limits.push_back({q, t, std::max(of_type, quotas.used(q, t))});
   }
   return limits;
@@ -274,14 +274,17 @@ LimitedPrices find_prices(const Problem& problem, const ValueTable& values, cons
                           const std::vector<QueueLimit>& limits, First first, int passes,
                           int halvings) {
   JobsOfQueue jobs(problem.count_queues());
-  for (JobIndex j; j < values.end_key(); ++j) jobs[problem.queue_of(j)].push_back(j);
+  for (JobIndex j; j < values.end_key(); ++j)
+    for (std::optional<QueueIndex> q = problem.queue_of(j); q; q = problem.parent_of(*q))
+      jobs[*q].push_back(j);
   Table<QueueIndex, std::vector<const QueueLimit*>> of_queue(problem.count_queues());
   for (const QueueLimit& limit : limits) of_queue[limit.queue].push_back(&limit);
   Offers offers(values, capacity, [&](JobIndex j, TypeIndex type) {
     Gpus most = capacity[type];
-    for (const QueueLimit* limit : of_queue[problem.queue_of(j)])
-      if (!limit->type || limit->type == type)
-        most = std::min(most, std::max(limit->most, effective_gpus(problem.job(j))));
+    for (std::optional<QueueIndex> q = problem.queue_of(j); q; q = problem.parent_of(*q))
+      for (const QueueLimit* limit : of_queue[*q])
+        if (!limit->type || limit->type == type)
+          most = std::min(most, std::max(limit->most, effective_gpus(problem.job(j))));
     return most;
   });
   LimitedPrices prices{PriceTable(capacity.size(), 0), std::vector<std::int64_t>(limits.size(), 0)};

@@ -18,7 +18,8 @@ using PriceTable = Table<TypeIndex, std::int64_t>;  // of one GPU, in units of t
 PriceTable find_prices(const ValueTable& values, const Table<TypeIndex, Gpus>& capacity, int passes,
                        int halvings);
 
-// What the jobs of a queue may have together; what it holds already it may keep.
+// What the jobs of a queue and of its parts may have together; what they hold already they may
+// keep.
 struct QueueLimit {
   QueueIndex queue;
   std::optional<TypeIndex> type;  // none: of all types

@@ -39,9 +39,10 @@ struct Case {
   double min_load = 0;
   double max_load = 0;
   bool identical = false;
-  std::int64_t gangs = 0;   // jobs that need a twentieth of all GPUs each
-  bool failed = false;      // a twentieth of the GPUs, each inside another node
-  std::int64_t queues = 0;  // each of which may have half of what its jobs want at least
+  std::int64_t gangs = 0;    // jobs that need a twentieth of all GPUs each
+  bool failed = false;       // a twentieth of the GPUs, each inside another node
+  std::int64_t queues = 0;   // each of which may have half of what its jobs want at least
+  std::int64_t parents = 0;  // of these queues, each with as many; and one of them all
 };
 
 constexpr Case kCases[] = {
@@ -56,6 +57,7 @@ constexpr Case kCases[] = {
     {.name = "gangs", .gangs = 10},
     {.name = "failed", .failed = true},
     {.name = "queues", .min_load = 1, .max_load = 4, .queues = 100},
+    {.name = "tree", .min_load = 1, .max_load = 4, .queues = 90, .parents = 9},
 };
 
 // Of two to the smaller of two draws from 0 to 5, about.
@@ -143,6 +145,19 @@ class Made {
       state_.queues[name] = {.name = name};
       state_.queues[name].quotas["*"].limit = std::max<Gpus>(wanted[name] / 2, 1);
     }
+    if (case_.parents > 0) put_under_parents();
+  }
+
+  // Each may hold nine tenths of what its parts may.
+  void put_under_parents() {
+    const auto add_part = [this](const std::string& whole, const std::string& part) {
+      state_.queues[whole].name = state_.queues[part].parent = whole;
+      Quota& quota = state_.queues[whole].quotas["*"];
+      quota.limit = quota.limit.value_or(0) + *state_.queues[part].quotas["*"].limit * 9 / 10;
+    };
+    for (std::int64_t q = 0; q < case_.queues; ++q)
+      add_part(fmt::format("p{}", q % case_.parents), fmt::format("q{}", q));
+    for (std::int64_t p = 0; p < case_.parents; ++p) add_part("all", fmt::format("p{}", p));
   }
 
   void draw_sizes(Job& job) {

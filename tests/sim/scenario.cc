@@ -34,6 +34,7 @@ constexpr int kLastMore = static_cast<int>(FaultKind::kMemoryFlip);
 constexpr double kWithPolicies = 0.12;  // of stories: other policies are put in force
 constexpr double kWithZones = 0.2;
 constexpr double kWithCells = 0.1;
+constexpr double kWithParents = 0.2;
 constexpr double kScripts = 0.35;  // of jobs: runtime pytorch
 constexpr int kPoliciesMost = 3;
 constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
@@ -193,6 +194,22 @@ void draw_cells(Scenario& scenario) {
   for (QueuePlan& queue : scenario.queues) queue.cells = static_cast<int>(rng.below(3));
 }
 
+// All queues may be parts of one that may hold less than there is, and enough for each job alone.
+void draw_parents(Scenario& scenario) {
+  Rng rng = Rng(scenario.seed).fork(15);
+  if (!rng.chance(kWithParents)) return;
+  if (std::ranges::any_of(scenario.queues, [](const auto& queue) { return queue.cells > 0; }))
+    return;
+  int all = 0;
+  for (const NodePlan& node : scenario.nodes) all += node.gpu_type == "fast" ? node.gpus : 0;
+  int least = 1;
+  for (const JobPlan& job : scenario.jobs)
+    if (job.can_finish) least = std::max(least, job.min);
+  for (QueuePlan& queue : scenario.queues) queue.parent = "whole";
+  const auto more = static_cast<std::uint64_t>(std::max(all - least, 0)) + 1;
+  scenario.queues.push_back({"whole", least + static_cast<int>(rng.below(more))});
+}
+
 void draw_scripts(Scenario& scenario) {
   Rng rng = Rng(scenario.seed).fork(14);
   for (JobPlan& job : scenario.jobs) job.shape.is_script = rng.chance(kScripts);
@@ -337,6 +354,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   if (faults < 0) draw_policies(scenario);
   if (faults < 0) draw_zones(scenario);
   if (faults < 0) draw_cells(scenario);
+  if (faults < 0) draw_parents(scenario);
   draw_scripts(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });

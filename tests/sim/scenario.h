@@ -54,6 +54,7 @@ struct QueuePlan {
   std::string name;
   int limit = 0;  // 0: none
   int cells = 0;  // whole nodes of type "fast" that it is guaranteed
+  std::string parent = {};
 };
 
 // A SchedulingPolicy; without one the operator's flags are in force.

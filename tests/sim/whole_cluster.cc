@@ -175,6 +175,7 @@ void WholeCluster::install() {
     Value spec = Value::object();
     if (plan.limit > 0)
       spec.set("quotas", Value::array({Value::object({{"gpuType", "*"}, {"limit", plan.limit}})}));
+    if (!plan.parent.empty()) spec.set("parent", plan.parent);
     if (plan.cells > 0)
       spec.set("cells", Value::array({Value::object(
                             {{"gpuType", "fast"}, {"level", "node"}, {"count", plan.cells}})}));

@@ -77,8 +77,12 @@ void WholeCluster::resize(const Fault& fault, Job& job) {
   int most = 0;
   for (const NodePlan& node : scenario_.nodes)
     if (node.gpu_type == "fast") most += node.gpus;
-  for (const QueuePlan& queue : scenario_.queues)
-    if (queue.name == job.plan.queue && queue.limit > 0) most = std::min(most, queue.limit);
+  std::string of = job.plan.queue;
+  for (const QueuePlan& queue : scenario_.queues) {  // a parent comes behind its parts
+    if (queue.name != of) continue;
+    if (queue.limit > 0) most = std::min(most, queue.limit);
+    of = queue.parent;
+  }
   const int unit = job.plan.per_pod;
   const int sizes = std::min(most, kSizeMost) / unit;
   const int least = unit * (1 + static_cast<int>(fault.pick) % sizes);

@@ -38,6 +38,7 @@ void Witness::committed(const kube::StoreId& id, const json::Value* object) {
   } else if (id.kind == "trainingqueues.rubato.dev" && object != nullptr) {
     for (const json::Value& quota : (*object)["spec"]["quotas"].items())
       if (quota["limit"].is_int()) limits_[id.key] = static_cast<int>(quota["limit"].int_or(0));
+    parents_[id.key] = (*object)["spec"]["parent"].string_or("");
   } else if (id.kind == "secrets") {
     if (object == nullptr)
       secrets_.erase(id.key);
@@ -227,7 +228,8 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
     check_node(pod.node, fmt::format("{} is given {} of it", key, pod.gpus));
   }
   if (sum != now.gpus) story_.broken(key + ": the allocation's sum is wrong");
-  if (more) check_queue(seen.queue);
+  for (std::string queue = seen.queue; more && !queue.empty(); queue = parents_[queue])
+    check_queue(queue);
   if (more && seen.object["spec"]["topology"]["mode"].string_view_or("") == "required")
     check_zone(key, now);
   check_cells(key, seen);
@@ -292,7 +294,8 @@ void Witness::check_queue(const std::string& queue) {
   if (limit == limits_.end()) return;
   int sum = 0;
   for (const auto& [key, job] : jobs_) {
-    if (job.queue != queue || !job.allocation) continue;
+    const bool counts = job.queue == queue || parents_[job.queue] == queue;
+    if (!counts || !job.allocation) continue;
     for (const api::AllocatedPod& pod : job.allocation->pods)
       if (is_held(key, job, pod)) sum += pod.gpus;
   }

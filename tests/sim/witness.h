@@ -4,7 +4,7 @@
 //   - allocation epochs, pod ordinals, membership generations and writes, and leaders never go
 //   back;
 //   - a leader gives a job GPUs only on the last allocation that it wrote itself;
-//   - a queue never holds more than its limit, and no two are in one cell;
+//   - a queue never holds more than its limit, nor do all parts of one, and no two are in one cell;
 //   - membership is written under the epoch of the replica that writes it;
 //   - a new leader drops nobody who is well before one full heartbeat deadline;
 //   - events and conditions are sentences ("1 GPUs are free" is none).
@@ -106,7 +106,8 @@ class Witness {
   std::map<std::string, SeenPod> pods_;
   std::map<std::string, SeenJob> jobs_;
   std::map<std::string, json::Value> nodes_;
-  std::map<std::string, int> limits_;
+  std::map<std::string, int> limits_;  // of queues
+  std::map<std::string, std::string> parents_;
   std::set<std::string> secrets_;
   std::uint64_t changes_ = 0;
 };

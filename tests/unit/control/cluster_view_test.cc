@@ -345,9 +345,20 @@ TEST(NodeFit, PressureTaintsCount) {
   EXPECT_TRUE(admits(*plain, *tainted("not-ready")));
 }
 
-std::shared_ptr<const QueueObject> queue(const std::string& spec) {
+std::shared_ptr<const QueueObject> queue(const std::string& spec,
+                                         const std::string& name = "default") {
   return std::make_shared<const QueueObject>(*QueueObject::decode(
-      parse(R"({"metadata":{"name":"default","uid":"q"},"spec":{)" + spec + "}}")));
+      parse(R"({"metadata":{"name":")" + name + R"(","uid":"q"},"spec":{)" + spec + "}}")));
+}
+
+// So that what is recorded of it can be read again.
+TEST(Capture, NamesNoParentThatDoesNotCount) {
+  World w = world();
+  w.queues = {queue(R"("parent":"default")", "part"), queue(R"("parent":"nowhere")", "lost"),
+              queue(R"("parent":"b")", "a"), queue(R"("parent":"a")", "b")};
+  const auto queues = capture(w, config()).queues;
+  EXPECT_EQ(queues.at("part").parent, "default") << "which nobody had to create";
+  for (const char* name : {"lost", "a", "b"}) EXPECT_EQ(queues.at(name).parent, "") << name;
 }
 
 TEST(Capture, CellsOfAQueueAndWhichPodsAreInOne) {

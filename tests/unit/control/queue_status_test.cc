@@ -24,22 +24,62 @@ TEST(QueueStatus, CountsWhatItsJobsHold) {
 TEST(QueueStatus, SaysWhatNothingEnforces) {
   api::TrainingQueue queue;
   queue.meta.generation = 2;
-  const auto all = queue_status(queue, {}, "", {});
+  const auto all = queue_status(queue, {}, {}, {});
   EXPECT_TRUE(api::is_true(all.conditions, "Enforced"));
   EXPECT_EQ(api::find_condition(all.conditions, "Enforced")->reason, "AllEnforced");
   queue.spec.parent = "company";
   queue.spec.weight = 2;
-  const auto some = queue_status(queue, {}, "", {});
+  const auto some = queue_status(queue, {}, {}, {});
   const auto* enforced = api::find_condition(some.conditions, "Enforced");
   EXPECT_EQ(enforced->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(enforced->reason, "PartlyEnforced");
-  EXPECT_NE(enforced->message.find("spec.weight, spec.parent"), std::string::npos);
-  const auto refused = queue_status(queue, {}, "there is no node of GPU type \"A\"", {});
+  EXPECT_NE(enforced->message.find("stores spec.weight and"), std::string::npos);
+  const auto refused =
+      queue_status(queue, {}, {.cells = "there is no node of GPU type \"A\"", .parent = ""}, {});
   enforced = api::find_condition(refused.conditions, "Enforced");
   EXPECT_EQ(enforced->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(enforced->reason, "CellsRefused");
   EXPECT_EQ(enforced->message,
             "spec.cells is not kept, as if it were not there: there is no node of GPU type \"A\"");
+}
+
+std::shared_ptr<const QueueObject> queue(const std::string& name, const std::string& parent) {
+  auto object = std::make_shared<QueueObject>();
+  object->meta.name = object->queue.meta.name = name;
+  object->queue.spec.parent = parent;
+  return object;
+}
+
+TEST(QueueStatus, AParentCountsWhatItsPartsHold) {
+  World w;
+  w.queues = {queue("company", ""),     queue("team", "company"), queue("project", "team"),
+              queue("lost", "nowhere"), queue("a", "b"),          queue("b", "a")};
+  w.jobs = {job(1, 1,
+                R"("allocation":{"epoch":1,"nextOrdinal":1,"gpus":2,"pods":[
+       {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":2}]})",
+                R"("queue":"project")"),
+            job(1, 1, "", R"("queue":"team")"), job(1, 1, "", R"("queue":"a")")};
+  const auto usage = queue_usage(w);
+  for (const char* name : {"company", "team", "project"}) {
+    EXPECT_EQ(usage.at(name).running, 1) << name;
+    EXPECT_EQ(usage.at(name).gpus, 2) << name;
+    EXPECT_EQ(usage.at(name).usage, (std::vector<api::QueueUsage>{{"A", 2}})) << name;
+  }
+  EXPECT_EQ(usage.at("company").pending, 1);
+  EXPECT_EQ(usage.at("a").pending, 1);
+  EXPECT_FALSE(usage.contains("b"));
+
+  const sched::Queues tree = queue_tree(w);
+  const auto why = [&](const char* name) { return sched::why_no_parent(tree, tree.at(name)); };
+  EXPECT_EQ(why("project"), "");
+  EXPECT_EQ(why("lost"), "there is no queue \"nowhere\"");
+  EXPECT_EQ(why("a"), "\"b\" is a part of this queue");
+  const auto refused =
+      queue_status(w.queues[3]->queue, {}, {.cells = "", .parent = why("lost")}, {});
+  const auto* enforced = api::find_condition(refused.conditions, "Enforced");
+  EXPECT_EQ(enforced->reason, "ParentRefused");
+  EXPECT_EQ(enforced->message,
+            "spec.parent is not kept, as if it were not there: there is no queue \"nowhere\"");
 }
 
 }  // namespace

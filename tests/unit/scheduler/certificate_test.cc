@@ -40,6 +40,12 @@ class Drawn {
     for (int j = 0; j < number(1, 5); ++j) jobs.push_back(drawn_job(j));
     ClusterState state = cluster(std::move(nodes), std::move(jobs));
     for (const char* name : {"q0", "q1"}) state.queues[name] = drawn_queue(name);
+    if (number(0, 1) == 0) {
+      state.queues["whole"] = drawn_queue("whole");
+      state.queues["whole"].borrowing = true;
+      state.queues["q0"].parent = "whole";
+      state.queues["q1"].parent = number(0, 1) == 0 ? "whole" : "q0";
+    }
     for (Job& job : state.jobs)
       if (number(0, 2) == 0) hold(state, job);
     return state;
@@ -98,7 +104,8 @@ class BestOfAll {
       left_[problem.type_named(node.gpu_type).value] += node.gpus_total;
     for (const Job& job : problem.state().jobs)
       for (const Held& held : job.held)
-        for (const std::string& of : {held.gpu_type, std::string("*")}) held_[{job.queue, of}] += 1;
+        for (const std::string& queue : levels_of(job.queue))
+          for (const std::string& of : {held.gpu_type, std::string("*")}) held_[{queue, of}] += 1;
   }
 
   std::int64_t from(std::uint32_t j) {
@@ -109,22 +116,38 @@ class BestOfAll {
       for (const auto& [gpus, value] : values_[JobIndex{j}].of(one)) {
         if (left_[one.type.value] < gpus) continue;
         const Gpus own = effective_gpus(problem_.state().jobs[j]);
-        if (gpus > std::max(own, most_of(queue, problem_.name(one.type))) ||
-            gpus > std::max(own, most_of(queue, "*")))
-          continue;
-        take(queue, one.type, gpus);
-        if (is_allowed(queue, problem_.name(one.type)) && is_allowed(queue, "*"))
-          best = std::max(best, value + from(j + 1));
-        take(queue, one.type, -gpus);
+        const auto has_leave = [&](const std::string& level, const std::string& of) {
+          return gpus <= std::max(own, most_of(level, of));
+        };
+        const std::string& type = problem_.name(one.type);
+        const std::vector<std::string> levels = levels_of(queue);
+        const bool may = std::ranges::all_of(levels, [&](const std::string& level) {
+          return has_leave(level, type) && has_leave(level, "*");
+        });
+        if (!may) continue;
+        take(levels, one.type, gpus);
+        const bool fits = std::ranges::all_of(levels, [&](const std::string& level) {
+          return is_allowed(level, type) && is_allowed(level, "*");
+        });
+        if (fits) best = std::max(best, value + from(j + 1));
+        take(levels, one.type, -gpus);
       }
     return best;
   }
 
  private:
-  void take(const std::string& queue, TypeIndex type, Gpus gpus) {
+  void take(const std::vector<std::string>& levels, TypeIndex type, Gpus gpus) {
     left_[type.value] -= gpus;
-    for (const std::string& of : {problem_.name(type), std::string("*")})
-      used_[{queue, of}] += gpus;
+    for (const std::string& queue : levels)
+      for (const std::string& of : {problem_.name(type), std::string("*")})
+        used_[{queue, of}] += gpus;
+  }
+
+  std::vector<std::string> levels_of(std::string queue) const {
+    std::vector<std::string> levels;
+    for (; !queue.empty(); queue = problem_.state().queues.at(queue).parent)
+      levels.push_back(queue);
+    return levels;
   }
 
   bool is_allowed(const std::string& name, const std::string& of) {
@@ -137,13 +160,20 @@ class BestOfAll {
     const auto quota = queue.quotas.find(of);
     if (quota != queue.quotas.end() && quota->second.limit) most = *quota->second.limit;
     if (!queue.borrowing) {
-      const bool says_nothing = of == "*" || queue.quotas.count("*") > 0;
-      const Gpus guaranteed = quota != queue.quotas.end() ? quota->second.guaranteed
-                              : says_nothing              ? 1000
-                                                          : 0;
+      const bool is_said = quota != queue.quotas.end() || of_parts(name, of) > 0;
+      const bool says_nothing = of == "*" || queue.quotas.count("*") > 0 || of_parts(name, "*") > 0;
+      const Gpus own = quota != queue.quotas.end() ? quota->second.guaranteed : 0;
+      const Gpus guaranteed = is_said ? std::max(own, of_parts(name, of)) : says_nothing ? 1000 : 0;
       most = std::min(most, guaranteed);
     }
     return most;
+  }
+
+  // What q1 is guaranteed, where it is a part of q0.
+  Gpus of_parts(const std::string& name, const std::string& of) const {
+    const Queue& part = problem_.state().queues.at("q1");
+    const auto quota = part.quotas.find(of);
+    return part.parent != name || quota == part.quotas.end() ? 0 : quota->second.guaranteed;
   }
 
   const Problem& problem_;

@@ -64,6 +64,17 @@ inline void draw_quotas(Rng& rng, Queue& queue) {
   queue.borrowing = rng.chance(0.8);
 }
 
+// "other" may be a part of "default", or both of a third.
+inline void draw_parents(Rng& rng, ClusterState& state) {
+  if (rng.chance(0.5)) return;
+  const std::string whole = rng.chance(0.5) ? "default" : "whole";
+  if (whole == "whole") {
+    draw_quotas(rng, state.queues[whole] = {.name = whole});
+    state.queues["default"].parent = whole;
+  }
+  state.queues["other"].parent = rng.chance(0.3) ? "default" : whole;
+}
+
 // Zones and racks, of which some nodes are in none.
 inline void draw_domains(Rng& rng, ClusterState& state) {
   if (rng.chance(0.4)) return;
@@ -109,6 +120,8 @@ inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config
   draw_domains(near, state);
   state.queues["other"] = {.name = "other"};
   for (auto& [name, queue] : state.queues) draw_quotas(rng, queue);
+  Rng tree(seed + 4'000'000);
+  draw_parents(tree, state);
   for (int round = 0; round < 3; ++round) {
     for (std::uint64_t i = 0, count = rng.below(4); i < count; ++i) {
       state.jobs.push_back(

@@ -169,9 +169,16 @@ class Books {
 
   // GPUs by queue and type, "*" for all.
   using Holdings = std::map<std::string, std::map<std::string, Gpus>>;
-  static void add(Holdings& to, const std::string& queue, const std::string& type, Gpus gpus) {
-    to[queue][type] += gpus;
-    to[queue]["*"] += gpus;
+  // At the queue and at all above it.
+  void add(Holdings& to, std::string queue, const std::string& type, Gpus gpus) const {
+    for (; !queue.empty(); queue = parent_of(queue)) {
+      to[queue][type] += gpus;
+      to[queue]["*"] += gpus;
+    }
+  }
+  std::string parent_of(const std::string& queue) const {
+    const auto found = state_.queues.find(queue);
+    return found == state_.queues.end() ? "" : found->second.parent;
   }
 
   // What queues hold before the plan; pods that are told to leave count no more.
@@ -187,14 +194,29 @@ class Books {
 
   // A queue that may not borrow is limited to its guarantees; where it names none for all types
   // together, it has none of a type that it does not name.
-  static std::optional<Gpus> most(const Queue& queue, const std::string& type) {
+  std::optional<Gpus> most(const Queue& queue, const std::string& type) const {
     const auto of_type = queue.quotas.find(type);
     std::optional<Gpus> most;
     if (of_type != queue.quotas.end()) most = of_type->second.limit;
     if (queue.borrowing || !queue.cells.empty()) return most;  // expect_cells
+    const Gpus of_parts = guaranteed_parts(queue.name, type);
     const bool is_named = of_type != queue.quotas.end();
-    if (is_named) return std::min(most.value_or(1'000'000), of_type->second.guaranteed);
-    return type != "*" && !queue.quotas.contains("*") ? std::optional<Gpus>(0) : most;
+    if (is_named || of_parts > 0)
+      return std::min(most.value_or(1'000'000),
+                      std::max(of_parts, is_named ? of_type->second.guaranteed : 0));
+    const bool is_of_all = queue.quotas.contains("*") || guaranteed_parts(queue.name, "*") > 0;
+    return type != "*" && !is_of_all ? std::optional<Gpus>(0) : most;
+  }
+  // What its parts are guaranteed together.
+  Gpus guaranteed_parts(const std::string& whole, const std::string& type) const {
+    Gpus sum = 0;
+    for (const auto& [name, part] : state_.queues) {
+      if (part.parent != whole || whole.empty()) continue;
+      const auto of_type = part.quotas.find(type);
+      const Gpus own = of_type == part.quotas.end() ? 0 : of_type->second.guaranteed;
+      sum += std::max(own, guaranteed_parts(name, type));
+    }
+    return sum;
   }
 
   // A queue that is given anything stays within what it may hold once the plan is done. What it

@@ -68,6 +68,7 @@ Snapshot full() {
   snapshot.state.jobs = {b, a, c};
   Queue& q = snapshot.state.queues["q"];
   q.name = "q";
+  q.parent = "default";
   q.weight = 2.5;
   q.borrowing = false;
   q.closed = true;
@@ -137,6 +138,7 @@ struct Wrong {
   const char* error;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that gtest looks for.
 void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.where << ' ' << wrong.value; }
 
 std::string with(const Wrong& wrong) {
@@ -229,6 +231,14 @@ INSTANTIATE_TEST_SUITE_P(
               "queues[1].preempts: \"all\", expected one of nobody, ownQueue, anyQueue"},
         Wrong{"/queues/1/quotas/-", "{\"gpuType\":\"*\"}",
               "queues[1].quotas[2].gpuType: \"*\" again, expected each to have its own"},
+        Wrong{
+            "/queues/1/parent", "\"none\"",
+            "queues[1].parent: \"none\": there is no queue \"none\", expected the name of a queue "
+            "that is no part of this one"},
+        Wrong{
+            "/queues/0/parent", "\"q\"",
+            "queues[0].parent: \"q\": \"q\" is a part of this queue, expected the name of a queue "
+            "that is no part of this one"},
         Wrong{"/queues/1/quotas/0/limit", "null",
               "queues[1].quotas[0].limit: null, expected a whole number from 0 to 1099511627776"},
         Wrong{"/queues/1/heldByLeavers/0/gpus", "1.5",
