@@ -117,6 +117,7 @@ ContainerStatus decode_container(const View& item) {
   if (const View terminated = state["terminated"]; terminated.is_object()) {
     status.state = ContainerStatus::State::kTerminated;
     status.reason = terminated["reason"].string_or("");
+    status.message = utf8_prefix(terminated["message"].string_view_or(""), kMessageBytesMax);
     status.exit_code = static_cast<int>(terminated["exitCode"].int_or(0));
     status.signal = static_cast<int>(terminated["signal"].int_or(0));
   } else if (state["running"].is_object()) {

@@ -16,8 +16,9 @@ struct ContainerStatus {
   bool ready = false;
   int restarts = 0;
   enum class State { kWaiting, kRunning, kTerminated } state = State::kWaiting;
-  std::string reason;  // of waiting or terminated: "ImagePullBackOff", "OOMKilled" …
-  int exit_code = 0;   // when terminated
+  std::string reason;   // of waiting or terminated: "ImagePullBackOff", "OOMKilled" …
+  std::string message;  // of terminated: the kubelet's, the first kMessageBytesMax bytes
+  int exit_code = 0;    // when terminated
   int signal = 0;
   bool operator==(const ContainerStatus&) const = default;
 };

@@ -198,6 +198,19 @@ std::string JobPass::start_problems() const {
   return fmt::format("{}", fmt::join(problems, "; "));
 }
 
+// As far as it is known: that of a pod that is still allocated, else the last that an agent told,
+// else that of a pod that has left.
+std::string JobPass::last_failure() const {
+  const kube::Pod* failed = nullptr;
+  for (const auto& pod : pods_) {
+    if (!failed_of_itself(*pod)) continue;
+    if (is_allocated(pod->meta.name)) return describe_failure(*pod);
+    if (failed == nullptr || pod->meta.created > failed->meta.created) failed = pod.get();
+  }
+  if (view_ && !view_->failures.empty()) return view_->failures.back().message;
+  return failed == nullptr ? "" : describe_failure(*failed);
+}
+
 std::string JobPass::failure() {
   const auto fail = [&](std::string_view reason, std::string message) {
     failed_reason_ = std::string(reason);
@@ -215,12 +228,12 @@ std::string JobPass::failure() {
   }
   if (const std::uint64_t failures = own_failures();
       failures > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {
-    const bool knows = view_ && !view_->failures.empty();
+    const std::string last = last_failure();
     return fail(
         api::reason::kMaxRestarts,
         fmt::format("{} of its own, more than spec.faultTolerance.maxRestarts allows ({}){}",
                     counted(failures, "failure"), job_.spec.fault_tolerance.max_restarts,
-                    knows ? "; the last: " + view_->failures.back().message : ""));
+                    last.empty() ? "" : "; the last: " + last));
   }
   if (job_.spec.active_deadline_seconds && job_.status.start_time && !job_.spec.suspend) {
     const Duration left =

@@ -77,6 +77,8 @@ class JobPass {
   void note_what_was_told(const api::TrainingJobStatus& wanted);
   void emit_transitions(const api::TrainingJobStatus& wanted);
   void emit_start_problems();
+  void emit_pod_failures();
+  std::string last_failure() const;
   void emit(const kube::EventText& text);
   WallTime wall() const { return d_.executor.clock().wall(); }
 

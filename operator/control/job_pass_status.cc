@@ -4,6 +4,7 @@
 #include "operator/api/resources.h"
 #include "operator/control/job_history.h"
 #include "operator/control/job_pass.h"
+#include "operator/control/pod_failures.h"
 #include "operator/control/worker_pod.h"
 
 #include <algorithm>
@@ -88,6 +89,7 @@ Status JobPass::write_status() {
     again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
   if (view_ && view_->phase == Phase::kTraining) d_.memory.note_started(job_.meta.uid);
   emit_start_problems();
+  emit_pod_failures();
   api::TrainingJobStatus wanted = status_of(facts());
   // Their writers are others; our copy may be old.
   wanted.allocation.reset();
@@ -162,6 +164,16 @@ void JobPass::emit_start_problems() {
     emit({kube::EventLevel::kWarning, "PodCannotStart", "Starting",
           fmt::format("pod {} on node {}: {}; see kubectl describe pod {}", pod->meta.name,
                       pod->node_name, why, pod->meta.name)});
+  }
+}
+
+// While the allocation has them: then each is told by the one leader that sees it fail.
+void JobPass::emit_pod_failures() {
+  for (const auto& pod : pods_) {
+    if (!is_allocated(pod->meta.name) || !failed_of_itself(*pod)) continue;
+    if (!d_.memory.say_once(job_.meta.uid, pod->meta.uid + " failed")) continue;
+    emit({kube::EventLevel::kWarning, "PodFailed", "Training",
+          fmt::format("{}; see kubectl logs {}", describe_failure(*pod), pod->meta.name)});
   }
 }
 

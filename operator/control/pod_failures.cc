@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
+
 namespace rubato::control {
 
 namespace {
@@ -28,6 +30,25 @@ bool is_lost_to_infrastructure(const kube::Pod& pod) {
 
 bool failed_of_itself(const kube::Pod& pod) {
   return pod.phase == kube::PodPhase::kFailed && !is_lost_to_infrastructure(pod);
+}
+
+std::string describe_failure(const kube::Pod& pod) {
+  std::string text = "pod " + pod.meta.name;
+  if (!pod.node_name.empty()) text += " on node " + pod.node_name;
+  text += " failed";
+  const auto add = [&](const std::string& reason, const std::string& message) {
+    if (!reason.empty()) text += fmt::format(" ({})", reason);
+    if (!message.empty()) text += ": " + message;
+  };
+  add(pod.reason, pod.message);
+  for (const kube::ContainerStatus& container : pod.containers) {
+    if (container.state != kube::ContainerStatus::State::kTerminated || container.exit_code == 0)
+      continue;
+    text +=
+        fmt::format("; container {} ended with exit code {}", container.name, container.exit_code);
+    add(container.reason == "Error" ? "" : container.reason, container.message);
+  }
+  return text;
 }
 
 void count_left(const api::TrainingJob& job, const std::map<std::string, const kube::Pod*>& pods,

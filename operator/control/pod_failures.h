@@ -15,6 +15,8 @@ namespace rubato::control {
 bool is_lost_to_infrastructure(const kube::Pod& pod);
 // It failed, and that is charged to faultTolerance.maxRestarts.
 bool failed_of_itself(const kube::Pod& pod);
+// How such a one failed, for people: which container, its exit code, the kubelet's words.
+std::string describe_failure(const kube::Pod& pod);
 
 // Counts those of the job's allocated pods that `next` has no more: each leaves an allocation once,
 // and the count stands in the same write, so it is exact over leaders, requeues and resumes.

@@ -25,7 +25,8 @@ QuotaBook::QuotaBook(const Problem& problem)
       borrows_(problem.count_queues(), 1),
       bounded_(problem.count_queues(), 0),
       of_all_(problem.count_queues(), nullptr),
-      used_all_(problem.count_queues(), 0) {
+      used_all_(problem.count_queues(), 0),
+      rows_(problem.count_queues(), kNoRow) {
   for (QueueIndex q; q < of_all_.end_key(); ++q) {
     const Queue* queue = problem.queue(q);
     if (queue == nullptr) continue;
@@ -45,15 +46,18 @@ QuotaBook::QuotaBook(const Problem& problem)
 
 const QuotaBook::Cell& QuotaBook::cell(QueueIndex queue, TypeIndex type) const {
   static constexpr Cell kNothing{};
-  const auto at = std::ranges::lower_bound(cells_, key_of(queue, type), {}, &Cell::key);
-  return at == cells_.end() || at->key != key_of(queue, type) ? kNothing : *at;
+  const std::uint32_t row = rows_[queue];
+  return row == kNoRow ? kNothing : cells_[row * problem_->count_types() + type.value];
 }
 
 QuotaBook::Cell& QuotaBook::made_cell(QueueIndex queue, TypeIndex type) {
-  const std::uint64_t key = key_of(queue, type);
-  auto at = std::ranges::lower_bound(cells_, key, {}, &Cell::key);
-  if (at == cells_.end() || at->key != key) at = cells_.insert(at, {.key = key});
-  return *at;
+  const std::size_t types = problem_->count_types();
+  std::uint32_t& row = rows_[queue];
+  if (row == kNoRow) {
+    row = static_cast<std::uint32_t>(cells_.size() / types);
+    cells_.resize(cells_.size() + types);
+  }
+  return cells_[row * types + type.value];
 }
 
 void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {

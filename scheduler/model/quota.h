@@ -73,15 +73,12 @@ class QuotaBook {
   static constexpr const char* kAllTypes = "*";
 
  private:
-  // Of a queue and a type of which something is said or held.
+  // Of a queue and a type.
   struct Cell {
-    std::uint64_t key = 0;
     const Quota* quota = nullptr;  // null: says nothing; Problem owns it
     Gpus used = 0;
   };
-  static std::uint64_t key_of(QueueIndex queue, TypeIndex type) {
-    return std::uint64_t{queue.value} << 32U | type.value;
-  }
+  static constexpr std::uint32_t kNoRow = std::numeric_limits<std::uint32_t>::max();
   const Cell& cell(QueueIndex queue, TypeIndex type) const;
   Cell& made_cell(QueueIndex queue, TypeIndex type);
   bool may_borrow(QueueIndex queue) const { return borrows_[queue] != 0; }
@@ -102,7 +99,8 @@ class QuotaBook {
   Table<QueueIndex, char> bounded_;
   Table<QueueIndex, const Quota*> of_all_;  // null: says nothing
   Table<QueueIndex, Gpus> used_all_;
-  std::vector<Cell> cells_;  // by key
+  Table<QueueIndex, std::uint32_t> rows_;  // of cells_; kNoRow: nothing is said or held
+  std::vector<Cell> cells_;                // by row, and in it by type
   bool has_guarantees_ = false;
 };
 

@@ -327,6 +327,7 @@ bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial
 
 // What the queue of the one, or a parent of it, is guaranteed and that of the other has borrowed.
 bool Session::may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
+  if (!quota.has_guarantees()) return false;
   const auto type = type_of(victim);
   return type && queue_of(victim) != queue_of(wanting) &&
          quota.is_borrowing(queue_of(victim), *type, queue_of(wanting)) &&

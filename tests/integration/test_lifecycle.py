@@ -103,6 +103,25 @@ def test_suspended_time_does_not_count_against_the_deadline(cluster):
     assert job.status()["completionTime"] > second
 
 
+class HidingJob(LimitedJob):
+    """Its volume is mounted over the folder that a node's programs are in."""
+
+    def manifest(self):
+        manifest = super().manifest()
+        mounts = manifest["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        mounts.append({"name": "fault", "mountPath": str(self.cluster.bin)})
+        return manifest
+
+
+def test_why_a_pod_failed_is_told(cluster):
+    cluster.add_node()
+    job = cluster.apply(HidingJob("hiding", {"faultTolerance": {"maxRestarts": 0}}, gpus=(1, 1)))
+    job.wait_condition("Failed", reason="ReachedMaxRestarts", limit_s=CHANGE_S)
+    assert "pod hiding-w0 on node" in job.message("Failed")
+    assert "ended with exit code 127 (StartError): the volume at" in job.message("Failed")
+    wait_until(lambda: "PodFailed" in {event["reason"] for event in job.events()}, CHANGE_S, "the event")
+
+
 def test_restarts_are_counted_whoever_leads(cluster):
     cluster.add_nodes(2)
     job = cluster.apply(LimitedJob("crashing", {"faultTolerance": {"maxRestarts": 2}}, gpus=(2, 2)))

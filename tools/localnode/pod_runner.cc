@@ -108,6 +108,8 @@ void PodRunner::run(std::stop_token stop) {
       if (!launched.ok()) {
         containers_.back()->exited = true;
         containers_.back()->exit_code = 127;
+        containers_.back()->start_error = launched.error().what();
+        containers_.back()->began = containers_.back()->ended = executor_.clock().wall();
         LOG_WARNING("localnode", "{}: {}", kube::name_of(pod_), launched.error().to_string());
       }
     }
@@ -239,6 +241,9 @@ Status PodRunner::launch(Container& container) {
   spec.hostname = kube::name_of(pod_);
   spec.new_root = folder_ + "/root";
   spec.working_folder = container.spec["workingDir"].string_or("/");
+  // A pod has a /tmp of its own, which would hide programs that were built below this machine's.
+  const std::string programs = settings_.path.substr(0, settings_.path.find(':'));
+  const bool are_mounted = programs.starts_with("/tmp/");
   for (const auto& mount : container.spec["volumeMounts"].items()) {
     const auto folder = volume_folders_.find(mount["name"].string_or(""));
     if (folder == volume_folders_.end()) {
@@ -248,12 +253,17 @@ Status PodRunner::launch(Container& container) {
     const std::string sub = mount["subPath"].string_or("");
     if (sub.find("..") != std::string::npos)
       return Error(Code::kInvalid, "subPath may not contain ..");
-    spec.mounts.push_back({folder->second + (sub.empty() ? "" : "/" + sub),
-                           mount["mountPath"].string_or(""), mount["readOnly"].bool_or(false)});
+    const std::string target = mount["mountPath"].string_or("");
+    if (!are_mounted && (programs + "/").starts_with(target.ends_with('/') ? target : target + "/"))
+      return Error(
+          Code::kInvalid,
+          fmt::format("the volume at {} would hide the programs of Rubato, which are in {} "
+                      "on this node; mount it elsewhere",
+                      target, programs));
+    spec.mounts.push_back({folder->second + (sub.empty() ? "" : "/" + sub), target,
+                           mount["readOnly"].bool_or(false)});
   }
-  // A pod has a /tmp of its own, which would hide programs that were built below this machine's.
-  const std::string programs = settings_.path.substr(0, settings_.path.find(':'));
-  if (programs.starts_with("/tmp/")) spec.mounts.push_back({programs, programs, true});
+  if (are_mounted) spec.mounts.push_back({programs, programs, true});
   TRY(const SandboxProcess started,
       start_sandbox(spec, folder_ + "/" + container.name + ".json", gpus_.descriptors()));
   container.pid = started.pid;
@@ -342,6 +352,10 @@ json::Value PodRunner::container_status(const Container& container) const {
                                  {"startedAt", to_rfc3339(container.began)},
                                  {"finishedAt", to_rfc3339(container.ended)}});
     if (container.exit_code > 128) ended.set("signal", container.exit_code - 128);
+    if (!container.start_error.empty()) {
+      ended.set("reason", "StartError");
+      ended.set("message", container.start_error);
+    }
     state.set("terminated", std::move(ended));
   } else {
     state.set("running", Value::object({{"startedAt", to_rfc3339(container.began)}}));

@@ -58,6 +58,7 @@ class PodRunner {
     bool started = false;
     bool exited = false;
     int exit_code = 0;
+    std::string start_error;
     WallTime began{}, ended{};
     std::shared_ptr<ContainerLog> log;
     Task pump;

@@ -25,6 +25,19 @@ TEST(PodFailures, ATableOfReasonsSaysWhoseTheyAre) {
   EXPECT_FALSE(failed_of_itself(*pod("job-w0", "n1", "Running")));
 }
 
+TEST(PodFailures, AreDescribedInTheKubeletsWords) {
+  EXPECT_EQ(describe_failure(ended("", 137, "OOMKilled")),
+            "pod job-w0 failed; container worker ended with exit code 137 (OOMKilled)");
+  EXPECT_EQ(describe_failure(ended("DeadlineExceeded", 1, "Error")),
+            "pod job-w0 failed (DeadlineExceeded); container worker ended with exit code 1");
+  kube::Pod unstarted = ended("", 128, "StartError");
+  unstarted.node_name = "n1";
+  unstarted.containers[0].message = "exec: \"rubato-agent\": executable file not found in $PATH";
+  EXPECT_EQ(describe_failure(unstarted),
+            "pod job-w0 on node n1 failed; container worker ended with exit code 128 (StartError): "
+            "exec: \"rubato-agent\": executable file not found in $PATH");
+}
+
 // Each pod leaves an allocation once, and is counted in the write that takes it out.
 TEST(PodFailures, AreCountedWhenTheyLeaveTheAllocation) {
   const auto object =

@@ -84,7 +84,7 @@ TEST(DemoStory, APyTorchScriptLiesBesideItsTextAndItsCheckpoints) {
   EXPECT_EQ(disturbed["spec"]["training"], alone["spec"]["training"]);
   EXPECT_EQ(disturbed["spec"]["gpus"]["min"].int_or(0), 2);
   EXPECT_EQ(variable(disturbed, "RUBATO_LIBRARY"), "/lib/testing.so");
-  EXPECT_EQ(variable(disturbed, "RUBATO_FAULT_FILE"), "/work/states/faults/$(DEMO_NODE)");
+  EXPECT_EQ(variable(disturbed, "RUBATO_FAULT_FILE"), "/job/states/faults/$(DEMO_NODE)");
   EXPECT_EQ(variable(alone, "RUBATO_LIBRARY"), "/lib/plain.so");
   EXPECT_EQ(variable(alone, "PYTHONPATH"), "/package");
   EXPECT_EQ(alone["spec"]["template"]["spec"]["containers"][0]["command"][0].string_or(""),
