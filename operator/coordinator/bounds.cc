@@ -14,7 +14,7 @@ constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
 constexpr double kSecondsMost = 1e6;
 constexpr double kLossMost = 1e9;
 
-double bounded(double value, double most) {
+double at_most(double value, double most) {
   return std::isfinite(value) ? std::clamp(value, -most, most) : 0;
 }
 
@@ -22,11 +22,11 @@ double bounded(double value, double most) {
 
 std::string bounded(std::string_view text) { return clipped(text, kTextMax); }
 
-double bounded_seconds(double seconds) { return std::max(0.0, bounded(seconds, kSecondsMost)); }
+double bounded_seconds(double seconds) { return std::max(0.0, at_most(seconds, kSecondsMost)); }
 
 void bound(wire::WorkerStanding& status) {
-  status.set_loss(bounded(status.loss(), kLossMost));
-  status.set_validation_loss(bounded(status.validation_loss(), kLossMost));
+  status.set_loss(at_most(status.loss(), kLossMost));
+  status.set_validation_loss(at_most(status.validation_loss(), kLossMost));
   status.set_step_seconds(bounded_seconds(status.step_seconds()));
   status.set_compute_seconds(bounded_seconds(status.compute_seconds()));
   status.set_seq(std::min(status.seq(), kCountMost));

@@ -196,9 +196,10 @@ struct Agent::Impl {
   }
 
   void announce_failure(const WorkerSlot& slot) {
-    if (!slot.permanent_failure) return;
+    if (!slot.has_lasting_failure()) return;
     wire::AgentMessage message;
-    *message.mutable_worker() = *slot.permanent_failure;
+    *message.mutable_worker() = *slot.lasting_failure;
+    *message.mutable_worker()->mutable_standing() = slot.standing;  // what it holds now
     link.send(pack(message));
   }
 
@@ -212,7 +213,7 @@ struct Agent::Impl {
     if (spawned.ok()) return;
     LOG_ERROR("agent", "worker {} cannot be started: {}", index, spawned.error().to_string());
     if (spawned.error().code() == Code::kNotFound)
-      slot.permanent_failure = slot.missing_program(spawned.error().what());
+      slot.lasting_failure = slot.missing_program(spawned.error().what());
     announce_failure(slot);
     slot.plan_restart(executor.now());
   }
@@ -243,8 +244,9 @@ struct Agent::Impl {
     message.mutable_worker()->clear_phases();  // of the agent's metrics alone
     if (message.worker().has_failure()) {
       slot.last_failure = message.worker().failure().message();
-      slot.failed = slot.failed || message.worker().failure().permanent();
-      if (message.worker().failure().permanent()) slot.permanent_failure = message.worker();
+      const bool is_permanent = message.worker().failure().permanent();
+      slot.failed = slot.failed || is_permanent;
+      if (is_permanent || config.runs_program) slot.lasting_failure = message.worker();
     }
     link.send(pack(message));
   }
@@ -256,7 +258,7 @@ struct Agent::Impl {
     *message.mutable_exited() = slot.exited(event, restart);
     {
       std::lock_guard lock(mutex);
-      slot.alive = false;
+      slot.end();
       ++series.workers[event.slot].exits[reason_of(event)];
       const bool is_crash = !wanted && !slot.ordered;
       if (is_crash) ++crashes;

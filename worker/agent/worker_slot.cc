@@ -12,13 +12,27 @@ void WorkerSlot::begin(const std::string& pod_uid, std::uint32_t index, bool is_
   start_at.reset();
   alive = is_alive;
   ordered = false;
-  permanent_failure.reset();
+  lasting_failure.reset();
   last_failure.clear();
   standing = wire::WorkerStanding();
   standing.mutable_id()->set_pod_uid(pod_uid);
   standing.mutable_id()->set_slot(index);
   standing.mutable_id()->set_incarnation(incarnation);
   standing.set_phase(wire::WORKER_STARTING);
+}
+
+void WorkerSlot::end() {
+  alive = false;
+  wire::WorkerId id = standing.id();
+  standing = wire::WorkerStanding();
+  *standing.mutable_id() = std::move(id);
+  standing.set_phase(wire::WORKER_STARTING);
+}
+
+// One that lives may have gone on to another generation since.
+bool WorkerSlot::has_lasting_failure() const {
+  return lasting_failure &&
+         (!alive || lasting_failure->standing().generation() == standing.generation());
 }
 
 void WorkerSlot::plan_restart(MonoTime now) {

@@ -18,8 +18,9 @@ struct WorkerSlot {
   bool retired = false;  // ended as it should; not started again
   bool failed = false;   // said that it can never work; not started again
   bool ordered = false;  // the coordinator had it killed
-  // Why nothing can be expected of it, as it was told: whoever leads next hears it, too.
-  std::optional<wire::WorkerEvent> permanent_failure;
+  // As it was told, of a worker that nothing can be expected of, or whose program has failed:
+  // whoever leads next hears it, too.
+  std::optional<wire::WorkerEvent> lasting_failure;
   std::string last_failure;  // that the present process told
   int restarts = 0;
   std::optional<MonoTime> start_at;  // waits for its backoff
@@ -27,6 +28,10 @@ struct WorkerSlot {
 
   // The next incarnation takes the place of the one before; `is_alive`: there is a process of it.
   void begin(const std::string& pod_uid, std::uint32_t index, bool is_alive);
+  // Its process is gone, and all that it held.
+  void end();
+  // Is what it told of `lasting_failure` still so?
+  bool has_lasting_failure() const;
   // The first restart is at once; later ones wait longer and longer.
   void plan_restart(MonoTime now);
   bool may_restart() const;

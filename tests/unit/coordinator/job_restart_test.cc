@@ -93,6 +93,25 @@ TEST(JobRestart, AFailureIsChargedOnceAndAllStartAgain) {
   EXPECT_EQ(pods.view().failure_count, 2u);
 }
 
+// An agent that comes back says it again, for whoever leads then.
+TEST(JobRestart, AFailureThatIsToldAgainIsNoOther) {
+  Programs pods(2);
+  pods.start(2);
+  pods.fail(1);
+  pods.after(500ms);
+  for (int i = 0; i < 2; ++i) {  // before the next generation is on record, and after
+    pods.disconnect(1);
+    pods.connect(1);
+    pods.fail(1);
+    pods.after(500ms);
+    if (pods.to_write) pods.swap_done();
+  }
+  pods.settle();
+  pods.after(1s);
+  EXPECT_EQ(pods.view().failure_count, 1u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
 TEST(JobRestart, AProgramThatFailsAtOnceIsCharged) {
   Programs pods(2);
   pods.start(2);

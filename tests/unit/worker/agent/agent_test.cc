@@ -157,6 +157,7 @@ class AgentTest : public ::testing::Test {
       return Result<AgentCredentials>({.token = "secret", .tls = {.authority = "ca"}});
     };
     config.grace = 10s;
+    config.runs_program = runs_program_;
     agent_ = std::make_unique<Agent>(*process_, *network_, *host_, config);
     task_ = process_->spawn("agent", [this](std::stop_token) { status_ = agent_->run(); });
   }
@@ -191,6 +192,7 @@ class AgentTest : public ::testing::Test {
   std::unique_ptr<FakeHost> host_;
   std::unique_ptr<Agent> agent_;
   std::optional<int> status_;
+  bool runs_program_ = false;
   Task task_;
 };
 
@@ -302,10 +304,42 @@ TEST_F(AgentTest, WhoLeadsNextHearsWhyAWorkerEnded) {
   }));
 }
 
+// Of a generation that the program has left it would be charged to the next one.
+TEST_F(AgentTest, WhoLeadsNextHearsThatAProgramFailed) {
+  runs_program_ = true;
+  a_.not_leader = "op-x:1";
+  start(1, {{"op-a", 1}});
+  wire::WorkerEvent event;
+  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+  event.mutable_standing()->mutable_id()->set_incarnation(1);
+  event.mutable_standing()->set_generation(3);
+  event.mutable_failure()->set_reason("ProgramFailed");
+  host_->say(0, 1, event);
+  sim_.run_until([] { return false; }, 1s);
+  a_.heard.clear();
+  a_.not_leader.clear();
+  const auto failed = [](const auto& m) {
+    return m.worker().failure().reason() == "ProgramFailed";
+  };
+  EXPECT_TRUE(reaches([&] { return a_.has_heard(failed); }));
+  event.clear_failure();
+  event.mutable_standing()->set_generation(4);
+  host_->say(0, 1, event);
+  ASSERT_TRUE(reaches([&] {
+    return a_.has_heard([](const auto& m) { return m.worker().standing().generation() == 4; });
+  }));
+  a_.heard.clear();
+  a_.agent->close();
+  ASSERT_TRUE(
+      reaches([&] { return a_.has_heard([](const auto& m) { return m.has_heartbeat(); }); }));
+  EXPECT_FALSE(a_.has_heard(failed));
+}
+
 TEST_F(AgentTest, APodThatFailedForGoodWaitsUntilSomebodyHasHeardWhy) {
   a_.not_leader = "op-x:1";
   start(1, {{"op-a", 1}});
   wire::WorkerEvent event;
+  event.mutable_standing()->set_has_state(true);
   event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
   event.mutable_standing()->mutable_id()->set_incarnation(1);
   event.mutable_failure()->set_message("no data");
@@ -317,8 +351,9 @@ TEST_F(AgentTest, APodThatFailedForGoodWaitsUntilSomebodyHasHeardWhy) {
   a_.not_leader.clear();
   ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
   EXPECT_EQ(*status_, 1);
-  const auto tells = [](const auto& m) { return m.worker().failure().message() == "no data"; };
-  EXPECT_TRUE(a_.has_heard(tells));
+  EXPECT_TRUE(a_.has_heard([](const auto& m) {
+    return m.worker().failure().message() == "no data" && !m.worker().standing().has_state();
+  })) << "what it held went with its process";
 }
 
 TEST_F(AgentTest, APodThatFailedForGoodDoesNotWaitLongForALeader) {
