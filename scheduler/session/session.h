@@ -215,7 +215,12 @@ class Session {
   bool is_helped(const Entry& wanting, Gpus missing, const Entry& from) const;
   Gpus most_lent(const Entry& wanting, QueueIndex among) const;
   void lend(Entry& from, Pod& pod, Loan& loan);
+  Gpus room_within(const Entry& wanting, QueueIndex widest) const;
+  template <class Lend>
+  void for_levels(const Entry& wanting, const Loan& loan, const Lend& lend_in) const;
   void lend_surplus(const Entry& wanting, Gpus missing, Loan& loan);
+  void lend_surplus_of(Entry& from, const Entry& wanting, Gpus missing, QueueIndex level,
+                       Loan& loan);
   QueueIndex where_room_lacks(const Entry& wanting, Gpus missing) const;
   bool may_stop_anybody(const Entry& wanting, QueueIndex among) const;
   std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Loan& loan);

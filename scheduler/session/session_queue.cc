@@ -110,35 +110,73 @@ void Session::lend(Entry& from, Pod& pod, Loan& loan) {
   loan.lent.push_back({&from, &pod});
 }
 
+// What the queue of the job lets it have, and those above it up to `widest`.
+Gpus Session::room_within(const Entry& wanting, QueueIndex widest) const {
+  const auto least = [&](const auto& of) {
+    Gpus room = kNoLimit;
+    for (std::optional<QueueIndex> q = queue_of(wanting); q; q = problem_.parent_of(*q)) {
+      room = std::min(room, of(*q));
+      if (*q == widest) break;
+    }
+    return room;
+  };
+  if (wanting.job->mix) return least([&](QueueIndex q) { return quota_.own_room(q); });
+  Gpus best = 0;
+  for (const TypeIndex type : types_for(wanting))
+    best = std::max(best, least([&](QueueIndex q) { return quota_.own_room(q, type); }));
+  return best;
+}
+
+// Its queue first, then those above it: what is given back there makes room in all of these.
+template <class Lend>
+void Session::for_levels(const Entry& wanting, const Loan& loan, const Lend& lend_in) const {
+  for (QueueIndex level = queue_of(wanting);; level = *problem_.parent_of(level)) {
+    lend_in(level);
+    if (level == loan.among) return;
+  }
+}
+
 // The last in order gives first.
 void Session::lend_surplus(const Entry& wanting, Gpus missing, Loan& loan) {
-  for (Entry* from : std::views::reverse(holders_of_queue_[loan.among])) {
-    if (from->now <= least_kept(*from) || !may_lend(*from, wanting)) continue;
-    if (!is_helped(wanting, missing, *from)) continue;
-    Gpus left = from->now;
-    for (Pod& pod : from->pods) {
-      if (room_for(wanting) >= missing) return;
-      if (is_protected(*from, wanting, quota_)) break;
-      const auto next = size_at_most(*from->job, left - pod.gpus);
-      if (pod.in_cell || !next || *next != left - pod.gpus || *next < least_kept(*from)) break;
-      lend(*from, pod, loan);
-      loan.victims.emplace_back(from, pod.ordinal);
-      left = *next;
+  for_levels(wanting, loan, [&](QueueIndex level) {
+    for (Entry* from : std::views::reverse(holders_of_queue_[level])) {
+      if (room_within(wanting, level) >= missing) return;
+      if (from->now > least_kept(*from) && may_lend(*from, wanting))
+        lend_surplus_of(*from, wanting, missing, level, loan);
     }
+  });
+}
+
+void Session::lend_surplus_of(Entry& from, const Entry& wanting, Gpus missing, QueueIndex level,
+                              Loan& loan) {
+  Gpus left = from.now;
+  for (Pod& pod : from.pods) {
+    if (pod.lent) {
+      left -= pod.gpus;
+      continue;
+    }
+    if (room_within(wanting, level) >= missing || is_protected(from, wanting, quota_)) return;
+    const auto next = size_at_most(*from.job, left - pod.gpus);
+    if (pod.in_cell || !next || *next != left - pod.gpus || *next < least_kept(from)) return;
+    lend(from, pod, loan);
+    loan.victims.emplace_back(&from, pod.ordinal);
+    left = *next;
   }
 }
 
 // Jobs to stop, last in order first; who comes first is spared first.
 std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missing, Loan& loan) {
   std::vector<Entry*> stopped;
-  for (Entry* entry : std::views::reverse(holders_of_queue_[loan.among])) {
-    if (room_for(wanting) >= missing) break;
-    if (!may_lend(*entry, wanting) || !may_stop_in_queue(wanting, *entry)) continue;
-    if (!is_helped(wanting, missing, *entry)) continue;
-    stopped.push_back(entry);
-    for (Pod& pod : entry->pods)
-      if (!pod.lent) lend(*entry, pod, loan);
-  }
+  for_levels(wanting, loan, [&](QueueIndex level) {
+    for (Entry* entry : std::views::reverse(holders_of_queue_[level])) {
+      if (room_within(wanting, level) >= missing) return;
+      if (!may_lend(*entry, wanting) || !may_stop_in_queue(wanting, *entry)) continue;
+      if (std::ranges::find(stopped, entry) != stopped.end()) continue;
+      stopped.push_back(entry);
+      for (Pod& pod : entry->pods)
+        if (!pod.lent) lend(*entry, pod, loan);
+    }
+  });
   for (Entry* victim : std::vector<Entry*>(stopped.rbegin(), stopped.rend()))
     if (keeps_its_pods(*victim, wanting, missing, loan)) std::erase(stopped, victim);
   return stopped;

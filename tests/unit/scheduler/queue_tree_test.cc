@@ -181,6 +181,25 @@ TEST(QueueTree, WhatWasTriedInVainIsGivenBackToWhoseItWas) {
   EXPECT_EQ(told(state, "late").message, "needs 1 more GPU, 0 are free for it; waits for has");
 }
 
+// Both the team and its company are full: what a team mate gives back makes room in both.
+TEST(QueueTree, WhoseTeamIsFullTakesNothingFromAnotherTeam) {
+  for (const char* last : {"mate", "other"}) {
+    Job mate = of("b", running("mate", 1, 2, {"n1", "n1"}));
+    Job other = of("a", running("other", 1, 3, {"n1", "n1", "n1"}));
+    (last == mate.name ? mate : other).queued_at = 9;
+    Job wants = of("b", job("new", 1, 1));
+    wants.queued_at = 5;
+    ClusterState state = company({mate, other, wants});
+    state.nodes = {node("n1", 8, 3)};
+    state.queues["company"].quotas["*"].limit = 5;
+    state.queues["b"].quotas["*"].limit = 2;
+    const Plan plan = make_plan(state, {});
+    EXPECT_NE(action_of(plan, "mate"), nullptr) << last;
+    EXPECT_EQ(action_of(plan, "other"), nullptr) << last;
+    EXPECT_EQ(told(state, "new").reason, "WaitingForRelease") << last;
+  }
+}
+
 TEST(QueueTree, APartTakesBackItsGuaranteeFromAnother) {
   ClusterState state = company(
       {of("a", running("borrows", 3, 3, {"n1", "n1", "n1"})), of("b", job("mine", 2, 2))}, 1);
