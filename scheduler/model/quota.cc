@@ -110,6 +110,12 @@ QueueIndex QuotaBook::tightest(QueueIndex queue) const {
   return tightest;
 }
 
+std::size_t QuotaBook::level_of(QueueIndex queue) const {
+  std::size_t level = 1;
+  for (auto one = parent_of(queue); one; one = parent_of(*one)) ++level;
+  return level;
+}
+
 bool QuotaBook::is_part_of(QueueIndex queue, QueueIndex whole) const {
   std::optional<QueueIndex> one = queue;
   while (one && *one != whole) one = parent_of(*one);

@@ -64,6 +64,8 @@ class QuotaBook {
   // Does it hold more of this type than it is guaranteed against `other` (anything, when nothing
   // is)?
   bool is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const;
+  // 1: it is a part of none; its parts have 2 …
+  std::size_t level_of(QueueIndex queue) const;
   // Whether there is anything that it may not hold.
   bool is_bounded(QueueIndex queue) const;
   // Whether it lacks room where `other` holds some, too: in the queue of both, or a parent of both.

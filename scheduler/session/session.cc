@@ -2,6 +2,7 @@
 #include "scheduler/session/session.h"
 
 #include "common/check.h"
+#include "scheduler/model/queue_tree.h"
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
@@ -79,9 +80,11 @@ Plan Session::run() {
   count_what_others_can_give();
   if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
-    for (Entry& entry : entries_)
-      if (!entry.has_verdict && !entry.job->gets_spare_only() && is_inside_guarantee(entry))
-        give_minimum(entry);
+    for (std::size_t level = kQueueLevelsMost; level > 0; --level)
+      for (Entry& entry : entries_)
+        if (!entry.has_verdict && !entry.job->gets_spare_only())
+          if (const auto queue = guarantor_of(entry); queue && quota_.level_of(*queue) == level)
+            give_minimum(entry);
   for (const bool spare_only : {false, true})
     for (Entry& entry : entries_)
       if (!entry.has_verdict && entry.job->gets_spare_only() == spare_only) give_minimum(entry);

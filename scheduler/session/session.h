@@ -34,6 +34,10 @@ class Session {
   Plan run();
 
  private:
+  // To find jobs to stop for another: those that would be served before it are left out of the
+  // next.
+  static constexpr int kStopAttempts = 8;
+
   struct Pod {
     std::int64_t ordinal = 0;
     Gpus gpus = 0;
@@ -67,6 +71,8 @@ class Session {
     bool has_verdict = false;
   };
   using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
+  // Jobs that are not stopped for another, for they would be served before it all the same.
+  using ServedFirst = std::vector<const Entry*>;
   // What was given back in free_, to be undone, and here.
   struct Trial {
     QuotaBook quota;
@@ -191,7 +197,12 @@ class Session {
   Trial trial_for(const Entry& wanting) const;
   bool is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node);
   bool shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from, Trial& trial);
-  std::optional<std::vector<Entry*>> preempt(Entry& wanting, std::int64_t pods, Trial& trial);
+  std::optional<std::vector<Entry*>> preempt(const Entry& wanting, std::int64_t pods, Trial& trial);
+  std::optional<std::vector<Entry*>> stop_until_it_fits(const Entry& wanting, std::int64_t pods,
+                                                        Trial& trial, const ServedFirst& first);
+  bool note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
+                         const QuotaBook& quota, ServedFirst& first) const;
+  std::size_t guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const;
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
                                         const Entry& wanting);
@@ -209,6 +220,9 @@ class Session {
 
   // session_queue.cc
   std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
+  std::optional<std::vector<std::string>> try_room_in_queue(Entry& wanting, Gpus missing,
+                                                            QueueIndex among, bool may_stop,
+                                                            ServedFirst& first);
   void keep_quota(const Entry& wanting, Gpus gpus);
   static bool may_lend(const Entry& from, const Entry& wanting);
   bool may_stop_in_queue(const Entry& wanting, const Entry& victim) const;
@@ -223,7 +237,8 @@ class Session {
                        Loan& loan);
   QueueIndex where_room_lacks(const Entry& wanting, Gpus missing) const;
   bool may_stop_anybody(const Entry& wanting, QueueIndex among) const;
-  std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Loan& loan);
+  std::vector<Entry*> lend_jobs(const Entry& wanting, Gpus missing, Loan& loan,
+                                const ServedFirst& first);
   bool keeps_its_pods(const Entry& victim, const Entry& wanting, Gpus missing, Loan& loan);
 
   // session_limits.cc
@@ -234,7 +249,7 @@ class Session {
   std::string name_of_parent(QueueIndex queue, const Entry& entry) const;
   Gpus most_of(const Entry& entry, const Capacity& capacity) const;
   const std::vector<TypeIndex>& types_for(const Entry& entry) const;
-  // The queue inside whose guarantee it is, with its least size; against another queue's jobs.
+  // The narrowest queue inside whose guarantee it is, with its least size; against jobs of another.
   std::optional<QueueIndex> guarantor_of(const Entry& entry,
                                          std::optional<QueueIndex> against = {}) const;
   bool is_inside_guarantee(const Entry& entry) const { return guarantor_of(entry).has_value(); }

@@ -102,9 +102,13 @@ std::optional<QueueIndex> Session::guarantor_of(const Entry& entry,
   if (!quota_.has_guarantees()) return std::nullopt;
   const auto wanted = size_at_least(*entry.job, entry.now);
   const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
-  for (const TypeIndex type : types_for(entry))
-    if (const auto queue = quota_.guarantor(queue_of(entry), type, more, against)) return queue;
-  return std::nullopt;
+  std::optional<QueueIndex> narrowest;
+  for (const TypeIndex type : types_for(entry)) {
+    const auto queue = quota_.guarantor(queue_of(entry), type, more, against);
+    if (queue && (!narrowest || quota_.level_of(*queue) > quota_.level_of(*narrowest)))
+      narrowest = queue;
+  }
+  return narrowest;
 }
 
 // Of nodes that are open to the job, and what it holds on others; of what its pods bind it to.

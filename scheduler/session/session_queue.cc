@@ -17,13 +17,28 @@ std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanti
   const bool may_stop = may_stop_anybody(wanting, among);
   const Gpus most = may_stop ? most_lent(wanting, among) : surplus_of_queue_[among];
   if (room + most < missing) return std::nullopt;
+  ServedFirst first;
+  for (int attempt = 0; attempt < kStopAttempts; ++attempt) {
+    const std::size_t before = first.size();
+    auto names = try_room_in_queue(wanting, missing, among, may_stop, first);
+    if (names || first.size() == before) return names;
+  }
+  return std::nullopt;
+}
+
+// None, and all is as it was: it does not help, or it would stop more jobs that are served before
+// it all the same, which are noted.
+std::optional<std::vector<std::string>> Session::try_room_in_queue(Entry& wanting, Gpus missing,
+                                                                   QueueIndex among, bool may_stop,
+                                                                   ServedFirst& first) {
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
   Loan loan{.lent = {}, .among = among, .victims = {}};
   lend_surplus(wanting, missing, loan);
   std::vector<Entry*> stopped;
-  if (may_stop) stopped = lend_jobs(wanting, missing, loan);
+  if (may_stop) stopped = lend_jobs(wanting, missing, loan, first);
   const bool helps = room_for(wanting) >= missing &&
+                     !note_served_first(stopped, wanting, quota_, first) &&
                      reserve_if_fits(wanting, missing / wanting.job->per_pod.gpus, mark);
   for (const Lent& one : loan.lent) {
     quota_.take(queue_of(*one.from), one.pod->type, one.pod->gpus);
@@ -165,13 +180,15 @@ void Session::lend_surplus_of(Entry& from, const Entry& wanting, Gpus missing, Q
 }
 
 // Jobs to stop, last in order first; who comes first is spared first.
-std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missing, Loan& loan) {
+std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missing, Loan& loan,
+                                                const ServedFirst& first) {
   std::vector<Entry*> stopped;
   for_levels(wanting, loan, [&](QueueIndex level) {
     for (Entry* entry : std::views::reverse(holders_of_queue_[level])) {
       if (room_within(wanting, level) >= missing) return;
       if (!may_lend(*entry, wanting) || !may_stop_in_queue(wanting, *entry)) continue;
       if (std::ranges::find(stopped, entry) != stopped.end()) continue;
+      if (std::ranges::find(first, entry) != first.end()) continue;
       stopped.push_back(entry);
       for (Pod& pod : entry->pods)
         if (!pod.lent) lend(*entry, pod, loan);

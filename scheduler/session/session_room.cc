@@ -187,13 +187,59 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
   return false;
 }
 
-// Jobs to stop, last in order first, so that it fits.
-std::optional<std::vector<Session::Entry*>> Session::preempt(Entry& wanting, std::int64_t pods,
-                                                             Trial& trial) {
+// Jobs to stop, so that it fits.
+std::optional<std::vector<Session::Entry*>> Session::preempt(const Entry& wanting,
+                                                             std::int64_t pods, Trial& trial) {
+  const std::size_t mark = free_.mark();
+  ServedFirst first;
+  for (int attempt = 0; attempt < kStopAttempts; ++attempt) {
+    Trial next = trial;
+    auto stopped = stop_until_it_fits(wanting, pods, next, first);
+    if (!stopped) return std::nullopt;
+    QuotaBook after = trial.quota;
+    for (const Entry* entry : *stopped)
+      for (const Pod& pod : entry->pods)
+        if (!pod.lent) after.give_back(queue_of(*entry), pod.type, pod.gpus);
+    if (!note_served_first(*stopped, wanting, after, first)) return stopped;
+    free_.undo_to(mark);
+  }
+  return std::nullopt;
+}
+
+// Those that are inside a guarantee once they are stopped, as the one that wants their GPUs is not:
+// they would start again before it does. True: there are some.
+bool Session::note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
+                                const QuotaBook& quota, ServedFirst& first) const {
+  if (!quota.has_guarantees()) return false;
+  const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
+  const std::size_t rank = guarantee_rank(wanting, missing, quota);
+  const std::size_t before = first.size();
+  for (const Entry* entry : stopped)
+    if (guarantee_rank(*entry, size_at_least(*entry->job, 0).value_or(0), quota) > rank)
+      first.push_back(entry);
+  return first.size() > before;
+}
+
+// The level of the queue that guarantees it so many more: who has a higher one is served first. 0:
+// none does.
+std::size_t Session::guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const {
+  std::size_t rank = 0;
+  for (const TypeIndex type : problem_.group(entry.index).types)
+    if (const auto queue = quota.guarantor(queue_of(entry), type, more))
+      rank = std::max(rank, quota.level_of(*queue));
+  return rank;
+}
+
+// The last in order first.
+std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(const Entry& wanting,
+                                                                        std::int64_t pods,
+                                                                        Trial& trial,
+                                                                        const ServedFirst& first) {
   std::vector<Entry*> stopped;
   for (Entry* entry : std::views::reverse(holders_)) {
     if (entry == &wanting || !entry->job->settled || entry->now == 0) continue;
     if (!entry->add.empty()) continue;  // what it was given in this round is not held yet
+    if (std::ranges::find(first, entry) != first.end()) continue;
     const auto helps = [&](const Pod& pod) { return is_of_use(trial, wanting, node_of(pod)); };
     if (!may_preempt(wanting, *entry, trial) || std::ranges::none_of(entry->pods, helps)) continue;
     stopped.push_back(entry);

@@ -150,12 +150,13 @@ TEST(EveryPolicy, PreemptsNobodyWhereThatIsOff) {
 
 // Plans follow each other, and what is told to leave leaves between two of them, until nothing
 // changes any more.
-ClusterState at_rest(ClusterState state, const PolicyConfig& config, int rounds) {
+ClusterState at_rest(ClusterState state, const PolicyConfig& config, int rounds,
+                     TimeMs round_ms = 1'000'000) {
   for (int round = 0; round < rounds; ++round) {
     const Plan plan = make_plan(state, config);
     if (plan.actions.empty()) return state;
     obey(plan, state);
-    state.now_ms += 1'000'000;
+    state.now_ms += round_ms;
     for (Job& job : state.jobs) {
       for (const Held& held : job.held)
         if (held.leaving) std::ranges::find(state.nodes, held.node, &Node::id)->free += job.per_pod;
@@ -183,6 +184,19 @@ TEST(EveryPolicy, GivesOutAllGpusBelowZero) {
     EXPECT_TRUE(make_plan(end, config).actions.empty()) << policy.name;
     const bool says_places = policy.name == "pollux" || policy.name == "sia";
     EXPECT_EQ(std::ssize(end.jobs.front().held), says_places ? 1 : 8) << policy.name;
+  }
+}
+
+// Where nothing comes and goes plans end: nobody is stopped for a job that he is served before, for
+// then he would start again at once, and be stopped again.
+TEST(EveryPolicy, ComesToRest) {
+  for (const Descriptor& policy : all_policies()) {
+    const PolicyConfig config{.policy = policy.name};
+    for (std::uint64_t seed = 1; seed <= 140; ++seed) {
+      const ClusterState state = drawn_cluster(seed, config);
+      EXPECT_TRUE(make_plan(at_rest(state, config, 40, 0), config).actions.empty())
+          << policy.name << ", seed " << seed;
+    }
   }
 }
 
