@@ -134,7 +134,7 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
   for (Claim& claim : claims) claim.values = &table[claim.index];
   Room room(problem);
   const PriceTable prices = prices_of(problem, table, room.left());
-  if (problem.count_types() > 1) choose_types(claims, room.left(), prices);
+  if (problem.count_types() > 1) choose_types(claims, room, prices);
   share_out(problem, claims, room, prices);
   Targets targets{.displaces = Displaces::kLaterInOrder, .types_hold = problem.count_types() > 1};
   targets.order = order_by(problem, [&](JobIndex j) {
@@ -177,11 +177,14 @@ void RubatoPolicy::share_out(const Problem& problem, std::vector<Claim>& claims,
 }
 
 // A type that others need more is dear: each job looks first at the one that is worth most to it at
-// its price.
-void RubatoPolicy::choose_types(std::vector<Claim>& claims, const Table<TypeIndex, Gpus>& capacity,
+// its price, of sizes that its queue lets it have.
+void RubatoPolicy::choose_types(std::vector<Claim>& claims, const Room& room,
                                 const PriceTable& prices) {
+  Table<TypeIndex, Gpus> most(prices.size(), 0);
   for (Claim& claim : claims) {
-    const Choice choice = best_choice(*claim.values, prices, capacity);
+    for (TypeIndex type; type < most.end_key(); ++type)
+      most[type] = std::min(claim.most, room.left_for(claim.index, type));
+    const Choice choice = best_choice(*claim.values, prices, most);
     if (choice.type != nullptr) claim.first = choice.type->type;
   }
 }

@@ -76,8 +76,7 @@ class RubatoPolicy : public Policy {
 
   static std::int64_t density(const Claim& claim);
   static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);
-  static void choose_types(std::vector<Claim>& claims, const Table<TypeIndex, Gpus>& capacity,
-                           const PriceTable& prices);
+  static void choose_types(std::vector<Claim>& claims, const Room& room, const PriceTable& prices);
   static void fit_into_limits(const Problem& problem, const std::vector<JobIndex>& jobs,
                               std::vector<Claim>& claims, const Room& room,
                               const PriceTable& prices);

@@ -115,6 +115,19 @@ TEST(Rubato, AJobMovesToTheTypeWhereItIsDoneSooner) {
 
 // Who gains most by it has the fast type, also where both would be faster there.
 // Where all others are slower it may be faster, and nobody knows before it was there.
+// Nor for a size that its queue does not let it have: there it would have what it has here.
+TEST(Rubato, AJobDoesNotMoveForMoreThanItsQueueMayHave) {
+  Job a = lasting(running("a", 3, 4, {"n1", "n1", "n1"}), 6380);
+  a.measured = {{"A", 3, 32.9}, {"B", 3, 32.9}};
+  a.start_ms = a.join_ms = 0;
+  a.stall_ms = 1000;
+  a.allocated_ms = 0;
+  ClusterState state = cluster({node("n1", 4, 1, "A"), node("n2", 4, 4, "B")}, {a});
+  EXPECT_FALSE(plan_of(state).actions.empty()) << "four of the other type are faster";
+  state.queues["default"].quotas["*"].limit = 3;
+  EXPECT_TRUE(plan_of(state).actions.empty());
+}
+
 TEST(Rubato, ATypeOnWhichOthersAreSlowerIsTriedOnce) {
   const auto other = [](const std::string& id) {
     Job j = running(id, 1, 1, {"n1"});
