@@ -266,10 +266,13 @@ def test_a_policy_and_a_queue_say_what_is_in_force(world, trained):
                       '[{"op": "remove", "path": "/spec/parameters/fairness"}]')
         wait_until(lambda: "gang start 77 s" in conditions(world, "sp/default")[0]["Active"]["message"],
                    CHANGE_S, "the mended policy to be in force")
-        world.kubectl("patch", "tq", "research", "--type=merge", "-p", '{"spec": {"parent": "default"}}')
-        wait_until(lambda: conditions(world, "tq/research")[0].get("Enforced", {}).get("status") == "False", CHANGE_S,
-                   "the queue to say what nothing enforces")
-        assert "spec.parent" in conditions(world, "tq/research")[0]["Enforced"]["message"]
+        for parent, reason in (("nowhere", "ParentRefused"), ("default", "AllEnforced")):
+            world.kubectl("patch", "tq", "research", "--type=merge", "-p",
+                          json.dumps({"spec": {"parent": parent, "weight": 1}}))
+            wait_until(lambda: conditions(world, "tq/research")[0].get("Enforced", {}).get("reason") == reason,
+                       CHANGE_S, f"the queue to say {reason}")
+            told = conditions(world, "tq/research")[0]["Enforced"]["message"]
+            assert ('there is no queue "nowhere"' in told) == (parent == "nowhere"), told
     finally:
         world.ctl("delete", "-f", ROOT / "examples" / "scheduling.yaml")
 
