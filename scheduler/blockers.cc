@@ -128,10 +128,8 @@ class BlockerSearch {
 
   // The widest queue that it is a part of: limits of that may be in the way.
   std::string whole_of(const std::string& name) const {
-    const auto own = state_.queues.find(name);
-    if (own == state_.queues.end()) return name;
-    const auto all = with_parents(state_.queues, own->second);
-    return all.size() == 1 ? name : all[all.size() - 2]->parent;
+    const std::vector<std::string> names = with_parents(state_.queues, name);
+    return names.empty() ? name : names.back();
   }
 
   bool is_wanted(const NodeId& node) const {

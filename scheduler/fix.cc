@@ -82,15 +82,9 @@ struct Level {
 // None: there is no such queue, and it says nothing.
 std::vector<Level> levels_of(const Queues& queues, const std::string& name) {
   std::vector<Level> levels;
-  const auto own = queues.find(name);
-  if (own == queues.end()) return levels;
-  const auto to_parts = guaranteed_to_parts(queues);
-  for (const Queue* one : with_parents(queues, own->second)) {
-    const std::string its = levels.empty() ? name : levels.back().queue->parent;
-    const auto of_parts = to_parts.find(its);
-    levels.push_back(
-        {its, one, of_parts == to_parts.end() ? std::map<std::string, Gpus>{} : of_parts->second});
-  }
+  auto to_parts = guaranteed_to_parts(queues);
+  for (const std::string& one : with_parents(queues, name))
+    levels.push_back({one, &queues.at(one), std::move(to_parts[one])});
   return levels;
 }
 

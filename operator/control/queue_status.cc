@@ -48,17 +48,15 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) 
   const auto own = queues;
   const auto own_by_type = by_type;
   for (const auto& [name, of_part] : own) {
-    const auto part = tree.find(name);
-    if (part == tree.end()) continue;
-    for (const sched::Queue* one : sched::with_parents(tree, part->second)) {
-      if (one->name == name) continue;
-      api::TrainingQueueStatus& whole = queues[one->name];
+    for (const std::string& one : sched::with_parents(tree, name)) {
+      if (one == name) continue;
+      api::TrainingQueueStatus& whole = queues[one];
       whole.running += of_part.running;
       whole.pending += of_part.pending;
       whole.gpus += of_part.gpus;
       const auto types = own_by_type.find(name);
       if (types == own_by_type.end()) continue;
-      for (const auto& [type, gpus] : types->second) by_type[one->name][type] += gpus;
+      for (const auto& [type, gpus] : types->second) by_type[one][type] += gpus;
     }
   }
   for (auto& [name, types] : by_type) {

@@ -34,9 +34,7 @@ class QueueLimits {
  public:
   explicit QueueLimits(const ClusterState& state) : quotas_(quotas_by_parts(state.queues)) {
     for (const auto& [name, queue] : state.queues) {
-      const auto all = with_parents(state.queues, queue);
-      std::vector<std::string>& names = with_parents_[name] = {name};
-      for (std::size_t i = 0; i + 1 < all.size(); ++i) names.push_back(all[i]->parent);
+      with_parents_[name] = with_parents(state.queues, name);
       queues_[name] = &queue;
     }
   }

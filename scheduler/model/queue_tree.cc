@@ -14,10 +14,6 @@ const Queue* parent_named(const Queues& queues, const Queue& queue) {
   return found == queues.end() ? nullptr : &found->second;
 }
 
-const Queue* parent_of(const Queues& queues, const Queue& queue) {
-  return why_no_parent(queues, queue).empty() ? parent_named(queues, queue) : nullptr;
-}
-
 }  // namespace
 
 std::string why_no_parent(const Queues& queues, const Queue& queue) {
@@ -34,16 +30,19 @@ std::string why_no_parent(const Queues& queues, const Queue& queue) {
   return "";
 }
 
-std::vector<const Queue*> with_parents(const Queues& queues, const Queue& queue) {
-  std::vector<const Queue*> all;
-  for (const Queue* one = &queue; one != nullptr; one = parent_of(queues, *one)) all.push_back(one);
-  return all;
+std::vector<std::string> with_parents(const Queues& queues, const std::string& name) {
+  std::vector<std::string> names;
+  for (auto one = queues.find(name); one != queues.end(); one = queues.find(one->second.parent)) {
+    names.push_back(one->first);
+    if (one->second.parent.empty() || !why_no_parent(queues, one->second).empty()) break;
+  }
+  return names;
 }
 
 std::map<std::string, std::map<std::string, Gpus>> guaranteed_to_parts(const Queues& queues) {
   std::vector<std::vector<Queues::const_iterator>> levels;
   for (auto at = queues.begin(); at != queues.end(); ++at) {
-    const std::size_t level = with_parents(queues, at->second).size();
+    const std::size_t level = with_parents(queues, at->first).size();
     if (levels.size() < level) levels.resize(level);
     levels[level - 1].push_back(at);
   }

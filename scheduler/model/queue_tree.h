@@ -19,8 +19,8 @@ using Queues = std::map<std::string, Queue>;
 // queue, or it is a part of itself, or lies too deep. "": it counts, or there is none.
 std::string why_no_parent(const Queues& queues, const Queue& queue);
 
-// The queue, its parent, its parent's parent …
-std::vector<const Queue*> with_parents(const Queues& queues, const Queue& queue);
+// Names: the queue, its parent, its parent's parent … Empty: there is no such queue.
+std::vector<std::string> with_parents(const Queues& queues, const std::string& name);
 
 // What the parts of each queue that has some are guaranteed together, each at least what its own
 // parts are: by its name, by GPU type.

@@ -40,8 +40,8 @@ TEST(QueueTree, AParentThatCannotBeOneDoesNotCount) {
   EXPECT_EQ(why(queues, "self"), "\"self\" is a part of this queue");
   EXPECT_EQ(why(queues, "a"), "\"b\" is a part of this queue");
   EXPECT_NE(why(queues, "under-a"), "") << "there is no end above it";
-  EXPECT_EQ(with_parents(queues, queues.at("part")).size(), 2u);
-  EXPECT_EQ(with_parents(queues, queues.at("a")).size(), 1u);
+  EXPECT_EQ(with_parents(queues, "part").size(), 2u);
+  EXPECT_EQ(with_parents(queues, "a").size(), 1u);
 }
 
 TEST(QueueTree, HasAsManyLevelsAsAreNamed) {
@@ -50,8 +50,7 @@ TEST(QueueTree, HasAsManyLevelsAsAreNamed) {
     chain.emplace_back(std::to_string(i), i == 0 ? "" : std::to_string(i - 1));
   const Queues queues = tree(chain);
   EXPECT_EQ(why(queues, std::to_string(kQueueLevelsMost - 1)), "");
-  EXPECT_EQ(with_parents(queues, queues.at(std::to_string(kQueueLevelsMost - 1))).size(),
-            kQueueLevelsMost);
+  EXPECT_EQ(with_parents(queues, std::to_string(kQueueLevelsMost - 1)).size(), kQueueLevelsMost);
   EXPECT_EQ(why(queues, std::to_string(kQueueLevelsMost)),
             "it would be on a level below the 8th, which is the last");
 }
