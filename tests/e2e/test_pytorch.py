@@ -162,7 +162,7 @@ def test_torchrun_power_cut(stage):
     at = next(index for index, line in enumerate(lines) if line["at"] > cut and line["world"] < NODES)
     last, first = lines[at - 1]["step"], lines[at]
     figure("torchrun-power-cut-to-next-step", first["at"] - cut)
-    assert first["step"] in (last + 1, last + 2), "it begins with its checkpoint, the line of which may be missing"
+    assert first["step"] in (last, last + 1), "it begins with its checkpoint, which may be one older than its last line"
     (job.checkpoints / "end").touch()
     job.wait_state("Complete", CHANGE_S)
     assert job.status().get("restarts", {}).get("count", 0) == 0, "a lost node is not charged"

@@ -12,6 +12,11 @@ from script_jobs import START_S, ScriptJob
 from watching import conditions_of
 
 
+def each_follows(steps):
+    """None is left out; one that was stopped between its line and its checkpoint may be there twice."""
+    return all(after in (before, before + 1) for before, after in zip(steps, steps[1:]))
+
+
 def test_a_script_grows_shrinks_survives_and_ends(cluster):
     first = cluster.add_node()
     job = cluster.apply(ScriptJob("elastic", gpus=(1, 3)))
@@ -27,7 +32,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     assert (grown["MASTER_ADDR"], grown["MASTER_PORT"]) != (about["MASTER_ADDR"], about["MASTER_PORT"])
     assert int(grown["TORCHELASTIC_RESTART_COUNT"]) > int(about["TORCHELASTIC_RESTART_COUNT"])
     steps = [line["step"] for line in job.lines()]
-    assert steps == list(range(len(steps))), "the checkpoint is taken up"
+    assert steps[0] == 0 and each_follows(steps) and len(steps) - len(set(steps)) <= 1, "the checkpoint is taken up"
 
     job.wait(lambda o: o["status"].get("performance", {}).get("tokensPerSecond", 0) > 0, CHANGE_S, "its speed")
     assert job.status()["display"]["progress"].endswith(" steps") and float(job.status()["display"]["loss"]) >= 0
@@ -59,8 +64,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     at = job.lines()[-1]["step"]
     job.patch({"suspend": False})
     wait_quickly(lambda: job.lines()[-1]["step"] > at, START_S, "it to go on")
-    steps = [line["step"] for line in job.lines()]
-    assert all(after <= before + 1 for before, after in zip(steps, steps[1:])), "no step is left out"
+    assert each_follows([line["step"] for line in job.lines()]), "each began with the last checkpoint"
     (job.checkpoints / "end").touch()
     job.wait_state("Complete", START_S)
     wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its spares to end")

@@ -1,6 +1,6 @@
 """An elastic script as PyTorch's documentation has them: nothing in it knows Rubato, but for a line that tells how far
-it is. Counts steps; each adds the ranks that took part; rank 0 keeps a checkpoint after each step, and a line of what
-happened.
+it is. Counts steps; each adds the ranks that took part; rank 0 writes a line of what happened, then a checkpoint, after
+each step: a process that is stopped between the two says its step twice, and leaves none out.
 
     elastic.py FOLDER STEPS SECONDS_A_STEP
 
@@ -36,23 +36,23 @@ def main():
     variables = {name: value for name, value in os.environ.items()
                  if name.startswith(("TORCHELASTIC_", "MASTER_")) or name.endswith(("RANK", "WORLD_SIZE"))}
     for step in range(first, steps):
-        if rank == world - 1 and (folder / "fail").exists() and step >= int((folder / "fail").read_text()):
-            raise RuntimeError(f"told to fail in step {step}")
         over = torch.tensor(float((folder / "end").exists()))
-        dist.all_reduce(over)  # all leave in the same step
+        dist.all_reduce(over)  # all leave in the same step; the one before it is written
         if over:
             break
+        if rank == world - 1 and (folder / "fail").exists() and step >= int((folder / "fail").read_text()):
+            raise RuntimeError(f"told to fail in step {step}")
         loss = model(torch.full((2, 4), float(rank + 1))).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if rank == 0:
-            hidden = folder / "state.new"
-            torch.save({"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, hidden)
-            hidden.rename(checkpoint)
             with open(folder / "steps.jsonl", "a") as out:
                 print(json.dumps({"step": step, "at": time.time(), "pid": os.getpid(), "world": world,
                                   "variables": variables}), file=out, flush=True)
+            hidden = folder / "state.new"
+            torch.save({"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, hidden)
+            hidden.rename(checkpoint)
             with open(os.environ["RUBATO_PROGRESS_FILE"], "w") as out:
                 print(json.dumps({"step": step + 1, "tokens": 64 * (step + 1), "loss": loss.item()}), file=out)
         time.sleep(pause)
