@@ -371,10 +371,8 @@ class Program {
                          "A private cluster trains a model, grows, loses a node, goes on; then the "
                          "same job undisturbed: equal, or the command fails",
                          [this] { return run_demo(executor_, demo_); });
-    demo->add_option(
-            "--steps", demo_.steps,
-            "shorter or longer (default: the manifest's); new nodes must have joined before the "
-            "last")
+    demo->add_option("--steps", demo_.steps,
+                     "so many at least (default: the manifest's); it trains on until all was seen")
         ->check(CLI::Range(100, 1000000));
     auto* runtime = demo->add_option(
         "--runtime", demo_.runtime,

@@ -2,6 +2,7 @@
 
 #include "common/json.h"
 #include "common/words.h"
+#include "operator/api/resources.h"
 #include "tools/rubatoctl/demo/compare.h"
 #include "tools/rubatoctl/demo/job_watch.h"
 #include "tools/rubatoctl/demo/python.h"
@@ -15,9 +16,11 @@
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/view/plot.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include <fmt/core.h>
@@ -25,12 +28,14 @@
 namespace rubato::ctl {
 
 namespace fs = std::filesystem;
+using json::Value;
 namespace {
 
 constexpr auto kPump = 50ms;
 constexpr auto kFaultLimit = 120s;  // from arming a fault to its firing
 constexpr auto kFaultPoll = 5ms;
 constexpr auto kNoProgressLimit = 180s;
+constexpr std::int64_t kStepsMore = 20;  // after all was seen
 constexpr auto kDownGrace = 5s;
 constexpr const char* kFaultPhase = "reduce";
 constexpr const char* kPrompt = "In the beginning";
@@ -57,7 +62,10 @@ class Demo {
   Status act(DemoAct act, JobWatch& watch);
   Status lose_a_node(JobWatch& watch);
   Status undisturbed_run();
-  Status watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* schedule);
+  Status watch(JobWatch& watch, const DemoJob& job, const std::function<bool()>& is_over,
+               DemoSchedule* schedule);
+  Status watch_to_end(JobWatch& watch, const DemoJob& job);
+  Status end_soon(const JobWatch& watch);
   void show(const JobWatch& watch, const DemoJob& job);
   void report(const JobWatch& watch);
   Status generate_text();
@@ -197,17 +205,33 @@ Status Demo::elastic_run() {
     if (line.starts_with("validation ")) terminal_.say(line);
   };
   DemoSchedule schedule(demo_steps(job.steps));
-  TRY_OK(watch_to_end(watch, job, &schedule));
+  TRY_OK(this->watch(
+      watch, job, [&] { return schedule.is_through() || watch.is_complete(); }, &schedule));
   if (!schedule.is_through())
     return Error(Code::kInternal, "the job ended before the demo saw " + schedule.missing());
+  TRY_OK(end_soon(watch));
+  TRY_OK(watch_to_end(watch, job));
+  story_->set_steps(watch.steps_done());
   report(watch);
   return ok();
 }
 
-Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* schedule) {
+// It may be past that step when it hears of it: then it ends where it is.
+Status Demo::end_soon(const JobWatch& watch) {
+  const DemoJob& job = story_->job();
+  story_->set_steps(std::max(job.steps, watch.step() + kStepsMore));
+  const auto steps = Value::object({{"stop", Value::object({{"steps", job.steps}})}});
+  const auto patched =
+      session_->client().patch(api::kTrainingJob, {job.ns, job.name}, kube::PatchType::kMerge,
+                               Value::object({{"spec", Value::object({{"training", steps}})}}));
+  return patched.ok() ? ok() : Status(patched.error());
+}
+
+Status Demo::watch(JobWatch& watch, const DemoJob& job, const std::function<bool()>& is_over,
+                   DemoSchedule* schedule) {
   std::int64_t last_step = 0;
   MonoTime last_change = executor_.now();
-  while (!watch.is_complete() || watch.step() < job.steps) {
+  while (!is_over()) {
     if (is_interrupted()) return interrupted();
     TRY_OK(watch.pump(executor_.now() + kPump));
     show(watch, job);
@@ -218,6 +242,13 @@ Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* sch
     if (schedule == nullptr) continue;
     if (const auto next = schedule->next(watch.step(), watch.gpus())) TRY_OK(act(*next, watch));
   }
+  return ok();
+}
+
+Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job) {
+  TRY_OK(this->watch(
+      watch, job, [&] { return watch.is_complete() && watch.step() >= watch.steps_done(); },
+      nullptr));
   if (watch.conflicts() > 0)
     return Error(Code::kInternal, fmt::format("{} told with different loss bits",
                                               counted(watch.conflicts(), "step", "was", "were")));
@@ -228,11 +259,12 @@ Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job, DemoSchedule* sch
 
 void Demo::show(const JobWatch& watch, const DemoJob& job) {
   if (watch.steps().empty()) return terminal_.progress("waits for its first step");
-  const Pace pace = pace_of(watch.steps(), job.steps, job.tokens_per_step);
+  const std::int64_t steps = std::max(job.steps, watch.step());
+  const Pace pace = pace_of(watch.steps(), steps, job.tokens_per_step);
   terminal_.progress(fmt::format(
       "{} {:>3}/{}  loss {:.4f}  GPUs {}  {} {}/s  ETA {}",
-      bar(static_cast<double>(watch.step()) / static_cast<double>(job.steps), 24), watch.step(),
-      job.steps, watch.loss(), watch.gpus(), short_number(pace.tokens_per_second),
+      bar(static_cast<double>(watch.step()) / static_cast<double>(steps), 24), watch.step(), steps,
+      watch.loss(), watch.gpus(), short_number(pace.tokens_per_second),
       job.is_pytorch ? "samples" : "tokens", short_time(pace.remaining_seconds)));
 }
 
@@ -325,7 +357,7 @@ Status Demo::undisturbed_run() {
   if (job.data_claim != story_->job().data_claim) TRY_OK(put_data(job));
   TRY_OK(apply_objects(*session_, story_->undisturbed(), false));
   JobWatch watch(*session_, job.ns, job.name);
-  return watch_to_end(watch, job, nullptr);
+  return watch_to_end(watch, job);
 }
 
 Status Demo::compare() {

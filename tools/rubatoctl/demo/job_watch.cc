@@ -45,6 +45,7 @@ Status JobWatch::look() {
   if (!job.ok()) return job.error().code() == Code::kNotFound ? Status(job.error()) : ok();
   const json::Value& status = (*job)["status"];
   state_ = status["state"].string_or("");
+  steps_done_ = status["progress"]["step"].int_or(0);
   for (const auto& condition : status["conditions"].items())
     if (condition["type"].string_view_or("") == "Failed" &&
         condition["status"].string_view_or("") == "True")

@@ -26,6 +26,7 @@ class JobWatch {
   const std::vector<RescaleSeen>& rescales() const { return rescales_; }
   const std::string& state() const { return state_; }
   bool is_complete() const { return state_ == "Complete"; }
+  std::int64_t steps_done() const { return steps_done_; }  // as last written
   // Of the last committed step; 0 before the first.
   std::int64_t step() const { return steps_.empty() ? 0 : steps_.rbegin()->first; }
   int gpus() const { return steps_.empty() ? 0 : steps_.rbegin()->second.line.gpus; }
@@ -47,6 +48,7 @@ class JobWatch {
   std::vector<RescaleSeen> rescales_;
   std::string state_;
   std::string last_node_;
+  std::int64_t steps_done_ = 0;
   MonoTime next_look_{};
 };
 

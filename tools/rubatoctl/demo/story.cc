@@ -12,6 +12,7 @@ using json::Value;
 namespace {
 
 constexpr const char* kAlone = "-alone";
+constexpr std::int64_t kOpenEnd = 50;  // times as many steps as are wanted
 
 // The claim mounted where `path` lies, and the rest of the path.
 Result<std::pair<std::string, std::string>> claim_at(const Value& job, const std::string& path) {
@@ -30,6 +31,10 @@ void rename_claim(Value& job, const std::string& from, const std::string& to) {
   for (Value& volume : job.at("spec").at("template").at("spec").at("volumes").mutable_items())
     if (volume["persistentVolumeClaim"]["claimName"].string_view_or("") == from)
       volume.at("persistentVolumeClaim").set("claimName", to);
+}
+
+void set_stop(Value& job, std::int64_t steps) {
+  job.at("spec").at("training").at("stop").set("steps", steps);
 }
 
 void set_gpus(Value& job, int min, int max) {
@@ -64,7 +69,7 @@ Result<DemoStory> DemoStory::make(std::vector<Value> manifests, std::int64_t ste
   }
   if (!found) return Error(Code::kInvalid, "no TrainingJob in the manifest");
   Value& job = story.manifests_[story.at_];
-  if (steps > 0) job.at("spec").at("training").at("stop").set("steps", steps);
+  if (steps > 0) set_stop(job, steps);
   const Value& training = job["spec"]["training"];
   DemoJob& about = story.job_;
   about.name = job["metadata"]["name"].string_or("");
@@ -91,6 +96,9 @@ Result<DemoStory> DemoStory::make(std::vector<Value> manifests, std::int64_t ste
                     training["model"]["layers"].int_or(0), training["model"]["hidden"].int_or(0));
   }
   if (about.steps <= 0) return Error(Code::kInvalid, "spec.training.stop.steps is not set");
+  // Of both runs the same, wherever they end.
+  if (!about.is_pytorch && training["optimizer"]["schedule"]["decaySteps"].is_null())
+    job.at("spec").at("training").at("optimizer").at("schedule").set("decaySteps", about.steps);
   return story;
 }
 
@@ -104,6 +112,7 @@ void DemoStory::set_python(const PythonPlace& place) {
 std::vector<Value> DemoStory::disturbed(const std::string& testing_worker) const {
   std::vector<Value> out = manifests_;
   set_gpus(out[at_], 2, 4);
+  set_stop(out[at_], kOpenEnd * job_.steps);
   if (testing_worker.empty()) return out;
   const std::string folder =
       manifests_[at_]["spec"]["training"]["checkpoint"]["path"].string_or("") + "/faults/";
@@ -140,6 +149,7 @@ std::vector<Value> DemoStory::undisturbed() const {
   Value job = manifests_[at_];
   job.at("metadata").set("name", alone.name);
   set_gpus(job, 1, 1);
+  set_stop(job, job_.steps);
   rename_claim(job, job_.checkpoint_claim, alone.checkpoint_claim);
   out.push_back(std::move(job));
   return out;

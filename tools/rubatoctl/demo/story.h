@@ -12,8 +12,8 @@ namespace rubato::ctl {
 struct DemoJob {
   std::string name;
   std::string ns;
-  bool is_pytorch = false;  // its runtime; else builtin
-  std::int64_t steps = 0;
+  bool is_pytorch = false;           // its runtime; else builtin
+  std::int64_t steps = 0;            // at least
   std::int64_t tokens_per_step = 0;  // of runtime pytorch: samples
   std::string data_claim;            // and the file in it
   std::string data_file;
@@ -38,8 +38,12 @@ class DemoStory {
   static Result<DemoStory> make(std::vector<json::Value> manifests, std::int64_t steps);
   const DemoJob& job() const { return job_; }
   void set_python(const PythonPlace& place);
-  // On 2 to 4 GPUs; with the program (of runtime pytorch: the library) `testing_worker` each worker
-  // is that, and looks for faults to play in faults/NODE beside the checkpoints.
+  // How many steps it made: what undisturbed() repeats.
+  void set_steps(std::int64_t steps) { job_.steps = steps; }
+  // On 2 to 4 GPUs, with an open end: how long pods take to start is the machine's affair, and all
+  // is to be seen before it is told to end; with the program (of runtime pytorch: the library)
+  // `testing_worker` each worker is that, and looks for faults to play in faults/NODE beside the
+  // checkpoints.
   std::vector<json::Value> disturbed(const std::string& testing_worker) const;
   // The same job on one GPU from the start to the end, under another name, its checkpoints in a
   // claim of their own; so is the data that lies beside them.
