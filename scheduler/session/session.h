@@ -200,8 +200,12 @@ class Session {
   std::optional<std::vector<Entry*>> preempt(const Entry& wanting, std::int64_t pods, Trial& trial);
   std::optional<std::vector<Entry*>> stop_until_it_fits(const Entry& wanting, std::int64_t pods,
                                                         Trial& trial, const ServedFirst& first);
+  bool note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
+                          const QuotaBook& after, ServedFirst& first) const;
   bool note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
                          const QuotaBook& quota, ServedFirst& first) const;
+  bool note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
+                       const QuotaBook& after, ServedFirst& first) const;
   std::size_t guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const;
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,

@@ -38,7 +38,7 @@ std::optional<std::vector<std::string>> Session::try_room_in_queue(Entry& wantin
   std::vector<Entry*> stopped;
   if (may_stop) stopped = lend_jobs(wanting, missing, loan, first);
   const bool helps = room_for(wanting) >= missing &&
-                     !note_served_first(stopped, wanting, quota_, first) &&
+                     !note_served_before(stopped, wanting, quota_, first) &&
                      reserve_if_fits(wanting, missing / wanting.job->per_pod.gpus, mark);
   for (const Lent& one : loan.lent) {
     quota_.take(queue_of(*one.from), one.pod->type, one.pod->gpus);

@@ -200,24 +200,71 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(const Entry& wantin
     for (const Entry* entry : *stopped)
       for (const Pod& pod : entry->pods)
         if (!pod.lent) after.give_back(queue_of(*entry), pod.type, pod.gpus);
-    if (!note_served_first(*stopped, wanting, after, first)) return stopped;
+    if (!note_served_before(*stopped, wanting, after, first)) return stopped;
     free_.undo_to(mark);
   }
   return std::nullopt;
 }
 
-// Those that are inside a guarantee once they are stopped, as the one that wants their GPUs is not:
-// they would start again before it does. True: there are some.
+// Those that it is of no use to stop for the one that wants their GPUs, by what the queues hold
+// once they are: they, or others that wait, would be served before it. True: there are some.
+bool Session::note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
+                                 const QuotaBook& after, ServedFirst& first) const {
+  return after.has_guarantees() && (note_served_first(stopped, wanting, after, first) ||
+                                    note_letting_in(stopped, wanting, after, first));
+}
+
+// Those that are inside a guarantee once they are stopped, as the one that wants their GPUs is not,
+// or comes later: they would start again before it does. True: there are some.
 bool Session::note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
                                 const QuotaBook& quota, ServedFirst& first) const {
-  if (!quota.has_guarantees()) return false;
   const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
   const std::size_t rank = guarantee_rank(wanting, missing, quota);
   const std::size_t before = first.size();
-  for (const Entry* entry : stopped)
-    if (guarantee_rank(*entry, size_at_least(*entry->job, 0).value_or(0), quota) > rank)
-      first.push_back(entry);
+  for (const Entry* entry : stopped) {
+    const std::size_t its_own =
+        guarantee_rank(*entry, size_at_least(*entry->job, 0).value_or(0), quota);
+    if (its_own > rank || (its_own == rank && rank > 0 && entry < &wanting)) first.push_back(entry);
+  }
   return first.size() > before;
+}
+
+// Those whose stopping brings their queue so far below its guarantee that another job comes inside
+// it: that would be served before the one that wants their GPUs by its place in the order, and take
+// them. True: there are some.
+bool Session::note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
+                              const QuotaBook& after, ServedFirst& first) const {
+  const auto for_each_queue = [&](const Entry& entry, const auto& visit) {
+    for (auto q = std::optional(queue_of(entry)); q; q = problem_.parent_of(*q)) visit(*q);
+  };
+  std::map<QueueIndex, std::vector<const Entry*>> displaced;
+  for (const Entry* entry : stopped)
+    if (may_displace(wanting, *entry))
+      for_each_queue(*entry, [&](QueueIndex q) { displaced[q].push_back(entry); });
+  if (displaced.empty()) return false;
+  QuotaBook before = after;
+  for (const Entry* entry : stopped)
+    for (const Pod& pod : entry->pods) before.take(queue_of(*entry), pod.type, pod.gpus);
+  const auto size_of = [](const Entry& entry) {
+    return size_at_least(*entry.job, entry.now).value_or(entry.now) - entry.now;
+  };
+  const std::size_t rank = guarantee_rank(wanting, size_of(wanting), after);
+  const std::size_t known = first.size();
+  for (const Entry& other : entries_) {
+    if (&other == &wanting || other.now > 0 || !problem_.takes_part(other.index)) continue;
+    std::vector<const Entry*> of_its_queues;
+    for_each_queue(other, [&](QueueIndex q) {
+      if (const auto found = displaced.find(q); found != displaced.end())
+        of_its_queues = found->second;  // of the widest: all others are among them
+    });
+    if (of_its_queues.empty()) continue;
+    const std::size_t its_own = guarantee_rank(other, size_of(other), after);
+    if (its_own < rank || (its_own == rank && (rank == 0 || &other > &wanting))) continue;
+    if (guarantee_rank(other, size_of(other), before) >= its_own) continue;
+    for (const Entry* entry : of_its_queues)
+      if (std::ranges::find(first, entry) == first.end()) first.push_back(entry);
+  }
+  return first.size() > known;
 }
 
 // The level of the queue that guarantees it so many more: who has a higher one is served first. 0:
