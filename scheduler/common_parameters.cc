@@ -23,6 +23,9 @@ Result<bool> set_common_parameter(PolicyConfig& config, const std::string& name,
   } else if (name == "maxLoad") {
     if (!(value >= 0 && value <= kMaxLoadMost)) return must_be("between 0 and 1000");
     config.max_load = value;
+  } else if (name == "queueWeights") {
+    if (value != 0 && value != 1) return must_be("0 or 1");
+    config.queue_weights = value == 1;
   } else {
     return false;
   }

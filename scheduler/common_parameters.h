@@ -9,8 +9,8 @@
 
 namespace rubato::sched {
 
-// "maxLoad, minRelativeGain and preempt", for messages.
-constexpr const char* kCommonParameters = "maxLoad, minRelativeGain and preempt";
+// For messages.
+constexpr const char* kCommonParameters = "maxLoad, minRelativeGain, preempt and queueWeights";
 
 // True: it is one of them, and is set. kInvalid: not in its range; the text says which is.
 Result<bool> set_common_parameter(PolicyConfig& config, const std::string& name, double value);

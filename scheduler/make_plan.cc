@@ -3,6 +3,7 @@
 #include "scheduler/certificate/certificate.h"
 #include "scheduler/plan.h"
 #include "scheduler/policy/registry.h"
+#include "scheduler/queue_weights.h"
 #include "scheduler/session/session.h"
 
 #include <algorithm>
@@ -57,8 +58,11 @@ void share_beside_gpus(const ClusterState& state, const Policy& policy, const Po
 Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConfig& config) {
   Problem problem(state);
   admit_by_load(problem, config.max_load);
+  std::map<std::string, Gpus> shares;
+  if (config.queue_weights) shares = guarantee_by_weight(problem);
   const Targets targets = policy.decide(problem);
   Plan plan = Session(problem, targets, config).run();
+  plan.queue_shares = std::move(shares);
   share_beside_gpus(state, policy, config, plan);
   return plan;
 }
@@ -75,6 +79,7 @@ std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig
   CHECK(policy.ok());
   Problem problem(state);
   admit_by_load(problem, config.max_load);
+  if (config.queue_weights) guarantee_by_weight(problem);
   const auto values = (*policy)->values(problem);
   if (!values) return std::nullopt;
   return certify(problem, *values, plan);

@@ -151,6 +151,8 @@ struct Plan {
   std::vector<Verdict> verdicts;  // of ClusterState::jobs, in their order
   // Queues whose cells cannot be had, and why, for people. By name.
   std::map<std::string, std::string> refused_cells = {};
+  // With PolicyConfig::queue_weights: GPUs that each queue is guaranteed by its weight. By name.
+  std::map<std::string, Gpus> queue_shares = {};
   // Of the jobs that hold GPUs once it is done, within ClusterState::storage; none: the policy
   // shares out none, or workers cannot keep to it.
   std::optional<StorageShares> storage = {};
@@ -186,6 +188,8 @@ struct PolicyConfig {
   // Jobs are admitted while their minimums are at most so many times the healthy GPUs
   // (scheduler/admission.h); 0: all are.
   double max_load = 0;
+  // Queues are guaranteed what they get by their weights, too (scheduler/queue_weights.h).
+  bool queue_weights = false;
   bool operator==(const PolicyConfig&) const = default;
 };
 

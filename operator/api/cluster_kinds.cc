@@ -76,10 +76,10 @@ const ObjectSchema& QueueCell::schema() {
 const ObjectSchema& TrainingQueueSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingQueueSpec> s("TrainingQueueSpec", "What the queue may use.");
-    s.field(
-         "weight", &TrainingQueueSpec::weight,
-         "Share of what is left beyond the guarantees, under policies that give shares to queues "
-         "(drf). Others do not heed it; the condition Enforced says so.")
+    s.field("weight", &TrainingQueueSpec::weight,
+            "Its part of what is left beyond the guarantees, where parameters.queueWeights of the "
+            "SchedulingPolicy is 1, and under drf. Else it does not count; the condition Enforced "
+            "says so.")
         .defaulted()
         .more_than(0)
         .at_most(1e6);
@@ -133,6 +133,8 @@ const ObjectSchema& TrainingQueueStatus::schema() {
     s.field("pending", &TrainingQueueStatus::pending, "Jobs without GPUs.");
     s.field("running", &TrainingQueueStatus::running, "Jobs with GPUs.");
     s.field("gpus", &TrainingQueueStatus::gpus, "GPUs held.");
+    s.field("share", &TrainingQueueStatus::share,
+            "GPUs that it is guaranteed by its weight, where weights count (docs/queues.md).");
     s.field("usage", &TrainingQueueStatus::usage, "GPUs held, by type.");
     s.field("installation", &TrainingQueueStatus::installation,
             "Whose jobs are counted, where several installations see the queue.");
@@ -215,14 +217,11 @@ const ObjectSchema& ThroughputPoint::schema() {
         .required()
         .length(1, 63);
     s.field("gpus", &ThroughputPoint::gpus, "How many.").required().at_least(1).at_most(100000);
-    s.field("plan", &ThroughputPoint::plan, "Parallel plan, such as t1p1d4.").length(0, 63);
     s.field("tokensPerSecond", &ThroughputPoint::tokens_per_second, "Mean speed.")
         .required()
-        .at_least(0);
-    s.field("deviation", &ThroughputPoint::deviation, "Standard deviation of the speed.")
-        .at_least(0);
-    s.field("samples", &ThroughputPoint::samples, "Steps that were measured.").at_least(0);
-    s.field("measured", &ThroughputPoint::measured, "When.");
+        .at_least(0)
+        .at_most(1e15);
+    s.field("measured", &ThroughputPoint::measured, "When; of two points the later one counts.");
     return s.build();
   }();
   return kSchema;
@@ -230,13 +229,18 @@ const ObjectSchema& ThroughputPoint::schema() {
 
 const ObjectSchema& ThroughputProfileSpec::schema() {
   static const ObjectSchema kSchema = [] {
-    SchemaBuilder<ThroughputProfileSpec> s("ThroughputProfileSpec", "Measured speed of one model.");
-    s.field("model", &ThroughputProfileSpec::model, "Digest of model, batch shape and precision.")
+    SchemaBuilder<ThroughputProfileSpec> s("ThroughputProfileSpec",
+                                           "Measured speed of one kind of job.");
+    s.field("model", &ThroughputProfileSpec::model,
+            "The kind: a digest of model, batch and containers, as it is in the jobs' "
+            "status.throughputProfile.")
         .required()
         .length(1, 253);
-    s.field("sequenceLength", &ThroughputProfileSpec::sequence_length, "Tokens of a sequence.")
-        .at_least(0);
-    s.field("points", &ThroughputProfileSpec::points, "The measurements.").entries(0, 1024);
+    s.field("description", &ThroughputProfileSpec::description, "The kind in words.")
+        .length(0, 256);
+    s.field("points", &ThroughputProfileSpec::points, "The measurements.")
+        .entries(0, kThroughputPointsMost)
+        .keyed_by({"gpuType", "gpus"});
     return s.build();
   }();
   return kSchema;

@@ -273,6 +273,8 @@ const ObjectSchema& TrainingJobStatus::schema() {
             "Where the decay of the learning rate ends; fixed when the job was first seen.");
     s.field("progress", &TrainingJobStatus::progress, "How far.");
     s.field("performance", &TrainingJobStatus::performance, "How fast.");
+    s.field("throughputProfile", &TrainingJobStatus::throughput_profile,
+            "The kind of the job: what is measured of one job of a kind is known of all.");
     s.field("rescales", &TrainingJobStatus::rescales, "Changes of the number of workers.");
     s.field("usefulGPUSeconds", &TrainingJobStatus::useful_gpu_seconds,
             "GPU time that trained: GPUs that commit steps, times seconds.");

@@ -221,6 +221,7 @@ struct TrainingJobStatus {
   std::optional<std::int64_t> decay_steps;
   std::optional<Progress> progress;
   std::optional<Performance> performance;
+  std::string throughput_profile;  // the kind of the job: ThroughputProfileSpec::model
   std::optional<Rescales> rescales;
   std::optional<double> useful_gpu_seconds;
   std::optional<LostGpuSeconds> lost_gpu_seconds;

@@ -64,6 +64,7 @@ Kind training_queue() {
                     {"Running", "integer", ".status.running", "Jobs with GPUs."},
                     {"GPUs", "integer", ".status.gpus", "GPUs held."},
                     kAge,
+                    {"Share", "integer", ".status.share", "GPUs guaranteed by weight.", true},
                     {"Parent", "string", ".spec.parent", "Queue that it is a part of.", true}});
 }
 
@@ -78,10 +79,16 @@ Kind scheduling_policy() {
 }
 
 Kind throughput_profile() {
-  return make_kind(kThroughputProfile, "tpp",
-                   "Measured speed of one model on GPU types and counts, shared between jobs.",
-                   {&ThroughputProfileSpec::schema(), nullptr},
-                   {{"Model", "string", ".spec.model", "Digest of the model."}, kAge});
+  return make_kind(
+      kThroughputProfile, "tpp",
+      "Measured speed of one kind of job on GPU types and counts, shared between jobs.",
+      {&ThroughputProfileSpec::schema(), nullptr},
+      {{"Description", "string", ".spec.description", "The kind in words."},
+       {"Types", "string", ".spec.points[*].gpuType", "GPU types of its points."},
+       {"GPUs", "string", ".spec.points[*].gpus", "How many, of each point."},
+       {"Tokens/s", "string", ".spec.points[*].tokensPerSecond", "How fast."},
+       kAge,
+       {"Model", "string", ".spec.model", "The kind.", true}});
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// ThroughputProfile (cluster-scoped): measured speed of one model on GPU types and counts, shared
-// between jobs, so that the second job of a kind is placed well from its first round.
+// ThroughputProfile (cluster-scoped, short name tpp): measured speed of one kind of job on GPU
+// types and counts, so that the second job of a kind is placed well from its first round. The
+// leader writes the one whose name is the kind (control/throughput_profiles.h); people may write
+// others of the same kind.
 #pragma once
 
 #include "operator/api/object_meta.h"
@@ -15,19 +17,19 @@ namespace rubato::api {
 struct ThroughputPoint {
   std::string gpu_type;
   std::int32_t gpus = 0;
-  std::string plan;  // "t1p1d4": tensor, pipeline, data degrees
   double tokens_per_second = 0;
-  std::optional<double> deviation;  // standard deviation of the above
-  std::int64_t samples = 0;
   std::optional<WallTime> measured;
 
   static const ObjectSchema& schema();
   bool operator==(const ThroughputPoint&) const = default;
 };
 
+// Of one profile: points on six GPU types at twenty counts each.
+constexpr std::size_t kThroughputPointsMost = 120;
+
 struct ThroughputProfileSpec {
-  std::string model;  // digest of model, batch shape and precision
-  std::int32_t sequence_length = 0;
+  std::string model;        // status.throughputProfile of the jobs that it is of
+  std::string description;  // for people
   std::vector<ThroughputPoint> points;
 
   static const ObjectSchema& schema();

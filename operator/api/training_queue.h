@@ -58,6 +58,7 @@ struct TrainingQueueStatus {
   std::int64_t pending = 0;
   std::int64_t running = 0;
   std::int32_t gpus = 0;
+  std::optional<std::int32_t> share;  // where weights count
   std::vector<QueueUsage> usage;
   std::string installation;  // whose jobs these are
   std::vector<Condition> conditions;

@@ -39,6 +39,7 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics,
       nodes(client, executor, metrics),
       queues(client, executor, metrics),
       policies(client, executor, metrics),
+      profiles(client, executor, metrics),
       priorities(client, executor, metrics),
       leases(client, executor, metrics, {.namespaces = {std::string(kNodeLeases)}}),
       claims(client, executor, metrics, {.namespaces = installation.namespaces}),
@@ -94,6 +95,7 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.nodes = nodes.store().list();
   world.queues = queues.store().list();
   world.policies = policies.store().list();
+  world.profiles = profiles.store().list();
   world.priorities = priorities.store().list();
   world.claims = claims.store().list();
   world.volumes = volumes.store().list();

@@ -51,6 +51,7 @@ class Caches {
   kube::Informer<kube::Node> nodes;
   kube::Informer<QueueObject> queues;
   kube::Informer<PolicyObject> policies;
+  kube::Informer<ProfileObject> profiles;
   kube::Informer<PriorityClassObject> priorities;
   kube::Informer<NodeLease> leases;
   kube::Informer<kube::Claim> claims;
@@ -65,6 +66,7 @@ class Caches {
     visit(self.nodes);
     visit(self.queues);
     visit(self.policies);
+    visit(self.profiles);
     visit(self.priorities);
     visit(self.leases);
     visit(self.claims);

@@ -8,6 +8,8 @@ namespace rubato::control {
 
 namespace {
 
+constexpr std::string_view kHeedsWeights = "drf";  // whatever queueWeights says
+
 void write(kube::Client& client, const kube::ResourceType& type, const std::string& name,
            const json::Value& seen, const json::Value& wanted) {
   const json::Value patch = api::diff(seen.is_object() ? seen : json::Value::object(), wanted);
@@ -27,20 +29,23 @@ bool is_of_another(const kube::Meta& meta, const std::string& writer,
 
 }  // namespace
 
-void write_queues(kube::Client& client, const World& world,
-                  const std::map<std::string, std::string>& no_cells,
-                  const Installation& installation) {
+void write_queues(kube::Client& client, const World& world, const sched::PolicyConfig& in_force,
+                  const sched::Plan& plan, const Installation& installation) {
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
   const sched::Queues tree = queue_tree(world);
   for (const auto& object : world.queues) {
     if (is_of_another(object->meta, object->queue.status.installation, installation)) continue;
-    const auto refused = no_cells.find(object->meta.name);
+    const std::string& name = object->meta.name;
+    const auto refused = plan.refused_cells.find(name);
     api::TrainingQueueStatus wanted =
-        queue_status(object->queue, std::move(usage[object->meta.name]),
-                     {.cells = refused == no_cells.end() ? "" : refused->second,
-                      .parent = sched::why_no_parent(tree, tree.at(object->meta.name))},
+        queue_status(object->queue, std::move(usage[name]),
+                     {.cells = refused == plan.refused_cells.end() ? "" : refused->second,
+                      .parent = sched::why_no_parent(tree, tree.at(name)),
+                      .weight = !in_force.queue_weights && in_force.policy != kHeedsWeights},
                      world.now);
+    if (const auto share = plan.queue_shares.find(name); share != plan.queue_shares.end())
+      wanted.share = static_cast<std::int32_t>(share->second);
     wanted.installation = installation.name;
     write(client, api::kTrainingQueue, object->meta.name, object->status, api::encode(wanted));
   }

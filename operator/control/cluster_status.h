@@ -14,10 +14,9 @@
 
 namespace rubato::control {
 
-// `no_cells`: sched::Plan::refused_cells.
-void write_queues(kube::Client& client, const World& world,
-                  const std::map<std::string, std::string>& no_cells,
-                  const Installation& installation);
+// `plan`: what came of the queues under the policy in force.
+void write_queues(kube::Client& client, const World& world, const sched::PolicyConfig& in_force,
+                  const sched::Plan& plan, const Installation& installation);
 // `refused`: why the object named "default" was not loaded; empty when it was.
 void write_policies(kube::Client& client, const World& world, const Policy& in_force,
                     const std::string& refused, const Installation& installation);

@@ -29,7 +29,7 @@ class Capture {
       : world_(world),
         config_(config),
         storage_(storage_of(world.claims, world.volumes, world.storage_classes)),
-        speeds_(world.jobs) {
+        speeds_(world.jobs, world.profiles) {
     for (const auto& pod : world.pods) {
       pods_[pod->meta.key()] = pod.get();
       if (pod->meta.owner) pods_of_[pod->meta.owner->uid].push_back(pod.get());

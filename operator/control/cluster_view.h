@@ -32,6 +32,7 @@ struct World {
   std::vector<std::shared_ptr<const kube::Node>> nodes;
   std::vector<std::shared_ptr<const QueueObject>> queues;
   std::vector<std::shared_ptr<const PolicyObject>> policies;
+  std::vector<std::shared_ptr<const ProfileObject>> profiles;  // sorted by name
   std::vector<std::shared_ptr<const PriorityClassObject>> priorities;
   std::vector<std::shared_ptr<const NodeLease>> leases;
   std::vector<std::shared_ptr<const kube::Claim>> claims;    // sorted by key, as stores have them

@@ -5,23 +5,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace rubato::control {
 namespace {
 
-constexpr std::size_t kPointsMost = 64;  // measured, of one job
-constexpr std::size_t kLikeMost = 16;    // jobs of one profile that are looked at
-constexpr double kLongest = 1e15;        // ms: of a job whose speed is next to nothing
+// Measured, that one job hears of: its own and those of a ThroughputProfile.
+constexpr std::size_t kPointsMost = 152;
+constexpr std::size_t kLikeMost = 16;  // jobs of one kind that are looked at
+constexpr double kLongest = 1e15;      // ms: of a job whose speed is next to nothing
+
+template <class Point>
+void add_point(const Point& point, std::vector<sched::ThroughputPoint>& to) {
+  const bool is_known = std::ranges::any_of(to, [&](const auto& known) {
+    return known.gpu_type == point.gpu_type && known.gpus == point.gpus;
+  });
+  if (!is_known && point.tokens_per_second > 0 && to.size() < kPointsMost)
+    to.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
+}
 
 void add_points(const JobObject& from, std::vector<sched::ThroughputPoint>& to) {
   if (!from.job.status.performance) return;
-  for (const auto& point : from.job.status.performance->by_type) {
-    const bool is_known = std::ranges::any_of(to, [&](const auto& known) {
-      return known.gpu_type == point.gpu_type && known.gpus == point.gpus;
-    });
-    if (!is_known && to.size() < kPointsMost)
-      to.push_back({point.gpu_type, point.gpus, point.tokens_per_second});
-  }
+  for (const auto& point : from.job.status.performance->by_type) add_point(point, to);
 }
 
 }  // namespace
@@ -42,17 +47,27 @@ coordinator::GpuSeconds gpu_seconds_of(const api::TrainingJobStatus& status) {
   return seconds;
 }
 
-MeasuredSpeeds::MeasuredSpeeds(const std::vector<std::shared_ptr<const JobObject>>& jobs) {
+MeasuredSpeeds::MeasuredSpeeds(const std::vector<std::shared_ptr<const JobObject>>& jobs,
+                               const std::vector<std::shared_ptr<const ProfileObject>>& profiles) {
   for (const auto& job : jobs)
-    if (job->profile && job->job.status.performance && by_profile_.count(*job->profile) < kLikeMost)
-      by_profile_.emplace(*job->profile, job.get());
+    if (job->job.status.performance && jobs_.count(job->profile) < kLikeMost)
+      jobs_.emplace(job->profile, job.get());
+  for (const auto& object : profiles) {
+    auto& points = points_[object->profile.spec.model];
+    for (const auto& point : object->profile.spec.points) points.push_back(&point);
+  }
+  for (auto& [kind, points] : points_)
+    std::ranges::stable_sort(points, std::greater{}, [](const auto* point) {
+      return point->measured.value_or(WallTime{});
+    });
 }
 
 std::vector<sched::ThroughputPoint> MeasuredSpeeds::of(const JobObject& job) const {
   std::vector<sched::ThroughputPoint> points;
   add_points(job, points);
-  if (!job.profile) return points;
-  const auto [from, to] = by_profile_.equal_range(*job.profile);
+  if (const auto known = points_.find(job.profile); known != points_.end())
+    for (const auto* point : known->second) add_point(*point, points);
+  const auto [from, to] = jobs_.equal_range(job.profile);
   for (auto other = from; other != to; ++other) add_points(*other->second, points);
   return points;
 }

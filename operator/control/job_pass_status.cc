@@ -43,6 +43,7 @@ JobFacts JobPass::facts() const {
   facts.job = &job_;
   facts.view = view_;
   facts.verdict = d_.memory.verdict(job_.meta.uid);
+  facts.profile = object_->profile;
   facts.failed_reason = failed_reason_;
   facts.failed_message = failed_message_;
   facts.queued_reason = queued_reason_;

@@ -32,6 +32,7 @@ class Builder {
   api::TrainingJobStatus run() {
     if (facts_.forbidden.empty()) status_.observed_generation = job_.meta.generation;
     put_figures(facts_, status_);
+    status_.throughput_profile = facts_.profile;
     conditions();
     status_.state = std::string(api::state_of(status_.conditions));
     status_.reason = state_reason();

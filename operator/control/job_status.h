@@ -16,6 +16,7 @@ struct JobFacts {
   const api::TrainingJob* job = nullptr;  // status as last written
   std::optional<coordinator::View> view;
   std::optional<JobVerdict> verdict;
+  std::string profile;                                 // of what kind it is
   std::int32_t pods_running = 0;                       // of the allocation
   std::optional<WallTime> newest_member;               // when the pod of it was made
   std::string start_problems;                          // of pods that the kubelet cannot start

@@ -3,6 +3,7 @@
 #include "kube/objects/object.h"
 #include "operator/api/resources.h"
 #include "operator/api/rules.h"
+#include "operator/control/throughput_profiles.h"
 
 namespace rubato::control {
 
@@ -16,14 +17,16 @@ Result<JobObject> JobObject::decode(const json::Value& value) {
        api::validate(api::kTrainingJob.kind, json::Value(), value)) {
     problem += (problem.empty() ? "" : "; ") + violation.field + ": " + violation.message;
   }
-  std::optional<std::size_t> profile;
-  const json::Value& spec = value["spec"];
-  if (const json::Value& training = spec["training"]; training.is_object())
-    profile = std::hash<std::string>()(
-        json::dump(json::Value::array({training["model"], training["batch"], training["precision"],
-                                       spec["gpus"]["perPod"], spec["template"]})));
   return JobObject{std::move(object.meta), std::move(job), value["status"], std::move(problem),
-                   profile};
+                   profile_of(value["spec"])};
+}
+
+kube::ResourceType ProfileObject::type() { return api::kThroughputProfile; }
+
+Result<ProfileObject> ProfileObject::decode(const json::Value& value) {
+  TRY(kube::Object object, kube::Object::decode(value));
+  TRY(api::ThroughputProfile profile, api::decode_throughput_profile(value));
+  return ProfileObject{std::move(object.meta), std::move(profile)};
 }
 
 kube::ResourceType QueueObject::type() { return api::kTrainingQueue; }

@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "kube/objects/meta.h"
 #include "operator/api/scheduling_policy.h"
+#include "operator/api/throughput_profile.h"
 #include "operator/api/training_job.h"
 #include "operator/api/training_queue.h"
 
@@ -19,12 +20,18 @@ struct JobObject {
   json::Value status;  // as it stands on the server: patches are differences to it
   // Rules that its spec breaks, which stood before they did, or were got past; "" when none.
   std::string problem;
-  // Jobs of equal profiles train the same model on the same batch with the same pods: what is
-  // measured of one is known of the others. A hash; none: it says too little.
-  std::optional<std::size_t> profile;
+  std::string profile;  // throughput_profiles.h
 
   static kube::ResourceType type();
   static Result<JobObject> decode(const json::Value& value);
+};
+
+struct ProfileObject {
+  kube::Meta meta;
+  api::ThroughputProfile profile;
+
+  static kube::ResourceType type();
+  static Result<ProfileObject> decode(const json::Value& value);
 };
 
 struct QueueObject {

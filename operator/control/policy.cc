@@ -64,10 +64,12 @@ std::string to_text(const Policy& policy) {
   if (!missing.empty()) name += fmt::format(" (without {})", missing);
   return fmt::format(
       "{}: a round at least every {:g} s, gang start {:g} s, minRelativeGain {:g}, preempt {}, "
-      "maxLoad {:g}, growth of one job at most every {:g} s, of at most {} a round",
+      "maxLoad {:g}, queueWeights {}, growth of one job at most every {:g} s, of at most {} a "
+      "round",
       name, in_seconds(policy.round_interval), in_seconds(policy.gang_start),
       policy.plan.min_relative_gain, policy.plan.preempt ? 1 : 0, policy.plan.max_load,
-      in_seconds(policy.growth_pause), counted(policy.plan.grown_per_round, "running job"));
+      policy.plan.queue_weights ? 1 : 0, in_seconds(policy.growth_pause),
+      counted(policy.plan.grown_per_round, "running job"));
 }
 
 api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,

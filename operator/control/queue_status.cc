@@ -1,21 +1,8 @@
 #include "operator/control/queue_status.h"
 
-#include "common/words.h"
-
 #include <fmt/format.h>
 
 namespace rubato::control {
-
-namespace {
-
-// What is stored and not enforced, as people wrote it.
-std::vector<std::string> not_enforced(const api::TrainingQueueSpec& spec) {
-  std::vector<std::string> fields;
-  if (spec.weight != 1.0) fields.emplace_back("spec.weight");
-  return fields;
-}
-
-}  // namespace
 
 sched::Queues queue_tree(const World& world) {
   sched::Queues queues;
@@ -72,17 +59,13 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
   api::Condition enforced;
   enforced.type = api::condition::kEnforced;
   enforced.observed_generation = object.meta.generation;
-  const std::vector<std::string> missing = not_enforced(object.spec);
-  const std::string_view them = agreeing(missing.size(), "it", "them");
-  enforced.status = missing.empty() ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;
-  enforced.reason = missing.empty() ? api::reason::kAllEnforced : api::reason::kPartlyEnforced;
-  enforced.message =
-      missing.empty()
-          ? "parent, guarantees, limits, borrowing and cells hold"
-          : fmt::format(
-                "this release stores {} and does not act on {}; remove {}, or do not count on {}. "
-                "Parent, guarantees, limits, borrowing and cells hold",
-                fmt::join(missing, ", "), them, them, them);
+  const bool is_idle = not_kept.weight && object.spec.weight != 1.0;
+  enforced.status = is_idle ? api::ConditionStatus::kFalse : api::ConditionStatus::kTrue;
+  enforced.reason = is_idle ? api::reason::kPartlyEnforced : api::reason::kAllEnforced;
+  enforced.message = is_idle ? "spec.weight does not count under the policy in force; set "
+                               "parameters.queueWeights of the SchedulingPolicy to 1. Parent, "
+                               "guarantees, limits, borrowing and cells hold"
+                             : "parent, guarantees, limits, borrowing and cells hold";
   const auto refuse = [&](std::string_view reason, std::string_view field, std::string_view why) {
     if (why.empty()) return;
     enforced.status = api::ConditionStatus::kFalse;

@@ -19,8 +19,9 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world);
 
 // What of its spec is not kept, as if it were not there, and why; "": it is.
 struct NotKept {
-  std::string cells;   // sched::Plan::refused_cells
-  std::string parent;  // sched::why_no_parent
+  std::string cells;    // sched::Plan::refused_cells
+  std::string parent;   // sched::why_no_parent
+  bool weight = false;  // no weight counts under the policy in force
 };
 
 // `usage` with the object's conditions brought up to date.

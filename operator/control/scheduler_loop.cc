@@ -27,7 +27,10 @@ constexpr std::int64_t kObjectsPerPage = 500;
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Dependencies dependencies)
-    : d_(std::move(dependencies)), plan_check_(d_.metrics), woken_(d_.executor.make_condition()) {}
+    : d_(std::move(dependencies)),
+      plan_check_(d_.metrics),
+      profile_writer_(d_.client, d_.metrics),
+      woken_(d_.executor.make_condition()) {}
 
 void SchedulerLoop::start(std::int64_t leader) {
   leader_ = leader;
@@ -248,7 +251,8 @@ void SchedulerLoop::round() {
   apply_all(plan.actions, snapshot.state, world);
   tell_verdicts(snapshot.state, plan, policy->plan.policy);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
-  write_queues(d_.client, world, plan.refused_cells, d_.installation);
+  write_queues(d_.client, world, policy->plan, plan, d_.installation);
+  profile_writer_.look_at(world, d_.executor.now());
   plan_check_.look_at(snapshot, plan, d_.executor.now());
 }
 

@@ -1,9 +1,9 @@
 // SchedulerLoop: capture → make_plan → apply, one round at a time on one task. A round starts when
 // something changed (wake), the policy's interval passed, or an instant has come that the policy
 // named (Policy::next_wake). It reads the SchedulingPolicy first,
-// and writes the status of queues and policies last. Before a round it waits until the caches have
-// seen every allocation that it wrote itself, before its first one those that earlier leaders
-// wrote.
+// and writes the status of queues and policies, and ThroughputProfiles, last. Before a round it
+// waits until the caches have seen every allocation that it wrote itself, before its first one
+// those that earlier leaders wrote.
 #pragma once
 
 #include "kube/events.h"
@@ -13,6 +13,7 @@
 #include "operator/control/placement_gate.h"
 #include "operator/control/plan_check.h"
 #include "operator/control/policy.h"
+#include "operator/control/throughput_profiles.h"
 #include "scheduler/snapshot/snapshot.h"
 
 #include <functional>
@@ -89,6 +90,7 @@ class SchedulerLoop {
 
   Dependencies d_;
   PlanCheck plan_check_;
+  ProfileWriter profile_writer_;
   std::int64_t leader_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Condition> woken_;

@@ -93,14 +93,14 @@ void Problem::find_parents() {
       if (why_no_parent(state_.queues, *of).empty()) parents_[q] = queue_named(of->parent);
   if (std::ranges::none_of(parents_, &std::optional<QueueIndex>::has_value)) return;
   for (auto& [name, quotas] : quotas_by_parts(state_.queues))
-    quotas_by_parts_.emplace(queue_named(name), std::move(quotas));
+    raised_quotas_.emplace(queue_named(name), std::move(quotas));
 }
 
 const std::map<std::string, Quota>& Problem::quotas_of(QueueIndex queue) const {
   static const std::map<std::string, Quota> kNothing;
   if (queues_[queue] == nullptr) return kNothing;
-  const auto by_parts = quotas_by_parts_.find(queue);
-  return by_parts == quotas_by_parts_.end() ? queues_[queue]->quotas : by_parts->second;
+  const auto raised = raised_quotas_.find(queue);
+  return raised == raised_quotas_.end() ? queues_[queue]->quotas : raised->second;
 }
 
 void Problem::name_types() {

@@ -142,8 +142,13 @@ class Problem {
   const Queue* queue(QueueIndex queue) const { return queues_[queue]; }  // null: there is none
   // The queue that it is a part of.
   std::optional<QueueIndex> parent_of(QueueIndex queue) const { return parents_[queue]; }
-  // Queue::quotas, with what its parts are guaranteed where that counts (queue_tree.h).
+  // Queue::quotas, with what its parts are guaranteed where that counts (queue_tree.h), and what it
+  // is by its weight.
   const std::map<std::string, Quota>& quotas_of(QueueIndex queue) const;
+  // Before anybody asks for them (scheduler/queue_weights.h).
+  void set_quotas(QueueIndex queue, std::map<std::string, Quota> quotas) {
+    raised_quotas_.insert_or_assign(queue, std::move(quotas));
+  }
   std::size_t count_queues() const { return queues_.size(); }
 
   GroupIndex group_of(JobIndex job) const;
@@ -173,7 +178,7 @@ class Problem {
   std::vector<Table<NodeIndex, std::optional<DomainIndex>>> domains_;  // by level
   Table<QueueIndex, const Queue*> queues_;
   Table<QueueIndex, std::optional<QueueIndex>> parents_;
-  std::map<QueueIndex, std::map<std::string, Quota>> quotas_by_parts_;
+  std::map<QueueIndex, std::map<std::string, Quota>> raised_quotas_;
   std::unordered_map<std::string_view, QueueIndex> queue_numbers_;
   Table<JobIndex, QueueIndex> queue_of_job_;
   std::unordered_map<std::uint32_t, JobIndex> hosts_;  // by guest

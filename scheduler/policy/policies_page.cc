@@ -51,6 +51,9 @@ it are always admitted; who does not fit, or whose queue is full, does not count
 turns or shrink each other (`las`, `tiresias`, `gavel`, `pollux`, `themis`): above 1, so that somebody waits for each GPU
 that comes free.
 
+With `queueWeights` 1 the weights of queues count under every policy: what each would get of all minimums by weighted
+fairness is guaranteed to it ([queues](queues.md#weights)). Which of its jobs are served by that is the policy's affair.
+
 | policy | what it does | knows |
 | --- | --- | --- |
 )";

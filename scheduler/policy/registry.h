@@ -18,7 +18,8 @@ constexpr const char* kCommonParametersText =
     "throughput; below 0 jobs take all GPUs that are left over, whatever sizes a policy says, but "
     "under `pollux` and `sia`, which choose the nodes, too), `preempt` (0 or 1; 1: may jobs be "
     "preempted at all), `maxLoad` (0 to 1000: jobs are admitted while their minimums are at most "
-    "so many times the healthy GPUs; 0: all are)";
+    "so many times the healthy GPUs; 0: all are), `queueWeights` (0 or 1; 1: queues are guaranteed "
+    "their shares by weight, too)";
 
 // What decides where nothing else is said: without a SchedulingPolicy, and in a snapshot without
 // the name of one.

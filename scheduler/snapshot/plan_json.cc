@@ -104,6 +104,11 @@ json::Value to_json(const Plan& plan, const ClusterState& state, const std::vect
   Value all = Value::object({{"version", kSnapshotVersion},
                              {"actions", std::move(actions)},
                              {"verdicts", std::move(verdicts)}});
+  if (!plan.queue_shares.empty()) {
+    Value shares = Value::object({});
+    for (const auto& [queue, gpus] : plan.queue_shares) shares.set(queue, gpus);
+    all.set("queueShares", std::move(shares));
+  }
   if (plan.storage) all.set("storage", to_json(*plan.storage));
   if (plan.cpu_memory) all.set("cpuMemory", to_json(*plan.cpu_memory));
   return all;

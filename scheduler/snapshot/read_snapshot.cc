@@ -72,6 +72,7 @@ class Reader {
     policy.min_relative_gain =
         c.number("minRelativeGain", kGainLeast, kGainMost, policy.min_relative_gain);
     policy.max_load = c.number("maxLoad", 0, kLoadMost, policy.max_load);
+    policy.queue_weights = c.flag("queueWeights", policy.queue_weights);
     policy.grown_per_round = c.whole("grownPerRound", 0, kWholeMost, policy.grown_per_round);
   }
 

@@ -82,6 +82,7 @@ Value to_json(const PolicyConfig& policy) {
   }
   if (policy.max_load != 0) fields.put("maxLoad", plain(policy.max_load));
   return fields.put("preempt", policy.preempt)
+      .put("queueWeights", policy.queue_weights, false)
       .put("sharing", policy.sharing, false)
       .put("storageShares", policy.storage_shares, false)
       .put("cpuMemoryShares", policy.cpu_memory_shares, false)

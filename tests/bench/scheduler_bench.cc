@@ -43,6 +43,7 @@ struct Case {
   bool failed = false;       // a twentieth of the GPUs, each inside another node
   std::int64_t queues = 0;   // each of which may have half of what its jobs want at least
   std::int64_t parents = 0;  // of these queues, each with as many; and one of them all
+  bool weights = false;      // of these queues, from 1 to 5, which count; and nothing is limited
 };
 
 constexpr Case kCases[] = {
@@ -58,6 +59,12 @@ constexpr Case kCases[] = {
     {.name = "failed", .failed = true},
     {.name = "queues", .min_load = 1, .max_load = 4, .queues = 100},
     {.name = "tree", .min_load = 1, .max_load = 4, .queues = 90, .parents = 9},
+    {.name = "weights",
+     .min_load = 1.5,
+     .max_load = 4,
+     .queues = 90,
+     .parents = 9,
+     .weights = true},
 };
 
 // Of two to the smaller of two draws from 0 to 5, about.
@@ -146,6 +153,11 @@ class Made {
       state_.queues[name].quotas["*"].limit = std::max<Gpus>(wanted[name] / 2, 1);
     }
     if (case_.parents > 0) put_under_parents();
+    for (auto& [name, queue] : state_.queues) {
+      if (!case_.weights) break;
+      queue.quotas.clear();
+      queue.weight = 1 + static_cast<double>(name.back() % 5);
+    }
   }
 
   // Each may hold nine tenths of what its parts may.
@@ -238,7 +250,8 @@ std::string how_good(Made& made, const Policy& policy, const PolicyConfig& confi
                      100 * static_cast<double>(certificate->value) / static_cast<double>(best));
 }
 
-void measure(const Size& size, const Case& of, const PolicyConfig& config, int rounds) {
+void measure(const Size& size, const Case& of, PolicyConfig config, int rounds) {
+  config.queue_weights = of.weights;
   const auto policy = make_policy(config.policy, config.parameters).value();
   const SystemClock clock;
   Made made(size, of);

@@ -138,6 +138,12 @@ def recorded():
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def points_of(cluster):
+    """Of all ThroughputProfiles."""
+    listed = json.loads(cluster.plane.kubectl("get", "throughputprofiles", "-o", "json").stdout)
+    return [point for profile in listed["items"] for point in profile["spec"]["points"]]
+
+
 def story(cluster):
     """Grow, change the leader, lose a pod, be deleted while training; a job that completes and is cleaned up; one whose
     volumes are made for it; one whose pods are refused."""
@@ -147,6 +153,7 @@ def story(cluster):
     job.wait_members(2, CHANGE_S)
     cluster.add_node()
     job.wait_members(3, CHANGE_S)
+    wait_until(lambda: len(points_of(cluster)) > 1, CHANGE_S, "its speeds to be kept, one after the other")
     before = cluster.leader()
     cluster.operators[before].stop()  # gives its Lease back
     wait_until(lambda: cluster.leader() not in (None, before), CHANGE_S, "another leader")

@@ -174,5 +174,11 @@ def test_agents_show_phases_speed_and_links(endpoint):
         assert value(text, 'rubato_worker_micro_batches_total{slot="0"}') > 0
         done = promtool("check", "metrics", input=text)
         assert done.returncode == 0 and not done.stdout + done.stderr, done.stdout + done.stderr
+
+    def kept():
+        text = endpoint.get(endpoint.reader)[1]
+        return value(text, 'rubato_throughput_profile_writes_total{result="written"}') and \
+            value(text, "rubato_throughput_profiles_left_out") == 0
+    wait_until(kept, TRAIN_S, "its speed to be kept")
     job.delete()
     job.wait_gone(TRAIN_S)

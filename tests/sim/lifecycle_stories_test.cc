@@ -1,4 +1,5 @@
 // What a spec says of a job's life: how often it may fail, how long it may take, how long it stays.
+#include "operator/api/resources.h"
 #include "tests/sim/told_stories.h"
 
 #include <algorithm>
@@ -165,6 +166,52 @@ TEST(LifecycleStories, ADeadlineEndsAJobInTimeAndBeginsAnewWithAResume) {
   EXPECT_FALSE(life.until(has_failed, 60s - kJitter));
   EXPECT_TRUE(life.until(has_failed, 2 * kJitter + kProgress));
   EXPECT_EQ(life.status("limited")["reason"].string_view_or(""), "DeadlineExceeded");
+}
+
+// A GPU of each type is free. What a person says of the speeds of its kind, whose digest the status
+// of another had, decides on which one a job begins; a leader that never saw one of them knows it.
+TEST(LifecycleStories, TheSecondJobOfAKindIsPlacedByThroughputProfiles) {
+  for (const std::string better : {"fast", "slow"}) {
+    Scenario scenario;
+    scenario.nodes = {{"n-fast", "fast", 1}, {"n-slow", "slow", 1}};
+    scenario.queues = {{"default", 0}};
+    scenario.jobs = {training("first", 1, 1), training("second", 1, 1)};
+    scenario.jobs[0].shape.steps = 10;
+    scenario.jobs[0].ttl_seconds = 5;
+    scenario.jobs[1].submit_at = 5min;
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    std::string kind;
+    const auto is_there = [&](const std::string& job) {
+      const auto found = cluster.witness().jobs().find("default/" + job);
+      const bool is = found != cluster.witness().jobs().end();
+      if (is) kind = found->second.object["status"]["throughputProfile"].string_or(kind);
+      return is;
+    };
+    ASSERT_TRUE(cluster.run_until([&] { return is_there("first"); }, kSoon));
+    ASSERT_TRUE(cluster.run_until([&] { return !is_there("first"); }, 4min));
+    const auto kept = cluster.server().get(api::kThroughputProfile, {"", kind});
+    ASSERT_TRUE(kept.ok()) << kind;
+    EXPECT_EQ((*kept)["spec"]["points"].size(), 1u);
+    json::Value points = json::Value::array();
+    for (const char* type : {"fast", "slow"})
+      points.push_back(json::Value::object({{"gpuType", type},
+                                            {"gpus", 1},
+                                            {"tokensPerSecond", type == better ? 1e6 : 1.0},
+                                            {"measured", "2100-01-01T00:00:00Z"}}));
+    ASSERT_TRUE(cluster.server()
+                    .create(api::kThroughputProfile, "",
+                            json::Value::object(
+                                {{"apiVersion", api::kThroughputProfile.api_version()},
+                                 {"kind", api::kThroughputProfile.kind},
+                                 {"metadata", json::Value::object({{"name", "from-the-vendor"}})},
+                                 {"spec", json::Value::object(
+                                              {{"model", kind}, {"points", std::move(points)}})}}))
+                    .ok());
+    cluster.inject({.kind = FaultKind::kOperatorCrash});
+    ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "second") > 0; }, 6min));
+    EXPECT_EQ(held_on(cluster, "second", "n-" + better), 1) << better;
+  }
 }
 
 }  // namespace

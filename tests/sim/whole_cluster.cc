@@ -176,6 +176,7 @@ void WholeCluster::install() {
     if (plan.limit > 0)
       spec.set("quotas", Value::array({Value::object({{"gpuType", "*"}, {"limit", plan.limit}})}));
     if (!plan.parent.empty()) spec.set("parent", plan.parent);
+    if (plan.name == "small") spec.set("weight", 3);  // where weights count
     if (plan.cells > 0)
       spec.set("cells", Value::array({Value::object(
                             {{"gpuType", "fast"}, {"level", "node"}, {"count", plan.cells}})}));

@@ -102,8 +102,9 @@ void WholeCluster::resize(const Fault& fault, Job& job) {
 void WholeCluster::change_policy(const Fault& fault) {
   const std::vector<sched::Descriptor> all = sched::all_policies();
   const sched::Descriptor& chosen = all[fault.pick % all.size()];
-  story_.say("FAULT policy {} is put in force", chosen.name);
-  Value parameters = Value::object();
+  const bool by_weight = fault.more / 10 % 2 == 1;
+  story_.say("FAULT policy {} is put in force{}", chosen.name, by_weight ? ", with weights" : "");
+  Value parameters = Value::object({{"queueWeights", by_weight ? 1 : 0}});
   double number = 5 + static_cast<double>(fault.more % 10);
   for (const sched::Parameter& parameter : chosen.parameters) {
     parameters.set(parameter.name, std::clamp(number, parameter.least, parameter.most));

@@ -407,7 +407,7 @@ TEST(Capture, SpeedsAreSharedByJobsThatTrainTheSame) {
   like.job.meta.uid = like.meta.uid = "job-uid-2";
   JobObject unlike = *job(1, 4, measured(2, 1), R"("accelerators":{"mix":false})");
   unlike.job.meta.uid = unlike.meta.uid = "job-uid-3";
-  unlike.profile = *unlike.profile + 1;  // another model
+  unlike.profile = "another";
   World w = world();
   w.jobs = {job(1, 4, measured(4, 300)), std::make_shared<const JobObject>(like),
             std::make_shared<const JobObject>(unlike)};
@@ -416,6 +416,36 @@ TEST(Capture, SpeedsAreSharedByJobsThatTrainTheSame) {
   EXPECT_EQ(state.jobs[0].measured, (Points{{"A", 4, 300}, {"A", 1, 90}}));
   EXPECT_EQ(state.jobs[1].measured, (Points{{"A", 1, 90}, {"A", 4, 300}}));
   EXPECT_EQ(state.jobs[2].measured, (Points{{"A", 2, 1}}));
+}
+
+std::shared_ptr<const ProfileObject> profile(const std::string& kind, const std::string& points) {
+  const auto text =
+      R"({"metadata":{"name":"p"},"spec":{"model":")" + kind + R"(","points":[)" + points + "]}}";
+  return std::make_shared<const ProfileObject>(
+      ProfileObject::decode(json::parse(text).value()).value());
+}
+
+// Own points, then the profiles' (the later of two, of no time the last), then those of others.
+TEST(Capture, SpeedsAreReadFromThroughputProfiles) {
+  const auto measured = [](int gpus, int speed) {
+    return R"("performance":{"byType":[{"gpuType":"A","gpus":)" + std::to_string(gpus) +
+           R"(,"tokensPerSecond":)" + std::to_string(speed) + "}]}";
+  };
+  JobObject other = *job(1, 4, measured(8, 90));
+  other.job.meta.uid = other.meta.uid = "job-uid-2";
+  World w = world();
+  w.jobs = {job(1, 4, measured(4, 300)), std::make_shared<const JobObject>(other)};
+  const std::string kind = w.jobs[0]->profile;
+  w.profiles = {
+      profile(kind, R"({"gpuType":"A","gpus":4,"tokensPerSecond":1},
+                       {"gpuType":"B","gpus":1,"tokensPerSecond":5},
+                       {"gpuType":"A","gpus":8,"tokensPerSecond":60,"measured":"2026-01-01T00:00:00Z"})"),
+      profile(kind,
+              R"({"gpuType":"B","gpus":1,"tokensPerSecond":7,"measured":"2026-01-02T00:00:00Z"})"),
+      profile("another", R"({"gpuType":"C","gpus":1,"tokensPerSecond":9})")};
+  using Points = std::vector<sched::ThroughputPoint>;
+  EXPECT_EQ(capture(w, config()).jobs[0].measured,
+            (Points{{"A", 4, 300}, {"B", 1, 7}, {"A", 8, 60}}));
 }
 
 // By the steps left at the speed that was measured; from the status, which a new leader sees too.

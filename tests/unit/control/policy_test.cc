@@ -24,7 +24,8 @@ TEST(Policy, TakesAllThatTheObjectSays) {
   spec.round_seconds = 3;
   spec.gang_start_seconds = 40;
   spec.rescale_budget = {30, 5};
-  spec.parameters = {{"minRelativeGain", 0.1}, {"preempt", 0}, {"maxLoad", 1.5}};
+  spec.parameters = {
+      {"minRelativeGain", 0.1}, {"preempt", 0}, {"maxLoad", 1.5}, {"queueWeights", 1}};
   const auto policy = policy_of(Config{}, spec);
   ASSERT_TRUE(policy.ok());
   EXPECT_EQ(policy->round_interval, 3s);
@@ -34,6 +35,7 @@ TEST(Policy, TakesAllThatTheObjectSays) {
   EXPECT_EQ(policy->plan.min_relative_gain, 0.1);
   EXPECT_FALSE(policy->plan.preempt);
   EXPECT_EQ(policy->plan.max_load, 1.5);
+  EXPECT_TRUE(policy->plan.queue_weights);
 }
 
 TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
@@ -42,7 +44,7 @@ TEST(Policy, WhatItDoesNotKnowIsRefusedWithTheMend) {
   EXPECT_EQ(
       policy_of(Config{}, spec).error().what(),
       "spec.parameters.fairness is not known to policy marginalThroughput: it has none; remove "
-      "it (all policies have maxLoad, minRelativeGain and preempt)");
+      "it (all policies have maxLoad, minRelativeGain, preempt and queueWeights)");
   spec.parameters = {{"preempt", 2}};
   EXPECT_EQ(policy_of(Config{}, spec).error().what(),
             "spec.parameters.preempt is 2, but must be 0 or 1; change it");

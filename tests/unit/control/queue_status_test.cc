@@ -29,11 +29,12 @@ TEST(QueueStatus, SaysWhatNothingEnforces) {
   EXPECT_EQ(api::find_condition(all.conditions, "Enforced")->reason, "AllEnforced");
   queue.spec.parent = "company";
   queue.spec.weight = 2;
-  const auto some = queue_status(queue, {}, {}, {});
+  EXPECT_TRUE(api::is_true(queue_status(queue, {}, {}, {}).conditions, "Enforced"));
+  const auto some = queue_status(queue, {}, {.cells = "", .parent = "", .weight = true}, {});
   const auto* enforced = api::find_condition(some.conditions, "Enforced");
   EXPECT_EQ(enforced->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(enforced->reason, "PartlyEnforced");
-  EXPECT_NE(enforced->message.find("stores spec.weight and"), std::string::npos);
+  EXPECT_NE(enforced->message.find("spec.weight does not count"), std::string::npos);
   const auto refused =
       queue_status(queue, {}, {.cells = "there is no node of GPU type \"A\"", .parent = ""}, {});
   enforced = api::find_condition(refused.conditions, "Enforced");

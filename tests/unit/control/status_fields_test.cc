@@ -41,6 +41,7 @@ api::TrainingJobStatus while_it_trains(const char* kind) {
   JobFacts facts;
   const auto object = job(1, 4, kAllocated);
   facts.job = &object->job;
+  facts.profile = object->profile;
   facts.now = *parse_rfc3339("2026-11-21T08:00:00Z");
   facts.view = view(Phase::kTraining, 2);
   for (auto& member : facts.view->members) member.gpu_type = "NVIDIA-H100-80GB-HBM3";

@@ -32,6 +32,25 @@ inline void obey(const Plan& plan, ClusterState& state) {
   }
 }
 
+// Plans follow each other, and what is told to leave leaves between two of them, until nothing
+// changes any more.
+inline ClusterState at_rest(ClusterState state, const PolicyConfig& config, int rounds,
+                            TimeMs round_ms = 1'000'000) {
+  for (int round = 0; round < rounds; ++round) {
+    const Plan plan = make_plan(state, config);
+    if (plan.actions.empty()) return state;
+    obey(plan, state);
+    state.now_ms += round_ms;
+    for (Job& job : state.jobs) {
+      for (const Held& held : job.held)
+        if (held.leaving) std::ranges::find(state.nodes, held.node, &Node::id)->free += job.per_pod;
+      std::erase_if(job.held, [](const Held& held) { return held.leaving; });
+      if (!job.held.empty()) job.allocated_ms = std::max<TimeMs>(job.allocated_ms, 0);
+    }
+  }
+  return state;
+}
+
 inline Job drawn_job(Rng& rng, const std::string& id, const ClusterState& state) {
   const Gpus per_pod = rng.chance(0.6) ? 1 : 1 + static_cast<Gpus>(rng.below(4));
   const Gpus min = 1 + static_cast<Gpus>(rng.below(8));

@@ -77,7 +77,8 @@ Snapshot drawn_problem(std::uint64_t seed, const std::string& policy) {
                               .sharing = seed % 4 != 0,
                               .storage_shares = true,
                               .cpu_memory_shares = true,
-                              .min_relative_gain = seed % 5 == 0 ? -1 : 0.01}};
+                              .min_relative_gain = seed % 5 == 0 ? -1 : 0.01,
+                              .queue_weights = seed % 3 == 0}};
   problem.state = drawn_cluster(seed, problem.policy);
   Rng of_cells(seed + 3'000'000);
   draw_cells(of_cells, problem.state, problem.policy);
@@ -148,25 +149,6 @@ TEST(EveryPolicy, PreemptsNobodyWhereThatIsOff) {
   }
 }
 
-// Plans follow each other, and what is told to leave leaves between two of them, until nothing
-// changes any more.
-ClusterState at_rest(ClusterState state, const PolicyConfig& config, int rounds,
-                     TimeMs round_ms = 1'000'000) {
-  for (int round = 0; round < rounds; ++round) {
-    const Plan plan = make_plan(state, config);
-    if (plan.actions.empty()) return state;
-    obey(plan, state);
-    state.now_ms += round_ms;
-    for (Job& job : state.jobs) {
-      for (const Held& held : job.held)
-        if (held.leaving) std::ranges::find(state.nodes, held.node, &Node::id)->free += job.per_pod;
-      std::erase_if(job.held, [](const Held& held) { return held.leaving; });
-      if (!job.held.empty()) job.allocated_ms = std::max<TimeMs>(job.allocated_ms, 0);
-    }
-  }
-  return state;
-}
-
 // Where a gain is not asked for, no GPU that a job may have stays free, and nobody gives back what
 // it took; but under policies that choose the nodes, too.
 TEST(EveryPolicy, GivesOutAllGpusBelowZero) {
@@ -198,6 +180,49 @@ TEST(EveryPolicy, ComesToRest) {
           << policy.name << ", seed " << seed;
     }
   }
+}
+
+// A parent that may hold twelve of 32 GPUs, with jobs of its own and of two parts, whose guarantees
+// leave some room. Jobs are as large as a guarantee and larger, and more wait than fit.
+ClusterState full_parent(std::uint64_t seed) {
+  Rng rng(seed);
+  ClusterState state = cluster({}, {});
+  for (int n = 0; n < 4; ++n) state.nodes.push_back(node("n" + std::to_string(n), 8, 8));
+  state.queues["whole"] = {.name = "whole"};
+  state.queues["whole"].quotas["*"].limit = 12;
+  if (rng.chance(0.5)) state.queues["whole"].quotas["*"].guaranteed = 12;
+  for (const auto& [name, guaranteed] : {std::pair("left", 5), std::pair("right", 3)}) {
+    state.queues[name] = {.name = name, .parent = "whole"};
+    state.queues[name].quotas["*"].guaranteed = guaranteed;
+  }
+  const std::array sizes{1, 1, 1, 1, 2, 2, 4, 8};
+  const std::array queues{"whole", "left", "left", "right"};
+  for (int i = 0; i < 24; ++i) {
+    const Gpus size = sizes.at(rng.below(sizes.size()));
+    Job one = job("j" + std::to_string(i), size, size);
+    one.queue = queues.at(rng.below(queues.size()));
+    one.queued_at = i;
+    one.duration_ms = one.remaining_ms = static_cast<TimeMs>(1 + rng.below(1'000'000));
+    state.jobs.push_back(one);
+  }
+  return state;
+}
+
+// Jobs come one after the other, each to those that have come to rest before it: who is stopped
+// makes room for whom it was stopped, and for nobody who passes that one in its guarantee.
+TEST(EveryPolicy, ComesToRestInAFullParent) {
+  for (const Descriptor& policy : all_policies())
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      const ClusterState all = full_parent(seed);
+      const PolicyConfig config{.policy = policy.name};
+      ClusterState state = all;
+      state.jobs.clear();
+      for (const Job& job : all.jobs) {
+        state.jobs.push_back(job);
+        state = at_rest(state, config, 30, 0);
+        EXPECT_TRUE(make_plan(state, config).actions.empty()) << policy.name << ", seed " << seed;
+      }
+    }
 }
 
 // One node of 8 GPUs, which "late" has borrowed whole; then jobs of "owner" come, of one GPU each,

@@ -13,8 +13,11 @@ namespace {
 // Every field has a value of its own, none its default.
 Snapshot full() {
   Snapshot snapshot;
-  snapshot.policy = {
-      .preempt = false, .min_relative_gain = 0.1, .grown_per_round = 7, .max_load = 1.5};
+  snapshot.policy = {.preempt = false,
+                     .min_relative_gain = 0.1,
+                     .grown_per_round = 7,
+                     .max_load = 1.5,
+                     .queue_weights = true};
   Node first = node("n1", 8, 3, "H100");
   first.free = {3, -5, 1 << 20, {1, 0, 9}};
   Node second = node("n2", 4, 0, "A\"\\\n\u00e9");
