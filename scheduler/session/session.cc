@@ -78,6 +78,7 @@ Plan Session::run() {
   if (!targets_.sizes.empty()) shrink_to_targets();
   settle_guests();
   count_what_others_can_give();
+  if (quota_.has_guarantees()) list_waiting();
   if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
     for (std::size_t level = kQueueLevelsMost; level > 0; --level)

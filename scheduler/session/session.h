@@ -200,13 +200,6 @@ class Session {
   std::optional<std::vector<Entry*>> preempt(const Entry& wanting, std::int64_t pods, Trial& trial);
   std::optional<std::vector<Entry*>> stop_until_it_fits(const Entry& wanting, std::int64_t pods,
                                                         Trial& trial, const ServedFirst& first);
-  bool note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
-                          const QuotaBook& after, ServedFirst& first) const;
-  bool note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
-                         const QuotaBook& quota, ServedFirst& first) const;
-  bool note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
-                       const QuotaBook& after, ServedFirst& first) const;
-  std::size_t guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const;
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
                                         const Entry& wanting);
@@ -221,6 +214,17 @@ class Session {
   bool is_displaced_by(const Entry& wanting, const Entry& victim) const;  // by the policy
   bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
   Displaced why_preempted(const Entry& by, const Entry& victim) const;
+
+  // session_guarantees.cc
+  bool note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
+                          const QuotaBook& after, ServedFirst& first) const;
+  bool note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
+                         const QuotaBook& quota, ServedFirst& first) const;
+  bool note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
+                       const QuotaBook& after, ServedFirst& first) const;
+  void list_waiting();
+  QueueIndex widest_queue_of(const Entry& entry) const;
+  std::size_t guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const;
 
   // session_queue.cc
   std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
@@ -271,8 +275,15 @@ class Session {
   QuotaBook quota_;
   Placer placer_;
   Cells cells_;
-  std::vector<Entry> entries_;                               // in order
-  std::vector<Entry*> holders_;                              // in order: who held pods that stay
+  std::vector<Entry> entries_;   // in order
+  std::vector<Entry*> holders_;  // in order: who held pods that stay
+  struct Waiting {
+    const Entry* entry = nullptr;
+    Gpus size = 0;         // its minimum
+    std::size_t kind = 0;  // equal: of one queue, one size, for the same nodes
+  };
+  std::vector<Waiting> waiting_;  // in order; where queues have guarantees
+  std::size_t kinds_of_waiting_ = 0;
   Table<QueueIndex, std::vector<Entry*>> holders_of_queue_;  // with those of its parts
   // … counted when the round began: what these can give at most and go on, their lowest priority.
   Table<QueueIndex, Gpus> surplus_of_queue_;

@@ -1,0 +1,92 @@
+// Who is served first by a guarantee, and whom it is therefore of no use to stop.
+#include "scheduler/model/sizes.h"
+#include "scheduler/session/session.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace rubato::sched {
+
+// Those that it is of no use to stop for the one that wants their GPUs, by what the queues hold
+// once they are: they, or others that wait, would be served before it. True: there are some.
+bool Session::note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
+                                 const QuotaBook& after, ServedFirst& first) const {
+  return after.has_guarantees() && (note_served_first(stopped, wanting, after, first) ||
+                                    note_letting_in(stopped, wanting, after, first));
+}
+
+// Those that are inside a guarantee once they are stopped, as the one that wants their GPUs is not,
+// or comes later: they would start again before it does. True: there are some.
+bool Session::note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
+                                const QuotaBook& quota, ServedFirst& first) const {
+  const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
+  const std::size_t rank = guarantee_rank(wanting, missing, quota);
+  const std::size_t before = first.size();
+  for (const Entry* entry : stopped) {
+    const std::size_t its_own =
+        guarantee_rank(*entry, size_at_least(*entry->job, 0).value_or(0), quota);
+    if (its_own > rank || (its_own == rank && rank > 0 && entry < &wanting)) first.push_back(entry);
+  }
+  return first.size() > before;
+}
+
+// Those whose stopping brings their queue so far below its guarantee that another job comes inside
+// it: that would be served before the one that wants their GPUs by its place in the order, and take
+// them. True: there are some.
+bool Session::note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
+                              const QuotaBook& after, ServedFirst& first) const {
+  std::map<QueueIndex, std::vector<const Entry*>> displaced;  // by the widest of their queues
+  for (const Entry* entry : stopped)
+    if (may_displace(wanting, *entry)) displaced[widest_queue_of(*entry)].push_back(entry);
+  if (displaced.empty()) return false;
+  QuotaBook before = after;
+  for (const Entry* entry : stopped)
+    for (const Pod& pod : entry->pods) before.take(queue_of(*entry), pod.type, pod.gpus);
+  const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
+  const std::size_t rank = guarantee_rank(wanting, missing, after);
+  const std::size_t known = first.size();
+  std::vector<char> seen(kinds_of_waiting_, 0);
+  for (const auto& [other, size, kind] : waiting_) {
+    if (other == &wanting || other->now > 0 || seen[kind] != 0) continue;
+    seen[kind] = 1;  // others of its kind come later, and are of the same rank
+    const auto found = displaced.find(widest_queue_of(*other));
+    if (found == displaced.end()) continue;
+    const std::size_t its_own = guarantee_rank(*other, size, after);
+    if (its_own < rank || (its_own == rank && (rank == 0 || other > &wanting))) continue;
+    if (guarantee_rank(*other, size, before) >= its_own) continue;
+    for (const Entry* entry : found->second)
+      if (std::ranges::find(first, entry) == first.end()) first.push_back(entry);
+  }
+  return first.size() > known;
+}
+
+// Who may come inside a guarantee.
+void Session::list_waiting() {
+  std::map<std::tuple<QueueIndex, GroupIndex, Gpus>, std::size_t> kinds;
+  for (const Entry& entry : entries_) {
+    const auto size = size_at_least(*entry.job, 0);
+    if (entry.now > 0 || !size || !problem_.takes_part(entry.index)) continue;
+    const auto kind = std::tuple(queue_of(entry), problem_.group_of(entry.index), *size);
+    waiting_.push_back({&entry, *size, kinds.try_emplace(kind, kinds.size()).first->second});
+  }
+  kinds_of_waiting_ = kinds.size();
+}
+
+QueueIndex Session::widest_queue_of(const Entry& entry) const {
+  QueueIndex widest = queue_of(entry);
+  while (const auto parent = problem_.parent_of(widest)) widest = *parent;
+  return widest;
+}
+
+// The level of the queue that guarantees it so many more: who has a higher one is served first. 0:
+// none does.
+std::size_t Session::guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const {
+  std::size_t rank = 0;
+  for (const TypeIndex type : problem_.group(entry.index).types)
+    if (const auto queue = quota.guarantor(queue_of(entry), type, more))
+      rank = std::max(rank, quota.level_of(*queue));
+  return rank;
+}
+
+}  // namespace rubato::sched
