@@ -259,7 +259,6 @@ struct Operator::Impl {
     caches.nodes.on_change([this](const kube::Change<kube::Node>&) { loop->wake(); });
     caches.queues.on_change([this](const kube::Change<QueueObject>&) { loop->wake(); });
     caches.policies.on_change([this](const kube::Change<PolicyObject>&) { loop->wake(); });
-    caches.profiles.on_change([this](const kube::Change<ProfileObject>&) { loop->wake(); });
   }
 
   void wake_users(const std::vector<kube::Key>& jobs_of_claim,

@@ -269,9 +269,13 @@ TruthTrace draw_truth(const DrawTruth& wanted) {
   TruthTrace trace;
   const double micro = seconds(trace.times.micro);
   const double apart = wanted.mean_gpu_seconds / wanted.load / trace.gpus();
-  double at = 10;
+  double at = 10, last = 0;
   for (int i = 0; i < wanted.jobs; ++i) {
     TruthJob job{.name = fmt::format("job-{:03}", i)};
+    // Each in a second of its own: the API server tells no more of when objects were made, and who
+    // of two in one second comes first is chance (their uids).
+    at = std::max(std::round(at), last + 1);
+    last = at;
     job.submit_at = std::chrono::milliseconds(to_ms(at));
     job.micro_batches = rng.chance(0.5) ? 24 : 12;
     job.gpus = 1 << rng.below(3);
