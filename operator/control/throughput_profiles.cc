@@ -63,8 +63,20 @@ std::map<std::string, Kind> kinds_of(const World& world) {
   return kinds;
 }
 
-bool is_older(const api::ThroughputPoint& a, const api::ThroughputPoint& b) {
-  return a.measured.value_or(WallTime{}) < b.measured.value_or(WallTime{});
+// Makes room for a point, in place of the oldest that no job knows: one that a job knows would be
+// missing again at once. False: jobs know as many as a profile holds.
+bool make_room(const Kind& kind, std::vector<api::ThroughputPoint>& points) {
+  if (points.size() < api::kThroughputPointsMost) return true;
+  auto oldest = points.end();
+  for (auto at = points.begin(); at != points.end(); ++at) {
+    if (kind.speeds.contains({at->gpu_type, at->gpus})) continue;
+    if (oldest == points.end() ||
+        at->measured.value_or(WallTime{}) < oldest->measured.value_or(WallTime{}))
+      oldest = at;
+  }
+  if (oldest == points.end()) return false;
+  points.erase(oldest);
+  return true;
 }
 
 bool is_fresh(const std::vector<api::ThroughputPoint>& points, WallTime now) {
@@ -82,8 +94,7 @@ bool add(const Kind& kind, WallTime now, std::vector<api::ThroughputPoint>& poin
       return point.gpu_type == placement.first && point.gpus == placement.second;
     });
     if (found == points.end()) {
-      if (points.size() >= api::kThroughputPointsMost)
-        points.erase(std::ranges::min_element(points, is_older));
+      if (!make_room(kind, points)) continue;
       points.push_back({placement.first, placement.second, speed.mean(), now});
     } else if (!rests && speed.jobs > 0 &&
                std::abs(speed.mean() - found->tokens_per_second) >

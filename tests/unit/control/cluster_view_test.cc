@@ -399,14 +399,9 @@ TEST(Capture, AQueueSaysWhichNamespacesMayUseIt) {
 
 // Of the same model, batch and pods; each job's own points come first.
 TEST(Capture, SpeedsAreSharedByJobsThatTrainTheSame) {
-  const auto measured = [](int gpus, int speed) {
-    return R"("performance":{"byType":[{"gpuType":"A","gpus":)" + std::to_string(gpus) +
-           R"(,"tokensPerSecond":)" + std::to_string(speed) + "}]}";
-  };
-  JobObject like = *job(1, 4, measured(1, 90));
-  like.job.meta.uid = like.meta.uid = "job-uid-2";
-  JobObject unlike = *job(1, 4, measured(2, 1), R"("accelerators":{"mix":false})");
-  unlike.job.meta.uid = unlike.meta.uid = "job-uid-3";
+  const JobObject like = again(*job(1, 4, measured(1, 90)), "job-uid-2");
+  JobObject unlike =
+      again(*job(1, 4, measured(2, 1), R"("accelerators":{"mix":false})"), "job-uid-3");
   unlike.profile = "another";
   World w = world();
   w.jobs = {job(1, 4, measured(4, 300)), std::make_shared<const JobObject>(like),
@@ -427,12 +422,7 @@ std::shared_ptr<const ProfileObject> profile(const std::string& kind, const std:
 
 // Own points, then the profiles' (the later of two, of no time the last), then those of others.
 TEST(Capture, SpeedsAreReadFromThroughputProfiles) {
-  const auto measured = [](int gpus, int speed) {
-    return R"("performance":{"byType":[{"gpuType":"A","gpus":)" + std::to_string(gpus) +
-           R"(,"tokensPerSecond":)" + std::to_string(speed) + "}]}";
-  };
-  JobObject other = *job(1, 4, measured(8, 90));
-  other.job.meta.uid = other.meta.uid = "job-uid-2";
+  const JobObject other = again(*job(1, 4, measured(8, 90)), "job-uid-2");
   World w = world();
   w.jobs = {job(1, 4, measured(4, 300)), std::make_shared<const JobObject>(other)};
   const std::string kind = w.jobs[0]->profile;

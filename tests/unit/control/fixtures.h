@@ -62,6 +62,19 @@ inline std::shared_ptr<const JobObject> job(int min, int max, const std::string&
   return std::make_shared<const JobObject>(*decoded);
 }
 
+// For the inside of a status: what was measured on so many GPUs of type A.
+inline std::string measured(int gpus, int tokens_per_second) {
+  return R"("performance":{"byType":[{"gpuType":"A","gpus":)" + std::to_string(gpus) +
+         R"(,"tokensPerSecond":)" + std::to_string(tokens_per_second) + "}]}";
+}
+
+// Another job that is like this one.
+inline JobObject again(const JobObject& object, const std::string& uid) {
+  JobObject other = object;
+  other.job.meta.uid = other.meta.uid = uid;
+  return other;
+}
+
 inline Config config() {
   Config c;
   c.gpu_resource = "rubato.dev/slot";

@@ -49,11 +49,6 @@ TEST(DescribeProfile, SaysWhatIsTrainedAndNoNames) {
   EXPECT_EQ(describe_profile(script), "torchrun, 2 GPUs a pod");
 }
 
-std::string measured(int gpus, int speed) {
-  return R"("performance":{"byType":[{"gpuType":"A","gpus":)" + std::to_string(gpus) +
-         R"(,"tokensPerSecond":)" + std::to_string(speed) + "}]}";
-}
-
 std::string runs_on(int gpus, const std::string& type = "A") {
   return R"("allocation":{"epoch":1,"gpus":)" + std::to_string(gpus) +
          R"(,"pods":[{"name":"job-w0","node":"n1","gpuType":")" + type + R"(","gpus":)" +
@@ -199,6 +194,20 @@ TEST_F(Profiles, TheOldestPointsLeaveAFullProfile) {
   EXPECT_EQ(points().size(), api::kThroughputPointsMost);
   EXPECT_EQ(points().front(), "A2 10");
   EXPECT_EQ(points().back(), "B1 7");
+}
+
+// It is not written again in each round, one point in place of another.
+TEST_F(Profiles, OfMorePointsThanAProfileHoldsTheFirstAreKept) {
+  JobObject object = *job(1, 4, measured(1, 10));
+  auto& by_type = object.job.status.performance->by_type;
+  by_type.clear();
+  for (std::int32_t gpus = 1; gpus <= 150; ++gpus) by_type.push_back({"A", gpus, 10.0});
+  world_.jobs = {std::make_shared<const JobObject>(object)};
+  pass();
+  EXPECT_EQ(points().size(), api::kThroughputPointsMost);
+  const std::string before = stored()[0]->meta.resource_version;
+  pass();
+  EXPECT_EQ(stored()[0]->meta.resource_version, before);
 }
 
 // Nobody's is taken away for another's; a metric says how many go without.
