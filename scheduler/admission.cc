@@ -2,27 +2,24 @@
 
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
+#include "scheduler/type_pools.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <vector>
 
 namespace rubato::sched {
 namespace {
 
-using Types = std::vector<TypeIndex>;  // in order
-
 class LoadAdmission {
  public:
   LoadAdmission(Problem& problem, double max_load)
-      : problem_(problem), max_load_(max_load), quota_(problem) {
-    Types all;
+      : problem_(problem), quota_(problem), pools_(problem, max_load) {
+    TypePools::Types all;
     for (TypeIndex t; t.value < problem.count_types(); ++t) all.push_back(t);
-    pools_[std::move(all)];
+    pools_.add(all);
     for (JobIndex j; j < problem.end_of_jobs(); ++j)
-      if (problem.takes_part(j)) pools_[problem.group(j).types];
-    for (auto& [types, pool] : pools_) pool.most = most_of(types);
+      if (problem.takes_part(j)) pools_.add(problem.group(j).types);
     for (const auto& [name, queue] : problem.state().queues)
       for (const auto& [type, gpus] : queue.held_by_leavers)
         quota_.take(problem.queue_named(name), problem.type_named(type), gpus);
@@ -39,7 +36,7 @@ class LoadAdmission {
       for (const Held& held : problem_.job(j).held)
         if (held.stays())
           quota_.take(problem_.queue_of(j), problem_.type_named(held.gpu_type), held.gpus);
-      add(pools_above(j), size_at_least(problem_.job(j), 0).value_or(0));
+      add(pools_.with_all(problem_.group(j).types), size_at_least(problem_.job(j), 0).value_or(0));
     }
     std::ranges::sort(waiting, [&](JobIndex a, JobIndex b) {
       const Job& one = problem_.job(a);
@@ -50,27 +47,9 @@ class LoadAdmission {
   }
 
  private:
-  struct Pool {
-    Gpus most = 0;
-    Gpus wanted = 0;  // by all that were looked at
-  };
+  using Pool = TypePools::Pool;  // wanted by all that were looked at
 
   static bool has_run(const Job& job) { return job.started || job.attained_gpu_ms > 0; }
-
-  Gpus most_of(const Types& types) const {
-    Gpus healthy = 0;
-    for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
-      if (problem_.node(n).schedulable && std::ranges::binary_search(types, problem_.type_of(n)))
-        healthy += problem_.node(n).gpus_total;
-    return static_cast<Gpus>(max_load_ * static_cast<double>(healthy));
-  }
-
-  std::vector<Pool*> pools_above(JobIndex j) {
-    std::vector<Pool*> above;
-    for (auto& [types, pool] : pools_)
-      if (std::ranges::includes(types, problem_.group(j).types)) above.push_back(&pool);
-    return above;
-  }
 
   static void add(const std::vector<Pool*>& pools, Gpus gpus) {
     for (Pool* pool : pools) pool->wanted += gpus;
@@ -82,17 +61,13 @@ class LoadAdmission {
     const QueueIndex queue = problem_.queue_of(j);
     const auto wanted = size_at_least(job, 0);
     if (!wanted || group.capacity_now.most() < *wanted || problem_.queue(queue)->closed) return;
-    const auto type_that = [&](auto has_room) -> std::optional<TypeIndex> {
-      const auto found = std::ranges::find_if(group.types, has_room);
-      return found == group.types.end() ? std::nullopt : std::optional(*found);
-    };
-    const auto guaranteed =
-        type_that([&](TypeIndex type) { return quota_.is_guaranteed(queue, type, *wanted); });
-    const auto type = guaranteed ? guaranteed : type_that([&](TypeIndex one) {
-      return job.mix ? quota_.room(queue) >= *wanted : quota_.room(queue, one) >= *wanted;
-    });
+    const auto inside = std::ranges::find_if(
+        group.types, [&](TypeIndex type) { return quota_.is_guaranteed(queue, type, *wanted); });
+    const bool guaranteed = inside != group.types.end();
+    const auto type =
+        guaranteed ? std::optional(*inside) : type_with_room(quota_, problem_, j, *wanted);
     if (!type) return;  // its queue is full
-    const std::vector<Pool*> pools = pools_above(j);
+    const std::vector<Pool*> pools = pools_.with_all(group.types);
     if (!guaranteed && is_held_back(j, pools, *wanted)) return;
     quota_.take(queue, *type, *wanted);
     add(pools, *wanted);
@@ -110,9 +85,8 @@ class LoadAdmission {
   }
 
   Problem& problem_;
-  const double max_load_;
   QuotaBook quota_;
-  std::map<Types, Pool> pools_;
+  TypePools pools_;
 };
 
 }  // namespace

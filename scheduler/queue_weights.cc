@@ -2,6 +2,7 @@
 
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
+#include "scheduler/type_pools.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,18 +13,15 @@
 namespace rubato::sched {
 namespace {
 
-using Types = std::vector<TypeIndex>;  // in order
-
 class Filling {
  public:
   explicit Filling(const Problem& problem)
-      : problem_(problem), quota_(problem), of_(problem.count_queues()) {
+      : problem_(problem), quota_(problem), pools_(problem, 1), of_(problem.count_queues()) {
     for (JobIndex j; j < problem.end_of_jobs(); ++j)
       if (problem.takes_part(j) && size_at_least(problem.job(j), 0)) {
         of_[problem.queue_of(j)].waiting.push_back(j);
-        pools_[problem.group(j).types];
+        pools_.add(problem.group(j).types);
       }
-    for (auto& [types, pool] : pools_) pool.most = healthy(types);
     for (QueueIndex q; q < of_.end_key(); ++q) {
       std::ranges::sort(of_[q].waiting, [&](JobIndex a, JobIndex b) { return key(a) < key(b); });
       of_[q].guaranteed = said_of(q);
@@ -57,24 +55,12 @@ class Filling {
     Gpus own = 0;                  // of its own jobs
     std::optional<JobIndex> next;  // of its own, or of a part
   };
-  struct Pool {  // of jobs that may use the same types, or fewer
-    Gpus most = 0;
-    Gpus filled = 0;
-  };
 
   std::tuple<std::int64_t, double, const JobId&> key(JobIndex j) const {
     const Job& job = problem_.job(j);
     return {-job.priority, job.queued_at, job.id};
   }
   Gpus wanted_by(JobIndex j) const { return *size_at_least(problem_.job(j), 0); }
-
-  Gpus healthy(const Types& types) const {
-    Gpus gpus = 0;
-    for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
-      if (problem_.node(n).schedulable && std::ranges::binary_search(types, problem_.type_of(n)))
-        gpus += problem_.node(n).gpus_total;
-    return gpus;
-  }
 
   Gpus said_of(QueueIndex queue) const {
     const auto& quotas = problem_.quotas_of(queue);
@@ -121,20 +107,15 @@ class Filling {
 
   // Whether there is room for its minimum, which is taken then.
   bool take(JobIndex j, QueueIndex queue) {
-    const Job& job = problem_.job(j);
     const JobGroup& group = problem_.group(j);
     const Gpus wanted = wanted_by(j);
     if (group.capacity_now.most() < wanted) return false;
-    const auto type = std::ranges::find_if(group.types, [&](TypeIndex one) {
-      return (job.mix ? quota_.room(queue) : quota_.room(queue, one)) >= wanted;
-    });
-    if (type == group.types.end()) return false;
-    std::vector<Pool*> above;
-    for (auto& [types, pool] : pools_)
-      if (std::ranges::includes(types, group.types)) above.push_back(&pool);
-    if (std::ranges::any_of(above, [&](Pool* p) { return p->filled + wanted > p->most; }))
+    const auto type = type_with_room(quota_, problem_, j, wanted);
+    if (!type) return false;
+    const std::vector<TypePools::Pool*> pools = pools_.with_all(group.types);
+    if (std::ranges::any_of(pools, [&](auto* pool) { return pool->wanted + wanted > pool->most; }))
       return false;
-    for (Pool* pool : above) pool->filled += wanted;
+    for (auto* pool : pools) pool->wanted += wanted;
     quota_.take(queue, *type, wanted);
     of_[queue].own += wanted;
     return true;
@@ -142,9 +123,9 @@ class Filling {
 
   const Problem& problem_;
   QuotaBook quota_;
+  TypePools pools_;
   Table<QueueIndex, OfQueue> of_;
   std::vector<QueueIndex> roots_;
-  std::map<Types, Pool> pools_;
 };
 
 }  // namespace

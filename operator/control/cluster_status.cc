@@ -3,12 +3,11 @@
 #include "common/log.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
+#include "scheduler/policy/registry.h"
 
 namespace rubato::control {
 
 namespace {
-
-constexpr std::string_view kHeedsWeights = "drf";  // whatever queueWeights says
 
 void write(kube::Client& client, const kube::ResourceType& type, const std::string& name,
            const json::Value& seen, const json::Value& wanted) {
@@ -34,6 +33,8 @@ void write_queues(kube::Client& client, const World& world, const sched::PolicyC
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
   const sched::Queues tree = queue_tree(world);
+  const bool weights_count =
+      in_force.queue_weights || sched::descriptor_of(in_force.policy).uses_weights;
   for (const auto& object : world.queues) {
     if (is_of_another(object->meta, object->queue.status.installation, installation)) continue;
     const std::string& name = object->meta.name;
@@ -42,7 +43,7 @@ void write_queues(kube::Client& client, const World& world, const sched::PolicyC
         queue_status(object->queue, std::move(usage[name]),
                      {.cells = refused == plan.refused_cells.end() ? "" : refused->second,
                       .parent = sched::why_no_parent(tree, tree.at(name)),
-                      .weight = !in_force.queue_weights && in_force.policy != kHeedsWeights},
+                      .weight = !weights_count},
                      world.now);
     if (const auto share = plan.queue_shares.find(name); share != plan.queue_shares.end())
       wanted.share = static_cast<std::int32_t>(share->second);

@@ -152,4 +152,12 @@ bool QuotaBook::is_helped_by(QueueIndex queue, QueueIndex other, TypeIndex type,
   return false;
 }
 
+std::optional<TypeIndex> type_with_room(const QuotaBook& quota, const Problem& problem, JobIndex j,
+                                        Gpus wanted) {
+  const QueueIndex queue = problem.queue_of(j);
+  for (const TypeIndex type : problem.group(j).types)
+    if ((problem.job(j).mix ? quota.room(queue) : quota.room(queue, type)) >= wanted) return type;
+  return std::nullopt;
+}
+
 }  // namespace rubato::sched

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace rubato::sched {
@@ -105,5 +106,10 @@ class QuotaBook {
   std::vector<Cell> cells_;                // by row, and in it by type
   bool has_guarantees_ = false;
 };
+
+// The first of the types that the job may use of which its queue may take so many more, or, where
+// it mixes types, of all together; none: the queue is full.
+std::optional<TypeIndex> type_with_room(const QuotaBook& quota, const Problem& problem, JobIndex j,
+                                        Gpus wanted);
 
 }  // namespace rubato::sched

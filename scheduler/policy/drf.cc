@@ -61,7 +61,8 @@ Descriptor Drf::describe() {
                       .most = 1,
                       .standard = 1,
                       .about = "what a share of CPU or memory counts against an equal share of "
-                               "GPUs; 0: GPUs alone"}}};
+                               "GPUs; 0: GPUs alone"}},
+      .uses_weights = true};
 }
 
 Drf::Drf(const std::vector<double>& parameters) : host_weight_(parameters.at(0)) {}

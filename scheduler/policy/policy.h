@@ -58,6 +58,7 @@ struct Descriptor {
   bool timed = false;
   bool uses_throughput = false;     // decides differently once a speed was observed
   bool uses_deadlines = false;      // looks at Job::deadline_ms
+  bool uses_weights = false;        // looks at Queue::weight, whatever PolicyConfig::queue_weights
   bool uses_goodput = false;        // looks at Job::goodput: jobs may adapt their batch under it
   Sharing shares = Sharing::kNone;  // needs workers that can: PolicyConfig::sharing
   // Shares out cache and remote bandwidth; needs workers that can: PolicyConfig::storage_shares.

@@ -218,9 +218,10 @@ class Session {
   // session_guarantees.cc
   bool note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
                           const QuotaBook& after, ServedFirst& first) const;
-  bool note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
+  // `rank`: of the one that wants GPUs.
+  bool note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting, std::size_t rank,
                          const QuotaBook& quota, ServedFirst& first) const;
-  bool note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
+  bool note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting, std::size_t rank,
                        const QuotaBook& after, ServedFirst& first) const;
   void list_waiting();
   QueueIndex widest_queue_of(const Entry& entry) const;

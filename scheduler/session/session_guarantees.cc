@@ -12,16 +12,18 @@ namespace rubato::sched {
 // once they are: they, or others that wait, would be served before it. True: there are some.
 bool Session::note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
                                  const QuotaBook& after, ServedFirst& first) const {
-  return after.has_guarantees() && (note_served_first(stopped, wanting, after, first) ||
-                                    note_letting_in(stopped, wanting, after, first));
+  if (!after.has_guarantees()) return false;
+  const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
+  const std::size_t rank = guarantee_rank(wanting, missing, after);
+  return note_served_first(stopped, wanting, rank, after, first) ||
+         note_letting_in(stopped, wanting, rank, after, first);
 }
 
 // Those that are inside a guarantee once they are stopped, as the one that wants their GPUs is not,
 // or comes later: they would start again before it does. True: there are some.
 bool Session::note_served_first(const std::vector<Entry*>& stopped, const Entry& wanting,
-                                const QuotaBook& quota, ServedFirst& first) const {
-  const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
-  const std::size_t rank = guarantee_rank(wanting, missing, quota);
+                                std::size_t rank, const QuotaBook& quota,
+                                ServedFirst& first) const {
   const std::size_t before = first.size();
   for (const Entry* entry : stopped) {
     const std::size_t its_own =
@@ -35,7 +37,7 @@ bool Session::note_served_first(const std::vector<Entry*>& stopped, const Entry&
 // it: that would be served before the one that wants their GPUs by its place in the order, and take
 // them. True: there are some.
 bool Session::note_letting_in(const std::vector<Entry*>& stopped, const Entry& wanting,
-                              const QuotaBook& after, ServedFirst& first) const {
+                              std::size_t rank, const QuotaBook& after, ServedFirst& first) const {
   std::map<QueueIndex, std::vector<const Entry*>> displaced;  // by the widest of their queues
   for (const Entry* entry : stopped)
     if (may_displace(wanting, *entry)) displaced[widest_queue_of(*entry)].push_back(entry);
@@ -43,8 +45,6 @@ bool Session::note_letting_in(const std::vector<Entry*>& stopped, const Entry& w
   QuotaBook before = after;
   for (const Entry* entry : stopped)
     for (const Pod& pod : entry->pods) before.take(queue_of(*entry), pod.type, pod.gpus);
-  const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
-  const std::size_t rank = guarantee_rank(wanting, missing, after);
   const std::size_t known = first.size();
   std::vector<char> seen(kinds_of_waiting_, 0);
   for (const auto& [other, size, kind] : waiting_) {

@@ -14,14 +14,6 @@ namespace {
 constexpr auto kChangePoll = 200ms;
 constexpr auto kEvictionPoll = 1s;
 
-Status patch_job(Session& session, const std::string& job, const Value& spec) {
-  const auto patched =
-      session.client().patch(api::kTrainingJob, {session.ns(), job}, kube::PatchType::kMerge,
-                             Value::object({{"spec", spec}}),
-                             {.field_manager = "rubatoctl", .field_validation = "Strict"});
-  return patched.ok() ? ok() : Status(advised(patched.error()));
-}
-
 Status wait_until_gone(Session& session, const std::vector<kube::Key>& pods, MonoTime deadline) {
   for (const kube::Key& pod : pods) {
     while (session.client().get(kube::types::kPod, pod).ok()) {
@@ -37,6 +29,14 @@ Status wait_until_gone(Session& session, const std::vector<kube::Key>& pods, Mon
 }
 
 }  // namespace
+
+Status patch_job(Session& session, const std::string& job, const Value& spec) {
+  const auto patched =
+      session.client().patch(api::kTrainingJob, {session.ns(), job}, kube::PatchType::kMerge,
+                             Value::object({{"spec", spec}}),
+                             {.field_manager = "rubatoctl", .field_validation = "Strict"});
+  return patched.ok() ? ok() : Status(advised(patched.error()));
+}
 
 Status set_suspended(Session& session, const std::string& job, bool suspended) {
   TRY_OK(patch_job(session, job, Value::object({{"suspend", suspended}})));

@@ -36,6 +36,8 @@ Status remove(Session& session, const DeleteChoice& choice);
 
 Status describe(Session& session, const std::string& resource, const std::string& name);
 
+// A merge patch of a job's spec, in the session's namespace.
+Status patch_job(Session& session, const std::string& job, const json::Value& spec);
 Status set_suspended(Session& session, const std::string& job, bool suspended);
 Status scale(Session& session, const std::string& job, int max, int min);  // -1: leave it
 // Waits until a condition of the job is True; fails at once when the job failed.

@@ -2,7 +2,6 @@
 
 #include "common/json.h"
 #include "common/words.h"
-#include "operator/api/resources.h"
 #include "tools/rubatoctl/demo/compare.h"
 #include "tools/rubatoctl/demo/job_watch.h"
 #include "tools/rubatoctl/demo/python.h"
@@ -62,8 +61,8 @@ class Demo {
   Status act(DemoAct act, JobWatch& watch);
   Status lose_a_node(JobWatch& watch);
   Status undisturbed_run();
-  Status watch(JobWatch& watch, const DemoJob& job, const std::function<bool()>& is_over,
-               DemoSchedule* schedule);
+  Status watch_until(JobWatch& watch, const DemoJob& job, const std::function<bool()>& is_over,
+                     DemoSchedule* schedule);
   Status watch_to_end(JobWatch& watch, const DemoJob& job);
   Status end_soon(const JobWatch& watch);
   void show(const JobWatch& watch, const DemoJob& job);
@@ -205,7 +204,7 @@ Status Demo::elastic_run() {
     if (line.starts_with("validation ")) terminal_.say(line);
   };
   DemoSchedule schedule(demo_steps(job.steps));
-  TRY_OK(this->watch(
+  TRY_OK(watch_until(
       watch, job, [&] { return schedule.is_through() || watch.is_complete(); }, &schedule));
   if (!schedule.is_through())
     return Error(Code::kInternal, "the job ended before the demo saw " + schedule.missing());
@@ -220,15 +219,12 @@ Status Demo::elastic_run() {
 Status Demo::end_soon(const JobWatch& watch) {
   const DemoJob& job = story_->job();
   story_->set_steps(std::max(job.steps, watch.step() + kStepsMore));
-  const auto steps = Value::object({{"stop", Value::object({{"steps", job.steps}})}});
-  const auto patched =
-      session_->client().patch(api::kTrainingJob, {job.ns, job.name}, kube::PatchType::kMerge,
-                               Value::object({{"spec", Value::object({{"training", steps}})}}));
-  return patched.ok() ? ok() : Status(patched.error());
+  const auto stop = Value::object({{"stop", Value::object({{"steps", job.steps}})}});
+  return patch_job(*session_, job.name, Value::object({{"training", stop}}));
 }
 
-Status Demo::watch(JobWatch& watch, const DemoJob& job, const std::function<bool()>& is_over,
-                   DemoSchedule* schedule) {
+Status Demo::watch_until(JobWatch& watch, const DemoJob& job, const std::function<bool()>& is_over,
+                         DemoSchedule* schedule) {
   std::int64_t last_step = 0;
   MonoTime last_change = executor_.now();
   while (!is_over()) {
@@ -246,7 +242,7 @@ Status Demo::watch(JobWatch& watch, const DemoJob& job, const std::function<bool
 }
 
 Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job) {
-  TRY_OK(this->watch(
+  TRY_OK(watch_until(
       watch, job, [&] { return watch.is_complete() && watch.step() >= watch.steps_done(); },
       nullptr));
   if (watch.conflicts() > 0)
