@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -79,8 +80,13 @@ class Informer {
     auto object = T::decode(answer);
     if (!object.ok()) return skip(object.error());
     if (!is_kept(*object)) return;  // its event takes it out
-    const auto change = store_.put_written(std::make_shared<const T>(std::move(object).value()));
+    const auto decoded = std::make_shared<const T>(std::move(object).value());
+    const auto change = store_.put_written(decoded);
     if (!change) return;
+    {
+      std::lock_guard lock(mutex_);
+      written_[decoded->meta.key()] = {answer, decoded};
+    }
     for (const auto& handler : written_handlers_) handler(*change);
   }
 
@@ -218,33 +224,65 @@ class Informer {
     size_.set(static_cast<double>(store_.size()));
     part.was_synced = true;
     std::lock_guard lock(mutex_);
+    std::erase_if(written_, [&](const auto& entry) {
+      return part.scope.empty() || entry.first.ns == part.scope;
+    });
     part.synced = true;
     synced_changed_->notify_all();
     return ok();
   }
 
+  // What an event shows: our own write as it was decoded before, and null for what was before it,
+  // which the store would pass over.
+  Result<Pointer> shown_by(const WatchEvent& event) {
+    if (event.raw.empty() && event.type != EventType::kDeleted) {
+      std::lock_guard lock(mutex_);
+      if (const auto own = written_.find(key_of(event.value)); own != written_.end()) {
+        if (event.value == own->second.answer) return own->second.object;
+        if (is_older_version(resource_version_of(event.value),
+                             own->second.object->meta.resource_version))
+          return Pointer();
+      }
+    }
+    TRY(T object, decode(event.value, event.raw));
+    return std::make_shared<const T>(std::move(object));
+  }
+
   Result<std::string> apply(const Part& part, const WatchEvent& event) {
-    auto decoded = decode(event.value, event.raw);
+    auto decoded = shown_by(event);
     if (!decoded.ok()) {
       TRY(const json::Value object, event.object());  // not even JSON: list again
       skip(decoded.error().in(to_string(key_of(object))));
       store_.set_version(resource_version_of(object), part.scope);
       return resource_version_of(object);
     }
-    auto object = std::make_shared<const T>(std::move(decoded).value());
+    Pointer object = std::move(decoded).value();
+    if (!object) {
+      store_.set_version(resource_version_of(event.value), part.scope);
+      return resource_version_of(event.value);
+    }
     const std::string version = object->meta.resource_version;
+    const Key key = object->meta.key();
     if (event.type == EventType::kDeleted) {
+      forget_written(key);
       deliver(store_.erase(std::move(object), part.scope));
     } else if (!is_kept(*object)) {
       leave_out(part, std::move(object));
     } else if (const auto change = store_.put(std::move(object), part.scope)) {
+      forget_written(key);
       deliver(*change);
     }
     size_.set(static_cast<double>(store_.size()));
     return version;
   }
 
+  void forget_written(const Key& key) {
+    std::lock_guard lock(mutex_);
+    written_.erase(key);
+  }
+
   void leave_out(const Part& part, Pointer object) {
+    forget_written(object->meta.key());
     if (!store_.get(object->meta.key()))
       return store_.set_version(object->meta.resource_version, part.scope);
     deliver(store_.erase(std::move(object), part.scope));
@@ -268,7 +306,14 @@ class Informer {
   std::function<bool(const T&)> keep_;
   bool started_ = false;
 
+  // An own write whose event is still to come; one an object at the most.
+  struct Written {
+    json::Value answer;
+    Pointer object;
+  };
+
   mutable std::mutex mutex_;
+  std::map<Key, Written> written_;  // under the mutex
   std::unique_ptr<Condition> synced_changed_;
   Gauge& size_;
   std::vector<std::unique_ptr<Part>> parts_;  // last: their tasks end before the rest goes

@@ -17,8 +17,12 @@ std::vector<std::string> prune(json::Value& object, const json::Value& schema);
 // Fills `default` values into missing fields, and replaces a null that may not be null.
 void fill_defaults(json::Value& object, const json::Value& schema);
 
-// Every violation, in the order of the schema's walk. metadata is not looked at.
-std::vector<FieldError> validate(const json::Value& object, const json::Value& schema);
+// Every violation, in the order of the schema's walk. metadata is not looked at, nor is what an
+// update of `before` (null: it is created) left as it was, which the real server passes over, too
+// (validation ratcheting): here that is what shares its content with `before`, so that a write
+// costs what it changes.
+std::vector<FieldError> validate(const json::Value& object, const json::Value& before,
+                                 const json::Value& schema);
 
 // True when the schema holds CEL rules anywhere (x-kubernetes-validations).
 bool has_rules(const json::Value& schema);

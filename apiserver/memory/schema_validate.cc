@@ -86,12 +86,21 @@ Value bound_for(const Value& value, const Value& bound) {
   return value.is_int() ? Value(static_cast<std::int64_t>(bound.double_or(0))) : bound;
 }
 
+// What an update left as it was: copies of it share their content, which is all that is looked at.
+bool is_shared(const Value& value, const Value& before) {
+  if (value.is_object()) return before.is_object() && &value.members() == &before.members();
+  return value.is_array() && before.is_array() && &value.items() == &before.items();
+}
+
 class Walker {
  public:
   std::vector<FieldError> errors;
   std::vector<FieldError> lists;  // of list types: the real server looks at them last
 
-  void walk(const Value& value, const Value& schema, const std::string& path, bool resource) {
+  // `before`: what stood at this path, null when nothing did.
+  void walk(const Value& value, const Value& before, const Value& schema, const std::string& path,
+            bool resource) {
+    if (is_shared(value, before)) return;
     if (value.is_null() && schema["nullable"].bool_or(false)) return;
     if (!check_type(value, schema, path)) {
       check_enum(value, schema, path);
@@ -101,8 +110,8 @@ class Walker {
     check_enum(value, schema, path);
     if (value.is_number()) check_number(value, schema, path);
     if (value.is_string()) check_string(value, schema, path);
-    if (value.is_array()) check_array(value, schema, path);
-    if (value.is_object()) check_object(value, schema, path, resource);
+    if (value.is_array()) check_array(value, before, schema, path);
+    if (value.is_object()) check_object(value, before, schema, path, resource);
     check_logic(value, schema, path);
   }
 
@@ -204,7 +213,8 @@ class Walker {
           path, value, in_body(path) + "must be of type date-time: " + json::dump(value)));
   }
 
-  void check_array(const Value& value, const Value& schema, const std::string& path) {
+  void check_array(const Value& value, const Value& before, const Value& schema,
+                   const std::string& path) {
     const auto size = static_cast<std::int64_t>(value.size());
     if (const Value* max = schema.find("maxItems"); max != nullptr && size > max->int_or(size))
       errors.push_back({path,
@@ -217,7 +227,7 @@ class Walker {
     check_list_type(value, schema, path);
     if (!schema["items"].is_object()) return;
     for (std::size_t i = 0; i < value.size(); ++i)
-      walk(value[i], schema["items"], index(path, i),
+      walk(value[i], before[i], schema["items"], index(path, i),
            schema["items"]["x-kubernetes-embedded-resource"].bool_or(false));
   }
 
@@ -244,8 +254,8 @@ class Walker {
     }
   }
 
-  void check_object(const Value& value, const Value& schema, const std::string& path,
-                    bool resource) {
+  void check_object(const Value& value, const Value& before, const Value& schema,
+                    const std::string& path, bool resource) {
     for (const Value& name : schema["required"].items())
       if (!value.has(name.string_or("")))
         errors.push_back(field::required(join(path, name.string_or(""))));
@@ -262,7 +272,7 @@ class Walker {
       if (resource && is_root_member(member.first)) continue;
       const Value& sub = member_schema(schema, member.first);
       if (sub.is_object())
-        walk(member.second, sub, join(path, member.first),
+        walk(member.second, before[member.first], sub, join(path, member.first),
              sub["x-kubernetes-embedded-resource"].bool_or(false));
     }
   }
@@ -270,7 +280,7 @@ class Walker {
   // Value validations in allOf / anyOf / oneOf / not; messages of the real server for the failing
   // combination only.
   void check_logic(const Value& value, const Value& schema, const std::string& path) {
-    for (const Value& part : schema["allOf"].items()) walk(value, part, path, false);
+    for (const Value& part : schema["allOf"].items()) walk(value, Value(), part, path, false);
     if (const Value* any = schema.find("anyOf"); any != nullptr && count(value, *any, path) == 0)
       errors.push_back(
           field::invalid(path, value, in_body(path) + "must validate at least one schema (anyOf)"));
@@ -279,7 +289,7 @@ class Walker {
           path, value, in_body(path) + "must validate one and only one schema (oneOf)"));
     if (const Value* no = schema.find("not")) {
       Walker inner;
-      inner.walk(value, *no, path, false);
+      inner.walk(value, Value(), *no, path, false);
       if (inner.errors.empty())
         errors.push_back(
             field::invalid(path, value, in_body(path) + "must not validate the schema (not)"));
@@ -290,7 +300,7 @@ class Walker {
     std::size_t valid = 0;
     for (const Value& part : schemas.items()) {
       Walker inner;
-      inner.walk(value, part, path, false);
+      inner.walk(value, Value(), part, path, false);
       valid += inner.errors.empty() ? 1 : 0;
     }
     return valid;
@@ -299,9 +309,9 @@ class Walker {
 
 }  // namespace
 
-std::vector<FieldError> validate(const Value& object, const Value& schema) {
+std::vector<FieldError> validate(const Value& object, const Value& before, const Value& schema) {
   Walker walker;
-  walker.walk(object, schema, "", true);
+  walker.walk(object, before, schema, "", true);
   walker.errors.insert(walker.errors.end(), walker.lists.begin(), walker.lists.end());
   return std::move(walker.errors);
 }

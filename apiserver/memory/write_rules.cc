@@ -192,7 +192,7 @@ Answer<Done> WriteRules::fit_schema(const ResourceInfo& info, Value& object,
 void WriteRules::schema_errors(const ResourceInfo& info, const Value& old_object,
                                const Value& object, std::vector<FieldError>& errors) const {
   if (info.schema.is_null()) return;
-  const std::vector<FieldError> found = schema::validate(object, info.schema);
+  const std::vector<FieldError> found = schema::validate(object, old_object, info.schema);
   errors.insert(errors.end(), found.begin(), found.end());
   const std::vector<FieldError> scale = scale_errors(info, object);
   errors.insert(errors.end(), scale.begin(), scale.end());

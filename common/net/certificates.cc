@@ -168,8 +168,8 @@ struct Issuer {
   Key key;
 };
 
-// The authority of this thread's last certificate is kept as read: one signs for thousands of jobs,
-// and OpenSSL takes longer to read a key than to make one and sign. Null: not a pair.
+// The last authority that this thread read is kept: one signs for thousands of jobs, and OpenSSL
+// takes longer to read a key than to make one and sign. Null: not a pair.
 const Issuer* issuer_of(const KeyPair& authority) {
   thread_local Issuer last;
   if (last.key && last.texts == authority) return &last;
@@ -258,19 +258,21 @@ Result<KeyPair> issue_certificate(const KeyPair& authority, const CertificateReq
 }
 
 Result<KeyPair> read_authority(const KeyPair& texts) {
-  const Certificate certificate = read_certificate(texts.certificate);
-  const Key key = read_key(texts.private_key);
-  if (!certificate) return Error(Code::kInvalid, "the certificate is not PEM");
-  if (!key) return Error(Code::kInvalid, "the private key is not PEM, or it needs a password");
-  const bool fits = X509_check_private_key(certificate.get(), key.get()) == 1;
-  ERR_clear_error();
-  if (!fits) return Error(Code::kInvalid, "the private key is not the certificate's");
-  const bool may_sign = (X509_get_key_usage(certificate.get()) & KU_KEY_CERT_SIGN) != 0;
-  if (X509_check_ca(certificate.get()) == 0 || !may_sign) {
+  const Issuer* issuer = issuer_of(texts);
+  if (issuer == nullptr) {
+    if (!read_certificate(texts.certificate))
+      return Error(Code::kInvalid, "the certificate is not PEM");
+    if (!read_key(texts.private_key))
+      return Error(Code::kInvalid, "the private key is not PEM, or it needs a password");
+    return Error(Code::kInvalid, "the private key is not the certificate's");
+  }
+  X509* certificate = issuer->certificate.get();
+  const bool may_sign = (X509_get_key_usage(certificate) & KU_KEY_CERT_SIGN) != 0;
+  if (X509_check_ca(certificate) == 0 || !may_sign) {
     return Error(Code::kInvalid,
                  "the certificate is not one of an authority (CA:TRUE, key usage: cert sign)");
   }
-  return to_pem(certificate.get(), key.get());
+  return to_pem(certificate, issuer->key.get());
 }
 
 std::string first_dns_name(const X509* certificate) {

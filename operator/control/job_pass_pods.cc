@@ -56,9 +56,9 @@ Status JobPass::ensure_pods() {
   return made;
 }
 
-// Somebody may have deleted the Secret: before a pod is made it is there, and while pods wait to be
-// started that is looked after. Pods that run go on with what they have when it cannot be renewed
-// now, and it is tried again.
+// Before the first pod is made it is there. Somebody may delete it later: it is looked for when
+// pods are made or wait to be started, at times only, for to look is to sign a certificate. Pods
+// that run go on with what they have when it cannot be renewed now, and it is tried again.
 Status JobPass::ensure_credentials() {
   bool makes = false, waits = false;
   for (const auto& allocated : job_.status.allocation->pods) {
@@ -69,8 +69,10 @@ Status JobPass::ensure_credentials() {
   if (waits) again_ = std::min<Duration>(again_, kRenewalPause);
   const auto root = d_.trust.root();
   const bool is_due = are_credentials_due(job_, *root, d_.trust.timing(), wall());
-  const bool tries = (is_due || waits) && d_.memory.may_renew(job_.meta.uid, d_.executor.now());
-  if (!makes && !tries) return ok();
+  const bool makes_first = makes && !job_.status.credentials;
+  const bool tries =
+      (is_due || waits || makes) && d_.memory.may_renew(job_.meta.uid, d_.executor.now());
+  if (!makes_first && !tries) return ok();
   TRY(WrittenSecret written,
       write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
   if (written.credentials) credentials_ = std::move(written.credentials);

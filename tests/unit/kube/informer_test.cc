@@ -82,6 +82,38 @@ TEST(Informer, ShowsOwnWritesAtOnceAndNeverThePastAgain) {
   EXPECT_TRUE(contents(informer.store()).empty());
 }
 
+struct CountedObject : Object {
+  static inline int decoded = 0;
+  static Result<CountedObject> decode(const json::Value& value) {
+    ++decoded;
+    TRY(Object object, Object::decode(value));
+    return CountedObject{std::move(object)};
+  }
+};
+
+// An own write is decoded when it is made, and neither by its event nor what the watch tells of the
+// time before it.
+TEST(Informer, DecodesWhatWasWrittenOnce) {
+  SimWorld world(1);
+  world.make_config_map("a", 1);
+  Informer<CountedObject> informer(world.client, world.home, world.metrics, config_maps());
+  std::vector<std::string> heard;
+  informer.on_change(
+      [&](const auto& change) { heard.push_back(change.after ? value_of(*change.after) : "-"); });
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  CountedObject::decoded = 0;
+  world.set_config_map("a", 2);
+  informer.wrote(world.set_config_map("a", 3));
+  ASSERT_TRUE(world.sim.run_until([&] { return heard.size() >= 2; }, 10s));
+  EXPECT_EQ(CountedObject::decoded, 1);
+  world.set_config_map("a", 4);  // somebody else
+  world.remove_config_map("a");
+  ASSERT_TRUE(world.sim.run_until([&] { return heard.size() >= 4; }, 10s));
+  EXPECT_EQ(CountedObject::decoded, 3);
+  EXPECT_EQ(heard, (std::vector<std::string>{"1", "3", "4", "-"}));
+}
+
 // The watch shows an own write as what was there before, so what it replaced is told at once.
 TEST(Informer, TellsWhatAnAnswerReplaced) {
   SimWorld world(1);

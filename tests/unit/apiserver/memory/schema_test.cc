@@ -8,7 +8,7 @@ namespace {
 json::Value parsed(const char* text) { return json::parse(text).value(); }
 
 std::string first_error(const char* schema, const char* object) {
-  const auto errors = schema::validate(parsed(object), parsed(schema));
+  const auto errors = schema::validate(parsed(object), json::Value(), parsed(schema));
   return errors.empty() ? "" : errors[0].field + ": " + errors[0].message;
 }
 
@@ -47,6 +47,20 @@ TEST(Schema, WordsItsErrorsAsTheRealServer) {
   EXPECT_EQ(
       first_error(R"({"properties":{"l":{"x-kubernetes-list-type":"set"}}})", R"({"l":["a","a"]})"),
       "l[1]: Duplicate value: \"a\"");
+}
+
+// The real server passes over it, too: what was stored under an older schema can still be updated.
+TEST(Schema, PassesOverWhatAnUpdateLeftAsItWas) {
+  const auto schema = parsed(R"({"properties":{"spec":{"required":["s"]},
+                                 "status":{"properties":{"n":{"type":"integer"}}}}})");
+  const auto before = parsed(R"({"spec":{},"status":{}})");
+  auto after = before;
+  after.at("status").set("n", "x");
+  const auto errors = schema::validate(after, before, schema);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].field, "status.n");
+  after.at("spec").set("t", 1);
+  EXPECT_EQ(schema::validate(after, before, schema).size(), 2U);
 }
 
 TEST(Schema, AcceptsWhatItDeclares) {
