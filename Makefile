@@ -129,10 +129,16 @@ bench: release ## Run all benchmarks and write docs/benchmarks.md
 bench-%: release ## Run one of them: make bench-scheduler
 	tests/bench/run $*
 
-demo: release ## A cluster on this machine trains a model, loses a node, and proves nothing was lost
+demo: ## A cluster on this machine trains a model, loses a node, and proves nothing was lost
+	scripts/setup build
+	$(call CONFIGURE,quick)
+	$(call BUILD,quick) --target demo
 	scripts/demo
 
-demo-pytorch: release ## The same with a PyTorch script, examples/pytorch/kjv.py (runtime: pytorch)
+demo-pytorch: ## The same with a PyTorch script, examples/pytorch/kjv.py (runtime: pytorch)
+	scripts/setup build
+	$(call CONFIGURE,quick)
+	$(call BUILD,quick) --target demo-pytorch
 	scripts/setup python
 	scripts/demo --runtime pytorch --python "$$(scripts/build-python --print)/bin/python"
 

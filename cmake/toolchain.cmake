@@ -9,6 +9,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Dev CACHE STRING "Dev or Release" FORCE)
 endif()
 set(CMAKE_CXX_FLAGS_DEV "-O1 -g1" CACHE STRING "" FORCE)
+set(CMAKE_CXX_FLAGS_QUICK "-O0" CACHE STRING "" FORCE)  # kernels have options of their own
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -fstack-protector-strong -D_FORTIFY_SOURCE=2" CACHE STRING "" FORCE)
 
 find_program(CCACHE ccache)

@@ -1,4 +1,5 @@
-// Sentences that people read: numbers with their nouns, and texts that are too long.
+// Texts: numbers with their nouns in sentences that people read, spaces at the ends, texts that are
+// too long.
 #pragma once
 
 #include "common/utf8.h"
@@ -33,6 +34,13 @@ std::string counted(std::integral auto number, std::string_view noun, std::strin
 // "1 of 3 GPUs", "0 of 1 GPU".
 std::string counted_of(std::integral auto part, std::integral auto whole, std::string_view noun) {
   return std::to_string(part) + " of " + counted(whole, noun);
+}
+
+// Without the spaces, tabs and carriage returns at its ends.
+constexpr std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
 // A text of more than `most` bytes is cut between two characters and ends with " …", which comes on

@@ -22,7 +22,7 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-std::string trimmed(std::string text) {
+std::string stripped(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.pop_back();
   return text;
@@ -105,7 +105,7 @@ Result<Credential> Credentials::get() {
   TRY(credential.certificate, impl_->certificate.get(now));
   TRY(credential.private_key, impl_->private_key.get(now));
   TRY(std::string token, impl_->token.get(now));
-  token = trimmed(std::move(token));
+  token = stripped(std::move(token));
   const CredentialConfig& config = impl_->config;
   if (!token.empty()) {
     credential.authorization = "Bearer " + token;

@@ -1,5 +1,7 @@
 #include "kube/selector.h"
 
+#include "common/words.h"
+
 #include <algorithm>
 #include <charconv>
 
@@ -11,12 +13,6 @@ constexpr std::size_t kSelectorBytesMax = 64u << 10;
 Error bad(std::string_view text, const std::string& what) {
   return Error(Code::kInvalid, "selector \"" + std::string(text) + "\": " + what)
       .set_reason("BadRequest");
-}
-
-std::string_view trim(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
 bool is_word_char(char c) {
@@ -52,7 +48,7 @@ std::vector<std::string_view> split_terms(std::string_view text) {
   bool inside = false;
   for (std::size_t i = 0; i <= text.size(); ++i) {
     if (i == text.size() || (text[i] == ',' && !inside)) {
-      terms.push_back(trim(text.substr(start, i - start)));
+      terms.push_back(trimmed(text.substr(start, i - start)));
       start = i + 1;
     } else if (text[i] == '(') {
       inside = true;
@@ -67,10 +63,10 @@ std::vector<std::string_view> split_terms(std::string_view text) {
 Result<Requirement> parse_set(std::string_view text, std::string_view term) {
   const auto open = term.find('(');
   if (term.back() != ')') return bad(text, "expected ')'");
-  const std::string_view head = trim(term.substr(0, open));
+  const std::string_view head = trimmed(term.substr(0, open));
   const auto space = head.find_first_of(" \t");
   if (space == std::string_view::npos) return bad(text, "expected 'in' or 'notin'");
-  const std::string_view word = trim(head.substr(space));
+  const std::string_view word = trimmed(head.substr(space));
   Requirement result;
   result.key = std::string(head.substr(0, space));
   if (word != "in" && word != "notin") return bad(text, "expected 'in' or 'notin'");
@@ -83,7 +79,7 @@ Result<Requirement> parse_set(std::string_view text, std::string_view term) {
 // "key=value" and its kin; the operator starts at `at`.
 Requirement parse_operator(std::string_view term, std::size_t at) {
   Requirement result;
-  result.key = std::string(trim(term.substr(0, at)));
+  result.key = std::string(trimmed(term.substr(0, at)));
   std::size_t width = 1;
   result.op = SelectorOp::kIn;
   if (term[at] == '!') {
@@ -96,7 +92,7 @@ Requirement parse_operator(std::string_view term, std::size_t at) {
   } else if (at + 1 < term.size() && term[at + 1] == '=') {
     width = 2;
   }
-  result.values.emplace_back(trim(term.substr(std::min(term.size(), at + width))));
+  result.values.emplace_back(trimmed(term.substr(std::min(term.size(), at + width))));
   return result;
 }
 
@@ -114,7 +110,7 @@ Result<Requirement> parse_label_term(std::string_view text, std::string_view ter
   if (term.empty()) return bad(text, "empty term");
   if (term.find('(') != std::string_view::npos) return parse_set(text, term);
   if (term.front() == '!') {
-    Requirement missing{std::string(trim(term.substr(1))), SelectorOp::kDoesNotExist, {}};
+    Requirement missing{std::string(trimmed(term.substr(1))), SelectorOp::kDoesNotExist, {}};
     return missing;
   }
   const auto at = term.find_first_of("=!<>");
@@ -176,7 +172,7 @@ Selector Selector::nothing() {
 
 Result<Selector> Selector::parse_labels(std::string_view text) {
   Selector result;
-  if (trim(text).empty()) return result;
+  if (trimmed(text).empty()) return result;
   if (text.size() > kSelectorBytesMax) return bad("…", "too long");
   for (const auto term : split_terms(text)) {
     TRY(Requirement requirement, parse_label_term(text, term));
@@ -188,7 +184,7 @@ Result<Selector> Selector::parse_labels(std::string_view text) {
 
 Result<Selector> Selector::parse_fields(std::string_view text) {
   Selector result;
-  if (trim(text).empty()) return result;
+  if (trimmed(text).empty()) return result;
   if (text.size() > kSelectorBytesMax) return bad("…", "too long");
   for (const auto term : split_terms(text)) {
     if (term.empty()) continue;  // as Kubernetes: "a=b," is "a=b"

@@ -1,5 +1,7 @@
 #include "apiserver/front/json_path.h"
 
+#include "common/words.h"
+
 namespace rubato::apiserver {
 namespace {
 
@@ -24,12 +26,6 @@ std::string unquoted(std::string_view text) { return std::string(text.substr(1, 
 bool quoted(std::string_view text) {
   return text.size() >= 2 && (text.front() == '\'' || text.front() == '"') &&
          text.back() == text.front();
-}
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
 }
 
 // Where the bracket that opens at `at` closes; quotes hide brackets.
@@ -75,8 +71,8 @@ Result<JsonPath::Step> JsonPath::bracket(std::string_view inside) {
   step.negated = op == std::string_view::npos;
   if (step.negated) op = condition.find("!=");
   if (op == std::string_view::npos) return outside(inside);
-  std::string_view left = trim(condition.substr(0, op));
-  const std::string_view right = trim(condition.substr(op + 2));
+  std::string_view left = trimmed(condition.substr(0, op));
+  const std::string_view right = trimmed(condition.substr(op + 2));
   if (!left.starts_with("@.")) return outside(inside);
   std::size_t at = 1;
   while (at < left.size()) {
@@ -103,7 +99,7 @@ Result<JsonPath> JsonPath::parse(std::string_view text) {
     if (text[at] == '[') {
       const std::size_t end = closing(text, at);
       if (end == std::string_view::npos) return outside(all);
-      TRY(Step step, bracket(trim(text.substr(at + 1, end - at - 1))));
+      TRY(Step step, bracket(trimmed(text.substr(at + 1, end - at - 1))));
       path.steps_.push_back(std::move(step));
       at = end + 1;
       continue;

@@ -4,7 +4,6 @@
 namespace rubato::apiserver {
 namespace {
 
-constexpr auto kToken = asio::use_awaitable;
 constexpr auto kAgentConnectLimit = std::chrono::seconds(10);
 constexpr std::size_t kLogPiece = 32 * 1024;
 constexpr std::size_t kErrorText = 4096;

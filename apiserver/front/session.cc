@@ -8,7 +8,6 @@
 namespace rubato::apiserver {
 namespace {
 
-constexpr auto kToken = asio::use_awaitable;
 constexpr std::size_t kOneWriteBytes = 64U << 10U;  // a head and a body of less go together
 
 template <class Body, class Fields>

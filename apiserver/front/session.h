@@ -20,6 +20,7 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+constexpr auto kToken = asio::use_awaitable;
 
 // What all sessions share; I/O thread only.
 struct Shared {

@@ -5,9 +5,9 @@
 namespace rubato::kube {
 namespace {
 
-ResourceInfo builtin(const std::string& group, const std::string& version,
-                     const std::string& plural, const std::string& kind, bool namespaced,
-                     const std::string& singular, std::vector<std::string> short_names = {}) {
+ResourceInfo builtin_info(const std::string& group, const std::string& version,
+                          const std::string& plural, const std::string& kind, bool namespaced,
+                          const std::string& singular, std::vector<std::string> short_names = {}) {
   ResourceInfo info;
   info.type = {group, version, plural, kind, namespaced};
   info.singular = singular;
@@ -24,55 +24,55 @@ ResourceInfo with_status(ResourceInfo info) {
 
 std::vector<ResourceInfo> make_builtins() {
   std::vector<ResourceInfo> all;
-  ResourceInfo pod = with_status(builtin("", "v1", "pods", "Pod", true, "pod", {"po"}));
+  ResourceInfo pod = with_status(builtin_info("", "v1", "pods", "Pod", true, "pod", {"po"}));
   pod.categories = {"all"};
   pod.has_generation = true;
   pod.returns_deleted = true;
   all.push_back(std::move(pod));
-  all.push_back(with_status(builtin("", "v1", "nodes", "Node", false, "node", {"no"})));
+  all.push_back(with_status(builtin_info("", "v1", "nodes", "Node", false, "node", {"no"})));
   ResourceInfo ns =
-      with_status(builtin("", "v1", "namespaces", "Namespace", false, "namespace", {"ns"}));
+      with_status(builtin_info("", "v1", "namespaces", "Namespace", false, "namespace", {"ns"}));
   ns.returns_deleted = true;
   all.push_back(std::move(ns));
-  all.push_back(builtin("", "v1", "secrets", "Secret", true, "secret"));
-  all.push_back(builtin("", "v1", "configmaps", "ConfigMap", true, "configmap", {"cm"}));
+  all.push_back(builtin_info("", "v1", "secrets", "Secret", true, "secret"));
+  all.push_back(builtin_info("", "v1", "configmaps", "ConfigMap", true, "configmap", {"cm"}));
   ResourceInfo service =
-      with_status(builtin("", "v1", "services", "Service", true, "service", {"svc"}));
+      with_status(builtin_info("", "v1", "services", "Service", true, "service", {"svc"}));
   service.categories = {"all"};
   service.returns_deleted = true;
   all.push_back(std::move(service));
   ResourceInfo account =
-      builtin("", "v1", "serviceaccounts", "ServiceAccount", true, "serviceaccount", {"sa"});
+      builtin_info("", "v1", "serviceaccounts", "ServiceAccount", true, "serviceaccount", {"sa"});
   account.returns_deleted = true;
   all.push_back(std::move(account));
   ResourceInfo claim =
-      with_status(builtin("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true,
-                          "persistentvolumeclaim", {"pvc"}));
+      with_status(builtin_info("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true,
+                               "persistentvolumeclaim", {"pvc"}));
   claim.returns_deleted = true;
   all.push_back(std::move(claim));
-  ResourceInfo volume = with_status(builtin("", "v1", "persistentvolumes", "PersistentVolume",
-                                            false, "persistentvolume", {"pv"}));
+  ResourceInfo volume = with_status(builtin_info("", "v1", "persistentvolumes", "PersistentVolume",
+                                                 false, "persistentvolume", {"pv"}));
   volume.returns_deleted = true;
   all.push_back(std::move(volume));
-  ResourceInfo event = builtin("", "v1", "events", "Event", true, "event", {"ev"});
+  ResourceInfo event = builtin_info("", "v1", "events", "Event", true, "event", {"ev"});
   event.create_on_update = true;
   event.storage_id = "events";
   all.push_back(event);
   event.type.group = "events.k8s.io";
   all.push_back(std::move(event));
-  ResourceInfo lease = builtin("coordination.k8s.io", "v1", "leases", "Lease", true, "lease");
+  ResourceInfo lease = builtin_info("coordination.k8s.io", "v1", "leases", "Lease", true, "lease");
   lease.unconditional_update = false;
   lease.create_on_update = true;
   all.push_back(std::move(lease));
-  all.push_back(builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false,
-                        "priorityclass", {"pc"}));
-  ResourceInfo storage_class = builtin("storage.k8s.io", "v1", "storageclasses", "StorageClass",
-                                       false, "storageclass", {"sc"});
+  all.push_back(builtin_info("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false,
+                             "priorityclass", {"pc"}));
+  ResourceInfo storage_class = builtin_info("storage.k8s.io", "v1", "storageclasses",
+                                            "StorageClass", false, "storageclass", {"sc"});
   storage_class.returns_deleted = true;
   all.push_back(std::move(storage_class));
-  ResourceInfo crd = with_status(builtin("apiextensions.k8s.io", "v1", "customresourcedefinitions",
-                                         "CustomResourceDefinition", false,
-                                         "customresourcedefinition", {"crd", "crds"}));
+  ResourceInfo crd = with_status(
+      builtin_info("apiextensions.k8s.io", "v1", "customresourcedefinitions",
+                   "CustomResourceDefinition", false, "customresourcedefinition", {"crd", "crds"}));
   crd.categories = {"api-extensions"};
   crd.has_generation = true;
   crd.unconditional_update = false;
@@ -117,9 +117,9 @@ Result<std::vector<ResourceInfo>> resources_of_crd(const json::Value& crd) {
   std::vector<ResourceInfo> out;
   for (const json::Value& version : spec["versions"].items()) {
     if (!version["served"].bool_or(false)) continue;
-    ResourceInfo info = builtin(group, version["name"].string_or(""), plural, kind,
-                                spec["scope"].string_or("Namespaced") == "Namespaced",
-                                names["singular"].string_or(""), strings(names["shortNames"]));
+    ResourceInfo info = builtin_info(group, version["name"].string_or(""), plural, kind,
+                                     spec["scope"].string_or("Namespaced") == "Namespaced",
+                                     names["singular"].string_or(""), strings(names["shortNames"]));
     if (!names["listKind"].is_null()) info.list_kind = names["listKind"].string_or("");
     info.categories = strings(names["categories"]);
     info.custom = true;

@@ -1,15 +1,9 @@
 #include "operator/api/job_spec.h"
 
+#include "operator/api/bounds.h"
 #include "operator/api/schema_builder.h"
 
 namespace rubato::api {
-
-namespace {
-constexpr double kMaxGpus = 100000;        // what one plan may hold (DESIGN: a round at 100 000)
-constexpr double kMaxSteps = 1e12;         // keeps step × anything within int64
-constexpr double kMaxSeconds = 315360000;  // ten years
-constexpr int kMaxPath = 1024;
-}  // namespace
 
 const ObjectSchema& GpusSpec::schema() {
   static const ObjectSchema kSchema = [] {

@@ -1,4 +1,5 @@
 #include "common/training_limits.h"
+#include "operator/api/bounds.h"
 #include "operator/api/job_spec.h"
 #include "operator/api/schema_builder.h"
 
@@ -8,8 +9,6 @@
 namespace rubato::api {
 
 namespace {
-constexpr double kMaxSteps = 1e12;
-constexpr int kMaxPath = 1024;
 constexpr double kNormEpsilon = 1e-5;
 constexpr double kRopeTheta = 10000;
 

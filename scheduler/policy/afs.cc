@@ -8,11 +8,11 @@
 namespace rubato::sched {
 namespace {
 
-constexpr TimeMs kFirstGuess = 60'000;
+constexpr TimeMs kLeastGuess = 60'000;
 
 TimeMs time_left(const Job& job) {
   if (job.remaining_ms) return *job.remaining_ms;
-  TimeMs guess = kFirstGuess;
+  TimeMs guess = kLeastGuess;
   while (guess < job.attained_gpu_ms / job.min) guess *= 2;
   return guess;
 }

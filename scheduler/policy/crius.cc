@@ -19,7 +19,7 @@ struct Cell {
   double worth = 0;
 };
 
-struct Candidate {
+struct JobCells {
   JobIndex index;
   std::vector<Cell> cells;   // of no goodput none
   std::optional<Cell> cell;  // none: it waits
@@ -88,7 +88,7 @@ class Search {
       order_.push_back(j);
       if (!problem.takes_part(j)) continue;
       const Job& job = problem.job(j);
-      Candidate one{.index = j, .cells = cells_of(problem, j, ratios)};
+      JobCells one{.index = j, .cells = cells_of(problem, j, ratios)};
       const auto size = size_at_most(job, effective_gpus(job));
       if (const auto type = problem.type_held(j); type && size) {
         const auto same = [&](const Cell& c) { return c.type == *type && c.gpus == *size; };
@@ -98,14 +98,14 @@ class Search {
       }
       all_.push_back(std::move(one));
     }
-    for (const Candidate& one : all_)
+    for (const JobCells& one : all_)
       if (one.cell && !room_.take(one.index, one.cell->type, one.cell->gpus))
         room_overdrawn_ = true;
   }
 
   void start(bool searches) {
     std::size_t searched = 0;
-    for (Candidate& one : all_) {
+    for (JobCells& one : all_) {
       if (one.cell) continue;
       const auto fits = best_with_room(one);
       const bool looks = searches && !room_overdrawn_ && searched++ < Crius::kSearched;
@@ -117,10 +117,10 @@ class Search {
   // While somebody gains.
   void grow() {
     while (true) {
-      Candidate* gains = nullptr;
+      JobCells* gains = nullptr;
       std::optional<Cell> to;
       double most = 0;
-      for (Candidate& one : all_) {
+      for (JobCells& one : all_) {
         if (!one.cell || one.keeps) continue;
         const bool runs = effective_gpus(problem_.job(one.index)) > 0;
         const double least = runs ? one.cell->worth * (1 + least_gain_) : one.cell->worth;
@@ -146,7 +146,7 @@ class Search {
                     .sizes_hold = true,
                     .types = std::vector<std::optional<TypeIndex>>(count),
                     .types_hold = true};
-    for (const Candidate& one : all_) {
+    for (const JobCells& one : all_) {
       if (!one.cell) continue;
       targets.sizes[one.index.value] = one.cell->gpus;
       targets.types[one.index.value] = one.cell->type;
@@ -156,20 +156,20 @@ class Search {
 
  private:
   // With its own GPUs, if they are of that type.
-  bool has_room(const Candidate& one, const Cell& cell) const {
+  bool has_room(const JobCells& one, const Cell& cell) const {
     const Gpus own = one.cell && one.cell->type == cell.type ? one.cell->gpus : 0;
     return room_.left_for(one.index, cell.type) >= cell.gpus - own;
   }
-  void take(Candidate& one, const Cell& cell) {
+  void take(JobCells& one, const Cell& cell) {
     CHECK(room_.take(one.index, cell.type, cell.gpus));
     one.cell = cell;
   }
-  void give_back(Candidate& one) {
+  void give_back(JobCells& one) {
     room_.give_back(one.index, one.cell->type, one.cell->gpus);
     one.cell.reset();
   }
 
-  std::optional<Cell> best_with_room(const Candidate& one) const {
+  std::optional<Cell> best_with_room(const JobCells& one) const {
     std::optional<Cell> best;
     for (const Cell& cell : one.cells)
       if (has_room(one, cell) && (!best || cell.worth > best->worth)) best = cell;
@@ -178,11 +178,11 @@ class Search {
 
   // The job gets a cell, and one that runs another, if both together are worth more than what
   // the first would get without.
-  bool exchange(Candidate& wanting, double least) {
-    Candidate* other = nullptr;
+  bool exchange(JobCells& wanting, double least) {
+    JobCells* other = nullptr;
     std::optional<Cell> others, own;
     double most = least;
-    for (Candidate& one : all_) {
+    for (JobCells& one : all_) {
       if (!one.cell || one.keeps || &one == &wanting || one.cell->worth <= 0) continue;
       const Cell before = *one.cell;
       give_back(one);
@@ -218,7 +218,7 @@ class Search {
   bool room_overdrawn_ = false;  // jobs hold what no longer counts: nothing is exchanged
   double least_gain_;
   std::vector<JobIndex> order_;
-  std::vector<Candidate> all_;  // in order
+  std::vector<JobCells> all_;  // in order
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "scheduler/sim/import/csv.h"
 
+#include "common/words.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -23,12 +25,6 @@ std::optional<std::string_view> take_line(std::string_view& text) {
   text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   return line;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
 }
 
 // None: a quote is open at the end.

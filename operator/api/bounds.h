@@ -1,0 +1,12 @@
+// Bounds that fields of several kinds share. Those that the worker keeps to, too, are in
+// common/training_limits.h.
+#pragma once
+
+namespace rubato::api {
+
+constexpr double kMaxGpus = 100000;        // what one plan may hold (DESIGN: a round at 100 000)
+constexpr double kMaxSteps = 1e12;         // keeps step × anything within int64
+constexpr double kMaxSeconds = 315360000;  // ten years
+constexpr int kMaxPath = 1024;             // bytes
+
+}  // namespace rubato::api
