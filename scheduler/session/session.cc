@@ -25,7 +25,8 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       lowest_of_queue_(problem.count_queues(), std::numeric_limits<std::int64_t>::max()),
       kept_(problem.count_queues(), 0),
       verdicts_(problem.state().jobs.size()),
-      from_anybody_(problem.count_types(), 0) {
+      from_anybody_(problem.count_types(), 0),
+      held_mixed_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
   entries_.reserve(targets.order.size());
   for (const JobIndex j : targets.order) entries_.push_back(entry_of(j));
@@ -96,14 +97,11 @@ Plan Session::run() {
 }
 
 void Session::count_what_others_can_give() {
-  held_behind_.assign(entries_.size() + 1, ByType(problem_.count_types(), 0));
   bool is_by_priority = true;
   for (std::size_t i = entries_.size(); i-- > 0;) {
     const Entry& entry = entries_[i];
-    held_behind_[i] = held_behind_[i + 1];
     if (entry.job->settled) {
-      for (const Pod& pod : entry.pods)
-        held_behind_[i][problem_.type_of(node_of(pod))] += entry.job->per_pod.gpus;
+      count_held(entry, i);
       auto end = entry.pods.begin();
       for (Gpus left = entry.now; end != entry.pods.end() && left > least_kept(entry); ++end)
         left -= end->gpus;
@@ -116,8 +114,21 @@ void Session::count_what_others_can_give() {
         is_by_priority && (i == 0 || entries_[i - 1].job->priority >= entry.job->priority);
   }
   // Those of lower priority may be anywhere.
-  if (targets_.displaces == Displaces::kLowerPriority && !is_by_priority)
-    held_behind_.assign(held_behind_.size(), held_behind_.front());
+  is_by_order_ = targets_.displaces != Displaces::kLowerPriority || is_by_priority;
+}
+
+void Session::count_held(const Entry& entry, std::size_t index) {
+  if (entry.pods.empty()) return;
+  const TypeIndex type = problem_.type_of(node_of(entry.pods.front()));
+  const auto is_other = [&](const Pod& pod) { return problem_.type_of(node_of(pod)) != type; };
+  if (entry.type != type || std::ranges::any_of(entry.pods, is_other)) {
+    for (const Pod& pod : entry.pods)
+      held_mixed_[problem_.type_of(node_of(pod))] += entry.job->per_pod.gpus;
+    return;
+  }
+  std::vector<HeldBehind>& held = held_by_queue_[{queue_of(entry), type}];
+  const Gpus gpus = std::ssize(entry.pods) * entry.job->per_pod.gpus;
+  held.push_back({index, (held.empty() ? 0 : held.back().gpus) + gpus});
 }
 
 // Pods that come free, or may.

@@ -19,6 +19,7 @@
 #include "scheduler/plan.h"
 #include "scheduler/policy/policy.h"
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -70,6 +71,7 @@ class Session {
     bool blocked = false;             // has no verdict of "placed": takes no part in growth
     bool has_verdict = false;
   };
+  using ByType = Table<TypeIndex, Gpus>;
   using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
   // Jobs that are not stopped for another, for they would be served before it all the same.
   using ServedFirst = std::vector<const Entry*>;
@@ -104,6 +106,7 @@ class Session {
   // session.cc
   Entry entry_of(JobIndex j);
   void count_what_others_can_give();
+  void count_held(const Entry& entry, std::size_t index);
   void count_from_anybody(const Entry& entry, std::span<const Pod> pods);
   void settle_losses(Entry& entry);
   void give_minimum(Entry& entry);
@@ -190,6 +193,7 @@ class Session {
   void place_or_make_room(Entry& entry, Gpus wanted);
   std::int64_t count_fitting(const Entry& entry);
   bool may_be_helped(const Entry& wanting, Gpus wanted) const;
+  ByType most_displaced(const Entry& wanting) const;
   Gpus least_kept(const Entry& entry) const;
   std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
   std::optional<std::vector<std::string>> make_room_there(Entry& wanting, std::int64_t pods);
@@ -285,6 +289,23 @@ class Session {
   };
   std::vector<Waiting> waiting_;  // in order; where queues have guarantees
   std::size_t kinds_of_waiting_ = 0;
+  // What decides who may give GPUs to a job that holds none, and the last one of a kind that nobody
+  // could be found for. While nothing changes, those of its kind that come after it are not helped
+  // either: whom they may stop it might have stopped, too.
+  struct Kind {
+    QueueIndex queue;
+    GroupIndex group;
+    std::int64_t pods = 0;
+    std::int64_t priority = 0;
+    bool may_preempt = false;
+    std::optional<TypeIndex> type;  // that the policy says
+    auto operator<=>(const Kind&) const = default;
+  };
+  struct NotHelped {
+    const Entry* entry = nullptr;
+    std::size_t mark = 0;  // of free_
+  };
+  std::map<Kind, NotHelped> not_helped_;
   Table<QueueIndex, std::vector<Entry*>> holders_of_queue_;  // with those of its parts
   // … counted when the round began: what these can give at most and go on, their lowest priority.
   Table<QueueIndex, Gpus> surplus_of_queue_;
@@ -295,10 +316,16 @@ class Session {
   std::vector<Verdict> verdicts_;
   Table<JobIndex, Entry*> by_job_;  // where jobs share
   // What others can give at most, counted when the round began.
-  using ByType = Table<TypeIndex, Gpus>;
-  ByType from_anybody_;              // pods that leave, surplus of elastic jobs
-  std::vector<ByType> held_behind_;  // by the entry and those after it
-  const Entry* head_ = nullptr;      // the first that waits for GPUs
+  ByType from_anybody_;  // pods that leave, surplus of elastic jobs
+  // … of jobs that hold one type, the last in order first; of those that mix some.
+  struct HeldBehind {
+    std::size_t entry = 0;
+    Gpus gpus = 0;  // of it and those before it in the list
+  };
+  std::map<std::pair<QueueIndex, TypeIndex>, std::vector<HeldBehind>> held_by_queue_;
+  ByType held_mixed_;
+  bool is_by_order_ = true;      // whom a job may displace comes after it
+  const Entry* head_ = nullptr;  // the first that waits for GPUs
   std::int64_t grown_ = 0;
   // By node, where there are cells: held by pods that may leave for them; not free yet, but leaving
   // or kept back; what of it jobs that wait for cells are to have.

@@ -44,18 +44,41 @@ std::int64_t Session::count_fitting(const Entry& entry) {
 
 // False: whatever others give, it would not be enough.
 bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
-  if (quota_.has_guarantees()) return true;
-  const auto behind = static_cast<std::size_t>(&wanting - entries_.data()) + 1;
-  const bool displaces = config_.preempt && targets_.displaces != Displaces::kNobody;
+  const ByType displaced = most_displaced(wanting);
   Gpus all = 0;
   const auto is_enough = [&](TypeIndex type) {
-    const Gpus given = from_anybody_[type] + (displaces ? held_behind_[behind][type] : 0);
+    const Gpus given = from_anybody_[type] + displaced[type];
     all += free_.gpus(type) + given;
     return given > 0 && free_.gpus(type) + given >= wanted;
   };
   if (const auto type = fixed_type(wanting)) return is_enough(*type);
   if (std::ranges::any_of(types_for(wanting), is_enough)) return true;
   return wanting.job->mix && all >= wanted;
+}
+
+// What it could get by stopping jobs, at most, by what each queue holds of a type and whether the
+// guarantees let it have that.
+Session::ByType Session::most_displaced(const Entry& wanting) const {
+  if (!config_.preempt) return ByType(problem_.count_types(), 0);
+  ByType most = held_mixed_;
+  const QueueIndex own = queue_of(wanting);
+  const bool displaces = targets_.displaces != Displaces::kNobody;
+  const bool reclaims = is_inside_guarantee(wanting);
+  const auto behind = static_cast<std::size_t>(&wanting - entries_.data()) + 1;
+  for (const auto& [bucket, held] : held_by_queue_) {
+    const auto [queue, type] = bucket;
+    const bool is_protected =
+        queue != own && quota_.has_guarantees() && quota_.guarantor(queue, type, 0, own);
+    if (is_protected) continue;
+    if (reclaims && queue != own && guarantor_of(wanting, queue)) {
+      most[type] += held.back().gpus;
+    } else if (displaces) {
+      const auto end = std::ranges::partition_point(
+          held, [&](const HeldBehind& one) { return !is_by_order_ || one.entry >= behind; });
+      if (end != held.begin()) most[type] += std::prev(end)->gpus;
+    }
+  }
+  return most;
 }
 
 // What is left to it by those whom it is below their minimum for.
@@ -68,12 +91,25 @@ Gpus Session::least_kept(const Entry& entry) const {
 // elastic jobs (last in order first), then jobs that it may displace. What it settles on is kept
 // from everybody else in this round, since it is free only when the old pods are gone.
 std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::int64_t pods) {
+  const Job& job = *wanting.job;
+  const bool holds_any = !job.held.empty() || !wanting.add.empty();
+  const Kind kind{queue_of(wanting),
+                  problem_.group_of(wanting.index),
+                  pods,
+                  job.priority,
+                  job.may_preempt,
+                  targets_.types.empty() ? std::nullopt : targets_.types[wanting.index.value]};
+  const auto before = not_helped_.find(kind);
+  if (!holds_any && before != not_helped_.end() && before->second.mark == free_.mark() &&
+      before->second.entry < &wanting)
+    return std::nullopt;
   for (const auto& domain : domains_to_clear(wanting, pods)) {
     wanting.only = domain;
     auto from = make_room_there(wanting, pods);
     wanting.only.reset();
     if (from) return from;
   }
+  if (!holds_any) not_helped_[kind] = {&wanting, free_.mark()};
   return std::nullopt;
 }
 
