@@ -135,12 +135,9 @@ demo: ## A cluster on this machine trains a model, loses a node, and proves noth
 	$(call BUILD,quick) --target demo
 	scripts/demo
 
-demo-pytorch: ## The same with a PyTorch script, examples/pytorch/kjv.py (runtime: pytorch)
-	scripts/setup build
-	$(call CONFIGURE,quick)
-	$(call BUILD,quick) --target demo-pytorch
+demo-pytorch: release ## The same with a PyTorch script, examples/pytorch/kjv.py (runtime: pytorch)
 	scripts/setup python
-	scripts/demo --runtime pytorch --python "$$(scripts/build-python --print)/bin/python"
+	RUBATO_BUILD=build/release scripts/demo --runtime pytorch --python "$$(scripts/build-python --print)/bin/python"
 
 crds: ## Write crds/, docs/api.md and docs/policies.md from the descriptors in operator/api and scheduler/policy
 	$(call CONFIGURE,dev)
