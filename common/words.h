@@ -36,11 +36,11 @@ std::string counted_of(std::integral auto part, std::integral auto whole, std::s
   return std::to_string(part) + " of " + counted(whole, noun);
 }
 
-// Without the spaces, tabs and carriage returns at its ends.
-constexpr std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
+// Without the blanks at its ends.
+constexpr std::string_view trimmed(std::string_view text, std::string_view blanks = " ") {
+  const auto first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
 // A text of more than `most` bytes is cut between two characters and ends with " …", which comes on

@@ -12,6 +12,8 @@ constexpr std::uint64_t kLengthMax = std::uint64_t{1} << 40;
 
 Error broken(const char* what) { return Error(Code::kInternal, std::string("HTTP: ") + what); }
 
+std::string_view trimmed_line(std::string_view text) { return trimmed(text, " \t\r"); }
+
 std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) {
@@ -61,8 +63,8 @@ Result<bool> Http1Decoder::step(std::string_view& bytes, std::string& body) {
       TRY(const bool complete, take_line(bytes, kHttpHeadBytesMax));
       if (!complete) return false;
       const bool empty_line =
-          trimmed(std::string_view(line_).substr(
-                      line_.rfind('\n') == std::string::npos ? 0 : line_.rfind('\n') + 1))
+          trimmed_line(std::string_view(line_).substr(
+                           line_.rfind('\n') == std::string::npos ? 0 : line_.rfind('\n') + 1))
               .empty();
       if (before == 0 && empty_line) return broken("no status line");
       line_ += '\n';
@@ -87,7 +89,7 @@ Result<bool> Http1Decoder::step(std::string_view& bytes, std::string& body) {
     case State::kChunkEnd: {
       TRY(const bool complete, take_line(bytes, kHttpChunkLineMax));
       if (!complete) return false;
-      if (!trimmed(line_).empty()) return broken("a chunk does not end where it should");
+      if (!trimmed_line(line_).empty()) return broken("a chunk does not end where it should");
       line_.clear();
       state_ = State::kChunkSize;
       return true;
@@ -95,7 +97,7 @@ Result<bool> Http1Decoder::step(std::string_view& bytes, std::string& body) {
     case State::kTrailer: {
       TRY(const bool complete, take_line(bytes, kHttpHeadBytesMax));
       if (!complete) return false;
-      if (trimmed(line_).empty()) state_ = State::kDone;
+      if (trimmed_line(line_).empty()) state_ = State::kDone;
       line_.clear();
       return true;
     }
@@ -110,7 +112,7 @@ Result<bool> Http1Decoder::step(std::string_view& bytes, std::string& body) {
 }
 
 Status Http1Decoder::parse_chunk_size() {
-  const std::string_view size = trimmed(std::string_view(line_).substr(0, line_.find(';')));
+  const std::string_view size = trimmed_line(std::string_view(line_).substr(0, line_.find(';')));
   if (!parse_number(size, 16, left_)) return broken("a chunk size is not a number");
   line_.clear();
   state_ = left_ == 0 ? State::kTrailer : State::kChunk;
@@ -119,7 +121,7 @@ Status Http1Decoder::parse_chunk_size() {
 
 Status Http1Decoder::parse_head() {
   std::string_view rest = line_;
-  const std::string_view first = trimmed(rest.substr(0, rest.find('\n')));
+  const std::string_view first = trimmed_line(rest.substr(0, rest.find('\n')));
   rest.remove_prefix(rest.find('\n') + 1);
   std::uint64_t status = 0;
   if (first.substr(0, 7) != "HTTP/1." || first.size() < 12 ||
@@ -128,12 +130,13 @@ Status Http1Decoder::parse_head() {
   headers_.clear();
   while (!rest.empty()) {
     const auto newline = rest.find('\n');
-    const std::string_view line = trimmed(rest.substr(0, newline));
+    const std::string_view line = trimmed_line(rest.substr(0, newline));
     rest.remove_prefix(newline + 1);
     const auto colon = line.find(':');
     if (line.empty()) continue;
     if (colon == std::string_view::npos) return broken("a header without a colon");
-    headers_.emplace_back(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
+    headers_.emplace_back(lower(trimmed_line(line.substr(0, colon))),
+                          trimmed_line(line.substr(colon + 1)));
   }
   line_.clear();
   if (status < 200) return ok();  // 1xx: the real response follows

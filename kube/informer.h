@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -80,13 +79,9 @@ class Informer {
     auto object = T::decode(answer);
     if (!object.ok()) return skip(object.error());
     if (!is_kept(*object)) return;  // its event takes it out
-    const auto decoded = std::make_shared<const T>(std::move(object).value());
-    const auto change = store_.put_written(decoded);
+    const auto change = store_.put_written(std::make_shared<const T>(std::move(object).value()),
+                                           RawResource<T> ? json::Value() : answer);
     if (!change) return;
-    {
-      std::lock_guard lock(mutex_);
-      written_[decoded->meta.key()] = {answer, decoded};
-    }
     for (const auto& handler : written_handlers_) handler(*change);
   }
 
@@ -224,9 +219,6 @@ class Informer {
     size_.set(static_cast<double>(store_.size()));
     part.was_synced = true;
     std::lock_guard lock(mutex_);
-    std::erase_if(written_, [&](const auto& entry) {
-      return part.scope.empty() || entry.first.ns == part.scope;
-    });
     part.synced = true;
     synced_changed_->notify_all();
     return ok();
@@ -236,13 +228,9 @@ class Informer {
   // which the store would pass over.
   Result<Pointer> shown_by(const WatchEvent& event) {
     if (event.raw.empty() && event.type != EventType::kDeleted) {
-      std::lock_guard lock(mutex_);
-      if (const auto own = written_.find(key_of(event.value)); own != written_.end()) {
-        if (event.value == own->second.answer) return own->second.object;
-        if (is_older_version(resource_version_of(event.value),
-                             own->second.object->meta.resource_version))
-          return Pointer();
-      }
+      const Key key = key_of(event.value);
+      if (Pointer own = store_.written_as(key, event.value)) return own;
+      if (store_.is_before_written(key, resource_version_of(event.value))) return Pointer();
     }
     TRY(T object, decode(event.value, event.raw));
     return std::make_shared<const T>(std::move(object));
@@ -262,27 +250,18 @@ class Informer {
       return resource_version_of(event.value);
     }
     const std::string version = object->meta.resource_version;
-    const Key key = object->meta.key();
     if (event.type == EventType::kDeleted) {
-      forget_written(key);
       deliver(store_.erase(std::move(object), part.scope));
     } else if (!is_kept(*object)) {
       leave_out(part, std::move(object));
     } else if (const auto change = store_.put(std::move(object), part.scope)) {
-      forget_written(key);
       deliver(*change);
     }
     size_.set(static_cast<double>(store_.size()));
     return version;
   }
 
-  void forget_written(const Key& key) {
-    std::lock_guard lock(mutex_);
-    written_.erase(key);
-  }
-
   void leave_out(const Part& part, Pointer object) {
-    forget_written(object->meta.key());
     if (!store_.get(object->meta.key()))
       return store_.set_version(object->meta.resource_version, part.scope);
     deliver(store_.erase(std::move(object), part.scope));
@@ -306,14 +285,7 @@ class Informer {
   std::function<bool(const T&)> keep_;
   bool started_ = false;
 
-  // An own write whose event is still to come; one an object at the most.
-  struct Written {
-    json::Value answer;
-    Pointer object;
-  };
-
   mutable std::mutex mutex_;
-  std::map<Key, Written> written_;  // under the mutex
   std::unique_ptr<Condition> synced_changed_;
   Gauge& size_;
   std::vector<std::unique_ptr<Part>> parts_;  // last: their tasks end before the rest goes

@@ -15,6 +15,8 @@ Error bad(std::string_view text, const std::string& what) {
       .set_reason("BadRequest");
 }
 
+std::string_view trimmed_term(std::string_view text) { return trimmed(text, " \t"); }
+
 bool is_word_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '_' || c == '.' || c == '/';
@@ -48,7 +50,7 @@ std::vector<std::string_view> split_terms(std::string_view text) {
   bool inside = false;
   for (std::size_t i = 0; i <= text.size(); ++i) {
     if (i == text.size() || (text[i] == ',' && !inside)) {
-      terms.push_back(trimmed(text.substr(start, i - start)));
+      terms.push_back(trimmed_term(text.substr(start, i - start)));
       start = i + 1;
     } else if (text[i] == '(') {
       inside = true;
@@ -63,10 +65,10 @@ std::vector<std::string_view> split_terms(std::string_view text) {
 Result<Requirement> parse_set(std::string_view text, std::string_view term) {
   const auto open = term.find('(');
   if (term.back() != ')') return bad(text, "expected ')'");
-  const std::string_view head = trimmed(term.substr(0, open));
+  const std::string_view head = trimmed_term(term.substr(0, open));
   const auto space = head.find_first_of(" \t");
   if (space == std::string_view::npos) return bad(text, "expected 'in' or 'notin'");
-  const std::string_view word = trimmed(head.substr(space));
+  const std::string_view word = trimmed_term(head.substr(space));
   Requirement result;
   result.key = std::string(head.substr(0, space));
   if (word != "in" && word != "notin") return bad(text, "expected 'in' or 'notin'");
@@ -79,7 +81,7 @@ Result<Requirement> parse_set(std::string_view text, std::string_view term) {
 // "key=value" and its kin; the operator starts at `at`.
 Requirement parse_operator(std::string_view term, std::size_t at) {
   Requirement result;
-  result.key = std::string(trimmed(term.substr(0, at)));
+  result.key = std::string(trimmed_term(term.substr(0, at)));
   std::size_t width = 1;
   result.op = SelectorOp::kIn;
   if (term[at] == '!') {
@@ -92,7 +94,7 @@ Requirement parse_operator(std::string_view term, std::size_t at) {
   } else if (at + 1 < term.size() && term[at + 1] == '=') {
     width = 2;
   }
-  result.values.emplace_back(trimmed(term.substr(std::min(term.size(), at + width))));
+  result.values.emplace_back(trimmed_term(term.substr(std::min(term.size(), at + width))));
   return result;
 }
 
@@ -110,7 +112,7 @@ Result<Requirement> parse_label_term(std::string_view text, std::string_view ter
   if (term.empty()) return bad(text, "empty term");
   if (term.find('(') != std::string_view::npos) return parse_set(text, term);
   if (term.front() == '!') {
-    Requirement missing{std::string(trimmed(term.substr(1))), SelectorOp::kDoesNotExist, {}};
+    Requirement missing{std::string(trimmed_term(term.substr(1))), SelectorOp::kDoesNotExist, {}};
     return missing;
   }
   const auto at = term.find_first_of("=!<>");
@@ -172,7 +174,7 @@ Selector Selector::nothing() {
 
 Result<Selector> Selector::parse_labels(std::string_view text) {
   Selector result;
-  if (trimmed(text).empty()) return result;
+  if (trimmed_term(text).empty()) return result;
   if (text.size() > kSelectorBytesMax) return bad("…", "too long");
   for (const auto term : split_terms(text)) {
     TRY(Requirement requirement, parse_label_term(text, term));
@@ -184,7 +186,7 @@ Result<Selector> Selector::parse_labels(std::string_view text) {
 
 Result<Selector> Selector::parse_fields(std::string_view text) {
   Selector result;
-  if (trimmed(text).empty()) return result;
+  if (trimmed_term(text).empty()) return result;
   if (text.size() > kSelectorBytesMax) return bad("…", "too long");
   for (const auto term : split_terms(text)) {
     if (term.empty()) continue;  // as Kubernetes: "a=b," is "a=b"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/check.h"
+#include "common/json.h"
 #include "kube/objects/meta.h"
 
 #include <functional>
@@ -100,7 +101,7 @@ class Store {
     std::lock_guard lock(mutex_);
     const std::string& version = versions_[scope] = object->meta.resource_version;
     if (const auto at = written_.find(object->meta.key()); at != written_.end()) {
-      if (is_older_version(version, at->second)) return std::nullopt;
+      if (is_older_version(version, at->second.version)) return std::nullopt;
       written_.erase(at);
     }
     Pointer before = take(object->meta.key());
@@ -108,17 +109,29 @@ class Store {
     return Change<T>{std::move(before), std::move(object)};
   }
   // The answer to a write of ours. Only over an older state of the same object: a deletion that was
-  // seen meanwhile is not undone. None: it takes nobody's place.
-  std::optional<Change<T>> put_written(const Pointer& object) {
+  // seen meanwhile is not undone. None: it takes nobody's place. `answer`: what it was decoded
+  // from, where events come as values, too.
+  std::optional<Change<T>> put_written(const Pointer& object, const json::Value& answer = {}) {
     std::lock_guard lock(mutex_);
     const auto at = objects_.find(object->meta.key());
     if (at == objects_.end() || (*at)->meta.uid != object->meta.uid ||
         !is_older_version((*at)->meta.resource_version, object->meta.resource_version))
       return std::nullopt;
-    written_[object->meta.key()] = object->meta.resource_version;
+    written_[object->meta.key()] = {object->meta.resource_version, answer};
     Pointer before = take(object->meta.key());
     insert(object);
     return Change<T>{std::move(before), object};
+  }
+  // Whether an event shows that answer (then the object as it is held), or what was before it.
+  Pointer written_as(const Key& key, const json::Value& shown) const {
+    std::lock_guard lock(mutex_);
+    const auto at = written_.find(key);
+    return at != written_.end() && at->second.answer == shown ? *objects_.find(key) : nullptr;
+  }
+  bool is_before_written(const Key& key, std::string_view version) const {
+    std::lock_guard lock(mutex_);
+    const auto at = written_.find(key);
+    return at != written_.end() && is_older_version(version, at->second.version);
   }
   // `last`: the object as the deletion event shows it.
   Change<T> erase(Pointer last, const std::string& scope = "") {
@@ -144,6 +157,10 @@ class Store {
     }
   };
   using Objects = std::set<Pointer, ByKey>;
+  struct Written {
+    std::string version;
+    json::Value answer;
+  };
   struct Index {
     IndexFunction function;
     std::unordered_map<std::string, Objects> objects;
@@ -189,7 +206,7 @@ class Store {
   Objects objects_;
   std::map<std::string, Index> indexes_;
   std::map<std::string, std::string> versions_;  // by scope
-  std::map<Key, std::string> written_;           // versions of ours that no event has shown yet
+  std::map<Key, Written> written_;               // of ours, that no event has shown yet
 };
 
 }  // namespace rubato::kube

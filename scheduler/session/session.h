@@ -212,6 +212,8 @@ class Session {
   bool fits(const Entry& wanting, std::int64_t pods);
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
   bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
+  static bool is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
+                            const QuotaBook& quota);
   bool may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const;
   bool may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const;
   bool may_displace(const Entry& wanting, const Entry& victim) const;
@@ -289,23 +291,6 @@ class Session {
   };
   std::vector<Waiting> waiting_;  // in order; where queues have guarantees
   std::size_t kinds_of_waiting_ = 0;
-  // What decides who may give GPUs to a job that holds none, and the last one of a kind that nobody
-  // could be found for. While nothing changes, those of its kind that come after it are not helped
-  // either: whom they may stop it might have stopped, too.
-  struct Kind {
-    QueueIndex queue;
-    GroupIndex group;
-    std::int64_t pods = 0;
-    std::int64_t priority = 0;
-    bool may_preempt = false;
-    std::optional<TypeIndex> type;  // that the policy says
-    auto operator<=>(const Kind&) const = default;
-  };
-  struct NotHelped {
-    const Entry* entry = nullptr;
-    std::size_t mark = 0;  // of free_
-  };
-  std::map<Kind, NotHelped> not_helped_;
   Table<QueueIndex, std::vector<Entry*>> holders_of_queue_;  // with those of its parts
   // … counted when the round began: what these can give at most and go on, their lowest priority.
   Table<QueueIndex, Gpus> surplus_of_queue_;

@@ -67,9 +67,7 @@ Session::ByType Session::most_displaced(const Entry& wanting) const {
   const auto behind = static_cast<std::size_t>(&wanting - entries_.data()) + 1;
   for (const auto& [bucket, held] : held_by_queue_) {
     const auto [queue, type] = bucket;
-    const bool is_protected =
-        queue != own && quota_.has_guarantees() && quota_.guarantor(queue, type, 0, own);
-    if (is_protected) continue;
+    if (is_guaranteed(queue, type, own, quota_)) continue;
     if (reclaims && queue != own && guarantor_of(wanting, queue)) {
       most[type] += held.back().gpus;
     } else if (displaces) {
@@ -91,25 +89,12 @@ Gpus Session::least_kept(const Entry& entry) const {
 // elastic jobs (last in order first), then jobs that it may displace. What it settles on is kept
 // from everybody else in this round, since it is free only when the old pods are gone.
 std::optional<std::vector<std::string>> Session::make_room(Entry& wanting, std::int64_t pods) {
-  const Job& job = *wanting.job;
-  const bool holds_any = !job.held.empty() || !wanting.add.empty();
-  const Kind kind{queue_of(wanting),
-                  problem_.group_of(wanting.index),
-                  pods,
-                  job.priority,
-                  job.may_preempt,
-                  targets_.types.empty() ? std::nullopt : targets_.types[wanting.index.value]};
-  const auto before = not_helped_.find(kind);
-  if (!holds_any && before != not_helped_.end() && before->second.mark == free_.mark() &&
-      before->second.entry < &wanting)
-    return std::nullopt;
   for (const auto& domain : domains_to_clear(wanting, pods)) {
     wanting.only = domain;
     auto from = make_room_there(wanting, pods);
     wanting.only.reset();
     if (from) return from;
   }
-  if (!holds_any) not_helped_[kind] = {&wanting, free_.mark()};
   return std::nullopt;
 }
 
@@ -341,10 +326,15 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
 // Held inside the guarantee of its queue, which another queue's job wants to borrow.
 bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
   if (cells_.exist() && queue_of(held) != queue_of(wanting) && is_in_cells(held)) return true;
-  if (!quota.has_guarantees()) return false;
   const auto type = type_of(held);
-  return type && queue_of(held) != queue_of(wanting) &&
-         quota.guarantor(queue_of(held), *type, 0, queue_of(wanting)).has_value();
+  return type && is_guaranteed(queue_of(held), *type, queue_of(wanting), quota);
+}
+
+// What a queue holds of a type, against another one.
+bool Session::is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
+                            const QuotaBook& quota) {
+  return queue != against && quota.has_guarantees() &&
+         quota.guarantor(queue, type, 0, against).has_value();
 }
 
 bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
