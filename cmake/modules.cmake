@@ -11,8 +11,8 @@
 #   suppressions of tests/sanitizers. rubato_test does it by itself.
 # rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds])
 #   A Python test with real Kubernetes and PyTorch at hand (scripts/with-tools); label "integration"
-#   unless told otherwise. RUBATO_BUILD names the build folder. One runs at a time, beside tests that compute in what
-#   it leaves of the cores (RUBATO_NICE).
+#   unless told otherwise. RUBATO_BUILD names the build folder. One runs at a time, from the beginning on, beside tests
+#   that compute in what it leaves of the cores (RUBATO_NICE).
 #
 # Half of the time of a small file goes into parsing the standard library. GCC does that once, for
 # libraries and for test programs (which are position-independent executables, and include
@@ -128,7 +128,7 @@ function(rubato_pytest name file)
             pytest -p no:cacheprovider -ra --tb=short ${CMAKE_CURRENT_SOURCE_DIR}/${file}
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    RESOURCE_LOCK processes ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
+    RESOURCE_LOCK processes COST 1000 ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
 endfunction()
 
 # Makes the target tests-LABEL of each label depend on the given targets.

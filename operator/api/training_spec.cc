@@ -291,7 +291,11 @@ const ObjectSchema& TrainingSpec::schema() {
         .immutable()
         .at_least(0)
         .at_most(kMaxSteps);
-    s.field("precision", &TrainingSpec::precision, "Of the forward and backward pass.")
+    s.field(
+         "precision", &TrainingSpec::precision,
+         "Of the factors of matrix products, forward and backward: `bf16` rounds them and sums in "
+         "f32. Weights, gradients and the optimizer's state are f32 in both. `bf16` needs GPUs, or "
+         "processors with AVX512-BF16 or AMX.")
         .defaulted()
         .immutable();
     s.field("parallelism", &TrainingSpec::parallelism, "How the model is split.")

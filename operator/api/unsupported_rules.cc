@@ -71,8 +71,6 @@ std::vector<Rule> spec_rules() {
 
 std::vector<Rule> unsupported_training_rules() {
   return {
-      only("unsupported-precision", "spec.training", "precision", "f32",
-           "this release trains in f32 only; set training.precision to f32"),
       only("unsupported-reduce", "spec.training", "reduce", "exact",
            "this release sums gradients exactly only; set training.reduce to exact"),
       {"unsupported-parallelism", "TrainingJob", "spec.training",

@@ -1,7 +1,7 @@
 #include "operator/control/job_figures.h"
 
+#include "common/gpu_types.h"
 #include "common/words.h"
-#include "operator/control/flops.h"
 #include "operator/control/job_history.h"
 #include "operator/control/job_training.h"
 
@@ -101,9 +101,9 @@ class Figures {
     if (computes_on_cpu() || !training || !training->model) return std::nullopt;
     double peak = 0;
     for (const auto& member : view.members) {
-      const auto one = peak_flops(member.gpu_type, training->precision);
-      if (!one) return std::nullopt;
-      peak += *one;
+      const auto type = gpu_type(member.gpu_type);
+      if (!type) return std::nullopt;
+      peak += training->precision == api::Precision::kBf16 ? type->bf16_flops : type->f32_flops;
     }
     const auto model = api::explicit_model(*training->model);
     if (peak <= 0 || !model.ok()) return std::nullopt;

@@ -1,6 +1,6 @@
-"""Training speed of PyTorch's GPT-2 on one thread in float32, on the shapes of tokens_per_second.
+"""Training speed of PyTorch's GPT-2 on one thread, in float32 or under autocast in bfloat16, on the shapes of tokens_per_second.
 
-    pytorch_baseline.py [--preset kjv|gpt2-124m] [--micro 8] [--sequence N] [--steps 20] [--compile]
+    pytorch_baseline.py [--preset kjv|gpt2-124m] [--micro 8] [--sequence N] [--steps 20] [--compile] [--bf16]
 
 A step is as ours: micro-batches with accumulated gradients, clipping, fused AdamW. transformers'
 GPT2LMHeadModel with its default attention (scaled_dot_product_attention).
@@ -27,6 +27,7 @@ def main():
     parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bf16", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -43,8 +44,9 @@ def main():
     tokens = torch.randint(0, shape["vocab_size"], (args.micro, length + 1))
 
     def loss_of(rows):
-        logits = model(rows[:, :-1]).logits
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+            logits = model(rows[:, :-1]).logits
+            return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
     forward = torch.compile(loss_of) if args.compile else loss_of
     seconds, cpu_begin = [], 0.0
@@ -61,7 +63,8 @@ def main():
             seconds.append(time.perf_counter() - begin)
     cpu = time.process_time() - cpu_begin
     per_step = args.micro_batches * args.micro * length
-    print(f"pytorch {torch.__version__} {'compiled' if args.compile else 'eager'} {args.preset} "
+    print(f"pytorch {torch.__version__} {'compiled' if args.compile else 'eager'} "
+          f"{'bf16' if args.bf16 else 'f32'} {args.preset} "
           f"{torch.backends.cpu.get_cpu_capability()}: micro-batch {args.micro} x {length}\n"
           f"  {per_step / statistics.median(seconds):.0f} tokens/s (median of {args.steps} steps; "
           f"best {per_step / min(seconds):.0f}; per CPU second {per_step * args.steps / cpu:.0f})")

@@ -1,5 +1,6 @@
-"""Training speed of one worker on one thread against PyTorch, eager and compiled, same model, f32, same
-shapes: the demo model and GPT-2 124M. Ours and theirs in turn, so that a busy minute hits all alike.
+"""Training speed of one worker on one thread against PyTorch, eager and compiled, same model, same
+shapes: the demo model and GPT-2 124M, in f32 and in bf16 (PyTorch under autocast). Ours and theirs in turn, so that a
+busy minute hits all alike.
 
     make bench-step            or: scripts/with-tools python tests/bench/step.py [--runs 5] [--shapes demo 124m]
 """
@@ -17,6 +18,7 @@ SHAPES = {
     "demo": ["--preset", "kjv", "--micro", "8", "--steps", "20"],
     "124m": ["--preset", "gpt2-124m", "--sequence", "256", "--micro", "2", "--micro-batches", "2", "--steps", "3"],
 }
+PRECISIONS = {"f32": [], "bf16": ["--bf16"]}  # bf16 does not end where the processor has none
 COMPILE_LIMIT_S = 300
 
 
@@ -50,27 +52,31 @@ def main():
     rows, costs = [], []
     for shape in args.shapes:
         words = SHAPES[shape]
-        variants = {"ours": [str(ROOT / "build/bench/bin/tokens_per_second"), *words],
-                    "PyTorch eager": torch + words}
-        if not args.no_compile:
-            variants["PyTorch compiled"] = torch + words + ["--compile"]
+        variants = {}
+        for precision, flag in PRECISIONS.items():
+            variants[precision, "ours"] = [str(ROOT / "build/bench/bin/tokens_per_second"), *words, *flag]
+            variants[precision, "PyTorch eager"] = torch + words + flag
+            if not args.no_compile:
+                variants[precision, "PyTorch compiled"] = torch + words + flag + ["--compile"]
         seen = {name: [] for name in variants}
         for run in range(args.runs):
             for name, command in variants.items():
                 got = rates(command, COMPILE_LIMIT_S)
                 if got:
                     seen[name].append(got)
-                print(f"{shape} run {run + 1}/{args.runs} {name}: {got}", file=sys.stderr)
-        ours = spread([wall for wall, _, _ in seen["ours"]])
-        costs.append([shape, *(spread([cost[i] for _, _, cost in seen["ours"]]).text("{:.2f}") for i in (0, 1))])
-        for name, values in seen.items():
-            if not values:
-                rows.append([shape, name, "did not end", "", ""])
+                print(f"{shape} run {run + 1}/{args.runs} {' '.join(name)}: {got}", file=sys.stderr)
+        ours = {precision: spread([wall for wall, _, _ in seen[precision, "ours"]]).median
+                for precision in PRECISIONS if seen[precision, "ours"]}
+        costs.append([shape, *(spread([cost[i] for _, _, cost in seen["f32", "ours"]]).text("{:.2f}") for i in (0, 1))])
+        for (precision, program), values in seen.items():
+            if not values or precision not in ours:
+                rows.append([shape, precision, program, "did not end", "", "", ""])
                 continue
             wall, cpu = spread([w for w, _, _ in values]), spread([c for _, c, _ in values])
-            rows.append([shape, name, wall.text("{:.0f}"), cpu.text("{:.0f}"),
-                         f"{ours.median / wall.median:.2f}"])
-    print(markdown(["model", "program", "tokens/s: median (min–max)", "tokens per CPU second", "ours / this"], rows))
+            rows.append([shape, precision, program, wall.text("{:.0f}"), cpu.text("{:.0f}"),
+                         f"{ours[precision] / wall.median:.2f}", f"{wall.median / ours['f32']:.2f}"])
+    print(markdown(["model", "precision", "program", "tokens/s: median (min–max)", "tokens per CPU second",
+                    "ours / this", "this / ours in f32"], rows))
     print("\nBoth reductions send 4 bytes an element; exact costs what quantising takes beyond a plain f32 sum. "
           "Numerics version 1 rounded to nearest. In % of a micro-batch's CPU time, three sums in turn:\n")
     print(markdown(["model", "exact over plain", "exact over exact of version 1"], costs))

@@ -2,7 +2,7 @@
 // the time of each part. tests/bench/pytorch_baseline.py measures PyTorch on the same shapes.
 //
 //   tokens_per_second [--preset kjv|gpt2-124m] [--micro 8] [--sequence 128] [--steps 20] [--isa
-//   auto]
+//   auto] [--bf16]
 #include "common/rng.h"
 #include "worker/data/sampler.h"
 #include "worker/model/exact_sum.h"
@@ -29,6 +29,7 @@ using Time = std::chrono::steady_clock;
 struct Options {
   std::string preset = "kjv";
   std::string isa = "auto";
+  bool is_bf16 = false;
   std::string data;
   std::int64_t micro = 8;
   std::int64_t sequence = 0;
@@ -183,7 +184,10 @@ void report(const Options& options, const ModelConfig& config, const std::string
 Status run(const Options& options) {
   TRY(ModelConfig config, model_preset(options.preset));
   if (options.sequence > 0) config.sequence_length = options.sequence;
-  TRY(auto device, open_device({.kind = "cpu", .isa = options.isa}));
+  TRY(auto device,
+      open_device({.kind = "cpu",
+                   .isa = options.isa,
+                   .precision = options.is_bf16 ? Precision::kBf16 : Precision::kF32}));
   const auto stream = device->make_stream();
   TRY(auto model, make_model(config, options.micro, *device));
   const ParameterTable& table = model->table();
@@ -259,6 +263,7 @@ int main(int argc, char** argv) {
   rubato::worker::Options options;
   app.add_option("--preset", options.preset);
   app.add_option("--isa", options.isa);
+  app.add_flag("--bf16", options.is_bf16, "Matrix products in bf16.");
   app.add_option("--data", options.data);
   app.add_option("--micro", options.micro);
   app.add_option("--sequence", options.sequence);

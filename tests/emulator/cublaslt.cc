@@ -1,11 +1,14 @@
 // cuBLASLt's calls (cublasLt.h): a library of its own, as matmul.cc looks it up by its name when a
-// device is opened. A product is one piece of work that adds its terms in order, in f32. What the
-// real library would choose is not imitated.
+// device is opened. A product is one piece of work that adds its terms in order, in f32, of factors
+// that are rounded to bf16 where that is asked for. What the real library would choose is not
+// imitated.
 #include "tests/emulator/calls.h"
 #include "tests/emulator/device_memory.h"
 #include "tests/emulator/streams.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -21,7 +24,7 @@ struct EmulatedLayout {
   std::size_t bytes() const { return static_cast<std::size_t>(stride * columns) * sizeof(float); }
 };
 struct EmulatedProduct {
-  bool transpose_a = false, transpose_b = false, has_bias = false;
+  bool transpose_a = false, transpose_b = false, has_bias = false, is_bf16 = false;
   const float* bias = nullptr;
 };
 
@@ -53,6 +56,12 @@ T value_of(const void* value) {
   return out;
 }
 
+// The nearest bf16; to an even one in the middle. Of finite numbers.
+float to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+}
+
 // d = alpha op(a) op(b) + beta d + bias, by columns.
 struct Job {
   EmulatedProduct product;
@@ -77,12 +86,19 @@ void Job::run() const {
   for (std::int64_t column = 0; column < d.columns; ++column) {
     std::ranges::fill(sums, 0.0f);
     for (std::int64_t k = 0; k < depth(); ++k) {
-      const float factor =
+      const float given =
           right[product.transpose_b ? column + k * b.stride : k + column * b.stride];
+      const float factor = product.is_bf16 ? to_bf16(given) : given;
       const float* from = product.transpose_a ? left + k : left + k * a.stride;
       const std::int64_t step = product.transpose_a ? a.stride : 1;
-      for (std::size_t i = 0; i < sums.size(); ++i)
-        sums[i] += from[static_cast<std::int64_t>(i) * step] * factor;
+      const auto add = [&](auto rounded) {
+        for (std::size_t i = 0; i < sums.size(); ++i)
+          sums[i] += rounded(from[static_cast<std::int64_t>(i) * step]) * factor;
+      };
+      if (product.is_bf16)
+        add(to_bf16);
+      else
+        add([](float x) { return x; });
     }
     float* to = out + column * d.stride;
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -119,9 +135,13 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 }
 std::size_t cublasLtGetVersion() { return 130100; }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t,
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute,
                                         cudaDataType_t) {
-  return call("cublasLtMatmulDescCreate", [&] { return made(out); });
+  return call("cublasLtMatmulDescCreate", [&] {
+    const cublasStatus_t status = made(out);
+    (*out)->is_bf16 = compute == CUBLAS_COMPUTE_32F_FAST_16BF;
+    return status;
+  });
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t which,

@@ -24,6 +24,7 @@ struct State {
   std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint32_t> visits;  // by code and thread
   std::map<Place, std::vector<Request>> requests;                           // of this block
   std::map<const void*, Traffic> traffic;                                   // by kernel
+  std::map<const void*, std::array<std::set<std::uintptr_t>, 2>> touched;   // words: read, written
 };
 State& state() {
   static State& all = *new State;
@@ -39,9 +40,11 @@ void add_words(Words& words, const Request& request) {
 
 std::uint64_t pieces(std::size_t words, std::uintptr_t of) { return (words + of - 1) / of; }
 
-void add_global(Traffic& traffic, const std::vector<Request>& lanes) {
+void add_global(Traffic& traffic, std::array<Words, 2>& touched,
+                const std::vector<Request>& lanes) {
   Words words, sectors;
   for (const Request& lane : lanes) add_words(words, lane);
+  touched[lanes[0].write ? 1 : 0].insert(words.begin(), words.end());
   (lanes[0].write ? traffic.stored : traffic.loaded) += words.size() * kWordBytes;
   for (const std::uintptr_t word : words) sectors.insert(word * kWordBytes / kSector);
   traffic.sectors += sectors.size();
@@ -70,6 +73,12 @@ void start_counting() {
   state().is_counting = true;
 }
 
+std::uint64_t touched_bytes() {
+  std::uint64_t words = 0;
+  for (const auto& [kernel, sets] : state().touched) words += sets[0].size() + sets[1].size();
+  return words * kWordBytes;
+}
+
 std::map<std::string, Traffic> counted() {
   std::map<std::string, Traffic> by_name;
   for (const auto& [kernel, traffic] : state().traffic) by_name[name_of_kernel(kernel)] = traffic;
@@ -92,7 +101,7 @@ void end_counted_block(const void* kernel) {
     if (lanes[0].is_shared)
       add_shared(traffic, lanes);
     else
-      add_global(traffic, lanes);
+      add_global(traffic, all.touched[kernel], lanes);
   all.requests.clear();
   all.visits.clear();
 }

@@ -26,6 +26,9 @@ struct Traffic {
 };
 
 void start_counting();
+// Bytes of global memory since then: what a kernel has read, and what it has written, each word
+// once, of all kernels together. What the memory itself moves where caches hold the rest.
+std::uint64_t touched_bytes();
 // By kernel, all of its launches together. Counting ends.
 std::map<std::string, Traffic> counted();
 

@@ -4,6 +4,7 @@
 #include "tests/emulator/emulator_fixture.h"
 #include "tests/emulator/planted.h"
 #include "tests/gpu/suite.h"
+#include "worker/plan/recording_device.h"
 
 #include <cstdio>
 #include <fstream>
@@ -54,61 +55,69 @@ using worker::gpu::Bench;
 
 struct Case {
   const char* name;
-  double tensors;  // bytes of all that is read and written, each once
-  std::function<void()> run;
+  std::function<void(Kernels&, Stream&)> run;
 };
 
 constexpr std::int64_t kRows = 64, kHidden = 768, kCount = kRows * kHidden;
 constexpr std::int64_t kVocabulary = 1000, kColumns = 1024, kHeadRows = 4;
-constexpr double kBytes = sizeof(float);
 
 std::vector<Case> pointwise(Bench& bench) {
-  Kernels& kernels = bench.kernels();
-  Stream& stream = *bench.stream;
   const auto random = [&](std::int64_t n) {
     return bench.upload(worker::gpu::noise(static_cast<std::size_t>(n), 1));
   };
   const Buffer x = random(kCount), y = random(kCount), z = random(kCount), w = random(kCount);
-  const Buffer sums = bench.upload(worker::gpu::Ints(kCount, 1));
+  const Buffer sums = bench.upload(worker::gpu::Ints(kCount, 1)),
+               addends = bench.upload(worker::gpu::Ints(kCount, 1));
   const Buffer exponents = bench.upload(worker::gpu::Ints(kCount / 256, 1));
   const Buffer guards = bench.upload(worker::gpu::Ints(kCount / 256, 0));
   const Buffer norms = bench.poisoned(worker::DType::kF64, kCount / worker::kNormChunkElements);
-  const double n = kCount * kBytes, blocks = n / 256;
   return {
-      {"gelu_forward", 2 * n, [&, x, y] { kernels.gelu_forward(stream, x, y); }},
-      {"gelu_backward", 3 * n, [&, x, y] { kernels.gelu_backward(stream, x, y); }},
-      {"swiglu_forward", 1.5 * n,
-       [&, x, y] { kernels.swiglu_forward(stream, kHidden, x, y.slice(0, kCount / 2)); }},
-      {"swiglu_backward", 2.5 * n,
-       [&, x, y, z] { kernels.swiglu_backward(stream, kHidden, x, y.slice(0, kCount / 2), z); }},
-      {"rotate", 2 * n + n / 12,
-       [&, x, y] {
-         kernels.rotate(stream, {.length = kRows, .heads = 12, .head_size = 64, .columns = kHidden},
-                        x, y);
+      {"gelu_forward",
+       [x, y](Kernels& kernels, Stream& stream) { kernels.gelu_forward(stream, x, y); }},
+      {"gelu_backward",
+       [x, y](Kernels& kernels, Stream& stream) { kernels.gelu_backward(stream, x, y); }},
+      {"swiglu_forward",
+       [x, y](Kernels& kernels, Stream& stream) {
+         kernels.swiglu_forward(stream, kHidden, x, y.slice(0, kCount / 2));
        }},
-      {"add", 3 * n, [&, x, y, z] { kernels.add(stream, x, y, z); }},
-      {"add_i32", 3 * n, [&, sums] { kernels.add_i32(stream, sums, sums); }},
-      {"adamw", 7 * n, [&, x, y, z, w] { kernels.adamw(stream, {}, x, y, z, w); }},
-      {"quantise_add", 3 * n + 3 * blocks,
-       [&, x, sums, exponents, guards] {
+      {"swiglu_backward",
+       [x, y, z](Kernels& kernels, Stream& stream) {
+         kernels.swiglu_backward(stream, kHidden, x, y.slice(0, kCount / 2), z);
+       }},
+      {"rotate",
+       [x, y](Kernels& kernels, Stream& stream) {
+         kernels.rotate(stream, {.length = kRows, .heads = 12, .head_size = 64, .columns = kHidden},
+                        x.slice(0, kRows * 64), y);
+       }},
+      {"add", [x, y, z](Kernels& kernels, Stream& stream) { kernels.add(stream, x, y, z); }},
+      {"add_i32", [sums, addends](Kernels& kernels,
+                                  Stream& stream) { kernels.add_i32(stream, addends, sums); }},
+      {"adamw",
+       [x, y, z, w](Kernels& kernels, Stream& stream) { kernels.adamw(stream, {}, x, y, z, w); }},
+      {"quantise_add",
+       [x, sums, exponents, guards](Kernels& kernels, Stream& stream) {
          kernels.quantise_add(stream, 20, 4, exponents, x, sums, guards);
        }},
-      {"dither_add", 3 * n + 3 * blocks,
-       [&, x, sums, exponents, guards] {
+      {"dither_add",
+       [x, sums, exponents, guards](Kernels& kernels, Stream& stream) {
          kernels.dither_add(stream, 20, 4, {}, exponents, x, sums, guards);
        }},
-      {"dequantise", 2 * n + blocks,
-       [&, x, sums, exponents] { kernels.dequantise(stream, 20, 1.0f, exponents, sums, x); }},
-      {"block_exponents", n + blocks,
-       [&, x, exponents] { kernels.block_exponents(stream, x, exponents); }},
-      {"squared_norm_chunks", n + 2 * kBytes * kCount / worker::kNormChunkElements,
-       [&, x, norms] { kernels.squared_norm_chunks(stream, x, norms); }},
+      {"dequantise",
+       [x, sums, exponents](Kernels& kernels, Stream& stream) {
+         kernels.dequantise(stream, 20, 1.0f, exponents, sums, x);
+       }},
+      {"block_exponents",
+       [x, exponents](Kernels& kernels, Stream& stream) {
+         kernels.block_exponents(stream, x, exponents);
+       }},
+      {"squared_norm_chunks",
+       [x, norms](Kernels& kernels, Stream& stream) {
+         kernels.squared_norm_chunks(stream, x, norms);
+       }},
   };
 }
 
 std::vector<Case> rowwise(Bench& bench) {
-  Kernels& kernels = bench.kernels();
-  Stream& stream = *bench.stream;
   const auto random = [&](std::int64_t n) {
     return bench.upload(worker::gpu::noise(static_cast<std::size_t>(n), 1));
   };
@@ -116,38 +125,40 @@ std::vector<Case> rowwise(Bench& bench) {
                b = random(kHidden), mean = random(kRows), rstd = random(kRows);
   const Buffer ids = bench.upload(worker::gpu::tokens(kRows, kVocabulary, 1));
   const Buffer table = random(kVocabulary * kHidden), positions = random(kCount);
-  const Buffer work = bench.poisoned(worker::DType::kI32, kernels.embed_workspace(kRows, 0));
+  const Buffer work =
+      bench.poisoned(worker::DType::kI32, bench.kernels().embed_workspace(kRows, 0));
   const Buffer logits = random(kHeadRows * kColumns), losses = random(kHeadRows);
   const Buffer targets = ids.slice(0, kHeadRows);
-  const double n = kCount * kBytes, c = kHidden * kBytes, r = kRows * kBytes;
-  const double head = kHeadRows * kColumns * kBytes;
   return {
-      {"embed_forward", 3 * n + r,
-       [&, ids, table, positions, x] {
+      {"embed_forward",
+       [ids, table, positions, x](Kernels& kernels, Stream& stream) {
          kernels.embed_forward(stream, kRows, kHidden, ids, table, positions, x);
        }},
-      {"embed_backward", 4 * n + r,
-       [&, ids, x, work, table, positions] {
+      {"embed_backward",
+       [ids, x, work, table, positions](Kernels& kernels, Stream& stream) {
          kernels.embed_backward(stream, kRows, kHidden, kVocabulary, ids, x, work, table,
                                 positions);
        }},
-      {"layernorm_forward", 2 * n + 2 * c + 2 * r,
-       [&, x, w, b, y, mean, rstd] {
+      {"layernorm_forward",
+       [x, w, b, y, mean, rstd](Kernels& kernels, Stream& stream) {
          kernels.layernorm_forward(stream, kHidden, 1e-5f, x, w, b, y, mean, rstd);
        }},
-      {"layernorm_backward", 4 * n + 3 * c + 2 * r,
-       [&, x, w, b, y, z, mean, rstd] {
+      {"layernorm_backward",
+       [x, w, b, y, z, mean, rstd](Kernels& kernels, Stream& stream) {
          kernels.layernorm_backward(stream, kHidden, x, w, mean, rstd, y, z, w, b);
        }},
-      {"rmsnorm_forward", 2 * n + c + r,
-       [&, x, w, y, rstd] { kernels.rmsnorm_forward(stream, kHidden, 1e-5f, x, w, y, rstd); }},
-      {"rmsnorm_backward", 4 * n + 2 * c + r,
-       [&, x, w, b, y, z, rstd] {
+      {"rmsnorm_forward",
+       [x, w, y, rstd](Kernels& kernels, Stream& stream) {
+         kernels.rmsnorm_forward(stream, kHidden, 1e-5f, x, w, y, rstd);
+       }},
+      {"rmsnorm_backward",
+       [x, w, b, y, z, rstd](Kernels& kernels, Stream& stream) {
          kernels.rmsnorm_backward(stream, kHidden, x, w, rstd, y, z, b);
        }},
-      {"column_sum", n + c, [&, x, w] { kernels.column_sum(stream, kHidden, x, w); }},
-      {"softmax_cross_entropy", 2 * head + 2 * kHeadRows * kBytes,
-       [&, targets, logits, losses] {
+      {"column_sum",
+       [x, w](Kernels& kernels, Stream& stream) { kernels.column_sum(stream, kHidden, x, w); }},
+      {"softmax_cross_entropy",
+       [targets, logits, losses](Kernels& kernels, Stream& stream) {
          kernels.softmax_cross_entropy(stream, kColumns, kVocabulary, 1.0f, true, targets, logits,
                                        losses);
        }},
@@ -155,23 +166,21 @@ std::vector<Case> rowwise(Bench& bench) {
 }
 
 std::vector<Case> attention(Bench& bench) {
-  Kernels& kernels = bench.kernels();
-  Stream& stream = *bench.stream;
   const worker::AttentionShape shape{.batch = 1, .length = 128, .heads = 1, .head_size = 64};
   const std::int64_t count = shape.length * shape.hidden();
   const auto random = [&](std::int64_t n) {
     return bench.upload(worker::gpu::noise(static_cast<std::size_t>(n), 1));
   };
   const Buffer qkv = random(3 * count), out = random(count), dout = random(count),
-               dqkv = random(3 * count), saved = random(kernels.attention_saved(shape)),
-               work = random(kernels.attention_workspace(shape));
-  const double n = static_cast<double>(count) * kBytes;
-  const double rows = static_cast<double>(shape.length) * kBytes;
+               dqkv = random(3 * count), saved = random(bench.kernels().attention_saved(shape)),
+               work = random(bench.kernels().attention_workspace(shape));
   return {
-      {"attention_forward", 4 * n + rows,
-       [&, shape, qkv, saved, out] { kernels.attention_forward(stream, shape, qkv, saved, out); }},
-      {"attention_backward", 8 * n + rows,
-       [&, shape, qkv, saved, out, dout, work, dqkv] {
+      {"attention_forward",
+       [shape, qkv, saved, out](Kernels& kernels, Stream& stream) {
+         kernels.attention_forward(stream, shape, qkv, saved, out);
+       }},
+      {"attention_backward",
+       [shape, qkv, saved, out, dout, work, dqkv](Kernels& kernels, Stream& stream) {
          kernels.attention_backward(stream, shape, qkv, saved, out, dout, work, dqkv);
        }},
   };
@@ -197,10 +206,20 @@ std::string row_of(const std::string& name, double tensors, const Traffic& t) {
   return text;
 }
 
-std::string rows_of(const Case& one) {
+// Bytes of the tensors, as the prediction of a step counts them (worker/plan).
+double planned_bytes(const Case& one, Stream& stream) {
+  worker::RecordingKernels planned;
+  one.run(planned, stream);
+  EXPECT_EQ(planned.calls().size(), 1u);
+  return planned.calls().at(0).bytes;
+}
+
+std::string rows_of(const Case& one, Bench& bench) {
+  const double planned = planned_bytes(one, *bench.stream);
   start_counting();
-  one.run();
+  one.run(bench.kernels(), *bench.stream);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_NEAR(static_cast<double>(touched_bytes()), planned, 0.02 * planned) << one.name;
   const auto kernels = counted();
   Traffic sum;
   std::string rows;
@@ -213,7 +232,19 @@ std::string rows_of(const Case& one) {
     sum.ideal_wavefronts += traffic.ideal_wavefronts;
     rows += row_of("  " + name, 0, traffic);
   }
-  return row_of(one.name, one.tensors, sum) + rows;
+  return row_of(one.name, planned, sum) + rows;
+}
+
+TEST_F(TrafficTest, APlanKnowsWhatTheBackendTakes) {
+  const auto device = worker::open_device({.kind = "cuda"});
+  ASSERT_TRUE(device.ok());
+  const Kernels& kernels = (*device)->kernels();
+  const worker::RecordingKernels planned;
+  const worker::AttentionShape shape{.batch = 3, .length = 70, .heads = 4, .head_size = 48};
+  EXPECT_EQ(planned.attention_saved(shape), kernels.attention_saved(shape));
+  EXPECT_EQ(planned.attention_workspace(shape), kernels.attention_workspace(shape));
+  EXPECT_EQ(planned.attention_head_size_max(), kernels.attention_head_size_max());
+  EXPECT_EQ(planned.embed_workspace(70, 300), kernels.embed_workspace(70, 300));
 }
 
 TEST_F(TrafficTest, TheTableIsAsItIsWritten) {
@@ -222,7 +253,7 @@ TEST_F(TrafficTest, TheTableIsAsItIsWritten) {
   Bench bench(**opened);
   std::string table;
   for (const auto& cases : {pointwise(bench), rowwise(bench), attention(bench)})
-    for (const Case& one : cases) table += rows_of(one);
+    for (const Case& one : cases) table += rows_of(one, bench);
   std::ifstream in("tests/emulator/traffic.txt");
   std::string written(std::istreambuf_iterator<char>(in), {});
   written = written.substr(std::min(written.find("gelu_forward"), written.size()));

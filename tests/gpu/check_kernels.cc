@@ -1,6 +1,7 @@
 // check_kernels DEVICE [WHAT…]: the kernels of a device, held to the CPU's own and to sums in
-// double. WHAT: bits, values, repeats, few-repeats, measure; without it the first two. Ends with 0,
-// 1 (a kernel is wrong) or 77 (there is no such device here).
+// double. WHAT: bits, values, repeats, few-repeats, measure; without it the first two. Or bf16
+// alone: the matrix products of a device that is opened in bf16. Ends with 0, 1 (a kernel is wrong)
+// or 77 (there is no such device here).
 #include "tests/gpu/suite.h"
 
 #include <algorithm>
@@ -20,7 +21,9 @@ int main(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "cuda";
   std::vector<std::string> wanted(argv + std::min(argc, 2), argv + argc);
   if (wanted.empty()) wanted = {"bits", "values"};
-  auto device = open_device({.kind = kind});
+  const auto precision =
+      std::ranges::count(wanted, "bf16") != 0 ? Precision::kBf16 : Precision::kF32;
+  auto device = open_device({.kind = kind, .precision = precision});
   if (!device.ok()) {
     std::printf("%s\n", device.error().what().c_str());
     return kNoDevice;
@@ -34,6 +37,7 @@ int main(int argc, char** argv) {
         gpu::check_bits(bench, report);
         gpu::check_llama(bench, report);
       }
+      if (what == "bf16") gpu::check_products(bench, report, precision);
       if (what == "values") gpu::check_values(bench, report);
       if (what == "repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfGpu);
       if (what == "few-repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfEmulator);

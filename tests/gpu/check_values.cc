@@ -10,11 +10,26 @@ namespace {
 
 constexpr double kRounding = 0x1p-24;
 
-void one_product(Bench& bench, Report& report, const GemmShape& s, std::uint64_t seed) {
+// To the nearest number of eight bits, to an even one in the middle.
+Floats rounded_to_bf16(const Floats& x) {
+  Floats out;
+  for (const float value : x) {
+    int exponent = 0;
+    const float digits = std::frexp(value, &exponent);
+    out.push_back(std::ldexp(std::nearbyint(std::ldexp(digits, 8)), exponent - 8));
+  }
+  return out;
+}
+
+void one_product(Bench& bench, Report& report, const GemmShape& s, Precision precision,
+                 std::uint64_t seed) {
   report.begin("gemm " + text(s.m) + " x " + text(s.n) + " x " + text(s.k) +
                (s.transpose_a ? " ta" : "") + (s.transpose_b ? " tb" : ""));
-  const Floats a = noise(size(s.m * s.k), seed), b = noise(size(s.k * s.n), seed + 1),
+  const Floats given_a = noise(size(s.m * s.k), seed), given_b = noise(size(s.k * s.n), seed + 1),
                bias = noise(size(s.n), seed + 2);
+  const bool is_bf16 = precision == Precision::kBf16;
+  const Floats a = is_bf16 ? rounded_to_bf16(given_a) : given_a;
+  const Floats b = is_bf16 ? rounded_to_bf16(given_b) : given_b;
   Wide want(size(s.m * s.n)), bound(want.size());
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j) {
@@ -29,9 +44,13 @@ void one_product(Bench& bench, Report& report, const GemmShape& s, std::uint64_t
       want[size(i * s.n + j)] = sum;
       bound[size(i * s.n + j)] = static_cast<double>(s.k + 4) * kRounding * (sizes + 4);
     }
-  const Buffer left = bench.upload(a), right = bench.upload(b), c = bench.floats(s.m * s.n);
+  const Buffer left = bench.upload(given_a), right = bench.upload(given_b),
+               c = bench.floats(s.m * s.n), again = bench.floats(s.m * s.n);
   bench.kernels().gemm(*bench.stream, s, left, right, {}, c);
-  report.near(bench.read(c), want, bound, "c");
+  const Floats got = bench.read(c);
+  report.near(got, want, bound, "c");
+  bench.kernels().gemm(*bench.stream, s, left, right, {}, again);
+  report.same(bench.read(again), got, "c, once more");
   GemmShape adding = s;
   adding.accumulate = true;
   bench.kernels().gemm(*bench.stream, adding, left, right, {}, c);
@@ -46,23 +65,6 @@ void one_product(Bench& bench, Report& report, const GemmShape& s, std::uint64_t
     want[i] += static_cast<double>(bias[i % bias.size()]);
   report.near(bench.read(fresh), want, bound, "c + bias");
   bench.clear();
-}
-
-void products(Bench& bench, Report& report) {
-  std::uint64_t seed = 1;
-  for (const bool ta : {false, true})
-    for (const bool tb : {false, true})
-      for (const GemmShape shape : {GemmShape{.m = 1, .n = 1, .k = 1},
-                                    {.m = 5, .n = 7, .k = 3},
-                                    {.m = 64, .n = 48, .k = 400},
-                                    {.m = 33, .n = 130, .k = 65},
-                                    {.m = 128, .n = 192, .k = 1500}}) {
-        GemmShape s = shape;
-        s.transpose_a = ta;
-        s.transpose_b = tb;
-        one_product(bench, report, s, seed += 3);
-      }
-  report.line("gemm");
 }
 
 void column_sums(Bench& bench, Report& report) {
@@ -166,7 +168,7 @@ void one_head(const AttentionShape& s, const Wide& qkv, const Wide& dout, std::i
   };
   for (std::int64_t i = 0; i < t; ++i) {
     Wide p(size(i + 1));
-    double highest = -INFINITY, total = 0;
+    double highest = -HUGE_VAL, total = 0;
     for (std::int64_t j = 0; j <= i; ++j) {
       for (std::int64_t k = 0; k < d; ++k)
         p[size(j)] += scale * qkv[in(0, i, k)] * qkv[in(1, j, k)];
@@ -228,8 +230,25 @@ void attention(Bench& bench, Report& report) {
 
 }  // namespace
 
+void check_products(Bench& bench, Report& report, Precision precision) {
+  std::uint64_t seed = 1;
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      for (const GemmShape shape : {GemmShape{.m = 1, .n = 1, .k = 1},
+                                    {.m = 5, .n = 7, .k = 3},
+                                    {.m = 64, .n = 48, .k = 400},
+                                    {.m = 33, .n = 130, .k = 65},
+                                    {.m = 128, .n = 192, .k = 1500}}) {
+        GemmShape s = shape;
+        s.transpose_a = ta;
+        s.transpose_b = tb;
+        one_product(bench, report, s, precision, seed += 3);
+      }
+  report.line(precision == Precision::kBf16 ? "gemm in bf16" : "gemm");
+}
+
 void check_values(Bench& bench, Report& report) {
-  products(bench, report);
+  check_products(bench, report, Precision::kF32);
   column_sums(bench, report);
   cross_entropy(bench, report);
   attention(bench, report);

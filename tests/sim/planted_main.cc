@@ -1,6 +1,8 @@
 // sim_planted: plants known bugs, one at a time, and shows that the simulation finds them.
-//   sim_planted                     all that can be seen, each within 1 000 seeds, up to the first
-//   find sim_planted --bug drop-round    one; --seed N begins elsewhere, --seeds COUNT bounds it
+//   sim_planted                     all that can be seen: the story that has found it before, else
+//                                   those of 1 000 seeds, up to the first find
+//   sim_planted --search            all by those of 1 000 seeds
+//   sim_planted --bug drop-round    one; --seed N begins elsewhere, --seeds COUNT bounds it
 #include "common/planted.h"
 #include "tests/sim/runner.h"
 
@@ -23,6 +25,8 @@ namespace {
 struct Mutation {
   Bug bug;
   const char* name;
+  // The first drawn story that has found it. A changed generator may draw another one there.
+  std::uint64_t seed;
   const char* what;
   // Why nobody outside can see it, or only in very many stories; then only --bug runs it.
   const char* unseen = nullptr;
@@ -59,47 +63,49 @@ constexpr const char* kFenceIsRare =
     "unless an agent is slower than the API server";
 
 constexpr std::array kMutations = {
-    Mutation{Bug::kSkipFence, "skip-fence", "recovery does not wait until workers stand still",
+    Mutation{Bug::kSkipFence, "skip-fence", 0, "recovery does not wait until workers stand still",
              kFenceIsRare},
-    Mutation{Bug::kBlindMembership, "blind-membership", "membership without its test"},
-    Mutation{Bug::kIgnoreExpired, "ignore-410", "a watch that got 410 does not list again"},
-    Mutation{Bug::kGiveOnEarly, "give-on-early", "a GPU is free while its pod still ends"},
-    Mutation{Bug::kKeepOldLeader, "keep-old-leader", "a new leader does not bump the record"},
-    Mutation{Bug::kHastyLeader, "hasty-leader", "lost before a full heartbeat deadline"},
-    Mutation{Bug::kSameEpoch, "same-epoch", "an allocation under the epoch before it"},
-    Mutation{Bug::kDropRound, "drop-round", "recovery goes back behind a decided round"},
-    Mutation{Bug::kFormUnwritten, "form-unwritten", "a generation formed before its record"},
-    Mutation{Bug::kForgetPromise, "forget-promise", "promised GPUs count as free"},
-    Mutation{Bug::kForgetOwnWrites, "forget-own-writes", "decides on caches behind its writes"},
-    Mutation{Bug::kForgetBindings, "forget-bindings", "a binding counts once the cache shows it",
+    Mutation{Bug::kBlindMembership, "blind-membership", 84, "membership without its test"},
+    Mutation{Bug::kIgnoreExpired, "ignore-410", 37, "a watch that got 410 does not list again"},
+    Mutation{Bug::kGiveOnEarly, "give-on-early", 1, "a GPU is free while its pod still ends"},
+    Mutation{Bug::kKeepOldLeader, "keep-old-leader", 1, "a new leader does not bump the record"},
+    Mutation{Bug::kHastyLeader, "hasty-leader", 7, "lost before a full heartbeat deadline"},
+    Mutation{Bug::kSameEpoch, "same-epoch", 1, "an allocation under the epoch before it"},
+    Mutation{Bug::kDropRound, "drop-round", 186, "recovery goes back behind a decided round"},
+    Mutation{Bug::kFormUnwritten, "form-unwritten", 85, "a generation formed before its record"},
+    Mutation{Bug::kForgetPromise, "forget-promise", 1, "promised GPUs count as free"},
+    Mutation{Bug::kForgetOwnWrites, "forget-own-writes", 27, "decides on caches behind its writes"},
+    Mutation{Bug::kForgetBindings, "forget-bindings", 0, "a binding counts once the cache shows it",
              kBindingIsRare},
-    Mutation{Bug::kSampleTwice, "sample-twice", "two keep the same micro-batch", kTwiceIsUnseen},
-    Mutation{Bug::kReuseOrdinal, "reuse-ordinal", "a new pod under an old name"},
-    Mutation{Bug::kOverLimit, "over-limit", "growth beyond the queue's limit"},
-    Mutation{Bug::kUnexplained, "unexplained", "verdicts are not told"},
-    Mutation{Bug::kForgetRescales, "forget-rescales", "a new leader counts from nothing"},
-    Mutation{Bug::kStaleRank, "stale-rank", "a recovery leaves a member its old rank"},
-    Mutation{Bug::kKeepSums, "keep-sums", "accumulators are not cleared for a new round"},
-    Mutation{Bug::kVoteUnadded, "vote-unadded", "a vote for micro-batches not in the sum"},
-    Mutation{Bug::kReduceNothing, "reduce-nothing", "a member applies its own sum"},
-    Mutation{Bug::kLevelNothing, "level-nothing", "who is a round behind does not apply it"},
-    Mutation{Bug::kForgetAttempts, "forget-attempts", "every redo counts as the first"},
-    Mutation{Bug::kNewerSnapshot, "newer-snapshot", "a snapshot says it is a round newer"},
-    Mutation{Bug::kForgetRecords, "forget-records", "a newcomer takes no step records"},
-    Mutation{Bug::kForgetExponents, "forget-exponents", "copies lack the block exponents"},
-    Mutation{Bug::kFinishUnwritten, "finish-unwritten", "finished before the last checkpoint"},
-    Mutation{Bug::kUnsynced, "unsynced", "checkpoints are named before they are synced"},
-    Mutation{Bug::kPruneNewest, "prune-newest", "the oldest checkpoints are kept"},
-    Mutation{Bug::kRingCopies, "ring-copies", "the last part of a sum is copied, not added"},
-    Mutation{Bug::kRingPieceTwice, "ring-piece-twice", "pieces are added at a segment's beginning"},
-    Mutation{Bug::kRingHalfWord, "ring-half-word", "a word that comes in two pieces is lost"},
-    Mutation{Bug::kTreeOwnVote, "tree-own-vote", "the own vote stands for a child's"},
-    Mutation{Bug::kHubAnyLink, "hub-any-link", "the link of another is taken for the awaited one"},
-    Mutation{Bug::kHubOldLink, "hub-old-link", "a link of an earlier generation is taken",
+    Mutation{Bug::kSampleTwice, "sample-twice", 0, "two keep the same micro-batch", kTwiceIsUnseen},
+    Mutation{Bug::kReuseOrdinal, "reuse-ordinal", 3, "a new pod under an old name"},
+    Mutation{Bug::kOverLimit, "over-limit", 2, "growth beyond the queue's limit"},
+    Mutation{Bug::kUnexplained, "unexplained", 2, "verdicts are not told"},
+    Mutation{Bug::kForgetRescales, "forget-rescales", 22, "a new leader counts from nothing"},
+    Mutation{Bug::kStaleRank, "stale-rank", 1, "a recovery leaves a member its old rank"},
+    Mutation{Bug::kKeepSums, "keep-sums", 1, "accumulators are not cleared for a new round"},
+    Mutation{Bug::kVoteUnadded, "vote-unadded", 1, "a vote for micro-batches not in the sum"},
+    Mutation{Bug::kReduceNothing, "reduce-nothing", 1, "a member applies its own sum"},
+    Mutation{Bug::kLevelNothing, "level-nothing", 158, "who is a round behind does not apply it"},
+    Mutation{Bug::kForgetAttempts, "forget-attempts", 2, "every redo counts as the first"},
+    Mutation{Bug::kNewerSnapshot, "newer-snapshot", 2, "a snapshot says it is a round newer"},
+    Mutation{Bug::kForgetRecords, "forget-records", 15, "a newcomer takes no step records"},
+    Mutation{Bug::kForgetExponents, "forget-exponents", 2, "copies lack the block exponents"},
+    Mutation{Bug::kFinishUnwritten, "finish-unwritten", 129, "finished before the last checkpoint"},
+    Mutation{Bug::kUnsynced, "unsynced", 10, "checkpoints are named before they are synced"},
+    Mutation{Bug::kPruneNewest, "prune-newest", 1, "the oldest checkpoints are kept"},
+    Mutation{Bug::kRingCopies, "ring-copies", 1, "the last part of a sum is copied, not added"},
+    Mutation{Bug::kRingPieceTwice, "ring-piece-twice", 3,
+             "pieces are added at a segment's beginning"},
+    Mutation{Bug::kRingHalfWord, "ring-half-word", 3, "a word that comes in two pieces is lost"},
+    Mutation{Bug::kTreeOwnVote, "tree-own-vote", 1, "the own vote stands for a child's"},
+    Mutation{Bug::kHubAnyLink, "hub-any-link", 1,
+             "the link of another is taken for the awaited one"},
+    Mutation{Bug::kHubOldLink, "hub-old-link", 0, "a link of an earlier generation is taken",
              kOldLinkIsUnseen},
-    Mutation{Bug::kHubUnfenced, "hub-unfenced", "a hello below the fence is accepted",
+    Mutation{Bug::kHubUnfenced, "hub-unfenced", 0, "a hello below the fence is accepted",
              kUnfencedIsUnseen},
-    Mutation{Bug::kAbortRingOnly, "abort-ring-only", "an abort leaves votes by the tree alone",
+    Mutation{Bug::kAbortRingOnly, "abort-ring-only", 0, "an abort leaves votes by the tree alone",
              kAbortIsUnseen},
 };
 
@@ -132,22 +138,35 @@ Find look_for(const Mutation& mutation, std::uint64_t first, std::uint64_t seeds
   return find;
 }
 
-int run(const std::string& only, std::uint64_t first, std::uint64_t seeds) {
+void print(const Mutation& mutation, const Find& find, double seconds) {
+  if (find.found) {
+    fmt::print("{:18} found after {:4} seeds, {:5.1f} s, at seed {}: {}\n", mutation.name,
+               find.seeds, seconds, find.outcome.trial.seed, find.outcome.result.what);
+    return;
+  }
+  fmt::print("{:18} NOT FOUND in {} seeds, {:.1f} s: {}{}\n", mutation.name, find.seeds, seconds,
+             mutation.what,
+             mutation.unseen == nullptr ? "" : fmt::format(" ({})", mutation.unseen));
+}
+
+struct Words {
+  std::string only;
+  bool searches = false;
+  std::uint64_t first = 1;
+  std::uint64_t seeds = 1000;
+};
+
+int run(const Words& words) {
   const int jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   int missed = 0;
   for (const Mutation& mutation : kMutations) {
-    if (only.empty() ? mutation.unseen != nullptr : only != mutation.name) continue;
+    if (words.only.empty() ? mutation.unseen != nullptr : words.only != mutation.name) continue;
     const auto began = std::chrono::steady_clock::now();
-    const Find find = look_for(mutation, first, seeds, jobs);
-    const double real =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    if (find.found)
-      fmt::print("{:18} found after {:4} seeds, {:5.1f} s, at seed {}: {}\n", mutation.name,
-                 find.seeds, real, find.outcome.trial.seed, find.outcome.result.what);
-    else
-      fmt::print("{:18} NOT FOUND in {} seeds, {:.1f} s: {}{}\n", mutation.name, find.seeds, real,
-                 mutation.what,
-                 mutation.unseen == nullptr ? "" : fmt::format(" ({})", mutation.unseen));
+    Find find;
+    if (words.only.empty() && !words.searches) find = look_for(mutation, mutation.seed, 1, 1);
+    if (!find.found) find = look_for(mutation, words.first, words.seeds, jobs);
+    print(mutation, find,
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
     std::fflush(stdout);
     if (!find.found) ++missed;
   }
@@ -159,14 +178,14 @@ int run(const std::string& only, std::uint64_t first, std::uint64_t seeds) {
 }  // namespace rubato
 
 int main(int argc, char** argv) {
-  std::string only;
-  std::uint64_t first = 1;
-  std::uint64_t seeds = 1000;
-  for (int i = 1; i + 1 < argc; i += 2) {
+  rubato::sim::Words words;
+  for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--bug") only = argv[i + 1];
-    if (word == "--seed") first = std::strtoull(argv[i + 1], nullptr, 10);
-    if (word == "--seeds") seeds = std::strtoull(argv[i + 1], nullptr, 10);
+    if (word == "--search") words.searches = true;
+    if (i + 1 == argc) break;
+    if (word == "--bug") words.only = argv[i + 1];
+    if (word == "--seed") words.first = std::strtoull(argv[i + 1], nullptr, 10);
+    if (word == "--seeds") words.seeds = std::strtoull(argv[i + 1], nullptr, 10);
   }
-  return rubato::sim::run(only, first, seeds);
+  return rubato::sim::run(words);
 }

@@ -187,6 +187,9 @@ class Program {
     other_program("export", "rubato-export",
                   "A checkpoint as a Hugging Face folder: --checkpoint DIR --out DIR "
                   "[--shard-bytes N]");
+    other_program("plan-step", "rubato-plan-step",
+                  "What a training step takes on a GPU, predicted: --model PRESET --micro-batch N "
+                  "--gpu H100 --precision bf16 (all of rubato-plan-step's options)");
     other_program("tokenize", "rubato-tokenize",
                   "A token file of text: [--tokenizer tokenizer.json] --out FILE TEXT… (all of "
                   "rubato-tokenize's options)");

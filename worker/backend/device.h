@@ -165,14 +165,20 @@ class Device {
   virtual void release(void* base, std::size_t bytes) = 0;
 };
 
+// Of the factors of matrix products. kBf16 rounds both of them to bf16, to nearest even, and sums
+// the products in f32; everything else, and all that is stored, is f32 in both.
+enum class Precision : std::uint8_t { kF32, kBf16 };
+
 // How to open a device. `kind`: "cpu", or "cuda" or "cuda:N" (worker/backend/cuda/cuda_device.h
 // says what can go wrong there). `isa` is the CPU's: "auto" (the best that this machine has) or one
-// of "sse41", "avx2", "avx512_core": matrix products give other bits on each, so a job pins the one
-// its first generation used. kInvalid: unknown words, or the machine lacks the instruction set;
-// kConflict: this process has already opened a CPU device with another isa.
+// of "sse41", "avx2", "avx512_core" in f32, of "avx512_core_bf16", "avx512_core_amx" in bf16:
+// matrix products give other bits on each, so a job pins the one its first generation used.
+// kInvalid: unknown words, or the machine lacks the instruction set; kConflict: this process has
+// already opened a CPU device with another isa.
 struct DeviceSpec {
   std::string kind = "cpu";
   std::string isa = "auto";
+  Precision precision = Precision::kF32;
 };
 Result<std::unique_ptr<Device>> open_device(const DeviceSpec& spec);
 

@@ -4,7 +4,7 @@
 // floats, or looks at anything but its arguments.
 //
 // Matrices are row-major and dense. "(n, c)" after a name is its shape. Activations and parameters
-// are f32 on the CPU; a GPU may be handed bf16 buffers of the same shapes. Outputs are overwritten
+// are f32. Outputs are overwritten
 // unless the comment says "adds". Buffers may not overlap unless a comment allows it.
 #pragma once
 
@@ -82,7 +82,8 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // `bias` may be empty; with `accumulate` it must be.
+  // `bias` may be empty; with `accumulate` it must be. In bf16 (Precision) a and b are rounded, and
+  // what is added to their product is not.
   virtual void gemm(Stream& stream, const GemmShape& shape, ConstBuffer a, ConstBuffer b,
                     ConstBuffer bias, Buffer c) = 0;
 

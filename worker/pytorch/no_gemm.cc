@@ -13,4 +13,8 @@ void sgemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, float, const fl
   check_failed(__FILE__, __LINE__, "there are no matrix products here");
 }
 
+void bf16_gemm(const GemmShape&, std::uint16_t*, std::uint16_t*, float*) {
+  check_failed(__FILE__, __LINE__, "there are no matrix products here");
+}
+
 }  // namespace rubato::worker::cpu

@@ -326,6 +326,7 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   TRY(Sampler sampler, with_reason(Sampler::create(config.sampler, file.count()), "DataInvalid"));
   DeviceSpec spec;
   spec.kind = options.device;
+  spec.precision = config.precision;
   spec.isa = isa_of(options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned);
   TRY(auto device, with_reason(options.open_device(spec), "DeviceUnavailable"));
   TRY(auto model, with_reason(options.make_model(config.model, config.sampler.micro_batch, *device),

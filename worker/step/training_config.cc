@@ -48,6 +48,14 @@ Result<ModelConfig> model_of(const json::Value& spec) {
   return model;
 }
 
+Result<Precision> precision_of(const json::Value& spec) {
+  const std::string word = spec.string_or("f32");
+  if (word == "f32") return Precision::kF32;
+  if (word == "bf16") return Precision::kBf16;
+  return Error(Code::kInvalid,
+               "training.precision \"" + word + "\" is not known; it must be f32 or bf16");
+}
+
 OptimizerConfig optimizer_of(const json::Value& spec, std::int64_t steps) {
   OptimizerConfig config;
   const json::Value& schedule = spec["schedule"];
@@ -181,7 +189,6 @@ Status check(const TrainingConfig& config, const json::Value& spec) {
     return ok();
   };
   TRY_OK(only(spec["reduce"], "reduce", "exact"));
-  TRY_OK(only(spec["precision"], "precision", "f32"));
   TRY_OK(only(spec["optimizer"]["name"], "optimizer.name", "adamw"));
   return ok();
 }
@@ -198,6 +205,7 @@ Result<TrainingConfig> parse_training(std::string_view text) {
   config.model.sequence_length = batch["sequenceLength"].int_or(1024);
   config.init_from = spec["model"]["initFrom"].string_or("");
   config.data_path = spec["data"]["path"].string_or("");
+  TRY(config.precision, precision_of(spec["precision"]));
   config.seed = static_cast<std::uint64_t>(spec["seed"].int_or(0));
   config.stop_steps = static_cast<std::uint64_t>(spec["stop"]["steps"].int_or(0));
   config.sampler.seed = config.seed;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/result.h"
+#include "worker/backend/device.h"
 #include "worker/data/sampler.h"
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
@@ -20,6 +21,7 @@ struct TrainingConfig {
   std::string data_path;  // a token file, or a folder with tokens.bin
   SamplerConfig sampler;
   OptimizerConfig optimizer;
+  Precision precision = Precision::kF32;
   std::uint64_t seed = 0;
   std::uint64_t stop_steps = 0;
   std::uint64_t evaluate_every = 0;    // steps; 0: never

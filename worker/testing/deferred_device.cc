@@ -89,7 +89,7 @@ std::unique_ptr<Device> make_deferred_device(std::unique_ptr<Device> cpu) {
 
 Result<std::unique_ptr<Device>> open_any_device(const DeviceSpec& spec) {
   if (spec.kind != "deferred") return open_device(spec);
-  TRY(auto cpu, open_device({.kind = "cpu", .isa = spec.isa}));
+  TRY(auto cpu, open_device({.kind = "cpu", .isa = spec.isa, .precision = spec.precision}));
   return make_deferred_device(std::move(cpu));
 }
 

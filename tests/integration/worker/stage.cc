@@ -33,10 +33,11 @@ std::string training_json(const Options& options, const std::string& checkpoints
       R"("batch":{{"global":{},"micro":{},"sequenceLength":{}}},)"
       R"("optimizer":{{"name":"adamw","learningRate":0.003,"weightDecay":0.1,"gradientClip":1.0,)"
       R"("schedule":{{"warmupSteps":5,"decay":"cosine","minLearningRate":0.0001}}}},)"
-      R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":10,"reduce":"exact",)"
+      R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":10,"reduce":"exact","precision":"{}",)"
       R"("checkpoint":{{"every":12,"path":"{}","keep":3}}}})",
       options.family, options.layers, options.hidden, llama, options.folder,
-      kMicroBatches * kMicroBatch, kMicroBatch, kLength, options.steps, checkpoints);
+      kMicroBatches * kMicroBatch, kMicroBatch, kLength, options.steps,
+      options.precision == Precision::kBf16 ? "bf16" : "f32", checkpoints);
 }
 }  // namespace
 
@@ -82,7 +83,7 @@ void write_first_weights(const Options& options) {
                            .kv_heads = 1,
                            .mlp_hidden = 96,
                            .has_tied_head = false};
-  const auto device = open_device({});
+  const auto device = open_device({.precision = options.precision});
   CHECK(device.ok());
   const auto model = make_model(config, 1, **device);
   CHECK(model.ok());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/integration/worker/crew.h"
+#include "worker/backend/device.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@ struct Options {
   std::uint64_t layers = 2;
   std::uint64_t hidden = 64;
   std::string family = "gpt2";
+  Precision precision = Precision::kF32;
   std::string device;  // RUBATO_DEVICE of the workers; empty: the CPU
   bool keep = false;
   std::vector<std::string> stories;

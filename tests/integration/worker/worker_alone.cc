@@ -5,7 +5,8 @@
 // The last story is of the worker that ships: it heeds no fault plan and writes no ledger.
 //   worker_alone [--worker PROGRAM] [--shipped PROGRAM] [--folder DIR] [--steps N] [--seeds N]
 //   [--first-seed S]
-//   [--family gpt2|llama] [--device cpu|deferred|cuda] [--keep] [story…]
+//   [--family gpt2|llama] [--device cpu|deferred|cuda] [--precision f32|bf16] [--keep] [story…]
+// Ends with 77 where the processor has no bf16.
 #include "tests/integration/worker/stories.h"
 #include "tests/unit/worker/support/job_secret.h"
 
@@ -18,6 +19,8 @@
 namespace rubato::worker {
 namespace {
 
+constexpr int kNoDevice = 77;
+
 std::vector<std::string> compare_shipped(const Outcome& outcome, const Outcome& reference) {
   std::vector<std::string> faults;
   if (outcome.steps != reference.steps) faults.emplace_back("loss bytes differ");
@@ -27,6 +30,10 @@ std::vector<std::string> compare_shipped(const Outcome& outcome, const Outcome& 
 }
 
 int play(const Options& options) {
+  if (const auto device = open_device({.precision = options.precision}); !device.ok()) {
+    std::printf("%s\n", device.error().what().c_str());
+    return kNoDevice;
+  }
   std::filesystem::create_directories(options.folder);
   write_tokens(options);
   if (options.family == "llama") write_first_weights(options);
@@ -101,6 +108,9 @@ int main(int argc, char** argv) {
       options.family = argv[++i];
     } else if (word == "--device" && has_next) {
       options.device = argv[++i];
+    } else if (word == "--precision" && has_next) {
+      const bool is_bf16 = std::string(argv[++i]) == "bf16";
+      options.precision = is_bf16 ? rubato::worker::Precision::kBf16 : options.precision;
     } else if (word == "--keep") {
       options.keep = true;
     } else {

@@ -21,6 +21,7 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -90,6 +91,7 @@ class Demo {
   std::unique_ptr<Session> session_;
   std::vector<Mark> marks_;
   std::string fault_line_;
+  bool is_waiting_ = false;  // for the first step of the job that is shown
 };
 
 Status Demo::run() {
@@ -254,14 +256,17 @@ Status Demo::watch_to_end(JobWatch& watch, const DemoJob& job) {
 }
 
 void Demo::show(const JobWatch& watch, const DemoJob& job) {
-  if (watch.steps().empty()) return terminal_.progress("waits for its first step");
+  const bool was_waiting = std::exchange(is_waiting_, watch.steps().empty());
+  if (is_waiting_) return terminal_.progress("waits for its first step", !was_waiting);
   const std::int64_t steps = std::max(job.steps, watch.step());
   const Pace pace = pace_of(watch.steps(), steps, job.tokens_per_step);
-  terminal_.progress(fmt::format(
-      "{} {:>3}/{}  loss {:.4f}  GPUs {}  {} {}/s  ETA {}",
-      bar(static_cast<double>(watch.step()) / static_cast<double>(steps), 24), watch.step(), steps,
-      watch.loss(), watch.gpus(), short_number(pace.tokens_per_second),
-      job.is_pytorch ? "samples" : "tokens", short_time(pace.remaining_seconds)));
+  terminal_.progress(
+      fmt::format("{} {:>3}/{}  loss {:.4f}  GPUs {}  {} {}/s  ETA {}",
+                  bar(static_cast<double>(watch.step()) / static_cast<double>(steps), 24),
+                  watch.step(), steps, watch.loss(), watch.gpus(),
+                  short_number(pace.tokens_per_second), job.is_pytorch ? "samples" : "tokens",
+                  short_time(pace.remaining_seconds)),
+      was_waiting);
 }
 
 Status Demo::act(DemoAct act, JobWatch& watch) {

@@ -48,8 +48,8 @@ void Terminal::print(const std::string& block) {
   std::fflush(stdout);
 }
 
-void Terminal::progress(const std::string& text) {
-  if (executor_.now() < next_progress_) return;
+void Terminal::progress(const std::string& text, bool is_first) {
+  if (!is_first && executor_.now() < next_progress_) return;
   next_progress_ = executor_.now() + (is_terminal_ ? Duration(kRedraw) : Duration(kLineEvery));
   if (!is_terminal_) return say(text);
   fmt::print("\r\x1b[K[{:5.1f}s] {}", seconds(), text);

@@ -12,9 +12,10 @@ class Terminal {
  public:
   explicit Terminal(Executor& executor);
   void heading(const std::string& text);
-  void say(const std::string& text);       // with the time since the start
-  void print(const std::string& block);    // as it is
-  void progress(const std::string& text);  // the live line
+  void say(const std::string& text);     // with the time since the start
+  void print(const std::string& block);  // as it is
+  // The live line. `is_first` of its kind: at once, not when its time has come.
+  void progress(const std::string& text, bool is_first = false);
   double seconds() const;
 
  private:

@@ -65,7 +65,7 @@ void CpuDevice::memset(Stream&, Buffer to, std::uint8_t byte) {
 }
 
 Result<std::unique_ptr<Device>> open_cpu_device(const DeviceSpec& spec) {
-  TRY(const Isa isa, parse_isa(spec.isa));
+  TRY(const Isa isa, parse_isa(spec.isa, spec.precision));
   TRY_OK(pin_isa(isa));
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(isa));
 }

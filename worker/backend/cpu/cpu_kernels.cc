@@ -4,6 +4,8 @@
 #include "worker/backend/cpu/gemm.h"
 #include "worker/backend/pointers.h"
 
+#include <vector>
+
 namespace rubato::worker::cpu {
 
 namespace {
@@ -15,6 +17,8 @@ const Ops& ops_of(Isa isa) {
     case Isa::kAvx2:
       return ops_avx2();
     case Isa::kAvx512:
+    case Isa::kAvx512Bf16:
+    case Isa::kAmx:
       return ops_avx512();
   }
   return ops_sse41();
@@ -29,7 +33,17 @@ std::int64_t rows_of(ConstBuffer x, std::int64_t columns) {
 
 }  // namespace
 
-CpuKernels::CpuKernels(Isa isa) : ops_(ops_of(isa)) {}
+CpuKernels::CpuKernels(Isa isa) : ops_(ops_of(isa)), precision_(precision_of(isa)) {}
+
+std::uint16_t* CpuKernels::rounded(std::size_t factor, ConstBuffer x) const {
+  // Of a thread, as a device may be shared. They grow in the first micro-batch.
+  thread_local std::vector<std::uint16_t> factors[2];
+  std::vector<std::uint16_t>& out = factors[factor];
+  const auto count = static_cast<std::size_t>(x.count());
+  if (out.size() < count) out.resize(count);
+  ops_.to_bf16(x.count(), f32(x), out.data());
+  return out.data();
+}
 
 void CpuKernels::gemm(Stream&, const GemmShape& s, ConstBuffer a, ConstBuffer b, ConstBuffer bias,
                       Buffer c) {
@@ -39,7 +53,14 @@ void CpuKernels::gemm(Stream&, const GemmShape& s, ConstBuffer a, ConstBuffer b,
   CHECK(bias.is_empty() || (!s.accumulate && bias.count() == s.n));
   const FloatMode mode;
   if (!bias.is_empty()) ops_.broadcast_row(s.m, s.n, f32(bias), f32(c));
-  const float beta = s.accumulate || !bias.is_empty() ? 1.0f : 0.0f;
+  const bool adds = s.accumulate || !bias.is_empty();
+  if (precision_ == Precision::kBf16) {
+    GemmShape shape = s;
+    shape.accumulate = adds;
+    bf16_gemm(shape, rounded(0, a), rounded(1, b), f32(c));
+    return;
+  }
+  const float beta = adds ? 1.0f : 0.0f;
   sgemm(s.transpose_a, s.transpose_b, s.m, s.n, s.k, 1.0f, f32(a), s.transpose_a ? s.m : s.k,
         f32(b), s.transpose_b ? s.k : s.n, beta, f32(c), s.n);
 }

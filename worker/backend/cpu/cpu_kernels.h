@@ -6,6 +6,7 @@
 #include "worker/backend/cpu/ops.h"
 #include "worker/backend/kernels.h"
 
+#include <cstdint>
 #include <limits>
 
 namespace rubato::worker::cpu {
@@ -73,7 +74,11 @@ class CpuKernels : public Kernels {
   void add_i32(Stream& stream, ConstBuffer from, Buffer to) override;
 
  private:
+  // Factor 0 or 1 of a product, rounded to bf16; until the next product in this thread.
+  std::uint16_t* rounded(std::size_t factor, ConstBuffer x) const;
+
   const Ops& ops_;
+  const Precision precision_;
 };
 
 }  // namespace rubato::worker::cpu

@@ -93,6 +93,18 @@ void rotate(const RotaryOp& op, const float* angles, float* x) {
   }
 }
 
+// Half a unit of the last place that stays, or a bit less where that place is even, carries into
+// it. NaN stays NaN, infinity infinity, and what is larger than all of bf16 becomes infinity.
+void to_bf16(std::int64_t n, const float* __restrict x, std::uint16_t* __restrict y) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::uint32_t bits = 0;
+    __builtin_memcpy(&bits, x + i, sizeof bits);
+    const std::uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    const std::uint32_t quiet = bits | 0x00400000;  // NaN
+    y[i] = static_cast<std::uint16_t>(((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded) >> 16);
+  }
+}
+
 void add(std::int64_t n, const float* a, const float* b, float* out) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }

@@ -5,6 +5,10 @@
 #include <mutex>
 #include <optional>
 
+#include <asm/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 namespace rubato::worker::cpu {
 
 namespace {
@@ -18,6 +22,13 @@ Pin& pin() {
   return one;
 }
 
+// AMX, where the operating system lets this process use its tiles (Linux, x86/xstate.rst).
+bool has_amx() {
+  constexpr long kTileData = 18;
+  return __builtin_cpu_supports("amx-bf16") &&
+         ::syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+}
+
 }  // namespace
 
 const char* name_of(Isa isa) {
@@ -28,12 +39,26 @@ const char* name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512_core";
+    case Isa::kAvx512Bf16:
+      return "avx512_core_bf16";
+    case Isa::kAmx:
+      return "avx512_core_amx";
   }
   return "?";
 }
 
-Result<Isa> best_isa() {
+Precision precision_of(Isa isa) {
+  return isa < Isa::kAvx512Bf16 ? Precision::kF32 : Precision::kBf16;
+}
+
+Result<Isa> best_isa(Precision precision) {
   __builtin_cpu_init();
+  if (precision == Precision::kBf16) {
+    if (__builtin_cpu_supports("avx512bf16")) return has_amx() ? Isa::kAmx : Isa::kAvx512Bf16;
+    return Error(Code::kInvalid,
+                 "this CPU has no instructions for bf16 (AVX512-BF16 or AMX); train in f32, or on "
+                 "nodes that have them");
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return Isa::kAvx512;
@@ -42,18 +67,22 @@ Result<Isa> best_isa() {
   return Error(Code::kInvalid, "this CPU has no SSE4.1");
 }
 
-Result<Isa> parse_isa(const std::string& text) {
-  TRY(const Isa best, best_isa());
+Result<Isa> parse_isa(const std::string& text, Precision precision) {
+  TRY(const Isa best, best_isa(precision));
   if (text == "auto") return best;
-  for (const Isa isa : {Isa::kSse41, Isa::kAvx2, Isa::kAvx512}) {
+  std::string names;
+  for (const Isa isa : {Isa::kSse41, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
+    if (precision_of(isa) != precision) continue;
+    names += std::string(", ") + name_of(isa);
     if (text != name_of(isa)) continue;
     if (isa > best)
       return Error(Code::kInvalid, "instruction set " + text +
                                        " is asked for, but this CPU has at most " + name_of(best));
     return isa;
   }
-  return Error(Code::kInvalid,
-               "unknown instruction set '" + text + "': auto, sse41, avx2 or avx512_core");
+  return Error(Code::kInvalid, "unknown instruction set '" + text + "' for " +
+                                   (precision == Precision::kF32 ? "f32" : "bf16") + ": auto" +
+                                   names);
 }
 
 Status pin_isa(Isa isa) {

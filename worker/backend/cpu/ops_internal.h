@@ -33,6 +33,7 @@ void swiglu_forward(std::int64_t rows, std::int64_t width, const float* gate_up,
 void swiglu_backward(std::int64_t rows, std::int64_t width, const float* gate_up, const float* dy,
                      float* dgate_up);
 void rotate(const RotaryOp& op, const float* angles, float* x);
+void to_bf16(std::int64_t n, const float* x, std::uint16_t* y);
 void add(std::int64_t n, const float* a, const float* b, float* out);
 void adamw(std::int64_t n, const AdamWOp& op, const float* g, float* p, float* m, float* v);
 void embed_forward(std::int64_t rows, std::int64_t length, std::int64_t c,

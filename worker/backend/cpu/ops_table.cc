@@ -22,6 +22,7 @@ const Ops& RUBATO_CONCAT(ops_, RUBATO_KERNEL_ISA)() {
       .swiglu_forward = swiglu_forward,
       .swiglu_backward = swiglu_backward,
       .rotate = rotate,
+      .to_bf16 = to_bf16,
       .add = add,
       .adamw = adamw,
       .embed_forward = embed_forward,

@@ -52,9 +52,11 @@ class CudaEvent : public Event {
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(int ordinal, const cudaDeviceProp& about, std::unique_ptr<Matmul> matmul)
+  CudaDevice(int ordinal, const cudaDeviceProp& about, Precision precision,
+             std::unique_ptr<Matmul> matmul)
       : ordinal_(ordinal),
         about_(about),
+        precision_(precision),
         matmul_(std::move(matmul)),
         kernels_(*matmul_, static_cast<std::int64_t>(about.sharedMemPerBlockOptin)) {}
 
@@ -98,6 +100,7 @@ class CudaDevice : public Device {
 
   int ordinal_;
   cudaDeviceProp about_;
+  Precision precision_;
   std::unique_ptr<Matmul> matmul_;
   CudaKernels kernels_;
 };
@@ -109,7 +112,8 @@ std::string CudaDevice::fingerprint() const {
   std::ranges::replace(gpu, '/', '-');
   return "cuda/" + gpu + "/sm_" + std::to_string(about_.major) + std::to_string(about_.minor) +
          "/" + std::to_string(about_.multiProcessorCount) + "-sms/" + matmul_->version() +
-         "/kernels-" + std::to_string(kKernelsVersion);
+         (precision_ == Precision::kBf16 ? "/bf16" : "") + "/kernels-" +
+         std::to_string(kKernelsVersion);
 }
 
 Result<Arena> CudaDevice::allocate(std::size_t bytes) {
@@ -172,10 +176,10 @@ Result<std::unique_ptr<Device>> open_cuda_device(const DeviceSpec& spec) {
     return Error(Code::kInvalid, opening + ": " + about.name + " has compute capability " +
                                      std::to_string(about.major) + "." +
                                      std::to_string(about.minor) + "; 8.0 is the least");
-  auto matmul = Matmul::open();
+  auto matmul = Matmul::open(spec.precision);
   if (!matmul.ok()) return matmul.error().in(opening);
   return std::unique_ptr<Device>(
-      std::make_unique<CudaDevice>(ordinal, about, std::move(matmul).value()));
+      std::make_unique<CudaDevice>(ordinal, about, spec.precision, std::move(matmul).value()));
 }
 
 }  // namespace rubato::worker::cuda

@@ -112,6 +112,7 @@ Error product_error(const GemmShape& s, cublasStatus_t status) {
 
 struct Matmul::Impl {
   Library library;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F_PEDANTIC;
   cublasLtHandle_t handle = nullptr;
   std::mutex mutex;             // of products
   std::list<Product> products;  // a training job has some twenty
@@ -142,7 +143,7 @@ void Matmul::Impl::describe(Product& product, Steps& steps) const {
     steps.then(library.make_layout, &made, CUDA_R_32F, static_cast<std::uint64_t>(rows),
                static_cast<std::uint64_t>(columns), rows);
   };
-  steps.then(library.make_product, &product.description, CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F);
+  steps.then(library.make_product, &product.description, compute, CUDA_R_32F);
   operation(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b);
   operation(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a);
   if (product.key.has_bias) {
@@ -196,8 +197,9 @@ Product& Matmul::Impl::product_for(const Key& key) {
 Matmul::Matmul(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Matmul::~Matmul() = default;
 
-Result<std::unique_ptr<Matmul>> Matmul::open() {
+Result<std::unique_ptr<Matmul>> Matmul::open(Precision precision) {
   auto impl = std::make_unique<Impl>();
+  if (precision == Precision::kBf16) impl->compute = CUBLAS_COMPUTE_32F_FAST_16BF;
   TRY(impl->library, load_library());
   if (const cublasStatus_t status = impl->library.create(&impl->handle);
       status != CUBLAS_STATUS_SUCCESS)

@@ -1,5 +1,6 @@
-// Matrix products by cuBLASLt, in f32 throughout (no TF32, no emulation). The library is looked up
-// when a device is opened, so that a program with this backend starts on machines without it.
+// Matrix products by cuBLASLt, of matrices in f32: in f32 throughout (no TF32, no emulation), or in
+// bf16, where the library rounds both factors and sums in f32. It is looked up when a device is
+// opened, so that a program with this backend starts on machines without it.
 //
 // Deterministic: one algorithm a shape, the first of the library's own heuristics, which look at
 // the shape, the alignment of the operands, the GPU and the library's version and never at a clock;
@@ -18,7 +19,7 @@ namespace rubato::worker::cuda {
 class Matmul {
  public:
   // kNotFound: the library is not on this machine; kInternal: it does not start.
-  static Result<std::unique_ptr<Matmul>> open();
+  static Result<std::unique_ptr<Matmul>> open(Precision precision);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;

@@ -1,7 +1,7 @@
 // Runs a model on given weights and tokens, and writes everything that can be compared with
 // PyTorch: logits, loss, every gradient, and a short training run. Driven by oracle.py.
 //
-//   worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA
+//   worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA|bf16
 // DIR holds config.json, the weights (worker/checkpoint/weight_files.h), tokens.safetensors (I32
 // "tokens": [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors and a checkpoint are written
 // there.
@@ -53,7 +53,10 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   TRY(const std::string text, read_text(files, directory + "/config.json", 1 << 20));
   TRY(const json::Value json, json::parse(text));
   TRY(const ModelConfig config, from_huggingface_config(json));
-  TRY(auto device, open_device({.kind = "cpu", .isa = isa}));
+  const bool is_bf16 = isa == "bf16";
+  TRY(auto device, open_device({.kind = "cpu",
+                                .isa = is_bf16 ? "auto" : isa,
+                                .precision = is_bf16 ? Precision::kBf16 : Precision::kF32}));
   const auto stream = device->make_stream();
   TRY(auto model, make_model(config, micro, *device));
   const ParameterTable& table = model->table();
@@ -135,7 +138,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::cerr << "usage: worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA\n";
+    std::cerr << "usage: worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA|bf16\n";
     return 2;
   }
   const auto done = rubato::worker::run(argv[1], std::atoll(argv[2]), std::atoll(argv[3]),

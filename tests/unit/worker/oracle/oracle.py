@@ -5,8 +5,10 @@
 For a few shapes, random weights go to both, as save_pretrained() leaves them on disk. PyTorch computes in float64, so
 what differs is our rounding. Compared are the logits, the loss, every gradient, and the losses,
 gradient norms and final weights of 20 AdamW steps with warm-up, cosine, clipping and decay; and
-transformers loads the checkpoint. The same
-run in PyTorch's float32 is printed beside ours as a yardstick.
+transformers loads the checkpoint. The same run in PyTorch's float32 is printed beside ours as a yardstick.
+
+The ISA "bf16": logits, loss and gradients in bf16 differ from those in float64 by at most 1.5 times what PyTorch's own
+do under autocast; where the processor has no bf16, this is said and left out.
 """
 
 import math
@@ -26,6 +28,7 @@ LEARNING_RATE, FLOOR, WARMUP = 2e-3, 2e-4, 5
 
 # Largest allowed |ours - exact| / |exact|, by Frobenius norm of the tensor.
 LOGITS, GRADIENT, LOSS_ABSOLUTE, CURVE_ABSOLUTE, NORM = 3e-6, 5e-6, 1e-6, 5e-6, 3e-6
+BF16_TIMES = 1.5
 # Adam turns the sign of a gradient that is zero but for rounding (the bias of the attention keys has
 # no effect in exact arithmetic) into a full step, so weights are held to a multiple of what
 # PyTorch's own float32 differs by, or to the bound of a gradient where that is more: Llama has no such
@@ -119,7 +122,7 @@ class Checks:
         good = error <= bound
         self.failed += not good
         beside = "" if yardstick is None else f"   (PyTorch float32: {yardstick:.1e})"
-        print(f"  {'ok  ' if good else 'FAIL'} {what:<34} {error:.1e} <= {bound:.0e}{beside}")
+        print(f"  {'ok  ' if good else 'FAIL'} {what:<34} {error:.1e} <= {bound:.2g}{beside}")
 
 
 def compare(program, export, isa, shape, checks):
@@ -180,12 +183,54 @@ def compare(program, export, isa, shape, checks):
     checks.at_most("worst final weight", final, max(WEIGHTS_TIMES * final32, GRADIENT), final32)
 
 
+def in_bf16(program, shape, checks):
+    micro = shape["micro"]
+    length = shape["n_positions" if "n_embd" in shape else "max_position_embeddings"]
+    print(f"bf16: {shape}")
+    exact, autocast = make_model(shape, seed=5).double(), make_model(shape, seed=5)
+    tokens = torch.randint(0, shape["vocab_size"], (WARMUP, 1, micro, length + 1),
+                           generator=torch.Generator().manual_seed(6), dtype=torch.int32)
+    with tempfile.TemporaryDirectory() as directory:
+        autocast.save_pretrained(directory)
+        save_file({"tokens": tokens}, directory + "/tokens.safetensors")
+        done = subprocess.run([program, directory, str(micro), "1", str(WARMUP), "bf16"], stderr=subprocess.PIPE,
+                              text=True)
+        if "no instructions for bf16" in done.stderr:
+            print("  left out: " + done.stderr.strip())
+            return
+        assert done.returncode == 0, done.stderr
+        ours = load_file(directory + "/out.safetensors")
+    rows = tokens[0, 0]
+    loss_of(exact, rows).backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss_of(autocast, rows).backward()
+    with torch.no_grad():
+        logits = exact(rows[:1, :-1].long()).logits[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            theirs = autocast(rows[:1, :-1].long()).logits[0]
+
+    def compare_errors(what, got, other, wanted):
+        errors = [(x.double() - wanted).abs().flatten() for x in (got, other)]
+        for name, size in (("", lambda e: e.square().mean().sqrt()), (", p99.9", lambda e: e.quantile(0.999))):
+            mine, yardstick = (size(e).item() for e in errors)
+            checks.at_most(what + name, mine / max(yardstick, 1e-30), BF16_TIMES)
+
+    compare_errors("logits", ours["logits"], theirs, logits)
+    grads = dict(autocast.named_parameters())
+    for name, p in exact.named_parameters():
+        if p.grad.norm() > 1e-6:  # else it is rounding alone, as of the bias of the keys
+            compare_errors(name, ours["gradient." + name], grads[name].grad, p.grad)
+
+
 def main():
     torch.set_num_threads(1)
     checks = Checks()
     compare_text(sys.argv[2], checks)
     for isa in sys.argv[4:] or ["auto"]:
         for shape in GPT2 + LLAMA:
+            if isa == "bf16":
+                in_bf16(sys.argv[1], shape, checks)
+                continue
             compare(sys.argv[1], sys.argv[3], isa, shape, checks)
     sys.exit(1 if checks.failed else 0)
 

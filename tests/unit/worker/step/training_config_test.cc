@@ -76,8 +76,8 @@ TEST(TrainingConfig, KnowsEachFieldOrRefusesIt) {
             "training.batch.micro has the wrong type");
   EXPECT_EQ(why(without("[0.8, 0.9]", "[0.8, \"0.9\"]")),
             "training.optimizer.betas has the wrong type");
-  EXPECT_EQ(why(without("\"seed\": 7", "\"precision\": \"bf16\"")),
-            "training.precision \"bf16\" is not possible here; it must be f32");
+  EXPECT_EQ(why(without("\"seed\": 7", "\"precision\": \"fp16\"")),
+            "training.precision \"fp16\" is not known; it must be f32 or bf16");
   EXPECT_EQ(why(without("\"adamw\"", "\"sgd\"")),
             "training.optimizer.name \"sgd\" is not possible here; it must be adamw");
 }
