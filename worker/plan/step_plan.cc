@@ -8,6 +8,11 @@
 
 namespace rubato::worker {
 
+namespace {
+// The model keeps the tokens of a micro-batch on the host.
+constexpr std::int64_t kMicroBatchTokensMost = std::int64_t{1} << 24;
+}  // namespace
+
 double StepPlan::seconds() const {
   double sum = 0;
   for (const Row& row : rows) sum += row.seconds;
@@ -17,6 +22,13 @@ double StepPlan::seconds() const {
 Result<StepPlan> plan_step(const StepRequest& request) {
   if (request.micro_batch < 1 || request.micro_batches < 1)
     return Error(Code::kInvalid, "a step has at least one micro-batch of at least one sample");
+  TRY_OK(request.model.validate());
+  if (request.micro_batch > kMicroBatchTokensMost / request.model.sequence_length)
+    return Error(Code::kInvalid, "a micro-batch of " + std::to_string(request.micro_batch) +
+                                     " samples of " +
+                                     std::to_string(request.model.sequence_length) +
+                                     " tokens is beyond what is predicted, " +
+                                     std::to_string(kMicroBatchTokensMost) + " tokens");
   RecordingDevice device;
   const auto stream = device.make_stream();
   StepPlan plan;

@@ -10,6 +10,8 @@
 #include "worker/backend/cpu/ops.h"
 #include "worker/backend/digest.h"
 
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -211,6 +213,52 @@ TEST(Isa, KernelsOfLlamaGiveOneDigestOnEveryInstructionSetBuildAndMachine) {
         for (const std::int64_t c : {3, 16, 47, 192}) run_llama(ops, c, out);
       },
       "05b10a1f3ea630d7");
+}
+
+TEST(Isa, RoundsToTheNearestBf16OnEveryInstructionSet) {
+  struct Case {
+    std::uint32_t from;
+    std::uint16_t to;
+  };
+  const std::vector<Case> cases = {
+      {0x00000000, 0x0000}, {0x80000000, 0x8000},                        // zeros
+      {0x3f800000, 0x3f80}, {0xbf800001, 0xbf80},                        // 1, and -1 and a little
+      {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82},                        // halves go to the even
+      {0x3f808001, 0x3f81}, {0x3f807fff, 0x3f80},                        // beside a half
+      {0x3fffffff, 0x4000}, {0x00000001, 0x0000}, {0x00018000, 0x0002},  // a carry; subnormals
+      {0x7f7fffff, 0x7f80}, {0x7f7f7fff, 0x7f7f}, {0xff7fffff, 0xff80},  // the largest
+      {0x7f800000, 0x7f80}, {0xff800000, 0xff80},                        // infinities
+      {0x7f800001, 0x7fc0}, {0xffc12345, 0xffc1}, {0x7fffffff, 0x7fff},  // NaN
+  };
+  std::vector<float> from;
+  for (const Case& one : cases) from.push_back(std::bit_cast<float>(one.from));
+  const Isa best = best_isa().value();
+  const auto check = [&](const Ops& ops) {
+    const FloatMode mode;
+    std::vector<std::uint16_t> to(from.size());
+    ops.to_bf16(static_cast<std::int64_t>(from.size()), from.data(), to.data());
+    for (std::size_t i = 0; i < cases.size(); ++i)
+      EXPECT_EQ(to[i], cases[i].to) << std::hex << cases[i].from;
+  };
+  check(ops_sse41());
+  if (best >= Isa::kAvx2) check(ops_avx2());
+  if (best >= Isa::kAvx512) check(ops_avx512());
+}
+
+TEST(Isa, NamesOfEachPrecision) {
+  EXPECT_EQ(parse_isa("avx512_core_bf16").error().code(), Code::kInvalid) << "in f32";
+  for (const Isa isa : {Isa::kSse41, Isa::kAvx2, Isa::kAvx512})
+    EXPECT_EQ(precision_of(isa), Precision::kF32);
+  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAmx})
+    EXPECT_EQ(precision_of(isa), Precision::kBf16);
+  const auto best = best_isa(Precision::kBf16);
+  if (!best.ok()) {
+    EXPECT_NE(best.error().what().find("no instructions for bf16"), std::string::npos);
+    return;
+  }
+  EXPECT_EQ(parse_isa("auto", Precision::kBf16).value(), *best);
+  EXPECT_EQ(parse_isa("avx512_core_bf16", Precision::kBf16).value(), Isa::kAvx512Bf16);
+  EXPECT_EQ(parse_isa("avx512_core", Precision::kBf16).error().code(), Code::kInvalid);
 }
 
 TEST(Isa, NamesAndPin) {

@@ -70,6 +70,7 @@ TEST(StepPlan, AStepTakesAsLongAsItsKernels) {
 
 TEST(StepPlan, SaysWhatIsWrong) {
   EXPECT_EQ(plan_step(request("gpt2-124m", 1024, 0, 1)).error().code(), Code::kInvalid);
+  EXPECT_EQ(plan_step(request("gpt2-124m", 1 << 20, 4096, 1)).error().code(), Code::kInvalid);
   StepRequest odd = request("gpt2-124m", 64, 1, 1);
   odd.model.heads = 5;
   EXPECT_EQ(plan_step(odd).error().code(), Code::kInvalid);
