@@ -9,10 +9,10 @@
 # rubato_under_sanitizers(TEST TIMEOUT seconds)
 #   The time limit of a test, and in sanitizer builds what else it needs: a longer one, and the
 #   suppressions of tests/sanitizers. rubato_test does it by itself.
-# rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds])
+# rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds] [LOCK name])
 #   A Python test with real Kubernetes and PyTorch at hand (scripts/with-tools); label "integration"
 #   unless told otherwise. RUBATO_BUILD names the build folder. One runs at a time, from the beginning on, beside tests
-#   that compute in what it leaves of the cores (RUBATO_NICE).
+#   that compute in what it leaves of the cores (RUBATO_NICE); but one with a LOCK of its own runs beside it.
 #
 # Half of the time of a small file goes into parsing the standard library. GCC does that once, for
 # libraries and for test programs (which are position-independent executables, and include
@@ -113,9 +113,12 @@ function(rubato_under_sanitizers name)
 endfunction()
 
 function(rubato_pytest name file)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "USES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;LOCK" "USES;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS integration)
+  endif()
+  if(NOT ARG_LOCK)
+    set(ARG_LOCK processes)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
@@ -128,7 +131,7 @@ function(rubato_pytest name file)
             pytest -p no:cacheprovider -ra --tb=short ${CMAKE_CURRENT_SOURCE_DIR}/${file}
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    RESOURCE_LOCK processes COST 1000 ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
+    RESOURCE_LOCK ${ARG_LOCK} COST 1000 ENVIRONMENT "RUBATO_BUILD=${CMAKE_BINARY_DIR}")
 endfunction()
 
 # Makes the target tests-LABEL of each label depend on the given targets.

@@ -185,7 +185,7 @@ def test_second_up_changes_nothing(cluster):
 
 
 def test_owner_dies_cluster_goes(tmp_path):
-    """Two clusters at once; the second one's owner is killed in the middle of its life."""
+    """Two clusters at once; the second one's owner is killed in the middle of its life, while a node is frozen."""
     name = f"orphan-{os.getpid()}"
     owner = subprocess.Popen(["sleep", "600"])
     try:
@@ -195,6 +195,7 @@ def test_owner_dies_cluster_goes(tmp_path):
         other = Cluster(name)
         group = other.record.id
         assert made.stdout == f"export KUBECONFIG={other.plane.kubeconfig}\n"
+        other.freeze("n1")
     finally:
         owner.kill()
         owner.wait()

@@ -147,6 +147,17 @@ class Group:
         if file.exists():
             file.write_text(word)
 
+    def _thaw_with_all_below(self) -> None:
+        """A group that was frozen by itself stays so when the one above it thaws."""
+        root, name, word = ((V2_ROOT, "cgroup.freeze", "0") if version() == 2 else
+                            (_v1("freezer"), "freezer.state", "THAWED"))
+        for here in _bottom_up(root / self.path):
+            try:
+                (here / name).write_text(word)
+            except OSError as error:  # groups go while this looks
+                if error.errno not in (errno.ENOENT, errno.ENODEV):
+                    raise
+
     def is_frozen(self) -> bool:
         try:
             if version() == 2:
@@ -164,7 +175,7 @@ class Group:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            self.thaw()
+            self._thaw_with_all_below()
             if time.monotonic() > deadline:
                 raise ClusterError(f"processes of {self.path} do not die: {sorted(victims)}")
             time.sleep(0.02)
