@@ -54,7 +54,7 @@ int member(const Plan& plan, std::uint32_t rank, const std::string& secret_dir, 
     membership.members.push_back({{"pod-" + std::to_string(i), 0, 1}, "127.0.0.1", ports[i]});
   }
   HostDevice device;
-  HostDevice::HostStream stream;
+  ImmediateStream stream;
   TcpCommunicatorFactory factory(hub, device);
   const SystemClock clock;
   auto made = factory.create(membership, clock.now() + 20s);

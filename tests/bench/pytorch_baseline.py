@@ -1,4 +1,5 @@
-"""Training speed of PyTorch's GPT-2 on one thread, in float32 or under autocast in bfloat16, on the shapes of tokens_per_second.
+"""Training speed of PyTorch's GPT-2 on one thread, in float32 or under autocast in bfloat16, on the shapes of
+tokens_per_second.
 
     pytorch_baseline.py [--preset kjv|gpt2-124m] [--micro 8] [--sequence N] [--steps 20] [--compile] [--bf16]
 

@@ -1,5 +1,7 @@
 #include "worker/plan/recording_device.h"
 
+#include "worker/backend/immediate.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,19 +11,6 @@
 namespace rubato::worker {
 
 namespace {
-
-class NoStream : public Stream {
- public:
-  Status synchronize() override { return ok(); }
-};
-
-class NoEvent : public Event {
- public:
-  void record(Stream&) override {}
-  void hold(Stream&) override {}
-  bool is_done() const override { return true; }
-  Status wait() override { return ok(); }
-};
 
 // The CUDA backend's (attention_tiles.cuh), on a card with 227 KB of shared memory a block.
 constexpr std::int64_t kHeadSizeMax = 128;
@@ -273,8 +262,10 @@ void RecordingDevice::release(void* base, std::size_t bytes) {
   allocated_ -= bytes;
 }
 
-std::unique_ptr<Stream> RecordingDevice::make_stream() { return std::make_unique<NoStream>(); }
-std::unique_ptr<Event> RecordingDevice::make_event() { return std::make_unique<NoEvent>(); }
+std::unique_ptr<Stream> RecordingDevice::make_stream() {
+  return std::make_unique<ImmediateStream>();
+}
+std::unique_ptr<Event> RecordingDevice::make_event() { return std::make_unique<ImmediateEvent>(); }
 
 void RecordingDevice::copy_to_device(Stream&, Buffer, const void*) {}
 void RecordingDevice::copy_to_host(Stream&, void* to, ConstBuffer from) {

@@ -89,7 +89,7 @@ Status run(const Words& words) {
                                 .micro_batch = words.micro_batch,
                                 .micro_batches = words.micro_batches}));
   predict(plan, gpu, precision);
-  print(words, gpu, plan, precision == Precision::kBf16 ? gpu.bf16_flops : gpu.f32_flops);
+  print(words, gpu, plan, peak_flops(gpu, precision));
   return ok();
 }
 

@@ -13,6 +13,10 @@ namespace {
 constexpr std::int64_t kMicroBatchTokensMost = std::int64_t{1} << 24;
 }  // namespace
 
+double peak_flops(const GpuType& gpu, Precision precision) {
+  return precision == Precision::kBf16 ? gpu.bf16_flops : gpu.f32_flops;
+}
+
 double StepPlan::seconds() const {
   double sum = 0;
   for (const Row& row : rows) sum += row.seconds;
@@ -74,7 +78,7 @@ Result<StepPlan> plan_step(const StepRequest& request) {
 
 void predict(StepPlan& plan, const GpuType& gpu, Precision precision,
              const Efficiencies& efficiencies) {
-  const double gemm_flops = precision == Precision::kBf16 ? gpu.bf16_flops : gpu.f32_flops;
+  const double gemm_flops = peak_flops(gpu, precision);
   const auto rate = [&](KernelKind kind) {
     switch (kind) {
       case KernelKind::kGemm:

@@ -47,6 +47,8 @@ struct StepPlan {
 // Runs the model's own code once on a device that computes nothing. kInvalid: a bad configuration,
 // or heads that the GPU's attention does not take.
 Result<StepPlan> plan_step(const StepRequest& request);
+// Of matrix products.
+double peak_flops(const GpuType& gpu, Precision precision);
 // Fills in the seconds of each row. A product takes as long as its operations or its bytes do,
 // whichever is more.
 void predict(StepPlan& plan, const GpuType& gpu, Precision precision,

@@ -140,17 +140,13 @@ class Group:
         wait_for(lambda: state.read_text().strip() == "FROZEN", FREEZE_LIMIT_S, f"{self.path} frozen")
 
     def thaw(self) -> None:
-        if version() == 2:
-            file, word = V2_ROOT / self.path / "cgroup.freeze", "0"
-        else:
-            file, word = _v1("freezer") / self.path / "freezer.state", "THAWED"
-        if file.exists():
-            file.write_text(word)
+        root, name, word = _thawing()
+        if (root / self.path / name).exists():
+            (root / self.path / name).write_text(word)
 
     def _thaw_with_all_below(self) -> None:
         """A group that was frozen by itself stays so when the one above it thaws."""
-        root, name, word = ((V2_ROOT, "cgroup.freeze", "0") if version() == 2 else
-                            (_v1("freezer"), "freezer.state", "THAWED"))
+        root, name, word = _thawing()
         for here in _bottom_up(root / self.path):
             try:
                 (here / name).write_text(word)
@@ -197,6 +193,13 @@ class Group:
 
     def exists(self) -> bool:
         return any(folder.exists() for folder in self.folders())
+
+
+def _thawing() -> tuple[pathlib.Path, str, str]:
+    """Where the groups are that freeze, and what is written into which file of one to thaw it."""
+    if version() == 2:
+        return V2_ROOT, "cgroup.freeze", "0"
+    return _v1("freezer"), "freezer.state", "THAWED"
 
 
 def _bottom_up(folder: pathlib.Path) -> Iterator[pathlib.Path]:

@@ -1,6 +1,7 @@
 #include "worker/backend/cpu/cpu_device.h"
 
 #include "worker/backend/cpu/gemm.h"
+#include "worker/backend/immediate.h"
 
 #include <cstring>
 
@@ -11,19 +12,6 @@ namespace rubato::worker {
 namespace cpu {
 
 namespace {
-
-class CpuStream : public Stream {
- public:
-  Status synchronize() override { return ok(); }
-};
-
-class CpuEvent : public Event {
- public:
-  void record(Stream&) override {}
-  void hold(Stream&) override {}
-  bool is_done() const override { return true; }
-  Status wait() override { return ok(); }
-};
 
 // Raised when our own kernels change bits; oneDNN and the instruction set speak for themselves.
 constexpr int kKernelsVersion = 1;
@@ -47,8 +35,8 @@ Result<Arena> CpuDevice::allocate(std::size_t bytes) {
 
 void CpuDevice::release(void* base, std::size_t bytes) { munmap(base, bytes); }
 
-std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuStream>(); }
-std::unique_ptr<Event> CpuDevice::make_event() { return std::make_unique<CpuEvent>(); }
+std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<ImmediateStream>(); }
+std::unique_ptr<Event> CpuDevice::make_event() { return std::make_unique<ImmediateEvent>(); }
 
 void CpuDevice::copy_to_device(Stream&, Buffer to, const void* from) {
   if (!to.is_empty()) std::memcpy(to.address(), from, to.bytes());

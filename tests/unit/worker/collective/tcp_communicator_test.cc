@@ -32,7 +32,7 @@ class TcpCommunicatorTest : public ::testing::Test {
       }
     }
     fleet.each([&](std::uint32_t rank) {
-      HostDevice::HostStream stream;
+      ImmediateStream stream;
       auto in = pattern(rank, count);
       std::vector<std::int32_t> out(count);
       for (int round = 0; round < 3; ++round) {
@@ -69,7 +69,7 @@ TEST_F(TcpCommunicatorTest, AbortFreesAWaitingMember) {
   std::vector<std::int32_t> out(1 << 20);
   std::atomic<bool> begun{false};
   std::thread waiting([&] {
-    HostDevice::HostStream stream;
+    ImmediateStream stream;
     begun.store(true);
     const Status done = all[0]->all_reduce_int32(stream, buffer(in), buffer(out));
     EXPECT_EQ(done.error().code(), Code::kCancelled);
@@ -87,7 +87,7 @@ TEST_F(TcpCommunicatorTest, ALostPeerIsNamedByItsNeighbours) {
   all[1].reset();  // as if the process had died
   fleet.each([&](std::uint32_t rank) {
     if (rank == 1) return;
-    HostDevice::HostStream stream;
+    ImmediateStream stream;
     std::vector<std::int32_t> in(3 << 20);
     std::vector<std::int32_t> out(3 << 20);
     const Status done = all[rank]->all_reduce_int32(stream, buffer(in), buffer(out));
@@ -122,7 +122,7 @@ TEST_F(TcpCommunicatorTest, MembersThatLostStepWithEachOtherFindOut) {
       all[0]->abort();
       return;
     }
-    HostDevice::HostStream stream;
+    ImmediateStream stream;
     std::vector<std::int32_t> in(16);
     std::vector<std::int32_t> out(16);
     EXPECT_FALSE(all[1]->all_reduce_int32(stream, buffer(in), buffer(out)).ok());

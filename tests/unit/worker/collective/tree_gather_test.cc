@@ -40,7 +40,7 @@ TEST_F(TreeGatherTest, EveryVoteReachesEverybody) {
     Fleet fleet(size, secret_.dir(), device_);
     auto all = form(fleet);
     fleet.each([&](std::uint32_t rank) {
-      HostDevice::HostStream stream;
+      ImmediateStream stream;
       std::vector<std::int32_t> in(1000, static_cast<std::int32_t>(rank) + 1);
       std::vector<std::int32_t> out(1000);
       const auto count = static_cast<std::int64_t>(in.size());

@@ -171,7 +171,7 @@ class FakeReplica : public Replica {
   }
   FakeTroubles troubles_;
   HostDevice device_;
-  HostDevice::HostStream stream_;
+  ImmediateStream stream_;
   std::uint64_t step_ = 0;
   std::uint32_t non_finite_done_ = 0;
   std::deque<std::uint32_t> expected_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "worker/backend/device.h"
+#include "worker/backend/immediate.h"
 
 #include <cstring>
 #include <memory>
@@ -12,18 +13,6 @@ namespace rubato::worker {
 
 class HostDevice : public Device {
  public:
-  class HostStream : public Stream {
-   public:
-    Status synchronize() override { return ok(); }
-  };
-  class HostEvent : public Event {
-   public:
-    void record(Stream&) override {}
-    void hold(Stream&) override {}
-    bool is_done() const override { return true; }
-    Status wait() override { return ok(); }
-  };
-
   // With `hides` the device behaves as one whose memory the host cannot see.
   explicit HostDevice(bool hides = false) : hides_(hides) {}
   std::string name() const override { return "host"; }
@@ -31,8 +20,8 @@ class HostDevice : public Device {
   Result<Arena> allocate(std::size_t) override {
     return Error(Code::kExhausted, "HostDevice lends no memory");
   }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<HostStream>(); }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<ImmediateStream>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<ImmediateEvent>(); }
   Kernels& kernels() override { check_failed(__FILE__, __LINE__, "HostDevice has no kernels"); }
   void copy_to_device(Stream&, Buffer to, const void* from) override {
     if (!to.is_empty()) std::memcpy(to.address(), from, to.bytes());
