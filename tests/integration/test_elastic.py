@@ -43,15 +43,16 @@ def reference(plane_and_cluster):
 
 
 def set_policy(cluster, **spec):
+    """Free GPUs are always taken, and at once: what two workers gain is measured here on cores that they share with all
+    else, and a job that may grow once a minute may be done before it may grow again."""
     parameters = {"minRelativeGain": -1, **spec.pop("parameters", {})}
     cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(
         {"apiVersion": "rubato.dev/v1alpha1", "kind": "SchedulingPolicy", "metadata": {"name": "default"},
-         "spec": {**spec, "parameters": parameters}}))
+         "spec": {"rescaleBudget": {"perJobSeconds": 0}, **spec, "parameters": parameters}}))
 
 
 @pytest.fixture(autouse=True)
 def growth(cluster):
-    """Free GPUs are always taken: what two workers gain is measured here on cores that they share with all else."""
     set_policy(cluster)
 
 
