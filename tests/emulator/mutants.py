@@ -6,7 +6,7 @@
     python3 -B tests/emulator/mutants.py --list
 
 A mutant is one change of one place: a barrier is left out, a mask loses its upper half, a comparison is off by one,
-a sum in an index becomes a difference. It is compiled with the flags of the build folder, linked with the suite, and
+a sum in an index becomes a difference, a lane has another part of a fragment. It is compiled with the flags of the build folder, linked with the suite, and
 played until a value is wrong or the emulator finds a fault. Those that survive must stand in SURVIVORS, with the
 reason, and those that stand there must survive. Needs build/dev with gpu_suite_on_emulator built. Ends with 0 or 1.
 """
@@ -26,6 +26,7 @@ FOLDER = "worker/backend/cuda"
 PROGRAM = "gpu_suite_on_emulator"
 LIMIT_S = 180  # of one mutant: it hangs
 ATTENTION = ("attention_forward.cu", "attention_backward.cu")
+ATTENTION_BF16 = ("attention_bf16_forward.cu", "attention_bf16_backward.cu")
 # What of the suite a file's kernels are in, and which files see it.
 FILES = {
     "exact.cu": (("bits",), ("exact.cu",)),
@@ -35,6 +36,9 @@ FILES = {
     "attention_forward.cu": (("values",), ATTENTION[:1]),
     "attention_backward.cu": (("values",), ATTENTION[1:]),
     "attention_tiles.cuh": (("values",), ATTENTION),
+    "attention_bf16_forward.cu": (("bf16",), ATTENTION_BF16[:1]),
+    "attention_bf16_backward.cu": (("bf16",), ATTENTION_BF16[1:]),
+    "attention_bf16.cuh": (("bf16",), ATTENTION_BF16),
 }
 # By file, kind and the line as it becomes: why no test sees it.
 SURVIVORS = {
@@ -82,6 +86,8 @@ def changes(line):
     for match in re.finditer(r"(?<=\w) \+ (?=[^\[\]]*\])", code):
         if code[:match.start()].count("[") > code[:match.start()].count("]"):
             yield "index", replaced(line, match, " - ")
+    for match in re.finditer(r"(?<=lane\(\) [%/] )\d+", code):
+        yield "fragment", replaced(line, match, str(2 * int(match[0])))
 
 
 def mutants_of(file):

@@ -54,7 +54,7 @@ using worker::Stream;
 using worker::gpu::Bench;
 
 struct Case {
-  const char* name;
+  std::string name;
   std::function<void(Kernels&, Stream&)> run;
 };
 
@@ -165,7 +165,8 @@ std::vector<Case> rowwise(Bench& bench) {
   };
 }
 
-std::vector<Case> attention(Bench& bench) {
+// `suffix`: of the names, as a device in bf16 has other kernels.
+std::vector<Case> attention(Bench& bench, const char* suffix) {
   const worker::AttentionShape shape{.batch = 1, .length = 128, .heads = 1, .head_size = 64};
   const std::int64_t count = shape.length * shape.hidden();
   const auto random = [&](std::int64_t n) {
@@ -175,11 +176,11 @@ std::vector<Case> attention(Bench& bench) {
                dqkv = random(3 * count), saved = random(bench.kernels().attention_saved(shape)),
                work = random(bench.kernels().attention_workspace(shape));
   return {
-      {"attention_forward",
+      {std::string("attention_forward") + suffix,
        [shape, qkv, saved, out](Kernels& kernels, Stream& stream) {
          kernels.attention_forward(stream, shape, qkv, saved, out);
        }},
-      {"attention_backward",
+      {std::string("attention_backward") + suffix,
        [shape, qkv, saved, out, dout, work, dqkv](Kernels& kernels, Stream& stream) {
          kernels.attention_backward(stream, shape, qkv, saved, out, dout, work, dqkv);
        }},
@@ -208,7 +209,7 @@ std::string row_of(const std::string& name, double tensors, const Traffic& t) {
 
 // Bytes of the tensors, as the prediction of a step counts them (worker/plan).
 double planned_bytes(const Case& one, Stream& stream) {
-  worker::RecordingKernels planned;
+  worker::RecordingKernels planned(worker::Precision::kF32);
   one.run(planned, stream);
   EXPECT_EQ(planned.calls().size(), 1u);
   return planned.calls().at(0).bytes;
@@ -236,24 +237,30 @@ std::string rows_of(const Case& one, Bench& bench) {
 }
 
 TEST_F(TrafficTest, APlanKnowsWhatTheBackendTakes) {
-  const auto device = worker::open_device({.kind = "cuda"});
-  ASSERT_TRUE(device.ok());
-  const Kernels& kernels = (*device)->kernels();
-  const worker::RecordingKernels planned;
-  const worker::AttentionShape shape{.batch = 3, .length = 70, .heads = 4, .head_size = 48};
-  EXPECT_EQ(planned.attention_saved(shape), kernels.attention_saved(shape));
-  EXPECT_EQ(planned.attention_workspace(shape), kernels.attention_workspace(shape));
-  EXPECT_EQ(planned.attention_head_size_max(), kernels.attention_head_size_max());
-  EXPECT_EQ(planned.embed_workspace(70, 300), kernels.embed_workspace(70, 300));
+  for (const auto precision : {worker::Precision::kF32, worker::Precision::kBf16}) {
+    const auto device = worker::open_device({.kind = "cuda", .precision = precision});
+    ASSERT_TRUE(device.ok());
+    const Kernels& kernels = (*device)->kernels();
+    const worker::RecordingKernels planned(precision);
+    const worker::AttentionShape shape{.batch = 3, .length = 70, .heads = 4, .head_size = 48};
+    EXPECT_EQ(planned.attention_saved(shape), kernels.attention_saved(shape));
+    EXPECT_EQ(planned.attention_workspace(shape), kernels.attention_workspace(shape));
+    EXPECT_EQ(planned.attention_head_size_max(), kernels.attention_head_size_max());
+    EXPECT_EQ(planned.embed_workspace(70, 300), kernels.embed_workspace(70, 300));
+    EXPECT_EQ(planned.logits_at_a_time(), kernels.logits_at_a_time());
+  }
 }
 
 TEST_F(TrafficTest, TheTableIsAsItIsWritten) {
   const auto opened = worker::open_device({.kind = "cuda"});
   ASSERT_TRUE(opened.ok());
-  Bench bench(**opened);
+  const auto in_bf16 = worker::open_device({.kind = "cuda", .precision = worker::Precision::kBf16});
+  ASSERT_TRUE(in_bf16.ok());
+  Bench bench(**opened), tensor_cores(**in_bf16);
   std::string table;
-  for (const auto& cases : {pointwise(bench), rowwise(bench), attention(bench)})
+  for (const auto& cases : {pointwise(bench), rowwise(bench), attention(bench, "")})
     for (const Case& one : cases) table += rows_of(one, bench);
+  for (const Case& one : attention(tensor_cores, "_bf16")) table += rows_of(one, tensor_cores);
   std::ifstream in("tests/emulator/traffic.txt");
   std::string written(std::istreambuf_iterator<char>(in), {});
   written = written.substr(std::min(written.find("gelu_forward"), written.size()));

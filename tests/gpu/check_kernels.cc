@@ -1,7 +1,7 @@
 // check_kernels DEVICE [WHAT…]: the kernels of a device, held to the CPU's own and to sums in
-// double. WHAT: bits, values, repeats, few-repeats, measure; without it the first two. Or bf16
-// alone: the matrix products of a device that is opened in bf16. Ends with 0, 1 (a kernel is wrong)
-// or 77 (there is no such device here).
+// double. WHAT: bits, values, repeats, few-repeats, measure; without it the first two. With
+// bf16 the device is opened in that precision, and its products are looked at. Ends with 0, 1 (a
+// kernel is wrong) or 77 (there is no such device here).
 #include "tests/gpu/suite.h"
 
 #include <algorithm>
@@ -37,7 +37,11 @@ int main(int argc, char** argv) {
         gpu::check_bits(bench, report);
         gpu::check_llama(bench, report);
       }
-      if (what == "bf16") gpu::check_products(bench, report, precision);
+      if (what == "bf16") {
+        gpu::check_products(bench, report, precision);
+        // The CPU's attention is in f32 all the same.
+        gpu::check_attention(bench, report, kind == "cpu" ? Precision::kF32 : precision);
+      }
       if (what == "values") gpu::check_values(bench, report);
       if (what == "repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfGpu);
       if (what == "few-repeats") gpu::check_repeats(bench, report, gpu::kRepeatsOfEmulator);

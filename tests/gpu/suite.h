@@ -101,8 +101,9 @@ void check_bits(Bench& bench, Report& report);
 void check_llama(Bench& bench, Report& report);
 // The others, against plain sums in double.
 void check_values(Bench& bench, Report& report);
-// Of these the matrix products alone, on a device that was opened with that precision.
+// Of these what a device may do in bf16: its products, of matrices and in attention.
 void check_products(Bench& bench, Report& report, Precision precision);
+void check_attention(Bench& bench, Report& report, Precision precision);
 // Equal bits in every run, while another stream keeps the device busy with square products.
 struct RepeatShapes {
   int runs;

@@ -78,6 +78,9 @@ struct Dither {
   std::uint32_t offset = 0;  // of the micro-batch
 };
 
+constexpr std::int64_t kLogitsAtATime = std::int64_t{1} << 24;               // 64 MiB
+constexpr std::int64_t kLogitsAtATimeOnTensorCores = std::int64_t{1} << 26;  // 256 MiB
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -160,6 +163,10 @@ class Kernels {
   virtual void attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
                                   ConstBuffer saved, ConstBuffer out, ConstBuffer out_gradient,
                                   Buffer workspace, Buffer qkv_gradient) = 0;
+  // Elements of logits that a model makes at a time: few lie in the cache, many read the table of
+  // classes less often. A part of the arithmetic, as the gradient of that table is summed by
+  // chunks.
+  virtual std::int64_t logits_at_a_time() const { return kLogitsAtATime; }
   // The largest head_size that this device's attention takes.
   virtual std::int64_t attention_head_size_max() const = 0;
   virtual std::int64_t attention_saved(const AttentionShape& shape) const = 0;

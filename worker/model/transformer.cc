@@ -11,8 +11,7 @@ namespace rubato::worker {
 
 namespace {
 
-constexpr std::int64_t kVocabularyGrain = 64;         // rows of the token table come in these
-constexpr std::int64_t kLogitsElementsMax = 1 << 24;  // 64 MiB of logits at a time
+constexpr std::int64_t kVocabularyGrain = 64;  // rows of the token table come in these
 
 std::int64_t round_up(std::int64_t x, std::int64_t grain) {
   return (x + grain - 1) / grain * grain;
@@ -26,10 +25,10 @@ Transformer::Transformer(const ModelConfig& config, std::int64_t micro_batch, De
       padded_vocabulary_(round_up(config.vocabulary, kVocabularyGrain)),
       device_(device),
       kernels_(device.kernels()),
-      // A function of the shapes alone: the chunks are part of the arithmetic.
-      head_rows_(
-          std::min(std::max<std::int64_t>(kLogitsElementsMax / padded_vocabulary_ / 64 * 64, 64),
-                   micro_batch * config.sequence_length)) {}
+      // A function of the shapes and the kind of device: the chunks are part of the arithmetic.
+      head_rows_(std::min(
+          std::max<std::int64_t>(kernels_.logits_at_a_time() / padded_vocabulary_ / 64 * 64, 64),
+          micro_batch * config.sequence_length)) {}
 
 std::size_t Transformer::put(std::string name, std::vector<std::int64_t> shape, bool decays,
                              std::int64_t padded_rows) {

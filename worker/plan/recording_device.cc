@@ -191,6 +191,9 @@ void RecordingKernels::attention_backward(Stream&, const AttentionShape& shape, 
                  2 * bytes_of({qkv, out_gradient, saved, workspace}),
         .flops = 5 * attention_product_flops(shape)});
 }
+std::int64_t RecordingKernels::logits_at_a_time() const {
+  return precision_ == Precision::kBf16 ? kLogitsAtATimeOnTensorCores : kLogitsAtATime;
+}
 std::int64_t RecordingKernels::attention_head_size_max() const { return kHeadSizeMax; }
 std::int64_t RecordingKernels::attention_saved(const AttentionShape& shape) const {
   return shape.batch * shape.heads * shape.length;

@@ -34,6 +34,7 @@ struct KernelCalls {
 
 class RecordingKernels : public Kernels {
  public:
+  explicit RecordingKernels(Precision precision) : precision_(precision) {}
   // In the order of their first call.
   const std::vector<KernelCalls>& calls() const { return calls_; }
   void clear() { calls_.clear(); }
@@ -77,6 +78,7 @@ class RecordingKernels : public Kernels {
   void attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
                           ConstBuffer saved, ConstBuffer out, ConstBuffer out_gradient,
                           Buffer workspace, Buffer qkv_gradient) override;
+  std::int64_t logits_at_a_time() const override;
   std::int64_t attention_head_size_max() const override;
   std::int64_t attention_saved(const AttentionShape& shape) const override;
   std::int64_t attention_workspace(const AttentionShape& shape) const override;
@@ -96,11 +98,13 @@ class RecordingKernels : public Kernels {
   void add_i32(Stream& stream, ConstBuffer from, Buffer to) override;
 
  private:
+  Precision precision_;
   std::vector<KernelCalls> calls_;
 };
 
 class RecordingDevice : public Device {
  public:
+  explicit RecordingDevice(Precision precision) : kernels_(precision) {}
   std::string name() const override { return "recording"; }
   std::string fingerprint() const override { return "recording"; }
   Result<Arena> allocate(std::size_t bytes) override;

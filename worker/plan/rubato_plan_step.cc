@@ -87,7 +87,8 @@ Status run(const Words& words) {
   const Precision precision = words.precision == "bf16" ? Precision::kBf16 : Precision::kF32;
   TRY(StepPlan plan, plan_step({.model = model,
                                 .micro_batch = words.micro_batch,
-                                .micro_batches = words.micro_batches}));
+                                .micro_batches = words.micro_batches,
+                                .precision = precision}));
   predict(plan, gpu, precision);
   print(words, gpu, plan, peak_flops(gpu, precision));
   return ok();

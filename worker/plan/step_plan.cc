@@ -33,7 +33,7 @@ Result<StepPlan> plan_step(const StepRequest& request) {
                                      std::to_string(request.model.sequence_length) +
                                      " tokens is beyond what is predicted, " +
                                      std::to_string(kMicroBatchTokensMost) + " tokens");
-  RecordingDevice device;
+  RecordingDevice device(request.precision);
   const auto stream = device.make_stream();
   StepPlan plan;
   std::size_t before = 0;
@@ -78,15 +78,15 @@ Result<StepPlan> plan_step(const StepRequest& request) {
 
 void predict(StepPlan& plan, const GpuType& gpu, Precision precision,
              const Efficiencies& efficiencies) {
-  const double gemm_flops = peak_flops(gpu, precision);
+  const double peak = peak_flops(gpu, precision);
   const auto rate = [&](KernelKind kind) {
     switch (kind) {
       case KernelKind::kGemm:
-        return efficiencies.gemm * gemm_flops;
+        return efficiencies.gemm * peak;
       case KernelKind::kAttentionForward:
-        return efficiencies.attention_forward * gpu.f32_flops;
+        return efficiencies.attention_forward * peak;
       case KernelKind::kAttentionBackward:
-        return efficiencies.attention_backward * gpu.f32_flops;
+        return efficiencies.attention_backward * peak;
       case KernelKind::kMemory:
         break;
     }

@@ -18,7 +18,7 @@ namespace rubato::worker {
 struct Efficiencies {
   double gemm = 0.65;
   double memory = 0.80;
-  double attention_forward = 0.20;  // of f32 without tensor cores, where ours computes
+  double attention_forward = 0.20;  // in f32 without tensor cores, in bf16 with them
   double attention_backward = 0.15;
 };
 
@@ -26,6 +26,7 @@ struct StepRequest {
   ModelConfig model;
   std::int64_t micro_batch = 8;    // samples
   std::int64_t micro_batches = 1;  // of this worker in a step
+  Precision precision = Precision::kF32;
 };
 
 struct StepPlan {
@@ -47,10 +48,10 @@ struct StepPlan {
 // Runs the model's own code once on a device that computes nothing. kInvalid: a bad configuration,
 // or heads that the GPU's attention does not take.
 Result<StepPlan> plan_step(const StepRequest& request);
-// Of matrix products.
+// Of matrix products, and of attention's.
 double peak_flops(const GpuType& gpu, Precision precision);
-// Fills in the seconds of each row. A product takes as long as its operations or its bytes do,
-// whichever is more.
+// Fills in the seconds of each row, for the precision that was asked for. A product takes as long
+// as its operations or its bytes do, whichever is more.
 void predict(StepPlan& plan, const GpuType& gpu, Precision precision,
              const Efficiencies& efficiencies = {});
 

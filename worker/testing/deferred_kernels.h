@@ -137,6 +137,7 @@ class DeferredKernels : public Kernels {
     });
   }
 
+  std::int64_t logits_at_a_time() const override { return inner_.logits_at_a_time(); }
   std::int64_t attention_head_size_max() const override { return inner_.attention_head_size_max(); }
 
   std::int64_t attention_saved(const AttentionShape& shape) const override {

@@ -126,6 +126,11 @@ T __shfl_down_sync(unsigned mask, T x, unsigned apart, int width = 32,
   const int from = rubato::emulator::lane_in_warp() + static_cast<int>(apart);
   return rubato::emulator::shuffled(mask, x, from, width, site);
 }
+// Not of CUDA: for what stands in the place of an instruction of PTX (instructions.cuh).
+inline void lanes_of(std::uint64_t x, std::uint64_t (&all)[rubato::emulator::kWarpLanes],
+                     rubato::emulator::Site site = rubato::emulator::Site::current()) {
+  rubato::emulator::gather({0xffffffffu, x, rubato::emulator::lane_in_warp(), site}, all);
+}
 inline unsigned __reduce_max_sync(unsigned mask, unsigned x,
                                   rubato::emulator::Site site = rubato::emulator::Site::current()) {
   std::uint64_t all[rubato::emulator::kWarpLanes];

@@ -1,5 +1,6 @@
 // See attention_tiles.cuh.
 #include "worker/backend/cuda/attention_tiles.cuh"
+#include "worker/backend/cuda/instructions.cuh"
 #include "worker/backend/cuda/ops.h"
 
 #include <cuda_runtime.h>
@@ -8,7 +9,8 @@ namespace rubato::worker::cuda {
 
 namespace {
 
-// dots[row] = dout . out over a head; a warp a row.
+// dots[row] = dout . out over a head; a warp a row. dout is rounded where products with it are.
+template <bool kIsBf16>
 __global__ void __launch_bounds__(kThreads)
     dots_kernel(AttentionOp op, const float* __restrict__ out, const float* __restrict__ dout,
                 float* __restrict__ dots) {
@@ -20,8 +22,10 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t batch = at / op.length / op.heads;
   const std::int64_t base = ((batch * op.length + row) * op.heads + head) * op.head_size;
   float sum = 0.0f;
-  for (std::int64_t i = threadIdx.x % kWarp; i < op.head_size; i += kWarp)
-    sum = fmaf(out[base + i], dout[base + i], sum);
+  for (std::int64_t i = threadIdx.x % kWarp; i < op.head_size; i += kWarp) {
+    const float given = dout[base + i];
+    sum = fmaf(out[base + i], kIsBf16 ? to_bf16(given) : given, sum);
+  }
   sum = warp_sum(sum);
   if (threadIdx.x % kWarp == 0) dots[at] = sum;
 }
@@ -156,10 +160,16 @@ std::int64_t attention_shared_bytes(std::int64_t head_size) {
   return bytes;
 }
 
+void attention_dots(RawStream stream, const AttentionOp& op, const float* out, const float* dout,
+                    bool is_bf16, float* dots) {
+  const std::int64_t rows = op.batch * op.heads * op.length;
+  const Grid grid{stream, blocks_for(rows, kThreads / kWarp), kThreads};
+  grid.run(is_bf16 ? dots_kernel<true> : dots_kernel<false>, op, out, dout, dots);
+}
+
 void attention_backward(RawStream stream, const AttentionOp& op, const float* qkv, const float* lse,
                         const float* out, const float* dout, float* dots, float* dqkv) {
-  const std::int64_t rows = op.batch * op.heads * op.length;
-  Grid{stream, blocks_for(rows, kThreads / kWarp), kThreads}.run(dots_kernel, op, out, dout, dots);
+  attention_dots(stream, op, out, dout, false, dots);
   with_size(op.head_size, [&]<int D>() { backward<D>(stream, op, qkv, lse, dout, dots, dqkv); });
 }
 

@@ -58,7 +58,7 @@ class CudaDevice : public Device {
         about_(about),
         precision_(precision),
         matmul_(std::move(matmul)),
-        kernels_(*matmul_, static_cast<std::int64_t>(about.sharedMemPerBlockOptin)) {}
+        kernels_(*matmul_, static_cast<std::int64_t>(about.sharedMemPerBlockOptin), precision) {}
 
   std::string name() const override { return "cuda:" + std::to_string(ordinal_); }
   std::string fingerprint() const override;

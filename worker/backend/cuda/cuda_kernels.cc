@@ -198,6 +198,11 @@ void CudaKernels::column_sum(Stream& stream, std::int64_t columns, ConstBuffer x
   cuda::column_sum(launch, rows_of(x, columns), columns, f32(x), f32(out));
 }
 
+// Products on tensor cores are so fast that reading the table would take as long.
+std::int64_t CudaKernels::logits_at_a_time() const {
+  return precision_ == Precision::kBf16 ? kLogitsAtATimeOnTensorCores : kLogitsAtATime;
+}
+
 std::int64_t CudaKernels::attention_head_size_max() const {
   std::int64_t size = kHeadSizeMax;
   while (size > 1 && attention_shared_bytes(size) > shared_bytes_) size /= 2;
@@ -219,7 +224,9 @@ void CudaKernels::attention_forward(Stream& stream, const AttentionShape& shape,
   CHECK_GE(saved.count(), attention_saved(shape));
   CHECK_LE(shape.head_size, attention_head_size_max());
   const Launch launch(stream, "attention_forward");
-  cuda::attention_forward(launch, op_of(shape, {qkv.address()}), f32(qkv), f32(saved), f32(out));
+  const auto run =
+      precision_ == Precision::kBf16 ? cuda::attention_forward_bf16 : cuda::attention_forward;
+  run(launch, op_of(shape, {qkv.address(), out.address()}), f32(qkv), f32(saved), f32(out));
 }
 
 void CudaKernels::attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
@@ -232,9 +239,10 @@ void CudaKernels::attention_backward(Stream& stream, const AttentionShape& shape
   CHECK(saved.count() >= attention_saved(shape) && workspace.count() >= attention_workspace(shape));
   CHECK_LE(shape.head_size, attention_head_size_max());
   const Launch launch(stream, "attention_backward");
-  cuda::attention_backward(launch, op_of(shape, {qkv.address(), out_gradient.address()}), f32(qkv),
-                           f32(saved), f32(out), f32(out_gradient), f32(workspace),
-                           f32(qkv_gradient));
+  const auto run =
+      precision_ == Precision::kBf16 ? cuda::attention_backward_bf16 : cuda::attention_backward;
+  run(launch, op_of(shape, {qkv.address(), out_gradient.address(), qkv_gradient.address()}),
+      f32(qkv), f32(saved), f32(out), f32(out_gradient), f32(workspace), f32(qkv_gradient));
 }
 
 void CudaKernels::softmax_cross_entropy(Stream& stream, std::int64_t columns,

@@ -9,8 +9,9 @@ namespace rubato::worker::cuda {
 class CudaKernels : public Kernels {
  public:
   // `shared_bytes`: of shared memory that a block of this GPU may ask for.
-  CudaKernels(Matmul& matmul, std::int64_t shared_bytes)
-      : matmul_(matmul), shared_bytes_(shared_bytes) {}
+  // `precision`: of the products in attention; `matmul` has its own.
+  CudaKernels(Matmul& matmul, std::int64_t shared_bytes, Precision precision)
+      : matmul_(matmul), shared_bytes_(shared_bytes), precision_(precision) {}
 
   void gemm(Stream& stream, const GemmShape& shape, ConstBuffer a, ConstBuffer b, ConstBuffer bias,
             Buffer c) override;
@@ -50,6 +51,7 @@ class CudaKernels : public Kernels {
   void attention_backward(Stream& stream, const AttentionShape& shape, ConstBuffer qkv,
                           ConstBuffer saved, ConstBuffer out, ConstBuffer out_gradient,
                           Buffer workspace, Buffer qkv_gradient) override;
+  std::int64_t logits_at_a_time() const override;
   std::int64_t attention_head_size_max() const override;
   std::int64_t attention_saved(const AttentionShape& shape) const override;
   std::int64_t attention_workspace(const AttentionShape& shape) const override;
@@ -71,6 +73,7 @@ class CudaKernels : public Kernels {
  private:
   Matmul& matmul_;
   std::int64_t shared_bytes_;
+  Precision precision_;
 };
 
 }  // namespace rubato::worker::cuda

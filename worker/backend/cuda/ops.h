@@ -84,7 +84,7 @@ void softmax_cross_entropy(RawStream stream, std::int64_t rows, std::int64_t col
                            std::int64_t vocabulary, float scale, bool write_gradient,
                            const std::int32_t* targets, float* logits, float* losses);
 
-// ---- attention_forward.cu, attention_backward.cu ----
+// ---- attention_forward.cu, attention_backward.cu; attention_bf16_*.cu ----
 struct AttentionOp {
   std::int64_t batch, length, heads, head_size;  // batch and heads at most 65 535
   std::int64_t kv_heads;                         // divides heads
@@ -99,5 +99,14 @@ void attention_forward(RawStream stream, const AttentionOp& op, const float* qkv
 // `dots`: as many elements as lse. dqkv is overwritten.
 void attention_backward(RawStream stream, const AttentionOp& op, const float* qkv, const float* lse,
                         const float* out, const float* dout, float* dots, float* dqkv);
+// Its first part: dots[row] = dout . out over a head.
+void attention_dots(RawStream stream, const AttentionOp& op, const float* out, const float* dout,
+                    bool is_bf16, float* dots);
+// On tensor cores: factors are rounded to bf16, sums are f32 (attention_bf16.cuh).
+void attention_forward_bf16(RawStream stream, const AttentionOp& op, const float* qkv, float* lse,
+                            float* out);
+void attention_backward_bf16(RawStream stream, const AttentionOp& op, const float* qkv,
+                             const float* lse, const float* out, const float* dout, float* dots,
+                             float* dqkv);
 
 }  // namespace rubato::worker::cuda

@@ -1,7 +1,7 @@
 // Runs a model on given weights and tokens, and writes everything that can be compared with
 // PyTorch: logits, loss, every gradient, and a short training run. Driven by oracle.py.
 //
-//   worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA|bf16
+//   worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA|bf16|cuda-bf16
 // DIR holds config.json, the weights (worker/checkpoint/weight_files.h), tokens.safetensors (I32
 // "tokens": [STEPS, MICRO_BATCHES, MICRO, T + 1]); out.safetensors and a checkpoint are written
 // there.
@@ -10,6 +10,7 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/model/exact_sum.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -28,34 +29,37 @@ struct Output {
     tensors.push_back(
         {name, "F32", std::move(shape), kept.back().data(), kept.back().size() * sizeof(float)});
   }
-  void add_flat(const std::string& prefix, const ParameterTable& table, Device& device,
-                ConstBuffer flat) {
-    const auto* values = static_cast<const float*>(device.host_view(flat));
+  Status add_flat(const std::string& prefix, const ParameterTable& table, Device& device,
+                  Stream& stream, ConstBuffer flat) {
+    std::vector<float> values(static_cast<std::size_t>(flat.count()));
+    device.copy_to_host(stream, values.data(), flat);
+    TRY_OK(stream.synchronize());
     for (const Parameter& entry : table.entries()) {
-      const float* from = values + entry.offset;
+      const float* from = values.data() + entry.offset;
       add(prefix + entry.name, entry.shape, {from, from + entry.count});
     }
+    return ok();
   }
 };
 
 OptimizerConfig optimizer(std::int64_t steps) {
   return {.learning_rate = 2e-3,
           .min_learning_rate = 2e-4,
-          .warmup_steps = 5,
+          .warmup_steps = std::min<std::int64_t>(5, steps),
           .decay_steps = steps,
           .weight_decay = 0.1,
           .clip_norm = 1.0};
 }
 
 Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_batches,
-           std::int64_t steps, const std::string& isa) {
+           std::int64_t steps, const std::string& how) {
   PosixFileSystem files;
   TRY(const std::string text, read_text(files, directory + "/config.json", 1 << 20));
   TRY(const json::Value json, json::parse(text));
   TRY(const ModelConfig config, from_huggingface_config(json));
-  const bool is_bf16 = isa == "bf16";
-  TRY(auto device, open_device({.kind = "cpu",
-                                .isa = is_bf16 ? "auto" : isa,
+  const bool is_cuda = how == "cuda-bf16", is_bf16 = is_cuda || how == "bf16";
+  TRY(auto device, open_device({.kind = is_cuda ? "cuda" : "cpu",
+                                .isa = is_bf16 ? "auto" : how,
                                 .precision = is_bf16 ? Precision::kBf16 : Precision::kF32}));
   const auto stream = device->make_stream();
   TRY(auto model, make_model(config, micro, *device));
@@ -87,7 +91,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   TRY(const MicroLoss loss, model->forward_backward(*stream, first, state.parameters(), gradient));
   TRY(const MicroLoss again, model->evaluate(*stream, first, state.parameters()));
   out.add("loss", {2}, {loss.mean, again.mean});
-  out.add_flat("gradient.", table, *device, gradient);
+  TRY_OK(out.add_flat("gradient.", table, *device, *stream, gradient));
 
   TRY(ExactSum sum, ExactSum::create(*device, table, micro_batches));
   TRY(AdamW adamw, AdamW::create(optimizer(steps), *device, table));
@@ -119,7 +123,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
   }
   out.add("losses", {steps}, losses);
   out.add("norms", {steps}, norms);
-  out.add_flat("final.", table, *device, state.parameters());
+  TRY_OK(out.add_flat("final.", table, *device, *stream, state.parameters()));
   std::vector<StepRecord> records;
   for (std::int64_t step = 0; step < steps; ++step)
     records.push_back(
@@ -138,7 +142,7 @@ Status run(const std::string& directory, std::int64_t micro, std::int64_t micro_
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::cerr << "usage: worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA|bf16\n";
+    std::cerr << "usage: worker_oracle_dump DIR MICRO MICRO_BATCHES STEPS ISA|bf16|cuda-bf16\n";
     return 2;
   }
   const auto done = rubato::worker::run(argv[1], std::atoll(argv[2]), std::atoll(argv[3]),
