@@ -4,10 +4,14 @@
 
 #include "common/utf8.h"
 
+#include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace rubato {
 
@@ -48,6 +52,16 @@ constexpr std::string_view trimmed(std::string_view text, std::string_view blank
 inline std::string clipped(std::string_view text, std::size_t most) {
   const std::string_view kept = utf8_prefix(text, most);
   return std::string(kept) + (kept.size() < text.size() ? " …" : "");
+}
+
+// "512 B", "1.4 GiB".
+inline std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  auto value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace rubato

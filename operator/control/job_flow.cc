@@ -73,6 +73,7 @@ constexpr std::array kReasons = {reason::kWaitingForGpus,
                                  std::string_view("DataNotFound"),
                                  std::string_view("DataInvalid"),
                                  std::string_view("DeviceUnavailable"),
+                                 std::string_view("OutOfMemory"),
                                  std::string_view("CheckpointUnusable"),
                                  std::string_view("RecoveryFailed"),
                                  std::string_view("FingerprintMismatch")};

@@ -79,6 +79,8 @@ void* allocate_device(std::size_t bytes) {
   return address;
 }
 
+std::size_t lent_bytes() { return memory().lent; }
+
 bool free_device(void* address) {
   Memory& all = memory();
   const auto found = all.allocations.find(reinterpret_cast<std::uintptr_t>(address));

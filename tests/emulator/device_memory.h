@@ -31,6 +31,7 @@ bool free_device(void* address);
 const Allocation* allocation_of(std::uintptr_t address);
 bool is_device_address(std::uintptr_t address);
 std::size_t live_allocations();
+std::size_t lent_bytes();  // of all of them
 
 class DeviceMemoryOpen {
  public:

@@ -27,6 +27,8 @@ constexpr AttentionShape kAttention{.batch = 1, .length = kSide, .heads = 1, .he
 Result<Floats> use(Device& device) {
   constexpr std::int64_t kCount = kSide * kSide;
   Floats values(std::size_t{kCount}, 0.5f), result(values.size());  // outlive the streams
+  TRY(const MemoryLimit memory, device.memory());
+  CHECK_GT(memory.bytes, std::uint64_t{0});
   TRY(Arena arena, device.allocate(std::size_t{64} * kCount * sizeof(float)));
   Kernels& kernels = device.kernels();
   const auto first = device.make_stream(), second = device.make_stream();
@@ -145,6 +147,15 @@ TEST_F(Failures, OfEachPieceOfWorkInTurn) {
 TEST_F(Failures, OpeningSaysWhatIsNotThere) {
   EXPECT_EQ(open_device({.kind = "cuda:1"}).error().code(), Code::kNotFound);
   EXPECT_EQ(open_device({.kind = "cuda:x"}).error().code(), Code::kInvalid);
+}
+
+TEST_F(Failures, MemoryIsWhatIsFree) {
+  const auto device = std::move(open_device({.kind = "cuda"})).value();
+  const MemoryLimit before = device->memory().value();
+  EXPECT_EQ(before.source, "free on cuda:0");
+  EXPECT_LE(before.bytes, emulator::kDeviceBytes);
+  const Arena arena = std::move(device->allocate(1 << 20)).value();
+  EXPECT_EQ(device->memory()->bytes, before.bytes - (1 << 20));
 }
 
 // A query that is answered "not ready" leaves that answer as the thread's last error.

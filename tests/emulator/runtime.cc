@@ -201,6 +201,14 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  return call("cudaMemGetInfo", [&] {
+    *free = kDeviceBytes - lent_bytes();
+    *total = kDeviceBytes;
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMalloc(void** address, std::size_t bytes) {
   return call("cudaMalloc", [&] {
     *address = allocate_device(bytes);

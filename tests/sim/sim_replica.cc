@@ -37,6 +37,7 @@ class SimDevice : public Device {
       : device_(std::move(device)), isa_(std::move(isa)), has_memory_(has_memory) {}
   std::string name() const override { return device_->name(); }
   std::string fingerprint() const override { return "cpu/" + isa_ + "/sim"; }
+  Result<worker::MemoryLimit> memory() const override { return worker::MemoryLimit{}; }
   Result<worker::Arena> allocate(std::size_t bytes) override {
     if (!has_memory_) return Error(Code::kExhausted, "no memory for " + std::to_string(bytes));
     return device_->allocate(bytes);

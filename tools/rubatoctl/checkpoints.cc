@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/checkpoints.h"
 
 #include "common/json.h"
+#include "common/words.h"
 #include "tools/rubatoctl/view/text_table.h"
 #include "worker/checkpoint/checkpoint_folder.h"
 
@@ -25,17 +26,6 @@ struct Row {
   std::string state;
   std::uint64_t size = 0;
 };
-
-std::string human_bytes(std::uint64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
 
 bool is_damage(const Error& error) { return error.reason() == worker::kCheckpointDamaged; }
 

@@ -131,6 +131,13 @@ class Arena {
   std::size_t used_ = 0;
 };
 
+// How many bytes of a device's memory a process may have at most, and who says so.
+struct MemoryLimit {
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  std::uint64_t bytes = kNone;
+  std::string source = {};  // for people: a file of the kernel's, "free on cuda:0"
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -142,6 +149,11 @@ class Device {
   // must agree on it (and on worker/model/fingerprint.h, which also runs the kernels).
   virtual std::string fingerprint() const = 0;
 
+  // On the CPU of the whole process, by the machine and by each cgroup above it
+  // (worker/backend/cpu/memory_limit.h): who takes more is killed, for allocate() gives memory that
+  // is not there yet. On a GPU what nobody has taken so far. Other processes may share either, so
+  // what is within the limit may still not fit.
+  virtual Result<MemoryLimit> memory() const = 0;
   // Zeroed memory. kExhausted when there is not enough.
   virtual Result<Arena> allocate(std::size_t bytes) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;

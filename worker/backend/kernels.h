@@ -170,6 +170,9 @@ class Kernels {
   // The largest head_size that this device's attention takes.
   virtual std::int64_t attention_head_size_max() const = 0;
   virtual std::int64_t attention_saved(const AttentionShape& shape) const = 0;
+  // Of these, how many at most are never touched, so that a device which gives memory page by page
+  // never gives theirs.
+  virtual std::int64_t attention_untouched(const AttentionShape&) const { return 0; }
   virtual std::int64_t attention_workspace(const AttentionShape& shape) const = 0;
 
   // Per row of logits (n, columns), of which the first `vocabulary` columns count:

@@ -98,6 +98,8 @@ class Model {
   virtual Status logits(Stream& stream, std::span<const std::int32_t> tokens,
                         ConstBuffer parameters, std::vector<float>& out) = 0;
 
+  // Of its memory, how many bytes at most it never touches (Kernels::attention_untouched).
+  virtual std::uint64_t untouched_bytes() const { return 0; }
   // Floating-point operations of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
   virtual double flops_per_token() const = 0;
 };

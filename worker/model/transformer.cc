@@ -212,6 +212,12 @@ void Transformer::head(Stream& stream, const Pass& pass, ConstBuffer parameters,
   }
 }
 
+std::uint64_t Transformer::untouched_bytes() const {
+  const auto shape = attention({micro_batch_, config_.sequence_length});
+  return static_cast<std::uint64_t>(config_.layers * kernels_.attention_untouched(shape)) *
+         size_of(DType::kF32);
+}
+
 double Transformer::flops_per_token() const {
   const auto c = static_cast<double>(config_.hidden);
   const double kv = c * static_cast<double>(config_.kv_heads) / static_cast<double>(config_.heads);

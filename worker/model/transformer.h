@@ -25,6 +25,7 @@ class Transformer : public Model {
                              ConstBuffer parameters) override;
   Status logits(Stream& stream, std::span<const std::int32_t> tokens, ConstBuffer parameters,
                 std::vector<float>& out) override;
+  std::uint64_t untouched_bytes() const override;
   double flops_per_token() const override;
 
  protected:

@@ -1,12 +1,7 @@
 #include "worker/plan/recording_device.h"
 
-#include "worker/backend/immediate.h"
-
 #include <algorithm>
-#include <cstring>
 #include <utility>
-
-#include <sys/mman.h>
 
 namespace rubato::worker {
 
@@ -251,29 +246,6 @@ void RecordingKernels::add_i32(Stream&, ConstBuffer from, Buffer to) {
         .bytes = bytes_of({from, to, to})});
 }
 
-Result<Arena> RecordingDevice::allocate(std::size_t bytes) {
-  if (bytes == 0) return Arena();
-  void* base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED)
-    return Error(Code::kExhausted, "no addresses for " + std::to_string(bytes) + " bytes");
-  allocated_ += bytes;
-  return Arena(*this, base, bytes);
-}
-
-void RecordingDevice::release(void* base, std::size_t bytes) {
-  munmap(base, bytes);
-  allocated_ -= bytes;
-}
-
-std::unique_ptr<Stream> RecordingDevice::make_stream() {
-  return std::make_unique<ImmediateStream>();
-}
-std::unique_ptr<Event> RecordingDevice::make_event() { return std::make_unique<ImmediateEvent>(); }
-
-void RecordingDevice::copy_to_device(Stream&, Buffer, const void*) {}
-void RecordingDevice::copy_to_host(Stream&, void* to, ConstBuffer from) {
-  std::memset(to, 0, from.bytes());
-}
 void RecordingDevice::copy(Stream&, Buffer to, ConstBuffer from) {
   kernels_.note(
       {.kernel = "copy", .shape = std::to_string(to.count()), .bytes = bytes_of({from, to})});

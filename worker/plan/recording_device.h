@@ -2,13 +2,13 @@
 // its tensors and its floating-point operations. What a step costs on a GPU follows from it without
 // a GPU, and from the model's own code: there is no second list of its layers.
 //
-// Memory is addresses without pages behind them; whatever is read back is zero. Sizes that a
-// backend chooses (workspaces, what attention keeps) are those of the CUDA backend.
+// Its memory is that of an AddressDevice. Sizes that a backend chooses (workspaces, what attention
+// keeps) are those of the CUDA backend.
 // Thread: one at a time.
 #pragma once
 
-#include "worker/backend/device.h"
 #include "worker/backend/kernels.h"
+#include "worker/plan/address_device.h"
 
 #include <cstdint>
 #include <string>
@@ -102,31 +102,16 @@ class RecordingKernels : public Kernels {
   std::vector<KernelCalls> calls_;
 };
 
-class RecordingDevice : public Device {
+class RecordingDevice : public AddressDevice {
  public:
   explicit RecordingDevice(Precision precision) : kernels_(precision) {}
   std::string name() const override { return "recording"; }
-  std::string fingerprint() const override { return "recording"; }
-  Result<Arena> allocate(std::size_t bytes) override;
-  std::unique_ptr<Stream> make_stream() override;
-  std::unique_ptr<Event> make_event() override;
   RecordingKernels& kernels() override { return kernels_; }
-  void copy_to_device(Stream& stream, Buffer to, const void* from) override;
-  void copy_to_host(Stream& stream, void* to, ConstBuffer from) override;
   void copy(Stream& stream, Buffer to, ConstBuffer from) override;
   void memset(Stream& stream, Buffer to, std::uint8_t byte) override;
-  void* host_view(Buffer) override { return nullptr; }
-  const void* host_view(ConstBuffer) override { return nullptr; }
-
-  // Of all arenas that live.
-  std::size_t allocated() const { return allocated_; }
-
- protected:
-  void release(void* base, std::size_t bytes) override;
 
  private:
   RecordingKernels kernels_;
-  std::size_t allocated_ = 0;
 };
 
 }  // namespace rubato::worker

@@ -3,6 +3,7 @@
 #include "common/files.h"
 #include "common/json.h"
 #include "common/version.h"
+#include "common/words.h"
 #include "worker/plan/step_plan.h"
 
 #include <algorithm>
@@ -71,14 +72,12 @@ void print(const Words& words, const GpuType& gpu, const StepPlan& plan, double 
       "peak)\n",
       1e3 * seconds, plan.tokens / seconds, plan.model_flops / seconds / 1e12,
       100 * plan.model_flops / seconds / peak_flops);
-  fmt::print(
-      "memory {:.2f} GB of {:.0f}: parameters and optimizer {:.2f}, gradient and its exact "
-      "sum {:.2f}, activations {:.2f}{}\n",
-      plan.memory_bytes() / 1e9, gpu.memory_bytes / 1e9, plan.state_bytes / 1e9,
-      plan.gradient_bytes / 1e9, plan.activation_bytes / 1e9,
-      plan.memory_bytes() <= gpu.memory_bytes
-          ? ""
-          : "; it does not fit: a smaller --micro-batch, --sequence or model");
+  const auto gpu_bytes = static_cast<std::uint64_t>(gpu.memory_bytes);
+  fmt::print("memory {} of {}: {}{}\n", human_bytes(plan.memory.sum()), human_bytes(gpu_bytes),
+             plan.memory.text(),
+             plan.memory.sum() <= gpu_bytes
+                 ? ""
+                 : "; it does not fit: a smaller --micro-batch, --sequence or model");
 }
 
 Status run(const Words& words) {

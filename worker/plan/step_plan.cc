@@ -2,16 +2,12 @@
 
 #include "worker/model/exact_sum.h"
 #include "worker/model/optimizer.h"
+#include "worker/model/step_buffers.h"
 #include "worker/model/training_state.h"
 
 #include <algorithm>
 
 namespace rubato::worker {
-
-namespace {
-// The model keeps the tokens of a micro-batch on the host.
-constexpr std::int64_t kMicroBatchTokensMost = std::int64_t{1} << 24;
-}  // namespace
 
 double peak_flops(const GpuType& gpu, Precision precision) {
   return precision == Precision::kBf16 ? gpu.bf16_flops : gpu.f32_flops;
@@ -24,33 +20,20 @@ double StepPlan::seconds() const {
 }
 
 Result<StepPlan> plan_step(const StepRequest& request) {
-  if (request.micro_batch < 1 || request.micro_batches < 1)
-    return Error(Code::kInvalid, "a step has at least one micro-batch of at least one sample");
-  TRY_OK(request.model.validate());
-  if (request.micro_batch > kMicroBatchTokensMost / request.model.sequence_length)
-    return Error(Code::kInvalid, "a micro-batch of " + std::to_string(request.micro_batch) +
-                                     " samples of " +
-                                     std::to_string(request.model.sequence_length) +
-                                     " tokens is beyond what is predicted, " +
-                                     std::to_string(kMicroBatchTokensMost) + " tokens");
   RecordingDevice device(request.precision);
-  const auto stream = device.make_stream();
   StepPlan plan;
-  std::size_t before = 0;
-  const auto grown = [&] {
-    const std::size_t now = device.allocated();
-    return static_cast<double>(now - std::exchange(before, now));
-  };
+  TRY(plan.memory, plan_memory({.model = request.model,
+                                .micro_batch = request.micro_batch,
+                                .micro_batches = request.micro_batches},
+                               device));
+  const auto stream = device.make_stream();
   TRY(const auto model, make_model(request.model, request.micro_batch, device));
-  plan.activation_bytes = grown();
   const ParameterTable& table = model->table();
   TRY(TrainingState state, TrainingState::create(device, table));
-  plan.state_bytes = grown();
   TRY(ExactSum sum, ExactSum::create(device, table, request.micro_batches));
   TRY(AdamW adamw, AdamW::create({}, device, table));
-  TRY(Arena arena, device.allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
-  const Buffer gradient = arena.take(DType::kF32, table.flat_count());
-  plan.gradient_bytes = grown();
+  TRY(const StepBuffers buffers, StepBuffers::create(device, *stream, sum, table.flat_count()));
+  const Buffer gradient = buffers.gradient;
 
   const std::vector<std::int32_t> tokens(
       static_cast<std::size_t>(request.micro_batch * (request.model.sequence_length + 1)));

@@ -7,6 +7,7 @@
 
 #include "common/gpu_types.h"
 #include "worker/model/model.h"
+#include "worker/plan/memory_plan.h"
 #include "worker/plan/recording_device.h"
 
 #include <cstdint>
@@ -34,15 +35,11 @@ struct StepPlan {
     KernelCalls calls;   // in the whole step
     double seconds = 0;  // of all of them; 0 until predict()
   };
-  std::vector<Row> rows;  // in the order of their first call
-  // Of the worker's memory on the device.
-  double state_bytes = 0;       // parameters, both moments, exponents
-  double gradient_bytes = 0;    // the gradient and its exact sum
-  double activation_bytes = 0;  // and the model's workspaces
-  double tokens = 0;            // of a step
-  double model_flops = 0;       // of a step, as model FLOP utilisation counts them
+  std::vector<Row> rows;   // in the order of their first call
+  MemoryPlan memory;       // of a worker that writes checkpoints
+  double tokens = 0;       // of a step
+  double model_flops = 0;  // of a step, as model FLOP utilisation counts them
   double seconds() const;
-  double memory_bytes() const { return state_bytes + gradient_bytes + activation_bytes; }
 };
 
 // Runs the model's own code once on a device that computes nothing. kInvalid: a bad configuration,

@@ -4,9 +4,9 @@
 #include "worker/data/sampler.h"
 #include "worker/model/exact_sum.h"
 #include "worker/model/optimizer.h"
+#include "worker/model/step_buffers.h"
 #include "worker/pytorch/torch_state.h"
 #include "worker/step/copy_pool.h"
-#include "worker/step/step_buffers.h"
 #include "worker/step/stored_replica.h"
 
 #include <algorithm>

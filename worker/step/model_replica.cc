@@ -9,10 +9,11 @@
 #include "worker/model/fingerprint.h"
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
+#include "worker/model/step_buffers.h"
 #include "worker/model/training_state.h"
 #include "worker/step/copy_pool.h"
+#include "worker/step/memory_check.h"
 #include "worker/step/model_snapshot.h"
-#include "worker/step/step_buffers.h"
 #include "worker/step/stored_replica.h"
 
 #include <cmath>
@@ -308,6 +309,14 @@ Result<T> with_reason(Result<T> result, const char* reason) {
   Error error = result.error();
   return error.set_reason(reason);
 }
+
+// Whoever took memory since it was planned may give it back: no fault of the spec.
+template <class T>
+Result<T> taken(Result<T> result) {
+  const bool is_out = !result.ok() && result.error().code() == Code::kExhausted;
+  return is_out ? with_reason(std::move(result), kOutOfMemory) : std::move(result);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
@@ -329,17 +338,20 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   spec.precision = config.precision;
   spec.isa = isa_of(options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned);
   TRY(auto device, with_reason(options.open_device(spec), "DeviceUnavailable"));
-  TRY(auto model, with_reason(options.make_model(config.model, config.sampler.micro_batch, *device),
-                              "BadTraining"));
-  TRY(TrainingState state, TrainingState::create(*device, model->table()));
-  TRY(ExactSum sum, ExactSum::create(*device, model->table(), sampler.micro_batches(),
-                                     numerics_of(options.files, config, options.numerics)));
-  TRY(AdamW optimizer, AdamW::create(config.optimizer, *device, model->table()));
+  const int numerics = numerics_of(options.files, config, options.numerics);
+  TRY_OK(check_memory(config, numerics, *device, options.make_model));
+  TRY(auto model,
+      taken(with_reason(options.make_model(config.model, config.sampler.micro_batch, *device),
+                        "BadTraining")));
+  TRY(TrainingState state, taken(TrainingState::create(*device, model->table())));
+  TRY(ExactSum sum,
+      taken(ExactSum::create(*device, model->table(), sampler.micro_batches(), numerics)));
+  TRY(AdamW optimizer, taken(AdamW::create(config.optimizer, *device, model->table())));
   auto replica = std::make_unique<ModelReplica>(
       config, options, std::move(device), std::move(model), std::move(file), sampler,
       std::move(state), std::move(sum), std::move(optimizer));
   TRY_OK(replica->check_path());
-  TRY_OK(replica->allocate());
+  TRY_OK(taken(replica->allocate()));
   return std::unique_ptr<Replica>(std::move(replica));
 }
 

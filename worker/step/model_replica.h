@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/files.h"
-#include "worker/model/model.h"
+#include "worker/plan/memory_plan.h"
 #include "worker/step/replica.h"
 #include "worker/step/sample_ledger.h"
 #include "worker/step/training_config.h"
@@ -31,16 +31,15 @@ struct ReplicaOptions {
   // A simulation gives a device and a model of its own.
   std::function<Result<std::unique_ptr<Device>>(const DeviceSpec&)> open_device =
       rubato::worker::open_device;
-  std::function<Result<std::unique_ptr<Model>>(const ModelConfig&, std::int64_t micro_batch,
-                                               Device&)>
-      make_model = rubato::worker::make_model;
+  MakeModel make_model = rubato::worker::make_model;
 };
 
 // kNotFound: the data; kInvalid: a field, or data that do not fit it; kExhausted: memory;
 // kConflict: other jobs' checkpoints in checkpoint.path. A device that cannot be opened has the
 // code of open_device(). The reason() of the error is a word for people: "DataNotFound",
-// "DataUnreadable", "DataInvalid", "DataDamaged", "DeviceUnavailable", "BadTraining",
-// "CheckpointPathTaken".
+// "DataUnreadable", "DataInvalid", "DataDamaged", "DeviceUnavailable", "OutOfMemory",
+// "BadTraining", "CheckpointPathTaken". What cannot fit is refused before anything is taken
+// (memory_check.h).
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
                                                     const ReplicaOptions& options);
 

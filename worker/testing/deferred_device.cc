@@ -24,6 +24,7 @@ class DeferredDevice : public Device {
 
   std::string name() const override { return "deferred"; }
   std::string fingerprint() const override { return cpu_->fingerprint(); }
+  Result<MemoryLimit> memory() const override { return cpu_->memory(); }
   Result<Arena> allocate(std::size_t bytes) override;
   std::unique_ptr<Stream> make_stream() override {
     return std::make_unique<deferred::DeferredStream>(scheduler_);

@@ -144,6 +144,10 @@ class DeferredKernels : public Kernels {
     return inner_.attention_saved(shape);
   }
 
+  std::int64_t attention_untouched(const AttentionShape& shape) const override {
+    return inner_.attention_untouched(shape);
+  }
+
   std::int64_t attention_workspace(const AttentionShape& shape) const override {
     return inner_.attention_workspace(shape);
   }

@@ -76,6 +76,7 @@ const char* cudaGetErrorString(cudaError_t error);
 // The last error of any call, which is forgotten then; that of a kernel stays for ever.
 cudaError_t cudaGetLastError();
 
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** address, std::size_t bytes);
 // Waits for all work of the device first.
 cudaError_t cudaFree(void* address);

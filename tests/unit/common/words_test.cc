@@ -42,6 +42,14 @@ TEST(Words, ALongTextIsCutBetweenCharacters) {
   EXPECT_EQ(clipped("é", 1), " …");
 }
 
+TEST(Words, BytesForPeople) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(human_bytes(std::uint64_t{7} << 30), "7.0 GiB");
+  EXPECT_EQ(human_bytes(std::uint64_t{3} << 60), "3072.0 PiB");
+}
+
 // What the tests hold sentences to.
 TEST(Words, AMistakeInNumberIsFound) {
   for (const char* wrong :

@@ -14,6 +14,7 @@ namespace rubato::worker::cpu {
 namespace {
 
 constexpr std::int64_t kTile = 64;
+constexpr std::int64_t kPageElements = 4096 / sizeof(float);
 
 float score_scale(const AttentionShape& shape) {
   return 1.0f / std::sqrt(static_cast<float>(shape.head_size));
@@ -23,6 +24,16 @@ float score_scale(const AttentionShape& shape) {
 
 std::int64_t CpuKernels::attention_saved(const AttentionShape& shape) const {
   return shape.batch * shape.heads * shape.length * shape.length;
+}
+
+std::int64_t CpuKernels::attention_untouched(const AttentionShape& shape) const {
+  if (shape.length <= kPageElements) return 0;  // a row begins on each page
+  std::int64_t above = 0;
+  for (std::int64_t first = 0; first < shape.length; first += kTile) {
+    const std::int64_t rows = std::min(kTile, shape.length - first);
+    above += rows * (shape.length - first - rows);
+  }
+  return shape.batch * shape.heads * above;
 }
 
 std::int64_t CpuKernels::attention_workspace(const AttentionShape& shape) const {

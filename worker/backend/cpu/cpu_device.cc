@@ -1,6 +1,7 @@
 #include "worker/backend/cpu/cpu_device.h"
 
 #include "worker/backend/cpu/gemm.h"
+#include "worker/backend/cpu/memory_limit.h"
 #include "worker/backend/immediate.h"
 
 #include <cstring>
@@ -21,6 +22,11 @@ constexpr int kKernelsVersion = 1;
 std::string CpuDevice::fingerprint() const {
   return std::string("cpu/") + name_of(isa_) + "/" + gemm_version() + "/kernels-" +
          std::to_string(kKernelsVersion);
+}
+
+Result<MemoryLimit> CpuDevice::memory() const {
+  PosixFileSystem files;
+  return memory_limit(files, "");
 }
 
 Result<Arena> CpuDevice::allocate(std::size_t bytes) {

@@ -14,6 +14,7 @@ class CpuDevice : public Device {
 
   std::string name() const override { return "cpu"; }
   std::string fingerprint() const override;
+  Result<MemoryLimit> memory() const override;
   Result<Arena> allocate(std::size_t bytes) override;
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event() override;

@@ -57,6 +57,7 @@ class CpuKernels : public Kernels {
     return std::numeric_limits<std::int64_t>::max();
   }
   std::int64_t attention_saved(const AttentionShape& shape) const override;
+  std::int64_t attention_untouched(const AttentionShape& shape) const override;
   std::int64_t attention_workspace(const AttentionShape& shape) const override;
   void softmax_cross_entropy(Stream& stream, std::int64_t columns, std::int64_t vocabulary,
                              float scale, bool write_gradient, ConstBuffer targets, Buffer logits,

@@ -62,6 +62,7 @@ class CudaDevice : public Device {
 
   std::string name() const override { return "cuda:" + std::to_string(ordinal_); }
   std::string fingerprint() const override;
+  Result<MemoryLimit> memory() const override;
   Result<Arena> allocate(std::size_t bytes) override;
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event() override;
@@ -114,6 +115,14 @@ std::string CudaDevice::fingerprint() const {
          "/" + std::to_string(about_.multiProcessorCount) + "-sms/" + matmul_->version() +
          (precision_ == Precision::kBf16 ? "/bf16" : "") + "/kernels-" +
          std::to_string(kKernelsVersion);
+}
+
+Result<MemoryLimit> CudaDevice::memory() const {
+  const std::string doing = "the free memory of " + name();
+  TRY_OK(to_status(cudaSetDevice(ordinal_), doing));
+  std::size_t free = 0, total = 0;
+  TRY_OK(to_status(cudaMemGetInfo(&free, &total), doing));
+  return MemoryLimit{free, "free on " + name()};
 }
 
 Result<Arena> CudaDevice::allocate(std::size_t bytes) {

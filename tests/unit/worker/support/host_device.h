@@ -17,6 +17,7 @@ class HostDevice : public Device {
   explicit HostDevice(bool hides = false) : hides_(hides) {}
   std::string name() const override { return "host"; }
   std::string fingerprint() const override { return "host"; }
+  Result<MemoryLimit> memory() const override { return MemoryLimit{}; }
   Result<Arena> allocate(std::size_t) override {
     return Error(Code::kExhausted, "HostDevice lends no memory");
   }

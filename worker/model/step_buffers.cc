@@ -1,4 +1,4 @@
-#include "worker/step/step_buffers.h"
+#include "worker/model/step_buffers.h"
 
 namespace rubato::worker {
 
