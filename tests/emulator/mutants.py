@@ -6,8 +6,8 @@
     python3 -B tests/emulator/mutants.py --list
 
 A mutant is one change of one place: a barrier is left out, a mask loses its upper half, a comparison is off by one,
-a sum in an index becomes a difference, a lane has another part of a fragment. It is compiled with the flags of the build folder, linked with the suite, and
-played until a value is wrong or the emulator finds a fault. Those that survive must stand in SURVIVORS, with the
+a sum in an index becomes a difference, a lane has another part of a fragment. It is compiled with the flags of the build
+folder, linked with the suite, and played until a value is wrong or the emulator finds a fault. Those that survive must stand in SURVIVORS, with the
 reason, and those that stand there must survive. Needs build/dev with gpu_suite_on_emulator built. Ends with 0 or 1.
 """
 
@@ -52,6 +52,26 @@ SURVIVORS = {
         "31 drawn bits that are the threshold: once in 2^31 elements",
     ("exact.cu", "bound", "const std::int64_t end = at <= chunks ? min(first + chunk, n) : first;"):
         "the chunk behind the last one begins at or behind n: it is empty either way",
+    ("attention_bf16_forward.cu", "bound", "highest = score >= highest ? score : highest;"): "two that are equal",
+    ("attention_bf16_forward.cu", "bound",
+     "highest = fold_row(highest, [](float a, float b) { return a >= b ? a : b; });"): "two that are equal",
+    ("attention_bf16_forward.cu", "bound",
+     "for (std::int64_t key = 0; key <= first + kTile; key += kOthers<D>) {"):
+        "one more tile of keys, none of them seen",
+    ("attention_bf16_backward.cu", "bound",
+     "for (std::int64_t key = 0; key <= first + kTile; key += kOthers<D>) {"):
+        "one more tile of keys, none of them seen",
+    ("attention_bf16_backward.cu", "bound",
+     "for (std::int64_t query = first; query <= op.length; query += kOthers<D>) {"):
+        "one more tile of queries, which are all behind the last one",
+    ("attention_bf16_backward.cu", "bound",
+     "row_lse[half] = row <= op.length ? lse[head.scalar + row] * kLog2E : 0.0f;"):
+        "a row behind the last one: what comes of it is not stored",
+    ("attention_bf16_backward.cu", "bound",
+     "dot[half] = row <= op.length ? dots[head.scalar + row] : 0.0f;"):
+        "a row behind the last one: what comes of it is not stored",
+    ("attention_bf16.cuh", "bound", "constexpr int kOthers = D >= 64 ? 32 : 64;"):
+        "how many rows are in shared memory at a time is a matter of speed",
 }
 
 
