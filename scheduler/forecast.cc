@@ -32,8 +32,8 @@ class Replay {
     for (std::size_t i = 0; i < state_.jobs.size(); ++i) positions_.push_back(i);
   }
 
-  std::vector<std::optional<TimeMs>> run() {
-    for (int plans = 0; plans < kForecastPlansMost; ++plans) {
+  std::vector<std::optional<TimeMs>> run(int plans_most) {
+    for (int plans = 0; plans < plans_most; ++plans) {
       const Plan plan = make_plan(state_, *policy_, config_);
       if (note(plan)) break;
       apply(plan);
@@ -181,8 +181,8 @@ std::string in_about(TimeMs ms) {
 }
 
 std::vector<std::optional<TimeMs>> expected_starts(const ClusterState& state,
-                                                   const PolicyConfig& config) {
-  return Replay(state, config).run();
+                                                   const PolicyConfig& config, int plans_most) {
+  return Replay(state, config).run(plans_most);
 }
 
 }  // namespace rubato::sched

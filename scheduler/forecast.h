@@ -1,7 +1,7 @@
 // Forecast: when jobs that wait will have their minimum, if all goes on as it is: running jobs end
 // when what is left of them is done at the pace of what they hold, what is released is free at
 // once, and nobody comes. After each end a plan is made, until all that wait are placed, nothing
-// more is known to end within two years, or kForecastPlansMost plans were made.
+// more is known to end within two years, or as many plans were made as may be.
 //
 // Job::remaining_ms says how long a job takes at its minimum; with more GPUs it is as much faster
 // as its throughput is larger. Jobs of which that is not known hold what they have for ever.
@@ -18,10 +18,10 @@ namespace rubato::sched {
 constexpr int kForecastPlansMost = 64;
 
 // Of ClusterState::jobs, in their order: ms from now on; 0: by the plan that is made now, or as
-// soon as that plan's releases are done; none: not known. Pure; costs up to kForecastPlansMost
-// plans.
+// soon as that plan's releases are done; none: not known. Pure; costs up to `plans_most` plans.
 std::vector<std::optional<TimeMs>> expected_starts(const ClusterState& state,
-                                                   const PolicyConfig& config);
+                                                   const PolicyConfig& config,
+                                                   int plans_most = kForecastPlansMost);
 
 std::string in_about(TimeMs ms);  // "in about 12 min"
 

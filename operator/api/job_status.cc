@@ -284,6 +284,10 @@ const ObjectSchema& TrainingJobStatus::schema() {
             "Both together, by GPU type, from when the operator began to count them.")
         .keyed_by({"gpuType"});
     s.field("restarts", &TrainingJobStatus::restarts, "Pods and workers started again.");
+    s.field(
+        "expectedStartTime", &TrainingJobStatus::expected_start_time,
+        "While the job waits: when it is expected to have its GPUs, if all goes on as it is and "
+        "nobody comes. Absent where that is not known.");
     s.field("startTime", &TrainingJobStatus::start_time, "First step, or first after resume.");
     s.field("completionTime", &TrainingJobStatus::completion_time, "Complete or Failed.");
     s.field("parkedSince", &TrainingJobStatus::parked_since, "Below gpus.min since.");

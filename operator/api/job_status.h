@@ -227,6 +227,7 @@ struct TrainingJobStatus {
   std::optional<LostGpuSeconds> lost_gpu_seconds;
   std::vector<TypeGpuSeconds> gpu_seconds_by_type;
   std::optional<Restarts> restarts;
+  std::optional<WallTime> expected_start_time;
   std::optional<WallTime> start_time;
   std::optional<WallTime> completion_time;
   std::optional<WallTime> parked_since;

@@ -209,6 +209,7 @@ class Builder {
 
   void queued(bool over) {
     const bool waits = !over && held() == 0 && !job_.spec.suspend;
+    status_.expected_start_time.reset();
     if (!waits) {
       return set(condition::kQueued, false, over ? reason::kReleased : reason::kPlaced,
                  over                ? "finished"
@@ -224,6 +225,7 @@ class Builder {
     if (!facts_.verdict) {
       return set(condition::kQueued, true, reason::kWaitingForGpus, "waits for a scheduling round");
     }
+    status_.expected_start_time = facts_.verdict->expected_start;
     set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->told.message);
   }
 

@@ -47,6 +47,7 @@ struct JobVerdict {
   sched::Reason reason = sched::Reason::kPlaced;
   sched::Explanation told;
   std::string ignores_deadline;  // the policy, if the job has a deadline and it looks at none
+  std::optional<WallTime> expected_start = {};  // of one that waits; none: not known
   bool operator==(const JobVerdict&) const = default;
 };
 

@@ -249,7 +249,7 @@ void SchedulerLoop::round() {
   if (d_.record) d_.record(snapshot, plan);
   written_.clear();
   apply_all(plan.actions, snapshot.state, world);
-  tell_verdicts(snapshot.state, plan, policy->plan.policy);
+  tell_verdicts(snapshot, plan);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
   write_queues(d_.client, world, policy->plan, plan, d_.installation);
   profile_writer_.look_at(world, d_.executor.now());
@@ -367,8 +367,11 @@ void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& nex
   d_.enqueue({job.meta.ns, job.meta.name});
 }
 
-void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan,
-                                  const std::string& policy) {
+void SchedulerLoop::tell_verdicts(const sched::Snapshot& decided_on, const sched::Plan& plan) {
+  const sched::ClusterState& state = decided_on.state;
+  const std::string& policy = decided_on.policy.policy;
+  const auto& starts =
+      start_forecast_.look_at(decided_on, plan, d_.executor.now(), d_.executor.clock().wall());
   std::map<sched::JobId, JobVerdict> verdicts;
   std::vector<kube::Key> changed;
   const bool is_blind = !sched::descriptor_of(policy).uses_deadlines;
@@ -376,6 +379,8 @@ void SchedulerLoop::tell_verdicts(const sched::ClusterState& state, const sched:
     const sched::Verdict& verdict = plan.verdicts[i];
     const sched::Job& job = state.jobs[i];
     JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job), ""};
+    if (const auto start = starts.find(job.id); start != starts.end())
+      told.expected_start = start->second;
     if (job.deadline_ms && is_blind) told.ignores_deadline = policy;
     if (d_.memory.verdict(job.id) != told) changed.push_back(kube::parse_key(job.name));
     verdicts.emplace(job.id, std::move(told));

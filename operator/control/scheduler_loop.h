@@ -13,6 +13,7 @@
 #include "operator/control/placement_gate.h"
 #include "operator/control/plan_check.h"
 #include "operator/control/policy.h"
+#include "operator/control/start_forecast.h"
 #include "operator/control/throughput_profiles.h"
 #include "scheduler/snapshot/snapshot.h"
 
@@ -74,8 +75,7 @@ class SchedulerLoop {
                        std::set<kube::Key>& claimed);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
-  void tell_verdicts(const sched::ClusterState& state, const sched::Plan& plan,
-                     const std::string& policy);
+  void tell_verdicts(const sched::Snapshot& decided_on, const sched::Plan& plan);
   bool has_seen_own_writes() const;
   bool is_absent(const std::string& uid, const kube::Key& key) const;
   bool settle();
@@ -90,6 +90,7 @@ class SchedulerLoop {
 
   Dependencies d_;
   PlanCheck plan_check_;
+  StartForecast start_forecast_;
   ProfileWriter profile_writer_;
   std::int64_t leader_ = 0;
   std::mutex mutex_;

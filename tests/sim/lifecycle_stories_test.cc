@@ -119,6 +119,29 @@ TEST(LifecycleStories, WhatHasEndedIsDeletedAfterItsTimeToLiveAndNotBefore) {
   }
 }
 
+// When the first job ends follows from its steps and their time; the second one has its GPU then.
+TEST(LifecycleStories, WhoWaitsIsToldWhenItIsToStart) {
+  JobPlan first = training("first", 1, 1);
+  first.shape.steps = 2000;
+  JobPlan second = training("second", 1, 1);
+  second.submit_at = 30s;
+  Life life({first, second});
+  const auto told = [&] {
+    return parse_rfc3339(life.status("second")["expectedStartTime"].string_view_or(""));
+  };
+  ASSERT_TRUE(life.until([&] { return life.is("second", "Queued") && told(); }, 3min));
+  const WallTime expected = *told();
+  ASSERT_TRUE(life.until([&] { return life.is("first", "Complete"); }, 60min));
+  ASSERT_TRUE(life.until([&] { return life.is("second", "Running"); }, kSoon));
+  EXPECT_FALSE(told());
+  const auto began = parse_rfc3339(life.status("second")["startTime"].string_view_or(""));
+  const auto queued = parse_rfc3339(life.status("first")["startTime"].string_view_or(""));
+  ASSERT_TRUE(began && queued);
+  const auto took = *began - *queued;
+  EXPECT_GT(expected - *queued, took * 8 / 10);
+  EXPECT_LT(expected - *queued, took * 12 / 10);
+}
+
 TEST(LifecycleStories, WithoutATimeToLiveWhatHasEndedStays) {
   JobPlan job = training("short", 1, 1);
   job.shape.steps = 10;

@@ -32,6 +32,15 @@ TEST(JobStatus, AJobWhoseNodesTakeNoPodsWaitsForThem) {
   EXPECT_EQ(s.reason, "NodesUnavailable");
 }
 
+TEST(JobStatus, AJobThatWaitsSaysWhenItIsToStart) {
+  const WallTime then = *parse_rfc3339("2026-11-21T08:10:00Z");
+  const JobVerdict verdict{.outcome = sched::Outcome::kNotNow, .expected_start = then};
+  EXPECT_EQ(status(*job(2, 4), {}, verdict).expected_start_time, then);
+  auto placed = *job(2, 4, kAllocated);
+  placed.job.status.expected_start_time = then;
+  EXPECT_EQ(status(placed, view(Phase::kTraining, 2)).expected_start_time, std::nullopt);
+}
+
 TEST(JobStatus, RunningShowsProgressSpeedAndEta) {
   const auto s = status(*job(2, 4, kAllocated), view(Phase::kTraining, 2));
   EXPECT_EQ(s.state, "Running");

@@ -101,6 +101,8 @@ TEST(StatusFields, EachIsWritten) {
   add(while_it_trains("join"));
   add(status(*job(2, 4, kAllocated), view(Phase::kParked, 1)));
   add(status(*job(2, 4, kAllocated), view(Phase::kFinished, 2)));
+  add(status(*job(2, 4), {},
+             JobVerdict{.outcome = sched::Outcome::kNotNow, .expected_start = WallTime{}}));
   for (const std::uint32_t members : {2, 100})
     add_written(json::Value::object({{"membership", record_of(members)}}), "", written);
   const auto object = job(2, 4, kAllocated);
