@@ -35,7 +35,7 @@ class Replay {
   std::vector<std::optional<TimeMs>> run(int plans_most) {
     for (int plans = 0; plans < plans_most; ++plans) {
       const Plan plan = make_plan(state_, *policy_, config_);
-      if (note(plan)) break;
+      if (note(plan) || starts_unknown(plan)) break;
       apply(plan);
       if (!release_leavers() && !go_to_next_end()) break;
     }
@@ -43,6 +43,14 @@ class Replay {
   }
 
  private:
+  // Of what comes after the start of a job that may end at any time, nothing is known.
+  bool starts_unknown(const Plan& plan) const {
+    return std::ranges::any_of(plan.actions, [&](const Action& action) {
+      const auto job = std::ranges::find(state_.jobs, action.job, &Job::id);
+      return action.kind == ActionKind::kStart && !job->remaining_ms;
+    });
+  }
+
   // Do all that can ever start have a start now?
   bool note(const Plan& plan) {
     bool is_all = true;

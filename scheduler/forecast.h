@@ -4,7 +4,8 @@
 // more is known to end within two years, or as many plans were made as may be.
 //
 // Job::remaining_ms says how long a job takes at its minimum; with more GPUs it is as much faster
-// as its throughput is larger. Jobs of which that is not known hold what they have for ever.
+// as its throughput is larger. Jobs of which that is not known hold what they have for ever; and
+// once one of them would start, nothing is known of what comes later, as it may end at any time.
 #pragma once
 
 #include "scheduler/plan.h"

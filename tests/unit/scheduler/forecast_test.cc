@@ -28,6 +28,14 @@ TEST(Forecast, IsUnknownWhereNobodyIsKnownToEnd) {
   EXPECT_EQ(expected_starts(state, {}), (Starts{0, 0, std::nullopt, 1000, std::nullopt}));
 }
 
+// b may be done before e: when c has a GPU nobody knows.
+TEST(Forecast, NothingIsKnownAfterTheStartOfAJobThatMayEndAtAnyTime) {
+  const auto state = cluster({node("n1", 2, 0)}, {lasting(running("a", 1, 1, {"n1"}), 1000),
+                                                  lasting(running("e", 1, 1, {"n1"}), 5000),
+                                                  job("b", 1, 1), job("c", 1, 1)});
+  EXPECT_EQ(expected_starts(state, {}), (Starts{0, 0, 1000, std::nullopt}));
+}
+
 TEST(Forecast, MoreGpusThanTheMinimumEndItSooner) {
   // Twice as fast on two.
   Job a = lasting(running("a", 1, 2, {"n1", "n1"}), 1000);
