@@ -5,8 +5,8 @@
     python3 -B tests/emulator/mutants.py BUILD barrier:embedding.cu  the first of a kind in a file, and no other
     python3 -B tests/emulator/mutants.py --list
 
-A mutant is one change of one place: a barrier is left out, a mask loses its upper half, a comparison is off by one,
-a sum in an index becomes a difference, a lane has another part of a fragment. It is compiled with the flags of the build
+A mutant is one change of one place: a barrier is left out, a mask loses its upper half, a comparison is off by one, a
+sum in an index becomes a difference, a lane has another part of a fragment. It is compiled with the flags of the build
 folder, linked with the suite, and played until a value is wrong or the emulator finds a fault. Those that survive must
 stand in SURVIVORS, with the reason, and those that stand there must survive. Needs build/dev with gpu_suite_on_emulator
 built. Ends with 0 or 1.

@@ -52,7 +52,9 @@ Status check_memory(const TrainingConfig& config, int numerics, Device& device,
       std::max<std::int64_t>(
           1, kPlannedTokensMost / std::max<std::int64_t>(1, config.model.sequence_length)));
   Result<MemoryPlan> planned = plan(micro);
-  if (!planned.ok()) return Error(planned.error()).set_reason("BadTraining");
+  if (!planned.ok())
+    return Error(planned.error())
+        .set_reason(planned.error().code() == Code::kExhausted ? kOutOfMemory : "BadTraining");
   const Result<MemoryLimit> limit = device.memory();
   if (!limit.ok()) return Error(limit.error()).set_reason("DeviceUnavailable");
   if (limit->bytes == MemoryLimit::kNone) return ok();
