@@ -62,6 +62,18 @@ __device__ __forceinline__ void fill(std::uint16_t* tile, const float* from,
   }
 }
 
+// The next rows of two matrices, once all have read those that were there before.
+template <int D>
+__device__ __forceinline__ void fill_others(std::uint16_t* one, const float* from_one,
+                                            std::int64_t stride_one, std::uint16_t* two,
+                                            const float* from_two, std::int64_t stride_two,
+                                            std::int64_t first, const AttentionOp& op) {
+  __syncthreads();
+  fill<D, kOthers<D>>(one, from_one, stride_one, first, op);
+  fill<D, kOthers<D>>(two, from_two, stride_two, first, op);
+  __syncthreads();
+}
+
 // scores += (16 rows of a, from `row` on) (rows of b) transposed, over D elements.
 template <int D, int N>
 __device__ __forceinline__ void add_scores(const std::uint16_t* a, int row, const std::uint16_t* b,

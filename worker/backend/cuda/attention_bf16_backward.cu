@@ -39,10 +39,8 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t h = 0; h < group; ++h) {
     head = head_of(op, blockIdx.y * group + h);
     for (std::int64_t query = first; query < op.length; query += kOthers<D>) {
-      __syncthreads();
-      fill<D, kOthers<D>>(queries, qkv + head.query, head.stride, query, op);
-      fill<D, kOthers<D>>(gradients, dout + head.out, head.hidden, query, op);
-      __syncthreads();
+      fill_others<D>(queries, qkv + head.query, head.stride, gradients, dout + head.out,
+                     head.hidden, query, op);
       Piece p[kOthers<D> / 8], ds[kOthers<D> / 8];
       clear(p);
       clear(ds);
@@ -96,10 +94,8 @@ __global__ void __launch_bounds__(kThreads)
   Piece dquery[D / 8];
   clear(dquery);
   for (std::int64_t key = 0; key < first + kTile; key += kOthers<D>) {
-    __syncthreads();
-    fill<D, kOthers<D>>(keys, qkv + head.key, head.stride, key, op);
-    fill<D, kOthers<D>>(values, qkv + head.value, head.stride, key, op);
-    __syncthreads();
+    fill_others<D>(keys, qkv + head.key, head.stride, values, qkv + head.value, head.stride, key,
+                   op);
     Piece p[kOthers<D> / 8], ds[kOthers<D> / 8];
     clear(p);
     clear(ds);

@@ -70,10 +70,8 @@ __global__ void __launch_bounds__(kThreads)
   Piece sums[D / 8];
   clear(sums);
   for (std::int64_t key = 0; key < first + kTile; key += kOthers<D>) {
-    __syncthreads();  // the last tile has been read
-    fill<D, kOthers<D>>(keys, qkv + head.key, head.stride, key, op);
-    fill<D, kOthers<D>>(values, qkv + head.value, head.stride, key, op);
-    __syncthreads();
+    fill_others<D>(keys, qkv + head.key, head.stride, values, qkv + head.value, head.stride, key,
+                   op);
     Piece scores[kOthers<D> / 8];
     clear(scores);
     add_scores<D>(queries, warp_row(), keys, scores);

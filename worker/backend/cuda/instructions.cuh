@@ -31,17 +31,19 @@ inline unsigned one_of(std::uint64_t two, int which) {
 }
 
 // Of four 8 x 8 matrices, whose rows the lanes give: the two elements of this lane.
-template <class Pick>
-void matrices(const std::uint16_t* row, unsigned (&out)[4], Pick pick) {
+inline void matrices(const std::uint16_t* row, bool is_transposed, unsigned (&out)[4]) {
   const Pack<unsigned, 4> mine = load<4>(reinterpret_cast<const unsigned*>(row));
   std::uint64_t left[kWarp], right[kWarp];
   lanes_of(both(mine.v[0], mine.v[1]), left);
   lanes_of(both(mine.v[2], mine.v[3]), right);
-  const auto element = [&](int matrix, int of_row, int column) {
+  const int g = static_cast<int>(threadIdx.x) % kWarp / 4;
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const auto element = [&](int matrix, int along) {
+    const int of_row = is_transposed ? along : g, column = is_transposed ? g : along;
     const std::uint64_t four = (column < 4 ? left : right)[8 * matrix + of_row];
     return static_cast<unsigned>(four >> (16 * (column % 4)) & 0xffff);
   };
-  for (int m = 0; m < 4; ++m) out[m] = pick([&](int r, int c) { return element(m, r, c); });
+  for (int m = 0; m < 4; ++m) out[m] = element(m, 2 * t) | element(m, 2 * t + 1) << 16;
 }
 }  // namespace emulated
 #endif
@@ -82,10 +84,7 @@ __device__ __forceinline__ void load_matrices(const std::uint16_t* row, unsigned
                : "r"(address)
                : "memory");
 #else
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  emulated::matrices(row, out, [&](auto at) {
-    return at(lane / 4, lane % 4 * 2) | at(lane / 4, lane % 4 * 2 + 1) << 16;
-  });
+  emulated::matrices(row, false, out);
 #endif
 }
 // The same of the transposed matrices: rows 2t and 2t + 1 of column g.
@@ -97,10 +96,7 @@ __device__ __forceinline__ void load_transposed(const std::uint16_t* row, unsign
                : "r"(address)
                : "memory");
 #else
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  emulated::matrices(row, out, [&](auto at) {
-    return at(lane % 4 * 2, lane / 4) | at(lane % 4 * 2 + 1, lane / 4) << 16;
-  });
+  emulated::matrices(row, true, out);
 #endif
 }
 
