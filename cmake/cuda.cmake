@@ -2,7 +2,7 @@
 # needs no GPU, and programs link nothing but the static runtime, which looks for a driver when it is
 # first asked for a device; cuBLAS is looked up then, too (worker/backend/cuda/matmul.h).
 #
-# Sets RUBATO_CUDA_KIT (empty: none). -DRUBATO_CUDA=OFF builds without, -DRUBATO_CUDA=/usr/local/cuda
+# Sets RUBATO_CUDA_KIT (empty: none) and NCCL_INCLUDE, where NCCL's header is. -DRUBATO_CUDA=OFF builds without, -DRUBATO_CUDA=/usr/local/cuda
 # with that one.
 set(RUBATO_CUDA AUTO CACHE STRING "AUTO, OFF, or the folder of a CUDA 13 toolkit")
 set(RUBATO_CUDA_KIT "")
@@ -18,6 +18,7 @@ elseif(RUBATO_CUDA)
   set(RUBATO_CUDA_KIT ${RUBATO_CUDA})
 endif()
 if(RUBATO_CUDA_KIT)
+  find_path(NCCL_INCLUDE nccl.h PATHS ${RUBATO_CUDA_KIT}/../nccl/include NO_CMAKE_FIND_ROOT_PATH)
   message(STATUS "CUDA backend: compiled with ${RUBATO_CUDA_KIT}/bin/nvcc")
 else()
   message(STATUS "CUDA backend: left out (scripts/setup cuda brings its compiler)")

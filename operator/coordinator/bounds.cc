@@ -38,6 +38,7 @@ void bound(wire::WorkerStanding& status) {
   if (status.fingerprint().size() > kTextMax) status.clear_fingerprint();
   if (status.cpu().size() > kTextMax) status.clear_cpu();
   if (status.phase_name().size() > kTextMax) status.clear_phase_name();
+  if (status.collective().size() > kTextMax) status.clear_collective();
   if (status.listen().host().size() > kTextMax) status.clear_listen();
 }
 

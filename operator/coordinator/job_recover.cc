@@ -27,11 +27,14 @@ double seconds_between(MonoTime from, MonoTime to) {
 }  // namespace
 
 void add_member(wire::Form& form, const wire::WorkerStanding& standing) {
-  const bool all_others = form.members_size() == 0 || form.compare_states();
+  const bool is_first = form.members_size() == 0;
+  const bool all_others = is_first || form.compare_states();
   wire::Member& member = *form.add_members();
   *member.mutable_id() = standing.id();
   *member.mutable_address() = standing.listen();
   form.set_compare_states(all_others && standing.compares_states());
+  if (is_first || form.collective() != standing.collective())
+    form.set_collective(is_first ? standing.collective() : "");
 }
 
 bool JobMachine::any_state(const std::vector<WorkerKey>& workers) {

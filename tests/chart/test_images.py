@@ -167,20 +167,22 @@ def test_worker_for_gpus_says_what_is_missing(images):
     assert status == 0 and said.startswith("cpu: "), said
 
 
-def test_cublas_is_where_the_loader_looks(images):
-    """The worker opens it when it has found a GPU, which no machine of CI has."""
-    loader = ["/lib64/ld-linux-x86-64.so.2", "--preload", "libcublasLt.so.13"]
+@pytest.mark.parametrize("library", ["libcublasLt.so.13", "libnccl.so.2"])
+def test_libraries_are_where_the_loader_looks(images, library):
+    """The worker opens them when it has found a GPU, which no machine of CI has."""
+    loader = ["/lib64/ld-linux-x86-64.so.2", "--preload", library]
     status, said = images["worker-cuda"].run([*loader, "/usr/bin/rubato-worker", "--version"],
                                              environment={"LD_BIND_NOW": "1"})
     assert status == 0 and said.startswith("rubato-worker "), said
 
 
-def test_sbom_names_cublas(archives):
+@pytest.mark.parametrize("name", ["nvidia-cublas", "nvidia-nccl-cu13"])
+def test_sbom_names_libraries_for_gpus(archives, name):
     sbom = json.loads(archives["worker-cuda"].with_name("rubato-worker-cuda.spdx.json").read_text())
-    [cublas] = [package for package in sbom["packages"] if package["name"] == "nvidia-cublas"]
-    assert cublas["externalRefs"][0]["referenceLocator"] == f"pkg:pypi/nvidia-cublas@{cublas['versionInfo']}"
+    [library] = [package for package in sbom["packages"] if package["name"] == name]
+    assert library["externalRefs"][0]["referenceLocator"] == f"pkg:pypi/{name}@{library['versionInfo']}"
     files = {path.name.removeprefix("./") for path in paths(archives["worker-cuda"])}
-    assert any(path.startswith(cublas["comment"].removeprefix("licence text in /") + "/licenses/") for path in files)
+    assert any(path.startswith(library["comment"].removeprefix("licence text in /") + "/licenses/") for path in files)
 
 
 @pytest.mark.parametrize("name,device", [("worker", None), ("worker-cuda", "cuda")])

@@ -114,6 +114,8 @@ const char* name_of(FaultKind kind) {
       return "mask";
     case FaultKind::kStreamRace:
       return "stream race";
+    case FaultKind::kBlocked:
+      return "blocked";
   }
   return "?";
 }

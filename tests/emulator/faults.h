@@ -18,6 +18,7 @@ enum class FaultKind : std::uint8_t {
   kDivergent,      // a barrier that not all threads of the block reach
   kMask,           // a warp's mask that names a lane that does not come, or leaves one out
   kStreamRace,     // two pieces of work, or one and the host, in no order, of which one writes
+  kBlocked,        // a wait of the host for work that waits for another process
 };
 const char* name_of(FaultKind kind);
 

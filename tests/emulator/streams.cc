@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace rubato::emulator {
@@ -89,14 +90,32 @@ cudaError_t outcome_of(const Item& item) {
   return item.run(item.work);
 }
 
-// After an error nothing runs any more, but places are passed.
-void run_one(Stream& stream) {
-  const Item item = std::move(stream.items.front());
+// After an error nothing runs any more, but places are passed. False: it is not ready, and is still
+// the next one.
+bool run_one(Stream& stream) {
+  Item item = std::move(stream.items.front());
   stream.items.pop_front();
-  if (item.work == 0)
+  if (item.work == 0) {
     run_until(item.place);
-  else if (state().sticky == cudaSuccess)
-    state().sticky = outcome_of(item);
+  } else if (state().sticky == cudaSuccess) {
+    const cudaError_t outcome = outcome_of(item);
+    if (outcome == cudaErrorNotReady) {
+      stream.items.push_front(std::move(item));
+      return false;
+    }
+    state().sticky = outcome;
+  }
+  ++stream.passed;
+  return true;
+}
+
+// For a wait that would not come back, perhaps for ever.
+void run_one_now(Stream& stream) {
+  if (run_one(stream)) return;
+  std::vector<const void*> places;
+  report(FaultKind::kBlocked, text_of_work(stream.items.front().work, places) +
+                                  " is not ready, and the host waits for it without a way out");
+  stream.items.pop_front();
   ++stream.passed;
 }
 
@@ -105,7 +124,7 @@ void run_until(const Place& place) {
   if (found == state().streams.end()) return;  // its work ran when it was dropped
   if (found->second.passed >= place.count) return;
   const DeviceMemoryOpen open;  // once for all of it: opening takes longer than a small kernel
-  while (found->second.passed < place.count) run_one(found->second);
+  while (found->second.passed < place.count) run_one_now(found->second);
 }
 
 }  // namespace
@@ -191,7 +210,7 @@ bool has_passed(cudaEvent_t event) {
 
 void run_one_before(cudaEvent_t event) {
   if (!has_passed(event))
-    run_one(state().streams.at(state().events.at(number_of(event)).place.stream));
+    (void)run_one(state().streams.at(state().events.at(number_of(event)).place.stream));
 }
 
 cudaError_t wait_for(cudaStream_t stream) {
@@ -211,13 +230,15 @@ cudaError_t wait_for(cudaEvent_t event) {
 cudaError_t wait_for_all() {
   State& all = state();
   std::optional<DeviceMemoryOpen> open;
+  std::set<Stream*> not_ready;  // of another member of this process, as if on another device
   for (;;) {
     std::vector<Stream*> waiting;
     for (auto& [number, stream] : all.streams)
-      if (!stream.items.empty()) waiting.push_back(&stream);
+      if (!stream.items.empty() && !not_ready.contains(&stream)) waiting.push_back(&stream);
     if (waiting.empty()) break;
     if (!open) open.emplace();
-    run_one(*waiting[random_below(waiting.size())]);
+    Stream* const next = waiting[random_below(waiting.size())];
+    if (!run_one(*next)) not_ready.insert(next);
   }
   for (const auto& [number, stream] : all.streams) merge(all.host, stream.clock);
   return all.sticky;

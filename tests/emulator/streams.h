@@ -24,7 +24,8 @@ namespace rubato::emulator {
 
 std::recursive_mutex& lock();
 
-// What a piece of work does when its time comes; `id` is its own.
+// What a piece of work does when its time comes; `id` is its own. cudaErrorNotReady: it waits for
+// somebody else, and is to be asked again; a host that waits for it and cannot be freed is a fault.
 using Run = std::function<cudaError_t(std::uint32_t id)>;
 // What reports call it: "a copy"; "@" for the kernel at `code` (faults.h).
 struct WorkName {

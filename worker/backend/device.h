@@ -24,6 +24,7 @@
 
 namespace rubato::worker {
 
+class DeviceCollectives;
 class Kernels;
 
 enum class DType : std::uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8 };
@@ -159,6 +160,11 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual Kernels& kernels() = 0;
+  // What it has of its own to add between members. kNotFound: nothing, or it is not on this
+  // machine; kInvalid: one that is too old.
+  virtual Result<DeviceCollectives*> collectives() {
+    return Error(Code::kNotFound, name() + " has no collectives of its own");
+  }
 
   // Asynchronous; the host memory must live, and stay untouched, until the stream has passed.
   // Sizes are those of the buffer.

@@ -1,8 +1,8 @@
 // Communicator: what the members of one generation use to add their gradients and to vote. It is
-// made for one membership, never changed, and thrown away with it. A TCP one stands in
-// tcp_communicator.h; a NCCL one fits behind the same words: operations block the calling thread
-// until they are complete *here*, and `abort` frees that thread from another one without touching
-// the device.
+// made for one membership, never changed, and thrown away with it. The one there is stands in
+// tcp_communicator.h: votes go over links, gradients over links or by what the device has of its
+// own (worker/backend/device_collectives.h). Operations block the calling thread until they are
+// complete *here*, and `abort` frees that thread from another one without touching the device.
 //
 // Thread: operations belong to one thread and are called in the same order by all members; abort()
 // and fault() may be called from any thread at any time while the communicator lives.
@@ -83,6 +83,9 @@ class CommunicatorFactory {
   // Refuses anything of a generation below `below` from now on: pending create() calls end with
   // kExpired. Communicators already handed out are not touched: abort() is their owner's.
   virtual void fence(std::uint64_t below) = 0;
+  // What this member can add by at present, beside links, for Membership::collective; empty:
+  // nothing.
+  virtual std::string collective() const { return {}; }
 };
 
 }  // namespace rubato::worker

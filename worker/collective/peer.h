@@ -29,6 +29,7 @@ struct Membership {
   std::vector<Peer> members;
   std::uint32_t rank = 0;       // of this process
   bool compare_states = false;  // before a checkpoint is begun
+  std::string collective = {};  // DeviceCollectives::name() to add by; empty: links alone
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
 };
 

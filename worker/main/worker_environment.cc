@@ -13,6 +13,9 @@ namespace rubato::worker {
 
 namespace {
 
+constexpr const char* kLinks = "links";
+constexpr const char* kNccl = "nccl";
+
 std::uint32_t own_slot() {
   return static_cast<std::uint32_t>(std::atoi(environment_variable("RUBATO_SLOT", "0").c_str()));
 }
@@ -50,6 +53,11 @@ Result<WorkerEnvironment> read_worker_environment() {
   environment.host = environment_variable("RUBATO_POD_IP", "127.0.0.1");
   environment.secret_dir = environment_variable("RUBATO_SECRET_DIR");
   environment.device = device_of_environment();
+  const std::string collective = environment_variable("RUBATO_COLLECTIVE", kLinks);
+  environment.uses_device_collectives = collective == kNccl;
+  if (!environment.uses_device_collectives && collective != kLinks)
+    return Error(Code::kInvalid, "RUBATO_COLLECTIVE is '" + collective +
+                                     "': links (encrypted; the default) or nccl");
   if (environment.agent_fd < 0) return Error(Code::kInvalid, "RUBATO_AGENT_FD is not set");
   if (environment.job_uid.empty()) return Error(Code::kInvalid, "RUBATO_JOB_UID is not set");
   if (environment.self.pod_uid.empty()) return Error(Code::kInvalid, "RUBATO_POD_UID is not set");
@@ -83,6 +91,7 @@ WorkerParts parts_of(const WorkerEnvironment& environment, Executor& executor, F
             std::fprintf(stdout, "%s\n", line.c_str());
             std::fflush(stdout);
           },
+      .make_factory = environment.uses_device_collectives ? make_device_factory : make_tcp_factory,
       .hooks = make_hooks(),
   };
 }

@@ -22,13 +22,14 @@ struct WorkerEnvironment {
   std::string host;        // where peers reach it
   std::string secret_dir;  // of the job's certificate
   std::string device;      // DeviceSpec::kind
+  bool uses_device_collectives = false;
 };
 
 // A variable of the environment; `fallback` where it is not set.
 std::string environment_variable(const char* name, const char* fallback = "");
 // RUBATO_DEVICE, for this worker's slot.
 std::string device_of_environment();
-// kInvalid names the variable that the agent sets and is not there.
+// kInvalid names the variable that the agent sets and is not there, or that has no such value.
 Result<WorkerEnvironment> read_worker_environment();
 // Opens its port: links with the job's certificate.
 Result<std::unique_ptr<LinkNetwork>> open_network(const WorkerEnvironment& environment);

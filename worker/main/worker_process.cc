@@ -1,5 +1,6 @@
 #include "worker/main/worker_process.h"
 
+#include "common/log.h"
 #include "worker/collective/tcp_communicator.h"
 #include "worker/model/numerics.h"
 #include "worker/protocol/wire.pb.h"
@@ -14,6 +15,12 @@ namespace rubato::worker {
 
 std::unique_ptr<CommunicatorFactory> make_tcp_factory(LinkHub& hub, Device& device) {
   return std::make_unique<TcpCommunicatorFactory>(hub, device);
+}
+
+std::unique_ptr<CommunicatorFactory> make_device_factory(LinkHub& hub, Device& device) {
+  const auto own = device.collectives();
+  if (!own.ok()) LOG_WARNING("collective", "gradients go over links: {}", own.error().what());
+  return std::make_unique<TcpCommunicatorFactory>(hub, device, own.value_or(nullptr));
 }
 
 struct WorkerProcess::Impl {

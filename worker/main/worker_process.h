@@ -25,6 +25,8 @@ namespace rubato::worker {
 constexpr auto kBeat = 250ms;  // beat() is due this often
 
 std::unique_ptr<CommunicatorFactory> make_tcp_factory(LinkHub& hub, Device& device);
+// Gradients go by what the device has of its own, where it has anything; why it has not is logged.
+std::unique_ptr<CommunicatorFactory> make_device_factory(LinkHub& hub, Device& device);
 
 struct WorkerParts {
   Executor& executor;

@@ -12,6 +12,7 @@ Membership to_membership(const wire::Form& form, const WorkerName& self) {
   Membership membership;
   membership.generation = form.generation();
   membership.compare_states = form.compare_states();
+  membership.collective = form.collective();
   membership.rank = static_cast<std::uint32_t>(form.members_size());  // not a member
   for (const wire::Member& member : form.members()) {
     Peer peer{to_name(member.id()), member.address().host(),
@@ -91,6 +92,7 @@ std::uint64_t StepEngine::Impl::prepared_vote() {
 
 void StepEngine::Impl::emit(wire::WorkerEvent event) {
   const std::lock_guard lock(mutex);  // held while it is handed on, so that standings stay in order
+  if (factory) standing.set_collective(factory->collective());
   *event.mutable_standing() = standing_now();
   book_phase();
   for (const auto& [name, seconds] : phase_seconds) {

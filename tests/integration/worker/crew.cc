@@ -60,6 +60,7 @@ int Crew::spawn(const std::string& fault) {
       "RUBATO_FAULT_PHASE=" + fault,
       "RUBATO_FAULT_FILE=" + config_.fault_file};
   if (!config_.device.empty()) environment.push_back("RUBATO_DEVICE=" + config_.device);
+  if (!config_.collective.empty()) environment.push_back("RUBATO_COLLECTIVE=" + config_.collective);
   worker.pid = ::fork();
   if (worker.pid == 0) {
     const int out = ::open(worker.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
@@ -203,6 +204,8 @@ wire::Form Crew::form_of(const std::vector<int>& members, wire::FormMode mode) c
     *member.mutable_id() = workers_.at(number).standing.id();
     *member.mutable_address() = workers_.at(number).standing.listen();
   }
+  // All are of one build and one machine.
+  form.set_collective(workers_.at(members.front()).standing.collective());
   return form;
 }
 

@@ -27,6 +27,7 @@ struct CrewConfig {
   std::string training;    // spec.training
   std::string fault_file;  // RUBATO_FAULT_FILE
   std::string device;      // RUBATO_DEVICE; empty: the CPU
+  std::string collective;  // RUBATO_COLLECTIVE; empty: links
   std::uint32_t micro_batches = 0;
   // A crew that goes on where another ended: generations never go back, pods are never used again.
   std::uint64_t first_generation = 1;

@@ -36,7 +36,7 @@ std::string training_json(const Options& options, const std::string& checkpoints
       R"("stop":{{"steps":{}}},"seed":42,"evaluateEvery":10,"reduce":"exact","precision":"{}",)"
       R"("checkpoint":{{"every":12,"path":"{}","keep":3}}}})",
       options.family, options.layers, options.hidden, llama, options.folder,
-      kMicroBatches * kMicroBatch, kMicroBatch, kLength, options.steps,
+      kMicroBatches * kMicroBatch, kMicroBatch, options.length, options.steps,
       options.precision == Precision::kBf16 ? "bf16" : "f32", checkpoints);
 }
 }  // namespace
@@ -46,6 +46,7 @@ Stage::Stage(const Options& options, const std::string& name, const std::string&
   fs::create_directories(folder_);
   config_.program = options.program;
   config_.device = options.device;
+  config_.collective = options.collective;
   config_.folder = folder_;
   config_.secret_dir = secret_dir;
   config_.training = training_json(options, folder_ + "/checkpoints");
@@ -79,7 +80,7 @@ void write_first_weights(const Options& options) {
                            .heads = 2,
                            .hidden = static_cast<std::int64_t>(options.hidden),
                            .vocabulary = 256,
-                           .sequence_length = kLength,
+                           .sequence_length = static_cast<std::uint32_t>(options.length),
                            .kv_heads = 1,
                            .mlp_hidden = 96,
                            .has_tied_head = false};
@@ -125,12 +126,12 @@ std::vector<std::string> compare(const Options& options, const Outcome& outcome,
   terms.tokens = options.folder + "/tokens.bin";
   terms.micro_batches = kMicroBatches;
   terms.micro_batch = kMicroBatch;
-  terms.sequence_length = kLength;
+  terms.sequence_length = static_cast<std::uint32_t>(options.length);
   terms.steps = options.steps;
   SamplerConfig sampler;
   sampler.global_batch = kMicroBatches * kMicroBatch;
   sampler.micro_batch = kMicroBatch;
-  sampler.sequence_length = kLength;
+  sampler.sequence_length = static_cast<std::uint32_t>(options.length);
   sampler.validation_fraction = 0.1;
   PosixFileSystem files;
   const auto tokens = TokenFile::open(files, terms.tokens);

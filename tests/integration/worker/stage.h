@@ -14,7 +14,6 @@ namespace rubato::worker {
 
 constexpr std::uint32_t kMicroBatches = 8;
 constexpr std::uint32_t kMicroBatch = 2;
-constexpr std::uint32_t kLength = 64;
 
 struct Options {
   std::string program;  // the worker with the hooks of tests
@@ -25,9 +24,11 @@ struct Options {
   std::uint64_t first_seed = 1;
   std::uint64_t layers = 2;
   std::uint64_t hidden = 64;
+  std::uint64_t length = 64;  // tokens of a sample
   std::string family = "gpt2";
   Precision precision = Precision::kF32;
-  std::string device;  // RUBATO_DEVICE of the workers; empty: the CPU
+  std::string device;      // RUBATO_DEVICE of the workers; empty: the CPU
+  std::string collective;  // RUBATO_COLLECTIVE; empty: links
   bool keep = false;
   std::vector<std::string> stories;
 };

@@ -5,7 +5,8 @@
 // The last story is of the worker that ships: it heeds no fault plan and writes no ledger.
 //   worker_alone [--worker PROGRAM] [--shipped PROGRAM] [--folder DIR] [--steps N] [--seeds N]
 //   [--first-seed S]
-//   [--family gpt2|llama] [--device cpu|deferred|cuda] [--precision f32|bf16] [--keep] [story…]
+//   [--family gpt2|llama] [--device cpu|deferred|cuda] [--collective links|nccl]
+//   [--precision f32|bf16] [--keep] [story…]
 // Ends with 77 where the processor has no bf16.
 #include "tests/integration/worker/stories.h"
 #include "tests/unit/worker/support/job_secret.h"
@@ -104,10 +105,14 @@ int main(int argc, char** argv) {
       options.layers = std::stoull(argv[++i]);
     } else if (word == "--hidden" && has_next) {
       options.hidden = std::stoull(argv[++i]);
+    } else if (word == "--length" && has_next) {
+      options.length = std::stoull(argv[++i]);
     } else if (word == "--family" && has_next) {
       options.family = argv[++i];
     } else if (word == "--device" && has_next) {
       options.device = argv[++i];
+    } else if (word == "--collective" && has_next) {
+      options.collective = argv[++i];
     } else if (word == "--precision" && has_next) {
       const bool is_bf16 = std::string(argv[++i]) == "bf16";
       options.precision = is_bf16 ? rubato::worker::Precision::kBf16 : options.precision;

@@ -73,6 +73,17 @@ TEST(JobMachineDiverged, StatesAreComparedBeforeACheckpointWhereAllBuildsKnowHow
   }
 }
 
+TEST(JobMachineDiverged, GradientsGoByWhatAllMembersOfferAlike) {
+  for (const std::string other : {"nccl-2.28.9", "nccl-2.29.2", ""}) {
+    FakePods pods(3);
+    for (const int pod : {0, 1, 2})
+      pods.standing(pod).set_collective(pod == 1 ? other : "nccl-2.28.9");
+    pods.start_training();
+    ASSERT_NE(pods.last(0, kForm), nullptr);
+    EXPECT_EQ(pods.last(0, kForm)->form().collective(), other == "nccl-2.28.9" ? other : "");
+  }
+}
+
 TEST(JobMachineDiverged, WhoIsDroppedIsNobodyUntilItHasBegunAnew) {
   FakePods pods(3);
   pods.start_training();

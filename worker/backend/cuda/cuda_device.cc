@@ -2,10 +2,12 @@
 
 #include "worker/backend/cuda/cuda_kernels.h"
 #include "worker/backend/cuda/matmul.h"
+#include "worker/backend/cuda/nccl.h"
 #include "worker/backend/cuda/runtime.h"
 
 #include <algorithm>
 #include <charconv>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -67,6 +69,13 @@ class CudaDevice : public Device {
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event() override;
   Kernels& kernels() override { return kernels_; }
+  Result<DeviceCollectives*> collectives() override {
+    const std::lock_guard lock(mutex_);
+    if (nccl_ == nullptr) {
+      TRY(nccl_, open_nccl(ordinal_));
+    }
+    return nccl_.get();
+  }
 
   void copy_to_device(Stream& stream, Buffer to, const void* from) override {
     copy_bytes(stream, to.address(), from, to.bytes(), cudaMemcpyHostToDevice);
@@ -104,6 +113,8 @@ class CudaDevice : public Device {
   Precision precision_;
   std::unique_ptr<Matmul> matmul_;
   CudaKernels kernels_;
+  std::mutex mutex_;
+  std::unique_ptr<DeviceCollectives> nccl_;
 };
 
 // Words and numbers only, as it becomes a part of the job's record.
