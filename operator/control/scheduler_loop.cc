@@ -9,6 +9,7 @@
 #include "operator/control/cluster_status.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
+#include "operator/control/unreleased_room.h"
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
@@ -271,16 +272,12 @@ void SchedulerLoop::load_policy(const World& world) {
 // What one job lets go another may get in the same plan: it must have been let go for sure.
 void SchedulerLoop::apply_all(const std::vector<sched::Action>& actions,
                               const sched::ClusterState& state, const World& world) {
-  std::set<sched::NodeId> unsure;
+  UnreleasedRoom unreleased(state);
   std::set<kube::Key> claimed;
   const auto apply_one = [&](const sched::Action& action) {
-    const bool waits = std::any_of(action.add.begin(), action.add.end(),
-                                   [&](const auto& add) { return unsure.contains(add.node); });
-    if (!waits && may_have_claims(action, world, claimed) && apply(action, world)) return;
-    for (const sched::Job& job : state.jobs) {
-      if (job.id != action.job) continue;
-      for (const sched::Held& held : job.held) unsure.insert(held.node);
-    }
+    const bool is_done = !unreleased.is_needed_by(action) &&
+                         may_have_claims(action, world, claimed) && apply(action, world);
+    if (!is_done) unreleased.note(action);
   };
   for (const sched::Action& action : actions)
     if (!action.remove.empty()) apply_one(action);

@@ -11,6 +11,9 @@ Gpus left_of(Gpus most, Gpus used) {
   return most == kNoLimit ? kNoLimit : std::max<Gpus>(most - used, 0);
 }
 
+// Who has cells and may not borrow is bound to these, wherever that is said.
+bool goes_beyond_guarantees(const Queue& queue) { return queue.borrowing || !queue.cells.empty(); }
+
 }  // namespace
 
 Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed) {
@@ -18,6 +21,12 @@ Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed) {
   if (quota != nullptr && quota->limit) allowance.limit = *quota->limit;
   if (!may_borrow) allowance.guarantee = quota != nullptr ? quota->guaranteed : unnamed;
   return allowance;
+}
+
+bool is_bounded(const Queue& queue) {
+  return !goes_beyond_guarantees(queue) || std::ranges::any_of(queue.quotas, [](const auto& entry) {
+    return entry.second.limit.has_value();
+  });
 }
 
 QuotaBook::QuotaBook(const Problem& problem)
@@ -30,12 +39,10 @@ QuotaBook::QuotaBook(const Problem& problem)
   for (QueueIndex q; q < of_all_.end_key(); ++q) {
     const Queue* queue = problem.queue(q);
     if (queue == nullptr) continue;
-    // Who has cells and may not borrow is bound to these, wherever that is said.
-    borrows_[q] = queue->borrowing || !queue->cells.empty() ? 1 : 0;
-    bounded_[q] = borrows_[q] != 0 ? 0 : 1;
+    borrows_[q] = goes_beyond_guarantees(*queue) ? 1 : 0;
+    bounded_[q] = sched::is_bounded(*queue) ? 1 : 0;
     for (const auto& [name, quota] : problem.quotas_of(q)) {
       has_guarantees_ = has_guarantees_ || quota.guaranteed > 0;
-      if (quota.limit) bounded_[q] = 1;
       if (name == kAllTypes)
         of_all_[q] = &quota;
       else if (const auto type = problem.find_type(name))

@@ -28,6 +28,9 @@ struct Allowance {
 // `unnamed`: the guarantee of a queue that may not borrow, where it says nothing (null).
 Allowance allowance_of(const Quota* quota, bool may_borrow, Gpus unnamed);
 
+// Whether there is anything that it may not hold, whatever its parents may.
+bool is_bounded(const Queue& queue);
+
 // A value: a copy is what would be, if.
 class QuotaBook {
  public:

@@ -28,6 +28,37 @@ TEST(Stories, FaultsStrikeAtTheirPlaces) {
   EXPECT_FALSE(cluster.run_until([] { return false; }, kSoon));
 }
 
+// One job makes room for another in a limit that both stand under, and not on its nodes, while
+// requests fail and answers are lost.
+TEST(Stories, ALimitHoldsWhenWhoMakesRoomInItDidNot) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Scenario scenario;
+    scenario.seed = seed;
+    scenario.nodes = {{"n0", "fast", 6}, {"n1", "fast", 2}};
+    scenario.queues = {{"whole", 7}, {"default", 0, 0, "whole"}, {"small", 0, 0, "whole"}};
+    scenario.jobs = {training("wide", 3, 6), training("urgent", 2, 2)};
+    scenario.jobs[0].per_pod = 3;  // too many for n1
+    scenario.jobs[1].queue = "small";
+    scenario.jobs[1].priority_class = "high";
+    scenario.jobs[1].submit_at = 2 * kJitter;
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "wide") == 2; }, 2 * kJitter));
+    for (const std::uint64_t replica : {0, 1})
+      cluster.inject({FaultKind::kApiFlaky, 0s, 2 * kJitter, replica, 29});
+    int most = 0;
+    const auto trains = [&] {
+      int sum = 0;
+      for (const auto& [key, job] : cluster.witness().jobs())
+        if (job.allocation) sum += job.allocation->gpus;
+      most = std::max(most, sum);
+      return members_of(cluster, "urgent") == 2;
+    };
+    ASSERT_TRUE(cluster.run_until(trains, 2 * kSoon)) << "seed " << seed;
+    EXPECT_LE(most, 7) << "seed " << seed;
+  }
+}
+
 // n1 is there and starts nothing: its GPU is taken back, and tried again later each time.
 TEST(Stories, AGpuWhosePodDoesNotStartIsTakenBack) {
   WholeCluster cluster(elastic_on_two_nodes(), {.listening = true});
