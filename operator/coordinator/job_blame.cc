@@ -49,6 +49,16 @@ void JobMachine::restart_unready(MonoTime now) {
   }
 }
 
+// Heartbeats come, and it does not answer what no operation waits for: the same.
+void JobMachine::restart_unanswering(MonoTime now, const WorkerKey& key,
+                                     const std::string& reason) {
+  const MonoTime due = worker_of(key)->asked_at + timing_.start_deadline;
+  if (now < due)
+    wake_at(due);
+  else
+    restart(key, reason);
+}
+
 // Heartbeats come, steps do not: the worker that is not waiting for another is the one that hangs.
 void JobMachine::blame_the_stuck(MonoTime now) {
   if (parked_) return;

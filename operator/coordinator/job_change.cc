@@ -75,6 +75,7 @@ void JobMachine::followers(MonoTime now) {
     // One that comes back from a freeze is stopped before it is asked to follow.
     if (s.phase() == wire::WORKER_TRAINING || s.phase() == wire::WORKER_PARKED) {
       abort(key, record_.generation);
+      restart_unanswering(now, key, "did not answer an abort");
       continue;
     }
     // It holds a state and is no member: links may be why it was left out, by us or a leader

@@ -101,15 +101,22 @@ bool JobMachine::has_looked(const Worker& worker, std::uint64_t number) const {
 }
 
 // An older worker knows no Look: its next process looks. Nobody holds a state when this is asked.
-void JobMachine::ask_to_look(const WorkerKey& key, std::uint64_t number) {
+// Who has taken up a Look says so before it reads the disk, which may keep it as long as it likes:
+// who does not say so hangs.
+void JobMachine::ask_to_look(MonoTime now, const WorkerKey& key, std::uint64_t number) {
   Worker* worker = worker_of(key);
   if (worker->standing.looked() == 0) {
     if (!worker->restart_sent)
       send_restart(key.pod_uid, *worker, "what it saw on disk is old, and its build looks once");
     return;
   }
-  if (worker->asked_look == number) return;
+  if (worker->asked_look == number) {
+    if (worker->standing.phase_name() != "look")
+      restart_unanswering(now, key, "took up no look at the checkpoints");
+    return;
+  }
   worker->asked_look = number;
+  worker->asked_at = now;
   wire::WorkerCommand command;
   command.mutable_look()->set_number(number);
   order(key, std::move(command));
@@ -128,7 +135,7 @@ bool JobMachine::all_looked(MonoTime now, std::vector<WorkerKey>& ready) {
     return has_looked(*worker_of(key), number);
   };
   for (const WorkerKey& key : ready)
-    if (!is_answered(key)) ask_to_look(key, number);
+    if (!is_answered(key)) ask_to_look(now, key, number);
   const bool all = std::ranges::all_of(ready, is_answered);
   const bool any = std::ranges::any_of(ready, is_answered);
   if (!all && (!any || now < *look_since_ + kLookDeadline)) {

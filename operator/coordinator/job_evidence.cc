@@ -77,6 +77,7 @@ void JobMachine::awake(MonoTime now, MonoTime since) {
   for (auto& [uid, agent] : agents_) {
     for (auto& [slot, worker] : agent.workers) {
       worker.follow_since += slept;
+      worker.asked_at += slept;
       worker.progress_at = now;
       if (worker.form_since) worker.form_since = now;
     }

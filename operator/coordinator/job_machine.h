@@ -125,6 +125,7 @@ class JobMachine {
     bool start_failed = false;              // it could not begin with what it was told to
     bool restart_sent = false;              // over this connection
     std::uint64_t restart_ordered = 0;      // highest incarnation that we had killed ourselves
+    MonoTime asked_at{};                    // the last Abort or Look, whose answer is a standing
     std::uint64_t abort_below = 0;          // highest sent over this connection
     std::uint64_t settled_below = 0;        // highest Abort that it has answered: it stands still
     std::uint64_t form_generation = 0;      // highest Form sent over this connection
@@ -214,6 +215,7 @@ class JobMachine {
   // job_blame.cc
   Duration patience(Duration floor) const;
   void restart_unready(MonoTime now);
+  void restart_unanswering(MonoTime now, const WorkerKey& key, const std::string& reason);
   void blame_the_stuck(MonoTime now);
   // job_links.cc
   void note_broken_link(const WorkerKey& a, const WorkerKey& b);
@@ -303,7 +305,7 @@ class JobMachine {
   std::vector<WorkerKey> ready_to_start(MonoTime now);
   bool may_start(MonoTime now, std::size_t ready);
   bool has_looked(const Worker& worker, std::uint64_t number) const;
-  void ask_to_look(const WorkerKey& key, std::uint64_t number);
+  void ask_to_look(MonoTime now, const WorkerKey& key, std::uint64_t number);
   bool all_looked(MonoTime now, std::vector<WorkerKey>& ready);
   std::optional<std::uint64_t> newest_checkpoint(std::vector<WorkerKey>& ready);
   void try_start(MonoTime now);

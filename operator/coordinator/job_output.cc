@@ -102,6 +102,7 @@ void JobMachine::abort(const WorkerKey& key, std::uint64_t below) {
   if (worker == nullptr || worker->abort_below >= below) return;
   if (!agents_[key.pod_uid].connected) return;  // it is told when it is back
   worker->abort_below = below;
+  worker->asked_at = passed_;
   wire::WorkerCommand command;
   command.mutable_abort()->set_below(below);
   order(key, std::move(command));

@@ -1,4 +1,5 @@
 // Stories that are told with care instead of drawn from a seed.
+#include "tests/sim/sim_host.h"
 #include "tests/sim/told_stories.h"
 
 #include <algorithm>
@@ -286,6 +287,27 @@ TEST(Stories, WhoHangsWhileOthersAreLostIsFound) {
   }
   const std::uint64_t step = cluster.world("big").highest_step();
   const auto steps_on = [&] { return cluster.world("big").highest_step() > step + 10; };
+  EXPECT_TRUE(cluster.run_until(steps_on, 100s));
+}
+
+// One of two hangs while the first generation begins, and the other's node loses its power before
+// that stands. Nobody else can be asked what is on disk.
+TEST(Stories, WhoHangsBeforeThereIsAGenerationIsFound) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("elastic", 1, 2)};
+  WholeCluster cluster(scenario, {.listening = true});
+  const auto hangs = [&](const char* name) {
+    return std::ranges::any_of(cluster.node(name).containers(), [](const auto& entry) {
+      return entry.second->workers != nullptr && entry.second->workers->hangs();
+    });
+  };
+  cluster.start();
+  cluster.inject({.kind = FaultKind::kWorkerHangs, .phase = Phase::kFence});
+  ASSERT_TRUE(cluster.run_until([&] { return hangs("n0") || hangs("n1"); }, kSoon));
+  cluster.inject({FaultKind::kPowerCut, 0s, 10min, hangs("n0") ? 1u : 0u, 0});
+  const auto steps_on = [&] { return cluster.world("elastic").highest_step() > 10; };
   EXPECT_TRUE(cluster.run_until(steps_on, 100s));
 }
 

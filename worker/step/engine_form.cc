@@ -76,7 +76,11 @@ void StepEngine::Impl::obey(const wire::WorkerCommand& order) {
     LOG_WARNING("step", "an order before Configure is ignored");
     return;
   }
-  if (order.has_look()) return look(order.look().number());
+  if (order.has_look()) {
+    set_phase_name("look");  // said by the next beat: the disk may take its time
+    look(order.look().number());
+    return set_phase_name("idle");
+  }
   if (order.has_follow()) return follow(order.follow());
   if (order.has_form()) return form(order.form());
 }

@@ -92,6 +92,22 @@ TEST(JobMachineLook, WithoutAnAnswerNothingIsBegun) {
   EXPECT_EQ(pods.last(1, kForm)->form().members_size(), 1);
 }
 
+// The disk of one takes its time, and its worker says that it looks. The other has not taken up its
+// order: its step thread hangs, or all of it.
+TEST(JobMachineLook, WhoTakesUpNoLookIsRestarted) {
+  FakePods pods(2);
+  make_seeing(pods, 2);
+  pods.after(1s);
+  pods.standing(0).set_phase_name("look");
+  pods.after(Timing{}.start_deadline - 2s);
+  EXPECT_FALSE(pods.was_restarted(1));
+  pods.after(2s);
+  ASSERT_TRUE(pods.was_restarted(1));
+  EXPECT_EQ(pods.view().failures.back().reason, "Stuck");
+  pods.after(Timing{}.start_deadline);
+  EXPECT_FALSE(pods.was_restarted(0));
+}
+
 // Workers of the version before look once, when they are configured.
 TEST(JobMachineLook, OlderWorkersAreNotAsked) {
   FakePods pods(2);

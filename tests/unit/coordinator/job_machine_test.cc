@@ -448,6 +448,29 @@ TEST(JobMachineStuck, LossesThatAreCertainLeaveTheDeadlineAsItIs) {
   EXPECT_TRUE(pods.was_restarted(1));
 }
 
+// A leader before has left it out, and died before its order to restart it was heard.
+TEST(JobMachineStuck, WhoIsNoMemberAndDoesNotStopIsRestarted) {
+  FakePods before(3);
+  before.start_training();
+  before.exit(2, -1, 11);
+  before.settle();
+  FakePods pods(3, before.machine.record());
+  ASSERT_EQ(pods.machine.record().members.size(), 2u);
+  pods.standings = before.standings;  // 2 says still that it trains
+  pods.connect_all();
+  const auto train_for = [&](Duration time) {
+    for (const MonoTime until = pods.now + time; pods.now < until; pods.commit_all())
+      pods.after(1s);
+  };
+  train_for(Timing{}.start_deadline - 1s);
+  EXPECT_NE(pods.last(2, kAbort), nullptr);
+  EXPECT_FALSE(pods.was_restarted(2));
+  train_for(2s);
+  EXPECT_TRUE(pods.was_restarted(2));
+  EXPECT_FALSE(pods.was_restarted(0));
+  EXPECT_FALSE(pods.was_restarted(1));
+}
+
 // All wait for each other, twice: those who are restarted must not be all who hold the state.
 TEST(JobMachineStuck, WhenNobodyLagsHalfOfThemGo) {
   FakePods pods(3);

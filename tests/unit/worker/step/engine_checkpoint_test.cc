@@ -124,9 +124,11 @@ TEST_F(EngineCheckpointTest, ABrokenDiskIsNotAnEmptyOne) {
   storage_.checkpoints.faults().broken = true;
   second->look(5);
   EXPECT_FALSE(sim_.run_until([&] { return second->standing().looked() == 5; }, 1min));
+  EXPECT_EQ(second->standing().phase_name(), "look") << "it does not hang";
   storage_.checkpoints.faults().broken = false;
   ASSERT_TRUE(sim_.run_until([&] { return second->standing().looked() == 5; }, 10s));
   EXPECT_EQ(second->standing().checkpoint_step(), 4u);
+  EXPECT_TRUE(sim_.run_until([&] { return second->standing().phase_name() == "idle"; }, 10s));
 }
 
 TEST_F(EngineCheckpointTest, ADamagedOneIsNamedAndSetAsideAndAnOlderOneTried) {
