@@ -72,6 +72,7 @@ class Session {
     bool has_verdict = false;
   };
   using ByType = Table<TypeIndex, Gpus>;
+  using ByNode = Table<NodeIndex, Resources>;
   using Victims = std::vector<std::pair<Entry*, std::int64_t>>;  // (entry, ordinal)
   // Jobs that are not stopped for another, for they would be served before it all the same.
   using ServedFirst = std::vector<const Entry*>;
@@ -130,14 +131,15 @@ class Session {
   bool wants_cells(const Entry& entry) const;
   void find_what_may_leave();
   void note_inside(NodeIndex node, std::size_t job);
-  std::int64_t fits_in_cell(const Entry& entry, NodeIndex node) const;
-  std::optional<std::vector<Cells::Place>> find_cells(const Entry& entry, std::int64_t pods);
+  ByNode room_for_cells() const;
+  std::optional<std::vector<Cells::Place>> find_cells(const Entry& entry, std::int64_t pods,
+                                                      const ByNode& room, Cells& cells) const;
   Table<NodeIndex, Gpus> costs_of_nodes() const;
   std::vector<std::optional<DomainIndex>> domains_in_cells(const Entry& entry,
                                                            const Bound& bound) const;
   Table<NodeIndex, std::int64_t> fits_in_cells(const Entry& entry, const Bound& bound,
-                                               TypeIndex type,
-                                               std::optional<DomainIndex> domain) const;
+                                               TypeIndex type, std::optional<DomainIndex> domain,
+                                               const ByNode& room) const;
   std::vector<TypeIndex> types_in_cells(const Entry& entry, const Bound& bound,
                                         std::int64_t pods) const;
   void enter_cells(Entry& entry, const std::vector<Cells::Place>& places);
@@ -146,6 +148,9 @@ class Session {
   bool displace_in_cells(Entry& entry, std::int64_t pods);
   void keep_in_cells(Entry& entry);
   bool is_in_cells(const Entry& entry) const;
+  bool note_inside_cells(const std::vector<Entry*>& stopped, const Entry& wanting, Gpus missing,
+                         ServedFirst& first) const;
+  bool would_be_inside(const Entry& entry, Gpus missing, const std::vector<Entry*>& stopped) const;
   bool is_confined_to_cells(const Entry& entry) const;
   Verdict why_not_in_cells(const Entry& entry, Gpus wanted) const;
   std::optional<std::vector<NodeIndex>> place_apart(const Entry& entry, std::int64_t pods);
@@ -238,6 +243,8 @@ class Session {
   std::optional<std::vector<std::string>> try_room_in_queue(Entry& wanting, Gpus missing,
                                                             QueueIndex among, bool may_stop,
                                                             ServedFirst& first);
+  bool is_placed_after(const Entry& wanting, Gpus missing, const std::vector<Entry*>& stopped,
+                       std::size_t mark);
   void keep_quota(const Entry& wanting, Gpus gpus);
   static bool may_lend(const Entry& from, const Entry& wanting);
   bool may_stop_in_queue(const Entry& wanting, const Entry& victim) const;
@@ -314,9 +321,9 @@ class Session {
   std::int64_t grown_ = 0;
   // By node, where there are cells: held by pods that may leave for them; not free yet, but leaving
   // or kept back; what of it jobs that wait for cells are to have.
-  Table<NodeIndex, Resources> may_leave_;
-  Table<NodeIndex, Resources> coming_;
-  Table<NodeIndex, Resources> owed_;
+  ByNode may_leave_;
+  ByNode coming_;
+  ByNode owed_;
   Table<NodeIndex, std::vector<std::size_t>> inside_;  // by_id of those in cells there
   std::vector<NodeIndex> set_aside_;                   // queues will need these first
   std::vector<bool> is_emptied_;  // by node: pods leave there, whose places others are to have

@@ -22,7 +22,7 @@ void Session::give_cells() {
     if (!wanted || why_too_large(entry, *wanted).outcome != Outcome::kPlaced) continue;
     if (targets_.head_blocks && has_head.contains(queue_of(entry))) continue;
     const std::int64_t pods = (*wanted - entry.now) / entry.job->per_pod.gpus;
-    if (const auto places = find_cells(entry, pods))
+    if (const auto places = find_cells(entry, pods, room_for_cells(), cells_))
       enter_cells(entry, *places);
     else if (is_confined_to_cells(entry) && displace_in_cells(entry, pods))
       continue;
@@ -42,7 +42,7 @@ bool Session::wants_cells(const Entry& entry) const {
 
 // By node: what is held by pods that are in no cell, and whose job may be shrunk or stopped.
 void Session::find_what_may_leave() {
-  may_leave_ = Table<NodeIndex, Resources>(problem_.end_of_nodes().value);
+  may_leave_ = ByNode(problem_.end_of_nodes().value);
   coming_ = may_leave_;
   owed_ = may_leave_;
   inside_ = Table<NodeIndex, std::vector<std::size_t>>(problem_.end_of_nodes().value);
@@ -72,17 +72,22 @@ void Session::note_inside(NodeIndex node, std::size_t job) {
   all.insert(std::ranges::upper_bound(all, job), job);
 }
 
-// Pods of the job that could be there if all who are in no cell left.
-std::int64_t Session::fits_in_cell(const Entry& entry, NodeIndex node) const {
-  Resources room = free_[node];
-  room += coming_[node];
-  room += may_leave_[node];
-  room -= owed_[node];
-  return std::max<std::int64_t>(room.copies_of(entry.job->per_pod), 0);
+// By node: what there would be if all who are in no cell left.
+Session::ByNode Session::room_for_cells() const {
+  ByNode room(problem_.end_of_nodes().value);
+  for (NodeIndex n; n < room.end_key(); ++n) {
+    room[n] = free_[n];
+    room[n] += coming_[n];
+    room[n] += may_leave_[n];
+    room[n] -= owed_[n];
+  }
+  return room;
 }
 
-std::optional<std::vector<Cells::Place>> Session::find_cells(const Entry& entry,
-                                                             std::int64_t pods) {
+// What it needs is bound in `cells`.
+std::optional<std::vector<Cells::Place>> Session::find_cells(const Entry& entry, std::int64_t pods,
+                                                             const ByNode& room,
+                                                             Cells& cells) const {
   const Bound bound = bound_of(entry);
   if (bound.is_nowhere) return std::nullopt;
   const Table<NodeIndex, Gpus> costs = costs_of_nodes();
@@ -94,8 +99,8 @@ std::optional<std::vector<Cells::Place>> Session::find_cells(const Entry& entry,
   for (const TypeIndex type : types_in_cells(entry, bound, pods)) {
     demand.type = type;
     for (const auto& domain : domains_in_cells(entry, bound)) {
-      demand.fits = fits_in_cells(entry, bound, type, domain);
-      if (auto places = cells_.place(demand)) return places;
+      demand.fits = fits_in_cells(entry, bound, type, domain, room);
+      if (auto places = cells.place(demand)) return places;
     }
   }
   return std::nullopt;
@@ -125,13 +130,15 @@ std::vector<std::optional<DomainIndex>> Session::domains_in_cells(const Entry& e
 
 Table<NodeIndex, std::int64_t> Session::fits_in_cells(const Entry& entry, const Bound& bound,
                                                       TypeIndex type,
-                                                      std::optional<DomainIndex> domain) const {
+                                                      std::optional<DomainIndex> domain,
+                                                      const ByNode& room) const {
   const auto& topology = entry.job->topology;
   const std::size_t level = topology ? problem_.level_named(topology->level) : 0;
   Table<NodeIndex, std::int64_t> fits(problem_.end_of_nodes().value, 0);
   for (const NodeIndex n : problem_.group(entry.index).admitted) {
     if (problem_.type_of(n) != type || (bound.node && n != *bound.node)) continue;
-    if (!domain || problem_.domain_of(level, n) == domain) fits[n] = fits_in_cell(entry, n);
+    if (!domain || problem_.domain_of(level, n) == domain)
+      fits[n] = std::max<std::int64_t>(room[n].copies_of(entry.job->per_pod), 0);
   }
   return fits;
 }
@@ -242,7 +249,7 @@ bool Session::displace_in_cells(Entry& entry, std::int64_t pods) {
       pod.in_cell = false;
       may_leave_[node_of(pod)] += victim->job->per_pod;
     }
-    places = find_cells(entry, pods);
+    places = find_cells(entry, pods, room_for_cells(), cells_);
     if (places) break;
   }
   if (places) enter_cells(entry, *places);
@@ -264,6 +271,33 @@ bool Session::is_in_cells(const Entry& entry) const {
   Gpus inside = 0;
   for (const Pod& pod : entry.pods) inside += pod.in_cell ? pod.gpus : 0;
   return inside > 0 && inside >= std::min(entry.job->min, entry.now);
+}
+
+// Those inside the cells of its queue, where it would not be inside itself once they are stopped:
+// they would start again before it does. True: there are some.
+bool Session::note_inside_cells(const std::vector<Entry*>& stopped, const Entry& wanting,
+                                Gpus missing, ServedFirst& first) const {
+  std::vector<const Entry*> inside;
+  for (const Entry* entry : stopped)
+    if (is_in_cells(*entry)) inside.push_back(entry);
+  if (inside.empty() || would_be_inside(wanting, missing, stopped)) return false;
+  first.insert(first.end(), inside.begin(), inside.end());
+  return true;
+}
+
+// Asked in a trial: free_ holds what leaves and what was given back, which is not to count twice.
+bool Session::would_be_inside(const Entry& entry, Gpus missing,
+                              const std::vector<Entry*>& stopped) const {
+  if (!cells_.has_cells(queue_of(entry)) || !wants_cells(entry)) return false;
+  ByNode room = room_for_cells();
+  for (const auto& [node, per_pod] : leaving_) room[node] -= *per_pod;
+  for (const Entry* holder : holders_) {
+    const bool stops = std::ranges::find(stopped, holder) != stopped.end();
+    for (const Pod& pod : holder->pods)
+      if (!pod.in_cell && (stops || pod.lent)) room[node_of(pod)] -= holder->job->per_pod;
+  }
+  Cells trial = cells_;
+  return find_cells(entry, missing / entry.job->per_pod.gpus, room, trial).has_value();
 }
 
 // Its queue has its cells and nothing else.

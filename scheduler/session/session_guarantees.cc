@@ -12,8 +12,9 @@ namespace rubato::sched {
 // once they are: they, or others that wait, would be served before it. True: there are some.
 bool Session::note_served_before(const std::vector<Entry*>& stopped, const Entry& wanting,
                                  const QuotaBook& after, ServedFirst& first) const {
-  if (!after.has_guarantees()) return false;
   const Gpus missing = size_at_least(*wanting.job, wanting.now).value_or(wanting.now) - wanting.now;
+  if (cells_.exist() && note_inside_cells(stopped, wanting, missing, first)) return true;
+  if (!after.has_guarantees()) return false;
   const std::size_t rank = guarantee_rank(wanting, missing, after);
   return note_served_first(stopped, wanting, rank, after, first) ||
          note_letting_in(stopped, wanting, rank, after, first);

@@ -39,7 +39,7 @@ std::optional<std::vector<std::string>> Session::try_room_in_queue(Entry& wantin
   if (may_stop) stopped = lend_jobs(wanting, missing, loan, first);
   const bool helps = room_for(wanting) >= missing &&
                      !note_served_before(stopped, wanting, quota_, first) &&
-                     reserve_if_fits(wanting, missing / wanting.job->per_pod.gpus, mark);
+                     is_placed_after(wanting, missing, stopped, mark);
   for (const Lent& one : loan.lent) {
     quota_.take(queue_of(*one.from), one.pod->type, one.pod->gpus);
     one.pod->lent = false;
@@ -51,6 +51,16 @@ std::optional<std::vector<std::string>> Session::try_room_in_queue(Entry& wantin
   auto names = stop_victims(stopped, std::move(loan.victims), wanting);
   keep_quota(wanting, missing);
   return names;
+}
+
+// Once they are stopped. What it gets is kept from all others; its cells are its own.
+bool Session::is_placed_after(const Entry& wanting, Gpus missing,
+                              const std::vector<Entry*>& stopped, std::size_t mark) {
+  if (!is_confined_to_cells(wanting))
+    return reserve_if_fits(wanting, missing / wanting.job->per_pod.gpus, mark);
+  const bool is_inside = would_be_inside(wanting, missing, stopped);
+  free_.undo_to(mark);
+  return is_inside;
 }
 
 // Others of the queue, which come later, are not to take what is being made free for it.

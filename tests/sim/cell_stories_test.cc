@@ -52,5 +52,21 @@ TEST(CellStories, ANewLeaderLeavesAQueueItsCell) {
   ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "teams") == 2; }, kSoon));
 }
 
+// Seed 851179: a job inside the cells of its queue was stopped for one of a higher priority that is
+// too large for them, started again before it, and was stopped again, for ever.
+TEST(CellStories, AJobInsideDoesNotLeaveForOneThatIsTooLargeForTheCells) {
+  Scenario scenario = a_team_with_a_node();
+  scenario.jobs = {training("inside", 2, 2), training("large", 4, 4)};
+  for (JobPlan& job : scenario.jobs) job.queue = "team";
+  scenario.jobs[1].priority_class = "high";
+  scenario.jobs[1].submit_at = 10s;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "inside") == 2; }, 10s));
+  EXPECT_EQ(cells_of(cluster, "inside").size(), 1u);
+  const auto leaves = [&] { return cells_of(cluster, "inside").empty(); };
+  EXPECT_FALSE(cluster.run_until(leaves, kSoon));
+}
+
 }  // namespace
 }  // namespace rubato::sim

@@ -115,6 +115,62 @@ TEST(Cells, WhoIsWhereItsQueueHasSomeLeftIsInside) {
   EXPECT_TRUE(Cells(Problem(state)).is_inside(JobIndex{0}, 0));
 }
 
+// Four nodes, two of which are cells of queue "a"; a job of it is inside them.
+ClusterState low_inside() {
+  ClusterState state = racks({4}, 4);
+  add_queue(state, "a", {{"A", "node", 2}});
+  state.jobs = {job("low", 3, 3)};
+  state.jobs[0].queue = "a";
+  obey(make_plan(state, {}), state);
+  return state;
+}
+
+// One that needs more than the cells would come after it again, whatever its priority is.
+TEST(Cells, WhoIsInsideIsNotStoppedForAJobThatCannotBe) {
+  ClusterState state = low_inside();
+  state.jobs.push_back(job("high", 15, 15));
+  state.jobs[1].queue = "a";
+  state.jobs[1].priority = 1;
+  const Plan plan = make_plan(state, {});
+  EXPECT_TRUE(plan.actions.empty()) << to_text(plan, state);
+  EXPECT_EQ(verdict_of(plan, state, "high").reason, Reason::kInsufficientGpus);
+}
+
+TEST(Cells, WhoIsInsideLeavesForAJobThatTakesItsPlace) {
+  ClusterState state = low_inside();
+  state.jobs.push_back(job("x", 8, 8));
+  state.jobs[1].priority = 2;
+  obey(make_plan(state, {}), state);
+  state.jobs.push_back(job("high", 8, 8));
+  state.jobs[2].queue = "a";
+  state.jobs[2].priority = 1;
+  EXPECT_EQ(verdict_of(make_plan(state, {}), state, "high").waits_for,
+            std::vector<std::string>{"low"});
+  const ClusterState end = at_rest(state, {}, 5);
+  EXPECT_EQ(end.jobs[1].held.size(), 8u);
+  EXPECT_EQ(end.jobs[2].held.size(), 8u);
+  for (const Held& held : end.jobs[2].held) EXPECT_EQ(held.cell, "node");
+}
+
+// Its parent is full, and so are its own cells: what another part gives back is of no use to it.
+TEST(Cells, NobodyInAParentLeavesForAJobThatHasNoRoomInItsCells) {
+  ClusterState state = racks({2});
+  add_queue(state, "a", {{"A", "node", 1}});
+  state.queues["a"].borrowing = false;
+  state.queues["whole"] = {.name = "whole"};
+  state.queues["whole"].quotas["*"].limit = 12;
+  for (const char* part : {"a", "default"}) state.queues[part].parent = "whole";
+  state.jobs = {one_node_job("a1", "a", 8), one_node_job("x", "default", 4)};
+  state.jobs[0].priority = 1;
+  obey(make_plan(state, {}), state);
+  ASSERT_EQ(state.jobs[1].held.size(), 4u);
+  state.jobs.push_back(one_node_job("a2", "a", 4));
+  state.jobs[2].priority = 1;
+  const Plan plan = make_plan(state, {});
+  EXPECT_TRUE(plan.actions.empty()) << to_text(plan, state);
+  EXPECT_EQ(verdict_of(plan, state, "a2").reason, Reason::kQueueLimit);
+}
+
 TEST(Cells, WhoMayNotBorrowIsToldSo) {
   ClusterState state = two_halves(true);
   state.queues["a"].borrowing = false;

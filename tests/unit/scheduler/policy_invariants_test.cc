@@ -175,7 +175,9 @@ TEST(EveryPolicy, ComesToRest) {
   for (const Descriptor& policy : all_policies()) {
     const PolicyConfig config{.policy = policy.name};
     for (std::uint64_t seed = 1; seed <= 140; ++seed) {
-      const ClusterState state = drawn_cluster(seed, config);
+      ClusterState state = drawn_cluster(seed, config);
+      Rng of_cells(seed + 3'000'000);
+      draw_cells(of_cells, state, config);
       EXPECT_TRUE(make_plan(at_rest(state, config, 40, 0), config).actions.empty())
           << policy.name << ", seed " << seed;
     }
@@ -221,6 +223,52 @@ TEST(EveryPolicy, ComesToRestInAFullParent) {
         state.jobs.push_back(job);
         state = at_rest(state, config, 30, 0);
         EXPECT_TRUE(make_plan(state, config).actions.empty()) << policy.name << ", seed " << seed;
+      }
+    }
+}
+
+// Five nodes, of which two or three are cells of queue "own", which may borrow or not; a parent may
+// hold less than there is. Jobs are as large as the cells and larger, and more wait than fit.
+ClusterState around_cells(std::uint64_t seed) {
+  Rng rng(seed);
+  ClusterState state = cluster({}, {});
+  for (int n = 0; n < 5; ++n) state.nodes.push_back(node("n" + std::to_string(n), 4, 4));
+  state.queues["whole"] = {.name = "whole"};
+  if (rng.chance(0.5)) state.queues["whole"].quotas["*"].limit = 12;
+  state.queues["own"] = {.name = "own", .parent = "whole"};
+  state.queues["own"].borrowing = rng.chance(0.6);
+  state.queues["own"].cells = {{"A", "node", 2 + static_cast<std::int64_t>(rng.below(2))}};
+  if (rng.chance(0.5)) state.queues["default"].parent = "whole";
+  const std::array sizes{1, 2, 3, 4, 6, 9, 12};
+  for (int i = 0; i < 14; ++i) {
+    const Gpus size = sizes.at(rng.below(sizes.size()));
+    Job one = job("j" + std::to_string(i), size, size);
+    if (rng.chance(0.7)) one.queue = "own";
+    one.priority = static_cast<std::int64_t>(rng.below(3));
+    one.queued_at = i;
+    one.duration_ms = one.remaining_ms = static_cast<TimeMs>(1 + rng.below(1'000'000));
+    state.jobs.push_back(one);
+  }
+  return state;
+}
+
+// Jobs come one after the other. In the end nobody is stopped for another any more: nobody leaves
+// his cells for one who does not come into them.
+TEST(EveryPolicy, ComesToRestAroundCells) {
+  const auto is_for_another = [](const Action& action) {
+    return std::holds_alternative<Displaced>(action.cause);
+  };
+  for (const Descriptor& policy : all_policies())
+    for (std::uint64_t seed = 1; seed <= 15; ++seed) {
+      const ClusterState all = around_cells(seed);
+      const PolicyConfig config{.policy = policy.name};
+      ClusterState state = all;
+      state.jobs.clear();
+      for (const Job& job : all.jobs) {
+        state.jobs.push_back(job);
+        state = at_rest(state, config, 30, 0);
+        EXPECT_TRUE(std::ranges::none_of(make_plan(state, config).actions, is_for_another))
+            << policy.name << ", seed " << seed;
       }
     }
 }
