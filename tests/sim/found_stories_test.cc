@@ -136,5 +136,18 @@ TEST(FoundStories, AJobGrowsThoughItsSecretWasDeleted) {
   EXPECT_TRUE(trains_with(3));
 }
 
+// Seed 854842: a job that is too large for the cluster was resized to sizes of which some fit. The
+// largest was more than its step has micro-batches: the API server refused all, and the job waited.
+TEST(FoundStories, AJobThatNeverFitsIsResizedToWhatItsStepHasMicroBatchesFor) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 4}, {"n1", "fast", 2}, {"n2", "fast", 2}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {job("job-0", 9, 9, 53, 10, 0s)};
+  scenario.jobs[0].shape.micro_batches = 9;
+  scenario.jobs[0].can_finish = false;
+  scenario.faults = {{FaultKind::kResize, 1686ms, 0s, 654, 419}};
+  expect_good_end(scenario);
+}
+
 }  // namespace
 }  // namespace rubato::sim

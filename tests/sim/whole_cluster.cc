@@ -70,11 +70,11 @@ Value trust_secret(const std::string& ns) {
                                {"master-key", net::base64_encode("master")}})}});
 }
 
+}  // namespace
+
 void must(const kube::Answer<kube::Written>& written) {
   if (!written.ok()) check_failed(__FILE__, __LINE__, written.error().message);
 }
-
-}  // namespace
 
 const net::KeyPair& authority() {
   static const net::KeyPair kPair =

@@ -19,6 +19,9 @@ namespace rubato::sim {
 // The one that signs in all stories: what it signs is never looked at, and keys take time to make.
 const net::KeyPair& authority();
 
+// A refusal ends the story at once: it goes on, and is judged, by what it asked the API server for.
+void must(const kube::Answer<kube::Written>& written);
+
 struct RunOptions {
   bool aloud = false;                  // tell the story while it happens
   bool listening = false;              // keep it

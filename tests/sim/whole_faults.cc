@@ -322,8 +322,8 @@ void WholeCluster::on_job(const Fault& fault, void (WholeCluster::*act)(const Fa
 
 void WholeCluster::patch_job(const Job& job, Value spec) {
   if (job.deleted) return;
-  (void)server_->patch(api::kTrainingJob, {"default", job.plan.shape.name}, kube::PatchType::kMerge,
-                       Value::object({{"spec", std::move(spec)}}));
+  must(server_->patch(api::kTrainingJob, {"default", job.plan.shape.name}, kube::PatchType::kMerge,
+                      Value::object({{"spec", std::move(spec)}})));
 }
 
 void WholeCluster::suspend(const Fault& fault, Job& job) {

@@ -72,7 +72,7 @@ void WholeCluster::restore_job(Job& job, const kube::ObjectStore::Backup& backup
 
 // ---- Sizes
 
-// To any that the job can be given when all is mended.
+// To any that the job can be given when all is mended, and has micro-batches for.
 void WholeCluster::resize(const Fault& fault, Job& job) {
   int most = 0;
   for (const NodePlan& node : scenario_.nodes)
@@ -87,7 +87,9 @@ void WholeCluster::resize(const Fault& fault, Job& job) {
   const int sizes = std::min(most, kSizeMost) / unit;
   const int least = unit * (1 + static_cast<int>(fault.pick) % sizes);
   const int before = std::min(job.plan.min, most / unit * unit);
-  job.plan.max = std::max(least + unit * static_cast<int>(fault.more % 4), before);
+  const int of_step = static_cast<int>(job.plan.shape.micro_batches) / unit * unit;
+  job.plan.max =
+      std::min(std::max(least + unit * static_cast<int>(fault.more % 4), before), of_step);
   job.plan.min = least;
   job.plan.can_finish = true;
   story_.say("FAULT {} is resized to {} to {} GPUs", job.plan.shape.name, job.plan.min,
