@@ -84,10 +84,10 @@ void WholeCluster::resize(const Fault& fault, Job& job) {
     of = queue.parent;
   }
   const int unit = job.plan.per_pod;
-  const int sizes = std::min(most, kSizeMost) / unit;
+  const int of_step = static_cast<int>(job.plan.shape.micro_batches) / unit * unit;
+  const int sizes = std::min({most, kSizeMost, of_step}) / unit;
   const int least = unit * (1 + static_cast<int>(fault.pick) % sizes);
   const int before = std::min(job.plan.min, most / unit * unit);
-  const int of_step = static_cast<int>(job.plan.shape.micro_batches) / unit * unit;
   job.plan.max =
       std::min(std::max(least + unit * static_cast<int>(fault.more % 4), before), of_step);
   job.plan.min = least;
