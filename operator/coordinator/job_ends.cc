@@ -12,14 +12,15 @@ constexpr const char* kMismatch = "FingerprintMismatch";
 }  // namespace
 
 // The first generation that stands fixes how the job computes, and on which data. One that was only
-// begun says nothing: its workers may have met a checkpoint that others computed.
+// begun says nothing: its workers may have met a checkpoint that others computed. That a member
+// holds a state may be heard only after the write that says that its generation trains.
 void JobMachine::pin_fingerprint() {
-  if (!record_.fingerprint.empty() || op_) return;
+  if (!fingerprint_.empty() || op_) return;
   for (const Member& m : record_.members) {
     const Worker* worker = member(m);
     if (worker == nullptr || !worker->standing.has_state()) continue;
     if (worker->standing.generation() != record_.generation) continue;
-    record_.fingerprint = worker->standing.fingerprint();
+    fingerprint_ = worker->standing.fingerprint();
     return;
   }
 }
@@ -28,7 +29,7 @@ void JobMachine::pin_fingerprint() {
 // as most nodes do that have said so (workers of one node are right or wrong together); of several
 // the first of `keys`. Empty: nobody has spoken.
 std::string JobMachine::fingerprint_of(const std::vector<WorkerKey>& keys) {
-  if (!record_.fingerprint.empty()) return record_.fingerprint;
+  if (!fingerprint_.empty()) return fingerprint_;
   std::map<std::string, std::size_t> nodes;
   for (const auto& [node, fingerprint] : fingerprint_of_node_) ++nodes[fingerprint];
   std::string chosen;

@@ -43,6 +43,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   view_.recomputed_steps = record_.recomputed_steps;
   view_.failure_count = record_.failures;
   crashes_ = record_.crashes;
+  fingerprint_ = record_.fingerprint;
   view_.generation = record_.generation;
   if (record_.previous.empty()) note_formed(record_.generation, record_.members);
   wake_at(now);
@@ -209,7 +210,7 @@ void JobMachine::pass(MonoTime now) {
     restart_unready(now);
     restart_diverged(now);
     pin_fingerprint();
-    refuse_others_than(record_.fingerprint);
+    refuse_others_than(fingerprint_);
     if (!holding(now)) {
       if (op_) {
         switch (op_->kind) {
@@ -229,7 +230,7 @@ void JobMachine::pass(MonoTime now) {
       retire_left(now);
     }
   }
-  write_failures();
+  write_news();
   refresh_view(now);
   book_gpu_time();
   for (const auto& [uid, agent] : agents_)

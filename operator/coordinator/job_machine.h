@@ -258,7 +258,7 @@ class JobMachine {
   void wake_at(MonoTime time);
   void write(Record next);
   void write_phase(Phase phase);
-  void write_failures();
+  void write_news();
   void add_failure(PodFailure failure, std::uint64_t times = 1);
   bool note_generations(const wire::WorkerStanding& standing);
   std::uint64_t next_generation();
@@ -368,6 +368,7 @@ class JobMachine {
   bool held_ = true;                    // and are waited for
   std::size_t failures_since_commit_ = 0;
   std::map<std::string, std::uint64_t> crashes_;  // Record::crashes of now
+  std::string fingerprint_;                       // Record::fingerprint of now
   std::set<std::string> never_back_;  // pods whose loss to the last leader was noted, by uid
   bool conflict_ = false;
   std::map<std::string, Agent> agents_;

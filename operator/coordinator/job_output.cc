@@ -114,7 +114,7 @@ void JobMachine::ask_swap() {
   op_->next.leader = record_.leader;
   op_->next.seq = record_.seq + 1;
   op_->next.step = std::max(record_.step, view_.step);
-  op_->next.fingerprint = record_.fingerprint;
+  op_->next.fingerprint = fingerprint_;
   op_->next.recomputed_steps = record_.recomputed_steps;
   op_->next.failures = view_.failure_count;
   op_->next.crashes = crashes_;
@@ -139,14 +139,18 @@ void JobMachine::write_phase(Phase phase) {
   write(std::move(next));
 }
 
-// Of workers that no generation had, or will miss: no operation writes them soon.
-void JobMachine::write_failures() {
-  if (!in_flight_ && !op_ && record_.failures != view_.failure_count) write(record_);
+// What no operation writes soon: failures of workers that no generation had, or will miss, and how
+// the job computes when that is known only after its first generation was written.
+void JobMachine::write_news() {
+  if (in_flight_ || op_) return;
+  if (record_.failures != view_.failure_count || record_.fingerprint != fingerprint_)
+    write(record_);
 }
 
 void JobMachine::write(Record next) {
   next.step = std::max(record_.step, view_.step);
   next.failures = view_.failure_count;
+  next.fingerprint = fingerprint_;
   next.crashes = crashes_;
   ++next.seq;
   in_flight_ = std::move(next);

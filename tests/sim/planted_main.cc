@@ -71,7 +71,7 @@ constexpr std::array kMutations = {
     Mutation{Bug::kKeepOldLeader, "keep-old-leader", 1, "a new leader does not bump the record"},
     Mutation{Bug::kHastyLeader, "hasty-leader", 7, "lost before a full heartbeat deadline"},
     Mutation{Bug::kSameEpoch, "same-epoch", 1, "an allocation under the epoch before it"},
-    Mutation{Bug::kDropRound, "drop-round", 186, "recovery goes back behind a decided round"},
+    Mutation{Bug::kDropRound, "drop-round", 237, "recovery goes back behind a decided round"},
     Mutation{Bug::kFormUnwritten, "form-unwritten", 85, "a generation formed before its record"},
     Mutation{Bug::kForgetPromise, "forget-promise", 1, "promised GPUs count as free"},
     Mutation{Bug::kForgetOwnWrites, "forget-own-writes", 27, "decides on caches behind its writes"},

@@ -141,5 +141,43 @@ TEST(JobMachineFingerprint, WhoHoldsAStateOfTheRecordedGenerationPinsIt) {
   EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-2");
 }
 
+// Workers say that they are in a generation before they hold a state. All that a leader knows then
+// is written without waiting for another change, so that the next one knows it when nobody is left.
+TEST(JobMachineFingerprint, IsWrittenOnceAMemberHoldsAState) {
+  FakePods before(2);
+  before.connect_all();
+  before.make_ready(0);
+  before.make_ready(1);
+  before.after(kJoinSettle + 50ms);
+  before.swap_done();
+  for (const int pod : {0, 1}) {
+    before.standing(pod).set_phase(wire::WORKER_TRAINING);
+    before.standing(pod).set_generation(before.machine.record().generation);
+    before.say(pod);
+  }
+  before.after(1s);
+  ASSERT_TRUE(before.to_write.has_value());
+  EXPECT_EQ(before.to_write->phase, name_of(Phase::kTraining));
+  EXPECT_EQ(before.to_write->fingerprint, "");
+  for (const int pod : {0, 1}) {
+    before.standing(pod).set_has_state(true);
+    before.say(pod);
+  }
+  before.swap_done();
+  before.after(1s);
+  ASSERT_TRUE(before.to_write.has_value());
+  EXPECT_EQ(before.to_write->fingerprint, "f00d");
+  before.swap_done();
+  before.after(1s);
+  EXPECT_FALSE(before.to_write.has_value());
+
+  FakePods pods(3, before.written.back(), 1);
+  pods.connect(2);
+  make_odd(pods, 2);
+  pods.after(1s);
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].pod_uid, "uid-2");
+}
+
 }  // namespace
 }  // namespace rubato::coordinator
