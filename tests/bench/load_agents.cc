@@ -78,7 +78,7 @@ void LoadAgents::dial(const std::stop_token& stop) {
 void LoadAgents::serve(const std::stop_token& stop) {
   MonoTime looked{};
   while (!stop.stop_requested() && !stopping_) {
-    std::vector<std::size_t> ready;
+    std::vector<std::pair<std::size_t, MonoTime>> ready;
     std::deque<std::pair<std::size_t, std::shared_ptr<net::Channel>>> dialed;
     {
       std::unique_lock lock(mutex_);
@@ -88,7 +88,7 @@ void LoadAgents::serve(const std::stop_token& stop) {
       dialed.swap(dialed_);
     }
     for (auto& [index, channel] : dialed) say_hello(index, std::move(channel));
-    for (const std::size_t index : ready) read(index);
+    for (const auto& [index, arrived] : ready) read(index, arrived);
     const MonoTime now = executor_.now();
     if (now < looked + kLook) continue;
     looked = now;
@@ -116,20 +116,20 @@ void LoadAgents::say_hello(std::size_t index, std::shared_ptr<net::Channel> chan
     if (is_queued->exchange(true)) return;
     {
       const std::lock_guard lock(mutex_);
-      ready_.push_back(index);
+      ready_.emplace_back(index, executor_.now());
     }
     news_->notify_all();
   });
 }
 
-void LoadAgents::read(std::size_t index) {
+void LoadAgents::read(std::size_t index, MonoTime arrived) {
   Agent& agent = agents_[index];
   agent.is_queued->store(false);
   while (agent.channel) {
     const auto frame = agent.channel->receive(executor_.now());
     if (frame.ok()) {
       wire::CoordinatorMessage message;
-      if (message.ParseFromString(*frame)) obey(agent, message);
+      if (message.ParseFromString(*frame)) obey(agent, message, arrived);
       continue;
     }
     if (frame.error().code() == Code::kTimeout) return;
@@ -142,7 +142,7 @@ void LoadAgents::read(std::size_t index) {
   }
 }
 
-void LoadAgents::obey(Agent& agent, const wire::CoordinatorMessage& message) {
+void LoadAgents::obey(Agent& agent, const wire::CoordinatorMessage& message, MonoTime arrived) {
   if (message.has_welcome()) {
     agent.welcomed = true;
     agent.period = std::chrono::milliseconds(message.welcome().heartbeat_ms());
@@ -155,11 +155,11 @@ void LoadAgents::obey(Agent& agent, const wire::CoordinatorMessage& message) {
     agent.standing.set_has_state(false);
     say(agent);
   } else if (message.has_order()) {
-    obey(agent, message.order().command());
+    obey(agent, message.order().command(), arrived);
   }
 }
 
-void LoadAgents::obey(Agent& agent, const wire::WorkerCommand& command) {
+void LoadAgents::obey(Agent& agent, const wire::WorkerCommand& command, MonoTime arrived) {
   wire::WorkerStanding& s = agent.standing;
   const MonoTime now = executor_.now();
   advance(agent, now);
@@ -169,7 +169,7 @@ void LoadAgents::obey(Agent& agent, const wire::WorkerCommand& command) {
   } else if (command.has_abort()) {
     s.set_fenced_below(command.abort().below());
     if (s.phase() == wire::WORKER_TRAINING) s.set_phase(wire::WORKER_ABORTED);
-    agent.fenced = now;
+    agent.fenced = arrived;
   } else if (command.has_form()) {
     const wire::Form& form = command.form();
     s.set_generation(form.generation());
@@ -179,7 +179,7 @@ void LoadAgents::obey(Agent& agent, const wire::WorkerCommand& command) {
     s.set_has_state(true);
     Begun& begun = begun_[agent.job];
     if (form.generation() > begun.generation) begun = {form.generation(), now};
-    agent.formed = now;
+    agent.formed = arrived;
     agent.stepping = begun.at;
     agent.base_seq = form.mode() == wire::FORM_RECOVER ? form.base_seq() : 0;
     agent.base_step = agent.base_seq;

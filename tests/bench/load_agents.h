@@ -48,13 +48,13 @@ class LoadAgents {
     MonoTime stepping{};  // since then, as all of its job's generation; on these:
     std::uint64_t base_seq = 0;
     std::uint64_t base_step = 0;
-    MonoTime fenced{};  // the last Abort came
+    MonoTime fenced{};  // the last Abort came: each agent of a cluster has a processor to see it
   };
   void dial(const std::stop_token& stop);
   void serve(const std::stop_token& stop);
-  void read(std::size_t index);
-  void obey(Agent& agent, const wire::CoordinatorMessage& message);
-  void obey(Agent& agent, const wire::WorkerCommand& command);
+  void read(std::size_t index, MonoTime arrived);
+  void obey(Agent& agent, const wire::CoordinatorMessage& message, MonoTime arrived);
+  void obey(Agent& agent, const wire::WorkerCommand& command, MonoTime arrived);
   void advance(Agent& agent, MonoTime now);
   void beat(Agent& agent, MonoTime now);
   void say(Agent& agent);
@@ -70,9 +70,9 @@ class LoadAgents {
   };
   std::map<const LoadJob*, Begun> begun_;  // the newest generation's first Form
   std::mutex mutex_;
-  std::unique_ptr<Condition> news_;   // for the serving task
-  std::unique_ptr<Condition> calls_;  // for those who dial
-  std::vector<std::size_t> ready_;
+  std::unique_ptr<Condition> news_;                      // for the serving task
+  std::unique_ptr<Condition> calls_;                     // for those who dial
+  std::vector<std::pair<std::size_t, MonoTime>> ready_;  // and when it was told so
   std::deque<std::size_t> to_dial_;
   std::deque<std::pair<std::size_t, std::shared_ptr<net::Channel>>> dialed_;
   std::atomic<bool> stopping_{false};

@@ -22,7 +22,7 @@ FROM = os.environ.get("RUBATO_IMAGES_FROM", os.environ.get("RUBATO_BUILD", ROOT 
 BUILD_LIMIT_S = 3000 if FROM == "source" else 900
 LIMIT_S = 60
 NAMES = ["operator", "worker", "worker-cuda"]
-SIZE_MAX = {"operator": 50e6, "worker": 90e6, "worker-cuda": 700e6}  # bytes; 33, 75 and 616 MB when this was written
+SIZE_MAX = {"operator": 50e6, "worker": 90e6, "worker-cuda": 900e6}  # bytes; 33, 75 and 836 MB when this was written
 OF_WORKER = {"rubato-agent", "rubato-worker", "rubato-script", "rubato-tokenize"}
 PROGRAMS = {"operator": {"rubato-operator"}, "worker": OF_WORKER, "worker-cuda": OF_WORKER}
 

@@ -5,6 +5,7 @@
 #include "tests/sim/sim_script.h"
 #include "tests/sim/tiny_model.h"
 #include "worker/backend/digest.h"
+#include "worker/checkpoint/checkpoint.h"
 #include "worker/data/token_file.h"
 #include "worker/pytorch/torch_replica.h"
 
@@ -294,10 +295,21 @@ bool ReferenceRun::decides(std::uint64_t step, std::int64_t loss_q, std::uint64_
   return impl_->sums[step] == std::pair(loss_q, sample_digest);
 }
 
+std::string isa_of(const std::string& fingerprint) {
+  const std::size_t slash = fingerprint.find('/');
+  if (slash == std::string::npos) return "";
+  return fingerprint.substr(slash + 1, fingerprint.find('/', slash + 1) - slash - 1);
+}
+
 Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape,
-                                            const std::string& isa) {
+                                            std::string isa) {
   const std::string training = json::dump(training_of(shape));
   TRY(const worker::TrainingConfig config, worker::parse_training(training));
+  if (isa.empty()) {
+    TRY(const worker::CheckpointInfo newest,
+        worker::read_checkpoint_info(files, config.checkpoint_path));
+    isa = isa_of(newest.fingerprint);
+  }
   TRY(auto replica, make_sim_replica(config, {.files = files, .training = training}, {.isa = isa}));
   LastCheckpoint last;
   TRY(const auto steps, replica->checkpoints());

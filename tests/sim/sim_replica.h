@@ -79,12 +79,17 @@ class ReferenceRun {
   std::shared_ptr<Impl> impl_;
 };
 
-// The newest checkpoint of a job on a disk: its step and the digest of its state as it loads.
+// "model", of a fingerprint "2-cpu/model/sim…"; "" of "".
+std::string isa_of(const std::string& fingerprint);
+
+// The newest checkpoint of a job on a disk: its step and the digest of its state as it loads on
+// nodes of `isa`; "": nobody could write down which (the API server was away), and it is the
+// checkpoint's.
 struct LastCheckpoint {
   std::uint64_t step = 0;
   std::uint64_t digest = 0;
 };
 Result<LastCheckpoint> read_last_checkpoint(FileSystem& files, const JobShape& shape,
-                                            const std::string& isa);
+                                            std::string isa);
 
 }  // namespace rubato::sim

@@ -125,10 +125,7 @@ ModelNode& WholeCluster::node(const std::string& name) {
 std::string WholeCluster::isa_of(const Job& job) const {
   const Value* status = status_of(job);
   if (status == nullptr) return "";
-  const std::string bits = (*status)["membership"]["fingerprint"].string_or("");
-  const std::size_t slash = bits.find('/');  // of "2-cpu/model/sim…"
-  if (slash == std::string::npos) return "";
-  return bits.substr(slash + 1, bits.find('/', slash + 1) - slash - 1);
+  return sim::isa_of((*status)["membership"]["fingerprint"].string_or(""));
 }
 
 // Who cannot says why. A job that began on nodes of other bits than all others goes on there only.
