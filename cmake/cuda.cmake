@@ -2,8 +2,8 @@
 # needs no GPU, and programs link nothing but the static runtime, which looks for a driver when it is
 # first asked for a device; cuBLAS is looked up then, too (worker/backend/cuda/matmul.h).
 #
-# Sets RUBATO_CUDA_KIT (empty: none) and NCCL_INCLUDE, where NCCL's header is. -DRUBATO_CUDA=OFF builds without, -DRUBATO_CUDA=/usr/local/cuda
-# with that one.
+# Sets RUBATO_CUDA_KIT (empty: none) and NCCL_INCLUDE, where NCCL's header is. -DRUBATO_CUDA=OFF
+# builds without, -DRUBATO_CUDA=/usr/local/cuda with that one.
 set(RUBATO_CUDA AUTO CACHE STRING "AUTO, OFF, or the folder of a CUDA 13 toolkit")
 set(RUBATO_CUDA_KIT "")
 if(RUBATO_SANITIZE)

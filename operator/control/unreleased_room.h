@@ -1,6 +1,6 @@
 // UnreleasedRoom: what one job lets go another may get in the same plan, GPUs of a node as well as
-// what a queue may hold. Where an action that lets go was not done for sure, whoever may need what
-// it would have let go waits for the next plan. Pure.
+// a queue's part of a limit. Where an action that lets go was not done for sure, whoever may need
+// what it would have let go waits for the next plan. Pure.
 #pragma once
 
 #include "scheduler/plan.h"
@@ -15,7 +15,7 @@ class UnreleasedRoom {
  public:
   explicit UnreleasedRoom(const sched::ClusterState& decided_on);
 
-  // The action was not done, or it is not known whether it was: its job may hold all it held.
+  // The action was not done, or it is not known whether it was: its job may have all that it had.
   void note(const sched::Action& action);
   bool is_needed_by(const sched::Action& action) const;
 
@@ -25,7 +25,7 @@ class UnreleasedRoom {
   const sched::ClusterState& state_;
   std::map<sched::JobId, const sched::Job*> jobs_;
   std::set<sched::NodeId> nodes_;
-  std::set<std::string> queues_;  // those alone that may not hold all
+  std::set<std::string> queues_;  // those alone that have a limit
 };
 
 }  // namespace rubato::control

@@ -125,7 +125,7 @@ class JobMachine {
     bool start_failed = false;              // it could not begin with what it was told to
     bool restart_sent = false;              // over this connection
     std::uint64_t restart_ordered = 0;      // highest incarnation that we had killed ourselves
-    MonoTime asked_at{};                    // the last Abort or Look, whose answer is a standing
+    MonoTime asked_at{};                    // the last Abort or Look; its status answers them
     std::uint64_t abort_below = 0;          // highest sent over this connection
     std::uint64_t settled_below = 0;        // highest Abort that it has answered: it stands still
     std::uint64_t form_generation = 0;      // highest Form sent over this connection

@@ -210,21 +210,27 @@ ClusterState full_parent(std::uint64_t seed) {
   return state;
 }
 
-// Jobs come one after the other, each to those that have come to rest before it: who is stopped
-// makes room for whom it was stopped, and for nobody who passes that one in its guarantee.
+// The plans that follow as the jobs of `all` come one after the other, each to those that have come
+// to rest before it.
+std::vector<Plan> plans_at_rest(const ClusterState& all, const PolicyConfig& config) {
+  ClusterState state = all;
+  state.jobs.clear();
+  std::vector<Plan> plans;
+  for (const Job& job : all.jobs) {
+    state.jobs.push_back(job);
+    state = at_rest(state, config, 30, 0);
+    plans.push_back(make_plan(state, config));
+  }
+  return plans;
+}
+
+// Who is stopped makes room for whom it was stopped, and for nobody who passes that one in its
+// guarantee.
 TEST(EveryPolicy, ComesToRestInAFullParent) {
   for (const Descriptor& policy : all_policies())
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      const ClusterState all = full_parent(seed);
-      const PolicyConfig config{.policy = policy.name};
-      ClusterState state = all;
-      state.jobs.clear();
-      for (const Job& job : all.jobs) {
-        state.jobs.push_back(job);
-        state = at_rest(state, config, 30, 0);
-        EXPECT_TRUE(make_plan(state, config).actions.empty()) << policy.name << ", seed " << seed;
-      }
-    }
+    for (std::uint64_t seed = 1; seed <= 10; ++seed)
+      for (const Plan& plan : plans_at_rest(full_parent(seed), {.policy = policy.name}))
+        EXPECT_TRUE(plan.actions.empty()) << policy.name << ", seed " << seed;
 }
 
 // Five nodes, of which two or three are cells of queue "own", which may borrow or not; a parent may
@@ -252,25 +258,17 @@ ClusterState around_cells(std::uint64_t seed) {
   return state;
 }
 
-// Jobs come one after the other. In the end nobody is stopped for another any more: nobody leaves
-// his cells for one who does not come into them.
+// In the end nobody is stopped for another any more: nobody leaves cells for a job that does not
+// come into them.
 TEST(EveryPolicy, ComesToRestAroundCells) {
   const auto is_for_another = [](const Action& action) {
     return std::holds_alternative<Displaced>(action.cause);
   };
   for (const Descriptor& policy : all_policies())
-    for (std::uint64_t seed = 1; seed <= 15; ++seed) {
-      const ClusterState all = around_cells(seed);
-      const PolicyConfig config{.policy = policy.name};
-      ClusterState state = all;
-      state.jobs.clear();
-      for (const Job& job : all.jobs) {
-        state.jobs.push_back(job);
-        state = at_rest(state, config, 30, 0);
-        EXPECT_TRUE(std::ranges::none_of(make_plan(state, config).actions, is_for_another))
+    for (std::uint64_t seed = 1; seed <= 15; ++seed)
+      for (const Plan& plan : plans_at_rest(around_cells(seed), {.policy = policy.name}))
+        EXPECT_TRUE(std::ranges::none_of(plan.actions, is_for_another))
             << policy.name << ", seed " << seed;
-      }
-    }
 }
 
 // One node of 8 GPUs, which "late" has borrowed whole; then jobs of "owner" come, of one GPU each,

@@ -1,12 +1,13 @@
 #include "worker/backend/cuda/matmul.h"
 
+#include "worker/backend/cuda/dynamic_library.h"
+
 #include <cstdint>
 #include <list>
 #include <mutex>
 #include <utility>
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 namespace rubato::worker::cuda {
 
@@ -33,33 +34,23 @@ struct Library {
   decltype(&cublasLtMatmulPreferenceDestroy) drop_preference = nullptr;
 };
 
-// Never closed: it keeps state of the process.
 Result<Library> load_library() {
-  void* handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return Error(Code::kNotFound,
-                 std::string("cuBLAS is not on this machine, or not where the loader looks (") +
-                     dlerror() + ")");
+  TRY(DynamicLibrary file, DynamicLibrary::open(kLibrary, "cuBLAS"));
   Library library;
-  std::string missing;
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-    if (function == nullptr) missing = name;
-  };
-  find(library.create, "cublasLtCreate");
-  find(library.destroy, "cublasLtDestroy");
-  find(library.version, "cublasLtGetVersion");
-  find(library.matmul, "cublasLtMatmul");
-  find(library.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  find(library.make_product, "cublasLtMatmulDescCreate");
-  find(library.set_product, "cublasLtMatmulDescSetAttribute");
-  find(library.drop_product, "cublasLtMatmulDescDestroy");
-  find(library.make_layout, "cublasLtMatrixLayoutCreate");
-  find(library.drop_layout, "cublasLtMatrixLayoutDestroy");
-  find(library.make_preference, "cublasLtMatmulPreferenceCreate");
-  find(library.set_preference, "cublasLtMatmulPreferenceSetAttribute");
-  find(library.drop_preference, "cublasLtMatmulPreferenceDestroy");
-  if (!missing.empty()) return Error(Code::kNotFound, std::string(kLibrary) + " has no " + missing);
+  file.find(library.create, "cublasLtCreate");
+  file.find(library.destroy, "cublasLtDestroy");
+  file.find(library.version, "cublasLtGetVersion");
+  file.find(library.matmul, "cublasLtMatmul");
+  file.find(library.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  file.find(library.make_product, "cublasLtMatmulDescCreate");
+  file.find(library.set_product, "cublasLtMatmulDescSetAttribute");
+  file.find(library.drop_product, "cublasLtMatmulDescDestroy");
+  file.find(library.make_layout, "cublasLtMatrixLayoutCreate");
+  file.find(library.drop_layout, "cublasLtMatrixLayoutDestroy");
+  file.find(library.make_preference, "cublasLtMatmulPreferenceCreate");
+  file.find(library.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  file.find(library.drop_preference, "cublasLtMatmulPreferenceDestroy");
+  TRY_OK(file.has_all());
   return library;
 }
 

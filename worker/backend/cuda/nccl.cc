@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "worker/backend/cuda/dynamic_library.h"
 #include "worker/backend/cuda/runtime.h"
 
 #include <atomic>
@@ -11,7 +12,6 @@
 #include <mutex>
 #include <utility>
 
-#include <dlfcn.h>
 #include <nccl.h>
 
 namespace rubato::worker::cuda {
@@ -41,28 +41,18 @@ struct Library {
   }
 };
 
-// Never closed: it keeps threads of the process.
 Result<Library> load_library() {
-  void* handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return Error(Code::kNotFound,
-                 std::string("NCCL is not on this machine, or not where the loader looks (") +
-                     dlerror() + ")");
+  TRY(DynamicLibrary file, DynamicLibrary::open(kLibrary, "NCCL"));
   Library library;
-  std::string missing;
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-    if (function == nullptr) missing = name;
-  };
-  find(library.version, "ncclGetVersion");
-  find(library.make_id, "ncclGetUniqueId");
-  find(library.connect, "ncclCommInitRankConfig");
-  find(library.ask, "ncclCommGetAsyncError");
-  find(library.all_reduce, "ncclAllReduce");
-  find(library.abort, "ncclCommAbort");
-  find(library.text_of, "ncclGetErrorString");
-  find(library.last_error, "ncclGetLastError");
-  if (!missing.empty()) return Error(Code::kNotFound, std::string(kLibrary) + " has no " + missing);
+  file.find(library.version, "ncclGetVersion");
+  file.find(library.make_id, "ncclGetUniqueId");
+  file.find(library.connect, "ncclCommInitRankConfig");
+  file.find(library.ask, "ncclCommGetAsyncError");
+  file.find(library.all_reduce, "ncclAllReduce");
+  file.find(library.abort, "ncclCommAbort");
+  file.find(library.text_of, "ncclGetErrorString");
+  file.find(library.last_error, "ncclGetLastError");
+  TRY_OK(file.has_all());
   return library;
 }
 
@@ -210,12 +200,8 @@ class Leaving {
 
 class NcclReducer : public DeviceReducer {
  public:
-  NcclReducer(Executor& executor, std::shared_ptr<Communicator> communicator, Leaving& leaving,
-              int ordinal)
-      : executor_(executor),
-        communicator_(std::move(communicator)),
-        leaving_(leaving),
-        ordinal_(ordinal) {}
+  NcclReducer(Executor& executor, std::shared_ptr<Communicator> communicator, Leaving& leaving)
+      : executor_(executor), communicator_(std::move(communicator)), leaving_(leaving) {}
   ~NcclReducer() override {
     leaving_.add(executor_, std::move(communicator_));
     if (event_ != nullptr) (void)cudaEventDestroy(event_);
@@ -226,17 +212,16 @@ class NcclReducer : public DeviceReducer {
  private:
   // Until the GPU has done what is enqueued, or `ask` says that it won't.
   template <class Ask>
-  Status pass(CudaStream& stream, cudaStream_t raw, Ask ask);
+  Status wait_for_gpu(CudaStream& stream, cudaStream_t raw, Ask ask);
 
   Executor& executor_;
   std::shared_ptr<Communicator> communicator_;
   Leaving& leaving_;
-  int ordinal_;
   cudaEvent_t event_ = nullptr;
 };
 
 template <class Ask>
-Status NcclReducer::pass(CudaStream& stream, cudaStream_t raw, Ask ask) {
+Status NcclReducer::wait_for_gpu(CudaStream& stream, cudaStream_t raw, Ask ask) {
   stream.note(cudaEventRecord(event_, raw), "recording an event");
   if (stream.error()) return *stream.error();
   cudaError_t state = cudaSuccess;
@@ -262,13 +247,13 @@ Status NcclReducer::all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out)
                                   raw));
   Status said = communicator_->ask(kAdding);
   for (; is_open(said); said = communicator_->ask(kAdding)) (void)executor_.sleep_for(kPause);
-  if (said.ok()) said = pass(its, raw, [this] { return communicator_->ask(kAdding); });
+  if (said.ok()) said = wait_for_gpu(its, raw, [this] { return communicator_->ask(kAdding); });
   if (said.ok()) return its.synchronize();
   // The buffers are in use until NCCL lets go of them.
   communicator_->abort(kAbortLimit);
   communicator_->wait_until_gone();
   const MonoTime deadline = executor_.now() + kAbortLimit;
-  (void)pass(its, raw, [&]() -> Status {
+  (void)wait_for_gpu(its, raw, [&]() -> Status {
     if (executor_.now() >= deadline) end_stuck("still adds after an abort");
     return ok();
   });
@@ -308,7 +293,7 @@ Result<std::unique_ptr<DeviceReducer>> Nccl::connect(Executor& executor, const R
     connected = communicator->ask("connecting");
     if (connected.ok())
       return std::unique_ptr<DeviceReducer>(
-          std::make_unique<NcclReducer>(executor, std::move(communicator), leaving_, ordinal_));
+          std::make_unique<NcclReducer>(executor, std::move(communicator), leaving_));
     if (!is_open(connected)) break;
     if (stop.stop_requested()) {
       connected = aborted();
