@@ -262,15 +262,15 @@ Throughput Session::speed_of(const Entry& entry) const {
   return {entry.job->measured, type ? problem_.name(*type) : ""};
 }
 
-// None: it is not to grow now, or no allowed size is worth it. A size that was measured may be
-// worth it where the next one is not: a node more costs more than a GPU more. Pods beyond the
-// places that a policy says would leave in the next round.
-std::optional<Session::Step> Session::next_step(std::size_t index) const {
+// To at most `most` GPUs. None: it is not to grow now, or no allowed size is worth it. A size that
+// was measured may be worth it where the next one is not: a node more costs more than a GPU more.
+// Pods beyond the places that a policy says would leave in the next round.
+std::optional<Session::Step> Session::next_step(std::size_t index, Gpus most) const {
   const Entry& entry = entries_[index];
   const Job& job = *entry.job;
   if (!may_grow(entry) || places_of(entry) != nullptr) return std::nullopt;
   const auto next = size_at_least(job, entry.now + 1);
-  const Gpus room = room_for(entry);
+  const Gpus room = std::min(room_for(entry), most - entry.now);
   if (!next || room < *next - entry.now) return std::nullopt;
   const Throughput speed = speed_of(entry);
   const double now = speed.at(entry.now);
@@ -288,17 +288,20 @@ std::optional<Session::Step> Session::next_step(std::size_t index) const {
   return best;
 }
 
-// What is left over: one size step at a time to the job that gains most from it.
+// What is left over: one size step at a time to the job that gains most from it. Where that does
+// not fit, a smaller one may.
 void Session::grow() {
   std::priority_queue<Step> steps;
-  const auto push = [&](std::size_t index) {
-    if (const auto step = next_step(index)) steps.push(*step);
+  const auto push = [&](std::size_t index, Gpus most) {
+    if (const auto step = next_step(index, most)) steps.push(*step);
   };
-  for (std::size_t i = 0; i < entries_.size(); ++i) push(i);
+  const auto max_of = [&](std::size_t index) { return entries_[index].job->max; };
+  for (std::size_t i = 0; i < entries_.size(); ++i) push(i, max_of(i));
   while (!steps.empty()) {
     const Step step = steps.top();
     steps.pop();
-    if (grow_to(entries_[step.entry], step.to)) push(step.entry);
+    const bool has_grown = grow_to(entries_[step.entry], step.to);
+    push(step.entry, has_grown ? max_of(step.entry) : step.to - 1);
   }
 }
 

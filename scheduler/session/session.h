@@ -119,7 +119,7 @@ class Session {
   bool grow_to(Entry& entry, Gpus to);
   bool may_grow(const Entry& entry) const;
   Throughput speed_of(const Entry& entry) const;
-  std::optional<Step> next_step(std::size_t index) const;
+  std::optional<Step> next_step(std::size_t index, Gpus most) const;
   Plan collect();
   static ActionKind kind_of(const Entry& entry);
   bool place_up_to(Entry& entry, Gpus size);

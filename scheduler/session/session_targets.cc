@@ -27,11 +27,15 @@ void Session::grow_to_targets() {
     if (waits_for_places(entry)) continue;
     const std::int64_t pods = placer_.pods_that_fit(entry.index, bound_of(entry));
     const Gpus fit = std::min(pods * entry.job->per_pod.gpus, room_for(entry));
-    const auto less = size_at_most(*entry.job, std::min(entry.now + fit, *target));
-    if (!less || *less <= entry.now) continue;
     const Throughput speed = speed_of(entry);
     const double now = speed.at(entry.now);
-    if (speed.at(*less) - now >= config_.min_relative_gain * now) grow_to(entry, *less);
+    const auto is_worth_it = [&](Gpus to) {
+      return speed.at(to) - now >= config_.min_relative_gain * now;
+    };
+    auto less = size_at_most(*entry.job, std::min(entry.now + fit, *target));
+    while (less && *less > entry.now && !is_worth_it(*less))
+      less = size_at_most(*entry.job, *less - 1);
+    if (less && *less > entry.now) grow_to(entry, *less);
   }
 }
 
