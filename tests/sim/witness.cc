@@ -304,23 +304,24 @@ void Witness::check_queue(const std::string& queue) {
 }
 
 // The pod may be well and its worker another one by now: restarted, with nothing of the job's
-// state. And who was to join by a change that a new leader finds unfinished may not have come to
-// it: it was in no generation yet, and follows anew.
+// state; or about to be, for its state is not that of the others. And who was to join by a change
+// that a new leader finds unfinished may not have come to it: it was in no generation yet, and
+// follows anew.
 bool Witness::are_in_it(const SeenJob& seen, const std::set<WorkerTuple>& workers) const {
   World* world = ask_.world(seen.uid);
   return std::all_of(workers.begin(), workers.end(), [&](const WorkerTuple& id) {
     const Peer* peer = world == nullptr ? nullptr : world->find_peer(id);
-    return peer != nullptr && peer->alive && peer->standing.generation() > 0;
+    return peer != nullptr && peer->alive && !peer->diverged && peer->standing.generation() > 0;
   });
 }
 
 void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
   const auto generation = static_cast<std::uint64_t>(record["generation"].int_or(0));
   const auto leader = static_cast<std::uint64_t>(record["leader"].int_or(0));
-  std::set<WorkerTuple> all;
+  std::vector<WorkerTuple> all;
   std::map<std::string, std::set<WorkerTuple>> members;
   for (const json::Value& m : record["members"].items()) {
-    all.insert(tuple_of(m));
+    all.push_back(tuple_of(m));
     members[m["podUID"].string_or("")].insert(tuple_of(m));
   }
   if (World* world = ask_.world(seen.uid))

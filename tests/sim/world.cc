@@ -50,13 +50,22 @@ void World::emitted(const WorkerTuple& who, const wire::WorkerEvent& event) {
   peers_[who].standing = event.standing();
   if (event.has_committed()) {
     const bool is_refused = event.committed().record().outcome() == wire::OUTCOME_DIVERGED;
-    is_refused ? void(++refused_) : decided(who, event.committed());
+    is_refused ? note_diverged(event.committed()) : decided(who, event.committed());
   }
   if (is_of_a_fault_of_ours(event))
     broken(
         fmt::format("{} says {}{}", text(who), event.suspect().why(), event.failure().message()));
   if (event.has_failure())
     story_.say("  {} says {}: {}", text(who), event.failure().reason(), event.failure().message());
+}
+
+void World::note_diverged(const wire::Committed& round) {
+  ++refused_;
+  const auto written = memberships_.find(round.generation());
+  if (written == memberships_.end()) return;
+  for (const std::uint32_t rank : round.record().diverged())
+    if (rank < written->second.by_rank.size())
+      peers_[written->second.by_rank[rank]].diverged = true;
 }
 
 void World::commanded(const WorkerTuple& who, const wire::WorkerCommand& command) {
@@ -74,12 +83,14 @@ void World::commanded(const WorkerTuple& who, const wire::WorkerCommand& command
 }
 
 void World::record_written(std::uint64_t generation, std::uint64_t leader, std::string_view phase,
-                           const std::set<WorkerTuple>& members) {
+                           std::vector<WorkerTuple> by_rank) {
+  const std::set<WorkerTuple> members(by_rank.begin(), by_rank.end());
   if (generation < record_generation_) broken("the record's generation went back");
   if (leader < record_leader_) broken("the record's leader went back");
   if (leader > record_leader_) leader_since_ = now();
   if (went_back_ && generation > record_generation_) forget_unused(generation);
-  const auto [known, is_new] = memberships_.try_emplace(generation, Generation{.members = members});
+  const auto [known, is_new] = memberships_.try_emplace(
+      generation, Generation{.members = members, .by_rank = std::move(by_rank)});
   Generation& written = known->second;
   if (written.members != members)
     broken(fmt::format("generation {} has two memberships", generation));

@@ -28,6 +28,7 @@ inline WorkerTuple tuple_of(const wire::WorkerId& id) {
 
 struct Peer {
   bool alive = true;
+  bool diverged = false;          // a round named it among those whose state is dropped
   wire::WorkerStanding standing;  // what it said last
 };
 
@@ -56,7 +57,7 @@ class World {
 
   // ---- What is written ----
   void record_written(std::uint64_t generation, std::uint64_t leader, std::string_view phase,
-                      const std::set<WorkerTuple>& members);
+                      std::vector<WorkerTuple> by_rank);
   // Records may be older than they were, and so is what was counted in them.
   void store_went_back();
   void broken(const std::string& what) { story_.broken(shape_.name + ": " + what); }
@@ -86,10 +87,12 @@ class World {
   std::map<std::uint64_t, wire::CommitRecord> records_;  // by generation: the last that was said
   struct Generation {
     std::set<WorkerTuple> members;
+    std::vector<WorkerTuple> by_rank;
     bool is_rescale = false;
     bool stands = false;
     bool has_decided = false;
   };
+  void note_diverged(const wire::Committed& round);
   std::map<std::uint64_t, Generation> memberships_;
   std::uint64_t record_generation_ = 0;
   std::uint64_t record_leader_ = 0;
