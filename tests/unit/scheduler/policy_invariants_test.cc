@@ -2,6 +2,7 @@
 // several GPUs, quotas, priorities, cordoned nodes, jobs that run, lost pods. The rules are checked
 // from the state and the plan alone, by none of the scheduler's own code. A failure prints the seed
 // and the snapshot, which `rubatoctl plan` replays.
+#include "scheduler/model/sizes.h"
 #include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tests/unit/scheduler/drawn_clusters.h"
@@ -166,6 +167,66 @@ TEST(EveryPolicy, GivesOutAllGpusBelowZero) {
     EXPECT_TRUE(make_plan(end, config).actions.empty()) << policy.name;
     const bool says_places = policy.name == "pollux" || policy.name == "sia";
     EXPECT_EQ(std::ssize(end.jobs.front().held), says_places ? 1 : 8) << policy.name;
+  }
+}
+
+// Some nodes of two types, and elastic jobs that may use some of them, measured at sizes that need
+// not fit, with speeds that rise and fall.
+ClusterState elastic_jobs(std::uint64_t seed) {
+  Rng rng(seed);
+  ClusterState state = cluster({}, {});
+  for (std::uint64_t n = 0, count = 2 + rng.below(6); n < count; ++n) {
+    const Gpus gpus = 1 + static_cast<Gpus>(rng.below(4));
+    state.nodes.push_back(node("n" + std::to_string(n), gpus, gpus, rng.chance(0.3) ? "B" : "A"));
+  }
+  for (std::uint64_t i = 0, count = 1 + rng.below(3); i < count; ++i) {
+    Job one = job("j" + std::to_string(i), 1, 1 + static_cast<Gpus>(rng.below(12)));
+    if (rng.chance(0.3)) one.shape = Shape::kPowersOfTwo;
+    if (rng.chance(0.4)) {
+      one.eligible.emplace();
+      for (const Node& each : state.nodes)
+        if (rng.chance(0.6)) one.eligible->insert(each.id);
+    }
+    for (const char* type : {"A", "B"})
+      for (Gpus gpus = 1; gpus <= one.max; ++gpus)
+        if (rng.chance(0.6))
+          one.measured.push_back({type, gpus, 50 + static_cast<double>(rng.below(100))});
+    one.queued_at = static_cast<double>(i);
+    one.duration_ms = one.remaining_ms = static_cast<TimeMs>(1 + rng.below(10'000'000));
+    state.jobs.push_back(one);
+  }
+  return state;
+}
+
+// By counting: may the job have its next size, with what is free?
+bool could_grow(const ClusterState& state, const Job& job) {
+  if (job.held.empty()) return false;
+  const Gpus now = effective_gpus(job);
+  const auto next = size_at_least(job, now + 1);
+  if (!next) return false;
+  Gpus free = 0;
+  for (const Node& node : state.nodes)
+    if (node.gpu_type == job.held.front().gpu_type &&
+        (!job.eligible || job.eligible->contains(node.id)))
+      free += node.free.gpus;
+  return free >= *next - now;
+}
+
+// The same on drawn problems: the size that gains most may not fit, another one does.
+TEST(EveryPolicy, LeavesNothingFreeBelowZeroThatAJobCouldTake) {
+  for (const Descriptor& policy : all_policies()) {
+    if (policy.name == "pollux" || policy.name == "sia") continue;  // they choose the nodes
+    const PolicyConfig config{.policy = policy.name,
+                              .sharing = true,
+                              .storage_shares = true,
+                              .cpu_memory_shares = true,
+                              .min_relative_gain = -1};
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+      const ClusterState end = at_rest(elastic_jobs(seed), config, 40);
+      if (std::ranges::any_of(end.jobs, [](const Job& job) { return job.held.empty(); })) continue;
+      for (const Job& job : end.jobs)
+        EXPECT_FALSE(could_grow(end, job)) << policy.name << ", seed " << seed << ", " << job.id;
+    }
   }
 }
 
