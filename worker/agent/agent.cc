@@ -157,8 +157,7 @@ struct Agent::Impl {
     }
     if (leave_by) deadline = std::min(deadline, *leave_by);
     if (end_by) deadline = std::min(deadline, *end_by);
-    if (retire_by) deadline = std::min(deadline, *retire_by);
-    if (tell_by) deadline = std::min(deadline, *tell_by);
+    if (const auto& end = tell_by ? tell_by : retire_by) deadline = std::min(deadline, *end);
     const bool announced = leave_by.has_value();
     changed->wait_until(lock, deadline, [&] {
       return !inbox.empty() || (terminating && !announced) || welcome_news ||

@@ -368,6 +368,23 @@ TEST_F(AgentTest, APodThatFailedForGoodDoesNotWaitLongForALeader) {
   EXPECT_TRUE(sim_.run_until([&] { return status_.has_value(); }, kTellLimit + 1s));
 }
 
+// Simulation seed 914643: it retired while nobody led. From the end of the time that its other
+// workers have it did not wait any more, but looked again and again until somebody had heard.
+TEST_F(AgentTest, APodThatFailedForGoodAndRetiresWaitsForALeaderWithoutTurning) {
+  a_.not_leader = "op-x:1";
+  start(1, {{"op-a", 1}});
+  wire::WorkerEvent event;
+  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+  event.mutable_standing()->mutable_id()->set_incarnation(1);
+  event.mutable_failure()->set_permanent(true);
+  host_->say(0, 1, event);
+  host_->end(0, 1, 0, 0);
+  static_assert(kTellLimit > kEndLimit);
+  const MonoTime began = sim_.now();
+  EXPECT_TRUE(sim_.run_until([&] { return status_.has_value(); }, kTellLimit + 1s));
+  EXPECT_GE(sim_.now() - began, kTellLimit);
+}
+
 // A leader that comes later takes all that are named for workers that could answer.
 TEST_F(AgentTest, NamesOnlyTheWorkersThatRun) {
   start(2, {{"op-a", 1}});
