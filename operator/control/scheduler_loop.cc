@@ -121,15 +121,39 @@ bool SchedulerLoop::take_stock() {
     const auto object = JobObject::decode(item);
     if (!object.ok() || !d_.installation.may_see(object->meta, object->job.status.installation))
       continue;
-    const auto& allocation = object->job.status.allocation;
-    if (!allocation) continue;
-    stands[object->meta.uid] = allocation->epoch;
-    written_[object->meta.uid] = {object->meta.key(), allocation->epoch,
-                                  object->meta.resource_version};
+    if (!object->job.status.allocation) continue;
+    Written& latest = written_[object->meta.uid];
+    latest = {object->meta.key(), object->job.status.allocation->epoch,
+              object->meta.resource_version};
+    if (may_get_late_write(object->job) && !shut_out(object->job, latest)) return false;
+    stands[object->meta.uid] = latest.epoch;
   }
   d_.gate.open(stands);
   for (const auto& [uid, job] : written_) d_.enqueue(job.job);  // their pods may be placed now
   took_stock_ = true;
+  return true;
+}
+
+// Of an earlier leader, which the API server still works on. Of a job that holds GPUs the
+// coordinator takes the membership over, which refuses it; of one without membership the first
+// allocation tests the whole object.
+bool SchedulerLoop::may_get_late_write(const api::TrainingJob& job) const {
+  const auto& [allocation, membership] = std::tie(job.status.allocation, job.status.membership);
+  return allocation->pods.empty() && allocation->leader_transition != leader_ && membership &&
+         membership->leader < leader_ && !api::is_finished(job.status.conditions);
+}
+
+bool SchedulerLoop::shut_out(const api::TrainingJob& job, Written& latest) {
+  const api::Allocation next = renewed(job, leader_, d_.executor.clock().wall());
+  const auto written = write_allocation(d_.client, job, next);
+  if (!written.ok()) {
+    LOG_WARNING("scheduler", "{}/{}: what an earlier leader may still write is not shut out: {}",
+                job.meta.ns, job.meta.name, written.error().to_string());
+    // What the API server will never take need not hold up all others.
+    return retry_class(written.error().code()) == Retry::kNever;
+  }
+  latest.epoch = next.epoch;
+  latest.version = kube::resource_version_of(*written);
   return true;
 }
 

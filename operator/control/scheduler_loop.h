@@ -66,6 +66,12 @@ class SchedulerLoop {
     std::optional<sched::ActionKind> kind;  // none: not ours to tell of
   };
 
+  struct Written {
+    kube::Key job;
+    std::int64_t epoch = 0;  // the newest
+    std::string version;     // resourceVersion of the job with it
+  };
+
   void run(const std::stop_token& stop);
   void round();
   void load_policy(const World& world);
@@ -81,6 +87,8 @@ class SchedulerLoop {
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
+  bool may_get_late_write(const api::TrainingJob& job) const;
+  bool shut_out(const api::TrainingJob& job, Written& latest);  // a late write; false: not yet
   Result<std::vector<json::Value>> list_jobs();
   Result<std::vector<json::Value>> list_all(const kube::ResourceType& type, const std::string& ns,
                                             const std::string& label_selector);
@@ -98,11 +106,6 @@ class SchedulerLoop {
   bool wake_ = false;
   MonoTime wake_at_ = MonoTime::max();  // that the policy named; the loop's task only
   std::string refused_;  // why the SchedulingPolicy is not in force; the loop's task only
-  struct Written {
-    kube::Key job;
-    std::int64_t epoch = 0;  // the newest
-    std::string version;     // resourceVersion of the job with it
-  };
   std::map<std::string, Written> written_;  // by job uid; the loop's task only
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.

@@ -99,6 +99,11 @@ struct Targets {
   // Those types hold: who has one starts on no other, and who holds GPUs of another is stopped, to
   // start there, once there is room or it can make some.
   bool types_hold = false;
+  // Sizes and types are by GPUs in all. So a job that may use some nodes only (eligible, avoided,
+  // in one domain) and finds no room there for what it is to have, where none is made for it
+  // either, starts with less or on another type; and it is stopped to start on its type only once
+  // there is room.
+  bool few_nodes_yield = false;
   // By JobIndex: the jobs on whose GPUs it may be as long as it has none of its own, tried in this
   // order; the guest of another one stops. Empty: nobody shares. A guest counts for no quota, and
   // does not grow. Heard where workers can share (PolicyConfig::sharing).

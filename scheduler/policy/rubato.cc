@@ -136,7 +136,9 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
   const PriceTable prices = prices_of(problem, table, room.left());
   if (problem.count_types() > 1) choose_types(claims, room, prices);
   share_out(problem, claims, room, prices);
-  Targets targets{.displaces = Displaces::kLaterInOrder, .types_hold = problem.count_types() > 1};
+  Targets targets{.displaces = Displaces::kLaterInOrder,
+                  .types_hold = problem.count_types() > 1,
+                  .few_nodes_yield = true};
   targets.order = order_by(problem, [&](JobIndex j) {
     const Claim& claim = claims[j.value];
     return std::tuple(!claim.starves, claim.size == 0, -density(claim));

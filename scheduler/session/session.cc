@@ -90,6 +90,7 @@ Plan Session::run() {
   for (const bool spare_only : {false, true})
     for (Entry& entry : entries_)
       if (!entry.has_verdict && entry.job->gets_spare_only() == spare_only) give_minimum(entry);
+  if (targets_.few_nodes_yield) start_those_of_few_nodes();
   if (!targets_.sizes.empty()) grow_to_targets();
   if (targets_.sizes.empty() || config_.min_relative_gain < 0) grow();
   leave_hosts_that_change();

@@ -68,6 +68,7 @@ class Session {
     bool preempted = false;
     bool moving = false;              // to the type that the policy says
     std::optional<DomainIndex> only;  // the one that room is being made in
+    bool of_any_type = false;         // though the policy says one: it found no room there
     bool blocked = false;             // has no verdict of "placed": takes no part in growth
     bool has_verdict = false;
   };
@@ -188,9 +189,11 @@ class Session {
   Wanting* who_could_use(std::vector<Wanting>& wanting, const Entry& from, const Pod& pod) const;
   // The only type that it may have: it mixes none, and the policy says so.
   std::optional<TypeIndex> fixed_type(const Entry& entry) const {
-    if (!targets_.types_hold || entry.job->mix) return std::nullopt;
+    if (!targets_.types_hold || entry.job->mix || entry.of_any_type) return std::nullopt;
     return targets_.types[entry.index.value];
   }
+  bool yields(const Entry& entry) const;
+  void start_those_of_few_nodes();
   bool is_to_move(const Entry& entry) const;
   bool move_to_type(Entry& entry, Gpus wanted);
 

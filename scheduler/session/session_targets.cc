@@ -106,6 +106,40 @@ Session::Wanting* Session::who_could_use(std::vector<Wanting>& wanting, const En
   return found == wanting.end() ? nullptr : &*found;
 }
 
+// Targets::few_nodes_yield
+bool Session::yields(const Entry& entry) const {
+  const Job& job = *entry.job;
+  const bool is_of_few = job.eligible && job.eligible->size() < problem_.end_of_nodes().value;
+  return targets_.few_nodes_yield && (is_of_few || !job.avoid.empty() || is_confined(job));
+}
+
+// Those that wait, and for nobody who gives them anything. Not while room is being made for others:
+// they may be about to take what is free.
+void Session::start_those_of_few_nodes() {
+  const bool is_room_made = std::ranges::any_of(entries_, [&](const Entry& entry) {
+    return entry.preempted || verdicts_[entry.index.value].reason == Reason::kWaitingForRelease;
+  });
+  if (is_room_made) return;
+  for (Entry& entry : entries_) {
+    const Job& job = *entry.job;
+    const bool waits = entry.blocked && !entry.preempted && entry.now == 0 &&
+                       verdicts_[entry.index.value].reason == Reason::kInsufficientGpus;
+    if (!waits || !yields(entry)) continue;
+    entry.of_any_type = true;
+    const std::int64_t pods = placer_.pods_that_fit(entry.index, bound_of(entry));
+    const Gpus fit = std::min(pods * job.per_pod.gpus, room_for(entry));
+    const auto most = least_wanted(entry);
+    const auto size = most ? size_at_most(job, std::min(fit, *most)) : std::nullopt;
+    if (size && place_up_to(entry, *size)) {
+      entry.cause = RoomForMinimum{};
+      entry.blocked = false;
+      verdict(entry, {});
+    } else {
+      entry.of_any_type = false;
+    }
+  }
+}
+
 bool Session::is_to_move(const Entry& entry) const {
   const auto to = fixed_type(entry);
   if (!to || !config_.preempt) return false;

@@ -181,6 +181,30 @@ TEST(Stories, ALeaderPlacesPodsAfterTheNewestAllocationOnly) {
   }
 }
 
+// Of a job that waits nobody takes the membership over. What an earlier leader decided on it, and
+// the API server still works on, must not come after what a new one gives to others (soak seed
+// 919747): its allocation is written anew, with what stands.
+TEST(Stories, ALeaderShutsOutLateDecisionsOnAJobThatWaits) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("waits", 1, 1), training("next", 1, 1)};
+  scenario.jobs[1].priority_class = "high";
+  scenario.jobs[1].submit_at = kSoon;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "waits") == 1; }, kSoon));
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "next") == 1; }, 2 * kSoon));
+  const auto& seen = cluster.witness().jobs().at("default/waits");
+  const api::Allocation before = *seen.allocation;
+  ASSERT_TRUE(before.pods.empty());
+  cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
+  const auto is_shut_out = [&] { return seen.allocation->epoch > before.epoch; };
+  ASSERT_TRUE(cluster.run_until(is_shut_out, kSoon));
+  EXPECT_GT(*seen.allocation->leader_transition, *before.leader_transition);
+  EXPECT_TRUE(seen.allocation->pods.empty());
+}
+
 // The uids of pods that are there and are to stay.
 std::set<std::string> pods_that_stay(const WholeCluster& cluster) {
   std::set<std::string> uids;
