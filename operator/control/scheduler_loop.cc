@@ -138,7 +138,8 @@ bool SchedulerLoop::take_stock() {
 // coordinator takes the membership over, which refuses it; of one without membership the first
 // allocation tests the whole object.
 bool SchedulerLoop::may_get_late_write(const api::TrainingJob& job) const {
-  const auto& [allocation, membership] = std::tie(job.status.allocation, job.status.membership);
+  const auto& allocation = job.status.allocation;
+  const auto& membership = job.status.membership;
   return allocation->pods.empty() && allocation->leader_transition != leader_ && membership &&
          membership->leader < leader_ && !api::is_finished(job.status.conditions);
 }

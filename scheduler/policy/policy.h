@@ -101,8 +101,7 @@ struct Targets {
   bool types_hold = false;
   // Sizes and types are by GPUs in all. So a job that may use some nodes only (eligible, avoided,
   // in one domain) and finds no room there for what it is to have, where none is made for it
-  // either, starts with less or on another type; and it is stopped to start on its type only once
-  // there is room.
+  // either, starts with less or on another type, in rounds that make room for nobody.
   bool few_nodes_yield = false;
   // By JobIndex: the jobs on whose GPUs it may be as long as it has none of its own, tried in this
   // order; the guest of another one stops. Empty: nobody shares. A guest counts for no quota, and
