@@ -125,7 +125,17 @@ bool SchedulerLoop::take_stock() {
     Written& latest = written_[object->meta.uid];
     latest = {object->meta.key(), object->job.status.allocation->epoch,
               object->meta.resource_version};
-    if (may_get_late_write(object->job) && !shut_out(object->job, latest)) return false;
+    if (may_get_late_write(object->job)) {
+      auto anew = shut_out(object->job);
+      if (!anew.ok()) {
+        LOG_WARNING("scheduler", "{}: what an earlier leader may still write is not shut out: {}",
+                    to_string(latest.job), anew.error().to_string());
+        // What the API server will never take need not hold up all others.
+        if (retry_class(anew.error().code()) != Retry::kNever) return false;
+      } else {
+        latest = std::move(anew).value();
+      }
+    }
     stands[object->meta.uid] = latest.epoch;
   }
   d_.gate.open(stands);
@@ -144,18 +154,11 @@ bool SchedulerLoop::may_get_late_write(const api::TrainingJob& job) const {
          membership->leader < leader_ && !api::is_finished(job.status.conditions);
 }
 
-bool SchedulerLoop::shut_out(const api::TrainingJob& job, Written& latest) {
+// The next epoch, with what stands: a write that is still on its way tests the one before.
+Result<SchedulerLoop::Written> SchedulerLoop::shut_out(const api::TrainingJob& job) {
   const api::Allocation next = renewed(job, leader_, d_.executor.clock().wall());
-  const auto written = write_allocation(d_.client, job, next);
-  if (!written.ok()) {
-    LOG_WARNING("scheduler", "{}/{}: what an earlier leader may still write is not shut out: {}",
-                job.meta.ns, job.meta.name, written.error().to_string());
-    // What the API server will never take need not hold up all others.
-    return retry_class(written.error().code()) == Retry::kNever;
-  }
-  latest.epoch = next.epoch;
-  latest.version = kube::resource_version_of(*written);
-  return true;
+  TRY(const json::Value written, write_allocation(d_.client, job, next));
+  return Written{{job.meta.ns, job.meta.name}, next.epoch, kube::resource_version_of(written)};
 }
 
 Result<std::vector<json::Value>> SchedulerLoop::list_jobs() {
@@ -242,12 +245,11 @@ bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
     if (ours && doubt.kind) tell(doubt.job, doubt.tried, *doubt.kind);
     return true;
   }
-  // Not done; but it may still be on its way. The next epoch, with what stands, shuts it out.
-  const api::Allocation next = renewed(*now, leader_, d_.executor.clock().wall());
-  const auto written = write_allocation(d_.client, *now, next);
-  if (!written.ok()) return false;  // looked at again in the next round
-  written_[now->meta.uid] = {key, next.epoch, kube::resource_version_of(*written)};
-  d_.gate.end_decision(now->meta.uid, next.epoch);
+  // Not done; but it may still be on its way.
+  auto latest = shut_out(*now);
+  if (!latest.ok()) return false;  // looked at again in the next round
+  d_.gate.end_decision(now->meta.uid, latest->epoch);
+  written_[now->meta.uid] = std::move(latest).value();
   return true;
 }
 

@@ -88,7 +88,7 @@ class SchedulerLoop {
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
   bool may_get_late_write(const api::TrainingJob& job) const;
-  bool shut_out(const api::TrainingJob& job, Written& latest);  // a late write; false: not yet
+  Result<Written> shut_out(const api::TrainingJob& job);
   Result<std::vector<json::Value>> list_jobs();
   Result<std::vector<json::Value>> list_all(const kube::ResourceType& type, const std::string& ns,
                                             const std::string& label_selector);

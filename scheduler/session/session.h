@@ -200,6 +200,7 @@ class Session {
   // session_room.cc
   void place_or_make_room(Entry& entry, Gpus wanted);
   std::int64_t count_fitting(const Entry& entry);
+  Gpus gpus_that_fit(const Entry& entry);
   bool may_be_helped(const Entry& wanting, Gpus wanted) const;
   ByType most_displaced(const Entry& wanting) const;
   Gpus least_kept(const Entry& entry) const;

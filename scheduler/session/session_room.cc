@@ -42,6 +42,11 @@ std::int64_t Session::count_fitting(const Entry& entry) {
   return placer_.pods_that_fit(entry.index, bound_of(entry));
 }
 
+// As far as its queue lets it.
+Gpus Session::gpus_that_fit(const Entry& entry) {
+  return std::min(count_fitting(entry) * entry.job->per_pod.gpus, room_for(entry));
+}
+
 // False: whatever others give, it would not be enough.
 bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
   const ByType displaced = most_displaced(wanting);

@@ -25,8 +25,7 @@ void Session::grow_to_targets() {
     if (!target || *target <= entry.now || !may_grow(entry)) continue;
     if (grow_to(entry, *target)) continue;
     if (waits_for_places(entry)) continue;
-    const std::int64_t pods = placer_.pods_that_fit(entry.index, bound_of(entry));
-    const Gpus fit = std::min(pods * entry.job->per_pod.gpus, room_for(entry));
+    const Gpus fit = gpus_that_fit(entry);
     const Throughput speed = speed_of(entry);
     const double now = speed.at(entry.now);
     const auto is_worth_it = [&](Gpus to) {
@@ -121,15 +120,13 @@ void Session::start_those_of_few_nodes() {
   });
   if (is_room_made) return;
   for (Entry& entry : entries_) {
-    const Job& job = *entry.job;
-    const bool waits = entry.blocked && !entry.preempted && entry.now == 0 &&
-                       verdicts_[entry.index.value].reason == Reason::kInsufficientGpus;
+    const bool waits =
+        entry.now == 0 && verdicts_[entry.index.value].reason == Reason::kInsufficientGpus;
     if (!waits || !yields(entry)) continue;
     entry.of_any_type = true;
-    const std::int64_t pods = placer_.pods_that_fit(entry.index, bound_of(entry));
-    const Gpus fit = std::min(pods * job.per_pod.gpus, room_for(entry));
     const auto most = least_wanted(entry);
-    const auto size = most ? size_at_most(job, std::min(fit, *most)) : std::nullopt;
+    const auto size =
+        most ? size_at_most(*entry.job, std::min(gpus_that_fit(entry), *most)) : std::nullopt;
     if (size && place_up_to(entry, *size)) {
       entry.cause = RoomForMinimum{};
       entry.blocked = false;

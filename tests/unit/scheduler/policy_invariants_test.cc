@@ -198,18 +198,22 @@ ClusterState elastic_jobs(std::uint64_t seed) {
   return state;
 }
 
+// What is free of a type on nodes that the job may use.
+Gpus free_for(const Job& job, const ClusterState& state, const std::string& type) {
+  Gpus free = 0;
+  for (const Node& node : state.nodes)
+    if (node.gpu_type == type && !job.avoid.contains(node.id) &&
+        (!job.eligible || job.eligible->contains(node.id)))
+      free += node.free.gpus;
+  return free;
+}
+
 // By counting: may the job have its next size, with what is free?
 bool could_grow(const ClusterState& state, const Job& job) {
   if (job.held.empty()) return false;
   const Gpus now = effective_gpus(job);
   const auto next = size_at_least(job, now + 1);
-  if (!next) return false;
-  Gpus free = 0;
-  for (const Node& node : state.nodes)
-    if (node.gpu_type == job.held.front().gpu_type &&
-        (!job.eligible || job.eligible->contains(node.id)))
-      free += node.free.gpus;
-  return free >= *next - now;
+  return next && free_for(job, state, job.held.front().gpu_type) >= *next - now;
 }
 
 // The same on drawn problems: the size that gains most may not fit, another one does.
@@ -233,15 +237,7 @@ TEST(EveryPolicy, LeavesNothingFreeBelowZeroThatAJobCouldTake) {
 // By counting: is there a type of which the job may have its minimum, with what is free?
 bool could_start(const ClusterState& state, const Job& job) {
   const auto least = size_at_least(job, job.min);
-  const auto is_room_of = [&](const char* type) {
-    Gpus free = 0;
-    for (const Node& node : state.nodes)
-      if (node.gpu_type == type && !job.avoid.contains(node.id) &&
-          (!job.eligible || job.eligible->contains(node.id)))
-        free += node.free.gpus;
-    return least && free >= *least;
-  };
-  return is_room_of("A") || is_room_of("B");
+  return least && std::max(free_for(job, state, "A"), free_for(job, state, "B")) >= *least;
 }
 
 // `rubato` says sizes and types by GPUs in all, which some jobs may not use: they start all the

@@ -184,6 +184,18 @@ class AgentTest : public ::testing::Test {
         reaches([&] { return a_.has_heard([](const auto& m) { return m.has_worker(); }); }));
   }
 
+  // Its only worker says so and ends, and whom the agent can reach does not lead.
+  void fail_for_good_without_a_leader(int exit_code) {
+    a_.not_leader = "op-x:1";
+    start(1, {{"op-a", 1}});
+    wire::WorkerEvent event;
+    event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+    event.mutable_standing()->mutable_id()->set_incarnation(1);
+    event.mutable_failure()->set_permanent(true);
+    host_->say(0, 1, event);
+    host_->end(0, 1, exit_code, 0);
+  }
+
   testing::SimExecutor sim_;
   testing::SimNetwork net_;
   FakeCoordinator a_, b_;
@@ -357,28 +369,14 @@ TEST_F(AgentTest, APodThatFailedForGoodWaitsUntilSomebodyHasHeardWhy) {
 }
 
 TEST_F(AgentTest, APodThatFailedForGoodDoesNotWaitLongForALeader) {
-  a_.not_leader = "op-x:1";
-  start(1, {{"op-a", 1}});
-  wire::WorkerEvent event;
-  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
-  event.mutable_standing()->mutable_id()->set_incarnation(1);
-  event.mutable_failure()->set_permanent(true);
-  host_->say(0, 1, event);
-  host_->end(0, 1, 1, 0);
+  fail_for_good_without_a_leader(1);
   EXPECT_TRUE(sim_.run_until([&] { return status_.has_value(); }, kTellLimit + 1s));
 }
 
 // Simulation seed 914643: it retired while nobody led. From the end of the time that its other
 // workers have it did not wait any more, but looked again and again until somebody had heard.
 TEST_F(AgentTest, APodThatFailedForGoodAndRetiresWaitsForALeaderWithoutTurning) {
-  a_.not_leader = "op-x:1";
-  start(1, {{"op-a", 1}});
-  wire::WorkerEvent event;
-  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
-  event.mutable_standing()->mutable_id()->set_incarnation(1);
-  event.mutable_failure()->set_permanent(true);
-  host_->say(0, 1, event);
-  host_->end(0, 1, 0, 0);
+  fail_for_good_without_a_leader(0);
   static_assert(kTellLimit > kEndLimit);
   const MonoTime began = sim_.now();
   EXPECT_TRUE(sim_.run_until([&] { return status_.has_value(); }, kTellLimit + 1s));
