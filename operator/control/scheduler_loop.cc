@@ -21,10 +21,6 @@ namespace rubato::control {
 
 namespace {
 const std::vector<double> kRoundBuckets{0.0001, 0.001, 0.01, 0.1, 1, 10};
-// A binding that the cache has not shown after so long is asked about. No request is under way for
-// as long (kube::FencedClient).
-constexpr auto kUnseenLimit = 10s;
-constexpr std::int64_t kObjectsPerPage = 500;
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Dependencies dependencies)
@@ -63,7 +59,7 @@ void SchedulerLoop::run(const std::stop_token& stop) {
     look_after_bindings();
     if (!d_.caches.has_synced())
       wake();  // what happened cannot be told before they are listed again: at the next turn
-    else if (settle() && take_stock() && has_seen_own_writes())
+    else if (settle() && take_stock() && has_seen_own_writes() && has_taken_over())
       round();
     d_.executor.sleep_for(d_.config.round_spacing, stop);
   }
@@ -97,117 +93,6 @@ void SchedulerLoop::settle_later(const api::TrainingJob& job, const api::Allocat
     handed_.insert_or_assign({job.meta.ns, job.meta.name}, Unsettled{job, tried, {}});
   }
   wake();
-}
-
-// What earlier leaders did may be newer than our caches. From the API server itself: the newest
-// allocations, for which a round waits, and what is bound, which counts until the cache shows it.
-bool SchedulerLoop::take_stock() {
-  if (took_stock_) return true;
-  const auto jobs = list_jobs();
-  const auto pods = list_all(kube::types::kPod, "", std::string(api::kLabelJob));
-  if (!jobs.ok() || !pods.ok()) {  // again in the next round
-    LOG_WARNING("scheduler", "no round before what stands is known: {}",
-                (jobs.ok() ? pods.error() : jobs.error()).to_string());
-    return false;
-  }
-  for (const auto& item : *pods) {
-    const auto pod = kube::Pod::decode(item);
-    if (pod.ok() && !pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
-      d_.gate.binds(*pod, pod->node_name, d_.executor.now());
-  }
-  written_.clear();
-  std::map<std::string, std::int64_t> stands;
-  for (const auto& item : *jobs) {
-    const auto object = JobObject::decode(item);
-    if (!object.ok() || !d_.installation.may_see(object->meta, object->job.status.installation))
-      continue;
-    if (!object->job.status.allocation) continue;
-    Written& latest = written_[object->meta.uid];
-    latest = {object->meta.key(), object->job.status.allocation->epoch,
-              object->meta.resource_version};
-    if (may_get_late_write(object->job)) {
-      auto anew = shut_out(object->job);
-      if (!anew.ok()) {
-        LOG_WARNING("scheduler", "{}: what an earlier leader may still write is not shut out: {}",
-                    to_string(latest.job), anew.error().to_string());
-        // What the API server will never take need not hold up all others.
-        if (retry_class(anew.error().code()) != Retry::kNever) return false;
-      } else {
-        latest = std::move(anew).value();
-      }
-    }
-    stands[object->meta.uid] = latest.epoch;
-  }
-  d_.gate.open(stands);
-  for (const auto& [uid, job] : written_) d_.enqueue(job.job);  // their pods may be placed now
-  took_stock_ = true;
-  return true;
-}
-
-// Of an earlier leader, which the API server still works on. Of a job that holds GPUs the
-// coordinator takes the membership over, which refuses it; of one without membership the first
-// allocation tests the whole object.
-bool SchedulerLoop::may_get_late_write(const api::TrainingJob& job) const {
-  const auto& allocation = job.status.allocation;
-  const auto& membership = job.status.membership;
-  return allocation->pods.empty() && allocation->leader_transition != leader_ && membership &&
-         membership->leader < leader_ && !api::is_finished(job.status.conditions);
-}
-
-// The next epoch, with what stands: a write that is still on its way tests the one before.
-Result<SchedulerLoop::Written> SchedulerLoop::shut_out(const api::TrainingJob& job) {
-  const api::Allocation next = renewed(job, leader_, d_.executor.clock().wall());
-  TRY(const json::Value written, write_allocation(d_.client, job, next));
-  return Written{{job.meta.ns, job.meta.name}, next.epoch, kube::resource_version_of(written)};
-}
-
-Result<std::vector<json::Value>> SchedulerLoop::list_jobs() {
-  if (d_.installation.namespaces.empty()) return list_all(api::kTrainingJob, "", "");
-  std::vector<json::Value> all;
-  for (const std::string& ns : d_.installation.namespaces) {
-    TRY(std::vector<json::Value> some, list_all(api::kTrainingJob, ns, ""));
-    std::move(some.begin(), some.end(), std::back_inserter(all));
-  }
-  return all;
-}
-
-Result<std::vector<json::Value>> SchedulerLoop::list_all(const kube::ResourceType& type,
-                                                         const std::string& ns,
-                                                         const std::string& label_selector) {
-  std::vector<json::Value> all;
-  kube::ListOptions options;
-  options.label_selector = label_selector;
-  options.limit = kObjectsPerPage;
-  do {
-    TRY(kube::ObjectList page, d_.client.list(type, ns, options));
-    for (auto& item : page.items) all.push_back(std::move(item));
-    options.continue_token = page.continue_token;
-  } while (!options.continue_token.empty());
-  return all;
-}
-
-bool SchedulerLoop::shows_bound(const kube::Pod& pod) const {
-  const auto seen = d_.caches.pods.store().get(pod.meta.key());
-  return seen && seen->meta.uid == pod.meta.uid && !seen->node_name.empty();
-}
-
-// A pod that came and went unseen, or was never bound, is not waited for.
-void SchedulerLoop::look_after_bindings() {
-  for (const auto& pod : d_.gate.unseen_since_before(d_.executor.now() - kUnseenLimit)) {
-    bool over = shows_bound(*pod);
-    if (!over) {
-      const auto live = live_pod(d_.client, pod->meta.key());
-      if (!live.ok()) return;
-      const auto now = live->has_value() ? kube::Pod::decode(**live)
-                                         : Result<kube::Pod>(Error(Code::kNotFound, "gone"));
-      over = !now.ok() || now->meta.uid != pod->meta.uid || now->node_name.empty();
-    }
-    if (over) {
-      d_.gate.not_bound(pod->meta.uid);
-    } else {
-      d_.gate.binds(*pod, pod->node_name, d_.executor.now());  // asked again after as long
-    }
-  }
 }
 
 // True when no decision is in doubt any more.

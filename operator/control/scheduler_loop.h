@@ -3,7 +3,8 @@
 // named (Policy::next_wake). It reads the SchedulingPolicy first,
 // and writes the status of queues and policies, and ThroughputProfiles, last. Before a round it
 // waits until the caches have seen every allocation that it wrote itself, before its first one
-// those that earlier leaders wrote.
+// those that earlier leaders wrote, and until none of them can write any more: the coordinator has
+// taken the memberships over of jobs that hold GPUs, and allocations of others are written anew.
 #pragma once
 
 #include "kube/events.h"
@@ -24,6 +25,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace rubato::control {
 
@@ -87,7 +89,10 @@ class SchedulerLoop {
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
+  bool has_taken_over();
   bool may_get_late_write(const api::TrainingJob& job) const;
+  bool shut_out_earlier(const std::vector<api::TrainingJob>& jobs);
+  bool shut_out_earlier(const api::TrainingJob& job);
   Result<Written> shut_out(const api::TrainingJob& job);
   Result<std::vector<json::Value>> list_jobs();
   Result<std::vector<json::Value>> list_all(const kube::ResourceType& type, const std::string& ns,
@@ -112,6 +117,9 @@ class SchedulerLoop {
   std::map<kube::Key, Unsettled> unsettled_;
   std::map<kube::Key, Unsettled> handed_;  // by the job controller, on the way there; mutex_
   bool took_stock_ = false;                // the loop's task only
+  // By uid: jobs that hold GPUs, and that earlier leaders may still write to. The loop's task only.
+  std::map<std::string, kube::Key> behind_;
+  MonoTime takeovers_until_{};  // patience of it
   Task task_;
 };
 

@@ -205,6 +205,56 @@ TEST(Stories, ALeaderShutsOutLateDecisionsOnAJobThatWaits) {
   EXPECT_TRUE(seen.allocation->pods.empty());
 }
 
+// The same of a job that was never given any: its first allocation tests the whole object.
+TEST(Stories, ALeaderShutsOutLateDecisionsOnAJobThatNeverStarted) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 1}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("trains", 1, 1), training("waits", 1, 1)};
+  scenario.jobs[1].submit_at = kSoon;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "trains") == 1; }, kSoon));
+  cluster.run_until([] { return false; }, kSoon);
+  const auto& seen = cluster.witness().jobs().at("default/waits");
+  ASSERT_FALSE(seen.allocation);
+  cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
+  ASSERT_TRUE(cluster.run_until([&] { return seen.allocation.has_value(); }, kSoon));
+  EXPECT_TRUE(seen.allocation->pods.empty());
+}
+
+// And of one that trains: no GPU is given away before its membership is the new leader's, or, where
+// that cannot be, its allocation. The witness looks at each that is given.
+TEST(Stories, ALeaderGivesNothingAwayBeforeAllMembershipsAreItsOwn) {
+  constexpr int kTraining = 3;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Scenario scenario;
+    scenario.seed = seed;
+    scenario.nodes = {{"n0", "fast", kTraining + 1}};
+    scenario.queues = {{"default", 0}};
+    scenario.jobs = {training("next", 1, 1)};
+    scenario.jobs.back().submit_at = kSoon;
+    for (int i = 0; i < kTraining; ++i)
+      scenario.jobs.push_back(training("trains-" + std::to_string(i), 1, 1));
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    const auto all_train = [&] {
+      for (int i = 0; i < kTraining; ++i)
+        if (members_of(cluster, "trains-" + std::to_string(i)) != 1) return false;
+      return true;
+    };
+    const MonoTime crash = cluster.now() + kSoon - 500ms;
+    ASSERT_TRUE(cluster.run_until(all_train, kSoon));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.now() >= crash; }, kSoon));
+    // Takeovers wait in the server.
+    for (const std::uint64_t replica : {0, 1})
+      cluster.inject({FaultKind::kLateWrites, 0s, kSoon, replica, 0});
+    cluster.inject({FaultKind::kOperatorCrash, 0s, 5s, 1, 0});
+    ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "next") == 1; }, 3 * kSoon))
+        << "seed " << seed;
+  }
+}
+
 // The uids of pods that are there and are to stay.
 std::set<std::string> pods_that_stay(const WholeCluster& cluster) {
   std::set<std::string> uids;

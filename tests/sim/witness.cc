@@ -54,6 +54,7 @@ void Witness::committed(const kube::StoreId& id, const json::Value* object) {
 }
 
 void Witness::store_went_back(const kube::ObjectStore::Backup& backup) {
+  leaders_of_backup_ = highest_leader_;
   jobs_.clear();
   pods_.clear();
   nodes_.clear();
@@ -233,6 +234,25 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
   if (more && seen.object["spec"]["topology"]["mode"].string_view_or("") == "required")
     check_zone(key, now);
   check_cells(key, seen);
+  if (more) check_takeover(seen, now.leader_transition.value_or(0));
+}
+
+// Before a leader gives GPUs away, earlier ones can give no others away: a decision on any job that
+// they wrote last, and the API server still works on, is refused.
+void Witness::check_takeover(const SeenJob& given, std::int64_t leader) {
+  highest_leader_ = std::max(highest_leader_, leader);
+  if (leader <= leaders_of_backup_) return;
+  const auto installation = [](const SeenJob& job) { return job.object["status"]["installation"]; };
+  for (const auto& [key, job] : jobs_) {
+    const std::string_view state = job.object["status"]["state"].string_view_or("");
+    if (!job.allocation || state == "Complete" || state == "Failed" ||
+        job.allocation->leader_transition.value_or(0) >= leader ||
+        static_cast<std::int64_t>(job.leader) >= leader ||
+        !(installation(job) == installation(given)))
+      continue;
+    story_.broken(fmt::format(
+        "leader {} gives GPUs away, and an earlier one may still give {} some", leader, key));
+  }
 }
 
 // What is lost may already be replaced: of each job by a write of its own.

@@ -3,7 +3,8 @@
 //   - a node's GPUs are promised or used at most once, until their pod is confirmed gone;
 //   - allocation epochs, pod ordinals, membership generations and writes, and leaders never go
 //   back;
-//   - a leader gives a job GPUs only on the last allocation that it wrote itself;
+//   - a leader gives a job GPUs only on the last allocation that it wrote itself, and only when
+//   none before it can give any away;
 //   - a queue never holds more than its limit, nor do all parts of one, and no two are in one cell;
 //   - membership is written under the epoch of the replica that writes it;
 //   - a new leader drops nobody who is well before one full heartbeat deadline;
@@ -95,6 +96,7 @@ class Witness {
   void check_node(const std::string& node, const std::string& why);
   void check_queue(const std::string& queue);
   void check_zone(const std::string& key, const api::Allocation& allocation) const;
+  void check_takeover(const SeenJob& given, std::int64_t leader);
   bool is_held(const std::string& key, const SeenJob& job, const api::AllocatedPod& pod) const;
   void check_cells(const std::string& key, const SeenJob& seen) const;
   int promised(const std::string& node) const;
@@ -110,6 +112,8 @@ class Witness {
   std::map<std::string, std::string> parents_;
   std::set<std::string> secrets_;
   std::uint64_t changes_ = 0;
+  std::int64_t highest_leader_ = 0;     // that gave GPUs away
+  std::int64_t leaders_of_backup_ = 0;  // the highest when a backup was restored
 };
 
 }  // namespace rubato::sim

@@ -170,12 +170,23 @@ bool Crew::member_died() const {
   return std::ranges::any_of(members_, [&](int n) { return !workers_.at(n).is_alive(); });
 }
 
+std::uint64_t Crew::rounds_applied() const {
+  std::uint64_t most = 0;
+  for (const auto& [number, worker] : workers_) most = std::max(most, worker.standing.seq());
+  return most;
+}
+
 void Crew::until(const std::string& what, const std::function<bool()>& done) {
   const SystemClock clock;
-  const MonoTime deadline = clock.now() + kCrewPatience;
+  MonoTime deadline = clock.now() + kCrewPatience;
+  std::uint64_t rounds = rounds_applied();
   while (!done()) {
     pump(20);
     if (!is_recovering_ && member_died()) recover();
+    if (const std::uint64_t now = rounds_applied(); now > rounds) {
+      rounds = now;
+      deadline = clock.now() + kCrewPatience;
+    }
     if (clock.now() < deadline) continue;
     std::string text = "waited in vain for: " + what;
     for (auto& [number, worker] : workers_) {

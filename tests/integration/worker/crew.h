@@ -18,7 +18,9 @@
 
 namespace rubato::worker {
 
-constexpr auto kCrewPatience = 60s;  // for every wait; a test that needs it has failed
+// How long a wait goes on without a round applied anywhere; a test that needs it has failed. Rounds
+// are bounded by the job's steps, and their time by the machine: an emulated device takes seconds.
+constexpr auto kCrewPatience = 60s;
 
 struct CrewConfig {
   std::string program;  // rubato-worker
@@ -94,6 +96,7 @@ class Crew {
   wire::Form form_of(const std::vector<int>& members, wire::FormMode mode) const;
   bool switch_to(const std::vector<int>& next);
   bool member_died() const;
+  std::uint64_t rounds_applied() const;  // by the worker that is furthest
 
   CrewConfig config_;
   std::map<int, CrewWorker> workers_;

@@ -1,0 +1,218 @@
+// SchedulerLoop, before its first round: what earlier leaders did, and what they may still do.
+#include "common/log.h"
+#include "operator/api/codec.h"
+#include "operator/api/resources.h"
+#include "operator/control/plan_executor.h"
+#include "operator/control/scheduler_loop.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+namespace rubato::control {
+
+namespace {
+// A binding that the cache has not shown after so long is asked about. No request is under way for
+// as long (kube::FencedClient).
+constexpr auto kUnseenLimit = 10s;
+// Since a membership was taken over last.
+constexpr auto kTakeoverPatience = 5s;
+constexpr std::int64_t kObjectsPerPage = 500;
+constexpr int kTriesMost = 4;  // of a write that met another
+constexpr std::size_t kWritesAtOnce = 8;
+}  // namespace
+
+// What earlier leaders did may be newer than our caches. From the API server itself: the newest
+// allocations, for which a round waits, and what is bound, which counts until the cache shows it.
+bool SchedulerLoop::take_stock() {
+  if (took_stock_) return true;
+  const auto jobs = list_jobs();
+  const auto pods = list_all(kube::types::kPod, "", std::string(api::kLabelJob));
+  if (!jobs.ok() || !pods.ok()) {  // again in the next round
+    LOG_WARNING("scheduler", "no round before what stands is known: {}",
+                (jobs.ok() ? pods.error() : jobs.error()).to_string());
+    return false;
+  }
+  for (const auto& item : *pods) {
+    const auto pod = kube::Pod::decode(item);
+    if (pod.ok() && !pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
+      d_.gate.binds(*pod, pod->node_name, d_.executor.now());
+  }
+  written_.clear();
+  behind_.clear();
+  std::vector<api::TrainingJob> of_earlier;
+  for (const auto& item : *jobs) {
+    const auto object = JobObject::decode(item);
+    if (!object.ok() || !d_.installation.may_see(object->meta, object->job.status.installation))
+      continue;
+    const api::TrainingJob& job = object->job;
+    const auto& allocation = job.status.allocation;
+    const std::string& uid = object->meta.uid;
+    if (allocation)
+      written_[uid] = {object->meta.key(), allocation->epoch, job.meta.resource_version};
+    if (may_get_late_write(job)) {
+      // The coordinator takes the membership over of a job that holds GPUs.
+      if (job.status.membership && allocation && !allocation->pods.empty())
+        behind_.insert_or_assign(uid, object->meta.key());
+      else
+        of_earlier.push_back(job);
+    }
+  }
+  if (!shut_out_earlier(of_earlier)) return false;
+  std::map<std::string, std::int64_t> stands;
+  for (const auto& [uid, latest] : written_) stands[uid] = latest.epoch;
+  d_.gate.open(stands);
+  for (const auto& [uid, job] : written_) d_.enqueue(job.job);  // their pods may be placed now
+  takeovers_until_ = d_.executor.now() + kTakeoverPatience;
+  took_stock_ = true;
+  return true;
+}
+
+// Of an earlier leader, which the API server still works on: it tests the leader in the membership,
+// where there is one, and the epoch of the allocation before it, or, where there is none, that
+// nothing at all has changed.
+bool SchedulerLoop::may_get_late_write(const api::TrainingJob& job) const {
+  const auto& allocation = job.status.allocation;
+  const auto& membership = job.status.membership;
+  if (api::is_finished(job.status.conditions) || (membership && membership->leader >= leader_))
+    return false;
+  // Before its first status none can be written.
+  if (!allocation)
+    return !job.status.installation.empty() && !job.spec.suspend && !job.meta.is_deleting();
+  return allocation->leader_transition != leader_;
+}
+
+// When the cache is as new as what was listed. Until every job that holds GPUs is ours, one of them
+// may grow by what an earlier leader decided, onto a GPU that a round would give to another.
+bool SchedulerLoop::has_taken_over() {
+  const auto job_of = [&](const auto& entry) {
+    const auto job = d_.caches.jobs.store().get(entry.second);
+    return job && job->job.meta.uid == entry.first ? job : nullptr;
+  };
+  const auto ours = std::erase_if(behind_, [&](const auto& entry) {
+    const auto job = job_of(entry);
+    return !job || !may_get_late_write(job->job);
+  });
+  if (ours > 0) takeovers_until_ = d_.executor.now() + kTakeoverPatience;
+  if (!behind_.empty() && d_.executor.now() < takeovers_until_) {
+    wake_at_ = takeovers_until_;
+    return false;
+  }
+  for (auto at = behind_.begin(); at != behind_.end(); at = behind_.erase(at)) {
+    const auto job = job_of(*at);
+    if (!job) continue;
+    LOG_WARNING("scheduler", "{}: its membership is not taken over yet", to_string(at->second));
+    const bool may_write = d_.gate.begin_decision(at->first);
+    const bool is_done = may_write && shut_out_earlier(job->job);
+    if (may_write) d_.gate.end_decision(at->first, written_.at(at->first).epoch);
+    if (is_done) continue;
+    wake();  // the cache is behind, or a pod is being placed
+    return false;
+  }
+  return has_seen_own_writes();
+}
+
+// A write each, several at once: of ten thousand jobs that wait each is written anew.
+bool SchedulerLoop::shut_out_earlier(const std::vector<api::TrainingJob>& jobs) {
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> all_done = true;
+  std::vector<Task> tasks;
+  for (std::size_t i = 0; i < std::min(jobs.size(), kWritesAtOnce); ++i)
+    tasks.push_back(d_.executor.spawn("takeover", [&](const std::stop_token&) {
+      for (std::size_t at = next++; at < jobs.size() && all_done; at = next++)
+        if (!shut_out_earlier(jobs[at])) all_done = false;
+    }));
+  for (Task& task : tasks) task.join();
+  return all_done;
+}
+
+// False: to be tried again.
+bool SchedulerLoop::shut_out_earlier(const api::TrainingJob& job) {
+  const kube::Key key{job.meta.ns, job.meta.name};
+  const auto note = [&](Written written) {
+    std::lock_guard lock(mutex_);
+    written_[job.meta.uid] = std::move(written);
+  };
+  auto anew = shut_out(job);
+  for (int tries = 1; !anew.ok() && anew.error().code() == Code::kConflict && tries < kTriesMost;
+       ++tries) {
+    // Our own job controller writes too, and it may be that what was late has come.
+    const auto live = d_.client.get(api::kTrainingJob, key);
+    const auto now = live.ok() ? JobObject::decode(*live) : live.error();
+    if (!now.ok() && now.error().code() != Code::kNotFound) return false;
+    if (!now.ok() || now->meta.uid != job.meta.uid) return true;  // gone
+    if (!may_get_late_write(now->job)) {
+      if (const auto& stands = now->job.status.allocation)
+        note({key, stands->epoch, now->meta.resource_version});
+      return true;
+    }
+    anew = shut_out(now->job);
+  }
+  if (anew.ok()) {
+    note(std::move(anew).value());
+    return true;
+  }
+  LOG_WARNING("scheduler", "{}: what an earlier leader may still write is not shut out: {}",
+              to_string(key), anew.error().to_string());
+  // What the API server will never take need not hold up all others.
+  return retry_class(anew.error().code()) == Retry::kNever;
+}
+
+// The next epoch, with what stands: a write that is still on its way tests the one before.
+Result<SchedulerLoop::Written> SchedulerLoop::shut_out(const api::TrainingJob& job) {
+  const api::Allocation next = renewed(job, leader_, d_.executor.clock().wall());
+  TRY(const json::Value written, write_allocation(d_.client, job, next));
+  return Written{{job.meta.ns, job.meta.name}, next.epoch, kube::resource_version_of(written)};
+}
+
+Result<std::vector<json::Value>> SchedulerLoop::list_jobs() {
+  if (d_.installation.namespaces.empty()) return list_all(api::kTrainingJob, "", "");
+  std::vector<json::Value> all;
+  for (const std::string& ns : d_.installation.namespaces) {
+    TRY(std::vector<json::Value> some, list_all(api::kTrainingJob, ns, ""));
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+Result<std::vector<json::Value>> SchedulerLoop::list_all(const kube::ResourceType& type,
+                                                         const std::string& ns,
+                                                         const std::string& label_selector) {
+  std::vector<json::Value> all;
+  kube::ListOptions options;
+  options.label_selector = label_selector;
+  options.limit = kObjectsPerPage;
+  do {
+    TRY(kube::ObjectList page, d_.client.list(type, ns, options));
+    for (auto& item : page.items) all.push_back(std::move(item));
+    options.continue_token = page.continue_token;
+  } while (!options.continue_token.empty());
+  return all;
+}
+
+bool SchedulerLoop::shows_bound(const kube::Pod& pod) const {
+  const auto seen = d_.caches.pods.store().get(pod.meta.key());
+  return seen && seen->meta.uid == pod.meta.uid && !seen->node_name.empty();
+}
+
+// A pod that came and went unseen, or was never bound, is not waited for.
+void SchedulerLoop::look_after_bindings() {
+  for (const auto& pod : d_.gate.unseen_since_before(d_.executor.now() - kUnseenLimit)) {
+    bool over = shows_bound(*pod);
+    if (!over) {
+      const auto live = live_pod(d_.client, pod->meta.key());
+      if (!live.ok()) return;
+      const auto now = live->has_value() ? kube::Pod::decode(**live)
+                                         : Result<kube::Pod>(Error(Code::kNotFound, "gone"));
+      over = !now.ok() || now->meta.uid != pod->meta.uid || now->node_name.empty();
+    }
+    if (over) {
+      d_.gate.not_bound(pod->meta.uid);
+    } else {
+      d_.gate.binds(*pod, pod->node_name, d_.executor.now());  // asked again after as long
+    }
+  }
+}
+
+}  // namespace rubato::control
