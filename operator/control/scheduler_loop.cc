@@ -10,6 +10,7 @@
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
 #include "operator/control/unreleased_room.h"
+#include "operator/coordinator/record_store.h"
 #include "scheduler/policy/registry.h"
 
 #include <algorithm>
@@ -226,13 +227,31 @@ bool SchedulerLoop::may_have_claims(const sched::Action& action, const World& wo
   return true;
 }
 
+// Before its first allocation, which tests the whole object, a job says in its membership who
+// leads: by that the next leader knows which jobs a late decision of ours may be about.
+Result<api::TrainingJob> SchedulerLoop::begin(const JobObject& object) {
+  const api::TrainingJob& job = object.job;
+  if (job.status.allocation || job.status.membership) return job;
+  TRY(const json::Value written,
+      coordinator::write_first_record(d_.client, object.meta.key(), job.meta.resource_version,
+                                      object.status.is_object(),
+                                      static_cast<std::uint64_t>(leader_)));
+  return api::decode_training_job(written);
+}
+
 bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   const auto found = std::find_if(world.jobs.begin(), world.jobs.end(),
                                   [&](const auto& job) { return job->job.meta.uid == action.job; });
   if (found == world.jobs.end()) return true;
-  const api::TrainingJob& job = (*found)->job;
-  if (!d_.gate.begin_decision(job.meta.uid))
-    return false;  // a pod is on its way; its change wakes us
+  const std::string& uid = (*found)->job.meta.uid;
+  if (!d_.gate.begin_decision(uid)) return false;  // a pod is on its way; its change wakes us
+  const auto begun = begin(**found);
+  if (!begun.ok()) {
+    LOG_WARNING("scheduler", "{}", begun.error().to_string());
+    d_.gate.end_decision(uid);
+    return false;  // the next round decides anew
+  }
+  const api::TrainingJob& job = *begun;
   api::Allocation next =
       allocation_after(job, action, leader_, d_.executor.clock().wall(), named_ordinal(job));
   const auto pods = d_.caches.pods_of(job.meta.uid);

@@ -4,7 +4,8 @@
 // and writes the status of queues and policies, and ThroughputProfiles, last. Before a round it
 // waits until the caches have seen every allocation that it wrote itself, before its first one
 // those that earlier leaders wrote, and until none of them can write any more: the coordinator has
-// taken the memberships over of jobs that hold GPUs, and allocations of others are written anew.
+// taken the memberships over of jobs that hold GPUs, and allocations of others that had some are
+// written anew.
 #pragma once
 
 #include "kube/events.h"
@@ -81,6 +82,7 @@ class SchedulerLoop {
                  const World& world);
   bool may_have_claims(const sched::Action& action, const World& world,
                        std::set<kube::Key>& claimed);
+  Result<api::TrainingJob> begin(const JobObject& object);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
   void tell_verdicts(const sched::Snapshot& decided_on, const sched::Plan& plan);

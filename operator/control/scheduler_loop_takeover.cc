@@ -70,17 +70,14 @@ bool SchedulerLoop::take_stock() {
 }
 
 // Of an earlier leader, which the API server still works on: it tests the leader in the membership,
-// where there is one, and the epoch of the allocation before it, or, where there is none, that
+// which was there before, and the epoch of the allocation before it, or, where there is none, that
 // nothing at all has changed.
 bool SchedulerLoop::may_get_late_write(const api::TrainingJob& job) const {
   const auto& allocation = job.status.allocation;
   const auto& membership = job.status.membership;
-  if (api::is_finished(job.status.conditions) || (membership && membership->leader >= leader_))
-    return false;
-  // Before its first status none can be written.
-  if (!allocation)
-    return !job.status.installation.empty() && !job.spec.suspend && !job.meta.is_deleting();
-  return allocation->leader_transition != leader_;
+  return (allocation || membership) && !(membership && membership->leader >= leader_) &&
+         !(allocation && allocation->leader_transition == leader_) &&
+         !api::is_finished(job.status.conditions);
 }
 
 // When the cache is as new as what was listed. Until every job that holds GPUs is ours, one of them
@@ -113,7 +110,7 @@ bool SchedulerLoop::has_taken_over() {
   return has_seen_own_writes();
 }
 
-// A write each, several at once: of ten thousand jobs that wait each is written anew.
+// A write each, several at once.
 bool SchedulerLoop::shut_out_earlier(const std::vector<api::TrainingJob>& jobs) {
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> all_done = true;

@@ -13,7 +13,26 @@ json::Value op(const char* kind, const char* path, json::Value value) {
   return json::Value::object({{"op", kind}, {"path", path}, {"value", std::move(value)}});
 }
 
+Record first_record(std::uint64_t epoch) {
+  Record first;
+  first.leader = epoch;
+  first.phase = "Waiting";
+  return first;
+}
+
 }  // namespace
+
+Result<json::Value> write_first_record(kube::Client& client, const kube::Key& job,
+                                       const std::string& version, bool has_status,
+                                       std::uint64_t epoch) {
+  json::Value patch = json::Value::array({op("test", "/metadata/resourceVersion", version)});
+  if (!has_status) patch.push_back(op("add", "/status", json::Value::object()));
+  patch.push_back(op("add", "/status/membership", to_json(first_record(epoch))));
+  auto written = client.patch(api::kTrainingJob, job, kube::PatchType::kJson, patch,
+                              {.subresource = "status"});
+  if (!written.ok()) return written.error().in("first membership of " + to_string(job));
+  return written;
+}
 
 Result<json::Value> RecordStore::read() {
   TRY(json::Value job, client_.get(api::kTrainingJob, job_));
@@ -46,17 +65,9 @@ Result<Record> RecordStore::try_open(std::uint64_t epoch) {
     if (next.leader != record.leader) TRY_OK(write(record, next));
     return next;
   }
-  Record first;
-  first.leader = epoch;
-  first.phase = "Waiting";
-  json::Value patch =
-      json::Value::array({op("test", "/metadata/resourceVersion", kube::resource_version_of(job))});
-  if (!job["status"].is_object()) patch.push_back(op("add", "/status", json::Value::object()));
-  patch.push_back(op("add", "/status/membership", to_json(first)));
-  const auto written = client_.patch(api::kTrainingJob, job_, kube::PatchType::kJson, patch,
-                                     {.subresource = "status"});
-  if (!written.ok()) return written.error().in("first membership of " + to_string(job_));
-  return first;
+  TRY_OK(write_first_record(client_, job_, kube::resource_version_of(job),
+                            job["status"].is_object(), epoch));
+  return first_record(epoch);
 }
 
 Status RecordStore::write(const Record& from, const Record& to) {

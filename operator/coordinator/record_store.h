@@ -18,6 +18,12 @@ namespace rubato::coordinator {
 constexpr auto kSwapLimit = 20s;  // of retries, when the server does not answer
 constexpr int kOpenTries = 8;     // while others write the status of the same object
 
+// The record of a job that has none: leader `epoch`, nobody in it. `version`: the object's
+// resourceVersion; kConflict when it has changed since. Returns the object.
+Result<json::Value> write_first_record(kube::Client& client, const kube::Key& job,
+                                       const std::string& version, bool has_status,
+                                       std::uint64_t epoch);
+
 class RecordStore {
  public:
   RecordStore(Executor& executor, kube::Client& client, kube::Key job, std::string uid)

@@ -205,25 +205,7 @@ TEST(Stories, ALeaderShutsOutLateDecisionsOnAJobThatWaits) {
   EXPECT_TRUE(seen.allocation->pods.empty());
 }
 
-// The same of a job that was never given any: its first allocation tests the whole object.
-TEST(Stories, ALeaderShutsOutLateDecisionsOnAJobThatNeverStarted) {
-  Scenario scenario;
-  scenario.nodes = {{"n0", "fast", 1}};
-  scenario.queues = {{"default", 0}};
-  scenario.jobs = {training("trains", 1, 1), training("waits", 1, 1)};
-  scenario.jobs[1].submit_at = kSoon;
-  WholeCluster cluster(scenario, {.listening = true});
-  cluster.start();
-  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "trains") == 1; }, kSoon));
-  cluster.run_until([] { return false; }, kSoon);
-  const auto& seen = cluster.witness().jobs().at("default/waits");
-  ASSERT_FALSE(seen.allocation);
-  cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
-  ASSERT_TRUE(cluster.run_until([&] { return seen.allocation.has_value(); }, kSoon));
-  EXPECT_TRUE(seen.allocation->pods.empty());
-}
-
-// And of one that trains: no GPU is given away before its membership is the new leader's, or, where
+// Of one that trains: no GPU is given away before its membership is the new leader's, or, where
 // that cannot be, its allocation. The witness looks at each that is given.
 TEST(Stories, ALeaderGivesNothingAwayBeforeAllMembershipsAreItsOwn) {
   constexpr int kTraining = 3;

@@ -242,12 +242,14 @@ void Witness::look_at_allocation(const std::string& key, SeenJob& seen,
 void Witness::check_takeover(const SeenJob& given, std::int64_t leader) {
   highest_leader_ = std::max(highest_leader_, leader);
   if (leader <= leaders_of_backup_) return;
+  if (given.object["status"]["membership"].is_null())
+    story_.broken("GPUs are given to a job that does not say who leads");
   const auto installation = [](const SeenJob& job) { return job.object["status"]["installation"]; };
   for (const auto& [key, job] : jobs_) {
     const std::string_view state = job.object["status"]["state"].string_view_or("");
-    if (!job.allocation || state == "Complete" || state == "Failed" ||
-        job.allocation->leader_transition.value_or(0) >= leader ||
-        static_cast<std::int64_t>(job.leader) >= leader ||
+    const std::int64_t decided = job.allocation ? job.allocation->leader_transition.value_or(0) : 0;
+    const auto last = std::max(decided, job.object["status"]["membership"]["leader"].int_or(0));
+    if (last == 0 || last >= leader || state == "Complete" || state == "Failed" ||
         !(installation(job) == installation(given)))
       continue;
     story_.broken(fmt::format(
