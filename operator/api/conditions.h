@@ -103,6 +103,7 @@ inline constexpr std::string_view kSuspending = "Suspending";
 inline constexpr std::string_view kResumed = "Resumed";
 // Complete, Failed
 inline constexpr std::string_view kStepsReached = "StepsReached";
+inline constexpr std::string_view kEndedByScript = "EndedByScript";
 inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";
 inline constexpr std::string_view kMaxRestarts = "ReachedMaxRestarts";
 inline constexpr std::string_view kInvalidTemplate = "InvalidTemplate";

@@ -91,6 +91,8 @@ const ObjectSchema& Membership::schema() {
     s.field("step", &Membership::step, "Last committed step known at the time.").required();
     s.field("fingerprint", &Membership::fingerprint, "Of the numerics; joiners must equal it.");
     s.field("stopSteps", &Membership::stop_steps, "training.stop.steps of the generation.");
+    s.field("endedAt", &Membership::ended_at,
+            "The step after which the script ended the job, before training.stop.steps.");
     s.field("rescales", &Membership::rescales,
             "Rescales of the job's life, the one that led to this generation included.");
     s.field("recomputedSteps", &Membership::recomputed_steps,

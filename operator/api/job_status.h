@@ -85,6 +85,7 @@ struct Membership {
   std::int64_t step = 0;                   // last committed step known when written
   std::string fingerprint;                 // of numerics, hex; set by the first generation
   std::optional<std::int64_t> stop_steps;  // training.stop.steps of this generation
+  std::optional<std::int64_t> ended_at;    // the step after which its script ended the job
   std::optional<std::int64_t> rescales;    // of the job's life, this generation's included
   std::optional<std::int64_t> recomputed_steps;  // of the job's life
   std::optional<std::int64_t> failures;          // of workers, of the job's own making; of its life

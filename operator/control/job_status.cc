@@ -81,8 +81,10 @@ class Builder {
     const bool complete = !failed && is(Phase::kFinished);
     if (failed) set(condition::kFailed, true, facts_.failed_reason, facts_.failed_message);
     if (complete) {
-      set(condition::kComplete, true, reason::kStepsReached,
-          fmt::format("step {}, the last one, is committed", facts_.view->step));
+      const bool is_early = facts_.view->ended_at != 0;
+      set(condition::kComplete, true, is_early ? reason::kEndedByScript : reason::kStepsReached,
+          is_early ? fmt::format("the script ended the job after step {}", facts_.view->ended_at)
+                   : fmt::format("step {}, the last one, is committed", facts_.view->step));
     }
     const bool over = failed || complete;
     if (over) status_.completion_time = facts_.now;

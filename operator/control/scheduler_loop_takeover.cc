@@ -18,6 +18,7 @@ namespace {
 constexpr auto kUnseenLimit = 10s;
 // Since a membership was taken over last.
 constexpr auto kTakeoverPatience = 5s;
+constexpr auto kRetryPause = 1s;
 constexpr std::int64_t kObjectsPerPage = 500;
 constexpr int kTriesMost = 4;  // of a write that met another
 constexpr std::size_t kWritesAtOnce = 8;
@@ -104,8 +105,8 @@ bool SchedulerLoop::has_taken_over() {
     const bool is_done = may_write && shut_out_earlier(job->job);
     if (may_write) d_.gate.end_decision(at->first, written_.at(at->first).epoch);
     if (is_done) continue;
-    wake();  // the cache is behind, or a pod is being placed
-    return false;
+    takeovers_until_ = wake_at_ = d_.executor.now() + kRetryPause;
+    return false;  // the API server is away, the cache is behind, or a pod is being placed
   }
   return has_seen_own_writes();
 }

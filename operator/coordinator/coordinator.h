@@ -177,6 +177,7 @@ struct View : Progress {
   std::optional<std::string> checkpoint_damaged;
   std::string checkpoint_failing;  // why the one in hand cannot be written; tried again meanwhile
   std::uint64_t recomputed_steps = 0;
+  std::uint64_t ended_at = 0;  // the step after which the script ended the job; 0: it has not
   std::optional<MonoTime> parked_since;
   // In kWaiting since; none while the record is not read yet or a new leader waits for workers.
   std::optional<MonoTime> waiting_since;

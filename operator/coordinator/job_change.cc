@@ -129,8 +129,8 @@ bool JobMachine::newcomer_refuses_us() {
 // True when an operation was begun.
 bool JobMachine::begin_planned(MonoTime now) {
   const Moves moves = possible_moves();
-  const bool has_new_settings =
-      wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps && !parked_;
+  const bool has_new_settings = wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps &&
+                                !parked_ && view_.ended_at == 0;
   const bool rises = !is_trained() && newcomer_refuses_us();
   if (rises && parked_) {
     begin_recovery(now, "a newcomer refuses generation " + std::to_string(record_.generation));
@@ -192,7 +192,7 @@ void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
   op.change.from = static_cast<std::uint32_t>(record_.members.size());
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kSwitching);
-  op.next.stop_steps = wish_.stop_steps;
+  op.next.stop_steps = stop_steps();
   op.next.members = moves.stay;
   for (const WorkerKey& key : moves.joiners)
     if (op.next.members.size() < wish_.micro_batches) op.next.members.push_back(as_member(key));

@@ -226,7 +226,7 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   op.change.from = static_cast<std::uint32_t>(record_.members.size());
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kForming);
-  op.next.stop_steps = wish_.stop_steps;
+  op.next.stop_steps = stop_steps();
   if (view_.step > base) {
     const auto again = static_cast<double>(view_.step - base);
     view_.recomputed_steps += view_.step - base;
@@ -277,8 +277,22 @@ void JobMachine::advance_start(MonoTime now) {
 
 // The last step is committed. What is left is the last checkpoint: one worker is enough for it, who
 // joins is of no use, and no commit comes at which membership could change.
-bool JobMachine::is_trained() const {
-  return wish_.stop_steps != 0 && view_.step >= wish_.stop_steps;
+bool JobMachine::is_trained() const { return stop_steps() != 0 && view_.step >= stop_steps(); }
+
+std::uint64_t JobMachine::stop_steps() const {
+  return view_.ended_at != 0 ? view_.ended_at : wish_.stop_steps;
+}
+
+// The script has ended the job: what a member has decided all others decide, and whoever goes on
+// from a checkpoint of before ends there, too.
+void JobMachine::note_ended(const wire::WorkerStanding& standing) {
+  const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
+  if (view_.ended_at != 0 || standing.last().outcome() != wire::OUTCOME_ENDED ||
+      standing.step() == 0 || standing.generation() < oldest_of_interest() || !is_member(key))
+    return;
+  LOG_INFO(kLog, "{}: its script ended it after step {}", to_string(wish_.job), standing.step());
+  show(view_.ended_at, standing.step());
+  has_news_ = true;
 }
 
 // The last step is committed: all who live say so, rank 0 once it has written the last checkpoint.
@@ -294,7 +308,8 @@ bool JobMachine::try_finish(MonoTime now) {
   // A recovery that was cut short by the end of its leader: rank 0 of the record does not know yet
   // that the last checkpoint is its to write.
   if (!op_ && member(members.front())->standing.generation() != record_.generation) return false;
-  end(now, Phase::kFinished, "the last step is committed");
+  end(now, Phase::kFinished,
+      view_.ended_at != 0 ? "its script ended it" : "the last step is committed");
   return true;
 }
 

@@ -219,6 +219,7 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standin
   if (note_generations(standing))
     worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
   if (standing.generation() >= worker.form_generation) worker.form_since.reset();
+  note_ended(worker.standing);
   if (progress_of(standing) != worker.progress_mark) {
     worker.progress_mark = progress_of(standing);
     worker.progress_at = told_;

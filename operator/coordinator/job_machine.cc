@@ -41,6 +41,7 @@ JobMachine::JobMachine(Timing timing, Wish wish, Record record, MonoTime now)
   view_.step = record_.step;
   view_.rescales = planted(Bug::kForgetRescales) ? 0 : record_.rescales;
   view_.recomputed_steps = record_.recomputed_steps;
+  view_.ended_at = record_.ended_at;
   view_.failure_count = record_.failures;
   crashes_ = record_.crashes;
   fingerprint_ = record_.fingerprint;

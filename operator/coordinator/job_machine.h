@@ -313,6 +313,8 @@ class JobMachine {
              const std::vector<WorkerKey>& workers);
   void advance_start(MonoTime now);
   bool is_trained() const;
+  std::uint64_t stop_steps() const;  // of the job; 0: as workers are configured
+  void note_ended(const wire::WorkerStanding& standing);
   bool try_finish(MonoTime now);
   void advance_stop(MonoTime now);
   void take_back_stop(MonoTime now);

@@ -116,6 +116,7 @@ void JobMachine::ask_swap() {
   op_->next.step = std::max(record_.step, view_.step);
   op_->next.fingerprint = fingerprint_;
   op_->next.recomputed_steps = record_.recomputed_steps;
+  op_->next.ended_at = view_.ended_at;
   op_->next.failures = view_.failure_count;
   op_->next.crashes = crashes_;
   op_->next.rescales = view_.rescales + (unfinished_ && is_rescale(*unfinished_) ? 1 : 0) +
@@ -139,11 +140,13 @@ void JobMachine::write_phase(Phase phase) {
   write(std::move(next));
 }
 
-// What no operation writes soon: failures of workers that no generation had, or will miss, and how
-// the job computes when that is known only after its first generation was written.
+// What no operation writes soon: failures of workers that no generation had, or will miss, how the
+// job computes when that is known only after its first generation was written, and where its script
+// ended it.
 void JobMachine::write_news() {
   if (in_flight_ || op_) return;
-  if (record_.failures != view_.failure_count || record_.fingerprint != fingerprint_)
+  if (record_.failures != view_.failure_count || record_.fingerprint != fingerprint_ ||
+      record_.ended_at != view_.ended_at)
     write(record_);
 }
 
@@ -151,6 +154,7 @@ void JobMachine::write(Record next) {
   next.step = std::max(record_.step, view_.step);
   next.failures = view_.failure_count;
   next.fingerprint = fingerprint_;
+  next.ended_at = view_.ended_at;
   next.crashes = crashes_;
   ++next.seq;
   in_flight_ = std::move(next);

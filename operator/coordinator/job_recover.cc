@@ -169,7 +169,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
   }
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kRecovering);
-  op.next.stop_steps = wish_.stop_steps;
+  op.next.stop_steps = stop_steps();
   for (const WorkerKey& key : asked) op.next.members.push_back(as_member(key));
   op.next.previous = left_out;  // to be asked by a leader that comes after, too
   LOG_INFO(kLog, "{}: generation {} with {}: {}", to_string(wish_.job), op.next.generation,

@@ -77,6 +77,7 @@ json::Value to_json(const Record& record) {
     out.set("previous", to_json(record.previous));
   if (!record.fingerprint.empty()) out.set("fingerprint", record.fingerprint);
   if (record.stop_steps != 0) out.set("stopSteps", record.stop_steps);
+  if (record.ended_at != 0) out.set("endedAt", record.ended_at);
   if (record.rescales != 0) out.set("rescales", record.rescales);
   if (record.recomputed_steps != 0) out.set("recomputedSteps", record.recomputed_steps);
   if (record.failures != 0) out.set("failures", record.failures);
@@ -108,6 +109,7 @@ Result<Record> record_from(const json::Value& membership) {
   record.step = number("step");
   record.fingerprint = membership["fingerprint"].string_or("");
   record.stop_steps = number("stopSteps");
+  record.ended_at = number("endedAt");
   record.rescales = number("rescales");
   record.recomputed_steps = number("recomputedSteps");
   record.failures = number("failures");

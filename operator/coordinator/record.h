@@ -40,6 +40,7 @@ struct Record {
   std::uint64_t step = 0;        // last committed step known when written
   std::string fingerprint;       // of the first generation that stood; empty before
   std::uint64_t stop_steps = 0;  // that the generation's workers have; 0: as they were configured
+  std::uint64_t ended_at = 0;    // the step after which its script ended it; 0: it has not
   std::uint64_t rescales = 0;    // of the job's life, the one that led to this generation included
   std::uint64_t recomputed_steps = 0;  // of the job's life
   std::uint64_t failures = 0;          // of workers, of the job's own making; of its life

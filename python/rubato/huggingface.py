@@ -24,10 +24,6 @@ from .job import Job
 from .state import State
 
 _CHECKPOINTS = "rubato"  # folder in output_dir, of a script that runs alone
-_ENDED_EARLY = (
-    "A callback stopped the training at step {}, before the job's last step {}. In a pod, lower training.stop.steps "
-    "instead: other workers may be about to join."
-)
 
 
 class RubatoTrainer(transformers.Trainer):
@@ -79,9 +75,7 @@ class RubatoTrainer(transformers.Trainer):
                     self._begin(step.number - 1, step.is_reporter)
                 self._commit(step, ignore_keys_for_eval)
                 if self.control.should_training_stop and not step.is_last:
-                    text = _ENDED_EARLY.format(step.number, self.state.max_steps)
-                    transformers.logging.get_logger(__name__).warning(text)
-                    break
+                    self._job.finish()
         finally:
             args.dataloader_num_workers = loading_processes
         if self._is_first:  # the checkpoint was the last one
@@ -231,7 +225,8 @@ class RubatoTrainer(transformers.Trainer):
         self._tr_loss += step.loss
         self.control = self.callback_handler.on_step_end(self.args, self.state, self.control)
         self._log_and_evaluate(step, ignore_keys)
-        if step.is_last or step.number % self._steps_of_an_epoch() == 0:
+        is_last = step.is_last or self.control.should_training_stop
+        if is_last or step.number % self._steps_of_an_epoch() == 0:
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             self._log_and_evaluate(step, ignore_keys)
 

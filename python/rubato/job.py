@@ -10,7 +10,7 @@ from .errors import Refused, failure
 _WAIT_MS = 200  # between two looks for Ctrl-C
 _ENDED_EARLY = (
     "The script ended before the job's last step, which is training.stop.steps of the manifest: iterate over the job to "
-    "its end, and lower stop.steps to end it sooner."
+    "its end, and call job.finish() to end it sooner."
 )
 
 
@@ -61,6 +61,7 @@ class Job:
         self._is_over = False
         self._is_finished = False
         self._has_last = False
+        self._has_ended = False
         self._engine = _engine or engines.Engine(training)
         atexit.register(self._leave)
 
@@ -73,6 +74,15 @@ class Job:
     def training(self):
         """What the manifest's `training` says (of a run alone: the arguments), from the first call of build() on."""
         return self._trainer.training
+
+    def finish(self):
+        """In the body of the loop: the step that was handed out is the job's last one, for all workers.
+
+        One that calls it is enough. The loop ends after its body; nothing is computed that counts, and the last
+        checkpoint is of this step."""
+        if self.state is None:
+            raise RuntimeError("job.finish(): no step is committed yet; call it in the body of the loop.")
+        self._has_ended = True
 
     def __iter__(self):
         return self
@@ -88,6 +98,8 @@ class Job:
             if request["kind"] == "end":
                 self._end(request)
             reply = self._answer(request)
+            if request["kind"] == "compute" and self._has_ended:
+                reply = {**reply, "ends": True}
             self._engine.reply(reply)
             if request["kind"] == "apply":
                 self._has_handed_out = True
@@ -131,8 +143,9 @@ class Job:
         """When the script ends, by whatever it did outside of our requests."""
         self._program.close()
         raised = getattr(sys, "last_value", None)
-        if self._has_last and not raised:
-            next(self, None)  # the loop was left there: what comes after the last step is the same
+        if (self._has_last or self._has_ended) and not raised:
+            for _ in self:  # the loop was left there: what comes after the last step is the same
+                pass
         if self._is_over:
             self._engine.stop(failure(raised) if raised and self._is_finished else None)
             return

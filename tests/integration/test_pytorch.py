@@ -98,7 +98,8 @@ def loss(model, batch):
     {fault}
     return model(batch).square().mean()
 data = [torch.full((4,), i / 64) for i in range({samples})]
-for step in rubato.Job(build, rubato.Indexed(data{batch}), loss):
+job = rubato.Job(build, rubato.Indexed(data{batch}), loss)
+for step in job:
     {body}
 """
 
@@ -107,6 +108,15 @@ def script(folder, before="", layer="torch.nn.Tanh()", fault="", samples=64, bat
     path = folder / "train.py"
     path.write_text(SCRIPT.format(before=before, layer=layer, fault=fault, samples=samples, batch=batch, body=body))
     return path
+
+
+def test_a_script_ends_its_job_sooner_than_the_manifest_says(cluster, tmp_path):
+    cluster.add_node(slots=2)
+    train = script(tmp_path, body="if step.number == 40: job.finish()")
+    job = cluster.apply(TorchJob("enough", script=train, gpus=(2, 2), steps=100000))
+    job.wait_condition("Complete", limit_s=START_S, reason="EndedByScript")
+    assert job.message("Complete") == "the script ended the job after step 40"
+    assert job.steps_done() == 40 and job.object()["status"]["progress"]["step"] == 40
 
 
 def test_what_a_script_does_wrong_is_told(cluster, tmp_path):

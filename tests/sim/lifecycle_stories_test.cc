@@ -142,6 +142,34 @@ TEST(LifecycleStories, WhoWaitsIsToldWhenItIsToStart) {
   EXPECT_LT(expected - *queued, took * 12 / 10);
 }
 
+// The step that its script calls the last one is the last, whoever is lost while it ends.
+TEST(LifecycleStories, AScriptEndsItsJobWhateverBefallsItThen) {
+  for (const FaultKind kind : {FaultKind::kWorkerKilled, FaultKind::kPodCrash, FaultKind::kPowerCut,
+                               FaultKind::kSuspend, FaultKind::kOperatorCrash}) {
+    for (const std::uint64_t pick : {0, 1}) {
+      Scenario scenario;
+      scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}};
+      scenario.queues = {{"default", 0}};
+      scenario.jobs = {training("ends", 1, 2)};
+      scenario.jobs[0].shape.is_script = true;
+      scenario.jobs[0].shape.ends_at = 60;
+      WholeCluster cluster(scenario, {.listening = true});
+      cluster.start();
+      ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "ends") == 2; }, kSoon));
+      const auto has_trained = [&] { return cluster.world("ends").highest_step() >= 60; };
+      ASSERT_TRUE(cluster.run_until(has_trained, 10 * kSoon));
+      cluster.inject({kind, 0s, kJitter, pick, 0});
+      const auto& job = cluster.witness().jobs().at("default/ends");
+      const auto is_complete = [&] {
+        return job.object["status"]["state"].string_view_or("") == "Complete";
+      };
+      ASSERT_TRUE(cluster.run_until(is_complete, 10 * kSoon)) << static_cast<int>(kind);
+      EXPECT_EQ(job.object["status"]["reason"].string_view_or(""), "EndedByScript");
+      EXPECT_EQ(job.object["status"]["progress"]["step"].int_or(0), 60);
+    }
+  }
+}
+
 TEST(LifecycleStories, WithoutATimeToLiveWhatHasEndedStays) {
   JobPlan job = training("short", 1, 1);
   job.shape.steps = 10;

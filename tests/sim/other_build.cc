@@ -59,8 +59,8 @@ class OldCommunicator : public worker::Communicator {
     return inner_->all_reduce_int32(stream, in, out);
   }
   Result<std::vector<std::string>> gather(std::string_view mine) override {
-    TRY(auto votes, inner_->gather(without_digest(mine)));
-    for (std::string& vote : votes) vote = without_digest(vote);
+    TRY(auto votes, inner_->gather(as_old_vote(mine)));
+    for (std::string& vote : votes) vote = as_old_vote(vote);
     return votes;
   }
   void vote_by_tree() override { CHECK(false); }  // nobody may ask for it beside such a member
@@ -68,10 +68,11 @@ class OldCommunicator : public worker::Communicator {
   std::optional<worker::LinkFault> fault() const override { return inner_->fault(); }
 
  private:
-  static std::string without_digest(std::string_view text) {
+  static std::string as_old_vote(std::string_view text) {
     wire::CommitVote vote;
     CHECK(vote.ParseFromArray(text.data(), static_cast<int>(text.size())));
     vote.clear_state_digest();
+    vote.clear_end();
     return vote.SerializeAsString();
   }
 

@@ -35,7 +35,8 @@ constexpr double kWithPolicies = 0.12;  // of stories: other policies are put in
 constexpr double kWithZones = 0.2;
 constexpr double kWithCells = 0.1;
 constexpr double kWithParents = 0.2;
-constexpr double kScripts = 0.35;  // of jobs: runtime pytorch
+constexpr double kScripts = 0.35;   // of jobs: runtime pytorch
+constexpr int kEndsEarlyOneIn = 4;  // of these: the script ends the job
 constexpr int kPoliciesMost = 3;
 constexpr double kWithRare = 0.15;    // of stories: one of the faults of an installation's life
 constexpr double kMixed = 0.08;       // of stories: some workers are of the build before
@@ -212,7 +213,13 @@ void draw_parents(Scenario& scenario) {
 
 void draw_scripts(Scenario& scenario) {
   Rng rng = Rng(scenario.seed).fork(14);
-  for (JobPlan& job : scenario.jobs) job.shape.is_script = rng.chance(kScripts);
+  for (JobPlan& job : scenario.jobs) {
+    job.shape.is_script = rng.chance(kScripts);
+    // Beside a worker of the build before no script can end its job.
+    const bool may_end = job.shape.is_script && scenario.old_builds == 0;
+    if (may_end && job.shape.steps % kEndsEarlyOneIn == 0)
+      job.shape.ends_at = job.shape.steps * 2 / 3;
+  }
 }
 
 }  // namespace

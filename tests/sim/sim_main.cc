@@ -97,7 +97,7 @@ void tell_plan(const Trial& trial) {
   for (const JobPlan& job : scenario.jobs)
     fmt::print("  job {}: {}-{} GPUs, {} a pod, queue {}{}, {} steps\n", job.shape.name, job.min,
                job.max, job.per_pod, job.queue,
-               job.priority_class.empty() ? "" : ", " + job.priority_class, job.shape.steps);
+               job.priority_class.empty() ? "" : ", " + job.priority_class, job.shape.last_step());
   if (scenario.old_builds > 0)
     fmt::print("  workers of the build before in {:.0f} % of the pods\n",
                100 * scenario.old_builds);

@@ -157,6 +157,7 @@ Value training_of(const JobShape& shape) {
       Value::object({{"every", shape.checkpoint_every}, {"path", shape.folder()}});
   if (shape.is_script)
     return Value::object({{"batch", Value::object({{"global", shape.micro_batches}, {"micro", 1}})},
+                          {"seed", shape.ends_at},  // sim_script.h
                           {"stop", stop},
                           {"checkpoint", checkpoint}});
   return Value::object(
@@ -269,7 +270,7 @@ ReferenceRun::ReferenceRun(const JobShape& shape) {
   if (!run) run = std::make_shared<Impl>(shape);
   impl_ = run;
 }
-void ReferenceRun::prepare(const JobShape& shape) { ReferenceRun(shape).after(shape.steps); }
+void ReferenceRun::prepare(const JobShape& shape) { ReferenceRun(shape).after(shape.last_step()); }
 ReferenceRun::~ReferenceRun() = default;
 
 std::uint64_t ReferenceRun::after(std::uint64_t step) {

@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "worker/step/model_replica.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,9 +28,11 @@ struct JobShape {
   std::uint32_t micro_batches = 24;
   std::uint64_t steps = 100;
   std::uint64_t checkpoint_every = 20;
-  int life = 1;            // how often it was submitted under its name
-  bool is_script = false;  // runtime pytorch
+  int life = 1;               // how often it was submitted under its name
+  bool is_script = false;     // runtime pytorch
+  std::uint64_t ends_at = 0;  // the script ends the job after this step; 0: it does not
 
+  std::uint64_t last_step() const { return ends_at == 0 ? steps : std::min(ends_at, steps); }
   std::string folder() const;  // of its checkpoints, which no other life has
 };
 // spec.training of such a job.

@@ -25,6 +25,7 @@ class SimScript : public worker::PlainProgram {
     setup.samples = kSamples;
     setup.max_grad_norm = 1;
     setup.ahead = 3;
+    ends_at_ = static_cast<std::uint64_t>(spec["seed"].int_or(0));
     is_weighted = true;
     return setup;
   }
@@ -35,11 +36,14 @@ class SimScript : public worker::PlainProgram {
       return sample % kSpikesOneIn == kSpikesOneIn - 1;
     });
     scale = is_spike ? kSpike : 1;
-    return PlainProgram::compute(micro_batch, next);
+    TRY(worker::MicroBatchLoss loss, PlainProgram::compute(micro_batch, next));
+    loss.ends = ends_at_ != 0 && micro_batch.step >= ends_at_;
+    return loss;
   }
 
  private:
   const std::function<void()> work_;
+  std::uint64_t ends_at_ = 0;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What stands for a person's PyTorch script in simulated workers of runtime pytorch: the program of
 // worker/testing, whose gradients are clipped and now and then so large that a block overflows. Its
-// work takes virtual time.
+// work takes virtual time. Where training.seed is not 0 the script ends the job after that step.
 #pragma once
 
 #include "worker/pytorch/torch_program.h"

@@ -56,7 +56,7 @@ void WholeCluster::flip_bit(const Fault& fault, Job& job) {
       names.rbegin(), names.rend(), [](const auto& name) { return name.starts_with("step-"); });
   const auto checkpoints = std::ranges::count_if(
       names, [](const std::string& name) { return name.starts_with("step-"); });
-  const std::string last = fmt::format("step-{:08}", job.plan.shape.steps);
+  const std::string last = fmt::format("step-{:08}", job.plan.shape.last_step());
   if (checkpoints < 2 || *newest == last) return restore();
   const std::string file = folder + "/" + *newest + "/" + kFiles[fault.more % kFilesOfOne];
   const auto about = disk.stat(file);

@@ -58,7 +58,7 @@ bool WholeCluster::waits_to_train(const SeenPod& pod) {
     const World* world = world_of(seen.uid);
     return seen.object["status"]["state"].string_view_or("") == "Running" &&
            !seen.members.empty() && !seen.members.contains(pod.uid) &&
-           world->highest_step() < world->shape().steps && is_heard(pod.uid) &&
+           world->highest_step() < world->shape().last_step() && is_heard(pod.uid) &&
            links_.are_pairs_whole() && node_of_pod(pod.uid)->plan().illness == Illness::kNone &&
            node_of_pod(pod.uid)->is_well(pod.uid, MonoTime::max());
   }
@@ -156,7 +156,7 @@ std::string WholeCluster::why_not_over() const {
     text += fmt::format(" {} is {} ({}), step {} of {};", job.plan.shape.name,
                         status == nullptr ? "gone" : (*status)["state"].string_or("?"),
                         status == nullptr ? "" : (*status)["reason"].string_or(""),
-                        job.world ? job.world->highest_step() : 0, job.plan.shape.steps);
+                        job.world ? job.world->highest_step() : 0, job.plan.shape.last_step());
   }
   return text;
 }
@@ -177,8 +177,9 @@ std::string WholeCluster::unexplained() {
       disk.mount("/ckpt", checkpoints_);
       const auto last = read_last_checkpoint(disk, job.plan.shape, isa_of(job));
       if (!last.ok()) return name + " left no checkpoint that loads: " + last.error().what();
-      if (last->step != job.plan.shape.steps) return name + " left no last checkpoint";
-      if (last->digest != job.world->undisturbed(job.plan.shape.steps))
+      const std::uint64_t last_step = job.plan.shape.last_step();
+      if (last->step != last_step) return name + " left no last checkpoint";
+      if (last->digest != job.world->undisturbed(last_step))
         return name + " ended with another state than an undisturbed run";
       const auto counted = (*status)["rescales"]["count"].int_or(0);
       if (counted < static_cast<std::int64_t>(job.world->rescales()))
@@ -188,7 +189,7 @@ std::string WholeCluster::unexplained() {
       const SeenJob& seen = witness_.jobs().at("default/" + name);
       const Replica* leading = leader();
       if (leading != nullptr && seen.completed_by && seen.completed_by == leading->epoch() &&
-          !seen.told.contains("StepsReached"))
+          !seen.told.contains(last_step < job.plan.shape.steps ? "EndedByScript" : "StepsReached"))
         return name + " is complete, and no event says so";
       continue;
     }

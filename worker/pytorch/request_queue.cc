@@ -176,7 +176,8 @@ Result<MicroBatchLoss> RequestQueue::compute(const MicroBatch& micro_batch,
                                            {"micro", micro_batch.micro},
                                            {"ids", ids_of(micro_batch)},
                                            {"ahead", std::move(next)}})));
-  return MicroBatchLoss{number_in(said["loss"]), said["weight"].int_or(1)};
+  return MicroBatchLoss{number_in(said["loss"]), said["weight"].int_or(1),
+                        said["ends"].bool_or(false)};
 }
 
 Result<double> RequestQueue::apply(std::uint64_t step, float factor, double loss, double norm,

@@ -76,6 +76,7 @@ struct MicroBatch {
 struct MicroBatchLoss {
   double loss = 0;
   std::int64_t weight = 1;
+  bool ends = false;  // the script has ended the job: this step does not count
 };
 
 class TorchProgram {

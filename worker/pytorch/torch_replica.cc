@@ -294,6 +294,7 @@ Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro
   part.non_finite = !(std::abs(loss.loss) < kLossSumMost / static_cast<double>(micro_batches()));
   if (!part.non_finite) part.loss_q = std::llround(loss.loss / kLossQuantum);
   part.sample_digest = digest;
+  part.ends = loss.ends;
   return part;
 }
 

@@ -57,6 +57,8 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
   std::uint32_t validation_batches = 0;
   bool overflow = false;
   bool non_finite = false;
+  bool ends = false;
+  bool may_end = true;  // all know how
   std::uint64_t prepared = std::numeric_limits<std::uint64_t>::max();
   for (const wire::CommitVote& vote : votes) {
     if (vote.generation() != terms.generation || vote.seq() != terms.seq) {
@@ -69,6 +71,8 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
     validation_batches += vote.validation_batches();
     overflow = overflow || vote.overflow();
     non_finite = non_finite || vote.non_finite();
+    ends = ends || vote.end() == wire::END_NOW;
+    may_end = may_end && vote.end() != wire::END_UNKNOWN;
     prepared = std::min(prepared, vote.prepared_generation());
     record.set_checkpoint(record.checkpoint() || vote.checkpoint());
     record.set_stop(record.stop() || vote.stop());
@@ -80,9 +84,10 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                                      " voted")
         .set_reason("LedgerMismatch");
   }
-  record.set_outcome(non_finite ? wire::OUTCOME_NON_FINITE
-                     : overflow ? wire::OUTCOME_REDO
-                                : wire::OUTCOME_APPLY);
+  record.set_outcome(ends && may_end ? wire::OUTCOME_ENDED
+                     : non_finite    ? wire::OUTCOME_NON_FINITE
+                     : overflow      ? wire::OUTCOME_REDO
+                                     : wire::OUTCOME_APPLY);
   for (const std::uint32_t rank : diverged(votes)) record.add_diverged(rank);
   if (record.diverged_size() > 0) record.set_outcome(wire::OUTCOME_DIVERGED);
   record.set_loss_q(loss_q);
@@ -122,6 +127,8 @@ const char* name_of(wire::Outcome outcome) {
       return "non-finite";
     case wire::OUTCOME_DIVERGED:
       return "diverged";
+    case wire::OUTCOME_ENDED:
+      return "ended";
     case wire::OUTCOME_UNSPECIFIED:
     case wire::Outcome_INT_MIN_SENTINEL_DO_NOT_USE_:
     case wire::Outcome_INT_MAX_SENTINEL_DO_NOT_USE_:

@@ -21,7 +21,7 @@ struct CommitTerms {
 
 // Where the votes' state digests differ the outcome is DIVERGED, and `diverged` names those who do
 // not share the state of a strict majority of the compared; everybody when there is none. Votes
-// without a digest are not compared.
+// without a digest are not compared. ENDED where any vote says so and all know that outcome.
 // kInternal: votes of different rounds or generations. kInvalid, reason "LedgerMismatch": the
 // micro-batches do not add up to the job's count, which is a broken invariant of somebody's.
 Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
@@ -32,7 +32,7 @@ std::string describe_divergence(const CommitTerms& terms,
                                 const std::vector<wire::CommitVote>& votes,
                                 const std::vector<std::string>& names);
 
-// "apply", "redo", "non-finite", "diverged"
+// "apply", "redo", "non-finite", "diverged", "ended"
 const char* name_of(wire::Outcome outcome);
 
 }  // namespace rubato::worker

@@ -104,6 +104,7 @@ struct StepEngine::Impl {
                      const wire::CommitRecord& record);
   Status decide(const wire::CommitRecord& record);  // changes the state
   Status note_non_finite(const wire::CommitRecord& record);
+  bool is_ended() const;  // by the script, before training.stop.steps; with the mutex held
   bool is_interrupted() const;
   bool begin_commit();  // false: the standing was given away already
   void end_commit();

@@ -209,6 +209,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
   standing.set_step(head.step());
   standing.set_tokens(head.step() * replica->tokens_per_step());
   if (head.has_last()) *standing.mutable_last() = head.last();
+  if (is_ended()) job.stop_steps = head.step();
   if (!history.empty()) standing.set_loss(history.back().loss());
   return ok();
 }

@@ -143,10 +143,11 @@ void StepEngine::Impl::form(const wire::Form& order) {
   {
     const std::lock_guard lock(mutex);
     frozen = false;
+    if (order.stop_steps() != 0 && (order.mode() == wire::FORM_START || !is_ended()))
+      job.stop_steps = order.stop_steps();
     standing.set_generation(order.generation());
     standing.set_phase(wire::WORKER_TRAINING);
   }
-  if (order.stop_steps() != 0) job.stop_steps = order.stop_steps();
   set_phase_name("form");
   parts.reach("form", replica->step());
   const Status state = order.mode() == wire::FORM_START ? start(order) : level(order);
@@ -353,7 +354,7 @@ std::shared_ptr<Communicator> StepEngine::Impl::take_prepared(std::uint64_t gene
   if (!is_there()) return nullptr;
   next = prepared->membership;
   is_member = prepared->is_member;
-  if (prepared->stop_steps != 0) job.stop_steps = prepared->stop_steps;
+  if (prepared->stop_steps != 0 && !is_ended()) job.stop_steps = prepared->stop_steps;
   auto links = prepared->communicator;
   prepared.reset();
   return links;

@@ -66,7 +66,9 @@ Status StepEngine::Impl::publish(const wire::CommitRecord& record, double second
   emit(std::move(event));
 
   mine = {wire::even_share(membership.rank, membership.size(), replica->micro_batches())};
-  if (record.stop()) {
+  const bool ends = record.outcome() == wire::OUTCOME_ENDED;
+  if (ends) LOG_INFO("step", "the script ended the job after step {}", replica->step());
+  if (record.stop() && !ends) {
     if (record.checkpoint() && job.has_checkpoints) TRY_OK(compare_states());
     stop(membership.rank == 0 && record.checkpoint());
   } else if (record.switch_generation() != 0) {
@@ -106,7 +108,7 @@ void StepEngine::Impl::push_to_followers(const wire::CommitRecord& record) {
   if (!server->has_followers()) return;
   const auto round = server->blank_round();
   round->record = record;
-  if (record.outcome() != wire::OUTCOME_NON_FINITE) {
+  if (record.outcome() == wire::OUTCOME_APPLY || record.outcome() == wire::OUTCOME_REDO) {
     const ConstBuffer reduced = replica->reduced();
     round->reduced.resize(static_cast<std::size_t>(reduced.count()));
     replica->device().copy_to_host(replica->stream(), round->reduced.data(), reduced);

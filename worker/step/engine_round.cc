@@ -207,6 +207,7 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   vote.set_sample_digest(share.sum().sample_digest);
   vote.set_overflow(verdict.overflow);
   vote.set_non_finite(verdict.non_finite || share.sum().non_finite);
+  vote.set_end(share.sum().ends ? wire::END_NOW : wire::END_GO_ON);
   vote.set_validation_q(validation_q);
   vote.set_validation_batches(validation_done);
   {
@@ -313,6 +314,8 @@ Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
   } else if (record.outcome() == wire::OUTCOME_REDO) {
     TRY_OK(replica->raise(redo_attempts));
     if (!planted(Bug::kForgetAttempts)) ++redo_attempts;
+  } else if (record.outcome() == wire::OUTCOME_ENDED) {
+    job.stop_steps = replica->step();
   } else {
     TRY_OK(note_non_finite(record));
   }
@@ -332,6 +335,10 @@ Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
   if (record.checkpoint()) wants_checkpoint = false;
   server->set_seq(record.seq() + 1);
   return ok();
+}
+
+bool StepEngine::Impl::is_ended() const {
+  return standing.has_state() && standing.last().outcome() == wire::OUTCOME_ENDED;
 }
 
 Status StepEngine::Impl::note_non_finite(const wire::CommitRecord& record) {

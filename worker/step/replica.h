@@ -35,6 +35,7 @@ struct MicroPart {
   std::int64_t loss_q = 0;
   std::uint64_t sample_digest = 0;
   bool non_finite = false;
+  bool ends = false;  // the script has ended the job: the step before was the last
 };
 
 // What the reduction says of itself: equal on every member.

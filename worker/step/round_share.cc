@@ -17,6 +17,7 @@ void RoundShare::add(std::uint32_t micro, const MicroPart& part) {
   sum_.loss_q += part.loss_q;
   sum_.sample_digest += part.sample_digest;
   sum_.non_finite = sum_.non_finite || part.non_finite;
+  sum_.ends = sum_.ends || part.ends;
 }
 
 bool RoundShare::fits(const std::vector<wire::MicroRange>& ranges) const {

@@ -82,6 +82,7 @@ json::Value record_of(std::uint32_t members) {
                              .step = 41,
                              .fingerprint = "2-cpu",
                              .stop_steps = 100,
+                             .ended_at = 41,
                              .rescales = 1,
                              .recomputed_steps = 2,
                              .failures = 1,

@@ -22,6 +22,30 @@ TEST(JobMachineEnds, FinishRetiresAllAndIsWritten) {
   EXPECT_EQ(pods.machine.record().phase, "Finished");
 }
 
+// Its script ended it: whoever goes on, under this leader or the next, goes no further.
+TEST(JobMachineEnds, WhereTheScriptEndedItIsOnRecord) {
+  FakePods pods(2);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 100; });
+  pods.start_training();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_step(7);
+    pods.standing(i).mutable_last()->set_step(7);
+    pods.standing(i).mutable_last()->set_outcome(wire::OUTCOME_ENDED);
+  }
+  pods.clear();
+  pods.say(1);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().ended_at, 7u);
+  EXPECT_EQ(pods.last(0, kForm), nullptr);  // nothing is changed for it
+  pods.exit(0, 1, 0);
+  pods.settle();
+  ASSERT_NE(pods.last(1, kForm), nullptr);
+  EXPECT_EQ(pods.last(1, kForm)->form().stop_steps(), 7u);
+  EXPECT_FALSE(pods.last(1, kForm)->form().parked());
+  const JobMachine next(Timing{}, pods.wish, pods.written.back(), pods.now);
+  EXPECT_EQ(next.view().ended_at, 7u);
+}
+
 TEST(JobMachineEnds, FinishWaitsForRankZeroThatWritesTheLastCheckpoint) {
   FakePods pods(2);
   pods.start_training();

@@ -60,6 +60,17 @@ def test_it_goes_on_from_its_checkpoint_with_the_same_bytes(tmp_path):
     assert json.loads((path / "run.json").read_text())["step"] == STEPS
 
 
+def test_it_ends_where_the_script_ends_it(tmp_path):
+    job = job_of(tmp_path / "ended", STEPS)
+    losses = []
+    for step in job:
+        losses.append(step.loss)
+        if step.number == 3:
+            job.finish()
+    assert losses == [step.loss for step in job_of(tmp_path / "whole", 3)]
+    assert newest(tmp_path / "ended") == newest(tmp_path / "whole")
+
+
 def test_another_model_does_not_go_on_from_it(tmp_path):
     list(job_of(tmp_path, 2))
 

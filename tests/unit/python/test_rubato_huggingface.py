@@ -168,6 +168,29 @@ class Heard(transformers.TrainerCallback):
         self.words.append("end")
 
 
+def test_a_callback_ends_the_training(tmp_path):
+    class Enough(transformers.TrainerCallback):
+        told = []
+
+        def on_step_end(self, args, state, control, **_):
+            control.should_training_stop = state.global_step == 3
+
+        def on_epoch_end(self, args, state, control, **_):
+            self.told.append(state.global_step)
+
+        def on_train_end(self, args, state, control, **_):
+            self.told.append("end")
+
+    trainers = [
+        kind(model=gpt2(dropout=0), args=arguments(tmp_path / kind.__name__), train_dataset=Same(), callbacks=[Enough])
+        for kind in (transformers.Trainer, RubatoTrainer)
+    ]
+    theirs, ours = [trainer.train() for trainer in trainers]
+    assert ours.global_step == theirs.global_step == 3
+    assert Enough.told == [3, "end", 3, "end"]
+    assert ours.training_loss == pytest.approx(theirs.training_loss, rel=1e-5)
+
+
 def test_callbacks_and_evaluation(tmp_path):
     heard = Heard()
     loading = {"dataloader_num_workers": 2}

@@ -40,6 +40,21 @@ def test_a_loop_may_be_left_at_its_last_step_and_no_sooner():
         assert step.is_last or engine.failure["reason"] == "ScriptEnded"
 
 
+def test_the_body_ends_the_job_by_the_next_answer():
+    job, engine = job_of(alone(TRAINING, STEPS))
+    with pytest.raises(RuntimeError, match="no step is committed"):
+        job.finish()
+    for step in job:
+        if step.number == 2:
+            job.finish()
+            break
+    computed = [reply for reply in engine.replies if "loss" in reply]
+    assert not any("ends" in reply for reply in computed[: 2 * MICRO_BATCHES])
+    job._leave()
+    ended = [reply for reply in engine.replies if "loss" in reply][2 * MICRO_BATCHES :]
+    assert ended and all(reply["ends"] for reply in ended)
+
+
 def test_what_the_body_changes_is_part_of_the_state():
     memories = []
     job, _ = job_of(alone(TRAINING, 2, memories))

@@ -40,6 +40,17 @@ TEST(RequestQueueTest, ARequestIsAnsweredByTheScript) {
   EXPECT_EQ(loss->weight, 7);
 }
 
+TEST(RequestQueueTest, AScriptEndsItsJobByItsAnswer) {
+  RequestQueue queue(kClock);
+  for (const bool ends : {false, true}) {
+    Result<MicroBatchLoss> loss = Error(Code::kInternal, "");
+    std::thread engine([&] { loss = queue.compute({}, {}); });
+    answer(queue, ends ? R"({"loss": 1, "ends": true})" : R"({"loss": 1})");
+    engine.join();
+    EXPECT_EQ(loss->ends, ends);
+  }
+}
+
 TEST(RequestQueueTest, WhatIsNotFiniteOrAnErrorComesBackAsThat) {
   RequestQueue queue(kClock);
   for (const char* reply : {R"({"loss": "NaN"})", R"({"error": "ValueError: no", "reason": "Odd"})",

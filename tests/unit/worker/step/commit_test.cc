@@ -65,6 +65,19 @@ TEST(FoldVotes, NonFiniteWinsOverOverflowAndOneRequestIsEnough) {
   EXPECT_TRUE(folded.value().stop());
 }
 
+TEST(FoldVotes, AScriptEndsTheJobWhereAllKnowHow) {
+  auto a = vote(2, 1);
+  auto b = vote(2, 1);
+  a.set_non_finite(true);
+  a.set_end(wire::END_NOW);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_NON_FINITE);
+  b.set_end(wire::END_GO_ON);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_ENDED);
+  a.set_state_digest(1);
+  b.set_state_digest(2);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_DIVERGED);
+}
+
 // ---- States are compared ----
 
 wire::CommitVote with_state(std::uint64_t digest) {

@@ -340,6 +340,30 @@ TEST_F(EngineTest, APlannedFormMovesTheEndForAllAtOneCommit) {
   EXPECT_EQ(at(0).standing().step(), at(1).standing().step());
 }
 
+TEST_F(EngineTest, AScriptEndsTheJobForAllAndNoFormGoesOn) {
+  const std::string expected = reference(7);
+  FakeTroubles ends;
+  ends.ends_at = 7;
+  make(3, 20, ends);
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+    EXPECT_EQ(at(i).standing().step(), 7u);
+    EXPECT_EQ(at(i).standing().last().outcome(), wire::OUTCOME_ENDED);
+  }
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+  EXPECT_EQ(at(1).lines("generation=1").size(), 7u);
+  abort({1, 2}, 2);  // rank 0 is lost before its checkpoint is heard of
+  wire::WorkerCommand again = form(2, wire::FORM_RECOVER, {1, 2});
+  again.mutable_form()->set_base_seq(at(1).standing().seq());
+  again.mutable_form()->set_stop_steps(20);
+  tell({1, 2}, again);
+  EXPECT_TRUE(at(1).until([](const wire::WorkerStanding& s) {
+    return s.generation() == 2 && s.phase() == wire::WORKER_FINISHED;
+  }));
+  EXPECT_EQ(at(1).lines("weights=").at(0), expected);
+}
+
 TEST_F(EngineTest, AFormEndsARequestToStop) {
   const std::string expected = reference(400);
   const auto gate = std::make_shared<Gate>();

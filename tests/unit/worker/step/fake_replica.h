@@ -31,6 +31,7 @@ struct FakeTroubles {
   // speaks of, or of the ballast.
   std::uint64_t flip_step = ~std::uint64_t{0};
   bool flip_ballast = false;
+  std::uint64_t ends_at = ~std::uint64_t{0};  // micro-batch 0 of this step says that the job ended
   std::optional<std::uint32_t> loads_attempts = {};  // checkpoints of any step have so many
   bool starts_otherwise = false;  // from other weights than those without troubles
 };
@@ -130,6 +131,7 @@ class FakeReplica : public Replica {
     part.sample_digest = mix64(step_ ^ (std::uint64_t{micro} << 32));
     part.non_finite =
         step_ == troubles_.non_finite_step && non_finite_done_ < troubles_.non_finite_times;
+    part.ends = step_ == troubles_.ends_at && micro == 0;
     return part;
   }
   Status accumulate() override {
