@@ -60,7 +60,8 @@ class LoadAdmission {
     const JobGroup& group = problem_.group(j);
     const QueueIndex queue = problem_.queue_of(j);
     const auto wanted = size_at_least(job, 0);
-    if (!wanted || group.capacity_now.most() < *wanted || problem_.queue(queue)->closed) return;
+    const Queue* home = problem_.queue(problem_.home_of(queue));
+    if (!wanted || group.capacity_now.most() < *wanted || home->closed) return;
     const auto inside = std::ranges::find_if(
         group.types, [&](TypeIndex type) { return quota_.is_guaranteed(queue, type, *wanted); });
     const bool guaranteed = inside != group.types.end();

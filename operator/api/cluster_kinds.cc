@@ -58,6 +58,23 @@ const ObjectSchema& QueueQuota::schema() {
   return kSchema;
 }
 
+const ObjectSchema& NamespaceLimit::schema() {
+  static const ObjectSchema kSchema = [] {
+    SchemaBuilder<NamespaceLimit> s("NamespaceLimit", "Limit of each namespace for one GPU type.");
+    s.field("gpuType", &NamespaceLimit::gpu_type,
+            "Value of nvidia.com/gpu.product; `*`: all types together.")
+        .required()
+        .length(1, 63);
+    s.field("limit", &NamespaceLimit::limit,
+            "GPUs that the jobs of one namespace never exceed in this queue.")
+        .required()
+        .at_least(0)
+        .at_most(1e6);
+    return s.build();
+  }();
+  return kSchema;
+}
+
 const ObjectSchema& QueueCell::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<QueueCell> s("QueueCell", "Whole nodes or topology domains, guaranteed.");
@@ -105,6 +122,12 @@ const ObjectSchema& TrainingQueueSpec::schema() {
             "guaranteed. What is lent of this queue's guarantee is taken back in any case.")
         .defaulted();
     s.field("quotas", &TrainingQueueSpec::quotas, "Guarantees and limits, one per GPU type.")
+        .entries(0, 64)
+        .keyed_by({"gpuType"});
+    s.field("limitsPerNamespace", &TrainingQueueSpec::limits_per_namespace,
+            "What the jobs of each namespace may hold of this queue, one per GPU type; empty: as "
+            "much as the queue. A job that it keeps waiting is told so, with the queue named "
+            "QUEUE/NAMESPACE (QueueLimit). Not beside cells.")
         .entries(0, 64)
         .keyed_by({"gpuType"});
     s.field("cells", &TrainingQueueSpec::cells,

@@ -347,6 +347,16 @@ std::vector<Rule> queue_rules() {
          return self["spec"]["parent"].is_null() || self["spec"]["parent"].string_view_or("") !=
                                                         self["metadata"]["name"].string_view_or("");
        }},
+      {"namespace-limit-cells", "TrainingQueue", "spec",
+       "!has(self.limitsPerNamespace) || size(self.limitsPerNamespace) == 0 || "
+       "!has(self.cells) || size(self.cells) == 0",
+       ".limitsPerNamespace",
+       "a queue with cells has no limits per namespace; remove one of them, or give each namespace "
+       "a queue that has this one as parent",
+       false,
+       [](const Value& self, const Value&) {
+         return self["limitsPerNamespace"].size() == 0 || self["cells"].size() == 0;
+       }},
       {"quota-limit", "TrainingQueue", "spec.quotas[]",
        "!has(self.limit) || self.guaranteed <= self.limit", ".guaranteed",
        "more is guaranteed than the limit allows; lower guaranteed or raise limit", false,

@@ -23,6 +23,15 @@ struct QueueQuota {
   bool operator==(const QueueQuota&) const = default;
 };
 
+// What the jobs of one namespace may hold of the queue, each namespace for itself.
+struct NamespaceLimit {
+  std::string gpu_type;  // as QueueQuota::gpu_type
+  std::int32_t limit = 0;
+
+  static const ObjectSchema& schema();
+  bool operator==(const NamespaceLimit&) const = default;
+};
+
 // Guaranteed pieces of the cluster (HiveD): `count` whole nodes, or domains of a topology level.
 struct QueueCell {
   std::string gpu_type;
@@ -40,6 +49,7 @@ struct TrainingQueueSpec {
   std::vector<std::string> namespaces;  // that may use it; empty: all
   Preemption preemption = Preemption::kWithinQueue;
   std::vector<QueueQuota> quotas;
+  std::vector<NamespaceLimit> limits_per_namespace;
   std::vector<QueueCell> cells;
 
   static const ObjectSchema& schema();

@@ -37,6 +37,7 @@ class Capture {
     for (const auto& node : world.nodes)
       for (const kube::Amount& amount : node->allocatable)
         if (amount.value > 0) offered_.insert(amount.resource);
+    for (const auto& queue : world.queues) queue_objects_[queue->meta.name] = queue.get();
     for (const auto& lease : world.leases) leases_[lease->meta.name] = lease.get();
     for (const auto& priority : world.priorities) {
       priorities_[priority->meta.name] = priority.get();
@@ -207,7 +208,7 @@ class Capture {
     sched::Job seen;
     seen.id = job.meta.uid;
     seen.name = job.meta.ns + "/" + job.meta.name;
-    seen.queue = job.spec.queue;
+    seen.queue = queue_of(job);
     if (const PriorityClassObject* priority = priority_of(job.spec.priority_class_name)) {
       seen.priority = priority->value;
       seen.may_preempt = priority->preempts;
@@ -352,16 +353,35 @@ class Capture {
     for (auto& [name, queue] : queues_)
       if (!sched::why_no_parent(queues_, queue).empty()) refused.push_back(&queue.parent);
     for (std::string* parent : refused) parent->clear();
+    for (const auto& job : world_.jobs) add_queue_of_namespace(job->job);
     for (const auto& job : world_.jobs) {
       if (!is_schedulable(*job) || has_ended(*job)) add_leaver(job->job);
     }
+  }
+
+  // The queue that it names, or, where each namespace has its own limits there, what its namespace
+  // may hold of that.
+  std::string queue_of(const api::TrainingJob& job) const {
+    const auto object = queue_objects_.find(job.spec.queue);
+    const bool has_limits =
+        object != queue_objects_.end() && !object->second->queue.spec.limits_per_namespace.empty();
+    return has_limits ? job.spec.queue + "/" + job.meta.ns : job.spec.queue;
+  }
+
+  void add_queue_of_namespace(const api::TrainingJob& job) {
+    std::string name = queue_of(job);
+    if (name == job.spec.queue || queues_.contains(name)) return;
+    sched::Queue queue{.name = name, .parent = job.spec.queue, .of_one_user = true};
+    for (const auto& one : queue_objects_.at(job.spec.queue)->queue.spec.limits_per_namespace)
+      queue.quotas[one.gpu_type].limit = one.limit;
+    queues_.emplace(std::move(name), std::move(queue));
   }
 
   // A job that is no longer scheduled holds what it was given until it gives it back, what is
   // promised to pods that are not there yet included.
   void add_leaver(const api::TrainingJob& job) {
     if (!job.status.allocation) return;
-    const auto queue = queues_.find(job.spec.queue);
+    const auto queue = queues_.find(queue_of(job));
     for (const auto& pod : job.status.allocation->pods) {
       const kube::Pod* object = find_pod(job, pod.name);
       if (object != nullptr && is_lost(job, pod, object, world_)) continue;
@@ -379,17 +399,15 @@ class Capture {
   }
 
   std::string not_admitted(const api::TrainingJob& job) const {
-    for (const auto& object : world_.queues) {
-      if (object->meta.name != job.spec.queue) continue;
-      const auto& names = object->queue.spec.namespaces;
-      if (names.empty() || std::find(names.begin(), names.end(), job.meta.ns) != names.end())
-        return "";
-      return fmt::format(
-          "queue \"{}\" takes jobs of other namespaces only ({}); change spec.queue, or add {} to "
-          "the queue's spec.namespaces",
-          job.spec.queue, fmt::join(names, ", "), job.meta.ns);
-    }
-    return "";
+    const auto object = queue_objects_.find(job.spec.queue);
+    if (object == queue_objects_.end()) return "";
+    const auto& names = object->second->queue.spec.namespaces;
+    if (names.empty() || std::find(names.begin(), names.end(), job.meta.ns) != names.end())
+      return "";
+    return fmt::format(
+        "queue \"{}\" takes jobs of other namespaces only ({}); change spec.queue, or add {} to "
+        "the queue's spec.namespaces",
+        job.spec.queue, fmt::join(names, ", "), job.meta.ns);
   }
 
   static sched::Preempts preempts(api::Preemption preemption) {
@@ -420,6 +438,7 @@ class Capture {
   std::map<kube::Key, const kube::Pod*> pods_;
   std::map<std::string, std::vector<const kube::Pod*>> pods_of_;  // by uid of the owner
   std::set<std::string> offered_;                                 // kinds that some node has
+  std::map<std::string, const QueueObject*> queue_objects_;
   std::map<std::string, const NodeLease*> leases_;
   std::map<std::string, const PriorityClassObject*> priorities_;
   const PriorityClassObject* default_priority_ = nullptr;

@@ -241,6 +241,9 @@ struct Queue {
   // deleted, and their pods are still there.
   std::map<std::string, Gpus> held_by_leavers;  // by GPU type
   std::string parent = {};  // the queue that it is a part of (scheduler/model/queue_tree.h)
+  // What one of those who use its parent may hold of that: in all but its quotas and its weight its
+  // jobs are the parent's.
+  bool of_one_user = false;
   bool operator==(const Queue&) const = default;
 };
 

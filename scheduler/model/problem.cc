@@ -96,6 +96,11 @@ void Problem::find_parents() {
     raised_quotas_.emplace(queue_named(name), std::move(quotas));
 }
 
+QueueIndex Problem::home_of(QueueIndex queue) const {
+  const bool is_of_one = queues_[queue] != nullptr && queues_[queue]->of_one_user;
+  return is_of_one ? parents_[queue].value_or(queue) : queue;
+}
+
 const std::map<std::string, Quota>& Problem::quotas_of(QueueIndex queue) const {
   static const std::map<std::string, Quota> kNothing;
   if (queues_[queue] == nullptr) return kNothing;

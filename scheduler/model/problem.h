@@ -142,6 +142,9 @@ class Problem {
   const Queue* queue(QueueIndex queue) const { return queues_[queue]; }  // null: there is none
   // The queue that it is a part of.
   std::optional<QueueIndex> parent_of(QueueIndex queue) const { return parents_[queue]; }
+  // The queue that its jobs are of in all but their quotas: itself, or the parent of one of one
+  // user.
+  QueueIndex home_of(QueueIndex queue) const;
   // Queue::quotas, with what its parts are guaranteed where that counts (queue_tree.h), and what it
   // is by its weight.
   const std::map<std::string, Quota>& quotas_of(QueueIndex queue) const;

@@ -22,7 +22,7 @@ std::string why_no_parent(const Queues& queues, const Queue& queue) {
   if (above == nullptr) return fmt::format("there is no queue \"{}\"", queue.parent);
   for (std::size_t level = 1; above != nullptr; ++level) {
     if (above == &queue) return fmt::format("\"{}\" is a part of this queue", queue.parent);
-    if (level == kQueueLevelsMost)
+    if (level == kQueueLevelsMost + (queue.of_one_user ? 1 : 0))
       return fmt::format("it would be on a level below the {}th, which is the last",
                          kQueueLevelsMost);
     above = parent_named(queues, *above);

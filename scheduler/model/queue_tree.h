@@ -11,6 +11,7 @@
 
 namespace rubato::sched {
 
+// Queues of one user have a level of their own below the others.
 constexpr std::size_t kQueueLevelsMost = 8;
 
 using Queues = std::map<std::string, Queue>;

@@ -90,7 +90,7 @@ Targets Drf::decide(const Problem& problem) const {
     last.clear();
     std::set<std::pair<double, QueueIndex>> queues;
     for (; to < by_age.size() && problem.job(by_age[to]).priority == priority; ++to)
-      waiting[problem.queue_of(by_age[to])].push_back(by_age[to]);
+      waiting[problem.home_of(problem.queue_of(by_age[to]))].push_back(by_age[to]);
     for (QueueIndex q; q < waiting.end_key(); ++q) {
       std::ranges::reverse(waiting[q]);
       if (!waiting[q].empty()) queues.emplace(share_of(q), q);

@@ -82,7 +82,7 @@ Plan Session::run() {
   if (quota_.has_guarantees()) list_waiting();
   if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
-    for (std::size_t level = kQueueLevelsMost; level > 0; --level)
+    for (std::size_t level = kQueueLevelsMost + 1; level > 0; --level)
       for (Entry& entry : entries_)
         if (!entry.has_verdict && !entry.job->gets_spare_only())
           if (const auto queue = guarantor_of(entry); queue && quota_.level_of(*queue) == level)
@@ -201,7 +201,7 @@ std::optional<Gpus> Session::least_wanted(const Entry& entry) const {
 // Do the caller, its queue and the load let it have GPUs at all? kPlaced: they do.
 Verdict Session::why_kept_out(const Entry& entry) const {
   const Job& job = *entry.job;
-  const Queue* queue = problem_.queue(queue_of(entry));
+  const Queue* queue = problem_.queue(problem_.home_of(queue_of(entry)));
   const auto because = [](Reason why) {
     return Verdict{.outcome = Outcome::kNotNow, .reason = why};
   };

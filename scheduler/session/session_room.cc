@@ -355,13 +355,14 @@ bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
 }
 
 bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) const {
-  const Queue* queue = problem_.queue(queue_of(wanting));
+  const QueueIndex own = problem_.home_of(queue_of(wanting));
+  const Queue* queue = problem_.queue(own);
   if (!wanting.job->may_preempt || queue == nullptr) return false;
   switch (queue->preempts) {
     case Preempts::kNobody:
       return false;
     case Preempts::kOwnQueue:
-      return queue_of(victim) == queue_of(wanting);
+      return problem_.home_of(queue_of(victim)) == own;
     case Preempts::kAnyQueue:
       return true;
   }

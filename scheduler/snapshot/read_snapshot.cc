@@ -159,6 +159,7 @@ class Reader {
     Queue queue;
     queue.name = new_name(c, "name", queues_);
     queue.parent = c.text("parent", 0, kIdBytes, "");
+    queue.of_one_user = c.flag("ofOneUser", queue.of_one_user);
     queue.weight = c.number("weight", 0, kWeightMost, queue.weight);
     Names types, leavers;
     c.each("quotas", kTypesMost, false, [&](const json::Value& v, const Path& p) {

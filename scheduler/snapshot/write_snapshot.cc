@@ -146,6 +146,7 @@ Value to_json(const std::string& name, const Queue& queue) {
   Fields fields;
   fields.put("name", name)
       .put("parent", queue.parent, std::string())
+      .put("ofOneUser", queue.of_one_user, false)
       .put("weight", plain(queue.weight), 1.0)
       .put_list("quotas", std::move(quotas))
       .put("borrowing", queue.borrowing, true)

@@ -361,6 +361,24 @@ TEST(Capture, NamesNoParentThatDoesNotCount) {
   for (const char* name : {"lost", "a", "b"}) EXPECT_EQ(queues.at(name).parent, "") << name;
 }
 
+TEST(Capture, EachNamespaceHasAQueueOfItsOwnWhereTheQueueLimitsThem) {
+  World w = world();
+  w.queues = {
+      queue(R"("limitsPerNamespace":[{"gpuType":"*","limit":2},{"gpuType":"A","limit":1}])"),
+      queue("", "other")};
+  w.jobs = {job(1, 2)};
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.jobs[0].queue, "default/ns");
+  const sched::Queue& own = state.queues.at("default/ns");
+  EXPECT_EQ(own.parent, "default");
+  EXPECT_TRUE(own.of_one_user);
+  EXPECT_EQ(own.quotas.at("*").limit, 2);
+  EXPECT_EQ(own.quotas.at("A").limit, 1);
+  EXPECT_FALSE(state.queues.at("default").quotas.contains("*"));
+  w.queues = {queue("", "other")};
+  EXPECT_EQ(capture(w, config()).jobs[0].queue, "default");
+}
+
 TEST(Capture, CellsOfAQueueAndWhichPodsAreInOne) {
   World w = world();
   w.queues = {queue(R"("cells":[{"gpuType":"A","level":"node","count":2}])")};

@@ -191,6 +191,21 @@ def test_a_callback_ends_the_training(tmp_path):
     assert ours.training_loss == pytest.approx(theirs.training_loss, rel=1e-5)
 
 
+def test_it_stops_early_where_the_trainer_does(tmp_path):
+    steps = []
+    for kind in (transformers.Trainer, RubatoTrainer):
+        args = arguments(
+            tmp_path / kind.__name__, max_steps=10, learning_rate=0.0, eval_strategy="steps", eval_steps=2,
+            metric_for_best_model="eval_loss",
+        )
+        trainer = kind(
+            model=gpt2(dropout=0), args=args, train_dataset=Same(), eval_dataset=Same(),
+            callbacks=[transformers.EarlyStoppingCallback(early_stopping_patience=2)],
+        )
+        steps.append(trainer.train().global_step)
+    assert steps == [6, 6]
+
+
 def test_callbacks_and_evaluation(tmp_path):
     heard = Heard()
     loading = {"dataloader_num_workers": 2}

@@ -92,6 +92,7 @@ inline void draw_parents(Rng& rng, ClusterState& state) {
     state.queues["default"].parent = whole;
   }
   state.queues["other"].parent = rng.chance(0.3) ? "default" : whole;
+  state.queues["other"].of_one_user = rng.chance(0.3);
 }
 
 // Zones and racks, of which some nodes are in none.

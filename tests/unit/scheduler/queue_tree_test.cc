@@ -55,6 +55,16 @@ TEST(QueueTree, HasAsManyLevelsAsAreNamed) {
             "it would be on a level below the 8th, which is the last");
 }
 
+TEST(QueueTree, QueuesOfOneUserHaveALevelBelowTheLast) {
+  std::vector<std::pair<std::string, std::string>> chain;
+  for (std::size_t i = 0; i < kQueueLevelsMost + 2; ++i)
+    chain.emplace_back(std::to_string(i), i == 0 ? "" : std::to_string(i - 1));
+  Queues queues = tree(chain);
+  for (auto& [name, queue] : queues) queue.of_one_user = true;
+  EXPECT_EQ(why(queues, std::to_string(kQueueLevelsMost)), "");
+  EXPECT_NE(why(queues, std::to_string(kQueueLevelsMost + 1)), "");
+}
+
 // A company with two teams, on four GPUs of one type, and a queue beside it.
 ClusterState company(std::vector<Job> jobs, Gpus free = 4) {
   ClusterState state = cluster({node("n1", 4, free)}, std::move(jobs));
@@ -142,6 +152,75 @@ TEST(QueueTree, WhoWaitsForAParentsLimitIsTold) {
 const Action* action_of(const Plan& plan, const JobId& id) {
   const auto found = std::ranges::find(plan.actions, id, &Action::job);
   return found == plan.actions.end() ? nullptr : &*found;
+}
+
+// Two users of one company, as limits per namespace make them.
+ClusterState users(std::vector<Job> jobs, Gpus free = 4) {
+  ClusterState state = company(std::move(jobs), free);
+  for (const char* name : {"a", "b"}) {
+    state.queues[name].of_one_user = true;
+    state.queues[name].quotas["*"].limit = 2;
+  }
+  return state;
+}
+
+TEST(QueueTree, AUserNeverHoldsMoreThanItsLimit) {
+  for (const Descriptor& policy : all_policies()) {
+    const ClusterState state =
+        users({of("a", job("one", 1, 4)), of("a", job("two", 1, 4)), of("b", job("other", 1, 4))});
+    std::map<std::string, Gpus> given;
+    for (const Action& action : make_plan(state, {.policy = policy.name}).actions)
+      given[action.job == "other" ? "b" : "a"] += std::ssize(action.add);
+    EXPECT_LE(given["a"], 2) << policy.name;
+    EXPECT_GE(given["a"], 1) << policy.name;
+    EXPECT_LE(given["b"], 2) << policy.name;
+    EXPECT_GE(given["b"], 1) << policy.name;
+  }
+}
+
+// What a queue says of preemption holds between its users; its parts are not one queue.
+TEST(QueueTree, PrioritiesCountBetweenTheUsersOfAQueue) {
+  Job important = of("b", job("important", 1, 1));
+  important.priority = 5;
+  ClusterState state = users({of("a", running("has", 1, 1, {"n1"})), important}, 0);
+  state.queues["company"].preempts = Preempts::kOwnQueue;
+  state.queues["company"].quotas["*"].limit = 1;
+  const Plan plan = make_plan(state, {});
+  ASSERT_NE(action_of(plan, "has"), nullptr);
+  EXPECT_EQ(action_of(plan, "has")->kind, ActionKind::kPreempt);
+  for (const char* name : {"a", "b"}) {
+    state.queues[name].of_one_user = false;
+    state.queues[name].preempts = Preempts::kOwnQueue;
+  }
+  EXPECT_EQ(action_of(make_plan(state, {}), "has"), nullptr);
+  for (const char* name : {"a", "b"}) state.queues[name].of_one_user = true;
+  state.queues["company"].preempts = Preempts::kNobody;
+  EXPECT_EQ(action_of(make_plan(state, {}), "has"), nullptr);
+}
+
+TEST(QueueTree, AClosedQueueIsClosedToEachUser) {
+  ClusterState state = users({of("a", job("one", 1, 1))});
+  state.queues["company"].closed = true;
+  EXPECT_EQ(told(state, "one").reason, "QueueClosed");
+}
+
+// Three users of a queue do not make three queues of it.
+TEST(QueueTree, UnderDrfTheUsersOfAQueueHaveOneShare) {
+  ClusterState state =
+      users({of("a", job("one", 1, 1)), of("b", job("two", 1, 1)),
+             of("default", job("beside", 1, 1)), of("default", job("beside2", 1, 1))},
+            4);
+  const auto order_of = [&] {
+    const Problem problem(state);
+    std::vector<JobId> ids;
+    const auto drf = make_policy("drf", {});
+    const Targets targets = drf.value()->decide(problem);
+    for (const JobIndex j : targets.order) ids.push_back(problem.job(j).id);
+    return ids;
+  };
+  EXPECT_EQ(order_of(), (std::vector<JobId>{"one", "beside", "two", "beside2"}));
+  for (const char* name : {"a", "b"}) state.queues[name].of_one_user = false;
+  EXPECT_EQ(order_of(), (std::vector<JobId>{"one", "two", "beside", "beside2"}));
 }
 
 // The nodes have room; the company has none. What "has" holds beyond its minimum goes to a team
