@@ -156,6 +156,10 @@ const ObjectSchema& Performance::schema() {
         "lostGPUSeconds).");
     s.field("mfu", &Performance::mfu,
             "Model FLOP utilisation, 0 to 1; absent where the GPU type's peak is not known.");
+    s.field("gradientNoiseScale", &Performance::gradient_noise_scale,
+            "Gradient noise scale in tokens (samples, of a script), measured as it trains: the "
+            "batch from which on a larger one saves few steps (McCandlish et al. 2018). Absent "
+            "until it was measured, and where a step is one micro-batch.");
     s.field("byType", &Performance::by_type, "By GPU type.");
     s.field("startSeconds", &Performance::start_seconds,
             "From when its pods were made until they took part, at its last start.");

@@ -140,6 +140,7 @@ struct Performance {
   double tokens_per_second = 0;
   std::optional<double> goodput;  // usefulGPUSeconds / (usefulGPUSeconds + all lost), 0..1
   std::optional<double> mfu;      // model FLOP utilisation, 0..1; absent: the peak is not known
+  std::optional<double> gradient_noise_scale;  // tokens (worker/step/noise_scale.h)
   std::vector<TypePerformance> by_type;
   // From when pods were made until they took part: at the last start, and of the last that joined.
   std::optional<double> start_seconds;

@@ -166,6 +166,9 @@ class Series {
   }
 
   void costs() {
+    family("rubato_job_gradient_noise_scale", [](const Job& job) {
+      return job.status.performance ? job.status.performance->gradient_noise_scale : std::nullopt;
+    });
     family("rubato_job_goodput_ratio", [](const Job& job) {
       return job.status.performance ? job.status.performance->goodput : std::nullopt;
     });

@@ -88,6 +88,7 @@ class Figures {
     api::Performance performance = job_.status.performance.value_or(api::Performance{});
     performance.tokens_per_second = tokens_per_step / view.step_seconds;
     performance.mfu = utilisation(view, performance.tokens_per_second);
+    if (view.noise_scale > 0) performance.gradient_noise_scale = std::round(view.noise_scale);
     remember_point(view, performance);
     status_.performance = performance;
     if (!job_.spec.training) return;

@@ -13,6 +13,7 @@ constexpr std::size_t kTextMax = 1024;            // bytes
 constexpr std::uint64_t kCountMost = 1ull << 53;  // what JSON's numbers hold
 constexpr double kSecondsMost = 1e6;
 constexpr double kLossMost = 1e9;
+constexpr double kTokensMost = 1e15;
 
 double at_most(double value, double most) {
   return std::isfinite(value) ? std::clamp(value, -most, most) : 0;
@@ -29,6 +30,7 @@ void bound(wire::WorkerStanding& status) {
   status.set_validation_loss(at_most(status.validation_loss(), kLossMost));
   status.set_step_seconds(bounded_seconds(status.step_seconds()));
   status.set_compute_seconds(bounded_seconds(status.compute_seconds()));
+  status.set_noise_scale(std::max(0.0, at_most(status.noise_scale(), kTokensMost)));
   status.set_seq(std::min(status.seq(), kCountMost));
   status.set_step(std::min(status.step(), kCountMost));
   status.set_tokens(std::min(status.tokens(), kCountMost));

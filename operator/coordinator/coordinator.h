@@ -147,6 +147,7 @@ struct Progress {
   double loss = 0;  // mean per token at `step`; meaningful when step > 0
   std::uint64_t tokens = 0;
   double step_seconds = 0;  // median
+  double noise_scale = 0;   // of the gradient, in tokens; 0: not known
   GpuSeconds gpu_seconds;   // since `since`: what the coordinator has seen itself
   MonoTime since{};         // another one: counted from nothing again
 };

@@ -47,6 +47,7 @@ void JobMachine::show_progress(const wire::WorkerStanding& ahead) {
   view_.step = ahead.step();
   view_.loss = ahead.loss();
   view_.tokens = ahead.tokens();
+  view_.noise_scale = ahead.noise_scale();
 }
 
 // Takes progress from the member that is furthest.

@@ -73,6 +73,7 @@ class OldCommunicator : public worker::Communicator {
     CHECK(vote.ParseFromArray(text.data(), static_cast<int>(text.size())));
     vote.clear_state_digest();
     vote.clear_end();
+    vote.clear_squared_norms();
     return vote.SerializeAsString();
   }
 
@@ -135,7 +136,8 @@ std::vector<std::string> as_next_agent(std::string frame) {
 
 wire::WorkerEvent as_old_event(wire::WorkerEvent event) {
   clear(*event.mutable_standing(),
-        std::array{"looked", "checkpoint_digest", "compares_states", "members_of", "collective"});
+        std::array{"looked", "checkpoint_digest", "compares_states", "members_of", "collective",
+                   "noise_scale"});
   if (event.has_failure()) event.mutable_failure()->clear_scope();
   if (event.has_reach() || event.has_checkpoint_damaged()) event.clear_news();
   return event;

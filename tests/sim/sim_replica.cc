@@ -128,6 +128,7 @@ class WatchedReplica : public Replica {
   }
   Status raise(std::uint32_t attempt) override { return told(replica_->raise(attempt)); }
   Result<std::int64_t> validate(std::uint32_t micro) override { return replica_->validate(micro); }
+  double norm_of_mean() const override { return replica_->norm_of_mean(); }
   double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
     return replica_->mean_loss(loss_q, micro_batches);
   }

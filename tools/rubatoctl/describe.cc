@@ -78,6 +78,8 @@ void print_summary(const api::TrainingJob& job, const Value& object, WallTime no
         "Speed",
         short_number(status.performance->tokens_per_second) + " tokens/s" +
             (status.performance->mfu ? fmt::format(", MFU {:.2f}", *status.performance->mfu) : ""));
+    if (const auto noise = status.performance->gradient_noise_scale)
+      line("Noise scale", short_number(*noise) + " tokens: larger batches save few steps");
   }
   print_gpu_time(status);
   if (status.rescales && status.rescales->last) {

@@ -7,6 +7,7 @@
 #include "worker/model/step_buffers.h"
 #include "worker/pytorch/torch_state.h"
 #include "worker/step/copy_pool.h"
+#include "worker/step/noise_scale.h"
 #include "worker/step/stored_replica.h"
 
 #include <algorithm>
@@ -128,6 +129,7 @@ class TorchReplica : public StoredReplica {
     return sum_->raise(*stream_, buffers_.reduced, static_cast<int>(attempt), state_.exponents());
   }
   Result<std::int64_t> validate(std::uint32_t micro) override;
+  double norm_of_mean() const override { return norm_of_mean_; }
   double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
     return static_cast<double>(loss_q) * kLossQuantum / micro_batches;
   }
@@ -158,7 +160,8 @@ class TorchReplica : public StoredReplica {
   std::optional<ExactSum> sum_;
   GradientNorm norm_of_;
   StepBuffers buffers_;
-  double norm_ = 0;
+  double norm_of_mean_ = 0;  // over micro-batches, whatever their weights
+  double norm_ = 0;          // of what the optimizer is given, before it is clipped
   float factor_ = 1;         // that makes the mean what the optimizer is given
   std::int64_t weight_ = 1;  // of the step
   double learning_rate_ = 0;
@@ -295,6 +298,10 @@ Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro
   if (!part.non_finite) part.loss_q = std::llround(loss.loss / kLossQuantum);
   part.sample_digest = digest;
   part.ends = loss.ends;
+  if (measures_noise(state_.step(), micro_batches())) {
+    TRY(const double norm, norm_of_.of(*stream_, buffers_.gradient));
+    part.squared_norm = norm * norm;
+  }
   return part;
 }
 
@@ -318,11 +325,11 @@ Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
   sum_->mean(*stream_, buffers_.reduced, state_.exponents(), buffers_.gradient);
   TRY_OK(stream_->synchronize());
   static_cast<float*>(device_->host_view(buffers_.gradient))[layout_.weight_offset()] = 0;
-  TRY(const double norm_of_mean, norm_of_.of(*stream_, buffers_.gradient));
+  TRY(norm_of_mean_, norm_of_.of(*stream_, buffers_.gradient));
   // 0: of nothing but padding, and the gradient is zero.
   weight_ = std::max(weight_in(buffers_.reduced), 1);
   const double by_weight = static_cast<double>(micro_batches()) / static_cast<double>(weight_);
-  norm_ = norm_of_mean * by_weight;
+  norm_ = norm_of_mean_ * by_weight;
   verdict.non_finite = !std::isfinite(norm_);
   const double most = setup().max_grad_norm;
   const double clip = most > 0 && norm_ > most ? most / norm_ : 1;

@@ -5,6 +5,7 @@
 #include "worker/step/state_digest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -59,6 +60,8 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
   bool non_finite = false;
   bool ends = false;
   bool may_end = true;  // all know how
+  double squared_norms = 0;
+  bool have_norms = true;
   std::uint64_t prepared = std::numeric_limits<std::uint64_t>::max();
   for (const wire::CommitVote& vote : votes) {
     if (vote.generation() != terms.generation || vote.seq() != terms.seq) {
@@ -73,6 +76,8 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
     non_finite = non_finite || vote.non_finite();
     ends = ends || vote.end() == wire::END_NOW;
     may_end = may_end && vote.end() != wire::END_UNKNOWN;
+    squared_norms += vote.squared_norms();
+    have_norms = have_norms && (vote.micro_batches() == 0 || vote.squared_norms() > 0);
     prepared = std::min(prepared, vote.prepared_generation());
     record.set_checkpoint(record.checkpoint() || vote.checkpoint());
     record.set_stop(record.stop() || vote.stop());
@@ -95,6 +100,7 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
   record.set_sample_digest(digest);
   record.set_validation_q(validation_q);
   record.set_validation_batches(validation_batches);
+  if (have_norms && std::isfinite(squared_norms)) record.set_squared_norms(squared_norms);
   if (prepared > terms.generation) record.set_switch_generation(prepared);
   return record;
 }

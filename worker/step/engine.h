@@ -12,6 +12,7 @@
 #include "worker/protocol/members.h"
 #include "worker/step/checkpoint_writer.h"
 #include "worker/step/commit.h"
+#include "worker/step/noise_scale.h"
 #include "worker/step/round_share.h"
 #include "worker/step/state_server.h"
 #include "worker/step/step_engine.h"
@@ -104,6 +105,7 @@ struct StepEngine::Impl {
                      const wire::CommitRecord& record);
   Status decide(const wire::CommitRecord& record);  // changes the state
   Status note_non_finite(const wire::CommitRecord& record);
+  double noise_in_tokens() const;  // 0: not known
   bool is_ended() const;  // by the script, before training.stop.steps; with the mutex held
   bool is_interrupted() const;
   bool begin_commit();  // false: the standing was given away already
@@ -194,6 +196,7 @@ struct StepEngine::Impl {
   std::uint32_t redo_attempts = 0;
   std::optional<wire::CommitRecord> last_non_finite;
   std::uint32_t non_finite_count = 0;
+  NoiseScale noise;
   std::int64_t validation_q = 0;
   std::uint32_t validation_done = 0;
   std::deque<double> step_seconds;     // of the last rounds, for the median

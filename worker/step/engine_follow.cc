@@ -198,6 +198,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
   last_non_finite.reset();
   if (head.has_last_non_finite()) last_non_finite = head.last_non_finite();
   non_finite_count = head.non_finite_count();
+  noise = NoiseScale(head.noise_trace(), head.noise_signal());
   share.reset(head.seq());
   judged_seq.reset();
   replica->clear();
@@ -211,6 +212,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
   if (head.has_last()) *standing.mutable_last() = head.last();
   if (is_ended()) job.stop_steps = head.step();
   if (!history.empty()) standing.set_loss(history.back().loss());
+  standing.set_noise_scale(noise_in_tokens());
   return ok();
 }
 

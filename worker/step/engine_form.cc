@@ -228,6 +228,7 @@ Status StepEngine::Impl::start(const wire::Form& order) {
   }
   last_non_finite.reset();
   non_finite_count = 0;
+  noise = {};
   share.reset(replica->step());
   {
     const std::lock_guard lock(mutex);

@@ -142,6 +142,8 @@ void StepEngine::Impl::serve_snapshots() {
   head.set_redo_attempts(redo_attempts);
   if (last_non_finite) *head.mutable_last_non_finite() = *last_non_finite;
   head.set_non_finite_count(non_finite_count);
+  head.set_noise_trace(noise.trace());
+  head.set_noise_signal(noise.signal());
   for (const std::size_t bytes : image->snapshot->section_bytes()) head.add_section_bytes(bytes);
   head.set_records(history.size());
   reach_aside("donate");

@@ -208,6 +208,7 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   vote.set_overflow(verdict.overflow);
   vote.set_non_finite(verdict.non_finite || share.sum().non_finite);
   vote.set_end(share.sum().ends ? wire::END_NOW : wire::END_GO_ON);
+  vote.set_squared_norms(share.sum().squared_norm);
   vote.set_validation_q(validation_q);
   vote.set_validation_batches(validation_done);
   {
@@ -308,6 +309,8 @@ Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
     }
     TRY(const StepRecord step, replica->apply(record.loss_q(), record.sample_digest()));
     history.push_back(step);
+    if (record.squared_norms() > 0)
+      noise.add(record.micro_batches(), record.squared_norms(), replica->norm_of_mean());
     redo_attempts = 0;
     last_non_finite.reset();
     non_finite_count = 0;
@@ -331,10 +334,16 @@ Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
   *standing.mutable_last() = record;
   standing.set_tokens(replica->step() * replica->tokens_per_step());
   if (!history.empty()) standing.set_loss(history.back().loss());
+  standing.set_noise_scale(noise_in_tokens());
   // A request is met by the record that carries it, whoever asked.
   if (record.checkpoint()) wants_checkpoint = false;
   server->set_seq(record.seq() + 1);
   return ok();
+}
+
+double StepEngine::Impl::noise_in_tokens() const {
+  return noise.micro_batches().value_or(0) * static_cast<double>(replica->tokens_per_step()) /
+         replica->micro_batches();
 }
 
 bool StepEngine::Impl::is_ended() const {

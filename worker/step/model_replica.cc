@@ -14,6 +14,7 @@
 #include "worker/step/copy_pool.h"
 #include "worker/step/memory_check.h"
 #include "worker/step/model_snapshot.h"
+#include "worker/step/noise_scale.h"
 #include "worker/step/stored_replica.h"
 
 #include <cmath>
@@ -94,6 +95,7 @@ class ModelReplica : public StoredReplica {
     return sum_.raise(*stream_, buffers_.reduced, static_cast<int>(attempt), state_.exponents());
   }
   Result<std::int64_t> validate(std::uint32_t micro) override;
+  double norm_of_mean() const override { return norm_; }
   double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const override {
     return step_loss(loss_q, micro_batches);
   }
@@ -227,6 +229,10 @@ Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro
   part.loss_q = loss.fixed;
   part.non_finite = !loss.is_finite;
   part.sample_digest = sampler_.micro_batch_digest(step, micro, ids);
+  if (measures_noise(static_cast<std::uint64_t>(step), micro_batches())) {
+    TRY(const double norm, optimizer_.norm(*stream_, buffers_.gradient));
+    part.squared_norm = norm * norm;
+  }
   return part;
 }
 

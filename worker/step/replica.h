@@ -36,6 +36,7 @@ struct MicroPart {
   std::uint64_t sample_digest = 0;
   bool non_finite = false;
   bool ends = false;  // the script has ended the job: the step before was the last
+  double squared_norm = 0;  // of its gradient, in steps that measure noise (noise_scale.h)
 };
 
 // What the reduction says of itself: equal on every member.
@@ -121,6 +122,8 @@ class Replica {
   virtual Buffer reduced() = 0;       // kI32, equal count
   // `attempt`: redos of this step so far.
   virtual Result<Verdict> judge(std::uint32_t attempt) = 0;
+  // Of the mean over micro-batches that judge() has found.
+  virtual double norm_of_mean() const = 0;
   // After judge() said neither overflow nor non-finite. Commits step().
   virtual Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) = 0;
   virtual Status raise(std::uint32_t attempt) = 0;

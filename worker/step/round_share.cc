@@ -18,6 +18,7 @@ void RoundShare::add(std::uint32_t micro, const MicroPart& part) {
   sum_.sample_digest += part.sample_digest;
   sum_.non_finite = sum_.non_finite || part.non_finite;
   sum_.ends = sum_.ends || part.ends;
+  sum_.squared_norm += part.squared_norm;
 }
 
 bool RoundShare::fits(const std::vector<wire::MicroRange>& ranges) const {

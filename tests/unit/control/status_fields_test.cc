@@ -48,6 +48,7 @@ api::TrainingJobStatus while_it_trains(const char* kind) {
   facts.view->tokens = 41 * 128;
   facts.view->validation_step = 40;
   facts.view->validation_loss = 3.5;
+  facts.view->noise_scale = 4096;
   facts.view->has_checkpoint = true;
   facts.view->checkpoint_step = 40;
   facts.view->recomputed_steps = 2;

@@ -22,12 +22,14 @@ TEST(JobMachineBounds, NumbersThatAreNoneDoNotReachTheView) {
   s.set_loss(std::nan(""));
   s.set_step_seconds(std::numeric_limits<double>::infinity());
   s.set_tokens(kHuge);
+  s.set_noise_scale(std::nan(""));
   s.set_validation_step(kHuge);
   s.set_validation_loss(-std::numeric_limits<double>::infinity());
   pods.say(1);
   EXPECT_TRUE(std::isfinite(pods.view().loss));
   EXPECT_TRUE(std::isfinite(pods.view().validation_loss));
   EXPECT_EQ(pods.view().step_seconds, 0);
+  EXPECT_EQ(pods.view().noise_scale, 0);
   EXPECT_LE(pods.view().tokens, 1ull << 53);  // which JSON and int64 hold
   EXPECT_LE(pods.view().validation_step, 1ull << 53);
 }

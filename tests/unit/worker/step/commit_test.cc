@@ -5,6 +5,7 @@
 #include "worker/testing/fault_points.h"
 
 #include <csignal>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -63,6 +64,19 @@ TEST(FoldVotes, NonFiniteWinsOverOverflowAndOneRequestIsEnough) {
   const auto folded = fold_votes(terms(), {a, b});
   EXPECT_EQ(folded.value().outcome(), wire::OUTCOME_NON_FINITE);
   EXPECT_TRUE(folded.value().stop());
+}
+
+TEST(FoldVotes, SquaredNormsCountWhereAllHaveMeasuredThem) {
+  auto a = vote(1, 1);
+  auto b = vote(3, 1);
+  auto idle = vote(0, 0);
+  a.set_squared_norms(0.5);
+  b.set_squared_norms(1.5);
+  EXPECT_EQ(fold_votes(terms(), {a, b, idle}).value().squared_norms(), 2);
+  b.clear_squared_norms();  // of a build before
+  EXPECT_EQ(fold_votes(terms(), {a, b, idle}).value().squared_norms(), 0);
+  b.set_squared_norms(std::numeric_limits<double>::infinity());
+  EXPECT_EQ(fold_votes(terms(), {a, b, idle}).value().squared_norms(), 0);
 }
 
 TEST(FoldVotes, AScriptEndsTheJobWhereAllKnowHow) {

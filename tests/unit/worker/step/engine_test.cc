@@ -25,6 +25,9 @@ TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
   EXPECT_EQ(at(1).lines("validation step=5 "), at(0).lines("validation step=5 "));
   EXPECT_EQ(at(0).standing().validation_step(), 20u);
   EXPECT_EQ(at(1).standing().validation_step(), 15u);  // rank 0 alone does the last one
+  EXPECT_GT(at(0).standing().noise_scale(), 0);        // measured in the 16th step
+  for (int i = 1; i < 3; ++i)
+    EXPECT_EQ(at(i).standing().noise_scale(), at(0).standing().noise_scale());
 }
 
 TEST_F(EngineTest, AnOverflowIsRedoneTheSameWayByAll) {
@@ -194,6 +197,7 @@ TEST_F(EngineTest, ANewcomerFollowsAndJoinsAtACommit) {
   EXPECT_EQ(at(0).lines("weights=").at(0), expected);
   EXPECT_FALSE(at(2).lines("gpus=3 generation=2").empty()) << "joined after the end";
   for (int i = 0; i < 3; ++i) EXPECT_EQ(at(i).standing().seq(), 400u) << "a round was redone";
+  EXPECT_EQ(at(2).standing().noise_scale(), at(0).standing().noise_scale());
 }
 
 // The donor died before the order came: the next order is obeyed at once, and not when the donor

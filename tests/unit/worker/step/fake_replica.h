@@ -4,6 +4,7 @@
 
 #include "common/rng.h"
 #include "tests/unit/worker/support/host_device.h"
+#include "worker/step/noise_scale.h"
 #include "worker/step/replica.h"
 #include "worker/step/state_digest.h"
 
@@ -132,6 +133,7 @@ class FakeReplica : public Replica {
     part.non_finite =
         step_ == troubles_.non_finite_step && non_finite_done_ < troubles_.non_finite_times;
     part.ends = step_ == troubles_.ends_at && micro == 0;
+    if (measures_noise(step_, kFakeMicroBatches)) part.squared_norm = 4;
     return part;
   }
   Status accumulate() override {
@@ -147,6 +149,7 @@ class FakeReplica : public Replica {
     if (step_ == troubles_.flip_step) flip();
     return verdict;
   }
+  double norm_of_mean() const override { return 1; }
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t digest) override {
     for (std::size_t i = 0; i < kFakeSize; ++i) w_[i] += reduced_[i] / 16;
     const double loss = static_cast<double>(loss_q);

@@ -6,8 +6,10 @@
 #include "worker/checkpoint/weight_files.h"
 #include "worker/data/token_file.h"
 #include "worker/model/numerics.h"
+#include "worker/step/noise_scale.h"
 #include "worker/testing/deferred_device.h"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -97,6 +99,24 @@ TEST_F(ModelReplicaTest, ANewJobComputesUnderTheNewestNumerics) {
 }
 
 // Fine-tuning starts from any Hugging Face folder of this model, and from no other.
+// Where all micro-batches are one, the gradient of each is their mean.
+TEST_F(ModelReplicaTest, SaysTheNormsOfItsGradientsInStepsThatMeasureNoise) {
+  const auto replica = make(0);
+  ASSERT_TRUE(replica->init_from_seed().ok());
+  std::vector<StepRecord> records;
+  EXPECT_EQ(replica->compute({}, 0).value().squared_norm, 0);
+  train(*replica, kNoiseMeasuredEvery - 1, records);
+  replica->clear();
+  double squared_norm = 0;
+  for (std::uint32_t m = 0; m < replica->micro_batches(); ++m) {
+    squared_norm = replica->compute({}, 0).value().squared_norm;
+    ASSERT_TRUE(replica->accumulate().ok());
+  }
+  replica->device().copy(replica->stream(), replica->reduced(), replica->accumulators());
+  ASSERT_FALSE(replica->judge(0).value().overflow);
+  EXPECT_NEAR(replica->norm_of_mean() / std::sqrt(squared_norm), 1, 0.01);
+}
+
 TEST_F(ModelReplicaTest, StartsFromAHuggingFaceFolder) {
   const auto device = open_test_device({}).value();
   const auto model = make_model(config_.model, 1, *device).value();
