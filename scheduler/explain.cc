@@ -16,6 +16,9 @@ struct CauseText {
     return "other jobs gain more from these GPUs";
   }
   std::string operator()(const MaxLowered&) const { return "gpus.max was lowered"; }
+  std::string operator()(const LimitLowered& l) const {
+    return fmt::format("queue \"{}\" holds more than its limit", l.queue);
+  }
   std::string operator()(const PodLost& pod) const {
     const char* what = pod.how == PodLost::How::kNotStarted ? "did not start in time"
                        : pod.how == PodLost::How::kRefused  ? "cannot be used there"

@@ -320,7 +320,9 @@ class FixSearch {
       if (now.limit < to) draft.add(RaiseLimit{level.name, type, to}, to - now.limit);
       const Gpus before = std::max(level.own(type), level.parts(type));
       const bool is_raised = now.guarantee < to;
-      if (is_raised) draft.add(RaiseGuarantee{level.name, type, to}, to - now.guarantee);
+      if (is_raised)  // of a type that is not there: of all
+        draft.add(RaiseGuarantee{level.name, type.empty() ? QuotaBook::kAllTypes : type, to},
+                  to - now.guarantee);
       grown = std::max(is_raised ? to : level.own(type), level.parts(type) + grown) - before;
     }
     return more;

@@ -59,6 +59,10 @@ struct WorthMoreElsewhere {
 struct MaxLowered {
   bool operator==(const MaxLowered&) const = default;
 };
+struct LimitLowered {
+  std::string queue;  // holds more than it may
+  bool operator==(const LimitLowered&) const = default;
+};
 struct PodLost {
   enum class How { kLost, kNotStarted, kRefused };
   std::int64_t ordinal = 0;
@@ -96,9 +100,9 @@ struct StopsSharing {  // is no guest any more
   Why why = Why::kHostLeaves;
   bool operator==(const StopsSharing&) const = default;
 };
-using Cause =
-    std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered, PodLost, MakesRoom,
-                 Displaced, ChangesType, ChangesNodes, SharesGpus, StopsSharing>;
+using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered,
+                           LimitLowered, PodLost, MakesRoom, Displaced, ChangesType, ChangesNodes,
+                           SharesGpus, StopsSharing>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {

@@ -1,6 +1,7 @@
 #include "operator/control/cluster_view.h"
 
 #include "common/planted.h"
+#include "common/words.h"
 #include "kube/objects/decode.h"
 #include "operator/api/resources.h"
 #include "operator/control/avoided_nodes.h"
@@ -269,11 +270,31 @@ class Capture {
     seen.per_pod = taken_by(*pod);
     seen.per_pod.gpus = std::max<sched::Gpus>(seen.per_pod.gpus, 1);
     std::set<sched::NodeId> eligible;
+    std::map<std::string, std::int64_t> too_small;  // nodes, by what they have too little of
     for (const auto& node : world_.nodes) {
-      if (admits(*pod, *node)) eligible.insert(node->meta.name);
+      if (!admits(*pod, *node)) continue;
+      const std::string lacking = lacks(*node, *pod);
+      if (lacking.empty())
+        eligible.insert(node->meta.name);
+      else
+        ++too_small[lacking];
     }
     describe_volumes(job, *pod, seen, eligible);
+    for (const auto& [resource, nodes] : too_small)
+      seen.narrowed += fmt::format("{}a pod of it asks for more {} than {} {}",
+                                   seen.narrowed.empty() ? "" : "; ", resource,
+                                   counted(nodes, "node"), agreeing(nodes, "has", "have"));
     seen.eligible = std::move(eligible);
+  }
+
+  // What the pod asks more of than the node has, whoever is on it; "": nothing. GPUs are counted
+  // elsewhere.
+  std::string lacks(const kube::Node& node, const kube::Pod& pod) const {
+    for (const kube::Amount& amount : pod.requests)
+      if (amount.resource != config_.gpu_resource &&
+          amount.value > kube::amount_of(node.allocatable, amount.resource))
+        return amount.resource;
+    return "";
   }
 
   // Allocated pods, then pods that are still there though the allocation has dropped them.

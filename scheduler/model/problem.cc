@@ -250,7 +250,8 @@ JobGroup Problem::make_group(const Job& job) const {
     group.capacity_now.add_whole(domain, type_of(n), node.gpus_total);
     group.admitted.push_back(n);
   }
-  for (const auto& [type, gpus] : group.capacity.by_type()) group.types.push_back(type);
+  for (const auto& [type, gpus] : group.capacity.by_type())
+    if (gpus > 0) group.types.push_back(type);
   return group;
 }
 

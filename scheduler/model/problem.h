@@ -80,7 +80,7 @@ class Capacity {
 // Jobs whose pods can be on the same nodes, as many at a time: they share these answers.
 struct JobGroup {
   std::vector<NodeIndex> admitted;  // now, in order
-  std::vector<TypeIndex> types;     // of all nodes they may ever use, in order
+  std::vector<TypeIndex> types;     // of all nodes that may ever hold a pod of theirs, in order
   Capacity capacity;                // of those nodes
   Capacity capacity_now;            // of `admitted`, whoever holds it
 };

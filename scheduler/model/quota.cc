@@ -110,6 +110,14 @@ Gpus QuotaBook::room(QueueIndex queue) const {
   return least(queue, [&](QueueIndex one) { return own_room(one); });
 }
 
+std::optional<QueueIndex> QuotaBook::over_limit(QueueIndex queue, TypeIndex type) const {
+  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one)) {
+    const Cell& of_type = cell(*one, type);
+    if (used(*one) > own_most(*one) || of_type.used > most_of(*one, of_type.quota)) return one;
+  }
+  return std::nullopt;
+}
+
 QueueIndex QuotaBook::tightest(QueueIndex queue) const {
   QueueIndex tightest = queue;
   for (auto one = parent_of(queue); one; one = parent_of(*one))

@@ -56,6 +56,8 @@ class QuotaBook {
   // The same, whatever its parents have left.
   Gpus own_room(QueueIndex queue, TypeIndex type) const;
   Gpus own_room(QueueIndex queue) const;
+  // It, or a parent, that holds more than it may of this type, or of all together; none: neither.
+  std::optional<QueueIndex> over_limit(QueueIndex queue, TypeIndex type) const;
   // It, or the parent, that leaves it least of all types together; of equals the widest.
   QueueIndex tightest(QueueIndex queue) const;
   // The queue that is inside its guarantee with so many more (or, below zero, fewer) of this type:

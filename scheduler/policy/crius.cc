@@ -28,10 +28,11 @@ struct JobCells {
 
 std::set<Gpus> sizes_of(const Job& job, Gpus most) {
   std::set<Gpus> sizes;
+  const auto least = size_at_least(job, job.min);
   const auto add = [&](std::optional<Gpus> size) {
-    if (size && *size <= std::max(most, job.min)) sizes.insert(*size);
+    if (size && *size <= std::max(most, least.value_or(0))) sizes.insert(*size);
   };
-  add(size_at_least(job, job.min));
+  add(least);
   add(size_at_most(job, effective_gpus(job)));
   for (Gpus n = 1; n <= std::min(most, job.max) && n > 0; n *= 2)
     if (size_at_least(job, n) == n) add(n);

@@ -90,8 +90,8 @@ struct Targets {
   // stopped. Together with `sizes` alone.
   std::vector<Gpus> starts = {};
   // By JobIndex: the node of each of its pods, as many as its size says; none, or empty: whichever
-  // has room. Pods that are elsewhere leave, and come back once there is room: together with
-  // `sizes` alone.
+  // has room, as for a job whose pods must all be in one domain. Pods that are elsewhere leave, and
+  // come back once there is room: together with `sizes` alone.
   std::vector<std::optional<std::vector<NodeIndex>>> places = {};
   // By JobIndex: the type that it should have, if it holds none and there is room; empty: whichever
   // has most room.

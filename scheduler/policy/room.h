@@ -20,22 +20,28 @@ inline Table<NodeIndex, Resources> room_on_nodes(const Problem& problem) {
     free.raise_to_zero();
     room.push_back(free);
   }
-  for (JobIndex j; j < problem.end_of_jobs(); ++j)
-    for (const Held& pod : problem.job(j).held)
-      if (!pod.lost && (pod.leaving || problem.takes_part(j)))
-        if (const auto node = problem.find_node(pod.node)) room[*node] += problem.job(j).per_pod;
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Job& job = problem.job(j);
+    for (std::size_t i = 0; i < job.held.size(); ++i) {
+      const Held& pod = job.held[i];
+      const auto node = problem.held_at(j)[i].node;
+      if (node && !pod.lost && (pod.leaving || problem.takes_part(j))) room[*node] += job.per_pod;
+    }
+  }
   return room;
 }
 
 class Room {
  public:
-  // All GPUs, as if nobody held any.
-  explicit Room(const Problem& problem)
-      : Room(problem, [](const Node& node) { return node.gpus_total; }) {}
+  // As if none of the jobs that take part held any; what others hold is not there.
+  explicit Room(const Problem& problem) : Room(problem, room_on_nodes(problem)) {}
 
   // What nobody holds.
   static Room unheld(const Problem& problem) {
-    Room room(problem, [](const Node& node) { return std::max<Gpus>(node.free.gpus, 0); });
+    Table<NodeIndex, Resources> free;
+    free.reserve(problem.end_of_nodes().value);
+    for (NodeIndex n; n < problem.end_of_nodes(); ++n) free.push_back(problem.node(n).free);
+    Room room(problem, free);
     for (JobIndex j; j < problem.end_of_jobs(); ++j) {
       const std::vector<Held>& held = problem.job(j).held;
       for (std::size_t i = 0; i < held.size(); ++i)
@@ -90,10 +96,12 @@ class Room {
   }
 
  private:
-  Room(const Problem& problem, Gpus (*of_node)(const Node& node))
+  Room(const Problem& problem, const Table<NodeIndex, Resources>& on_nodes)
       : problem_(problem), quota_(problem), left_(problem.count_types()) {
     for (NodeIndex n; n < problem.end_of_nodes(); ++n)
-      if (problem.node(n).schedulable) left_[problem.type_of(n)] += of_node(problem.node(n));
+      if (problem.node(n).schedulable)
+        left_[problem.type_of(n)] +=
+            std::clamp<Gpus>(on_nodes[n].gpus, 0, std::max<Gpus>(problem.node(n).gpus_total, 0));
   }
 
   const Problem& problem_;

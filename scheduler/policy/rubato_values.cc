@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace rubato::sched {
@@ -110,10 +111,11 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
   };
   const auto held = problem.type_held(index);
   Speed known = speed_on(held ? std::string_view(problem.name(*held)) : "");
-  for (const ThroughputPoint& point : job.measured)
-    if (!known.is_known()) known = speed_on(point.gpu_type);
-  for (const GoodputPoint& point : job.goodput)
-    if (!known.is_known()) known = speed_on(point.gpu_type);
+  std::set<std::string_view> types;
+  for (const ThroughputPoint& point : job.measured) types.insert(point.gpu_type);
+  for (const GoodputPoint& point : job.goodput) types.insert(point.gpu_type);
+  for (const std::string_view type : types)
+    if (!known.is_known()) known = speed_on(type);
   Claim claim{.index = index,
               .job = &job,
               .holds = held,

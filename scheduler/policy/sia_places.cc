@@ -1,6 +1,7 @@
 #include "scheduler/policy/sia_places.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -98,11 +99,27 @@ class NodePacking {
     return nodes;
   }
 
+  // All in one domain, where they must be.
   std::optional<std::vector<NodeIndex>> nodes_for(std::size_t i) const {
+    const Job& job = problem_.job(all_[i].job);
+    if (!is_confined(job)) return nodes_in(i, std::nullopt);
+    std::set<DomainIndex> tried;
+    for (const NodeIndex n : candidates(i, 1)) {
+      const DomainIndex domain = problem_.confines(job, n);
+      if (!tried.insert(domain).second) continue;
+      if (auto nodes = nodes_in(i, domain)) return nodes;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::vector<NodeIndex>> nodes_in(std::size_t i,
+                                                 std::optional<DomainIndex> domain) const {
+    const Job& job = problem_.job(all_[i].job);
     const Gpus whole = largest_[all_[i].type] / per_pod(i).gpus;
     std::int64_t pods = all_[i].gpus / per_pod(i).gpus;
     std::vector<NodeIndex> nodes;
     for (const NodeIndex n : candidates(i, std::min(whole, pods))) {
+      if (domain && problem_.confines(job, n) != *domain) continue;
       const std::int64_t here = std::min(whole, pods);
       nodes.insert(nodes.end(), static_cast<std::size_t>(here), n);
       pods -= here;

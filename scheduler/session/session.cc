@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <queue>
+#include <ranges>
 
 namespace rubato::sched {
 
@@ -75,6 +76,7 @@ Session::Entry Session::entry_of(JobIndex j) {
 
 Plan Session::run() {
   for (Entry& entry : entries_) settle_losses(entry);
+  for (Entry& entry : std::views::reverse(entries_)) keep_limit(entry);
   if (!targets_.places.empty()) leave_other_places();
   if (!targets_.sizes.empty()) shrink_to_targets();
   settle_guests();
@@ -104,10 +106,11 @@ void Session::count_what_others_can_give() {
     if (entry.job->settled) {
       count_held(entry, i);
       auto end = entry.pods.begin();
-      for (Gpus left = entry.now; end != entry.pods.end() && left > least_kept(entry); ++end)
-        left -= end->gpus;
+      // Those that take back what it has borrowed leave it its minimum.
+      const Gpus least = quota_.has_guarantees() ? entry.job->min : least_kept(entry);
+      for (Gpus left = entry.now; end != entry.pods.end() && left > least; ++end) left -= end->gpus;
       count_from_anybody(entry, {entry.pods.begin(), end});
-      const Gpus surplus = std::max<Gpus>(entry.now - least_kept(entry), 0);
+      const Gpus surplus = std::max<Gpus>(entry.now - least, 0);
       for (std::optional<QueueIndex> q = queue_of(entry); q; q = problem_.parent_of(*q))
         surplus_of_queue_[*q] += surplus;
     }
@@ -158,13 +161,27 @@ void Session::settle_losses(Entry& entry) {
   }
 }
 
+// Of a queue that holds more than it may, for that was lowered: surplus of elastic jobs goes, that
+// of the last in order first; nobody is stopped.
+void Session::keep_limit(Entry& entry) {
+  if (!entry.job->settled || entry.host != nullptr) return;
+  while (!entry.pods.empty() && entry.now > entry.job->min) {
+    const auto over = quota_.over_limit(queue_of(entry), entry.pods.front().type);
+    const auto less = over ? size_at_most(*entry.job, entry.now - 1) : std::nullopt;
+    const Gpus before = entry.now;
+    if (less && *less >= entry.job->min) shrink_to(entry, *less);
+    if (entry.now == before) return;
+    entry.cause = LimitLowered{problem_.queue(*over)->name};
+  }
+}
+
 void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
   if (entry.host != nullptr) return verdict(entry, {});
   if (Verdict no = why_kept_out(entry); no.outcome != Outcome::kPlaced)
     return verdict(entry, std::move(no));
   const auto wanted = least_wanted(entry);
-  if (is_to_move(entry) && move_to_type(entry, *size_at_least(job, job.min))) return;
+  if (is_to_move(entry) && move_to_type(entry, size_after_move(entry))) return;
   if (entry.now >= job.min) return verdict(entry, {});
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
@@ -191,11 +208,25 @@ void Session::give_minimum(Entry& entry) {
 // None: no size is allowed.
 std::optional<Gpus> Session::least_wanted(const Entry& entry) const {
   const Job& job = *entry.job;
-  if (!job.started && !targets_.starts.empty()) {
-    const auto start = size_at_least(job, std::max(job.min, targets_.starts[entry.index.value]));
-    if (start && why_too_large(entry, *start).outcome == Outcome::kPlaced) return start;
-  }
+  if (!job.started)
+    if (const auto start = start_size(entry)) return start;
   return size_at_least(job, entry.now);
+}
+
+// None: the policy says none, or it cannot be had.
+std::optional<Gpus> Session::start_size(const Entry& entry) const {
+  if (targets_.starts.empty()) return std::nullopt;
+  const Job& job = *entry.job;
+  const auto start = size_at_least(job, std::max(job.min, targets_.starts[entry.index.value]));
+  const bool may_be = start && why_too_large(entry, *start).outcome == Outcome::kPlaced;
+  return may_be ? start : std::nullopt;
+}
+
+// That it must find there. One that would start elsewhere with what it does not find would come
+// back, and go on so for ever.
+Gpus Session::size_after_move(const Entry& entry) const {
+  const auto start = yields(entry) ? start_size(entry) : std::nullopt;
+  return start ? *start : *size_at_least(*entry.job, entry.job->min);
 }
 
 // Do the caller, its queue and the load let it have GPUs at all? kPlaced: they do.
@@ -223,10 +254,7 @@ Verdict Session::why_kept_out(const Entry& entry) const {
 bool Session::waits_in_turn(Entry& entry, Gpus wanted) {
   // Stopped in this round, its pods are still there; or the policy gives it nothing.
   if (entry.preempted || (is_left_out(entry) && !entry.job->gets_spare_only())) {
-    verdict(entry, {.outcome = Outcome::kNotNow,
-                    .reason = Reason::kInsufficientGpus,
-                    .needed = wanted,
-                    .available = count_fitting(entry) * entry.job->per_pod.gpus});
+    tell_to_wait(entry, wanted);
     return true;
   }
   if (!targets_.head_blocks || head_ == nullptr) return false;
@@ -235,6 +263,13 @@ bool Session::waits_in_turn(Entry& entry, Gpus wanted) {
                   .needed = wanted - entry.now,
                   .waits_for = {head_->job->name}});
   return true;
+}
+
+void Session::tell_to_wait(Entry& entry, std::optional<Gpus> wanted) {
+  verdict(entry, {.outcome = Outcome::kNotNow,
+                  .reason = Reason::kInsufficientGpus,
+                  .needed = wanted.value_or(entry.job->min),
+                  .available = count_fitting(entry) * entry.job->per_pod.gpus});
 }
 
 void Session::shrink_to(Entry& entry, Gpus target) {

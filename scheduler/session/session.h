@@ -38,6 +38,7 @@ class Session {
   // To find jobs to stop for another: those that would be served before it are left out of the
   // next.
   static constexpr int kStopAttempts = 8;
+  static constexpr int kUseChecksMost = 64;  // a round; each looks at all nodes
 
   struct Pod {
     std::int64_t ordinal = 0;
@@ -111,10 +112,14 @@ class Session {
   void count_held(const Entry& entry, std::size_t index);
   void count_from_anybody(const Entry& entry, std::span<const Pod> pods);
   void settle_losses(Entry& entry);
+  void keep_limit(Entry& entry);
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
+  std::optional<Gpus> start_size(const Entry& entry) const;
+  Gpus size_after_move(const Entry& entry) const;
   Verdict why_kept_out(const Entry& entry) const;
   bool waits_in_turn(Entry& entry, Gpus wanted);
+  void tell_to_wait(Entry& entry, std::optional<Gpus> wanted);
   void shrink_to(Entry& entry, Gpus target);
   void grow();
   bool grow_to(Entry& entry, Gpus to);
@@ -185,6 +190,8 @@ class Session {
   std::vector<Wanting> below_targets() const;
   bool may_get_more(const Entry& entry) const;
   void shrink_for(std::vector<Wanting>& wanting, Entry& from);
+  bool is_of_use_to(const std::vector<const Entry*>& wanting, std::span<const Pod> pods,
+                    const Resources& per_pod);
   bool is_helped_in_queue(const Wanting& one, const Entry& from) const;
   Wanting* who_could_use(std::vector<Wanting>& wanting, const Entry& from, const Pod& pod) const;
   // The only type that it may have: it mixes none, and the policy says so.
@@ -204,6 +211,7 @@ class Session {
   bool may_be_helped(const Entry& wanting, Gpus wanted) const;
   ByType most_displaced(const Entry& wanting) const;
   Gpus least_kept(const Entry& entry) const;
+  Gpus least_kept(const Entry& entry, const Entry& wanting) const;
   std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
   std::optional<std::vector<std::string>> make_room_there(Entry& wanting, std::int64_t pods);
   std::vector<std::optional<DomainIndex>> domains_to_clear(const Entry& wanting, std::int64_t pods);
@@ -214,6 +222,8 @@ class Session {
   std::optional<std::vector<Entry*>> stop_until_it_fits(const Entry& wanting, std::int64_t pods,
                                                         Trial& trial, const ServedFirst& first);
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
+  void spare_surplus(const Entry& wanting, std::int64_t pods, const std::vector<Entry*>& stopped,
+                     Victims& victims);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
                                         const Entry& wanting);
   void give_back_what_leaves();
@@ -221,6 +231,16 @@ class Session {
   bool fits(const Entry& wanting, std::int64_t pods);
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
   bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
+  bool is_protected(const Entry& held, TypeIndex type, const Entry& wanting,
+                    const QuotaBook& quota) const;
+  // Of the types that it holds pods of; one that does not mix types holds one.
+  template <class Predicate>
+  static bool any_type_held(const Entry& entry, const Predicate& predicate) {
+    const auto end =
+        entry.job->mix || entry.pods.empty() ? entry.pods.end() : std::next(entry.pods.begin());
+    return std::any_of(entry.pods.begin(), end,
+                       [&](const Pod& pod) { return predicate(pod.type); });
+  }
   static bool is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
                             const QuotaBook& quota);
   bool may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const;
@@ -307,7 +327,8 @@ class Session {
   Table<QueueIndex, Gpus> surplus_of_queue_;
   Table<QueueIndex, std::int64_t> lowest_of_queue_;
   Table<QueueIndex, Gpus> kept_;  // of its quota, for jobs that wait until pods have left
-  std::vector<Entry*> givers_;    // who gave some back to come to its size, or to another type
+  int use_checks_ = 0;
+  std::vector<Entry*> givers_;  // who gave some back to come to its size, or to another type
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
   std::vector<Verdict> verdicts_;
   Table<JobIndex, Entry*> by_job_;  // where jobs share

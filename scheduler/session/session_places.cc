@@ -6,11 +6,16 @@
 
 namespace rubato::sched {
 
-// Null: the policy says nothing of it.
+// Null: the policy says nothing of it, or what the job must not have.
 const std::vector<NodeIndex>* Session::places_of(const Entry& entry) const {
   if (targets_.places.empty()) return nullptr;
   const auto& places = targets_.places[entry.index.value];
-  return places && !places->empty() ? &*places : nullptr;
+  if (!places || places->empty()) return nullptr;
+  const Job& job = *entry.job;
+  const auto is_beside = [&](NodeIndex node) {
+    return problem_.confines(job, node) == problem_.confines(job, places->front());
+  };
+  return !is_confined(job) || std::ranges::all_of(*places, is_beside) ? &*places : nullptr;
 }
 
 void Session::leave_other_places() {

@@ -123,8 +123,9 @@ Gpus Session::most_lent(const Entry& wanting, QueueIndex among) const {
   Gpus most = 0;
   for (const Entry* from : holders_of_queue_[among])
     if (may_lend(*from, wanting))
-      most += may_stop_in_queue(wanting, *from) ? from->now
-                                                : std::max<Gpus>(from->now - least_kept(*from), 0);
+      most += may_stop_in_queue(wanting, *from)
+                  ? from->now
+                  : std::max<Gpus>(from->now - least_kept(*from, wanting), 0);
   return most;
 }
 
@@ -166,7 +167,7 @@ void Session::lend_surplus(const Entry& wanting, Gpus missing, Loan& loan) {
   for_levels(wanting, loan, [&](QueueIndex level) {
     for (Entry* from : std::views::reverse(holders_of_queue_[level])) {
       if (room_within(wanting, level) >= missing) return;
-      if (from->now > least_kept(*from) && may_lend(*from, wanting))
+      if (from->now > least_kept(*from, wanting) && may_lend(*from, wanting))
         lend_surplus_of(*from, wanting, missing, level, loan);
     }
   });
@@ -180,9 +181,14 @@ void Session::lend_surplus_of(Entry& from, const Entry& wanting, Gpus missing, Q
       left -= pod.gpus;
       continue;
     }
-    if (room_within(wanting, level) >= missing || is_protected(from, wanting, quota_)) return;
+    if (room_within(wanting, level) >= missing) return;
     const auto next = size_at_most(*from.job, left - pod.gpus);
-    if (pod.in_cell || !next || *next != left - pod.gpus || *next < least_kept(from)) return;
+    if (pod.in_cell || !next || *next != left - pod.gpus || *next < least_kept(from, wanting))
+      return;
+    if (is_protected(from, pod.type, wanting, quota_)) {
+      if (!from.job->mix) return;
+      continue;
+    }
     lend(from, pod, loan);
     loan.victims.emplace_back(&from, pod.ordinal);
     left = *next;

@@ -90,6 +90,12 @@ Gpus Session::least_kept(const Entry& entry) const {
   return std::max(entry.job->min, target);
 }
 
+// … to one that it is above its minimum for: what it has borrowed it gives back.
+Gpus Session::least_kept(const Entry& entry, const Entry& wanting) const {
+  const bool keeps_more = !targets_.starts.empty() && !may_reclaim(wanting, entry, quota_);
+  return keeps_more ? least_kept(entry) : entry.job->min;
+}
+
 // Finds the least disruption after which the job fits: pods already leaving, then surplus of
 // elastic jobs (last in order first), then jobs that it may displace. What it settles on is kept
 // from everybody else in this round, since it is free only when the old pods are gone.
@@ -122,7 +128,7 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
     const bool stops = config_.preempt && may_preempt(wanting, *entry, trial);
     for (Gpus left = entry->now; const Pod& pod : entry->pods) {
       left -= pod.gpus;
-      if (!stops && left < least_kept(*entry)) break;
+      if (!stops && left < least_kept(*entry, wanting)) break;
       if (is_of_use(trial, wanting, node_of(pod)))
         most[*problem_.domain_of(trial.level, node_of(pod))] += entry->job->per_pod.gpus;
     }
@@ -157,12 +163,14 @@ std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
   for (Entry* entry : std::views::reverse(holders_)) {
     if (entry == &wanting || !entry->job->settled || entry->now <= entry->job->min) continue;
     if (shrink_until_it_fits(wanting, pods, *entry, trial)) {
+      spare_surplus(wanting, pods, {}, trial.victims);
       CHECK(reserve_if_fits(wanting, pods, mark));
       return shrink_victims(trial.victims, wanting.job->name);
     }
   }
   if (config_.preempt) {
     if (const auto stopped = preempt(wanting, pods, trial)) {
+      spare_surplus(wanting, pods, *stopped, trial.victims);
       CHECK(reserve_if_fits(wanting, pods, mark));
       return stop_victims(*stopped, std::move(trial.victims), wanting);
     }
@@ -195,12 +203,15 @@ void Session::give_back_what_leaves() {
 bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from,
                                    Trial& trial) {
   Gpus left = from.now;
-  const Gpus least = least_kept(from);
+  const Gpus least = least_kept(from, wanting);
   for (Pod& pod : from.pods) {
     const auto next = size_at_most(*from.job, left - pod.gpus);
     if (!next || *next != left - pod.gpus || *next < least) return false;
-    if (pod.in_cell || (!is_in_cells(from) && is_protected(from, wanting, trial.quota)))
-      return false;
+    if (pod.in_cell) return false;
+    if (!is_in_cells(from) && is_protected(from, pod.type, wanting, trial.quota)) {
+      if (!from.job->mix) return false;
+      continue;
+    }
     const NodeIndex node = node_of(pod);
     if (!is_of_use(trial, wanting, node)) continue;
     free_.give_back(node, from.job->per_pod);
@@ -259,13 +270,36 @@ std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(const En
   return std::nullopt;
 }
 
-// Leaves it its pods, if the other one fits all the same.
+// Leaves it its pods but the surplus that it has lent, if the other one fits all the same.
 bool Session::spare(const Entry& victim, const Entry& wanting, std::int64_t pods) {
   const std::size_t mark = free_.mark();
-  for (const Pod& pod : victim.pods) free_.take(node_of(pod), victim.job->per_pod);
+  for (const Pod& pod : victim.pods)
+    if (!pod.lent) free_.take(node_of(pod), victim.job->per_pod);
   if (fits(wanting, pods)) return true;
   free_.undo_to(mark);
   return false;
+}
+
+// Of those that would give what they have beyond their minimum and are not stopped: who comes first
+// in order keeps it first, if the other one fits all the same.
+void Session::spare_surplus(const Entry& wanting, std::int64_t pods,
+                            const std::vector<Entry*>& stopped, Victims& victims) {
+  std::vector<Entry*> givers;
+  for (const auto& [entry, ordinal] : std::views::reverse(victims))
+    if (std::ranges::find(givers, entry) == givers.end() &&
+        std::ranges::find(stopped, entry) == stopped.end())
+      givers.push_back(entry);
+  for (Entry* giver : givers) {
+    const std::size_t mark = free_.mark();
+    for (const Pod& pod : giver->pods)
+      if (pod.lent) free_.take(node_of(pod), giver->job->per_pod);
+    if (!fits(wanting, pods)) {
+      free_.undo_to(mark);
+      continue;
+    }
+    for (Pod& pod : giver->pods) pod.lent = false;
+    std::erase_if(victims, [&](const auto& one) { return one.first == giver; });
+  }
 }
 
 std::vector<std::string> Session::stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
@@ -284,6 +318,7 @@ std::vector<std::string> Session::stop_victims(const std::vector<Entry*>& stoppe
     victim->now = 0;
     victim->preempted = true;
     victim->blocked = true;
+    if (victim->has_verdict) tell_to_wait(*victim, size_at_least(*victim->job, victim->job->min));
     names.push_back(victim->job->name);
   }
   return names;
@@ -293,10 +328,12 @@ std::vector<std::string> Session::shrink_victims(const Victims& victims,
                                                  const std::string& for_whom) {
   std::vector<std::string> names;
   for (const auto& [entry, ordinal] : victims) {
+    const auto pod = std::ranges::find(entry->pods, ordinal, &Pod::ordinal);
+    CHECK(pod != entry->pods.end());
     entry->remove.push_back(ordinal);
-    std::erase_if(entry->pods, [&](const Pod& pod) { return pod.ordinal == ordinal; });
-    entry->now -= entry->job->per_pod.gpus;
-    quota_.give_back(queue_of(*entry), *type_of(*entry), entry->job->per_pod.gpus);
+    entry->now -= pod->gpus;
+    quota_.give_back(queue_of(*entry), pod->type, pod->gpus);
+    entry->pods.erase(pod);
     entry->cause = MakesRoom{for_whom};
     if (std::ranges::find(names, entry->job->name) == names.end())
       names.push_back(entry->job->name);
@@ -328,11 +365,20 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
   return true;
 }
 
-// Held inside the guarantee of its queue, which another queue's job wants to borrow.
+// Held inside the guarantee of its queue, which another queue's job wants to borrow; of several
+// types: all of them.
 bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
   if (cells_.exist() && queue_of(held) != queue_of(wanting) && is_in_cells(held)) return true;
-  const auto type = type_of(held);
-  return type && is_guaranteed(queue_of(held), *type, queue_of(wanting), quota);
+  return !held.pods.empty() && !any_type_held(held, [&](TypeIndex type) {
+    return !is_guaranteed(queue_of(held), type, queue_of(wanting), quota);
+  });
+}
+
+// What it holds of a type.
+bool Session::is_protected(const Entry& held, TypeIndex type, const Entry& wanting,
+                           const QuotaBook& quota) const {
+  return is_guaranteed(queue_of(held), type, queue_of(wanting), quota) ||
+         (cells_.exist() && queue_of(held) != queue_of(wanting) && is_in_cells(held));
 }
 
 // What a queue holds of a type, against another one.
@@ -381,11 +427,11 @@ bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial
 
 // What the queue of the one, or a parent of it, is guaranteed and that of the other has borrowed.
 bool Session::may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
-  if (!quota.has_guarantees()) return false;
-  const auto type = type_of(victim);
-  return type && queue_of(victim) != queue_of(wanting) &&
-         quota.is_borrowing(queue_of(victim), *type, queue_of(wanting)) &&
-         guarantor_of(wanting, queue_of(victim)).has_value();
+  if (!quota.has_guarantees() || queue_of(victim) == queue_of(wanting)) return false;
+  const auto is_borrowed = [&](TypeIndex type) {
+    return quota.is_borrowing(queue_of(victim), type, queue_of(wanting));
+  };
+  return any_type_held(victim, is_borrowed) && guarantor_of(wanting, queue_of(victim)).has_value();
 }
 
 Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {

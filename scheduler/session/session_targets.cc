@@ -68,23 +68,53 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
   const Gpus target = std::max(targets_.sizes[from.index.value], job.min);
   if (from.now <= target || !job.settled || !from.remove.empty()) return;
   Gpus to = from.now;
+  std::vector<Wanting> still = wanting;
+  std::vector<const Entry*> by_room;
+  bool by_quota = false;
   for (const Pod& pod : from.pods) {
     const auto next = size_at_most(job, to - 1);
     if (!next || *next < target) break;
-    Wanting* one = who_could_use(wanting, from, pod);
+    Wanting* one = who_could_use(still, from, pod);
     if (one == nullptr) break;
     const bool is_own = is_helped_in_queue(*one, from);
+    by_quota = by_quota || is_own;
+    if (!is_own && std::ranges::find(by_room, one->entry) == by_room.end())
+      by_room.push_back(one->entry);
     (is_own ? one->in_queue : one->missing) -= to - *next;
-    if (one->missing <= 0 && one->in_queue <= 0)
-      wanting.erase(wanting.begin() + (one - wanting.data()));
+    if (one->missing <= 0 && one->in_queue <= 0) still.erase(still.begin() + (one - still.data()));
     to = *next;
   }
   if (to == from.now) return;
+  const auto count = static_cast<std::size_t>((from.now - to) / job.per_pod.gpus);
+  if (!by_quota && !is_of_use_to(by_room, std::span(from.pods).first(count), job.per_pod)) return;
+  wanting = std::move(still);
   const std::vector<Pod> before = from.pods;
   shrink_to(from, to);
   count_from_anybody(from, std::span(before).first(before.size() - from.pods.size()));
   from.cause = WorthMoreElsewhere{};
   givers_.push_back(&from);
+}
+
+// Whether one of them comes to have more by these pods, beside what is free or about to be: who
+// waits its least, who runs a pod. GPUs alone do not tell: theirs may be larger pods, or need cores
+// and memory that are not there.
+bool Session::is_of_use_to(const std::vector<const Entry*>& wanting, std::span<const Pod> pods,
+                           const Resources& per_pod) {
+  if (++use_checks_ > kUseChecksMost) return true;
+  const std::size_t mark = free_.mark();
+  give_back_what_leaves();
+  std::vector<Gpus> before;
+  before.reserve(wanting.size());
+  for (const Entry* entry : wanting) before.push_back(gpus_that_fit(*entry));
+  for (const Pod& pod : pods) free_.give_back(node_of(pod), per_pod);
+  bool is_of_use = false;
+  for (std::size_t i = 0; i < wanting.size() && !is_of_use; ++i) {
+    const Gpus after = gpus_that_fit(*wanting[i]);
+    const auto least = wanting[i]->now == 0 ? size_at_least(*wanting[i]->job, 0) : std::nullopt;
+    is_of_use = after > before[i] && after >= least.value_or(0);
+  }
+  free_.undo_to(mark);
+  return is_of_use;
 }
 
 bool Session::is_helped_in_queue(const Wanting& one, const Entry& from) const {

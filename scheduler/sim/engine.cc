@@ -2,6 +2,8 @@
 #include "scheduler/sim/engine.h"
 
 #include "common/check.h"
+#include "scheduler/model/queue_tree.h"
+#include "scheduler/model/quota.h"
 #include "scheduler/sim/results.h"
 
 #include <algorithm>
@@ -33,6 +35,24 @@ double slowest(const TraceJob& job) {
   for (const auto& [type, points] : job.speed.points())
     for (const SpeedPoint& point : points) least = std::min(least, point.units_per_second);
   return least;
+}
+
+// What a queue, and those that it is a part of, let a job have of a type.
+Gpus most_in_queue(const Queues& queues, const std::string& name, const std::string& type) {
+  Gpus most = kNoLimit;
+  for (const std::string& one : with_parents(queues, name)) {
+    const Queue& queue = queues.at(one);
+    const auto quota_of = [&](const std::string& of) {
+      const auto found = queue.quotas.find(of);
+      return found == queue.quotas.end() ? nullptr : &found->second;
+    };
+    const bool may_borrow = queue.borrowing || !queue.cells.empty();
+    const Quota* of_all = quota_of(QuotaBook::kAllTypes);
+    most = std::min(
+        {most, allowance_of(of_all, may_borrow, kNoLimit).most(),
+         allowance_of(quota_of(type), may_borrow, of_all == nullptr ? 0 : kNoLimit).most()});
+  }
+  return most;
 }
 
 double quanta_per_unit(const TraceJob& job) {
@@ -108,7 +128,8 @@ Status Engine::check_jobs() const {
   return ok();
 }
 
-// A job that no set of nodes could ever hold would stand at the head of a queue for ever.
+// A job that no set of nodes could ever hold, or its queue never lets have its GPUs, would stand at
+// the head of a queue for ever.
 void Engine::refuse_what_never_fits() {
   const auto by_type = cluster_.gpus_by_type();
   std::map<std::string, Gpus> of_node;
@@ -119,7 +140,8 @@ void Engine::refuse_what_never_fits() {
     for (const auto& [type, gpus] : job.one_node ? of_node : by_type) {
       const bool allowed = job.allow.empty() ||
                            std::find(job.allow.begin(), job.allow.end(), type) != job.allow.end();
-      if (allowed && job.speed.runs_on(type)) most = std::max(most, gpus);
+      if (allowed && job.speed.runs_on(type))
+        most = std::max(most, std::min(gpus, most_in_queue(options_.queues, job.queue, type)));
     }
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;

@@ -29,7 +29,7 @@ NOT_IN_RUN = {
     "rubato_metrics_refused_total",
     # Recorded since then; test_live.py sees them.
     "rubato_certificate_not_after_timestamp_seconds", "rubato_plan_certificates_total", "rubato_plan_gap_ratio",
-    "rubato_throughput_profile_writes_total", "rubato_throughput_profiles_left_out",
+    "rubato_throughput_profile_writes_total", "rubato_throughput_profiles_left_out", "rubato_job_gradient_noise_scale",
 }
 DEFAULTS = {"$queue": ".*", "$namespace": ".*", "$job_name": ".*", "$__rate_interval": RATE_WINDOW}
 

@@ -135,9 +135,8 @@ std::vector<std::string> as_next_agent(std::string frame) {
 }
 
 wire::WorkerEvent as_old_event(wire::WorkerEvent event) {
-  clear(*event.mutable_standing(),
-        std::array{"looked", "checkpoint_digest", "compares_states", "members_of", "collective",
-                   "noise_scale"});
+  clear(*event.mutable_standing(), std::array{"looked", "checkpoint_digest", "compares_states",
+                                              "members_of", "collective", "noise_scale"});
   if (event.has_failure()) event.mutable_failure()->clear_scope();
   if (event.has_reach() || event.has_checkpoint_damaged()) event.clear_news();
   return event;

@@ -106,7 +106,7 @@ struct StepEngine::Impl {
   Status decide(const wire::CommitRecord& record);  // changes the state
   Status note_non_finite(const wire::CommitRecord& record);
   double noise_in_tokens() const;  // 0: not known
-  bool is_ended() const;  // by the script, before training.stop.steps; with the mutex held
+  bool is_ended() const;           // by the script, before training.stop.steps; with the mutex held
   bool is_interrupted() const;
   bool begin_commit();  // false: the standing was given away already
   void end_commit();

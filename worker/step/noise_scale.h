@@ -4,8 +4,8 @@
 // spends tokens for little. Σ and G are estimated without bias from squared norms at two batch
 // sizes, those of a micro-batch and of the whole step, and averaged over steps (appendix A.1).
 //
-// A value: equal on all members of one build, for each adds the same numbers. For people: nothing that is
-// computed depends on it. It costs one read of the gradient a micro-batch, in one step of
+// A value: equal on all members of one build, for each adds the same numbers. For people: nothing
+// that is computed depends on it. It costs one read of the gradient a micro-batch, in one step of
 // kNoiseMeasuredEvery.
 #pragma once
 

@@ -35,7 +35,7 @@ struct MicroPart {
   std::int64_t loss_q = 0;
   std::uint64_t sample_digest = 0;
   bool non_finite = false;
-  bool ends = false;  // the script has ended the job: the step before was the last
+  bool ends = false;        // the script has ended the job: the step before was the last
   double squared_norm = 0;  // of its gradient, in steps that measure noise (noise_scale.h)
 };
 

@@ -52,11 +52,18 @@ std::optional<std::vector<std::string>> split(std::string_view line) {
   }
 }
 
+// As programs for tables put it before UTF-8.
+std::string_view without_mark(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
+}
+
 bool is_passed_over(std::string_view line) { return trimmed(line).empty() || line.front() == '#'; }
 
 }  // namespace
 
 std::vector<std::string> Csv::header_of(std::string_view text) {
+  text = without_mark(text);
   while (const auto line = take_line(text))
     if (!is_passed_over(*line)) return split(*line).value_or(std::vector<std::string>{});
   return {};
@@ -66,6 +73,7 @@ Result<Csv> Csv::parse(std::string file, std::string_view text,
                        const std::vector<std::string>& columns) {
   Csv csv;
   csv.file_ = std::move(file);
+  text = without_mark(text);
   std::int64_t number = 0;
   while (const auto line = take_line(text)) {
     ++number;

@@ -122,7 +122,7 @@ using Types = std::set<std::string>;
 Types types_for(const ClusterState& state, const Job& job) {
   Types types;
   for (const Node& node : state.nodes)
-    if (may_use(job, node)) types.insert(node.gpu_type);
+    if (may_use(job, node) && node.gpus_total >= job.per_pod.gpus) types.insert(node.gpu_type);
   return types;
 }
 
@@ -204,7 +204,10 @@ TEST(Admission, HoldsUnderEveryPolicy) {
       const Plan plan = make_plan(state, config);
       for (const Action& action : plan.actions) ASSERT_FALSE(waiting.contains(action.job));
       ClusterState rest = state;
-      std::erase_if(rest.jobs, [&](const Job& job) { return waiting.contains(job.id); });
+      for (Job& job : rest.jobs)  // what leaves comes free, whoever held it
+        if (waiting.contains(job.id) && !job.held.empty()) job.refused = "waits";
+      std::erase_if(rest.jobs,
+                    [&](const Job& job) { return waiting.contains(job.id) && job.held.empty(); });
       ASSERT_EQ(plan.actions, make_plan(rest, {.policy = policy.name}).actions)
           << policy.name << ", seed " << seed << "\n"
           << to_text(Snapshot{state, config});

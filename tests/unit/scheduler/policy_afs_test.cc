@@ -33,8 +33,7 @@ double speed(Gpus n) { return 1 / ((1 - 0.05) * (1 / static_cast<double>(n)) + 0
 
 // The rule for one more GPU at a time, where one node has all GPUs and nothing was measured.
 std::vector<Gpus> reference(const ClusterState& state) {
-  Gpus left = 0;
-  for (const Node& n : state.nodes) left += n.gpus_total;
+  Gpus left = gpus_there(state);
   const auto left_of = [&](std::size_t i) {
     const Job& j = state.jobs[i];
     if (j.remaining_ms) return *j.remaining_ms;

@@ -46,6 +46,15 @@ inline Sizes sizes_after(const ClusterState& state, const std::string& policy,
   return sizes;
 }
 
+// All but what jobs hold that take no part.
+inline Gpus gpus_there(const ClusterState& state) {
+  Gpus gpus = 0;
+  for (const Node& n : state.nodes) gpus += n.gpus_total;
+  for (const Job& j : state.jobs)
+    if (!j.refused.empty()) gpus -= effective_gpus(j);
+  return gpus;
+}
+
 // Which of the simpler policies give everybody as much as this one does.
 inline std::vector<std::string> who_plans_the_same(const ClusterState& state,
                                                    const std::string& policy) {

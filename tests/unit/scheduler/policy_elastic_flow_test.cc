@@ -81,7 +81,7 @@ class Reference {
     TimeMs horizon = kSlot;
     for (const std::size_t i : asked()) horizon = std::max(horizon, *jobs()[i].deadline_ms - now());
     slots_ = static_cast<std::size_t>((horizon + kSlot - 1) / kSlot);
-    for (const Node& n : state.nodes) gpus_ += n.gpus_total;
+    gpus_ = gpus_there(state);
     for (std::size_t i = 0; i < own_.size(); ++i) sizes_of(i);
     for (const std::size_t i : asked()) {
       admitted_.push_back(i);

@@ -81,7 +81,7 @@ TEST(Hare, SharesOutAsTheRuleSays) {
     std::vector<const Job*> jobs;
     for (const Job& job : state.jobs) jobs.push_back(&job);
     std::ranges::sort(jobs, {}, [&](const Job* job) { return key(*job); });
-    Gpus left = 8 * std::ssize(state.nodes);
+    Gpus left = gpus_there(state);
     Sizes wanted;
     std::vector<JobId> order;
     for (const Job* job : jobs) {

@@ -67,8 +67,7 @@ TEST(Lyra, SavesAsMuchAsCanBeSavedOnDrawnStates) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const ClusterState state = drawn(seed);
-    Gpus left = 0;
-    for (const Node& n : state.nodes) left += n.gpus_total;
+    Gpus left = gpus_there(state);
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < state.jobs.size(); ++i) order.push_back(i);
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return state.jobs[i].queued_at; });

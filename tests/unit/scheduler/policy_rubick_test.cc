@@ -88,7 +88,7 @@ class Reference {
  public:
   explicit Reference(const ClusterState& state) : state_(state) {}
   std::vector<Gpus> sizes() {
-    for (const Node& n : state_.nodes) left_ += n.gpus_total;
+    left_ = gpus_there(state_);
     std::vector<Gpus> sizes(state_.jobs.size(), 0);
     const std::vector<std::size_t> order = in_order();
     for (const std::size_t i : order) {

@@ -83,7 +83,7 @@ class Reference {
  public:
   Reference(const ClusterState& state, double fairness, TimeMs lease)
       : state_(state), fairness_(fairness), lease_(lease), sizes_(state.jobs.size(), 0) {
-    for (const Node& n : state.nodes) left_ += n.gpus_total;
+    left_ = gpus_there(state);
     const auto many = std::ranges::count_if(state.jobs, [](auto& j) { return j.refused.empty(); });
     share_ = static_cast<double>(left_) / static_cast<double>(std::max<std::ptrdiff_t>(many, 1));
     for (const std::int64_t priority : {1, 0}) serve(priority);

@@ -47,6 +47,9 @@ TEST(SimImport, OurOwnFormat) {
   EXPECT_EQ(jobs[2].allow.size(), 2u);
   EXPECT_EQ(jobs[3].id, "quoted name");
   EXPECT_EQ(jobs[3].queue, "default");
+  const std::string marked = "\xef\xbb\xbf" + text;  // as some programs for tables save it
+  EXPECT_EQ(format_of({"r", marked}).value(), TraceFormat::kRubato);
+  EXPECT_EQ(read_rubato({"r", marked}).value().size(), 4u);
 }
 
 TEST(SimImport, ADeadlineIsSinceTheTracesZero) {

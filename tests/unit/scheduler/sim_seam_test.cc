@@ -236,6 +236,22 @@ TEST(SimSeam, WhatNeverFitsIsLeftOutAndSaid) {
   EXPECT_EQ(finish_s(result, "b"), 20);
 }
 
+// A policy with rounds of its own would wait for it for ever.
+TEST(SimSeam, WhatItsQueueNeverLetsAJobHaveIsRefused) {
+  SimOptions options{.costs = simple_costs()};
+  options.queues["q"] = {.name = "q", .parent = "whole"};
+  options.queues["whole"] = {.name = "whole"};
+  options.queues["whole"].quotas["*"].limit = 4;
+  std::vector<TraceJob> jobs = {rigid("large", 0, 8, 10), rigid("small", 0, 4, 10)};
+  for (TraceJob& job : jobs) job.queue = "q";
+  for (const char* policy : {"gavelFinish", "fifo"}) {
+    const SimResult result = play("1x8:A", jobs, policy, options);
+    EXPECT_EQ(result.jobs.size(), 1u) << policy;
+    ASSERT_EQ(result.refused.size(), 1u) << policy;
+    EXPECT_EQ(result.refused[0].why, "asks for 8 GPUs; the most of one type that it can use is 4");
+  }
+}
+
 // Gives a job the GPU of another.
 class Greedy : public Scheduler {
  public:
