@@ -163,12 +163,12 @@ class Series {
       if (!job.spec.training && job.status.performance->by_type.empty()) return std::nullopt;
       return steps ? job.status.performance->tokens_per_second : 0;
     });
-  }
-
-  void costs() {
     family("rubato_job_gradient_noise_scale", [](const Job& job) {
       return job.status.performance ? job.status.performance->gradient_noise_scale : std::nullopt;
     });
+  }
+
+  void costs() {
     family("rubato_job_goodput_ratio", [](const Job& job) {
       return job.status.performance ? job.status.performance->goodput : std::nullopt;
     });

@@ -52,6 +52,7 @@ class Capture {
       if (is_schedulable(*job) && !has_ended(*job)) jobs.push_back(job.get());
     }
     for (const JobObject* job : jobs) describe(job->job);
+    for (const auto& node : world_.nodes) whole_.push_back(resources_of(node->allocatable));
     for (const auto& node : world_.nodes) add_node(*node);
     subtract_pods();
     note_claim_users();
@@ -270,12 +271,12 @@ class Capture {
     seen.per_pod = taken_by(*pod);
     seen.per_pod.gpus = std::max<sched::Gpus>(seen.per_pod.gpus, 1);
     std::set<sched::NodeId> eligible;
-    std::map<std::string, std::int64_t> too_small;  // nodes, by what they have too little of
-    for (const auto& node : world_.nodes) {
-      if (!admits(*pod, *node)) continue;
-      const std::string lacking = lacks(*node, *pod);
+    std::map<std::string_view, std::int64_t> too_small;  // nodes, by what they have too little of
+    for (std::size_t i = 0; i < world_.nodes.size(); ++i) {
+      if (!admits(*pod, *world_.nodes[i])) continue;
+      const std::string_view lacking = lacks(whole_[i], seen.per_pod);
       if (lacking.empty())
-        eligible.insert(node->meta.name);
+        eligible.insert(world_.nodes[i]->meta.name);
       else
         ++too_small[lacking];
     }
@@ -287,13 +288,13 @@ class Capture {
     seen.eligible = std::move(eligible);
   }
 
-  // What the pod asks more of than the node has, whoever is on it; "": nothing. GPUs are counted
-  // elsewhere.
-  std::string lacks(const kube::Node& node, const kube::Pod& pod) const {
-    for (const kube::Amount& amount : pod.requests)
-      if (amount.resource != config_.gpu_resource &&
-          amount.value > kube::amount_of(node.allocatable, amount.resource))
-        return amount.resource;
+  // What a pod asks more of than a node has, whoever is on it; "": nothing. GPUs and the number of
+  // pods are counted elsewhere.
+  std::string_view lacks(const sched::Resources& node, const sched::Resources& pod) const {
+    if (pod.cpu > node.cpu) return "cpu";
+    if (pod.memory > node.memory) return "memory";
+    for (std::size_t i = 1; i < others_.size(); ++i)
+      if (pod.others[i] > node.others[i]) return others_[i];
     return "";
   }
 
@@ -463,6 +464,7 @@ class Capture {
   std::map<std::string, const NodeLease*> leases_;
   std::map<std::string, const PriorityClassObject*> priorities_;
   const PriorityClassObject* default_priority_ = nullptr;
+  std::vector<sched::Resources> whole_;  // of each of World::nodes, whoever is on it
   std::map<std::string, sched::Node> nodes_;
   std::vector<sched::Job> jobs_;
   std::map<std::string, sched::Queue> queues_;

@@ -368,9 +368,8 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
 // Held inside the guarantee of its queue, which another queue's job wants to borrow; of several
 // types: all of them.
 bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
-  if (cells_.exist() && queue_of(held) != queue_of(wanting) && is_in_cells(held)) return true;
   return !held.pods.empty() && !any_type_held(held, [&](TypeIndex type) {
-    return !is_guaranteed(queue_of(held), type, queue_of(wanting), quota);
+    return !is_protected(held, type, wanting, quota);
   });
 }
 

@@ -2,7 +2,6 @@
 #include "scheduler/sim/engine.h"
 
 #include "common/check.h"
-#include "scheduler/model/queue_tree.h"
 #include "scheduler/model/quota.h"
 #include "scheduler/sim/results.h"
 
@@ -35,24 +34,6 @@ double slowest(const TraceJob& job) {
   for (const auto& [type, points] : job.speed.points())
     for (const SpeedPoint& point : points) least = std::min(least, point.units_per_second);
   return least;
-}
-
-// What a queue, and those that it is a part of, let a job have of a type.
-Gpus most_in_queue(const Queues& queues, const std::string& name, const std::string& type) {
-  Gpus most = kNoLimit;
-  for (const std::string& one : with_parents(queues, name)) {
-    const Queue& queue = queues.at(one);
-    const auto quota_of = [&](const std::string& of) {
-      const auto found = queue.quotas.find(of);
-      return found == queue.quotas.end() ? nullptr : &found->second;
-    };
-    const bool may_borrow = queue.borrowing || !queue.cells.empty();
-    const Quota* of_all = quota_of(QuotaBook::kAllTypes);
-    most = std::min(
-        {most, allowance_of(of_all, may_borrow, kNoLimit).most(),
-         allowance_of(quota_of(type), may_borrow, of_all == nullptr ? 0 : kNoLimit).most()});
-  }
-  return most;
 }
 
 double quanta_per_unit(const TraceJob& job) {
@@ -135,13 +116,16 @@ void Engine::refuse_what_never_fits() {
   std::map<std::string, Gpus> of_node;
   for (const NodeGroup& group : cluster_.groups)
     of_node[group.gpu_type] = std::max(of_node[group.gpu_type], group.gpus);
+  const Problem problem(state_);
+  const QuotaBook quota(problem);
   std::erase_if(trace_, [&](const TraceJob& job) {
+    const QueueIndex queue = problem.queue_named(job.queue);
     Gpus most = 0;
     for (const auto& [type, gpus] : job.one_node ? of_node : by_type) {
       const bool allowed = job.allow.empty() ||
                            std::find(job.allow.begin(), job.allow.end(), type) != job.allow.end();
       if (allowed && job.speed.runs_on(type))
-        most = std::max(most, std::min(gpus, most_in_queue(options_.queues, job.queue, type)));
+        most = std::max(most, std::min(gpus, quota.most(queue, problem.type_named(type))));
     }
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
