@@ -107,7 +107,9 @@ struct Change {
   std::uint32_t from = 0;        // workers before and after
   std::uint32_t to = 0;
   double detect_seconds = 0;  // from the last sign of life to the decision (recover)
-  double stall_seconds = 0;   // from the last commit before to the first after, less one step
+  // From the last commit before to the first after, less one step. Where no step came between two
+  // changes, the later one begins to count where the earlier one ends.
+  double stall_seconds = 0;
   // Where the time from the decision to the first commit went: all standings are here, the record
   // is written (of a recovery both), all have formed, the first step is committed. Sums up to it.
   double answer_seconds = 0;

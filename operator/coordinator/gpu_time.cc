@@ -22,6 +22,8 @@ void GpuTime::advance(MonoTime now) {
   const double waited = use_ == GpuUse::kUseful ? waiting_ * members_ * seconds : 0;
   of(use_) += members_ * seconds - waited;
   total_.straggling += waited;
+  if (use_ == GpuUse::kUseful) open_useful_ += members_ * seconds - waited;
+  open_straggling_ += waited;
   total_.failure += lost_ * seconds;
   of(use_ == GpuUse::kUseful ? GpuUse::kRescale : use_) += (held_ - members_ - lost_) * seconds;
 }
@@ -33,6 +35,15 @@ void GpuTime::set(std::uint32_t held, std::uint32_t members, std::uint32_t lost,
   lost_ = std::min(lost, held_ - members_);
   use_ = use;
   waiting_ = std::clamp(waiting, 0.0, 1.0);
+}
+
+void GpuTime::commit() { open_useful_ = open_straggling_ = 0; }
+
+void GpuTime::lose_open_step() {
+  total_.useful -= open_useful_;
+  total_.straggling -= open_straggling_;
+  total_.failure += open_useful_ + open_straggling_;
+  commit();
 }
 
 void GpuTime::move(GpuUse from, GpuUse to, double gpu_seconds) {

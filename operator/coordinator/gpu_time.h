@@ -4,8 +4,9 @@
 //
 //   held     GPUs of bound pods that have not ended, whatever they do, times seconds
 //   useful   members while steps are committed, less what they wait for the slowest. Taken off
-//            again: the open step when something breaks (from the last commit on), and steps that
-//            are done again after a return to a checkpoint. Evaluations count as useful.
+//            again: the open step when something breaks (what was booked since the last commit, or
+//            since it was taken off before), and steps that are done again after a return to a
+//            checkpoint. Evaluations count as useful.
 //   goodput  useful / held
 //
 // What is held and not useful is lost to one cause: `queue` (pods of a gang that start, up to the
@@ -48,6 +49,10 @@ class GpuTime {
   // `waiting`: the share of useful time, 0 to 1, in which members wait for the slowest.
   void set(std::uint32_t held, std::uint32_t members, std::uint32_t lost, GpuUse use,
            double waiting = 0);
+  // A step is committed: what was booked until now is not of the open step.
+  void commit();
+  // The open step is lost: what was booked as useful or straggling for it is a failure's.
+  void lose_open_step();
   // Corrects what was booked; moves no more than was.
   void move(GpuUse from, GpuUse to, double gpu_seconds);
 
@@ -65,6 +70,8 @@ class GpuTime {
   GpuUse use_ = GpuUse::kQueue;
   double waiting_ = 0;
   GpuSeconds total_;
+  double open_useful_ = 0;  // of total_: since the last commit, and not lost yet
+  double open_straggling_ = 0;
 };
 
 }  // namespace rubato::coordinator

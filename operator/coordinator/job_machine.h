@@ -409,7 +409,7 @@ class JobMachine {
   bool stuck_once_ = false;
   Phase ended_ = Phase::kWaiting;     // kStopped, kFinished, kFailed: over
   std::optional<Change> unfinished_;  // waits for the first commit after it
-  MonoTime unfinished_since_{};       // the last commit before it
+  MonoTime unfinished_since_{};       // the last commit before it, or the end of the change before
   MonoTime formed_at_{};
   bool has_trained_ = false;  // a commit was seen, or the record says that there were some
   GpuTime gpu_time_;

@@ -132,7 +132,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
     op.change.kind = with_joiners ? "join" : "recover";
     op.change.reason = reason;
     op.change.from = static_cast<std::uint32_t>(record_.members.size());
-    MonoTime sign = last_commit_;
+    MonoTime sign = std::max(last_commit_, formed_at_);
     for (const Member& m : record_.members) {
       if (member(m) != nullptr) continue;
       if (const Agent* agent = agent_of(m.key.pod_uid))
@@ -141,10 +141,7 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
         note_never_back(m);
     }
     op.change.detect_seconds = std::max(0.0, seconds_between(sign, now));
-    // The open step, as far as it had come, and the time until this was seen.
-    gpu_time_.move(
-        GpuUse::kUseful, GpuUse::kFailure,
-        seconds_between(last_commit_, now) * static_cast<double>(record_.members.size()));
+    gpu_time_.lose_open_step();  // as far as it had come, and the time until this was seen
   }
   // What failed before the last commit was recovered from, or was no member's.
   if (failures_since_commit_ > 0) view_.recovers_from = view_.failures.back().reason;
@@ -391,10 +388,11 @@ void JobMachine::complete_operation(MonoTime now) {
   }
   change.form_seconds = std::max(
       0.0, seconds_between(op_->began, now) - change.answer_seconds - change.write_seconds);
-  if (unfinished_) end_change(now, 0);  // another came before its first step
+  const bool is_next = unfinished_.has_value();  // it came before the first step of that one
+  if (is_next) end_change(op_->began, 0);
   unfinished_ = std::move(change);
   view_.awaits_first_step = true;
-  unfinished_since_ = wish_.is_stateless ? op_->began : last_commit_;
+  unfinished_since_ = is_next || wish_.is_stateless ? op_->began : last_commit_;
   formed_at_ = now;
   quiet_since_ = now;
   note_formed(op_->next.generation, op_->next.members);

@@ -74,6 +74,7 @@ void JobMachine::note_commits(MonoTime now) {
     end_change(now, view_.step_seconds);
   }
   last_commit_ = now;
+  gpu_time_.commit();
   has_trained_ = true;
   attempts_ = alarms_ = 0;
   failures_since_commit_ = 0;
@@ -131,6 +132,7 @@ GpuUse JobMachine::gpu_use() {
   if (held_) return GpuUse::kUseful;  // a new leader waits; the workers do not
   if (op_ && op_->kind != Kind::kPlanned) return cost_of(op_->change);
   if (parked_) return GpuUse::kFailure;
+  if (is_trained() && !wish_.is_stateless) return GpuUse::kCheckpoint;  // the last one
   if (unfinished_) return cost_of(*unfinished_);
   const bool somebody = std::any_of(record_.members.begin(), record_.members.end(),
                                     [&](const Member& m) { return member(m) != nullptr; });

@@ -2,6 +2,8 @@
 
 #include "tests/unit/coordinator/fake_pods.h"
 
+#include <random>
+
 #include <gtest/gtest.h>
 
 namespace rubato::coordinator {
@@ -28,6 +30,18 @@ TEST(GpuTime, WaitingForTheSlowestIsLost) {
   EXPECT_EQ(time.total(), (GpuSeconds{.useful = 12, .straggling = 4}));
   time.set(4, 4, 0, GpuUse::kFailure, 0.25);  // nobody waits for a step
   time.advance(kStart + 5s);
+  EXPECT_EQ(time.total(), (GpuSeconds{.useful = 12, .failure = 4, .straggling = 4}));
+}
+
+TEST(GpuTime, TheOpenStepIsLostOnceWithWhatItWaited) {
+  GpuTime time(kStart);
+  time.set(4, 4, 0, GpuUse::kUseful, 0.25);
+  time.advance(kStart + 4s);
+  time.commit();
+  time.advance(kStart + 5s);
+  time.lose_open_step();
+  EXPECT_EQ(time.total(), (GpuSeconds{.useful = 12, .failure = 4, .straggling = 4}));
+  time.lose_open_step();
   EXPECT_EQ(time.total(), (GpuSeconds{.useful = 12, .failure = 4, .straggling = 4}));
 }
 
@@ -67,6 +81,82 @@ TEST(GpuTimeOfAJob, ALossCostsFromTheLastCommitToTheFirstLessOneStep) {
   EXPECT_NEAR(after.failure - before.failure, 3 * 2.6 + 1.0, 0.5);
   EXPECT_NEAR(after.useful - before.useful, 2 * 1.0, 0.3);
   EXPECT_NEAR(after.held() - before.held(), 3 * 3.6, 0.01);
+}
+
+// Recoveries of any number and kind between two steps, links that break, deaths and newcomers: each
+// GPU second is counted once, and what is lost was not committed.
+TEST(GpuTimeOfAJob, EachSecondIsCountedOnceInAnyRowOfRecoveries) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    std::minstd_rand chance(seed);
+    FakePods pods(3);
+    pods.start_training();
+    const MonoTime since = pods.view().since;
+    double committed = pods.view().gpu_seconds.useful;
+    std::uint64_t recomputed = 0;
+    for (int i = 0; i < 60; ++i) {
+      switch (chance() % 4) {
+        case 0: {
+          const std::uint64_t seq = pods.view().seq;
+          train(pods, 1 + static_cast<int>(chance() % 3));
+          if (pods.view().seq > seq) committed = pods.view().gpu_seconds.useful;
+          break;
+        }
+        case 1:
+          pods.break_link(0, 1);
+          break;
+        case 2:
+          pods.begin_anew(static_cast<int>(1 + chance() % 2));
+          break;
+        default:
+          break;
+      }
+      pods.after(std::chrono::milliseconds(chance() % 1000));
+      if (chance() % 3 != 0) pods.settle();
+      const GpuSeconds& spent = pods.view().gpu_seconds;
+      if (pods.view().recomputed_steps > recomputed) committed = spent.useful;  // a return
+      recomputed = pods.view().recomputed_steps;
+      EXPECT_NEAR(spent.held(), 3 * std::chrono::duration<double>(pods.now - since).count(), 1e-6);
+      EXPECT_GE(spent.useful, committed - 1e-6) << "seed " << seed << ", event " << i;
+      EXPECT_GE(spent.lost(), 0);
+    }
+    double stalls = 0;
+    for (const Change& change : pods.view().changes) stalls += change.stall_seconds;
+    EXPECT_LE(stalls, std::chrono::duration<double>(pods.now - since).count()) << "seed " << seed;
+  }
+}
+
+// What a recovery costs is the time from the last step to the next, however many it takes.
+TEST(GpuTimeOfAJob, RecoveriesInARowShareTheirStall) {
+  FakePods pods(2);
+  pods.start_training();
+  train(pods, 50);
+  const GpuSeconds before = pods.view().gpu_seconds;
+  const std::size_t changes = pods.view().changes.size();
+  for (int i = 0; i < 10; ++i) {
+    pods.break_link(0, 1);
+    pods.after(200ms);
+    pods.settle();
+  }
+  train(pods, 1);
+  const GpuSeconds& after = pods.view().gpu_seconds;
+  EXPECT_NEAR(after.failure - before.failure, 2 * 2.0, 0.3);
+  EXPECT_NEAR(after.useful - before.useful, 2 * 0.1, 0.3);
+  double stalls = 0;
+  for (std::size_t i = changes; i < pods.view().changes.size(); ++i)
+    stalls += pods.view().changes[i].stall_seconds;
+  EXPECT_GT(pods.view().changes.size(), changes + 5);
+  EXPECT_NEAR(stalls, 2.0, 0.2);
+}
+
+TEST(GpuTimeOfAJob, WhatTheLastCheckpointTakesIsItsOwn) {
+  FakePods pods(2);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 6; });
+  pods.start_training();
+  train(pods, 5);
+  const GpuSeconds before = pods.view().gpu_seconds;
+  pods.after(3s);  // rank 0 writes
+  EXPECT_NEAR(pods.view().gpu_seconds.checkpoint, 6.0, 0.1);
+  EXPECT_NEAR(pods.view().gpu_seconds.useful, before.useful, 0.1);
 }
 
 TEST(GpuTimeOfAJob, AStopIsForItsCheckpoint) {
