@@ -60,7 +60,7 @@ class Figures {
     const bool is_told = facts_.view && facts_.view->step > 0;  // by a program, which need not
     if (!training && !is_told) return;
     api::Progress progress = job_.status.progress.value_or(api::Progress{});
-    progress.steps = training ? training->stop.steps : 0;
+    if (!api::is_finished(job_.status.conditions)) progress.steps = stop_steps();
     if (facts_.view && facts_.view->generation > 0) {
       const coordinator::View& view = *facts_.view;
       // A start from a checkpoint goes back; that is what happened, so that is what is shown.
@@ -78,6 +78,14 @@ class Figures {
           static_cast<std::int32_t>(100 * std::min(progress.step, progress.steps) / progress.steps);
     }
     status_.progress = progress;
+  }
+
+  // Where training ends. A stop that is raised when the end is decided comes too late.
+  std::int64_t stop_steps() const {
+    if (!job_.spec.training) return 0;
+    const bool is_done =
+        facts_.view && facts_.view->end == Phase::kFinished && facts_.view->ended_at == 0;
+    return is_done ? static_cast<std::int64_t>(facts_.view->step) : job_.spec.training->stop.steps;
   }
 
   void speed(const coordinator::View& view, api::Progress& progress) {

@@ -131,6 +131,12 @@ bool JobMachine::begin_planned(MonoTime now) {
   const Moves moves = possible_moves();
   const bool has_new_settings = wish_.stop_steps != 0 && wish_.stop_steps != record_.stop_steps &&
                                 !parked_ && view_.ended_at == 0;
+  // No commit comes any more at which the members could switch; all go on from where they are.
+  const bool is_past_old_stop = record_.stop_steps != 0 && view_.step >= record_.stop_steps;
+  if (has_new_settings && is_past_old_stop && !is_trained()) {
+    begin_recovery(now, "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now");
+    return true;
+  }
   const bool rises = !is_trained() && newcomer_refuses_us();
   if (rises && parked_) {
     begin_recovery(now, "a newcomer refuses generation " + std::to_string(record_.generation));

@@ -308,6 +308,14 @@ bool JobMachine::try_finish(MonoTime now) {
   // A recovery that was cut short by the end of its leader: rank 0 of the record does not know yet
   // that the last checkpoint is its to write.
   if (!op_ && member(members.front())->standing.generation() != record_.generation) return false;
+  // The stop was raised since: training goes on from here (begin_planned()), unless it is to stop
+  // here anyway, behind the checkpoint that stands.
+  const bool is_raised = !wish_.is_stateless && view_.step < stop_steps();
+  if (is_raised && !wish_.stop) return false;
+  if (is_raised) {
+    end(now, Phase::kStopped, wish_.stop_reason);
+    return true;
+  }
   end(now, Phase::kFinished,
       view_.ended_at != 0 ? "its script ended it" : "the last step is committed");
   return true;

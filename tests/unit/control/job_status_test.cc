@@ -125,6 +125,20 @@ TEST(JobStatus, CompleteStays) {
   EXPECT_FALSE(api::is_true(s.conditions, "Running"));
 }
 
+// The spec asks for 100 steps by now; it ended at 41, as was asked for when its end was decided.
+TEST(JobStatus, AStopThatIsRaisedTooLateIsNoTargetOfTheJob) {
+  auto done = view(Phase::kStopping, 2);
+  EXPECT_EQ(status(*job(2, 4, kAllocated), done).progress->steps, 100);
+  done.end = Phase::kFinished;
+  const auto ending = status(*job(2, 4, kAllocated), done);
+  EXPECT_EQ(ending.progress->steps, 41);
+  EXPECT_EQ(ending.progress->percentage, 100);
+  const auto later = status(*job(
+      2, 4,
+      R"("progress":{"step":41,"steps":41},"conditions":[{"type":"Complete","status":"True","reason":"StepsReached","message":""}])"));
+  EXPECT_EQ(later.progress->steps, 41);
+}
+
 TEST(JobStatus, ARescaleIsCountedOnceEvenByANewLeader) {
   auto v = view(Phase::kTraining, 2);
   v.changes.push_back({.generation = 5,

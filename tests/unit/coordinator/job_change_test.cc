@@ -389,6 +389,81 @@ TEST(JobMachineChange, NewStopStepsReachAllAtOneCommit) {
   EXPECT_EQ(pods.last(0, kForm), nullptr);  // once
 }
 
+// The last step is committed, and its checkpoint is tried again and again.
+TEST(JobMachineChange, AStopThatIsRaisedBehindTheLastStepIsTakenUpByARecovery) {
+  for (const bool was_planned : {false, true}) {  // before the last step, and no commit took it up
+    FakePods pods(2);
+    pods.wish.stop_steps = 3;
+    pods.machine = JobMachine(Timing{}, pods.wish, {}, pods.now);
+    pods.start_training();
+    pods.commit_all();
+    const auto raise = [](Wish& wish) { wish.stop_steps = 5; };
+    if (was_planned) pods.change_wish(raise);
+    if (was_planned) pods.swap_done();
+    pods.commit_all();
+    ASSERT_EQ(pods.view().step, 3u);
+    pods.standing(0).set_phase_name("checkpoint");
+    pods.say(0);
+    pods.standing(1).set_phase(wire::WORKER_FINISHED);
+    pods.say(1);
+    pods.clear();
+    if (!was_planned) pods.change_wish(raise);
+    if (was_planned) {
+      pods.standing(0).set_phase(wire::WORKER_FINISHED);
+      pods.say(0);
+      EXPECT_EQ(pods.view().end, Phase::kWaiting);
+      pods.after(11s);
+    }
+    pods.settle();
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_NE(pods.last(i, kForm), nullptr);
+      EXPECT_EQ(pods.last(i, kForm)->form().mode(), wire::FORM_RECOVER);
+      EXPECT_EQ(pods.last(i, kForm)->form().stop_steps(), 5u);
+      EXPECT_EQ(pods.last(i, kForm)->form().base_seq(), 3u) << "nothing is lost";
+    }
+    EXPECT_EQ(pods.machine.record().members.size(), 2u);
+    pods.commit_all();
+    EXPECT_EQ(pods.view().step, 4u);
+    EXPECT_EQ(pods.view().phase, Phase::kTraining);
+    EXPECT_FALSE(pods.was_restarted(0) || pods.was_restarted(1));
+  }
+}
+
+// It is suspended as well: the checkpoint stands, and whoever resumes it goes on to the new stop.
+TEST(JobMachineChange, AStoppedJobWhoseStopWasRaisedIsNotFinished) {
+  FakePods pods(2);
+  pods.wish.stop_steps = 2;
+  pods.machine = JobMachine(Timing{}, pods.wish, {}, pods.now);
+  pods.start_training();
+  pods.commit_all();
+  pods.change_wish([](Wish& wish) {
+    wish.stop_steps = 5;
+    wish.stop = true;
+  });
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase(wire::WORKER_FINISHED);
+    pods.say(i);
+  }
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+}
+
+TEST(JobMachineChange, AStopThatIsRaisedWhenTheEndIsDecidedChangesNothing) {
+  FakePods pods(2);
+  pods.wish.stop_steps = 2;
+  pods.machine = JobMachine(Timing{}, pods.wish, {}, pods.now);
+  pods.start_training();
+  pods.commit_all();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase(wire::WORKER_FINISHED);
+    pods.say(i);
+  }
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 5; });
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kFinished);
+  EXPECT_EQ(pods.machine.record().phase, "Finished");
+}
+
 TEST(JobMachineChange, NewStopStepsOfAParkedJobComeWithItsNextGeneration) {
   FakePods pods(2);
   pods.wish.stop_steps = 100;
