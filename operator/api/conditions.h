@@ -95,6 +95,8 @@ inline constexpr std::string_view kNodeLost = "NodeLost";
 inline constexpr std::string_view kWorkerCrashed = "WorkerCrashed";
 inline constexpr std::string_view kStepStalled = "StepStalled";
 inline constexpr std::string_view kPodDeleted = "PodDeleted";
+inline constexpr std::string_view kLinkFailed = "LinkFailed";
+inline constexpr std::string_view kStepFailed = "StepFailed";  // a worker lives and cannot do it
 inline constexpr std::string_view kRecovered = "Recovered";
 inline constexpr std::string_view kFewerThanAllocated = "FewerThanAllocated";
 // Suspended

@@ -320,11 +320,20 @@ class Builder {
 
   std::string_view failure_reason() const {
     const std::string& why = facts_.view->recovers_from;
-    if (why.empty()) return reason::kPodDeleted;
+    if (why.empty()) return reason::kParked;  // a new leader does not know since when
+    for (const std::string_view told :
+         {reason::kPodDeleted, reason::kLinkFailed, reason::kSuspending, reason::kResumed,
+          reason::kCheckpointFailed, reason::kCheckpointDamaged, std::string_view("DataDamaged"),
+          std::string_view("DataUnreadable"), std::string_view("DataNotFound"),
+          std::string_view("DataInvalid"), std::string_view("DatasetChanged"),
+          std::string_view("ProgramFailed")})
+      if (why == told) return told;
     if (why == "Stuck") return reason::kStepStalled;
     if (why == "AgentLost" || why == "Silent") return reason::kNodeLost;
     if (why == "Diverged") return reason::kStatesDiffer;
-    return reason::kWorkerCrashed;
+    for (const std::string_view end : {"Crash", "Killed", "Error", "OutOfMemory", "Retired"})
+      if (why == end) return reason::kWorkerCrashed;
+    return reason::kStepFailed;
   }
 
   void display() {

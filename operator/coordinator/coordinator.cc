@@ -19,7 +19,7 @@ constexpr double kCheckpointLongest = 1e6;  // seconds; a worker says how long, 
 
 // Causes come from workers: those that we know, for each other one would be a series more.
 std::string bounded_cause(const Change& change) {
-  static constexpr std::array<const char*, 14> kKnown = {"Crash",
+  static constexpr std::array<const char*, 20> kKnown = {"Crash",
                                                          "Killed",
                                                          "OutOfMemory",
                                                          "Error",
@@ -28,12 +28,18 @@ std::string bounded_cause(const Change& change) {
                                                          "Stuck",
                                                          "Diverged",
                                                          "PodDeleted",
+                                                         "LinkFailed",
+                                                         "StepFailed",
+                                                         "Suspending",
+                                                         "Resumed",
+                                                         "DataDamaged",
+                                                         "DataUnreadable",
                                                          "DataNotFound",
                                                          "DataInvalid",
                                                          "NonFinite",
                                                          "FingerprintMismatch",
                                                          "CheckpointUnusable"};
-  if (change.cause.empty()) return change.kind == "recover" ? "PodDeleted" : "Planned";
+  if (change.cause.empty()) return change.kind == "recover" ? "Other" : "Planned";
   const auto known = std::find(kKnown.begin(), kKnown.end(), change.cause);
   return known == kKnown.end() ? "Other" : *known;
 }

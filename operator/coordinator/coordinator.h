@@ -103,7 +103,7 @@ struct Change {
   std::uint64_t generation = 0;  // the new one
   std::string kind;              // "start", "recover", "join", "leave", "settings": same workers
   std::string reason;            // "node n3 lost: agent connection closed", "allocation epoch 7" …
-  std::string cause;             // "recover": View::recovers_from, or "PodDeleted"; else empty
+  std::string cause;             // of a recovery: View::recovers_from; else empty
   std::uint32_t from = 0;        // workers before and after
   std::uint32_t to = 0;
   double detect_seconds = 0;  // from the last sign of life to the decision (recover)
@@ -158,7 +158,10 @@ struct View : Progress {
   Phase phase = Phase::kWaiting;
   std::string reason;    // one sentence: why it is in this phase
   bool shrinks = false;  // kSwitching: to fewer workers
-  // kRecovering, kParked: the PodFailure::reason it comes from; empty: none, a pod was deleted.
+  // kRecovering, kParked: what it comes from. The PodFailure::reason or Refusal::reason of a member
+  // that is lost, the reason of a worker's failure ("DataDamaged", "StepFailed" …), or
+  // "PodDeleted", "LinkFailed", "Stuck", "Suspending", "Resumed". Empty: a new leader does not
+  // know.
   std::string recovers_from;
   bool taking_over = false;  // a new leader that has not heard from all workers yet; they train on
   std::uint64_t generation = 0;

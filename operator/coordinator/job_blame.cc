@@ -82,6 +82,7 @@ void JobMachine::blame_the_stuck(MonoTime now) {
   } else if (!stuck_once_) {
     stuck_once_ = true;  // links that lose all without a word, perhaps
     suspect_since_ = now - kSuspectSettle;
+    suspect_cause_ = "Stuck";
     suspect_why_ = "no progress in generation " + std::to_string(record_.generation);
     recover_links(now);
   } else {

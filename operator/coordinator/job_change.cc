@@ -134,12 +134,13 @@ bool JobMachine::begin_planned(MonoTime now) {
   // No commit comes any more at which the members could switch; all go on from where they are.
   const bool is_past_old_stop = record_.stop_steps != 0 && view_.step >= record_.stop_steps;
   if (has_new_settings && is_past_old_stop && !is_trained()) {
-    begin_recovery(now, "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now");
+    begin_recovery(now, "Resumed",
+                   "training.stop.steps is " + std::to_string(wish_.stop_steps) + " now");
     return true;
   }
   const bool rises = !is_trained() && newcomer_refuses_us();
   if (rises && parked_) {
-    begin_recovery(now, "a newcomer refuses generation " + std::to_string(record_.generation));
+    begin_recovery(now, "", "a newcomer refuses generation " + std::to_string(record_.generation));
     return true;
   }
   if (moves.joiners.empty() && moves.leave.empty()) {
@@ -156,7 +157,7 @@ bool JobMachine::begin_planned(MonoTime now) {
   const std::size_t size = moves.stay.size() + moves.joiners.size();
   if (parked_) {
     if (size < wish_.min_workers || moves.joiners.empty()) return false;
-    begin_recovery(now, "enough workers again", true);
+    begin_recovery(now, "Resumed", "enough workers again", true);
     return true;
   }
   if (!moves.leave.empty() && size < wish_.min_workers) return await_replacements(now, moves);
@@ -174,7 +175,7 @@ bool JobMachine::await_replacements(MonoTime now, const Moves& moves) {
       wake_at(agent.leave_deadline);
     }
   }
-  if (overdue) begin_recovery(now, "pod " + moves.leave.front().pod + " leaves");
+  if (overdue) begin_recovery(now, "PodDeleted", "pod " + moves.leave.front().pod + " leaves");
   return overdue;
 }
 
@@ -250,7 +251,8 @@ void JobMachine::advance_planned(MonoTime now) {
       const bool lost_donor = joins(m.key) && s.phase() != wire::WORKER_FOLLOWING &&
                               s.generation() != op_->next.generation;
       if (!lost_donor) continue;
-      return begin_recovery(now, "pod " + m.pod + " was to join and has lost its donor");
+      return begin_recovery(now, kLinkFailed,
+                            "pod " + m.pod + " was to join and has lost its donor");
     }
     // A leaver that is gone after the switch is no loss.
     const bool leaver = !std::any_of(op_->next.members.begin(), op_->next.members.end(),
@@ -261,16 +263,16 @@ void JobMachine::advance_planned(MonoTime now) {
           return worker != nullptr && worker->standing.generation() == op_->next.generation;
         });
     if (leaver && switched) continue;
-    return begin_recovery(now, why_lost(m));
+    return begin_recovery(now, "", why_lost(m));
   }
-  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
-  if (suspect_since_) wake_at(*suspect_since_ + kSuspectSettle);
+  if (suspect_since_ && now >= suspect_due()) return recover_links(now);
+  if (suspect_since_) wake_at(suspect_due());
   if (!op_->swapped) return;
   if (all_switched(all)) return complete_operation(now);
   // The job ended, or was stopped, before the switch: its own ways go on from there.
   if (try_finish(now)) return;
   if (wish_.stop) return advance_stop(now);
-  if (now >= op_->deadline) return begin_recovery(now, "the planned change took too long");
+  if (now >= op_->deadline) return begin_recovery(now, "Stuck", "the planned change took too long");
   wake_at(op_->deadline);
 }
 

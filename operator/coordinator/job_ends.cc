@@ -351,7 +351,7 @@ void JobMachine::advance_stop(MonoTime now) {
   if (stopped) return end(now, Phase::kStopped, wish_.stop_reason);
   if (computes && !is_decided && !abandons_step_ && !wish_.is_stateless && now >= half) {
     abandons_step_ = true;
-    return begin_recovery(now, "the step takes longer than the stop has time for");
+    return begin_recovery(now, "Suspending", "the step takes longer than the stop has time for");
   }
   wake_at(now < half ? half : *stop_since_ + wish_.grace);
 }
@@ -369,7 +369,8 @@ void JobMachine::take_back_stop(MonoTime now) {
       was_asked = std::exchange(worker.asked_stop, false) || was_asked;
   if (!was_asked || held_ || !view_.failure_reason.empty() || try_finish(now)) return;
   // A start or a recovery that is under way sends Forms of its own.
-  if (!op_ || op_->kind == Kind::kPlanned) begin_recovery(now, "resumed before all had stopped");
+  if (!op_ || op_->kind == Kind::kPlanned)
+    begin_recovery(now, "Resumed", "resumed before all had stopped");
 }
 
 void JobMachine::end(MonoTime now, Phase phase, const std::string& reason) {

@@ -72,6 +72,7 @@ void JobMachine::awake(MonoTime now, MonoTime since) {
               std::chrono::duration<double>(slept).count());
   led_since_ += slept;
   if (first_back_) *first_back_ += slept;
+  if (first_attempt_) *first_attempt_ += slept;
   quiet_since_ = std::max(quiet_since_, now);
   if (op_) op_->deadline += slept;
   for (auto& [uid, agent] : agents_) {

@@ -239,12 +239,15 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
       const bool has_joined = !joins(key) || event.suspect().generation() == op_->next.generation;
       if (!is_member(key) || !has_joined) break;
       if (event.suspect().generation() < oldest_of_interest()) break;
+      const bool is_known = suspect_since_ && suspect_cause_ != kLinkFailed;
       if (!suspect_since_) suspect_since_ = told_;
       const wire::WorkerId& peer = event.suspect().peer();
       note_broken_link(key, {peer.pod_uid(), peer.slot()});
+      if (Agent* other = agent_of(peer.pod_uid())) other->suspected = true;
+      if (is_known) break;  // a worker has failed, and others miss it
+      suspect_cause_ = kLinkFailed;
       suspect_why_ = "link of pod " + agent.name + " failed: " + bounded(event.suspect().why());
-      if (Agent* other = agent_of(peer.pod_uid())) {
-        other->suspected = true;
+      if (const Agent* other = agent_of(peer.pod_uid())) {
         suspect_why_ = "link of pod " + agent.name + " to pod " + other->name +
                        " failed: " + bounded(event.suspect().why());
       }
@@ -311,8 +314,10 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
     return;
   }
   worker.start_failed = worker.start_failed || !standing.has_state();
-  if ((standing.generation() >= oldest_of_interest() || joins(key)) && !suspect_since_) {
-    suspect_since_ = now;  // it could not form, start or level
+  const bool is_of_now = standing.generation() >= oldest_of_interest() || joins(key);
+  if (is_of_now && (!suspect_since_ || suspect_cause_ == kLinkFailed)) {
+    if (!suspect_since_) suspect_since_ = now;  // it could not form, start, level or compute
+    suspect_cause_ = bounded(failure.reason());
     suspect_why_ =
         bounded(failure.reason()) + " of pod " + agent.name + ": " + bounded(failure.message());
   }

@@ -33,7 +33,7 @@ void JobMachine::recover_links(MonoTime now) {
   if (!probing_) begin_probing(now);
   if (!is_probed(now)) return;
   (void)leave_out(now);
-  begin_recovery(now, std::string(suspect_why_));
+  begin_recovery(now, suspect_cause_, std::string(suspect_why_));
 }
 
 void JobMachine::probe(const WorkerKey& key, std::uint64_t generation,

@@ -307,7 +307,7 @@ void JobMachine::stable(MonoTime now) {
   }
   if (record_.phase == name_of(Phase::kStopped)) {
     if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
-    return begin_recovery(now, "resumed");
+    return begin_recovery(now, "Resumed", "resumed");
   }
   if (try_finish(now)) return;
   if (wish_.stop && view_.phase == Phase::kStopping) {
@@ -316,15 +316,15 @@ void JobMachine::stable(MonoTime now) {
   }
   if (wish_.is_stateless && wish_.stop) return advance_stop(now);
   if (program_failed_ && !await_all_heard(now)) return;
-  if (const std::string why = why_not_whole(); !why.empty()) return begin_recovery(now, why);
+  if (const std::string why = why_not_whole(); !why.empty()) return begin_recovery(now, "", why);
   // A link broke and nobody died of it.
   if (suspect_since_) {
-    if (now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
-    wake_at(*suspect_since_ + kSuspectSettle);
+    if (now >= suspect_due()) return recover_links(now);
+    wake_at(suspect_due());
     return;
   }
   if (parked_ && !wish_.stop && record_.members.size() >= wish_.min_workers)
-    return begin_recovery(now, "it stood still for a stop that was taken back");
+    return begin_recovery(now, "Resumed", "it stood still for a stop that was taken back");
   write_phase(parked_ ? Phase::kParked : Phase::kTraining);
   if (wish_.stop) return advance_stop(now);
   blame_the_stuck(now);

@@ -23,7 +23,8 @@
 
 namespace rubato::coordinator {
 
-inline constexpr const char* kLog = "coordinator";  // component of the log lines
+inline constexpr const char* kLog = "coordinator";        // component of the log lines
+inline constexpr const char* kLinkFailed = "LinkFailed";  // View::recovers_from
 
 // The next rank. What all members' builds know, the Form asks for.
 void add_member(wire::Form& form, const wire::WorkerStanding& standing);
@@ -45,6 +46,11 @@ constexpr std::size_t kCheckpointsTold = 64;  // of one batch of inputs
 constexpr auto kRestartSettle = 2s;
 constexpr auto kProgramEndLimit = 40s;  // for a program to be gone; its worker kills it after 30 s
 constexpr int kAttemptsMax = 64;        // starts and recoveries without a commit, before Failed
+// Of recoveries that no lost member has caused: between the begin of one and the next, while no
+// step is committed. Doubled each time, up to the second.
+constexpr Duration kRecoveryPause = 200ms;
+constexpr Duration kRecoveryPauseMost = 30s;
+constexpr auto kDataGiveUp = 30min;  // data that cannot be read may come back until then
 
 struct Send {
   std::string pod_uid;
@@ -269,7 +275,12 @@ class JobMachine {
   std::optional<WorkerKey> ahead_of(const std::vector<WorkerKey>& asked);
   std::vector<WorkerKey> ask_for_state(bool with_joiners);
   void note_never_back(const Member& m);
-  void begin_recovery(MonoTime now, const std::string& reason, bool with_joiners = false);
+  // `cause`: as View::recovers_from; empty: it is found from who is lost. `reason`: a sentence.
+  void begin_recovery(MonoTime now, std::string_view cause, const std::string& reason,
+                      bool with_joiners = false);
+  void note_cause(std::string_view given);
+  std::string cause_of_loss();
+  MonoTime suspect_due() const;
   bool has_ended(const Member& m);  // for certain
   void advance_recovery(MonoTime now);
   bool all_answered(MonoTime now);
@@ -381,6 +392,7 @@ class JobMachine {
   std::uint64_t formed_generation_ = 0;  // the one that trains; news of older ones is old
   wire::Members formed_members_;         // its members, without addresses
   std::optional<MonoTime> suspect_since_;
+  std::string suspect_cause_;  // as View::recovers_from
   std::string suspect_why_;
   std::optional<MonoTime> diverged_at_;
   std::map<std::string, std::string> fingerprint_of_node_;  // what each has said last
@@ -400,10 +412,12 @@ class JobMachine {
   std::uint64_t looks_ = 0;
   std::optional<MonoTime> stop_since_;
   std::optional<MonoTime> retire_since_;
-  MonoTime quiet_since_{};  // no member showed progress since
-  MonoTime last_commit_{};  // when a commit was last seen
-  int attempts_ = 0;        // recoveries since the last commit
-  int alarms_ = 0;          // those of them that nobody's end has caused
+  MonoTime quiet_since_{};                 // no member showed progress since
+  MonoTime last_commit_{};                 // when a commit was last seen
+  int attempts_ = 0;                       // starts and recoveries since the last commit
+  std::optional<MonoTime> first_attempt_;  // the first recovery since the last commit
+  MonoTime last_attempt_{};                // the last one
+  int alarms_ = 0;                         // those of them that nobody's end has caused
   bool parked_ = false;
   bool abandons_step_ = false;  // a stop cannot wait for it: the next generation does not compute
   bool stuck_once_ = false;

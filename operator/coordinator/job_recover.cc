@@ -111,7 +111,46 @@ void JobMachine::note_never_back(const Member& m) {
                .infrastructure = true});
 }
 
-void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool with_joiners) {
+// What happened to the first member that is lost, or else what failed since the last commit.
+std::string JobMachine::cause_of_loss() {
+  for (const auto* members : {&record_.members, &record_.previous})
+    for (const Member& m : *members) {
+      if (member(m) != nullptr) continue;
+      if (const Worker* worker = worker_of(m.key); worker != nullptr && worker->refusal)
+        return worker->refusal->reason;
+      if (wished(m.key.pod_uid) == nullptr) return "PodDeleted";
+      const auto failure =
+          std::find_if(view_.failures.rbegin(), view_.failures.rend(),
+                       [&](const PodFailure& failed) { return failed.pod_uid == m.key.pod_uid; });
+      return failure != view_.failures.rend() ? failure->reason : "Crash";
+    }
+  const bool has_failed = failures_since_commit_ > 0 && !view_.failures.empty();
+  return has_failed ? view_.failures.back().reason : "";
+}
+
+// A recovery that begins again keeps its cause, unless another is known.
+void JobMachine::note_cause(std::string_view given) {
+  const bool is_again = op_ && op_->kind == Kind::kRecover;
+  const std::string cause = given.empty() ? cause_of_loss() : std::string(given);
+  if (!cause.empty())
+    show(view_.recovers_from, cause);
+  else if (!is_again && !parked_)
+    show(view_.recovers_from, std::string("Stuck"));  // somebody stands still, and says no more
+}
+
+// Links and workers that fail are recovered from at once; when no step came of it, in a while.
+MonoTime JobMachine::suspect_due() const {
+  const MonoTime settled = *suspect_since_ + kSuspectSettle;
+  const bool is_to_stop = wish_.stop && !stop_since_;
+  if (!first_attempt_ || is_to_stop) return settled;
+  Duration pause = kRecoveryPause;
+  for (int i = 1; i < attempts_ && pause < kRecoveryPauseMost; ++i) pause *= 2;
+  return std::max<MonoTime>(settled, last_attempt_ + std::min(pause, kRecoveryPauseMost));
+}
+
+void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std::string& reason,
+                                bool with_joiners) {
+  note_cause(cause);
   if (wish_.is_stateless) return restart_programs(now, "recover", reason);
   // Those of a node fall silent one after the other: what is seen while the others still have their
   // time to answer is the same alarm.
@@ -128,7 +167,6 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
     op.began = op_->began;
     op.change = op_->change;
   } else {
-    view_.recovers_from.clear();
     op.change.kind = with_joiners ? "join" : "recover";
     op.change.reason = reason;
     op.change.from = static_cast<std::uint32_t>(record_.members.size());
@@ -143,11 +181,6 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
     op.change.detect_seconds = std::max(0.0, seconds_between(sign, now));
     gpu_time_.lose_open_step();  // as far as it had come, and the time until this was seen
   }
-  // What failed before the last commit was recovered from, or was no member's.
-  if (failures_since_commit_ > 0) view_.recovers_from = view_.failures.back().reason;
-  for (const Member& m : record_.members)
-    if (const Worker* worker = worker_of(m.key); worker != nullptr && worker->refusal)
-      view_.recovers_from = worker->refusal->reason;
   std::vector<WorkerKey> asked = ask_for_state(with_joiners);
   suspect_since_.reset();
   probing_.reset();
@@ -158,7 +191,16 @@ void JobMachine::begin_recovery(MonoTime now, const std::string& reason, bool wi
     op_.reset();
     return try_start(now);
   }
-  if (++attempts_ > kAttemptsMax) {
+  ++attempts_;
+  last_attempt_ = now;
+  if (!first_attempt_) first_attempt_ = now;
+  const bool is_of_data = view_.recovers_from.starts_with("Data");
+  if (is_of_data && now - *first_attempt_ >= kDataGiveUp) {
+    view_.failure_reason = view_.recovers_from;
+    view_.failure_message = "no step was committed for 30 minutes: " + reason;
+    return end(now, Phase::kFailed, view_.failure_message);
+  }
+  if (!is_of_data && attempts_ > kAttemptsMax) {
     view_.failure_reason = "RecoveryFailed";
     view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) +
                             " recoveries, the last one because " + reason;
@@ -184,7 +226,7 @@ void JobMachine::advance_recovery(MonoTime now) {
   for (const Member& m : op_->next.members) {
     if (member(m) != nullptr) continue;
     // It died meanwhile. The record names it already, or is about to: once more, without it.
-    return begin_recovery(now, why_lost(m));
+    return begin_recovery(now, "", why_lost(m));
   }
   if (op_->told) return await_formed(now);
   if (op_->swapped && op_->written == MonoTime{}) op_->written = now;
@@ -224,7 +266,7 @@ bool JobMachine::all_answered(MonoTime now) {
     restart(key, "no answer to an abort");
     if (Worker* worker = worker_of(key)) worker->exited = true;  // until it says hello anew
   }
-  begin_recovery(now, "a worker did not answer");
+  begin_recovery(now, "", "a worker did not answer");
   return false;
 }
 
@@ -250,10 +292,10 @@ void JobMachine::form_recovery(MonoTime now) {
   for (const Member& m : op_->next.members) standings.push_back(member(m)->standing);
   // Who was asked for its state may have been told to follow just before, and have dropped it.
   if (std::none_of(standings.begin(), standings.end(), [](const auto& s) { return s.has_state(); }))
-    return begin_recovery(now, std::string(op_->change.reason));
+    return begin_recovery(now, "", std::string(op_->change.reason));
   std::vector<WorkerKey> asked;
   for (const Member& m : op_->next.members) asked.push_back(m.key);
-  if (ahead_of(asked)) return begin_recovery(now, std::string(op_->change.reason));
+  if (ahead_of(asked)) return begin_recovery(now, "", std::string(op_->change.reason));
   std::vector<wire::WorkerStanding> heard;
   for (const Member& m : op_->next.previous)
     if (const Worker* worker = member(m);
@@ -269,12 +311,12 @@ void JobMachine::form_recovery(MonoTime now) {
     if (levelled.empty()) {  // who was left out alone has the newest state
       for (const Member& m : op_->next.previous)
         if (Worker* worker = member(m)) worker->left_out.reset();
-      return begin_recovery(now, reason);
+      return begin_recovery(now, "", reason);
     }
     record_.members = std::move(levelled);
     index_members();
     record_.previous.clear();
-    return begin_recovery(now, reason);
+    return begin_recovery(now, "", reason);
   }
   const bool is_small = op_->next.members.size() < wish_.min_workers;
   op_->parked = wish_.stop ? abandons_step_ : is_small && !is_trained();
@@ -342,25 +384,27 @@ void JobMachine::await_formed(MonoTime now) {
   }
   if (missing.empty()) return complete_operation(now);
   if (restart_deaf(now, missing))
-    return begin_recovery(now, "a worker did not take up generation " + std::to_string(generation));
+    return begin_recovery(now, "",
+                          "a worker did not take up generation " + std::to_string(generation));
   // Who gives up waiting for one of those closes its own links, and its neighbours call them
   // broken.
   broken_links_.clear();
-  if (suspect_since_ && now - *suspect_since_ >= kSuspectSettle) return recover_links(now);
-  if (now < op_->deadline)
-    return wake_at(suspect_since_ ? *suspect_since_ + kSuspectSettle : op_->deadline);
+  if (suspect_since_ && now >= suspect_due()) return recover_links(now);
+  if (suspect_since_) return wake_at(suspect_due());
+  if (now < op_->deadline) return wake_at(op_->deadline);
   // Nobody complained, and yet it does not stand: are there links that lose all without a word?
   if (!probing_) {
+    suspect_cause_ = kLinkFailed;
     suspect_why_ = "a worker did not form generation " + std::to_string(generation);
     begin_probing(now);
   }
   if (!is_probed(now)) return;
-  if (leave_out(now)) return begin_recovery(now, std::string(suspect_why_));
+  if (leave_out(now)) return begin_recovery(now, suspect_cause_, std::string(suspect_why_));
   for (const WorkerKey& key : missing) {
     restart(key, "did not form generation " + std::to_string(generation));
     if (Worker* worker = worker_of(key)) worker->exited = true;
   }
-  begin_recovery(now, "a worker did not form generation " + std::to_string(generation));
+  begin_recovery(now, "", "a worker did not form generation " + std::to_string(generation));
 }
 
 // Where a recovery's time went, and what it saved. Read by tests/bench/recovery.py.
@@ -382,7 +426,7 @@ void JobMachine::complete_operation(MonoTime now) {
            change.generation, seconds_between(op_->began, now), phases_of(*op_), change.from,
            counted(change.to, "worker"), change.reason, parked_ ? ", parked" : "");
   if (op_->kind == Kind::kRecover) {
-    change.cause = view_.recovers_from.empty() ? "PodDeleted" : view_.recovers_from;
+    change.cause = view_.recovers_from;
     change.answer_seconds = std::max(0.0, seconds_between(op_->began, op_->answered));
     change.write_seconds = std::max(0.0, seconds_between(op_->answered, op_->written));
   }

@@ -121,7 +121,7 @@ bool JobMachine::await_all_heard(MonoTime now) {
   }
   const PodFailure failure = std::exchange(program_failed_, std::nullopt)->failure;
   add_failure(failure);
-  begin_recovery(now, "pod " + failure.pod + ": " + failure.message);
+  begin_recovery(now, failure.reason, "pod " + failure.pod + ": " + failure.message);
   return false;
 }
 

@@ -77,6 +77,7 @@ void JobMachine::note_commits(MonoTime now) {
   gpu_time_.commit();
   has_trained_ = true;
   attempts_ = alarms_ = 0;
+  first_attempt_.reset();
   failures_since_commit_ = 0;
   broken_links_.clear();
   stuck_once_ = false;
@@ -211,6 +212,8 @@ void JobMachine::refresh_phase(MonoTime now) {
   } else if (parked_) {
     enter(Phase::kParked,
           std::to_string(size) + " of at least " + counted(wish_.min_workers, "worker"));
+  } else if (suspect_since_ && first_attempt_) {
+    enter(Phase::kRecovering, suspect_why_);  // again, in a while
   } else {
     enter(Phase::kTraining, counted(size, "worker"));
   }

@@ -28,7 +28,8 @@ TESTING_IMAGE = "localhost/rubato-testing:dev"  # the same with worker/testing: 
 COMMIT_POLL_S = 0.004
 CHANGE_S = 180
 ACTS_WITHIN_S = 6.0  # of a leader that woke up: twice the silence after which it calls an agent lost
-LOSS_EVENTS = {"AgentLost", "NodeLost", "PodDeleted", "PodGivenUp", "StepStalled", "WorkerCrashed"}
+LOSS_EVENTS = {"AgentLost", "LinkFailed", "NodeLost", "PodDeleted", "PodGivenUp", "StepFailed", "StepStalled",
+               "WorkerCrashed"}
 
 
 def build_folder() -> pathlib.Path:

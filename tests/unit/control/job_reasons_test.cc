@@ -107,6 +107,24 @@ TEST(Reasons, OfDeadlines) {
             Said("False", "ExpectedInTime"));
 }
 
+TEST(Reasons, OfRecovering) {
+  const auto reason_of = [](const std::string& cause, Phase phase = Phase::kRecovering) {
+    auto v = view(phase, 2);
+    v.recovers_from = cause;
+    return said(status(*job(2, 4, kAllocated), v), "Recovering").second;
+  };
+  for (const char* same :
+       {"PodDeleted", "LinkFailed", "StepFailed", "Resumed", "Suspending", "DataDamaged",
+        "DataUnreadable", "DatasetChanged", "ProgramFailed", "CheckpointFailed"})
+    EXPECT_EQ(reason_of(same), same);
+  EXPECT_EQ(reason_of("Stuck"), "StepStalled");
+  EXPECT_EQ(reason_of("Silent"), "NodeLost");
+  EXPECT_EQ(reason_of("Diverged"), "StatesDiffer");
+  EXPECT_EQ(reason_of("OutOfMemory"), "WorkerCrashed");
+  EXPECT_EQ(reason_of("CannotLevel"), "StepFailed");
+  EXPECT_EQ(reason_of("", Phase::kParked), "Parked") << "under a new leader";
+}
+
 TEST(Reasons, OfStatesThatDiffered) {
   auto v = view(Phase::kTraining, 2);
   v.diverged = "two held different states";

@@ -216,7 +216,7 @@ TEST(JobMachineLinks, WithoutAnswersTheOneWithTheMostBrokenLinksIsLeftOut) {
     EXPECT_EQ(pods.machine.record().members.size(), 3u) << attempt;
     pods.break_link(0, 1);
     pods.break_link(2, 0);
-    pods.after(kSuspectSettle + kProbeFloor * (1 << attempt) + kProbeReturn + 100ms);
+    pods.after(kSuspectSettle + kProbeFloor * (1 << attempt) + kProbeReturn + 400ms);
     pods.settle();
   }
   EXPECT_EQ(members(pods), (std::set<std::string>{"gpt-1", "gpt-2"}));

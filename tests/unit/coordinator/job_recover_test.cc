@@ -1,6 +1,8 @@
 // JobMachine: recoveries.
 #include "tests/unit/coordinator/fake_pods.h"
 
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace rubato::coordinator {
@@ -200,7 +202,7 @@ TEST(JobMachineRecovery, WhatFailedBeforeIsNotWhyItRecoversNow) {
   pods.change_wish([](Wish& wish) { wish.pods.erase(wish.pods.begin() + 1); });  // deleted, at once
   EXPECT_NE(pods.last(0, kAbort), nullptr);
   EXPECT_EQ(pods.view().failures.size(), 1u);
-  EXPECT_EQ(pods.view().recovers_from, "");
+  EXPECT_EQ(pods.view().recovers_from, "PodDeleted");
 }
 
 TEST(JobMachineRecovery, WhoDoesNotAnswerAnAbortIsLeftOut) {
@@ -347,11 +349,30 @@ TEST(JobMachineRecovery, WhoWasAskedMayHaveDroppedItsState) {
   EXPECT_EQ(pods.last(1, kForm)->form().mode(), wire::FORM_START);
 }
 
-void form_fails(FakePods& pods, int pod) {
-  pods.say(pod, [](wire::WorkerEvent& event) {
-    event.mutable_failure()->set_reason("FormFailed");
+void fail(FakePods& pods, int pod, const std::string& reason) {
+  pods.say(pod, [&](wire::WorkerEvent& event) {
+    event.mutable_failure()->set_reason(reason);
     event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_ATTEMPT);
   });
+}
+
+void form_fails(FakePods& pods, int pod) { fail(pods, pod, "FormFailed"); }
+
+// Each generation stands, and no step of it is computed. How many there were.
+std::uint64_t fail_each_step(FakePods& pods, const std::string& reason, Duration time) {
+  const std::uint64_t before = pods.machine.record().generation;
+  const MonoTime end = pods.now + time;
+  std::uint64_t failed = 0;
+  while (pods.now < end && pods.view().end == Phase::kWaiting) {
+    const std::uint64_t generation = pods.machine.record().generation;
+    if (generation > std::exchange(failed, generation))
+      for (int pod = 0; pod < 2; ++pod) fail(pods, pod, reason);
+    pods.now += 50ms;
+    pods.beat();
+    pods.settle();
+    pods.clear();
+  }
+  return pods.machine.record().generation - before;
 }
 
 // Its step thread hangs, its control thread answers every Abort and every probe. Those whom its
@@ -382,13 +403,83 @@ TEST(JobMachineRecovery, WhoTakesUpNoGenerationIsRestartedHoweverOftenItIsBegunA
 TEST(JobMachineRecovery, AttemptsWithoutAStepHaveAnEnd) {
   FakePods pods(2);
   pods.start_training();
-  for (int i = 0; i < 2 * kAttemptsMax && pods.view().phase != Phase::kFailed; ++i) {
-    form_fails(pods, 0);
-    pods.after(1s);
-    pods.settle();
-  }
-  EXPECT_EQ(pods.view().phase, Phase::kFailed);
+  EXPECT_LT(fail_each_step(pods, "FormFailed", 13s), 10u) << "which leaves time to help";
+  EXPECT_LE(fail_each_step(pods, "FormFailed", 40min), static_cast<unsigned>(kAttemptsMax));
+  EXPECT_EQ(pods.view().end, Phase::kFailed);
   EXPECT_EQ(pods.view().failure_reason, "RecoveryFailed");
+}
+
+// The token file is cut while the job trains.
+TEST(JobMachineRecovery, DataThatCannotBeReadMayComeBackForHalfAnHour) {
+  FakePods pods(2);
+  pods.start_training();
+  fail_each_step(pods, "DataDamaged", 29min + 30s);
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  EXPECT_EQ(pods.view().phase, Phase::kRecovering) << "the next attempt is awaited";
+  EXPECT_EQ(pods.view().recovers_from, "DataDamaged");
+  EXPECT_EQ(pods.view().changes.back().cause, "DataDamaged");
+  EXPECT_NE(pods.view().reason.find("DataDamaged of pod gpt-"), std::string::npos);
+  fail_each_step(pods, "DataDamaged", 2min);
+  EXPECT_EQ(pods.view().end, Phase::kFailed);
+  EXPECT_EQ(pods.view().failure_reason, "DataDamaged");
+}
+
+TEST(JobMachineRecovery, AStepEndsTheBackOff) {
+  FakePods pods(2);
+  pods.start_training();
+  fail_each_step(pods, "DataUnreadable", 5min);
+  pods.after(31s);
+  pods.settle();
+  pods.commit_all();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  const std::uint64_t generation = pods.machine.record().generation;
+  fail(pods, 0, "DataUnreadable");
+  pods.after(200ms);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().generation, generation + 1) << "at once";
+}
+
+TEST(JobMachineRecovery, AStopDoesNotWaitForTheNextAttempt) {
+  FakePods pods(2);
+  pods.start_training();
+  fail_each_step(pods, "DataDamaged", 5min);
+  ASSERT_EQ(pods.view().phase, Phase::kRecovering);
+  pods.change_wish([](Wish& wish) { wish.stop = true; });
+  pods.after(100ms);
+  pods.settle();
+  EXPECT_NE(pods.last(0, kRequest), nullptr);
+}
+
+TEST(JobMachineRecovery, NoCauseIsToldThatIsNotTrue) {
+  const auto cause = [](const std::function<void(FakePods&)>& happens) {
+    FakePods pods(3);
+    pods.start_training();
+    happens(pods);
+    pods.after(200ms);
+    pods.settle();
+    return pods.view().recovers_from;
+  };
+  EXPECT_EQ(cause([](FakePods& pods) { pods.break_link(0, 1); }), "LinkFailed");
+  EXPECT_EQ(cause([](FakePods& pods) { fail(pods, 2, "StepFailed"); }), "StepFailed");
+  EXPECT_EQ(cause([](FakePods& pods) {  // its peers miss it
+              pods.break_link(0, 2);
+              fail(pods, 2, "DataDamaged");
+              pods.break_link(1, 2);
+            }),
+            "DataDamaged");
+  EXPECT_EQ(cause([](FakePods& pods) {
+              pods.change_wish([](Wish& wish) { wish.stop = true; });
+              pods.change_wish([](Wish& wish) { wish.stop = false; });
+            }),
+            "Resumed");
+  EXPECT_EQ(cause([](FakePods& pods) {  // it is heard with a step of the others
+              pods.asleep = true;
+              pods.exit(2, -1, 9);
+              pods.commit_all();
+              pods.asleep = false;
+            }),
+            "Crash");
+  EXPECT_EQ(cause([](FakePods& pods) { pods.answer_abort(1); }), "Stuck");  // a leader before
 }
 
 // What it was told in a recovery that is over does not count.
