@@ -33,7 +33,14 @@ Value renamed(const Value& event, bool to_core, const char* api_version) {
 
 }  // namespace
 
-Value to_core(const Value& event) { return renamed(event, true, "v1"); }
+// An event of events.k8s.io has eventTime alone. Kubernetes answers null for the others, and
+// kubectl cannot sort by what is not there.
+Value to_core(const Value& event) {
+  Value core = renamed(event, true, "v1");
+  for (const char* time : {"firstTimestamp", "lastTimestamp"})
+    if (!core.has(time)) core.set(time, nullptr);
+  return core;
+}
 Value from_core(const Value& event) { return renamed(event, false, "events.k8s.io/v1"); }
 
 }  // namespace rubato::kube::event_form

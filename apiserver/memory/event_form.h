@@ -6,7 +6,7 @@
 
 namespace rubato::kube::event_form {
 
-json::Value to_core(const json::Value& event);    // from events.k8s.io/v1
+json::Value to_core(const json::Value& event);    // from either; times that it lacks are null
 json::Value from_core(const json::Value& event);  // to events.k8s.io/v1
 
 }  // namespace rubato::kube::event_form

@@ -125,8 +125,7 @@ Value MemoryServer::present(const ResourceInfo& info, const Value& stored) const
 }
 
 Value MemoryServer::stored_form(const ResourceInfo& info, Value object) const {
-  if (info.storage_id == "events" && !info.type.group.empty()) return event_form::to_core(object);
-  return object;
+  return info.storage_id == "events" ? event_form::to_core(object) : object;
 }
 
 Answer<Value> MemoryServer::get(const ResourceType& type, const Key& key,

@@ -308,6 +308,11 @@ TEST_P(Objects, EventsHaveTwoFaces) {
   EXPECT_EQ((*seen)["message"].string_or(""), "a note");
   EXPECT_EQ((*seen)["involvedObject"]["name"].string_or(""), "w");
   EXPECT_EQ((*seen)["reportingComponent"].string_or(""), "example.dev/suite");
+  for (const char* time : {"firstTimestamp", "lastTimestamp"})
+    EXPECT_TRUE(seen->has(time) && (*seen)[time].is_null()) << time;  // kubectl sorts by them
+  const auto other = client().get(types::kEvent, key("e"));
+  EXPECT_TRUE(other->has("deprecatedLastTimestamp"));
+  EXPECT_EQ((*other)["eventTime"].string_or(""), "2026-11-21T07:38:29.000000Z");
   ListOptions options;
   options.field_selector = "involvedObject.name=w,reason=Because,type=Normal";
   EXPECT_EQ(client().list(core, ns(), options)->items.size(), 1U);
