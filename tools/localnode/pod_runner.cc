@@ -23,8 +23,8 @@ using json::Value;
 constexpr auto kVolumeRetry = 500ms;
 constexpr auto kVolumeRefresh = 10s;  // Secrets that were renewed meanwhile
 constexpr auto kKillWait = 5s;        // after SIGKILL; the kernel is not asked for longer
-constexpr auto kStatusTries = 5;
-constexpr auto kStatusRetry = 200ms;
+constexpr Duration kWriteRetry = 200ms;
+constexpr Duration kWriteRetryMost = 5s;
 
 std::vector<std::string> words(const Value& list) {
   std::vector<std::string> out;
@@ -388,24 +388,44 @@ void PodRunner::write_status(const char* phase, const std::string& reason,
                      {"containerStatuses", std::move(statuses)},
                      {"reason", reason.empty() ? Value() : Value(reason)},
                      {"message", message.empty() ? Value() : Value(message)}});
-  for (int attempt = 0; attempt < kStatusTries; ++attempt) {
+  const Value patch = Value::object(
+      {{"metadata", Value::object({{"uid", kube::uid_of(pod_)}})}, {"status", std::move(status)}});
+  const auto write = [&]() -> Status {
     const auto written =
-        client_.patch(kube::types::kPod, kube::key_of(pod_), kube::PatchType::kMerge,
-                      Value::object({{"metadata", Value::object({{"uid", kube::uid_of(pod_)}})},
-                                     {"status", status}}),
+        client_.patch(kube::types::kPod, kube::key_of(pod_), kube::PatchType::kMerge, patch,
                       {.subresource = "status", .field_manager = "rubato-localnode"});
-    if (written.ok() || retry_class(written.error().code()) == Retry::kNever) return;
-    executor_.sleep_for(kStatusRetry * (1 << attempt));
-  }
+    return written.ok() ? ok() : Status(written.error());
+  };
+  const bool is_end = !running && std::string_view(phase) != "Pending";
+  insist("status", write, [&] { return !is_end && (kill_at_ || all_exited()); });
 }
 
 void PodRunner::remove_object() {
-  const Status removed = client_.remove(kube::types::kPod, kube::key_of(pod_),
-                                        {.uid = kube::uid_of(pod_), .grace_period_seconds = 0});
-  if (!removed.ok() && removed.error().code() != Code::kNotFound &&
-      removed.error().code() != Code::kConflict) {
-    LOG_WARNING("localnode", "{}: not removed: {}", kube::name_of(pod_),
-                removed.error().to_string());
+  const auto remove = [&] {
+    const Status removed = client_.remove(kube::types::kPod, kube::key_of(pod_),
+                                          {.uid = kube::uid_of(pod_), .grace_period_seconds = 0});
+    const bool is_another = !removed.ok() && removed.error().code() == Code::kConflict;
+    return is_another ? ok() : removed;  // of the same name
+  };
+  insist("removal", remove, [] { return false; });
+}
+
+// An API server that is away comes back; one that starts may refuse for a moment what it grants.
+// `is_moot`, under mutex_: something else is to be written now.
+void PodRunner::insist(const char* what, const std::function<Status()>& write,
+                       const std::function<bool()>& is_moot) {
+  for (Duration pause = kWriteRetry;; pause = std::min(2 * pause, kWriteRetryMost)) {
+    const Status done = write();
+    if (done.ok() || done.error().code() == Code::kNotFound) return;
+    const bool is_refused = done.error().code() == Code::kInvalid;
+    if (is_refused || pause == kWriteRetry)
+      LOG_WARNING("localnode", "{}: {} is not written{}: {}", kube::name_of(pod_), what,
+                  is_refused ? "" : " yet", done.error().to_string());
+    if (is_refused) return;
+    std::unique_lock lock(mutex_);
+    if (changed_->wait_until(lock, executor_.now() + pause,
+                             [&] { return abandoned_ || is_moot(); }))
+      return;
   }
 }
 

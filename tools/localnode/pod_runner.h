@@ -1,6 +1,7 @@
 // PodRunner: one pod's life on this node, on one task: volumes, init containers, containers,
 // status, graceful end. A container is a process in a sandbox (sandbox.h); images are not pulled:
-// the command is looked up in the settings' PATH. A pod has one life (restartPolicy Never).
+// the command is looked up in the settings' PATH. A pod has one life (restartPolicy Never). How it
+// ended is written however long the API server is away, as long as the pod is known.
 #pragma once
 
 #include "common/executor.h"
@@ -11,6 +12,7 @@
 #include "tools/localnode/volumes.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -80,6 +82,8 @@ class PodRunner {
                     const std::string& message = "");
   json::Value container_status(const Container& container) const;
   void remove_object();
+  void insist(const char* what, const std::function<Status()>& write,
+              const std::function<bool()>& is_moot);
 
   Executor& executor_;
   kube::Client& client_;

@@ -1,0 +1,85 @@
+// A pod whose container cannot start, for no process is needed to see how its end is told.
+#include "tools/localnode/pod_runner.h"
+
+#include "tests/unit/kube/sim_fixture.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+namespace rubato::localnode {
+namespace {
+
+using json::Value;
+
+struct PodRunnerTest : ::testing::Test {
+  PodRunnerTest() {
+    char path[] = "/tmp/rubato-pods-XXXXXX";
+    settings.root = mkdtemp(path);
+  }
+  ~PodRunnerTest() override {
+    runners.clear();
+    std::filesystem::remove_all(settings.root);
+  }
+
+  PodRunner& start(const std::string& name) {
+    const Value container = Value::object({{"name", "worker"}, {"image", "x"}});  // no command
+    auto pod = world.server.create(
+        kube::types::kPod, "default",
+        Value::object({{"apiVersion", "v1"},
+                       {"kind", "Pod"},
+                       {"metadata", Value::object({{"name", name}, {"namespace", "default"}})},
+                       {"spec", Value::object({{"containers", Value::array({container})}})}}));
+    CHECK(pod.ok());
+    runners.push_back(std::make_unique<PodRunner>(world.home, world.client, settings, volumes,
+                                                  pod.value().object, "127.0.0.1"));
+    runners.back()->start();
+    return *runners.back();
+  }
+  auto pod(const std::string& name) {
+    return world.server.get(kube::types::kPod, {"default", name});
+  }
+
+  kube::SimWorld world{1};
+  RunnerSettings settings;
+  Volumes volumes{world.client, "/nowhere"};
+  std::vector<std::unique_ptr<PodRunner>> runners;
+};
+
+TEST_F(PodRunnerTest, HowAPodEndedIsWrittenWhenTheApiServerIsBack) {
+  world.faults.rate = 1;
+  start("a");
+  world.sim.run_for(std::chrono::minutes(30));
+  EXPECT_EQ((*pod("a"))["status"]["phase"].string_or(""), "Pending");
+  world.faults.rate = 0;
+  world.sim.run_for(6s);
+  const Value status = (*pod("a"))["status"];
+  EXPECT_EQ(status["phase"].string_or(""), "Failed");
+  EXPECT_EQ(status["containerStatuses"][0]["state"]["terminated"]["exitCode"].int_or(0), 127);
+}
+
+TEST_F(PodRunnerTest, APodThatWasDeletedGoesWhenTheApiServerIsBack) {
+  PodRunner& runner = start("a");
+  world.sim.run_for(1s);
+  world.faults.rate = 1;
+  runner.terminate(0s);
+  world.sim.run_for(std::chrono::minutes(30));
+  EXPECT_TRUE(pod("a").ok());
+  world.faults.rate = 0;
+  world.sim.run_for(6s);
+  EXPECT_FALSE(pod("a").ok());
+  EXPECT_TRUE(runner.is_done());
+}
+
+TEST_F(PodRunnerTest, APodThatIsNotKnownAnyMoreIsGivenUp) {
+  world.faults.rate = 1;
+  PodRunner& runner = start("a");
+  world.sim.run_for(1min);
+  EXPECT_FALSE(runner.is_done());
+  runner.abandon();
+  world.sim.run_for(1s);
+  EXPECT_TRUE(runner.is_done());
+}
+
+}  // namespace
+}  // namespace rubato::localnode
