@@ -5,6 +5,7 @@
 #include "operator/api/rules.h"
 
 #include <algorithm>
+#include <span>
 
 namespace rubato::api {
 
@@ -148,10 +149,10 @@ std::string kind_section(const Kind& kind) {
   if (kind.type.kind == "TrainingJob") out += presets_table();
   out += rules_table(kind);
   if (kind.status == nullptr) return out;
-  structs.clear();
+  const std::size_t told = structs.size();
   collect(*kind.status, structs);
   out += "### Status\n\n";
-  for (const ObjectSchema* schema : structs)
+  for (const ObjectSchema* schema : std::span(structs).subspan(told))
     // Conditions are the same everywhere: told once.
     if (schema->name() != "Condition" || kind.type.kind == "TrainingJob")
       out += struct_table(*schema, true);

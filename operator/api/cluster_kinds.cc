@@ -222,6 +222,9 @@ const ObjectSchema& SchedulingPolicyStatus::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<SchedulingPolicyStatus> s("SchedulingPolicyStatus", "What is in force.");
     s.field("active", &SchedulingPolicyStatus::active, "The policy that the leader uses.");
+    s.field("inForce", &SchedulingPolicyStatus::in_force,
+            "The spec that is in force: as it was loaded last, where the present one is refused. "
+            "Absent where the operator's flags are in force.");
     s.field("observedGeneration", &SchedulingPolicyStatus::observed_generation,
             "The metadata.generation that it has loaded.");
     s.field("installation", &SchedulingPolicyStatus::installation,

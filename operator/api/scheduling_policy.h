@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct SchedulingPolicySpec {
 
 struct SchedulingPolicyStatus {
   std::string active;  // policy in force, as the leader last loaded it
+  // The spec that is in force, for the next leader: spec may have changed since and be refused.
+  // None: the operator's flags are.
+  std::optional<SchedulingPolicySpec> in_force;
   std::int64_t observed_generation = 0;
   std::string installation;  // whose leader that is
   std::vector<Condition> conditions;

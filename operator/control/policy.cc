@@ -33,6 +33,7 @@ Policy policy_of(const Config& flags) {
 
 Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& spec) {
   Policy policy = policy_of(flags);
+  policy.spec = spec;
   policy.plan.policy = spec.policy;
   policy.round_interval = std::chrono::seconds(spec.round_seconds);
   policy.gang_start = std::chrono::seconds(spec.gang_start_seconds);
@@ -54,6 +55,12 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
                              "it without, or choose another one",
                              policy.plan.policy, missing));
   return policy;
+}
+
+Result<Policy> policy_left(const Config& flags, const api::SchedulingPolicyStatus& status) {
+  if (!status.in_force) return Error(Code::kNotFound, "status.inForce is not set");
+  auto left = policy_of(flags, *status.in_force);
+  return left.ok() ? left : left.error().in("status.inForce");
 }
 
 std::string to_text(const Policy& policy) {
@@ -80,19 +87,19 @@ api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,
   api::Condition active;
   active.type = condition::kActive;
   active.observed_generation = object.meta.generation;
-  if (object.meta.name != kPolicyInForce) {
-    status.active.clear();
+  const bool is_default = object.meta.name == kPolicyInForce;
+  status.active = is_default ? in_force.plan.policy : "";
+  status.in_force = is_default ? in_force.spec : std::nullopt;
+  if (!is_default) {
     active.status = api::ConditionStatus::kFalse;
     active.reason = reason::kNotDefault;
     active.message = fmt::format(
         "only the SchedulingPolicy named \"{}\" is in force; rename this one", kPolicyInForce);
   } else if (!refused.empty()) {
-    status.active = in_force.plan.policy;
     active.status = api::ConditionStatus::kFalse;
     active.reason = reason::kRefused;
     active.message = refused + ". In force stays " + to_text(in_force);
   } else {
-    status.active = in_force.plan.policy;
     active.status = api::ConditionStatus::kTrue;
     active.reason = reason::kLoaded;
     active.message = to_text(in_force);

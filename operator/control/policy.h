@@ -1,6 +1,6 @@
 // What a SchedulingPolicy puts in force. The object named "default" is read anew in every round; it
-// is taken whole or refused whole, and what was in force before then stays. Without one, the
-// operator's flags hold.
+// is taken whole or refused whole, and what was in force before then stays, under the next leader
+// too: it is kept in the object's status. Without one, the operator's flags hold.
 #pragma once
 
 #include "common/clock.h"
@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace rubato::control {
@@ -20,13 +21,16 @@ struct Policy {
   sched::PolicyConfig plan;  // with its name
   Duration round_interval{};
   Duration gang_start{};
-  Duration growth_pause{};  // between two growths of one job; 0: none
+  Duration growth_pause{};                        // between two growths of one job; 0: none
+  std::optional<api::SchedulingPolicySpec> spec;  // that it was loaded from; none: the flags
   bool operator==(const Policy&) const = default;
 };
 
 Policy policy_of(const Config& flags);
 // kInvalid, with the name of the field and the mend, when something in it is not known.
 Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& spec);
+// As an earlier leader left it; an error where that left nothing, or what this release refuses.
+Result<Policy> policy_left(const Config& flags, const api::SchedulingPolicyStatus& status);
 std::string to_text(const Policy& policy);
 
 // What the object's status should say. `refused`: why it was not loaded, else empty.

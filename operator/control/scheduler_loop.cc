@@ -177,6 +177,9 @@ void SchedulerLoop::load_policy(const World& world) {
   auto wanted = found == world.policies.end() ? Result<Policy>(policy_of(d_.config))
                                               : policy_of(d_.config, (*found)->policy.spec);
   refused_ = wanted.ok() ? "" : wanted.error().what();
+  // What stays is what this leader loaded, or what the one before it had.
+  if (!wanted.ok() && !loaded_policy_) wanted = policy_left(d_.config, (*found)->policy.status);
+  loaded_policy_ = true;
   if (!wanted.ok() || *wanted == *d_.policy.get()) return;
   LOG_INFO("scheduler", "in force: {}", to_text(*wanted));
   d_.policy.set(std::move(wanted).value());

@@ -112,6 +112,7 @@ class SchedulerLoop {
   std::unique_ptr<Condition> woken_;
   bool wake_ = false;
   MonoTime wake_at_ = MonoTime::max();  // that the policy named; the loop's task only
+  bool loaded_policy_ = false;          // by this leader; the loop's task only
   std::string refused_;  // why the SchedulingPolicy is not in force; the loop's task only
   std::map<std::string, Written> written_;  // by job uid; the loop's task only
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else

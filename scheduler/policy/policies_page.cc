@@ -25,7 +25,8 @@ A policy says in which order jobs are served, and whom they may displace. All el
 - What is left over raises elastic jobs towards `gpus.max`, one step at a time, to whoever gains most throughput by it.
 
 The SchedulingPolicy named `default` is in force. It may be changed while jobs train: the next round decides by the new
-one. A parameter that a policy does not know is refused, the condition `Active` says why, and what was in force stays.
+one. A parameter that a policy does not know is refused, the condition `Active` says why, and what was in force stays,
+under the next leader too: `status.inForce` has it.
 
 ```yaml
 apiVersion: rubato.dev/v1alpha1

@@ -1,4 +1,5 @@
 // Stories of leaders that die, sleep or lose their Lease, and of a store that is restored.
+#include "operator/api/resources.h"
 #include "tests/sim/told_stories.h"
 
 #include <algorithm>
@@ -345,6 +346,37 @@ TEST(Stories, AJobGoesOnWhenTheStoreIsRestored) {
 }
 
 // ---- Ends
+
+TEST(Stories, ThePolicyInForceOutlivesTheLeaderThoughAnotherIsRefused) {
+  Scenario scenario = elastic_on_two_nodes();
+  scenario.policy = PolicyPlan{};
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  const kube::Key key{"", "default"};
+  const auto is_in_force = [&](const std::string& reason) {
+    return [&cluster, key, reason] {
+      const auto object = cluster.server().get(api::kSchedulingPolicy, key);
+      const json::Value status = object.ok() ? (*object)["status"] : json::Value();
+      return status["active"].string_view_or("") == "fifo" &&
+             status["conditions"][0]["reason"].string_view_or("") == reason;
+    };
+  };
+  const auto ask_for = [&](const std::string& policy) {
+    ASSERT_TRUE(cluster.server()
+                    .patch(api::kSchedulingPolicy, key, kube::PatchType::kMerge,
+                           *json::parse(R"({"spec":{"policy":")" + policy + R"("}})"))
+                    .ok());
+  };
+  cluster.run_until([] { return false; }, kSoon / 4);
+  ask_for("fifo");
+  ASSERT_TRUE(cluster.run_until(is_in_force("Loaded"), kSoon));
+  ask_for("gandiva");  // needs what workers cannot do
+  ASSERT_TRUE(cluster.run_until(is_in_force("Refused"), kSoon));
+  for (int leaders = 0; leaders < 2; ++leaders) {
+    cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
+    EXPECT_FALSE(cluster.run_until([&] { return !is_in_force("Refused")(); }, kSoon));
+  }
+}
 
 }  // namespace
 }  // namespace rubato::sim

@@ -1,5 +1,6 @@
 #include "operator/control/policy.h"
 
+#include "operator/api/codec.h"
 #include "scheduler/policy/registry.h"
 
 #include <gtest/gtest.h>
@@ -114,10 +115,32 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(condition->reason, "Refused");
   EXPECT_NE(condition->message.find("In force stays rubato"), std::string::npos);
+  EXPECT_EQ(refused.in_force, std::nullopt) << "the flags are";
   object.meta.name = "other";
   EXPECT_EQ(
       api::find_condition(policy_status(object, flags, "", kNow).conditions, "Active")->reason,
       "NotDefault");
+}
+
+TEST(Policy, WhatIsInForceOutlivesItsLeader) {
+  Config flags;
+  flags.min_gain = 0.5;
+  api::SchedulingPolicySpec fifo{.policy = "fifo", .parameters = {{"maxLoad", 1.5}}};
+  fifo.round_seconds = 3;
+  const Policy loaded = policy_of(flags, fifo).value();
+  api::SchedulingPolicy object;
+  object.meta.name = "default";
+  object.spec = fifo;
+  object.status = policy_status(object, loaded, "", kNow);
+  EXPECT_EQ(object.status.in_force, fifo);
+  object.spec.policy = "gandiva";  // needs what workers cannot do
+  object.status = policy_status(object, loaded, policy_of(flags, object.spec).error().what(), kNow);
+  EXPECT_EQ(object.status.active, "fifo");
+  const auto stored = api::decode<api::SchedulingPolicyStatus>(api::encode(object.status));
+  EXPECT_EQ(policy_left(flags, stored.value()).value(), loaded);
+  object.status.in_force->policy = "gandiva";
+  EXPECT_EQ(policy_left(flags, object.status).error().code(), Code::kInvalid);
+  EXPECT_EQ(policy_left(flags, {}).error().code(), Code::kNotFound);
 }
 
 }  // namespace
