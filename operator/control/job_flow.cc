@@ -5,7 +5,7 @@
 #include "operator/control/metric_catalog.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 namespace rubato::control {
 namespace {
@@ -49,43 +49,30 @@ std::map<std::string_view, double> by_use(const TrainingJob& job) {
           {"straggling", lost.straggling.value_or(0)}};
 }
 
-constexpr std::array kReasons = {reason::kWaitingForGpus,
-                                 reason::kWaitingForRelease,
-                                 reason::kQueueLimit,
-                                 reason::kLoadLimit,
-                                 reason::kQueueNotFound,
-                                 reason::kQueueForbidden,
-                                 reason::kPodForbidden,
-                                 reason::kNeverFits,
-                                 reason::kPreempted,
-                                 reason::kRequeued,
-                                 reason::kGangTimeout,
-                                 reason::kNodesAvoided,
-                                 reason::kNodesUnavailable,
-                                 reason::kNodesRefused,
-                                 reason::kStepsReached,
-                                 reason::kEndedByScript,
-                                 reason::kDeadlineExceeded,
-                                 reason::kMaxRestarts,
-                                 reason::kInvalidTemplate,
-                                 reason::kInvalidSpec,
-                                 std::string_view("NonFinite"),
-                                 std::string_view("LedgerMismatch"),
-                                 std::string_view("DataNotFound"),
-                                 std::string_view("DataInvalid"),
-                                 std::string_view("DataDamaged"),
-                                 std::string_view("DataUnreadable"),
-                                 std::string_view("DeviceUnavailable"),
-                                 std::string_view("OutOfMemory"),
-                                 std::string_view("CheckpointUnusable"),
-                                 std::string_view("RecoveryFailed"),
-                                 std::string_view("FingerprintMismatch")};
+// Of waiting and of the end, as docs/runbook.md has them: the test `runbook` compares the two.
+constexpr std::string_view kReasons[] = {
+    reason::kWaitingForGpus, reason::kWaitingForRelease, reason::kQueueLimit, reason::kLoadLimit,
+    reason::kQueueNotFound, reason::kQueueForbidden, reason::kPodForbidden, reason::kNeverFits,
+    reason::kPreempted, reason::kRequeued, reason::kGangTimeout, reason::kNodesAvoided,
+    reason::kNodesUnavailable, reason::kNodesRefused, reason::kClaimNotFound, reason::kClaimLost,
+    reason::kClaimNotBound, reason::kClaimInUse, reason::kStorageClassNotFound,
+    reason::kStepsReached, reason::kEndedByScript, reason::kDeadlineExceeded, reason::kMaxRestarts,
+    reason::kInvalidTemplate, reason::kInvalidSpec,
+    // Of workers.
+    "NonFinite", "LedgerMismatch", "DataNotFound", "DataInvalid", "DataUnreadable", "DataDamaged",
+    "DeviceUnavailable", "OutOfMemory", "BadTraining", "StartFailed", "RecoveryFailed",
+    "FingerprintMismatch", "CheckpointUnusable", "CheckpointPathTaken", "InitFromUnusable",
+    // Of scripts.
+    "BatchMismatch", "DatasetEmpty", "GradScaler", "HiddenState", "IterableDataset", "NoState",
+    "NotDeterministic", "NothingToTrain", "OverlappingTensors", "ScriptEnded", "StateChanged",
+    "StatefulForward", "UnknownParameter", "UnsupportedDevice", "UnsupportedState",
+    "UnsupportedTensor", "UnsupportedTrainer"};
 
 }  // namespace
 
 std::string_view bounded_reason(std::string_view given) {
-  const auto found = std::find(kReasons.begin(), kReasons.end(), given);
-  return found == kReasons.end() ? std::string_view("Other") : *found;
+  const auto* found = std::ranges::find(kReasons, given);
+  return found == std::end(kReasons) ? std::string_view("Other") : *found;
 }
 
 JobDifference difference(const TrainingJob& before, const TrainingJob& after) {

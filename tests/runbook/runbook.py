@@ -79,10 +79,27 @@ def differences(code, page):
             yield f"docs/runbook.md explains `{name}` ({kind}), which the code does not have"
 
 
+def constants_of_reasons():
+    """Word by constant, of operator/api/conditions.h."""
+    return dict(re.findall(r"string_view (k\w+)\s*=\s*\"(\w+)\";", (ROOT / "operator/api/conditions.h").read_text()
+                           .split("namespace reason")[1]))
+
+
+def uncounted(page, job_flow, constants):
+    """Reasons of waiting and of the end that the metrics would show as Other, and the other way round."""
+    rows = re.findall(r"^\| `(\w+)` \| (?:Queued|Complete|Failed) \|", page.split("## Reasons of conditions")[1]
+                      .split("\n## ")[0], re.M)
+    table = re.search(r"kReasons\[\] = \{(.*?)\};", job_flow, re.S)[1]
+    counted = {word or constants[constant] for constant, word in re.findall(r'reason::(k\w+)|"(\w+)"', table)}
+    for name in sorted(set(rows) - counted):
+        yield f"operator/control/job_flow.cc counts the reason `{name}` as Other: add it to kReasons"
+    for name in sorted(counted - set(rows)):
+        yield f"operator/control/job_flow.cc counts `{name}`, no reason of docs/runbook.md for waiting or an end"
+
+
 def unset(reasons):
     """Reasons that no code sets, and those that no test asks for, by their constant or as a word."""
-    constants = dict(re.findall(r"string_view (k\w+)\s*=\s*\"(\w+)\";", (ROOT / "operator/api/conditions.h").read_text()
-                                .split("namespace reason")[1]))
+    constants = constants_of_reasons()
     code = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.cc")))
     tests = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*"))
                       if path.suffix in (".cc", ".h", ".py") and path != pathlib.Path(__file__).resolve())
@@ -101,6 +118,10 @@ def self_test():
     assert list(differences(code, {"metrics": {"a", "c"}})) == [
         "docs/runbook.md does not explain `b` (metrics)",
         "docs/runbook.md explains `c` (metrics), which the code does not have"]
+    page = "## Reasons of conditions\n| `A` | Failed | |\n| `B` | Queued | |\n| `C` | Running | |\n"
+    assert list(uncounted(page, 'kReasons[] = {reason::kA, "D"};', {"kA": "A"})) == [
+        "operator/control/job_flow.cc counts the reason `B` as Other: add it to kReasons",
+        "operator/control/job_flow.cc counts `D`, no reason of docs/runbook.md for waiting or an end"]
     assert in_page("## Metrics\n| `x_total` | y |\n## Other\n| `z` | |")["metrics"] == {"x_total"}
 
 
@@ -108,7 +129,9 @@ def main():
     self_test()
     code = in_code()
     assert all(code.values()), f"nothing found of {[kind for kind in code if not code[kind]]}"
-    wrong = [*differences(code, in_page((ROOT / "docs/runbook.md").read_text())),
+    page = (ROOT / "docs/runbook.md").read_text()
+    wrong = [*differences(code, in_page(page)),
+             *uncounted(page, (ROOT / "operator/control/job_flow.cc").read_text(), constants_of_reasons()),
              *unset(code["reasons of conditions"])]
     print("\n".join(wrong) or f"runbook: {', '.join(f'{len(v)} {k}' for k, v in code.items())}")
     return 1 if wrong else 0

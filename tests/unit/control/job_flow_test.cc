@@ -45,6 +45,12 @@ TEST(JobFlow, AnEvictionHasTheReasonOfTheWaitThatFollows) {
   EXPECT_EQ(between("", kQueued).evicted, "");  // it never had any
 }
 
+TEST(JobFlow, ReasonsAreCountedByName) {
+  for (const char* known : {"ClaimLost", "DataDamaged", "DataUnreadable", "CheckpointPathTaken"})
+    EXPECT_EQ(bounded_reason(known), known);  // tests/runbook holds the list to be whole
+  EXPECT_EQ(bounded_reason("Placed"), "Other");
+}
+
 TEST(JobFlow, AnEndIsCountedByReason) {
   const auto ended = between(
       kPlaced,
