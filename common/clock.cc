@@ -130,10 +130,11 @@ Result<WallTime> parse_rfc3339(std::string_view text) {
                                          std::chrono::day(static_cast<unsigned>(day))};
   // A leap second (:60) is accepted and read as the next second, as Go and POSIX do.
   if (!date.ok() || hour > 23 || minute > 59 || second > 60) return invalid();
-  // Nanoseconds in 64 bits reach from 1677 to 2262.
-  if (year < 1678 || year > 2261) return invalid();
-  return WallTime(std::chrono::sys_days(date)) + hours(hour) + minutes(minute) + seconds(second) +
-         fraction - offset;
+  const auto whole = std::chrono::sys_days(date) + hours(hour) + minutes(minute) + seconds(second) -
+                     std::chrono::duration_cast<seconds>(offset);
+  if (whole >= std::chrono::time_point_cast<seconds>(kLastTime)) return kLastTime;
+  if (whole < std::chrono::time_point_cast<seconds>(kFirstTime)) return kFirstTime;
+  return WallTime(whole) + fraction;
 }
 
 // The steps of kubectl: two units while the larger is small, one afterwards.

@@ -36,6 +36,11 @@ double seconds_since_epoch(WallTime time);
 // "2026-11-21T07:38:29.000000Z".
 std::string to_rfc3339(WallTime time);
 std::string to_rfc3339_micro(WallTime time);
+// Nanoseconds in 64 bits reach from 1677 to 2262. A legal time outside of these, as a deadline in
+// the year 9999, is read as the nearer of them.
+inline constexpr WallTime kFirstTime = std::chrono::sys_days(std::chrono::year(1678) / 1 / 1);
+inline constexpr WallTime kLastTime = std::chrono::sys_days(std::chrono::year(2262) / 1 / 1);
+// Years 0000 to 9999, "T" and "Z" in either case. kInvalid: it is no RFC 3339 time.
 Result<WallTime> parse_rfc3339(std::string_view text);
 
 // "32s", "6m5s", "4h", "3d": ages as kubectl prints them.

@@ -308,10 +308,27 @@ const ObjectSchema& TrainingJobStatus::schema() {
   return kSchema;
 }
 
+namespace {
+
+TrainingJobSpec readable_part(const json::Value& spec) {
+  TrainingJobSpec read;
+  for (const FieldSchema& field : TrainingJobSpec::schema().fields()) {
+    const json::Value& member = spec[field.name];
+    TrainingJobSpec with_it = read;
+    if (!member.is_null() && field.decode(&with_it, member, field.name).ok())
+      read = std::move(with_it);
+  }
+  return read;
+}
+
+}  // namespace
+
 Result<TrainingJob> decode_training_job(const json::Value& object) {
   TrainingJob job;
   job.meta = decode_meta(object);
-  TRY(job.spec, decode<TrainingJobSpec>(object["spec"], "spec"));
+  auto spec = decode<TrainingJobSpec>(object["spec"], "spec");
+  if (!spec.ok()) job.unreadable = spec.error().what();
+  job.spec = spec.ok() ? std::move(spec).value() : readable_part(object["spec"]);
   TRY(job.status, decode<TrainingJobStatus>(object["status"], "status"));
   return job;
 }

@@ -11,9 +11,13 @@ struct TrainingJob {
   ObjectMeta meta;
   TrainingJobSpec spec;
   TrainingJobStatus status;
+  // The first member of spec that cannot be read, by its path; "" when none. All that cannot be
+  // have their defaults: the job is there, to be told of it, suspended or deleted.
+  std::string unreadable;
 };
 
-// kInvalid names the path of the member that cannot be read.
+// A spec may come of another release, or say a date as only Kubernetes understands it. The status
+// is the operator's own: kInvalid names the path of the member that cannot be read.
 Result<TrainingJob> decode_training_job(const json::Value& object);
 
 }  // namespace rubato::api

@@ -217,7 +217,7 @@ std::string JobPass::failure() {
     failed_message_ = std::move(message);
     return failed_reason_;
   };
-  if (job_.meta.is_deleting()) return "";
+  if (job_.meta.is_deleting() || !job_.unreadable.empty()) return "";
   if (!failed_reason_.empty()) return failed_reason_;  // its template
   if (const auto refusal = refused_by_all(); refusal && wall() >= refusal->fails_at) {
     return fail(refusal->reason,

@@ -66,13 +66,15 @@ kube::Outcome JobPass::run() {
   }
   note_losses();
   // 3. Make it so. A pod that cannot be made (a quota, say) is no reason to leave those that train
-  // without a coordinator, or the status without a word.
+  // without a coordinator, or the status without a word. Of a spec that cannot be read nothing is
+  // made: what runs goes on as it was told last.
   Status made = ok();
-  if (intent_ == Intent::kTrain) {
+  const bool is_readable = job_.unreadable.empty();
+  if (intent_ == Intent::kTrain && is_readable) {
     made = ensure_pods();
     give_up_useless();
   }
-  instruct_coordinator();
+  if (intent_ != Intent::kTrain || is_readable) instruct_coordinator();
   TRY_OK(remove_left_pods());
   if (intent_ != Intent::kTrain) {
     TRY_OK(finish_stop());
@@ -213,6 +215,10 @@ Status JobPass::finish_teardown(bool& gone) {
     return !pod->is_finished() && !was_lost(*pod) && !is_on_lost_node(*pod);
   });
   if (!stop_is_over() || (pods_left && !waited_enough)) return ok();
+  // Where another's finalizer keeps the object, what it says last must be true.
+  const bool is_kept = job_.meta.finalizers.size() > 1;
+  if (is_kept && !waited_enough && status_of(facts()).conditions != job_.status.conditions)
+    return ok();
   if (job_.meta.has_finalizer(api::kFinalizer)) {
     Value finalizers = Value::array();
     for (const std::string& other : job_.meta.finalizers) {

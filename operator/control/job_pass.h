@@ -78,6 +78,7 @@ class JobPass {
   void emit_transitions(const api::TrainingJobStatus& wanted);
   void emit_start_problems();
   void emit_pod_failures();
+  void emit_unreadable();
   std::string last_failure() const;
   void emit(const kube::EventText& text);
   WallTime wall() const { return d_.executor.clock().wall(); }

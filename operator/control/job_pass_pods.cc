@@ -21,7 +21,8 @@ constexpr auto kWhileForbidden = std::chrono::seconds(10);  // how soon it is tr
 // made for a trial: what the API server refuses for good fails the job, and what it forbids now (a
 // quota, Pod Security, no such PriorityClass) the job waits for, without GPUs.
 Status JobPass::check_template() {
-  if (job_.status.observed_generation || job_.meta.is_deleting()) return ok();
+  const bool is_to_try = !job_.status.observed_generation && !job_.meta.is_deleting();
+  if (!is_to_try || !job_.unreadable.empty()) return ok();
   const auto made = d_.client.create(kube::types::kPod, job_.meta.ns, sample_pod(job_, d_.config),
                                      {.dry_run = true});
   if (made.ok() || made.error().code() == Code::kAlreadyExists) return ok();

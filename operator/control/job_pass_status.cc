@@ -91,6 +91,7 @@ Status JobPass::write_status() {
   if (view_ && view_->phase == Phase::kTraining) d_.memory.note_started(job_.meta.uid);
   emit_start_problems();
   emit_pod_failures();
+  emit_unreadable();
   api::TrainingJobStatus wanted = status_of(facts());
   // Their writers are others; our copy may be old.
   wanted.allocation.reset();
@@ -176,6 +177,15 @@ void JobPass::emit_pod_failures() {
     emit({kube::EventLevel::kWarning, "PodFailed", "Training",
           fmt::format("{}; see kubectl logs {}", describe_failure(*pod), pod->meta.name)});
   }
+}
+
+// Of a job that waits the condition Queued says so.
+void JobPass::emit_unreadable() {
+  if (job_.unreadable.empty() || allocated_.empty() ||
+      !d_.memory.say_once(job_.meta.uid, job_.unreadable))
+    return;
+  emit({kube::EventLevel::kWarning, std::string(api::reason::kInvalidSpec), "Reading",
+        object_->problem + "; until then it goes on as it is"});
 }
 
 void JobPass::emit(const kube::EventText& text) {

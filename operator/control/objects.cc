@@ -12,7 +12,9 @@ kube::ResourceType JobObject::type() { return api::kTrainingJob; }
 Result<JobObject> JobObject::decode(const json::Value& value) {
   TRY(kube::Object object, kube::Object::decode(value));
   TRY(api::TrainingJob job, api::decode_training_job(value));
-  std::string problem;
+  std::string problem = job.unreadable;
+  if (!problem.empty())
+    problem += " (this release cannot read it; change it, or run the release that wrote it)";
   for (const api::Violation& violation :
        api::validate(api::kTrainingJob.kind, json::Value(), value)) {
     problem += (problem.empty() ? "" : "; ") + violation.field + ": " + violation.message;

@@ -18,7 +18,8 @@ struct JobObject {
   kube::Meta meta;
   api::TrainingJob job;
   json::Value status;  // as it stands on the server: patches are differences to it
-  // Rules that its spec breaks, which stood before they did, or were got past; "" when none.
+  // What of its spec cannot be read, and rules that it breaks, which stood before they did, or were
+  // got past; "" when none.
   std::string problem;
   std::string profile;  // throughput_profiles.h
 

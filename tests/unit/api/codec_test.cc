@@ -95,6 +95,32 @@ TEST(Codec, ErrorsNameThePath) {
   EXPECT_FALSE(decode<TrainingJobSpec>(parsed(R"({"objective": {"deadline": "soon"}})")).ok());
 }
 
+TEST(Codec, AJobIsThereThoughItsSpecCannotBeRead) {
+  Value object = parsed(kJob);
+  object.at("spec").set("suspend", true);
+  object.at("spec").at("objective").set("deadline", "2026-11-21T07:38:29+99:99");
+  object.at("spec").set("runtime", "pascal");
+  const auto job = decode_training_job(object);
+  ASSERT_TRUE(job.ok()) << job.error().to_string();
+  EXPECT_EQ(job->unreadable.find("spec.objective.deadline: "), 0u) << job->unreadable;
+  EXPECT_TRUE(job->spec.suspend);
+  EXPECT_EQ(job->spec.gpus.max, 4);
+  EXPECT_EQ(job->spec.objective.deadline, std::nullopt);
+  EXPECT_EQ(job->spec.runtime, Runtime::kBuiltin);
+  EXPECT_TRUE(job->meta.has_finalizer(kFinalizer));
+  EXPECT_TRUE(is_true(job->status.conditions, condition::kRunning));
+  EXPECT_EQ(decode_training_job(parsed(kJob))->unreadable, "");
+  object.set("status", Value::object({{"state", 1}}));
+  EXPECT_EQ(decode_training_job(object).error().what(), "status.state: must be a string");
+}
+
+TEST(Codec, ADeadlineFarAwayIsTheLastInstantThereIs) {
+  const auto spec =
+      decode<TrainingJobSpec>(parsed(R"({"objective": {"deadline": "9999-12-31T23:59:59Z"}})"));
+  ASSERT_TRUE(spec.ok()) << spec.error().to_string();
+  EXPECT_EQ(*spec->objective.deadline, kLastTime);
+}
+
 TEST(Codec, NullReadsAsMissing) {
   const auto spec = decode<TrainingJobSpec>(parsed(R"({"queue": null, "training": null})"));
   ASSERT_TRUE(spec.ok());

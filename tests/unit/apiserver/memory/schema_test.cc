@@ -72,5 +72,19 @@ TEST(Schema, AcceptsWhatItDeclares) {
             "");
 }
 
+TEST(Schema, TakesForADateTimeWhatKubernetesTakes) {
+  const auto refused = [](const std::string& text) {
+    return first_error(R"({"properties":{"t":{"type":"string","format":"date-time"}}})",
+                       (R"({"t":")" + text + R"("})").c_str());
+  };
+  for (const char* time :
+       {"2026-11-21T07:38:29Z", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z",
+        "2300-06-01t00:00:00.5z", "2026-11-21T07:38:29,5-08:00", "2026-11-21T07:38:29+99:99"})
+    EXPECT_EQ(refused(time), "") << time;
+  for (const char* time : {"noon", "2026-11-21", "2026-02-29T00:00:00Z", "2026-11-21T24:00:00Z",
+                           "2026-11-21T07:38:60Z", "2026-11-21 07:38:29Z", "2026-11-21T07:38:29"})
+    EXPECT_NE(refused(time), "") << time;
+}
+
 }  // namespace
 }  // namespace rubato::kube
