@@ -88,6 +88,8 @@ std::string_view state_of(const std::vector<Condition>& conditions) {
   const auto holds = [&](std::string_view type) { return is_true(conditions, type); };
   if (holds(condition::kFailed)) return "Failed";
   if (holds(condition::kComplete)) return "Complete";
+  const Condition* queued = find_condition(conditions, condition::kQueued);
+  if (queued != nullptr && queued->reason == reason::kTerminating) return reason::kTerminating;
   if (holds(condition::kSuspended)) return "Suspended";
   const Condition* suspended = find_condition(conditions, condition::kSuspended);
   if (suspended != nullptr && suspended->reason == reason::kSuspending) return "Suspending";

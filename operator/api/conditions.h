@@ -79,6 +79,7 @@ inline constexpr std::string_view kClaimLost = "ClaimLost";
 inline constexpr std::string_view kClaimNotBound = "ClaimNotBound";
 inline constexpr std::string_view kClaimInUse = "ClaimInUse";
 inline constexpr std::string_view kStorageClassNotFound = "StorageClassNotFound";
+inline constexpr std::string_view kTerminating = "Terminating";  // False: the job is being deleted
 // Allocated, Running
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kReleased = "Released";
@@ -145,8 +146,9 @@ bool is_true(const std::vector<Condition>& conditions, std::string_view type);
 // send an event.
 bool set_condition(std::vector<Condition>& conditions, Condition wanted, WallTime now);
 
-// The one word for people. In order: Failed, Complete, Suspended, Suspending, Parked, Recovering,
-// Rescaling, Running, Starting (allocated, not yet running), Queued, Pending (not yet seen).
+// The one word for people. In order: Failed, Complete, Terminating, Suspended, Suspending, Parked,
+// Recovering, Rescaling, Running, Starting (allocated, not yet running), Queued, Pending (not yet
+// seen).
 std::string_view state_of(const std::vector<Condition>& conditions);
 // Complete or Failed: nothing will change any more.
 bool is_finished(const std::vector<Condition>& conditions);

@@ -281,8 +281,8 @@ class Series {
 
 const std::vector<std::string_view>& job_states() {
   static const std::vector<std::string_view> kStates = {
-      "Pending", "Queued",     "Starting",  "Running",  "Rescaling", "Recovering",
-      "Parked",  "Suspending", "Suspended", "Complete", "Failed"};
+      "Pending", "Queued",     "Starting",  "Running",     "Rescaling", "Recovering",
+      "Parked",  "Suspending", "Suspended", "Terminating", "Complete",  "Failed"};
   return kStates;
 }
 

@@ -60,6 +60,7 @@ class Figures {
     const bool is_told = facts_.view && facts_.view->step > 0;  // by a program, which need not
     if (!training && !is_told) return;
     api::Progress progress = job_.status.progress.value_or(api::Progress{});
+    // A job that has ended stays as far as it came, whatever its spec says since.
     if (!api::is_finished(job_.status.conditions)) progress.steps = stop_steps();
     if (facts_.view && facts_.view->generation > 0) {
       const coordinator::View& view = *facts_.view;

@@ -90,7 +90,7 @@ class Builder {
     if (over) status_.completion_time = facts_.now;
     if (job_.spec.suspend) status_.start_time.reset();  // the deadline counts from the resume
     parked(over);
-    suspended();
+    suspended(over);
     queued(over);
     const bool allocated = !over && held() > 0;
     set(condition::kAllocated, allocated, allocated ? reason::kPlaced : reason::kReleased,
@@ -170,8 +170,11 @@ class Builder {
   }
 
   // True only when nothing of the job runs any more.
-  void suspended() {
+  void suspended(bool over) {
+    if (over) return set(condition::kSuspended, false, reason::kReleased, "finished");
     if (!job_.spec.suspend) {
+      if (job_.meta.is_deleting())
+        return set(condition::kSuspended, false, reason::kTerminating, "is being deleted");
       if (!facts_.finishes_a_stop)
         return set(condition::kSuspended, false, reason::kResumed, "resumed");
       return put(
@@ -212,6 +215,8 @@ class Builder {
   void queued(bool over) {
     const bool waits = !over && held() == 0 && !job_.spec.suspend;
     status_.expected_start_time.reset();
+    if (!over && job_.meta.is_deleting())
+      return put(condition::kQueued, false, reason::kTerminating, deletion());
     if (!waits) {
       return set(condition::kQueued, false, over ? reason::kReleased : reason::kPlaced,
                  over                ? "finished"
@@ -229,6 +234,15 @@ class Builder {
     }
     status_.expected_start_time = facts_.verdict->expected_start;
     set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->told.message);
+  }
+
+  std::string deletion() const {
+    if (held() > 0) return "is being deleted: its workers stop, then it gives its GPUs back";
+    if (!facts_.pods_left.empty())
+      return fmt::format("is being deleted: waits until its pods have ended: {}",
+                         fmt::join(facts_.pods_left, ", "));
+    return "is being deleted: holds nothing any more; while it is still there, its "
+           "metadata.finalizers say for whom";
   }
 
   static std::string_view queued_reason(const JobVerdict& verdict) {
@@ -303,12 +317,18 @@ class Builder {
         switching ? facts_.view->reason : "no change of membership is under way");
     const bool recovering = !over && (is(Phase::kRecovering) || is(Phase::kParked));
     set(condition::kRecovering, recovering, recovering ? failure_reason() : reason::kRecovered,
-        recovering ? facts_.view->reason : "trains again");
+        recovering      ? facts_.view->reason
+        : is_stepping() ? "trains again"
+                        : "no recovery is under way");
     if (!over && facts_.view && !facts_.view->checkpoint_failing.empty())
       return set(condition::kDegraded, true, reason::kCheckpointFailed,
                  "holds its state and tries again to write it: " + facts_.view->checkpoint_failing);
-    const bool degraded = !over && is_stepping() && members() < held();
-    set(condition::kDegraded, degraded, degraded ? reason::kFewerThanAllocated : reason::kRecovered,
+    if (over || !is_stepping() || members() >= held())
+      return set(condition::kDegraded, false, reason::kRecovered,
+                 over            ? "finished"
+                 : is_stepping() ? "all allocated GPUs train"
+                                 : "takes no step now");
+    set(condition::kDegraded, true, reason::kFewerThanAllocated,
         fmt::format("{} {}{}{}", counted_of(members(), held(), "allocated GPU"),
                     agreeing(members(), "trains", "train"),
                     facts_.start_problems.empty() ? "" : "; ", facts_.start_problems));
@@ -361,17 +381,20 @@ class Builder {
     status_.display = std::move(display);
   }
 
+  // In the order of state_of(). A state that is no condition's being True has a reason of its own.
   std::string state_reason() const {
+    for (const std::string_view own : {reason::kTerminating, reason::kSuspending})
+      if (status_.state == own) return std::string(own);
     for (const std::string_view type :
          {condition::kFailed, condition::kComplete, condition::kSuspended, condition::kRecovering,
-          condition::kRescaling, condition::kRunning, condition::kQueued}) {
-      const api::Condition* found = api::find_condition(status_.conditions, type);
-      if (found == nullptr) continue;
-      if (found->status == api::ConditionStatus::kTrue) return found->reason;
-      if (type == condition::kSuspended && found->reason == reason::kSuspending)
-        return found->reason;
+          condition::kRescaling, condition::kRunning}) {
+      if (api::is_true(status_.conditions, type))
+        return api::find_condition(status_.conditions, type)->reason;
     }
-    return status_.reason;
+    if (api::is_true(status_.conditions, condition::kAllocated))
+      return std::string(reason::kPodsStarting);
+    const api::Condition* queued = api::find_condition(status_.conditions, condition::kQueued);
+    return queued == nullptr ? "" : queued->reason;
   }
 
   const JobFacts& facts_;

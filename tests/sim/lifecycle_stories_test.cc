@@ -54,6 +54,17 @@ class Life {
     return until([&] { return is(job, "Running") && step(job) > from; }, 4 * kSoon);
   }
   void inject(const Fault& fault) { cluster_.inject(fault); }
+  void patch(const std::string& job, const std::string& what) {
+    const auto patched = cluster_.server().patch(api::kTrainingJob, {"default", job},
+                                                 kube::PatchType::kMerge, *json::parse(what));
+    EXPECT_TRUE(patched.ok()) << job;
+  }
+  void remove(const std::string& job) {
+    EXPECT_TRUE(cluster_.server().remove(api::kTrainingJob, {"default", job}).ok()) << job;
+  }
+  const json::Value& object(const std::string& job) const {
+    return cluster_.witness().jobs().at("default/" + job).object;
+  }
 
  private:
   static Scenario scenario(std::vector<JobPlan> jobs) {
@@ -262,6 +273,51 @@ TEST(LifecycleStories, TheSecondJobOfAKindIsPlacedByThroughputProfiles) {
     cluster.inject({.kind = FaultKind::kOperatorCrash});
     ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "second") > 0; }, 6min));
     EXPECT_EQ(held_on(cluster, "second", "n-" + better), 1) << better;
+  }
+}
+
+// One that waits says so, one that trains goes on; both are suspended and deleted like any other.
+// Kubernetes takes a zone of any four digits.
+TEST(LifecycleStories, AJobWhoseSpecCannotBeReadIsToldAndDeleted) {
+  Life life({training("trains", 1, 1), training("waits", 9, 9)});
+  ASSERT_TRUE(life.until([&] { return life.is("trains", "Running"); }, kSoon));
+  for (const char* job : {"trains", "waits"})
+    life.patch(job, R"({"spec":{"objective":{"deadline":"2126-11-21T07:38:29+99:99"}}})");
+  EXPECT_TRUE(life.until([&] { return life.says("waits", "spec.objective.deadline"); }, kSoon));
+  EXPECT_EQ(life.status("waits")["reason"].string_view_or(""), "InvalidSpec");
+  EXPECT_TRUE(life.goes_on("trains"));
+  life.patch("trains", R"({"spec":{"suspend":true}})");
+  EXPECT_TRUE(life.until([&] { return life.is("trains", "Suspended"); }, kSoon));
+  for (const char* job : {"trains", "waits"}) life.remove(job);
+  EXPECT_TRUE(
+      life.until([&] { return !life.is_there("trains") && !life.is_there("waits"); }, kSoon));
+}
+
+TEST(LifecycleStories, ADeadlineInTheYear9999IsKept) {
+  Life life({training("patient", 1, 1)});
+  ASSERT_TRUE(life.until([&] { return life.is("patient", "Running"); }, kSoon));
+  life.patch("patient", R"({"spec":{"objective":{"deadline":"9999-12-31T23:59:59Z"}}})");
+  EXPECT_TRUE(life.goes_on("patient"));
+  EXPECT_FALSE(life.says("patient", "was to be done by"));
+}
+
+// Ours is done with it, and what it says last stays true for as long as the other keeps it.
+TEST(LifecycleStories, AJobThatAnothersFinalizerKeepsSaysThatItIsDeleted) {
+  Life life({training("trains", 1, 1), training("waits", 9, 9)});
+  ASSERT_TRUE(life.until([&] { return life.is("trains", "Running") && life.is("waits", "Queued"); },
+                         kSoon));
+  for (const char* job : {"trains", "waits"}) {
+    life.patch(job, R"({"metadata":{"finalizers":["rubato.dev/teardown","example.dev/kept"]}})");
+    life.remove(job);
+  }
+  const auto is_kept = [&](const std::string& job) {
+    return life.is(job, "Terminating") && life.object(job)["metadata"]["finalizers"].size() == 1;
+  };
+  EXPECT_TRUE(life.until([&] { return is_kept("trains") && is_kept("waits"); }, kSoon));
+  life.pass(kSoon);
+  for (const char* job : {"trains", "waits"}) {
+    EXPECT_TRUE(is_kept(job));
+    EXPECT_TRUE(life.says(job, "holds nothing any more"));
   }
 }
 

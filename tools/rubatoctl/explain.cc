@@ -213,7 +213,8 @@ std::string explain_text(const api::TrainingJob& job, WallTime now) {
     for (const api::AllocatedPod& pod : status.allocation->pods)
       holding[{pod.node, pod.gpu_type}] += pod.gpus;
   std::string text = holds(name, holding) + "\n";
-  if (status.allocation && !status.allocation->reason.empty())
+  // Of a job that holds nothing the conditions say why: it may be long since it gave its GPUs back.
+  if (!holding.empty() && !status.allocation->reason.empty())
     text += fmt::format("So it was decided because {}.\n", status.allocation->reason);
   if (status.state.empty()) return text + "No operator has looked at it yet.\n";
   text += fmt::format("Its state is {}{}.\n", status.state,

@@ -80,6 +80,19 @@ TEST(StateOf, SuspendingUntilNothingRuns) {
   EXPECT_EQ(state_of(held), "Running");
 }
 
+TEST(StateOf, TerminatingFromItsDeletionToItsEnd) {
+  std::vector<Condition> held;
+  set_condition(held, running(ConditionStatus::kTrue, reason::kTraining), kNoon);
+  Condition queued = running(ConditionStatus::kFalse, reason::kTerminating);
+  queued.type = condition::kQueued;
+  set_condition(held, queued, kNoon);
+  EXPECT_EQ(state_of(held), "Terminating");
+  Condition complete = running(ConditionStatus::kTrue, reason::kStepsReached);
+  complete.type = condition::kComplete;
+  set_condition(held, complete, kNoon);
+  EXPECT_EQ(state_of(held), "Complete");
+}
+
 TEST(StateOf, ParkedWhenNotRunningForThatReason) {
   std::vector<Condition> held;
   Condition recovering = running(ConditionStatus::kTrue, "NodeLost");

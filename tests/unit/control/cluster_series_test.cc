@@ -122,7 +122,7 @@ TEST(ClusterSeries, EveryFamilyIsShownOnceAndBegunEvenWithoutJobs) {
 
 TEST(ClusterSeries, AllStatesAreKnown) {
   std::set<std::string_view> states(job_states().begin(), job_states().end());
-  EXPECT_EQ(states.size(), 11U);
+  EXPECT_EQ(states.size(), 12U);
   EXPECT_TRUE(states.contains(api::state_of({})));
 }
 

@@ -118,6 +118,76 @@ TEST(JobStatus, ASuspendThatSavedLessThanAllSaysSo) {
             std::string::npos);
 }
 
+std::string message_of(const api::TrainingJobStatus& status, std::string_view type) {
+  const auto* found = api::find_condition(status.conditions, type);
+  return found == nullptr ? "" : found->message;
+}
+
+std::string with_condition(const std::string& type, const std::string& value,
+                           const std::string& reason) {
+  return R"("conditions":[{"type":")" + type + R"(","status":")" + value + R"(","reason":")" +
+         reason + R"(","message":"of before","lastTransitionTime":"2026-11-21T07:00:00Z"}])";
+}
+
+TEST(JobStatus, WhatIsOverDoesNotStandAsItWas) {
+  auto object = *job(1, 4, std::string(kAllocated) + "," + with_condition("Degraded", "True", "x"));
+  object.job.status.allocation->gpus = 1;
+  EXPECT_EQ(message_of(status(object, view(Phase::kFinished, 4)), "Degraded"), "finished");
+  EXPECT_EQ(message_of(status(object, view(Phase::kTraining, 4)), "Degraded"),
+            "all allocated GPUs train");
+  EXPECT_EQ(message_of(status(object, view(Phase::kRecovering, 4)), "Degraded"),
+            "takes no step now");
+  object.job.status.conditions[0].type = "Recovering";
+  EXPECT_EQ(message_of(status(object, view(Phase::kWaiting, 0)), "Recovering"),
+            "no recovery is under way");
+  EXPECT_EQ(message_of(status(object, view(Phase::kTraining, 1)), "Recovering"), "trains again");
+}
+
+TEST(JobStatus, ASuspendThatCameTooLateIsOverWithTheJob) {
+  const auto object =
+      *job(2, 4, std::string(kAllocated) + "," + with_condition("Suspended", "False", "Suspending"),
+           R"("suspend":true)");
+  const auto s = status(object, view(Phase::kFinished, 2), {}, {"job-w0"});
+  EXPECT_EQ(s.state, "Complete");
+  EXPECT_EQ(message_of(s, "Suspended"), "finished");
+  EXPECT_EQ(api::find_condition(s.conditions, "Suspended")->reason, "Released");
+}
+
+TEST(JobStatus, AJobThatIsDeletedSaysSoUntilItIsGone) {
+  auto object =
+      *job(2, 4, std::string(kAllocated) + "," + with_condition("Suspended", "True", "Suspended"));
+  object.job.meta.deletion_time = *parse_rfc3339("2026-11-21T07:59:00Z");
+  const auto stops = status(object, view(Phase::kTraining, 2));
+  EXPECT_EQ(stops.state, "Terminating");
+  EXPECT_EQ(stops.reason, "Terminating");
+  EXPECT_EQ(message_of(stops, "Suspended"), "is being deleted");
+  EXPECT_NE(message_of(stops, "Queued").find("its workers stop"), std::string::npos);
+  object.job.status.allocation->pods.clear();
+  object.job.status.allocation->gpus = 0;
+  EXPECT_NE(message_of(status(object, {}, {}, {"job-w1"}), "Queued").find("job-w1"),
+            std::string::npos);
+  const auto held_by_another = status(object);
+  EXPECT_EQ(held_by_another.state, "Terminating");
+  EXPECT_FALSE(api::is_true(held_by_another.conditions, "Queued"));
+  EXPECT_NE(message_of(held_by_another, "Queued").find("metadata.finalizers"), std::string::npos);
+}
+
+TEST(JobStatus, AJobThatStartsAgainSaysWhatItDoesNow) {
+  auto object = *job(2, 4, kAllocated);
+  object.job.status.reason = "Training";  // of before
+  const auto s = status(object, view(Phase::kWaiting, 0));
+  EXPECT_EQ(s.state, "Starting");
+  EXPECT_EQ(s.reason, "PodsStarting");
+}
+
+TEST(JobStatus, AJobThatHasEndedStaysAsFarAsItCame) {
+  auto object = *job(2, 4,
+                     with_condition("Complete", "True", "StepsReached") +
+                         R"(,"progress":{"step":100,"steps":100,"percentage":100})");
+  object.job.spec.training->stop.steps = 1000;
+  EXPECT_EQ(status(object).display->progress, "100%");
+}
+
 TEST(JobStatus, CompleteStays) {
   const auto s = status(*job(2, 4, kAllocated), view(Phase::kFinished, 2));
   EXPECT_EQ(s.state, "Complete");

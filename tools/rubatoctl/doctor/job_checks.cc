@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kRunbook = "docs/runbook.md";
 // States in which nothing has to be done.
-const std::set<std::string, std::less<>> kFine{"Running",   "Complete",  "Starting",
-                                               "Rescaling", "Suspended", "Suspending"};
+const std::set<std::string, std::less<>> kFine{"Running",   "Complete",   "Starting",   "Rescaling",
+                                               "Suspended", "Suspending", "Terminating"};
 // Conditions that warn while they are True.
 constexpr std::string_view kWarnings[] = {"Degraded", "CheckpointNotShared", "CheckpointUnusable",
                                           "Diverged"};

@@ -125,6 +125,12 @@ TEST(Explain, WhatAClusterSays) {
       "team/gpt holds 2 GPUs: 1 on n1 (A), 1 on n2 (A).\n"
       "So it was decided because there is room for it.\n"
       "Its state is Running (Training).\n");
+  EXPECT_EQ(
+      told_of_cluster(
+          R"({"state":"Complete","reason":"StepsReached","allocation":{"epoch":4,"gpus":0,"pods":[],)"
+          R"("reason":"the job is suspended"}})"),
+      "team/gpt holds no GPUs.\n"
+      "Its state is Complete (StepsReached).\n");
 }
 
 }  // namespace
