@@ -1,7 +1,7 @@
 """What is found out of a program before its first step, by running it: which tensors its state has, whether equal
 states give equal bits, and a fingerprint of its arithmetic.
 
-    1. build; micro-batch 0, then 1, then 0 again: the same bits, and no buffer changes.
+    1. build; micro-batch 0, then 1, then 0 again: the same bits, and nothing of the state changes.
     2. Two steps of the optimizer. The first makes its tensors; the state after it is kept.
     3. build again: the same bits. Given the state after the first step, it goes on as the first one did.
 """
@@ -14,11 +14,11 @@ import struct
 
 import torch
 
-from .buffers import Buffers, way_out
 from .errors import Refused
 from .gradients import Gradients
 from .replica import Replica
 from .tensors import digest
+from .watch import Watch
 
 _OPTIMIZER_FLAGS = ("foreach", "fused", "capturable")
 _FINGERPRINT_MAX = 183  # characters before the hash
@@ -30,7 +30,7 @@ class Findings:
     replica: Replica  # its values are of no use until they are loaded
     layout: list
     optimizer_keys: dict
-    rewritten: set  # buffers that a forward pass writes, with equal values
+    rewritten: set  # tensors that a forward pass writes, with equal values
     built: tuple  # (tensors of the model, plain values) as build() left them
     fingerprint: str
     extra_bytes: int
@@ -44,7 +44,9 @@ def examine(program, seed, micro_batch, steps):
     before = first.layout()
     built_digest = _bytes_of(first, 0)
     gradients = _gradients_of(first)
-    rewritten, loss, outcome = _repeat(program, first, gradients, seed, batches)
+    watch = Watch(first)
+    loss, outcome = _repeat(program, first, watch, gradients, seed, batches)
+    rewritten = watch.written()
 
     program.advance(first, gradients, seed, 0, 1.0, loss)
     layout = first.layout()
@@ -57,7 +59,7 @@ def examine(program, seed, micro_batch, steps):
     fingerprint = _fingerprint(first, layout, outcome + _bytes_of(first, 1))
     has_second_step = steps is None or steps > 1
     second_step = has_second_step and _second_step(program, first, gradients, seed, batches)
-    del first, gradients
+    del first, gradients, watch
 
     replica = program.replica(seed)
     if _bytes_of(replica, 0) != built_digest:
@@ -102,15 +104,13 @@ def _gradients_of(replica):
     return Gradients.apart(list(trained.values()))
 
 
-def _repeat(program, replica, gradients, seed, batches):
-    """(buffers that are rewritten, loss, bits) of micro-batch 0; its gradient is left."""
-    buffers = Buffers(replica.state.model)
+def _repeat(program, replica, watch, gradients, seed, batches):
+    """(loss, bits) of micro-batch 0; its gradient is left."""
     outcomes = []
+    watch.remember()
     for micro in (0, 1, 0):
-        buffers.remember()
         loss, weight = program.compute(replica, gradients, seed, 0, micro, batches[micro])
-        if buffers.changed():
-            raise Refused("StatefulForward", way_out(buffers.changed()))
+        watch.check()
         outcomes.append(struct.pack("<dQ", loss, weight) + digest([gradients.flat]))
     if outcomes[0] != outcomes[2]:
         part = "loss" if outcomes[0][:8] != outcomes[2][:8] else "gradient"
@@ -120,11 +120,14 @@ def _repeat(program, replica, gradients, seed, batches):
             "Call torch.use_deterministic_algorithms(True) to find the operation; draw random numbers only from the "
             "global generators of Python, NumPy and PyTorch; keep nothing from one micro-batch to the next.",
         )
-    return buffers.written(), loss, outcomes[0]
+    return loss, outcomes[0]
 
 
 def _second_step(program, replica, gradients, seed, batches):
+    watch = Watch(replica)  # again: only now does an average differ from the weights that it follows
+    watch.remember()
     loss, _ = program.compute(replica, gradients, seed, 1, 0, batches[1])
+    watch.check()
     program.advance(replica, gradients, seed, 1, 1.0, loss)
     return _bytes_of(replica, 2)
 

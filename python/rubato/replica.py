@@ -52,7 +52,7 @@ class Replica:
             (trained if parameter.requires_grad else rest)[name] = parameter
         rest.update(self.state.model.named_buffers())
         for name, thing in self.state.extra.items():
-            own, _ = _read_extra(name, thing)
+            own, _ = read_extra(name, thing)
             taken = own.keys() & (trained.keys() | rest.keys())
             if taken:
                 raise Refused("UnsupportedState", f"Two tensors of the state are named {min(taken)}: rename the extra.")
@@ -79,22 +79,26 @@ class Replica:
 
     def coded(self, step):
         """All that is no tensor, as JSON."""
-        optimizer, scheduler = self.state.optimizer, self.state.scheduler
-        groups = [
-            encode({key: value for key, value in group.items() if key != "params"}, f"optimizer.param_groups.{index}")
-            for index, group in enumerate(optimizer.param_groups)
-        ]
         values = {}  # parameter -> what its optimizer state has beside tensors
-        for parameter, state in optimizer.state.items() if step else ():
+        for parameter, state in self.state.optimizer.state.items() if step else ():
             plain = {key: value for key, value in state.items() if not isinstance(value, torch.Tensor)}
             if plain:
                 name = self._names[parameter]
                 values[name] = encode(plain, f"optimizer.state.{name}")
+        return {**self.coded_outside(), "state": values}
+
+    def coded_outside(self):
+        """coded() without what the optimizer holds for its parameters."""
+        optimizer, scheduler = self.state.optimizer, self.state.scheduler
         return {
-            "extra": {name: _read_extra(name, thing)[1] for name, thing in self.state.extra.items()},
-            "groups": groups,
+            "extra": {name: read_extra(name, thing)[1] for name, thing in self.state.extra.items()},
+            "groups": [
+                encode(
+                    {key: value for key, value in group.items() if key != "params"}, f"optimizer.param_groups.{index}"
+                )
+                for index, group in enumerate(optimizer.param_groups)
+            ],
             "scheduler": scheduler and encode(scheduler.state_dict(), "scheduler"),
-            "state": values,
         }
 
     # ---- Writing ----
@@ -131,7 +135,7 @@ class Replica:
         for name, thing in self.state.extra.items():
             if isinstance(thing, torch.nn.Module):
                 continue  # its tensors are the memory
-            own, _ = _read_extra(name, thing)
+            own, _ = read_extra(name, thing)
             values = {key: self._homes[key].clone() for key in own}
             thing.load_state_dict(decode(coded["extra"][name], thing.state_dict(), values))
         self.gather(step)
@@ -192,7 +196,7 @@ class Replica:
         return places
 
 
-def _read_extra(name, thing):
+def read_extra(name, thing):
     """(its tensors by full name, the rest as JSON)."""
     prefix = f"extra.{name}"
     if isinstance(thing, torch.nn.Module):

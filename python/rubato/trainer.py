@@ -8,11 +8,11 @@ import struct
 import torch
 
 from . import tensors as memory
-from .buffers import Buffers, way_out
 from .data import batch_shape
 from .errors import Refused
 from .gradients import Gradients
 from .probe import examine, model_values, serialised
+from .watch import Watch
 
 
 class Trainer:
@@ -49,7 +49,7 @@ class Trainer:
         found = examine(program, self._seed, self._micro_batch, steps)
         self.replica = found.replica
         self._layout, self._optimizer_keys, self._built = found.layout, found.optimizer_keys, found.built
-        self._buffers = Buffers(self.state.model, found.rewritten)
+        self._watch = Watch(self.replica, found.rewritten)
         self._extra_bytes = found.extra_bytes
         self._validation_count = self._validation_micro_batches()
         config = getattr(self.state.model, "config", None)
@@ -116,12 +116,11 @@ class Trainer:
                 "samples a micro-batch has would change. Fix its length for the job.",
             )
         ahead = [(each["step"], each["micro"], each["ids"]) for each in request["ahead"]]
-        self._buffers.remember()
+        self._watch.remember()
         loss, weight = self._program.compute(
             self.replica, self._gradients, self._seed, request["step"], request["micro"], request["ids"], ahead
         )
-        if self._buffers.changed():
-            raise Refused("StatefulForward", way_out(self._buffers.changed()))
+        self._watch.check()
         return {"loss": _json_number(loss), "weight": weight}
 
     def _apply(self, request):
@@ -136,7 +135,9 @@ class Trainer:
     def _validate(self, request):
         micro, end = request["micro"], request["micro"] + 1 + self._program.evaluate_loading.ahead
         ahead = [(each, self._validation_ids(each)) for each in range(micro + 1, min(end, self._validation_count))]
+        self._watch.remember()
         loss = self._program.validate(self.replica, self._seed, micro, self._validation_ids(micro), ahead)
+        self._watch.check()
         return {"loss": _json_number(loss)}
 
     # ---- Parts ----

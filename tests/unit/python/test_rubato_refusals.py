@@ -57,6 +57,103 @@ def test_a_buffer_that_changes_later_is_refused():
         train(workers, 0, 1)
 
 
+class Follower(nn.Module):
+    """A momentum encoder, as in MoCo and BYOL: it begins as a copy of what is trained."""
+
+    def __init__(self, follow):
+        super().__init__()
+        self.leader = linear()
+        self.follower = linear().requires_grad_(False)
+        self.follower.load_state_dict(self.leader.state_dict())
+        self.follow = follow
+
+    def forward(self, features):
+        for ours, theirs in zip(self.follower.parameters(), self.leader.parameters()):
+            self.follow(ours, theirs)
+        return self.leader(features) + self.follower(features)
+
+
+def assigned(ours, theirs):
+    ours.data = ours.data.lerp(theirs.data, 0.01)
+
+
+def counted(ours, theirs):
+    with torch.no_grad():
+        ours.lerp_(theirs, 0.01)
+
+
+@pytest.mark.parametrize("follow", [counted, assigned, lambda ours, theirs: ours.data.lerp_(theirs.data, 0.01)])
+def test_a_parameter_that_the_forward_pass_writes_is_refused(follow):
+    reason, text = refusal(program_of(build_around(lambda: Follower(follow)), plain_loss))
+    assert reason == "StatefulForward" and "0.follower.weight (Linear)" in text and "loop's body" in text
+
+
+class Kept:
+    """An extra whose state_dict() makes new tensors."""
+
+    def __init__(self):
+        self.values, self.count = {"mean": torch.zeros(2)}, 0
+
+    def state_dict(self):
+        return {"values": {name: value.clone() for name, value in self.values.items()}, "count": self.count}
+
+    def load_state_dict(self, state):
+        self.values, self.count = state["values"], state["count"]
+
+
+def add_to_tensor(state):
+    state.extra["kept"].values["mean"] += 1
+
+
+def add_to_count(state):
+    state.extra["kept"].count += 1
+
+
+def add_to_module(state):
+    with torch.no_grad():
+        state.extra["module"].weight += 1
+
+
+def add_to_rate(state):
+    state.optimizer.param_groups[0]["lr"] += 1
+
+
+@pytest.mark.parametrize(
+    "write, name",
+    [
+        (add_to_tensor, "extra.kept.values.mean."),
+        (add_to_count, "extra.kept."),
+        (add_to_module, "extra.module.weight (Linear)"),
+        (add_to_rate, "optimizer.param_groups."),
+    ],
+)
+@pytest.mark.parametrize("is_early", [True, False])
+def test_the_rest_of_the_state_is_not_for_the_loss_to_write(write, name, is_early):
+    def build():
+        state = build_around(linear)()
+        state.extra = {"kept": Kept(), "module": linear()}
+        state.model.state = lambda: state
+        return state
+
+    def loss(model, batch):
+        if is_writing:
+            write(model.state())
+        return plain_loss(model, batch)
+
+    is_writing = is_early
+    program = program_of(build, loss, evaluate=rubato.Indexed(Sequences()))
+    if is_early:
+        assert f"changes {name}" in refusal(program)[1]
+        return
+    worker, other = started(program, 2)
+    train([worker, other], 0, 1)
+    is_writing = True
+    for ask in (lambda: worker.ask("validate", micro=0), lambda: train([other], 1, 2)):
+        with pytest.raises(rubato.Refused) as caught:
+            ask()
+        assert f"changes {name}" in str(caught.value)
+
+
 def test_nondeterminism_is_refused():
     drawn = random.Random(5)
     reason, text = refusal(program_of(build_around(linear), lambda m, b: plain_loss(m, b) * drawn.random()))
