@@ -1,9 +1,21 @@
 """The samples, and the loss of a micro-batch of them."""
 
 import dataclasses
+import operator
 import typing
 
 from .errors import Refused
+
+
+def integer(value, name, least):
+    """The int of any kind of integer, NumPy's too."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number < 2**63:
+        raise ValueError(f"{name}={value!r}: give an integer from {least} to 2**63 - 1.")
+    return number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +38,10 @@ class Indexed:
 
     def __init__(self, dataset, micro_batch=None, micro_batches=None, seed=None, collate=None, workers=0):
         self.dataset = dataset
-        self.micro_batch = micro_batch
-        self.micro_batches = micro_batches
-        self.seed = seed
-        self.workers = workers
+        self.micro_batch = None if micro_batch is None else integer(micro_batch, "Indexed(micro_batch)", 1)
+        self.micro_batches = None if micro_batches is None else integer(micro_batches, "Indexed(micro_batches)", 1)
+        self.seed = None if seed is None else integer(seed, "Indexed(seed)", 0)
+        self.workers = integer(workers, "Indexed(workers)", 0)
         self._collate = collate
 
     def __len__(self):
@@ -58,6 +70,19 @@ class Indexed:
 
             self._collate = default_collate
         return self._collate(samples)
+
+
+def require_indexed(data, name):
+    if isinstance(data, Indexed):
+        return
+    from torch.utils.data import DataLoader
+
+    is_loader = isinstance(data, DataLoader)
+    dataset, more = ("loader.dataset", ", collate=loader.collate_fn") if is_loader else ("dataset", "")
+    raise TypeError(
+        f"Job({name}=) is a {type(data).__name__}: which samples a micro-batch has is the engine's to say. Give "
+        f"rubato.Indexed({dataset}, micro_batch=2, micro_batches=8{more}), with your numbers."
+    )
 
 
 def batch_shape(training, data):

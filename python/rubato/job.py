@@ -2,9 +2,11 @@
 
 import atexit
 import dataclasses
+import os
 import sys
 
 from . import engine as engines
+from .data import integer, require_indexed
 from .errors import Refused, failure
 
 _WAIT_MS = 200  # between two looks for Ctrl-C
@@ -30,9 +32,10 @@ class Job:
     """Iterating trains. Each step is handed out when it is committed, on every worker that has it.
 
     build: makes a new State in each call. loss(model, batch): of one micro-batch, a tensor of one element or Weighted.
-    evaluate: an Indexed whose samples are a fixed list. In a pod the manifest says steps, checkpoint, checkpoint_every,
-    evaluate_every and seed; a job that runs alone takes the arguments. The body of the loop may change the state
-    (job.state), if it does so alike on every worker. Modules are trained in the mode that build() leaves them in.
+    max_grad_norm: 0 or infinity is no clipping. evaluate: an Indexed whose samples are a fixed list. In a pod the
+    manifest says steps, checkpoint, checkpoint_every, evaluate_every, seed and checkpoint_keep (how many checkpoints
+    stay); a job that runs alone takes the arguments. The body of the loop may change the state (job.state), if it does
+    so alike on every worker. Modules are trained in the mode that build() leaves them in.
     """
 
     def __init__(
@@ -47,16 +50,23 @@ class Job:
         checkpoint_every=0,
         evaluate_every=0,
         seed=0,
+        checkpoint_keep=3,
         _engine=None,
     ):
         from .program import Program
         from .trainer import Trainer
 
+        require_indexed(data, "data")
+        if evaluate is not None:
+            require_indexed(evaluate, "evaluate")
+        if not max_grad_norm >= 0:
+            raise ValueError(f"Job(max_grad_norm={max_grad_norm!r}): give a number above 0, or 0 for no clipping.")
         training = None
         if not engines.is_in_pod():
-            training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed)
+            training = _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed, checkpoint_keep)
         self._program = Program(build, data, loss, max_grad_norm, evaluate)
         self._trainer = Trainer(self._program)
+        self._process = os.getpid()
         self._has_handed_out = False
         self._is_over = False
         self._is_finished = False
@@ -88,6 +98,8 @@ class Job:
         return self
 
     def __next__(self):
+        if os.getpid() != self._process:
+            raise RuntimeError("This process was forked from a worker, which alone has the job: end it by os._exit().")
         if self._is_over:
             raise StopIteration
         self._keep_changes()
@@ -140,7 +152,9 @@ class Job:
         )
 
     def _leave(self):
-        """When the script ends, by whatever it did outside of our requests."""
+        """When the script ends, by whatever it did outside of our requests. A forked child has no part in the job."""
+        if os.getpid() != self._process:
+            return
         self._program.close()
         raised = getattr(sys, "last_value", None)
         if (self._has_last or self._has_ended) and not raised:
@@ -165,18 +179,22 @@ class Job:
         raise SystemExit(f"rubato: the job left this worker: {request['reason']}")
 
 
-def _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed):
+def _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed, checkpoint_keep):
     """Of a job that runs alone, as a manifest's `training` would say it."""
-    if not steps:
+    if steps is None:
         raise ValueError("Job(steps=): say how many steps to train; only in a pod does the manifest say it.")
     if not (data.micro_batch and data.micro_batches):
         raise ValueError("Indexed(micro_batch=, micro_batches=): say both; only in a pod does the manifest say them.")
     training = {
         "batch": {"micro": data.micro_batch, "global": data.micro_batch * data.micro_batches},
-        "stop": {"steps": steps},
-        "seed": seed if data.seed is None else data.seed,
-        "evaluateEvery": evaluate_every,
+        "stop": {"steps": integer(steps, "Job(steps)", 1)},
+        "seed": integer(seed, "Job(seed)", 0) if data.seed is None else data.seed,
+        "evaluateEvery": integer(evaluate_every, "Job(evaluate_every)", 0),
     }
     if checkpoint:
-        training["checkpoint"] = {"path": str(checkpoint), "every": checkpoint_every}
+        training["checkpoint"] = {
+            "path": os.path.expanduser(checkpoint),
+            "every": integer(checkpoint_every, "Job(checkpoint_every)", 0),
+            "keep": integer(checkpoint_keep, "Job(checkpoint_keep)", 1),
+        }
     return training

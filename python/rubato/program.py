@@ -6,7 +6,7 @@ import typing
 import torch
 
 from .chance import mix, seeded
-from .data import Indexed, Weighted
+from .data import Indexed, Weighted, integer
 from .errors import Refused
 from .loading import Task, loading_of
 from .replica import Replica
@@ -90,8 +90,7 @@ def _parts(loss):
         loss, weight = loss.loss_sum, loss.weight
         if isinstance(weight, torch.Tensor) and weight.numel() == 1:
             weight = weight.item()
-        if not isinstance(weight, int) or weight < 0:
-            raise TypeError(f"Weighted(loss_sum, weight): the weight is {weight!r}; give an integer of 0 or more.")
+        weight = integer(weight, "Weighted(loss_sum, weight): weight", 0)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         raise TypeError(f"The loss is {loss!r:.80}; return a tensor of one element, or Weighted(loss_sum, weight).")
     return loss, weight

@@ -61,7 +61,7 @@ class Trainer:
             "seed": self._seed,
             "ahead": program.loading.ahead,
             "validation_micro_batches": self._validation_count,
-            "max_grad_norm": program.max_grad_norm,
+            "max_grad_norm": program.max_grad_norm if math.isfinite(program.max_grad_norm) else 0.0,
             "extra_bytes": found.extra_bytes,
             "fingerprint": found.fingerprint,
             "config": config.to_json_string() if hasattr(config, "to_json_string") else "",

@@ -1,12 +1,15 @@
 """The loop over committed steps, with an engine in Python."""
 
 import math
+import os
 import pathlib
 import subprocess
 import sys
 
+import numpy
 import pytest
 import rubato
+import torch
 from fake_engine import FakeEngine, alone
 from programs import MICRO_BATCHES, OPTIMIZERS, STEPS, TRAINING, Sequences, Tiny, build_with, weighted_loss
 
@@ -100,6 +103,66 @@ def test_a_worker_that_leaves_exits(reason, code):
     with pytest.raises(SystemExit) as caught:
         next(job)
     assert caught.value.code == code and engine.is_stopped
+
+
+def trained_by(monkeypatch, data=None, **more):
+    """What a job that runs alone tells the engine."""
+    told = []
+    monkeypatch.setattr("rubato.engine.Engine", lambda training: told.append(training) or FakeEngine(None))
+    data = data or rubato.Indexed(Sequences(), micro_batch=numpy.int64(2), micro_batches=4)
+    job = rubato.Job(build_with(*OPTIMIZERS["AdamW"]), data, weighted_loss, **{"steps": 3, **more})
+    job._is_over = True  # no story is behind this engine
+    return told[0]
+
+
+def test_arguments_of_a_job_that_runs_alone(monkeypatch):
+    told = trained_by(monkeypatch, steps=numpy.int64(3), seed=2**63 - 1, checkpoint="~/x", checkpoint_keep=1)
+    assert told["stop"]["steps"] == 3 and told["seed"] == 2**63 - 1 and told["batch"] == {"micro": 2, "global": 8}
+    assert told["checkpoint"] == {"path": os.path.expanduser("~/x"), "every": 0, "keep": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong, text",
+    [
+        ({"steps": -5}, r"Job\(steps\)=-5: give an integer from 1"),
+        ({"steps": 0}, r"Job\(steps\)=0"),
+        ({"steps": 2.5}, r"Job\(steps\)=2.5"),
+        ({"steps": None}, "say how many steps"),
+        ({"seed": 2**63}, r"Job\(seed\)=9223372036854775808: give an integer from 0 to 2\*\*63 - 1"),
+        ({"max_grad_norm": math.nan}, "max_grad_norm"),
+        ({"max_grad_norm": -1}, "max_grad_norm"),
+        ({"data": [1, 2]}, r"Job\(data=\) is a list.*rubato.Indexed\(dataset, micro_batch=2"),
+        ({"data": torch.utils.data.DataLoader([1])}, r"DataLoader.*collate=loader.collate_fn"),
+        ({"evaluate": [1, 2]}, r"Job\(evaluate=\) is a list"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(monkeypatch, wrong, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        trained_by(monkeypatch, **wrong)
+
+
+def test_numbers_of_indexed_are_checked():
+    for wrong in ({"workers": -1}, {"micro_batch": 0}, {"micro_batches": -2}, {"seed": -1}):
+        with pytest.raises(ValueError, match=rf"Indexed\({next(iter(wrong))}\)"):
+            rubato.Indexed([1], **wrong)
+
+
+def test_a_forked_child_has_no_part_in_the_job():
+    """Neither by its atexit handlers nor by the loop: it would wait for an engine that it does not have."""
+    job, engine = job_of(alone(TRAINING, STEPS))
+    step = next(job)
+    job.finish()
+    child = os.fork()
+    if child == 0:
+        job._leave()
+        is_refused = False
+        try:
+            next(job)
+        except RuntimeError:
+            is_refused = True
+        os._exit(0 if is_refused and not engine.is_stopped else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert step.number == 1 and next(job).number == 2
 
 
 def test_import_needs_no_torch():

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 
+import numpy
 import pytest
 import rubato
 import torch
@@ -170,3 +171,14 @@ def test_a_loss_that_is_not_finite_is_said_so():
     (worker,) = started(program_of(build_around(linear), lambda m, b: plain_loss(m, b) * math.inf), 1)
     reply = worker.ask("compute", step=0, micro=0, ids=[0, 1], ahead=[])
     assert reply == {"loss": "NaN", "weight": 1}
+
+
+def test_weights_and_norms_of_any_kind_of_number():
+    def loss(model, batch):
+        return rubato.Weighted(plain_loss(model, batch), numpy.int64(2))
+
+    (worker,) = started(program_of(build_around(linear), loss, max_grad_norm=math.inf), 1)
+    assert worker.found["max_grad_norm"] == 0
+    assert worker.ask("compute", step=0, micro=0, ids=[0, 1], ahead=[])["weight"] == 2
+    with pytest.raises(ValueError, match="weight=2.5"):
+        started(program_of(build_around(linear), lambda m, b: rubato.Weighted(plain_loss(m, b), 2.5)), 1)
