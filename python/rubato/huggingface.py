@@ -7,6 +7,8 @@ the sum of gradients, clipping, checkpoints and who computes what are the engine
 """
 
 import copy
+import itertools
+import logging
 import math
 import pathlib
 import time
@@ -14,7 +16,7 @@ import warnings
 
 import torch
 import transformers
-from transformers.trainer_callback import ExportableState, TrainerState
+from transformers.trainer_callback import DefaultFlowCallback, ExportableState, TrainerState
 
 from .chance import seeded
 from .data import Indexed, Weighted
@@ -24,6 +26,29 @@ from .job import Job
 from .state import State
 
 _CHECKPOINTS = "rubato"  # folder in output_dir, of a script that runs alone
+_CHECKPOINTS_KEPT = 3
+_ROUNDING = 1e-6  # relative
+_NEVER_CALLED = {  # what a subclass may override, and what to override instead
+    "training_step": "override compute_loss",
+    "get_batch_samples": "override compute_loss, or give a data_collator",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class _Flow(DefaultFlowCallback):
+    """Of save_steps and save_strategy the engine knows: who sets control.should_save is a callback of the user's."""
+
+    def on_step_end(self, args, state, control, **more):
+        control = super().on_step_end(args, state, control, **more)
+        control.should_save = False
+        return control
+
+    def on_epoch_end(self, args, state, control, **more):
+        should_save = control.should_save
+        control = super().on_epoch_end(args, state, control, **more)
+        control.should_save = should_save
+        return control
 
 
 class RubatoTrainer(transformers.Trainer):
@@ -34,8 +59,12 @@ class RubatoTrainer(transformers.Trainer):
     train(resume_from_checkpoint=True) goes on from them. In a pod a job goes on by itself.
 
     Callbacks hear of a step when it is committed, on_step_begin too; nobody calls on_substep_end, on_optimizer_step and
-    on_pre_optimizer_step. What writes (logs, TensorBoard, save_model) does so on one worker: the reporter.
+    on_pre_optimizer_step. What writes (logs, TensorBoard, save_model, a checkpoint that a callback asks for by
+    control.should_save) does so on one worker: the reporter. is_world_process_zero() says who that is. After train()
+    the given model has the trained weights.
     """
+
+    _is_reporter = True  # until a step says who is
 
     def train(self, resume_from_checkpoint=None, trial=None, ignore_keys_for_eval=None):
         if isinstance(resume_from_checkpoint, str):
@@ -52,8 +81,18 @@ class RubatoTrainer(transformers.Trainer):
         return super().train(None, trial, ignore_keys_for_eval)
 
     def save_model(self, output_dir=None, _internal_call=False):
-        if self.state.is_world_process_zero:
+        if self._is_reporter:
             super().save_model(output_dir, _internal_call)
+
+    def is_world_process_zero(self):
+        return self._is_reporter
+
+    def is_local_process_zero(self):
+        return self._is_reporter
+
+    def _save_checkpoint(self, model, trial):
+        if self._is_reporter:
+            super()._save_checkpoint(model, trial)
 
     def _inner_training_loop(
         self, batch_size=None, args=None, resume_from_checkpoint=None, trial=None, ignore_keys_for_eval=None
@@ -61,6 +100,9 @@ class RubatoTrainer(transformers.Trainer):
         loader = self.get_train_dataloader()
         has_index = not isinstance(loader.dataset, torch.utils.data.IterableDataset)  # else the job refuses it
         self._samples = len(loader.dataset) if has_index else 0
+        self._sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+        if self._created_lr_scheduler:  # of an earlier train()
+            self.lr_scheduler, self._created_lr_scheduler = None, False
         self._given = self.model, self.optimizer, self.lr_scheduler
         self._normalises = None
         self._is_first = True
@@ -80,6 +122,7 @@ class RubatoTrainer(transformers.Trainer):
             args.dataloader_num_workers = loading_processes
         if self._is_first:  # the checkpoint was the last one
             self._begin(self._steps(), is_reporter=not is_in_pod())
+        self._give_back()
         samples = self.state.max_steps * self._samples_of_a_step()
         return self._finalize_training(trial, samples, self._began)
 
@@ -106,40 +149,50 @@ class RubatoTrainer(transformers.Trainer):
             "steps": steps,
             "seed": args.seed,
             "checkpoint": None if args.save_strategy == "no" else f"{args.output_dir}/{_CHECKPOINTS}",
-            "checkpoint_every": math.ceil(steps * every) if every < 1 else every,
+            "checkpoint_every": math.ceil(steps * every) if every < 1 else int(every),
+            "checkpoint_keep": args.save_total_limit or _CHECKPOINTS_KEPT,
         }
 
     def _build(self):
         self._refuse_what_cannot_be()
-        if self.model_init:
-            model, self.optimizer, self.lr_scheduler = self.call_model_init(), None, None
-        else:
-            model, self.optimizer, self.lr_scheduler = copy.deepcopy(self._given)
-            warnings.filterwarnings("ignore", "Seems like `optimizer.step", UserWarning)  # of a copied scheduler
+        model, self.optimizer, self.lr_scheduler = copy.deepcopy(self._given)
+        warnings.filterwarnings("ignore", "Seems like `optimizer.step", UserWarning)  # of a copied scheduler
         model.train()
         self.model = self.model_wrapped = model
         self.create_optimizer_and_scheduler(self._horizon())
-        self.accelerator.free_memory()
-        # Autocast, as the arguments say. Evaluation finds the model prepared.
-        self.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
+        self._prepare(model)
         return State(model, self.optimizer, self.lr_scheduler)
+
+    def _prepare(self, model):
+        """Autocast, as the arguments say. Evaluation finds the model prepared."""
+        self.accelerator.free_memory()
+        self.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
 
     def _loss(self, model, batch):
         inputs = self._prepare_inputs(batch)
         items = self._get_num_items_in_batch([inputs], self.args.device)
         if items is None or not self._is_normalised(model, inputs):
             return self.compute_loss(model, inputs)
-        return Weighted(self.compute_loss(model, inputs, num_items_in_batch=1), int(items))
+        items = int(items)
+        # sum / items + rest, times items: the step's loss has the sums over all its items, and the mean of the rests.
+        return Weighted(self.compute_loss(model, inputs, num_items_in_batch=max(items, 1)) * items, items)
 
     def _is_normalised(self, model, inputs):
-        """Whether the loss is a sum over num_items_in_batch: some models take the word and give a mean."""
+        """Whether the loss has a sum over num_items_in_batch: some models take the word and give a mean."""
         if self._normalises is None:
-            losses = []
-            for items in (1, 2):
-                with seeded(0), torch.no_grad():
-                    losses.append(float(self.compute_loss(model, dict(inputs), num_items_in_batch=items)))
-            self._normalises = math.isclose(losses[0], 2 * losses[1], rel_tol=1e-2)
+            whole, half = (self._loss_of(model, inputs, items) for items in (1, 2))
+            self._normalises = not math.isclose(whole, half, rel_tol=_ROUNDING)
+            if self._normalises and not math.isclose(whole, 2 * half, rel_tol=_ROUNDING):
+                _log.warning(
+                    "A part of the loss is not divided by num_items_in_batch (an auxiliary loss, say). RubatoTrainer "
+                    "takes its mean over the step's micro-batches, by their tokens; transformers.Trainer adds them up. "
+                    "So do not divide it by gradient_accumulation_steps."
+                )
         return self._normalises
+
+    def _loss_of(self, model, inputs, items):
+        with seeded(0), torch.no_grad():
+            return float(self.compute_loss(model, dict(inputs), num_items_in_batch=items))
 
     def _refuse_what_cannot_be(self):
         args = self.args
@@ -160,6 +213,35 @@ class RubatoTrainer(transformers.Trainer):
                 "take a schedule of the step",
             ),
             (self._is_search, "hyperparameter_search", "make a job of each trial"),
+            (
+                args.save_strategy == "best",
+                "save_strategy=best",
+                "take steps or epoch, and call save_model() in on_evaluate of a callback",
+            ),
+            (args.eval_on_start, "eval_on_start", "call evaluate() before train()"),
+            (
+                args.include_num_input_tokens_seen != "no",
+                f"include_num_input_tokens_seen={args.include_num_input_tokens_seen}",
+                "no worker sees all samples; leave it out",
+            ),
+            (
+                self.loss_is_scaled_for_ga,
+                "loss_is_scaled_for_ga=True",
+                "return the mean of the micro-batch, or a sum over num_items_in_batch, and leave it None",
+            ),
+            (
+                not isinstance(self._sampler, torch.utils.data.RandomSampler) or self._sampler.replacement,
+                f"the sampler {type(self._sampler).__name__} of get_train_dataloader()",
+                "samples come in a random order, each once an epoch; give a dataset that has them as often as wanted",
+            ),
+            *(
+                (
+                    getattr(type(self), name) is not getattr(transformers.Trainer, name),
+                    f"{type(self).__name__}.{name}()",
+                    f"nobody calls it; {instead}",
+                )
+                for name, instead in _NEVER_CALLED.items()
+            ),
         ):
             if cannot:
                 raise Refused("UnsupportedTrainer", f"RubatoTrainer does not do {what}: {way_out}.")
@@ -190,8 +272,10 @@ class RubatoTrainer(transformers.Trainer):
         state = self._job.state
         self.model = self.model_wrapped = state.model
         self.optimizer, self.lr_scheduler = state.optimizer, state.scheduler
-        for name in ("model", "optimizer", "lr_scheduler"):
-            setattr(self.callback_handler, name, getattr(self, name))
+        self._show_callbacks_the_model()
+        self.callback_handler.callbacks = [
+            _Flow() if type(each) is DefaultFlowCallback else each for each in self.callback_handler.callbacks
+        ]
         exportable = [*self.callback_handler.callbacks, self.control]
         self.state = TrainerState(stateful_callbacks=[each for each in exportable if isinstance(each, ExportableState)])
         self.state.train_batch_size = self._train_batch_size
@@ -207,10 +291,27 @@ class RubatoTrainer(transformers.Trainer):
         return self._job.training["stop"]["steps"]
 
     def _report(self, is_reporter):
+        self._is_reporter = is_reporter
         self.state.is_world_process_zero = self.state.is_local_process_zero = is_reporter
 
+    def _give_back(self):
+        """The given model takes the trained values, and the Trainer goes on with it, as after its own train()."""
+        trained, given = self.model, self._given[0]
+        places = {}
+        for theirs, ours in zip(_tensors(trained), _tensors(given), strict=True):
+            ours.data.copy_(theirs)
+            places[id(theirs)] = ours
+        self.model = self.model_wrapped = given
+        self.optimizer, self.lr_scheduler = copy.deepcopy((self.optimizer, self.lr_scheduler), places)
+        self._show_callbacks_the_model()
+        self._prepare(given)
+
+    def _show_callbacks_the_model(self):
+        for name in ("model", "optimizer", "lr_scheduler"):
+            setattr(self.callback_handler, name, getattr(self, name))
+
     def _commit(self, step, ignore_keys):
-        was_reporter = self.state.is_world_process_zero
+        was_reporter = self._is_reporter
         self._report(step.is_reporter)
         if step.is_reporter and not was_reporter:
             for callback in self.callback_handler.callbacks:  # they open their logs now; a person's heard it before
@@ -231,7 +332,6 @@ class RubatoTrainer(transformers.Trainer):
             self._log_and_evaluate(step, ignore_keys)
 
     def _log_and_evaluate(self, step, ignore_keys):
-        self.control.should_save = False  # the engine does
         self._maybe_log_save_evaluate(
             self._tr_loss,
             step.gradient_norm,
@@ -243,3 +343,7 @@ class RubatoTrainer(transformers.Trainer):
             learning_rate=step.learning_rate,
         )
         self.control.should_evaluate = False
+
+
+def _tensors(model):
+    return itertools.chain(model.parameters(), model.buffers())

@@ -253,7 +253,7 @@ def test_an_optimizer_of_ones_own_and_a_loss_of_ones_own(tmp_path):
     model = gpt2(dropout=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
-    before = bytes_of(model)
+    first = model(Same()[0]["input_ids"][None]).logits.square().mean()
 
     class Mine(RubatoTrainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -264,9 +264,89 @@ def test_an_optimizer_of_ones_own_and_a_loss_of_ones_own(tmp_path):
     trainer = Mine(model=model, args=arguments(tmp_path), train_dataset=Same(), optimizers=(optimizer, scheduler))
     trainer.train()
     assert logged(trainer, "learning_rate") == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
-    assert bytes_of(model) == before, "the model that was given stays"
-    first = model(Same()[0]["input_ids"][None]).logits.square().mean()
     assert logged(trainer, "loss")[0] == pytest.approx(first.item(), rel=1e-5)
+
+
+def test_the_given_model_is_trained_and_a_second_train_goes_on_with_it(tmp_path):
+    model = gpt2(dropout=0)
+    trainer = RubatoTrainer(model=model, args=arguments(tmp_path), train_dataset=Same())
+    before = bytes_of(model)
+    trainer.train()
+    assert trainer.model is model and bytes_of(model) != before
+    assert bytes_of(model) == bytes_of(trainer._job.state.model)
+    held = [parameter for group in trainer.optimizer.param_groups for parameter in group["params"]]
+    assert set(held) == set(model.parameters())
+    rates, last = logged(trainer, "learning_rate"), logged(trainer, "loss")[-1]
+    trainer.train()
+    assert trainer.model is model
+    assert logged(trainer, "learning_rate") == rates
+    assert logged(trainer, "loss")[0] <= last
+
+
+def test_the_reporter_alone_writes(tmp_path):
+    trainer = RubatoTrainer(model=gpt2(), args=arguments(tmp_path), train_dataset=Same())
+    for is_reporter in (False, True):
+        trainer._report(is_reporter)
+        assert trainer.is_world_process_zero() == trainer.is_local_process_zero() == is_reporter
+        trainer.save_state()
+        trainer.save_metrics("train", {"loss": 1.0})
+        trainer.save_model()
+        trainer.create_optimizer_and_scheduler(1)
+        trainer._save_checkpoint(trainer.model, None)
+        assert bool(list(tmp_path.iterdir())) == is_reporter
+    assert {"checkpoint-0", "model.safetensors", "trainer_state.json"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_callback_may_ask_for_a_checkpoint_of_the_trainer(tmp_path):
+    class Asks(transformers.TrainerCallback):
+        saved = []
+
+        def on_step_end(self, args, state, control, **_):
+            control.should_save = state.global_step == 3
+
+        def on_save(self, args, state, control, **_):
+            self.saved.append(state.global_step)
+
+    args = arguments(tmp_path, save_strategy="steps", save_steps=2, save_total_limit=1)
+    trainer = RubatoTrainer(model=gpt2(), args=args, train_dataset=Same(), callbacks=[Asks])
+    trainer.train()
+    assert Asks.saved == [3]
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-3", "rubato"}
+    assert [path.name for path in (tmp_path / "rubato").glob("step-*")] == ["step-00000006"]
+
+
+def with_penalty(kind):
+    class Penalised(kind):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            outputs = model(**inputs, num_items_in_batch=num_items_in_batch)
+            loss = outputs.loss + 0.01 * outputs.logits.square().mean()
+            return (loss, outputs) if return_outputs else loss
+
+    return Penalised
+
+
+def test_a_part_of_the_loss_without_items_is_averaged(tmp_path, caplog):
+    """As the Trainer does where a step is one micro-batch; with more of them it adds up."""
+    losses = []
+    for kind, micro_batches in ((transformers.Trainer, 1), (RubatoTrainer, 1), (RubatoTrainer, 3)):
+        args = arguments(tmp_path / f"{kind.__name__}{micro_batches}", gradient_accumulation_steps=micro_batches)
+        trainer = with_penalty(kind)(model=gpt2(dropout=0), args=args, train_dataset=Same())
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+    assert "not divided by num_items_in_batch" in caplog.text
+
+
+def test_a_model_of_model_init_is_prepared_as_a_given_one(tmp_path):
+    more = {"neftune_noise_alpha": 5.0}
+    given = RubatoTrainer(model=gpt2(), args=arguments(tmp_path, **more), train_dataset=Same())
+    made = RubatoTrainer(model_init=lambda: gpt2(), args=arguments(tmp_path, **more), train_dataset=Same())
+    without = RubatoTrainer(model=gpt2(), args=arguments(tmp_path), train_dataset=Same())
+    for trainer in (given, made, without):
+        trainer.train()
+    assert bytes_of(given.model) == bytes_of(made.model) != bytes_of(without.model)
+    assert not given.model.get_input_embeddings()._forward_hooks
 
 
 class Stream(torch.utils.data.IterableDataset):
@@ -286,9 +366,45 @@ def test_a_stream_is_refused_as_everywhere(tmp_path):
         ({"auto_find_batch_size": True}, "auto_find_batch_size"),
         ({"train_sampling_strategy": "sequential"}, "random order"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "schedule of the step"),
+        ({"save_strategy": "best", "eval_strategy": "steps", "metric_for_best_model": "loss"}, "call save_model"),
+        ({"eval_on_start": True, "eval_strategy": "steps"}, r"call evaluate\(\) before train\(\)"),
+        ({"include_num_input_tokens_seen": "all"}, "include_num_input_tokens_seen=all"),
     ],
 )
 def test_what_it_does_not_do_is_named(tmp_path, more, word):
     trainer = RubatoTrainer(model=gpt2(), args=arguments(tmp_path, **more), train_dataset=Text(), eval_dataset=Text())
     with pytest.raises(rubato.Refused, match=word):
         trainer.train()
+
+
+class Steps(RubatoTrainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        return super().training_step(model, inputs, num_items_in_batch)
+
+
+class Samples(RubatoTrainer):
+    def _get_train_sampler(self, train_dataset=None):
+        return torch.utils.data.WeightedRandomSampler([1.0] * 26, 26)
+
+
+class Loads(RubatoTrainer):
+    def get_train_dataloader(self):
+        return torch.utils.data.DataLoader(self.train_dataset, batch_size=2, collate_fn=self.data_collator)
+
+
+class Scaled(RubatoTrainer):
+    loss_is_scaled_for_ga = True
+
+
+@pytest.mark.parametrize(
+    "kind, word",
+    [
+        (Steps, r"Steps.training_step\(\): nobody calls it; override compute_loss"),
+        (Samples, "the sampler WeightedRandomSampler"),
+        (Loads, "the sampler SequentialSampler"),
+        (Scaled, "loss_is_scaled_for_ga=True"),
+    ],
+)
+def test_what_a_subclass_says_in_vain_is_named(tmp_path, kind, word):
+    with pytest.raises(rubato.Refused, match=word):
+        kind(model=gpt2(), args=arguments(tmp_path), train_dataset=Text()).train()
