@@ -16,7 +16,7 @@ class Gradients:
     @classmethod
     def apart(cls, parameters):
         """In memory of their own."""
-        flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
+        flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float32)
         pieces = flat.split([parameter.numel() for parameter in parameters])
         return cls(parameters, [piece.view(p.shape) for piece, p in zip(pieces, parameters)], flat)
 
@@ -35,7 +35,7 @@ class Gradients:
             if gradient is None:
                 view.zero_()
             else:
-                view.copy_(gradient)
+                view.copy_(gradient if gradient.layout is torch.strided else gradient.to_dense())
 
     def give(self, factor):
         """Before an optimizer's step: multiplies, and gives every parameter its gradient."""

@@ -42,6 +42,7 @@ def examine(program, seed, micro_batch, steps):
     batches = [[(micro * micro_batch + index) % samples for index in range(micro_batch)] for micro in range(2)]
     first = program.replica(seed)
     before = first.layout()
+    first.make_contiguous()
     built_digest = _bytes_of(first, 0)
     gradients = _gradients_of(first)
     watch = Watch(first)

@@ -6,6 +6,7 @@ were read from.
 """
 
 import copy
+import inspect
 import itertools
 import typing
 
@@ -29,8 +30,10 @@ class Replica:
         self.modes = [(module, module.training) for module in state.model.modules()]
         self.parameters = dict(state.model.named_parameters())
         self._names = {parameter: name for name, parameter in self.parameters.items()}
-        for index, group in enumerate(state.optimizer.param_groups):
-            if any(parameter not in self._names for parameter in group["params"]):
+        _require_single_step(state.optimizer)
+        self._groups = self._group_names()
+        for index, names in enumerate(self._groups):
+            if None in names:
                 raise Refused(
                     "UnknownParameter",
                     f"optimizer.param_groups[{index}] has a parameter that model.named_parameters() does not name: "
@@ -103,6 +106,12 @@ class Replica:
 
     # ---- Writing ----
 
+    def make_contiguous(self):
+        """As bind() does: bits may depend on strides."""
+        trained, rest = self.model_tensors()
+        for tensor in (*trained.values(), *rest.values()):
+            tensor.data = tensor.data.contiguous()
+
     def bind(self, layout, homes):
         """Moves into this memory (one tensor for each entry), whose values hold from now on. Then comes load()."""
         self._homes = {entry.name: home for entry, home in zip(layout, homes) if entry.group != "optimizer"}
@@ -142,6 +151,12 @@ class Replica:
 
     def gather(self, step):
         """Moves tensors that the program made or replaced since into their place."""
+        if self._group_names() != self._groups:
+            raise Refused(
+                "StateChanged",
+                "The parameters of optimizer.param_groups are others than build() gave it: a new worker would not have "
+                "them. Add all groups and parameters there, and set a group's lr to 0 until it is to be trained.",
+            )
         for name, tensor in self._named().items():
             home = self._homes[name]
             if _is_elsewhere(name, tensor, home):
@@ -174,6 +189,13 @@ class Replica:
         for module, training in self.modes:
             module.training = training
 
+    def _group_names(self):
+        """Of each group, the names of its parameters; None: it is not the model's."""
+        return [
+            [self._names.get(parameter) for parameter in group["params"]]
+            for group in self.state.optimizer.param_groups
+        ]
+
     def _named(self):
         trained, rest = self.model_tensors()
         _require_names(trained, self._trained, "the trained parameters")
@@ -194,6 +216,18 @@ class Replica:
                 if isinstance(value, torch.Tensor):
                     places[f"{key}.{self._names[parameter]}"] = values, key
         return places
+
+
+def _require_single_step(optimizer):
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    needs_closure = closure is not None and closure.default is inspect.Parameter.empty
+    if needs_closure or isinstance(optimizer, torch.optim.SparseAdam):
+        why = "computes the loss several times in a step" if needs_closure else "needs sparse gradients"
+        raise Refused(
+            "UnsupportedOptimizer",
+            f"{type(optimizer).__name__} {why}, and a step has one gradient, the dense sum over all workers: use another "
+            "optimizer, AdamW or SGD, say.",
+        )
 
 
 def read_extra(name, thing):

@@ -37,7 +37,7 @@ class FakeMemory:
             if tensor["group"] == "trained":
                 self.offsets.append(end)
                 end += -(-count // 16) * 16 + 16  # always a gap
-        self.gradient = torch.zeros(end)
+        self.gradient = torch.zeros(end, dtype=torch.float32)
 
     def addresses(self):
         return {

@@ -191,6 +191,27 @@ def test_state_that_cannot_travel_is_refused():
         train(workers, 0, 3)
 
 
+def test_optimizers_that_do_not_step_on_one_dense_gradient_are_refused():
+    for optimizer in (torch.optim.LBFGS, torch.optim.SparseAdam):
+        reason, text = refusal(program_of(build_around(linear, optimizer=optimizer), plain_loss))
+        assert reason == "UnsupportedOptimizer" and optimizer.__name__ in text and "AdamW" in text
+
+
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_a_parameter_group_that_is_added_later_is_refused(is_foreign):
+    def build():
+        model = nn.Sequential(linear(), linear())
+        return rubato.State(model, torch.optim.SGD(model[0].parameters(), lr=0.1))
+
+    (worker,) = started(program_of(build, lambda m, b: plain_loss(m[0], b)), 1)
+    train([worker], 0, 1)
+    state = worker.trainer.state
+    more = linear() if is_foreign else state.model[1]
+    state.optimizer.add_param_group({"params": list(more.parameters())})
+    with pytest.raises(rubato.Refused, match="param_groups are others than build"):
+        worker.trainer.keep_changes()
+
+
 def test_tensors_that_share_memory_are_refused():
     def build():
         model = nn.Sequential(linear(), linear())

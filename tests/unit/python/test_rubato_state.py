@@ -10,9 +10,11 @@ import rubato
 import torch
 from fake_engine import FakeWorker, train
 from programs import (
+    LENGTH,
     MICRO_BATCHES,
     OPTIMIZERS,
     STEPS,
+    TOKENS,
     TRAINING,
     WIDTH,
     Sequences,
@@ -182,3 +184,42 @@ def test_weights_and_norms_of_any_kind_of_number():
     assert worker.ask("compute", step=0, micro=0, ids=[0, 1], ahead=[])["weight"] == 2
     with pytest.raises(ValueError, match="weight=2.5"):
         started(program_of(build_around(linear), lambda m, b: rubato.Weighted(plain_loss(m, b), 2.5)), 1)
+
+
+class Transposed(torch.nn.Module):
+    """Its parameter is not contiguous, and large enough for bits to depend on that."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(TOKENS, 32), torch.nn.Linear(64, 1)
+        self.weight = torch.nn.Parameter(torch.randn(64, 32).t())
+
+    def forward(self, features):
+        return self.last(torch.tanh(self.first(features[:, 0]) @ self.weight))
+
+
+class Sparse(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.narrow = torch.nn.Embedding(TOKENS, WIDTH, sparse=True, dtype=torch.bfloat16)
+        self.wide = torch.nn.Embedding(TOKENS, WIDTH, sparse=True)
+
+    def forward(self, features):
+        tokens = features.argmax(-1)
+        return self.narrow(tokens).float() + self.wide(tokens)
+
+
+@pytest.mark.parametrize("model", [Transposed, Sparse])
+def test_parameters_of_any_layout(model):
+    program = program_of(build_around(model), plain_loss)
+    assert train(started(program, 1), 0, STEPS) == train(started(program, 3), 0, STEPS)
+
+
+def test_any_default_type():
+    torch.set_default_dtype(torch.float64)
+    try:
+        build = build_around(lambda: torch.nn.Linear(TOKENS, LENGTH, dtype=torch.float32))
+        histories = [train(started(program_of(build, plain_loss), world), 0, 2) for world in (1, 2)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert histories[0] == histories[1]
