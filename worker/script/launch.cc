@@ -38,6 +38,9 @@ constexpr std::array<std::string_view, 24> kWithValue = {"nnodes",
                                                          "r",
                                                          "t"};
 constexpr std::array<std::string_view, 2> kAlone = {"standalone", "virtual-local-rank"};
+constexpr std::array<std::string_view, 2> kLaunchers = {"torch.distributed.run",
+                                                        "torch.distributed.launch"};
+constexpr std::array<std::string_view, 6> kShells = {"sh", "bash", "dash", "ash", "ksh", "zsh"};
 
 std::string_view last_part(std::string_view path) {
   return path.substr(path.rfind('/') == std::string_view::npos ? 0 : path.rfind('/') + 1);
@@ -89,6 +92,47 @@ Result<std::vector<std::string>> started_by_torchrun(const std::string& python,
   return program;
 }
 
+struct Module {
+  std::string name;
+  std::size_t arguments = 0;  // index of the first word behind it
+};
+
+// What -m names among the interpreter's options; nothing: a script, a text or no program follows.
+std::optional<Module> module_of(const std::vector<std::string>& command) {
+  for (std::size_t at = 1; at < command.size() && command[at].starts_with("-"); ++at) {
+    const std::string& word = command[at];
+    if (word == "--check-hash-based-pycs") ++at;
+    if (word.starts_with("--")) continue;
+    const std::size_t letter = word.find_first_of("cmWX");  // those with a value
+    if (letter == std::string::npos) continue;
+    const bool is_value_apart = letter + 1 == word.size();
+    if (word[letter] == 'c') return std::nullopt;
+    if (word[letter] == 'm' && !is_value_apart) return Module{word.substr(letter + 1), at + 1};
+    if (is_value_apart) ++at;
+    if (word[letter] == 'm' && at < command.size()) return Module{command[at], at + 1};
+  }
+  return std::nullopt;
+}
+
+// Whether a shell is to run a text (-c) in which torchrun is a word.
+bool is_torchrun_in_shell(const std::vector<std::string>& command) {
+  if (!has(kShells, last_part(command.front()))) return false;
+  const auto is_text = [](const std::string& word) {
+    return word.starts_with("-") && !word.starts_with("--") && word.ends_with("c");
+  };
+  const auto option = std::find_if(command.begin() + 1, command.end(), is_text);
+  if (option == command.end() || option + 1 == command.end()) return false;
+  constexpr const char* kBetween = " \t\n;&|()\"'`";
+  const std::string& text = option[1];
+  for (std::size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    const std::string_view word = std::string_view(text).substr(at, end - at);
+    if (last_part(word) == "torchrun" || has(kLaunchers, word)) return true;
+    at = end;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> program_of(const std::vector<std::string>& command) {
@@ -103,13 +147,15 @@ Result<std::vector<std::string>> program_of(const std::vector<std::string>& comm
     return started_by_torchrun(python, command, 1);
   }
   if (is_python(command.front())) {
-    std::size_t at = 1;
-    while (at < command.size() && command[at].starts_with("-") && command[at] != "-m") ++at;
-    const bool is_launcher = at + 1 < command.size() && command[at] == "-m" &&
-                             (command[at + 1] == "torch.distributed.run" ||
-                              command[at + 1] == "torch.distributed.launch");
-    if (is_launcher) return started_by_torchrun(command.front(), command, at + 2);
+    const auto module = module_of(command);
+    if (module && has(kLaunchers, module->name))
+      return started_by_torchrun(command.front(), command, module->arguments);
   }
+  if (is_torchrun_in_shell(command))
+    return Error(Code::kInvalid,
+                 "the command starts torchrun inside a shell: each pod would wait for a rendezvous "
+                 "of its own; make torchrun the command itself, or start the script by `python` "
+                 "there: ranks, rendezvous and restarts come from the job");
   return command;
 }
 

@@ -16,7 +16,8 @@ namespace rubato::worker {
 
 // The program of one rank. `torchrun [options] train.py …` and `python -m torch.distributed.run …`
 // become `python -u train.py …`: what their options say of nodes and rendezvous is ours to say.
-// kInvalid: nothing is left to start, or an option of torchrun that is not known.
+// kInvalid: nothing is left to start, an option of torchrun that is not known, or torchrun in the
+// text of `sh -c`.
 Result<std::vector<std::string>> program_of(const std::vector<std::string>& command);
 
 // A program that a spare interpreter can run (spare.py).

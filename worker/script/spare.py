@@ -31,6 +31,11 @@ def told_by(line):
     return json.loads(text)
 
 
+def set_first_path(folder):
+    if not getattr(sys.flags, "safe_path", False):  # else no folder of the program's is in front
+        sys.path[0] = folder
+
+
 def main():
     with socket.socket(fileno=int(os.environ.pop("RUBATO_SPARE_FD"))) as line:
         prepare()
@@ -42,9 +47,9 @@ def main():
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     module.__builtins__ = __builtins__
     if told["module"]:
-        sys.path[0] = os.getcwd()
+        set_first_path(os.getcwd())
         return runpy._run_module_as_main(name)  # as python -m does
-    sys.path[0] = os.path.dirname(os.path.realpath(name))
+    set_first_path(os.path.dirname(os.path.realpath(name)))
     module.__file__ = name
     with open(name, "rb") as script:
         code = compile(script.read(), name, "exec")

@@ -20,6 +20,18 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
       {{"python", "-m", "torch.distributed.run", "--max-restarts", "3", "t.py"},
        {"python", "-u", "t.py"}},
       {{"python", "-u", "-m", "torch.distributed.launch", "t.py"}, {"python", "-u", "t.py"}},
+      {{"python", "-W", "ignore", "-X", "dev", "-m", "torch.distributed.run", "t.py"},
+       {"python", "-u", "t.py"}},
+      {{"python", "-uWignore", "--check-hash-based-pycs", "never", "-um", "torch.distributed.run",
+        "t.py"},
+       {"python", "-u", "t.py"}},
+      {{"python", "-c", "-m", "torch.distributed.run", "t.py"},
+       {"python", "-c", "-m", "torch.distributed.run", "t.py"}},
+      {{"python", "-W", "-m", "t.py"}, {"python", "-W", "-m", "t.py"}},
+      {{"python", "-um"}, {"python", "-um"}},
+      {{"sh", "-c", "pip install torchrun-x && exec python t.py"},
+       {"sh", "-c", "pip install torchrun-x && exec python t.py"}},
+      {{"sh", "torchrun", "-c"}, {"sh", "torchrun", "-c"}},
       {{"python", "-m", "pkg"}, {"python", "-m", "pkg"}}};
   for (const auto& [command, program] : cases) {
     const auto found = program_of(command);
@@ -28,7 +40,9 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
   }
   for (const Words& command :
        {Words{}, Words{""}, Words{"torchrun"}, Words{"torchrun", "--nnodes", "2"},
-        Words{"torchrun", "--nnodes"}, Words{"torchrun", "--frobnicate", "t.py"}})
+        Words{"torchrun", "--nnodes"}, Words{"torchrun", "--frobnicate", "t.py"},
+        Words{"sh", "-c", "torchrun t.py"}, Words{"/bin/bash", "-elc", "cd /x;/y/torchrun t.py"},
+        Words{"bash", "-e", "-c", "exec python3 -m torch.distributed.run t.py"}})
     EXPECT_FALSE(program_of(command).ok());
 }
 

@@ -77,7 +77,7 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
       << "import os, sys, pickle, __main__\n"
          "class Thing: pass\n"
          "pickle.loads(pickle.dumps(Thing()))\n"
-         "open(sys.argv[1], 'a').write(repr((sys.argv[2:], sys.path[0], __name__, __file__,\n"
+         "open(sys.argv[1], 'a').write(repr((sys.argv[2:], sys.path[:2], __name__, __file__,\n"
          "    __main__.Thing is Thing, os.environ['RANK'], 'RUBATO_SPARE_FD' in os.environ,\n"
          "    sorted(n for n in globals() if not n.startswith('__')))) + '\\n')\n"
          "sys.exit(int(os.environ['RANK']))\n";
@@ -119,6 +119,25 @@ TEST(PosixProgram, ASpareTakesTheScriptOver) {
   std::getline(in, warm);
   EXPECT_FALSE(cold.empty());
   EXPECT_EQ(warm, cold);
+  // With a safe path no folder of the script's is in front, and what PYTHONPATH names stays.
+  ::setenv("PYTHONSAFEPATH", "1", 1);
+  variables["PYTHONSAFEPATH"] = "1";
+  variables["PYTHONPATH"] = (folder / "torch").string() + ":" + folder.string();
+  ::setenv("PYTHONPATH", variables["PYTHONPATH"].c_str(), 1);
+  ASSERT_TRUE(program.start(command, variables).ok());
+  EXPECT_EQ(end_of(program).exit_code, 4);
+  EXPECT_TRUE(eventually([&] {
+    program.prepare(command, variables);
+    return program.has_spare();
+  }));
+  ASSERT_TRUE(program.start(command, variables).ok());
+  EXPECT_EQ(end_of(program).exit_code, 4);
+  std::getline(in, cold);
+  std::getline(in, warm);
+  EXPECT_FALSE(cold.empty());
+  EXPECT_EQ(warm, cold);
+  ::unsetenv("PYTHONSAFEPATH");
+  variables.erase("PYTHONSAFEPATH");
   // One that no longer fits is left, and one that cannot get ready is not missed.
   program.prepare(command, variables);
   variables["OMP_NUM_THREADS"] = "1";
