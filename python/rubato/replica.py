@@ -225,8 +225,8 @@ def _require_single_step(optimizer):
         why = "computes the loss several times in a step" if needs_closure else "needs sparse gradients"
         raise Refused(
             "UnsupportedOptimizer",
-            f"{type(optimizer).__name__} {why}, and a step has one gradient, the dense sum over all workers: use another "
-            "optimizer, AdamW or SGD, say.",
+            f"{type(optimizer).__name__} {why}, and a step has one gradient, the dense sum over all workers: use "
+            "another optimizer, AdamW or SGD, say.",
         )
 
 

@@ -11,9 +11,9 @@ from .tensors import digest
 _NAMES_MAX = 4
 _WAY_OUT = (
     "They would depend on which worker computed which micro-batch. What follows the weights or counts (an average, a "
-    "momentum encoder, the iteration of spectral_norm) is written after the step, in the loop's body; of RubatoTrainer, "
+    "momentum encoder, the iteration of spectral_norm) is written after the step, in the loop's body; of RubatoTrainer "
     "in on_step_end of a callback. Instead of running statistics (BatchNorm, InstanceNorm) use GroupNorm, LayerNorm or "
-    "track_running_stats=False, or call eval() on these modules in build(); SyncBatchNorm and momentum=None do not help."
+    "track_running_stats=False, or call eval() on these modules in build(): SyncBatchNorm, momentum=None do not help."
 )
 
 
