@@ -33,11 +33,11 @@ bool is_of_worker(const std::string& reason) {
 }
 
 // What a worker says of the spec, and a script of runtime pytorch of itself: the same on each node.
-constexpr std::array<std::string_view, 15> kOfJob = {
-    "BadTraining",        "BatchMismatch",     "GradScaler",        "HiddenState",
-    "IterableDataset",    "NoState",           "NotDeterministic",  "NothingToTrain",
-    "OverlappingTensors", "StateChanged",      "StatefulForward",   "UnknownParameter",
-    "UnsupportedState",   "UnsupportedTensor", "UnsupportedTrainer"};
+constexpr std::array<std::string_view, 16> kOfJob = {
+    "BadTraining",          "BatchMismatch",    "GradScaler",        "HiddenState",
+    "IterableDataset",      "NoState",          "NotDeterministic",  "NothingToTrain",
+    "OverlappingTensors",   "StateChanged",     "StatefulForward",   "UnknownParameter",
+    "UnsupportedOptimizer", "UnsupportedState", "UnsupportedTensor", "UnsupportedTrainer"};
 
 // Waiting does not fix these.
 Duration limit_of(const std::string& reason) {
