@@ -1,7 +1,11 @@
+#include "common/utf8.h"
 #include "operator/api/crd.h"
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+
+#include <fmt/core.h>
 
 namespace rubato::api {
 
@@ -9,12 +13,20 @@ namespace {
 
 using json::Value;
 
-// A plain scalar is safe when no reader can take it for anything but this string.
+// Booleans and nulls of YAML 1.1 and 1.2, in any case.
+bool is_yaml_word(std::string_view text) {
+  constexpr std::array<std::string_view, 9> kWords{"true", "false", "null", "yes", "no",
+                                                   "on",   "off",   "y",    "n"};
+  const auto is_same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; };
+  return std::ranges::any_of(
+      kWords, [&](std::string_view word) { return std::ranges::equal(text, word, is_same); });
+}
+
+// A plain scalar is safe when no reader can take it for anything but this string. It begins with a
+// letter or '/', which no number, date or indicator of YAML does.
 bool is_plain(std::string_view text) {
   if (text.empty() || text.back() == ' ' || text.back() == ':') return false;
-  constexpr std::array<std::string_view, 11> kWords{"true", "false", "null",  "yes", "no", "on",
-                                                    "off",  "True",  "False", "y",   "n"};
-  if (std::find(kWords.begin(), kWords.end(), text) != kWords.end()) return false;
+  if (is_yaml_word(text)) return false;
   const char first = text.front();
   const bool starts_well =
       (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first == '/';
@@ -26,9 +38,34 @@ bool is_plain(std::string_view text) {
   });
 }
 
+// Characters that YAML does not take as they stand, or takes for a line break: DEL, U+0080 to
+// U+009F, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF.
+bool is_to_escape(std::uint32_t code) {
+  return (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
+         code == 0xfffe || code == 0xffff;
+}
+
+// JSON with these characters escaped: YAML.
+std::string escaped(const std::string& json) {
+  std::string out;
+  for (std::size_t i = 0; i < json.size();) {
+    const std::size_t length = std::max<std::size_t>(utf8_length(json, i), 1);
+    std::uint32_t code = static_cast<unsigned char>(json[i]);
+    if (length > 1) code &= 0x7fu >> length;
+    for (std::size_t k = 1; k < length; ++k)
+      code = code << 6 | (static_cast<unsigned char>(json[i + k]) & 0x3fu);
+    if (is_to_escape(code))
+      out += fmt::format("\\u{:04x}", code);
+    else
+      out.append(json, i, length);
+    i += length;
+  }
+  return out;
+}
+
 std::string scalar(const Value& value) {
   if (value.is_string() && is_plain(value.string_view_or(""))) return value.string_or("");
-  return json::dump(value);  // JSON scalars, and {} and [], are YAML
+  return escaped(json::dump(value));  // JSON scalars, and {} and [], are YAML
 }
 
 bool is_block(const Value& value) {

@@ -1,5 +1,6 @@
 #include "operator/api/crd.h"
 
+#include "common/yaml.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/api/training_job.h"
@@ -77,6 +78,36 @@ TEST(ToYaml, QuotesWhatYamlWouldMisread) {
   EXPECT_EQ(to_yaml(value),
             "a: plain words\nb: \"yes\"\nc: \"x: y\"\nd: \"1.5\"\ne: \"\"\nf: \"it's # not\"\n"
             "g:\n- 1\n- two\n- h: true\ni: {}\nj: \"≥\"\n");
+}
+
+// Each string comes back as it was, from a reader of YAML 1.1 and whatever else calls itself YAML.
+TEST(ToYaml, KeepsStringsThatLookLikeOtherThings) {
+  for (const char* word :
+       {"NULL",       "Null",      "TRUE",   "True",       "FALSE",
+        "Yes",        "YES",       "No",     "NO",         "on",
+        "ON",         "On",        "off",    "Off",        "OFF",
+        "y",          "Y",         "n",      "N",          "~",
+        "0o17",       "017",       "1_000",  "0x1f",       "0b11",
+        "1:30",       "1:30:00.5", ".inf",   "-.INF",      ".NaN",
+        ".nan",       "+1",        "1e3",    "2001-01-01", "2001-12-14t21:59:43.10-05:00",
+        "---",        "...",       "<<",     "=",          "- a",
+        "? a",        "&a",        "*a",     "!a",         "%a",
+        "@a",         "`a",        "|",      ">",          "a:",
+        "a: b",       "a #b",      " a",     "a ",         "a\tb",
+        "a\nb",       "\x7f",      "a\x7f",  "\x01",       "\u0085",
+        "\u009f",     "\u2028",    "\u2029", "\ufeff",     "\uffff",
+        "\U0001f600", "naïve"}) {
+    const Value value = Value::object({{"word", word}, {word, 1}});
+    const std::string text = to_yaml(value);
+    EXPECT_EQ(text.rfind("word: \"", 0), 0u) << text;
+    const auto again = yaml::parse(text);
+    ASSERT_TRUE(again.ok()) << text << again.error().what();
+    EXPECT_EQ(*again, value) << text;
+    EXPECT_TRUE(text.find_first_of("\x7f\x01") == std::string::npos) << text;
+  }
+  const Value plain = Value::object({{"a", "nullable"}, {"b", "Yesterday"}, {"c", "/on"}});
+  EXPECT_EQ(to_yaml(plain), "a: nullable\nb: Yesterday\nc: /on\n");
+  EXPECT_EQ(to_yaml(Value::object({{"a", "\u0080\u2028"}})), "a: \"\\u0080\\u2028\"\n");
 }
 
 TEST(ApiReference, NamesEveryFieldOfTheSpec) {
