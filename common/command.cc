@@ -2,6 +2,10 @@
 
 #include "common/json.h"
 
+#include <cstdlib>
+
+#include <fmt/core.h>
+
 namespace rubato {
 
 Result<std::vector<std::string>> parse_command(std::string_view text) {
@@ -21,6 +25,15 @@ std::vector<char*> exec_words(std::vector<std::string>& words) {
   for (std::string& word : words) all.push_back(word.data());
   all.push_back(nullptr);
   return all;
+}
+
+std::function<std::string(const std::string&)> number_from(double least, double most) {
+  return [least, most](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    if (!text.empty() && *end == '\0' && number >= least && number <= most) return "";
+    return fmt::format("{}: expected a number from {} to {}", text, least, most);
+  };
 }
 
 }  // namespace rubato

@@ -96,6 +96,10 @@ class PosixFileSystem : public FileSystem {
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
 };
 
+// For programs that write a real file beside (path + ".tmp") and rename: whether that replaces
+// nothing but a file, and none of those that are read. kInvalid says what it would replace.
+Status check_written(const std::string& path, std::span<const std::string> read);
+
 // Of the directory that holds the name: "a/b" gives "a", "b" gives ".".
 std::string parent_of(const std::string& path);
 // Like FileSystem::make_directories, and so that all names that it makes last. Whoever else made

@@ -198,6 +198,20 @@ Result<std::unique_ptr<FileLock>> PosixFileSystem::lock(const std::string& path)
   return failed("locking", path);
 }
 
+Status check_written(const std::string& path, std::span<const std::string> read) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status about = fs::status(path, error);
+  if (fs::exists(about) && !fs::is_regular_file(about))
+    return Error(Code::kInvalid, path + " is no regular file: name another one to write");
+  for (const std::string& input : read)
+    for (const std::string& written : {path, path + ".tmp"})
+      if (fs::equivalent(input, written, error))
+        return Error(Code::kInvalid, "writing " + path + " would replace " + input +
+                                         ", which is read: name another one to write");
+  return ok();
+}
+
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";

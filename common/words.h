@@ -1,5 +1,5 @@
 // Texts: numbers with their nouns in sentences that people read, spaces at the ends, texts that are
-// too long.
+// too long, words of a shell.
 #pragma once
 
 #include "common/utf8.h"
@@ -52,6 +52,17 @@ constexpr std::string_view trimmed(std::string_view text, std::string_view blank
 inline std::string clipped(std::string_view text, std::size_t most) {
   const std::string_view kept = utf8_prefix(text, most);
   return std::string(kept) + (kept.size() < text.size() ? " …" : "");
+}
+
+// As a shell takes it for one word: as it is, or in quotes.
+inline std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:@%,";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(text);
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 // "512 B", "1.4 GiB".

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
+#include "common/words.h"
 #include "common/yaml.h"
 #include "operator/api/rules.h"
 
@@ -152,7 +153,7 @@ Status serve(const Arguments& arguments) {
   TRY(const std::unique_ptr<WireServer> wire, listen(arguments, *folder, router));
   TRY_OK(folder->publish(wire->local()));
   LOG_INFO("apiserver", "serving on https://{}", to_string(wire->local()));
-  std::printf("export KUBECONFIG=%s\n", folder->kubeconfig_path().c_str());
+  std::printf("export KUBECONFIG=%s\n", shell_word(folder->kubeconfig_path()).c_str());
   std::fflush(stdout);
 
   ThreadExecutor executor;

@@ -2,6 +2,7 @@
 // whether it fits into its memory.
 #include "common/files.h"
 #include "common/json.h"
+#include "common/standard_output.h"
 #include "common/version.h"
 #include "common/words.h"
 #include "worker/plan/step_plan.h"
@@ -93,15 +94,12 @@ Status run(const Words& words) {
   return ok();
 }
 
-}  // namespace
-}  // namespace rubato::worker
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app(
       "What a step of a worker takes on a GPU, predicted kernel by kernel from the bytes and "
       "operations that follow from the shapes, and fixed efficiencies (docs/gpu.md).");
-  app.set_version_flag("--version", rubato::version_of("rubato-plan-step"));
-  rubato::worker::Words words;
+  app.set_version_flag("--version", version_of("rubato-plan-step"));
+  Words words;
   app.add_option("--model", words.model, "a preset of docs/api.md")->capture_default_str();
   app.add_option("--config", words.config, "a config.json of Hugging Face, instead of a preset")
       ->check(CLI::ExistingFile);
@@ -119,8 +117,16 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  const rubato::Status done = rubato::worker::run(words);
+  const Status done = run(words);
   if (done.ok()) return 0;
   std::fprintf(stderr, "rubato-plan-step: %s\n", done.error().what().c_str());
   return 1;
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  return rubato::run_printing("rubato-plan-step",
+                              [&] { return rubato::worker::run_command(argc, argv); });
 }

@@ -1,5 +1,7 @@
 #include "common/words.h"
 
+#include "common/command.h"
+#include "common/dns_names.h"
 #include "tests/sentences.h"
 
 #include <cstdint>
@@ -48,6 +50,35 @@ TEST(Words, BytesForPeople) {
   EXPECT_EQ(human_bytes(1536), "1.5 KiB");
   EXPECT_EQ(human_bytes(std::uint64_t{7} << 30), "7.0 GiB");
   EXPECT_EQ(human_bytes(std::uint64_t{3} << 60), "3072.0 PiB");
+}
+
+TEST(Words, OfAShellAreQuotedWhereTheyMustBe) {
+  EXPECT_EQ(shell_word("/root/.kube/config-1"), "/root/.kube/config-1");
+  EXPECT_EQ(shell_word("/a b"), "'/a b'");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
+TEST(Words, OfDnsAreThoseOfRfc1123) {
+  for (const char* right : {"a", "n1", "0-a", "n1-2"}) {
+    EXPECT_TRUE(is_dns_label(right)) << right;
+    EXPECT_TRUE(is_dns_subdomain(right)) << right;
+  }
+  EXPECT_TRUE(is_dns_subdomain("kjv.data"));
+  EXPECT_FALSE(is_dns_label("kjv.data"));
+  for (const char* wrong :
+       {"", "Bad_Name", "../x", "..", ".", "-a", "a-", "a..b", "a.", "a/b", "a b"}) {
+    EXPECT_FALSE(is_dns_label(wrong)) << wrong;
+    EXPECT_FALSE(is_dns_subdomain(wrong)) << wrong;
+  }
+}
+
+TEST(Words, NumbersOfOptionsAreWithinTheirBounds) {
+  const auto check = number_from(0, 100);
+  for (const char* right : {"0", "100", "0.5", "1e2"}) EXPECT_EQ(check(right), "") << right;
+  for (const char* wrong : {"", "nan", "-nan", "inf", "-1", "100.1", "1x", "x"})
+    EXPECT_NE(check(wrong), "") << wrong;
+  EXPECT_EQ(check("nan"), "nan: expected a number from 0 to 100");
 }
 
 // What the tests hold sentences to.

@@ -1,5 +1,7 @@
 #include "tools/rubatoctl/simulate/command.h"
 
+#include "common/command.h"
+
 #include <cstdio>
 
 #include <CLI/CLI.hpp>
@@ -39,18 +41,18 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
                   "how many times slower a job is that spans nodes, or domains of a level: "
                   "node=1.1,rack=1.5");
   sub->add_option("--cache-gib", to.cache_gib, "cache of all nodes together, for --remote-gib-s")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(number_from(0, 1e9));
   sub->add_option("--remote-gib-s", to.remote_gib_s,
                   "GiB a second that all jobs together can read of data sets beside the cache; 0: "
                   "they wait for no data")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(number_from(0, 1e9));
   CLI::Option* const node_gib =
       sub->add_option("--node-gib", to.node_gib, "memory of each node, for --node-cpus")
-          ->check(CLI::Range(0.001, 1e6));
+          ->check(number_from(0.001, 1e6));
   sub->add_option("--node-cpus", to.node_cpus,
                   "CPUs of each node, for jobs that say how sensitive they are; 0: these have all "
                   "that they can use")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_from(0, 1e6))
       ->needs(node_gib);
   sub->add_option("--policy", choice.policy, "the first line of the table");
   sub->add_option("--compare", choice.compare,
@@ -91,7 +93,7 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   sub->add_option("--per-hour", to.per_hour, "how many of them arrive in an hour")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_from(0.001, 1e6))
       ->capture_default_str();
   sub->add_option("--seed", to.seed, "of the made trace")->capture_default_str();
   sub->add_option("--elastic", to.elastic,
