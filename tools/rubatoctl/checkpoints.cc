@@ -47,7 +47,7 @@ Result<std::vector<Row>> rows_of(FileSystem& files, const CheckpointFolder& fold
   std::vector<Row> rows;
   TRY(const auto steps, folder.steps());
   for (const std::int64_t step : steps) {
-    const auto summary = folder.summary(step);
+    const auto summary = folder.inspect(step);
     if (!summary.ok() && !is_damage(summary.error())) return summary.error();
     rows.push_back(row_of(folder, step, summary));
   }
@@ -112,18 +112,48 @@ Result<CheckReport> verify_checkpoints(FileSystem& files, const std::string& pat
   return report;
 }
 
+namespace {
+
+struct PruneChoice {
+  std::vector<std::int64_t> removed;  // ascending
+  std::string remarks;                // on damaged ones that stay
+};
+
+// From the newest backwards, until so many whole ones are found.
+Result<PruneChoice> choose_pruned(const CheckpointFolder& folder, std::vector<std::int64_t> steps,
+                                  const PruneOptions& options) {
+  PruneChoice choice;
+  for (int whole = 0; whole < options.keep && !steps.empty(); steps.pop_back()) {
+    const auto verified = folder.verify(steps.back());
+    whole += verified.ok() ? 1 : 0;
+    const bool is_gone = !verified.ok() && verified.error().code() == Code::kNotFound;
+    if (verified.ok() || is_gone) continue;  // a job removed it meanwhile
+    if (!is_damage(verified.error())) return verified.error();
+    if (options.damaged)
+      choice.removed.push_back(steps.back());
+    else
+      choice.remarks += fmt::format("{}: it stays, and does not count; --damaged removes it\n",
+                                    verified.error().what());
+  }
+  choice.removed.insert(choice.removed.end(), steps.begin(), steps.end());
+  std::ranges::sort(choice.removed);
+  return choice;
+}
+
+}  // namespace
+
 Result<std::string> prune_checkpoints(FileSystem& files, const std::string& path,
                                       const PruneOptions& options) {
   const CheckpointFolder folder(files, path);
   TRY(std::vector<std::int64_t> steps, folder.steps());
-  const std::size_t stay = std::min(steps.size(), static_cast<std::size_t>(options.keep));
   // A draft that is newer than all may be of a job that runs.
   const std::int64_t newest = steps.empty() || options.keep == 0 ? INT64_MAX : steps.back();
-  steps.resize(steps.size() - stay);
-  std::string text;
+  TRY(const PruneChoice choice, choose_pruned(folder, std::move(steps), options));
+  std::string text = choice.remarks;
   const char* does = options.dry_run ? "would remove" : "removes";
-  for (const std::int64_t step : steps) text += fmt::format("{} {}\n", does, folder.path_of(step));
-  if (!options.dry_run) TRY_OK(folder.remove(steps));
+  for (const std::int64_t step : choice.removed)
+    text += fmt::format("{} {}\n", does, folder.path_of(step));
+  if (!options.dry_run) TRY_OK(folder.remove(choice.removed));
   TRY(std::vector<std::string> entries, folder.drafts());
   std::erase_if(entries, [&](const std::string& name) {
     return CheckpointFolder::step_of_draft(name) > newest;

@@ -9,7 +9,8 @@
 
 namespace rubato::ctl {
 
-// `output`: "table" or "json". Checkpoints by step, then what was set aside or left behind.
+// `output`: "table" or "json". Checkpoints by step, then what was set aside or left behind. Reads
+// all but the bytes of tensors: a file that is missing or cut short is damage.
 Result<std::string> list_checkpoints(FileSystem& files, const std::string& folder,
                                      const std::string& output);
 
@@ -22,11 +23,13 @@ Result<CheckReport> verify_checkpoints(FileSystem& files, const std::string& fol
                                        std::int64_t step);
 
 struct PruneOptions {
-  int keep = 3;  // newest checkpoints stay; 0: none do
-  bool damaged = false;
+  int keep = 3;          // newest whole checkpoints stay; 0: none do
+  bool damaged = false;  // those that are damaged, or were set aside, go too
   bool dry_run = false;
 };
-// Removes older checkpoints, and what dead writers left behind.
+// Removes the checkpoints that are older than the `keep` newest whole ones, and what dead writers
+// left behind. Reads every byte of those that stay. One that is damaged does not count, and stays
+// without `damaged` where it is newer than they are.
 Result<std::string> prune_checkpoints(FileSystem& files, const std::string& folder,
                                       const PruneOptions& options);
 

@@ -193,14 +193,24 @@ Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string
   return info;
 }
 
-std::string weights_at(FileSystem& files, const std::string& path) {
-  return resolve(files, path).value_or(path);
+Result<std::string> weights_at(FileSystem& files, const std::string& path) {
+  const auto checkpoint = resolve(files, path);
+  if (!checkpoint.ok()) return path;
+  const auto verified = verify_checkpoint_files(files, *checkpoint, [](std::string_view name) {
+    return name == "model.safetensors" || name == "config.json";
+  });
+  if (verified.ok()) return *checkpoint;
+  Error error = verified.error();
+  if (error.reason() != kCheckpointDamaged) return error;
+  return Error(error.code(), error.what() + "; `rubatoctl checkpoint verify " +
+                                 parent_of(*checkpoint) + "` finds those that are whole: name one")
+      .set_reason(kCheckpointDamaged);
 }
 
 Status load_parameters(FileSystem& files, const std::string& path, const ModelConfig& config,
                        Device& device, Stream& stream, const ParameterTable& table,
                        Buffer parameters) {
-  TRY(const WeightFiles weights, WeightFiles::open(files, weights_at(files, path)));
+  TRY(const WeightFiles weights, WeightFiles::open(files, path));
   TRY_OK(weights.check(config));
   std::vector<float> flat;
   TRY_OK(weights.read(table, flat));
@@ -209,18 +219,6 @@ Status load_parameters(FileSystem& files, const std::string& path, const ModelCo
 }
 
 namespace {
-
-// All that can be said of the bytes before they are understood.
-Status verify_bytes(FileSystem& files, const std::string& path) {
-  const CheckpointFolder folder(files, parent_of(path));
-  TRY(const std::vector<std::int64_t> present, folder.steps());
-  for (const std::int64_t step : present)
-    if (folder.path_of(step) == path) {
-      TRY_OK(folder.verify(step));
-      return ok();
-    }
-  return ok();  // a checkpoint that was copied out of its folder
-}
 
 Status load_optimizer(FileSystem& files, const std::string& path, Device& device, Stream& stream,
                       const ParameterTable& table, TrainingState& state) {
@@ -246,7 +244,7 @@ Status load_optimizer(FileSystem& files, const std::string& path, Device& device
 
 Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& directory) {
   const auto damaged = [&](const std::string& why) { return damaged_checkpoint(directory, why); };
-  TRY_OK(verify_bytes(files, directory));
+  TRY_OK(verify_checkpoint_files(files, directory));
   Checkpoint checkpoint;
   TRY(checkpoint.info, read_checkpoint_info(files, directory));
   auto records = read_step_records(files, directory + "/steps.bin");

@@ -124,11 +124,11 @@ Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, D
                                    Stream& stream, const ParameterTable& table,
                                    TrainingState& state);
 // Where the weights lie that `path` means: of a checkpoint, of the newest in a directory of them,
-// or else at the path itself.
-std::string weights_at(FileSystem& files, const std::string& path);
-// Parameters alone, from a checkpoint, a directory of them (the newest), or whatever
-// worker/checkpoint/weight_files.h reads: initFrom, evaluation, generation. kInvalid: the weights
-// are of another model than `config`, or damaged.
+// or else at the path itself. Those of a checkpoint have been compared with what was written.
+// "CheckpointDamaged": they differ; the text says how to find a checkpoint that is whole.
+Result<std::string> weights_at(FileSystem& files, const std::string& path);
+// Parameters alone, from where weights_at() found them: initFrom, evaluation, generation. kInvalid:
+// the weights are of another model than `config`, or contradict themselves.
 Status load_parameters(FileSystem& files, const std::string& path, const ModelConfig& config,
                        Device& device, Stream& stream, const ParameterTable& table,
                        Buffer parameters);

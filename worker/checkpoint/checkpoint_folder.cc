@@ -2,6 +2,7 @@
 
 #include "common/json.h"
 #include "worker/checkpoint/file_writer.h"
+#include "worker/checkpoint/safetensors.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -106,12 +107,11 @@ Result<std::vector<std::int64_t>> CheckpointFolder::steps() const {
 
 // ---- What they say -----------------------------------------------------------------------------
 
-Result<CheckpointSummary> CheckpointFolder::summary(std::int64_t step) const {
-  const std::string path = path_of(step);
-  const auto about = files_.stat(path);
+Result<CheckpointSummary> checkpoint_summary(FileSystem& files, const std::string& path) {
+  const auto about = files.stat(path);
   if (!about.ok()) return about.error();
-  const Result<std::string> text = read_text(files_, path + "/run.json", kJsonBytesMax);
-  if (!text.ok()) return as_damage(files_, text.error(), path);
+  const Result<std::string> text = read_text(files, path + "/run.json", kJsonBytesMax);
+  if (!text.ok()) return as_damage(files, text.error(), path);
   const Result<json::Value> run = json::parse(*text);
   if (!run.ok()) return damaged_checkpoint(path, "run.json: " + run.error().what());
   CheckpointSummary summary;
@@ -120,7 +120,9 @@ Result<CheckpointSummary> CheckpointFolder::summary(std::int64_t step) const {
   summary.fingerprint = (*run)["fingerprint"].string_or("");
   summary.state_digest = from_hex((*run)["stateDigest"].string_or(""));
   summary.redo_attempts = static_cast<std::uint32_t>((*run)["redoAttempts"].int_or(0));
-  if (summary.step != step) return damaged_checkpoint(path, "run.json is of another step");
+  const std::int64_t named = step_of(std::string_view(path).substr(path.rfind('/') + 1));
+  if (named >= 0 && summary.step != named)
+    return damaged_checkpoint(path, "run.json is of another step");
   const std::size_t seal = seal_place(*text);
   const bool has_files = (*run)["files"].is_object();
   if (seal != std::string::npos ? sealed(*text) != *text : has_files)
@@ -130,23 +132,45 @@ Result<CheckpointSummary> CheckpointFolder::summary(std::int64_t step) const {
   if (has_files)
     for (const auto& [name, digest] : (*run)["files"].members())
       summary.files[name] = from_hex(digest.string_or(""));
-  TRY(const auto names, files_.list(path));
+  TRY(const auto names, files.list(path));
   for (const std::string& name : names) {
-    TRY(const FileStat file, files_.stat(path + "/" + name));
+    TRY(const FileStat file, files.stat(path + "/" + name));
     summary.bytes += file.size;
   }
   return summary;
 }
 
-Result<CheckpointSummary> CheckpointFolder::verify(std::int64_t step) const {
-  TRY(CheckpointSummary summary, this->summary(step));
-  const std::string path = path_of(step);
+Result<CheckpointSummary> verify_checkpoint_files(
+    FileSystem& files, const std::string& path,
+    const std::function<bool(std::string_view)>& asked) {
+  TRY(CheckpointSummary summary, checkpoint_summary(files, path));
   for (const auto& [name, written] : summary.files) {
-    const Result<std::uint64_t> digest = digest_of_file(files_, path + "/" + name);
-    if (!digest.ok()) return as_damage(files_, digest.error(), path);
+    if (!asked(name)) continue;
+    const Result<std::uint64_t> digest = digest_of_file(files, path + "/" + name);
+    if (!digest.ok()) return as_damage(files, digest.error(), path);
     if (*digest != written)
       return damaged_checkpoint(path, name + " has the digest " + to_hex(*digest) +
                                           ", it was written with " + to_hex(written));
+  }
+  return summary;
+}
+
+Result<CheckpointSummary> CheckpointFolder::summary(std::int64_t step) const {
+  return checkpoint_summary(files_, path_of(step));
+}
+
+Result<CheckpointSummary> CheckpointFolder::verify(std::int64_t step) const {
+  return verify_checkpoint_files(files_, path_of(step));
+}
+
+Result<CheckpointSummary> CheckpointFolder::inspect(std::int64_t step) const {
+  const std::string path = path_of(step);
+  const auto has_tensors = [](std::string_view name) { return name.ends_with(".safetensors"); };
+  TRY(CheckpointSummary summary, verify_checkpoint_files(files_, path, std::not_fn(has_tensors)));
+  for (const auto& [name, digest] : summary.files) {
+    if (!has_tensors(name)) continue;
+    const auto opened = Safetensors::open(files_, path + "/" + name);
+    if (!opened.ok()) return as_damage(files_, opened.error(), path);
   }
   return summary;
 }

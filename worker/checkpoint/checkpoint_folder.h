@@ -1,5 +1,5 @@
 // CheckpointFolder: a directory of checkpoints as files: which stand there, whether they are whole,
-// which may go. It knows no tensors and needs no device, so tools use it as workers do.
+// which may go. It needs no device, so tools use it as workers do.
 //   <dir>/step-00000500/           complete and durable, or it had not this name
 //   <dir>/.draft-step-00000500-…   being written, or left by a crash
 //   <dir>/.damaged-step-00000500-1 set aside: its bytes were not those that were written
@@ -15,6 +15,7 @@
 #include "common/result.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -38,6 +39,14 @@ struct CheckpointSummary {
   std::map<std::string, std::uint64_t> files;  // digests; empty: an older version wrote it
 };
 
+// Of one checkpoint, in its folder or copied out of it. What is called step-… must be of that step.
+Result<CheckpointSummary> checkpoint_summary(FileSystem& files, const std::string& path);
+// Reads every byte of the files that `asked` says yes to, by their names, and compares it with what
+// was written.
+Result<CheckpointSummary> verify_checkpoint_files(
+    FileSystem& files, const std::string& path,
+    const std::function<bool(std::string_view)>& asked = [](std::string_view) { return true; });
+
 class CheckpointFolder {
  public:
   CheckpointFolder(FileSystem& files, std::string directory);
@@ -52,8 +61,9 @@ class CheckpointFolder {
   static std::int64_t step_of_draft(std::string_view name);  // -1: of none
 
   Result<CheckpointSummary> summary(std::int64_t step) const;
-  // Reads every byte and compares it with what was written.
   Result<CheckpointSummary> verify(std::int64_t step) const;
+  // Verifies all but the files of tensors: these are there, and as long as their headers say.
+  Result<CheckpointSummary> inspect(std::int64_t step) const;
 
   // Out of the way of the others, and kept: its new name. At most kDamagedKept are. kNotFound:
   // somebody else did, or there is none.

@@ -14,6 +14,8 @@
 namespace rubato::worker {
 namespace {
 
+constexpr std::uint64_t kShardBytesMost = std::uint64_t{1} << 50;
+
 struct Request {
   std::string checkpoint;
   std::string out;
@@ -22,7 +24,7 @@ struct Request {
 
 Status run(const Request& request) {
   PosixFileSystem files;
-  const std::string from = weights_at(files, request.checkpoint);
+  TRY(const std::string from, weights_at(files, request.checkpoint));
   TRY(const ModelConfig config, read_model_config(files, from));
   TRY(auto device, open_device({}));
   TRY(const ParameterTable table, parameter_table(config, *device));
@@ -52,7 +54,7 @@ int main(int argc, char** argv) {
   app.add_option("-o,--out", request.out, "the folder to write; made if it is not there")
       ->required();
   app.add_option("--shard-bytes", request.shard_bytes, "of tensors in one file, at most")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::uint64_t{1}, rubato::worker::kShardBytesMost));
   CLI11_PARSE(app, argc, argv);
   const rubato::Status done = rubato::worker::run(request);
   if (done.ok()) return 0;

@@ -1,6 +1,8 @@
 // rubato-generate: text from a checkpoint.
 //   rubato-generate --checkpoint DIR --prompt "In the beginning" --tokens 200 --seed 1
 // Computes where --device or RUBATO_DEVICE says, as a worker does; without either on the CPU.
+#include "common/command.h"
+#include "common/standard_output.h"
 #include "common/version.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/weight_files.h"
@@ -47,7 +49,8 @@ Result<std::optional<JsonTokenizer>> tokenizer_of(FileSystem& files, const Reque
 
 Status run(Request request) {
   PosixFileSystem files;
-  TRY(ModelConfig config, read_model_config(files, weights_at(files, request.checkpoint)));
+  TRY(const std::string weights, weights_at(files, request.checkpoint));
+  TRY(ModelConfig config, read_model_config(files, weights));
   config.sequence_length = std::min(config.sequence_length, request.context);
   TRY(const std::optional<JsonTokenizer> json, tokenizer_of(files, request, config));
   TRY(auto device, open_device({.kind = request.device, .isa = request.isa}));
@@ -55,8 +58,7 @@ Status run(Request request) {
   TRY(auto model, make_model(config, 1, *device));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, model->table().flat_count())));
   const Buffer parameters = arena.take(DType::kF32, model->table().flat_count());
-  TRY_OK(load_parameters(files, request.checkpoint, config, *device, *stream, model->table(),
-                         parameters));
+  TRY_OK(load_parameters(files, weights, config, *device, *stream, model->table(), parameters));
 
   const ByteTokenizer bytes;
   if (!json) request.options.end_token = ByteTokenizer::kEndOfText;
@@ -74,13 +76,10 @@ Status run(Request request) {
   return ok();
 }
 
-}  // namespace
-}  // namespace rubato::worker
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app("Makes text with the model of a checkpoint.");
-  app.set_version_flag("--version", rubato::version_of("rubato-generate"));
-  rubato::worker::Request request;
+  app.set_version_flag("--version", version_of("rubato-generate"));
+  Request request;
   app.add_option(
          "--checkpoint", request.checkpoint,
          "a checkpoint, a directory of them (the newest is taken), or a Hugging Face folder")
@@ -94,14 +93,22 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--seed", request.options.seed, "another seed gives another text");
   app.add_option("--temperature", request.options.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_from(0, 100));
   app.add_option("--top-k", request.options.top_k, "choose among so many; 0: all");
   app.add_option("--device", request.device, "cpu (the default), cuda or cuda:N")
       ->envname("RUBATO_DEVICE");
   app.add_option("--isa", request.isa, "of the CPU: auto, sse41, avx2 or avx512_core");
   CLI11_PARSE(app, argc, argv);
-  const rubato::Status done = rubato::worker::run(request);
+  const Status done = run(request);
   if (done.ok()) return 0;
   std::cerr << "rubato-generate: " << done.error().what() << "\n";
   return 1;
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  return rubato::run_printing("rubato-generate",
+                              [&] { return rubato::worker::run_command(argc, argv); });
 }

@@ -49,6 +49,7 @@ class ModelReplica : public StoredReplica {
         sum_(std::move(sum)),
         optimizer_(std::move(optimizer)) {}
   Status allocate();
+  Status load_weights(const std::string& from);
 
   Device& device() override { return *device_; }
   Stream& stream() override { return *stream_; }
@@ -141,6 +142,12 @@ Result<std::string> ModelReplica::fingerprint() {
   return fingerprint_;
 }
 
+Status ModelReplica::load_weights(const std::string& from) {
+  TRY(const std::string path, weights_at(files_, from));
+  return load_parameters(files_, path, config_.model, *device_, *stream_, model_->table(),
+                         state_.parameters());
+}
+
 Status ModelReplica::init_from_seed() {
   std::vector<float> host(static_cast<std::size_t>(model_->table().flat_count()));
   model_->init(config_.seed, host);
@@ -151,8 +158,7 @@ Status ModelReplica::init_from_seed() {
   TRY_OK(stream_->synchronize());
   state_.set_step(0);
   if (!config_.init_from.empty()) {
-    const Status loaded = load_parameters(files_, config_.init_from, config_.model, *device_,
-                                          *stream_, model_->table(), state_.parameters());
+    const Status loaded = load_weights(config_.init_from);
     if (!loaded.ok()) {
       Error why = loaded.error().in("training.model.initFrom");
       return why.code() == Code::kUnavailable ? why : why.set_reason(kInitFromUnusable);

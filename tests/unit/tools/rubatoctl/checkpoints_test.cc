@@ -4,6 +4,9 @@
 #include "common/testing/sim_disk.h"
 #include "worker/backend/digest.h"
 #include "worker/checkpoint/checkpoint_folder.h"
+#include "worker/checkpoint/safetensors.h"
+
+#include <array>
 
 #include <gtest/gtest.h>
 
@@ -19,16 +22,19 @@ class CheckpointsTest : public ::testing::Test {
     const auto file = disk_.open(path, OpenMode::kCreate).value();
     ASSERT_TRUE(file->write_at(0, std::as_bytes(std::span(text))).ok());
   }
-  // A checkpoint of one file, as a worker seals it.
+  // A checkpoint of one tensor, as a worker seals it.
   void add(std::int64_t step, const std::string& job) {
     const CheckpointFolder folder(disk_, "/c");
     const std::string draft = folder.make_draft(step).value();
-    write(draft + "/model.safetensors", "weights");
+    const std::string digest = worker::to_hex(
+        worker::write_safetensors(disk_, draft + "/model.safetensors",
+                                  {{"w", "F32", {2}, weights_.data(), sizeof weights_}}, {})
+            .value());
     const std::string run = json::dump(
         json::Value::object({{"format", 1},
                              {"step", step},
                              {"jobUid", job},
-                             {"files", json::Value::object({{"model.safetensors", digest_}})},
+                             {"files", json::Value::object({{"model.safetensors", digest}})},
                              {"digest", worker::kBlankDigest}}),
         2);
     write(draft + "/run.json", worker::sealed(run + "\n"));
@@ -40,7 +46,7 @@ class CheckpointsTest : public ::testing::Test {
   testing::SimExecutor sim_{1};
   testing::SimVolume volume_{sim_, 2};
   testing::SimDisk disk_{sim_.process("p"), "n"};
-  const std::string digest_ = worker::to_hex(worker::Digest().add("weights").value());
+  const std::array<float, 2> weights_ = {1, 2};
 };
 
 TEST_F(CheckpointsTest, ListShowsWhatStandsAndWhoseItIs) {
@@ -51,8 +57,8 @@ TEST_F(CheckpointsTest, ListShowsWhatStandsAndWhoseItIs) {
   ASSERT_TRUE(disk_.make_directories("/c/.damaged-step-00000001-1").ok());
   EXPECT_EQ(list(),
             "NAME                       STEP   SIZE    JOB     STATE\n"
-            "step-00000002              2      153 B   uid-a   complete\n"
-            "step-00000010              10     149 B   none    complete\n"
+            "step-00000002              2      218 B   uid-a   complete\n"
+            "step-00000010              10     214 B   none    complete\n"
             ".damaged-step-00000001-1   -      -       -       set aside: it was damaged\n"
             ".draft-step-00000011-x     -      -       -       draft: being written, or left by a "
             "crash\n");
@@ -70,7 +76,7 @@ TEST_F(CheckpointsTest, VerifyReadsEveryByte) {
   ASSERT_TRUE(volume_.flip_bit("/c/step-00000002/model.safetensors", 3, 1).ok());
   const auto report = verify_checkpoints(disk_, "/c", -1).value();
   EXPECT_EQ(report.damaged, 1);
-  EXPECT_NE(report.text.find("step-00000004   4      153 B   whole"), std::string::npos)
+  EXPECT_NE(report.text.find("step-00000004   4      218 B   whole"), std::string::npos)
       << report.text;
   EXPECT_NE(report.text.find("damaged: /c/step-00000002 is damaged: model.safetensors"),
             std::string::npos)
@@ -101,6 +107,39 @@ TEST_F(CheckpointsTest, PruneSaysWhatItDoes) {
   EXPECT_TRUE(prune_checkpoints(disk_, "/c", {.keep = 0, .damaged = true}).ok());
   EXPECT_EQ(disk_.list("/c").value().size(), 0u) << "LATEST goes with the last";
   EXPECT_EQ(prune_checkpoints(disk_, "/c", {}).value(), "nothing to remove in /c\n");
+}
+
+TEST_F(CheckpointsTest, ListNoticesWhatIsMissingOrCutShort) {
+  add(2, "uid-a");
+  add(4, "uid-a");
+  const std::string file = "/c/step-00000002/model.safetensors";
+  std::string bytes = read_text(disk_, file, 1 << 20).value();
+  bytes.pop_back();
+  write(file, bytes);
+  ASSERT_TRUE(disk_.remove_all("/c/step-00000004/model.safetensors").ok());
+  EXPECT_NE(list().find("damaged: /c/step-00000002 is damaged: " + file), std::string::npos)
+      << list();
+  EXPECT_NE(list().find("damaged: /c/step-00000004 is damaged: "), std::string::npos) << list();
+}
+
+TEST_F(CheckpointsTest, PruneCountsWholeOnesAlone) {
+  for (const std::int64_t step : {2, 4, 6, 8}) add(step, "uid-a");
+  for (const char* step : {"4", "8"})
+    ASSERT_TRUE(
+        volume_.flip_bit("/c/step-0000000" + std::string(step) + "/model.safetensors", 3, 1).ok());
+  const std::string kept = prune_checkpoints(disk_, "/c", {.keep = 2, .dry_run = true}).value();
+  EXPECT_TRUE(kept.starts_with("/c/step-00000008 is damaged: ")) << kept;
+  EXPECT_EQ(kept.find("would remove"), std::string::npos) << kept;
+  EXPECT_EQ(prune_checkpoints(disk_, "/c", {.keep = 1, .damaged = true}).value(),
+            "removes /c/step-00000002\nremoves /c/step-00000004\nremoves /c/step-00000008\n");
+  EXPECT_EQ(CheckpointFolder(disk_, "/c").steps().value(), std::vector<std::int64_t>{6});
+  ASSERT_TRUE(volume_.flip_bit("/c/step-00000006/model.safetensors", 3, 1).ok());
+  EXPECT_TRUE(prune_checkpoints(disk_, "/c", {.keep = 1})
+                  .value()
+                  .starts_with("/c/step-00000006 is damaged: "));
+  volume_.faults().broken = true;
+  EXPECT_EQ(prune_checkpoints(disk_, "/c", {.keep = 1, .damaged = true}).error().code(),
+            Code::kUnavailable);
 }
 
 TEST_F(CheckpointsTest, ReleaseTakesThemFromTheirJob) {

@@ -134,6 +134,32 @@ TEST_F(CheckpointTest, DamageIsNoticed) {
   EXPECT_EQ(read_checkpoint_info(files, "/nowhere").error().code(), Code::kNotFound);
 }
 
+// Whoever wants the weights alone is not given damaged ones, wherever the checkpoint stands.
+TEST_F(CheckpointTest, WeightsAreComparedWithWhatWasWritten) {
+  SmallJob small = job();
+  ASSERT_TRUE(save(small, train(small, 1)).ok());
+  const std::string whole = folder + "/step-00000001";
+  const std::string copy = folder + "/copy";
+  fs::copy(whole, copy);
+  for (const std::string& path : {folder, whole}) EXPECT_EQ(weights_at(files, path).value(), whole);
+  EXPECT_EQ(weights_at(files, copy).value(), copy);
+  EXPECT_EQ(weights_at(files, "/models/gpt2").value(), "/models/gpt2") << "not a checkpoint";
+  for (const std::string& path : {whole, copy}) {
+    std::fstream damage(path + "/model.safetensors",
+                        std::ios::in | std::ios::out | std::ios::binary);
+    damage.seekp(-8, std::ios::end);
+    damage.write("\x7f\x7f\x7f\x7f", 4);
+  }
+  for (const std::string& path : {folder, whole, copy}) {
+    const auto weights = weights_at(files, path);
+    ASSERT_FALSE(weights.ok()) << path;
+    EXPECT_EQ(weights.error().reason(), kCheckpointDamaged);
+    EXPECT_NE(weights.error().what().find("is damaged: model.safetensors"), std::string::npos);
+    EXPECT_NE(weights.error().what().find("rubatoctl checkpoint verify " + folder),
+              std::string::npos);
+  }
+}
+
 TEST_F(CheckpointTest, AnotherModelIsRefused) {
   SmallJob small = job();
   ASSERT_TRUE(save(small, train(small, 1)).ok());
