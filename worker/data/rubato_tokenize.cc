@@ -6,11 +6,13 @@
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/version.h"
+#include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/data/json_tokenizer.h"
 #include "worker/data/token_file.h"
 #include "worker/data/tokenizer.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -85,7 +87,7 @@ class Progress {
     if (!shows_) return;
     const double seconds = std::chrono::duration<double>(clock_.now() - begun_).count();
     std::string line =
-        fmt::format("\r{:.1f} MB, {} tokens", static_cast<double>(done_) / 1e6, tokens);
+        fmt::format("\r{:.1f} MB, {}", static_cast<double>(done_) / 1e6, counted(tokens, "token"));
     if (total_ > 0 && done_ > 0 && total_ >= done_)
       line +=
           fmt::format(", {:.0f} %, ETA {:.0f} s  ",
@@ -125,6 +127,11 @@ Status encode_file(std::FILE* file, const std::string& name, const Encoder& enco
 }
 
 Status tokenize(const Request& request) {
+  std::vector<std::string> read = request.inputs;
+  std::ranges::replace(read, "-", "/dev/stdin");
+  if (!request.tokenizer.empty())
+    read.insert(read.end(), {request.tokenizer, request.tokenizer + "/tokenizer.json"});
+  TRY_OK(check_written(request.output, read));
   PosixFileSystem files;
   TRY(const Encoder encoder, make_encoder(files, request));
   TRY(auto writer, TokenFileWriter::create(files, request.output, encoder.vocabulary()));
@@ -141,9 +148,9 @@ Status tokenize(const Request& request) {
   TRY_OK(writer.finish());
   TRY(const TokenFile file, TokenFile::open(files, request.output));
   progress.clear();
-  std::cerr << request.output << ": " << file.count() << " tokens of " << file.bytes_per_token()
-            << " bytes, vocabulary " << file.vocabulary() << ", digest " << to_hex(file.digest())
-            << "\n";
+  std::cerr << request.output << ": " << counted(file.count(), "token") << " of "
+            << counted(file.bytes_per_token(), "byte") << ", vocabulary " << file.vocabulary()
+            << ", digest " << to_hex(file.digest()) << "\n";
   return ok();
 }
 
