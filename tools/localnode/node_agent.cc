@@ -87,7 +87,7 @@ Status NodeAgent::register_node() {
                                        {"spec", Value::object({{"unschedulable", Value()}})}}));
     }
     if (created.ok()) break;
-    if (executor_.now() >= deadline)
+    if (retry_class(created.error().code()) == Retry::kNever || executor_.now() >= deadline)
       return created.error().in("registering node " + settings_.name);
     executor_.sleep_for(kRegisterRetry);
   }

@@ -203,9 +203,10 @@ Status LocalCluster::start_node(const LocalNode& node) {
 
 Result<std::string> LocalCluster::add_node(const std::string& name, int slots,
                                            const std::vector<int>& gpus) {
-  const WallTime since = executor_.clock().wall();
+  TRY_OK(check_node_name(name));
   if (static_cast<int>(record_.nodes.size()) >= kNodesMax)
     return Error(Code::kExhausted, fmt::format("{} nodes are the most", kNodesMax));
+  const std::size_t had = record_.nodes.size();
   TRY(const LocalNode node, gpus.empty() ? Result<LocalNode>(node_of(record_, name, slots))
                                          : add_gpu_node(record_, name, gpus));
   if (runs(node_process(node.name)))
@@ -213,13 +214,31 @@ Result<std::string> LocalCluster::add_node(const std::string& name, int slots,
   if (!runs("apiserver"))
     return Error(Code::kUnavailable,
                  "the cluster does not run\n  What to do: `rubatoctl local up`");
-  TRY_OK(save());
+  TRY_OK(save());  // before it runs: `down` must know of it
+  const Status up = bring_up(node);
+  if (up.ok()) return node.name;
+  if (record_.nodes.size() > had) TRY_OK(forget_node(node.name));
+  return up.error();
+}
+
+Status LocalCluster::bring_up(const LocalNode& node) {
+  const WallTime since = executor_.clock().wall();
   TRY_OK(start_node(node));
-  TRY_OK(wait_for_nodes({node.name}, since));
-  return node.name;
+  return wait_for_nodes({node.name}, since);
+}
+
+Status LocalCluster::forget_node(const std::string& name) {
+  const std::string file = pid_file(node_process(name));
+  if (const auto id = read_pid_file(file); id && send_signal(*id, SIGKILL, true))
+    wait_for_exit(executor_, *id, executor_.now() + kKillLimit);
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  std::erase_if(record_.nodes, [&](const LocalNode& node) { return node.name == name; });
+  return save();
 }
 
 Status LocalCluster::kill_node(const std::string& name) {
+  TRY_OK(check_node_name(name));
   const auto id = read_pid_file(pid_file(node_process(name)));
   if (!id || !send_signal(*id, SIGKILL, true)) {
     std::string running;

@@ -55,6 +55,8 @@ json::Value encode(const LocalRecord& record);
 Result<LocalRecord> decode_local_record(const json::Value& value);
 // The node of this name, added with the next number and a fresh name when there is none.
 LocalNode& node_of(LocalRecord& record, const std::string& name, int slots);
+// As a Node's name and that of its files: a DNS label, or empty (a fresh one is found). kInvalid.
+Status check_node_name(const std::string& name);
 // A new node with those of `gpus` that no other has. kInvalid: there are none, or the name is
 // taken.
 Result<LocalNode> add_gpu_node(LocalRecord& record, const std::string& name,
@@ -90,7 +92,8 @@ class LocalCluster {
   std::vector<ProcessState> processes() const;
 
   // Returns the node's name; waits until it is Ready. An existing name that is off is switched on.
-  // A new node has the unused ones of `gpus`; kInvalid when there are none.
+  // A new node has the unused ones of `gpus`; kInvalid when there are none. One that does not come
+  // up is stopped and forgotten.
   Result<std::string> add_node(const std::string& name, int slots,
                                const std::vector<int>& gpus = {});
   // A power cut: SIGKILL to the process group. kNotFound when no such node runs.
@@ -112,6 +115,8 @@ class LocalCluster {
   Status start_operators();
   Status prepare_api();
   Status start_node(const LocalNode& node);
+  Status bring_up(const LocalNode& node);
+  Status forget_node(const std::string& name);
   Status wait_for_api();
   Status wait_for_leader(WallTime since);
   Status wait_for_nodes(const std::vector<std::string>& names, WallTime since);

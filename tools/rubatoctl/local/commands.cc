@@ -1,5 +1,6 @@
 #include "tools/rubatoctl/local/commands.h"
 
+#include "common/words.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/view/text_table.h"
 
@@ -109,7 +110,7 @@ Status local_up(Executor& executor, const UpOptions& options) {
   TRY_OK(cluster->up(options.nodes.value_or(gpus.empty() ? 2 : 1), options.slots, gpus));
   bring_example(executor, *cluster);
   fmt::print(stderr, "\nThe cluster is up. Use it with kubectl or rubatoctl:\n\n");
-  fmt::print("export KUBECONFIG={}\n", cluster->kubeconfig());
+  fmt::print("export KUBECONFIG={}\n", shell_word(cluster->kubeconfig()));
   fmt::print(stderr,
              "\n  rubatoctl apply -f examples/gpt-kjv.yaml      rubatoctl get tj -w\n"
              "  rubatoctl node add                            rubatoctl top\n"
@@ -152,7 +153,7 @@ Status local_status(Executor& executor, const std::string& state) {
                           process.running ? std::to_string(process.id.pid) : "-", process.log});
   }
   std::fputs(render(table).c_str(), stdout);
-  if (any) fmt::print("\nexport KUBECONFIG={}\n", cluster->kubeconfig());
+  if (any) fmt::print("\nexport KUBECONFIG={}\n", shell_word(cluster->kubeconfig()));
   if (!all) fmt::print("\n`rubatoctl local up` starts what is off.\n");
   return ok();
 }

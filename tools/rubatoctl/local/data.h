@@ -17,8 +17,12 @@ struct DataPlace {
   std::string file = "kjv.tokens";
 };
 
+// None leads out of the folder of claims: namespace and claim are names as
+// Kubernetes has them, the file is one without a folder. kInvalid says which is not.
+Status check_place(const DataPlace& place);
+
 // One token per byte, end-of-text after each file; what was there is replaced. Answers the bytes of
-// text. kInvalid or kNotFound say which file cannot be read.
+// text. kInvalid or kNotFound say which file cannot be read, or check_place()'s errors.
 Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
                                 const std::vector<std::string>& texts, const DataPlace& place,
                                 const std::function<bool()>& should_stop);

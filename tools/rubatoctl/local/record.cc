@@ -1,4 +1,5 @@
 // cluster.json
+#include "common/dns_names.h"
 #include "common/words.h"
 #include "tools/rubatoctl/local/cluster.h"
 
@@ -73,6 +74,11 @@ LocalNode& node_of(LocalRecord& record, const std::string& name, int slots) {
   }
   record.nodes.push_back(std::move(node));
   return record.nodes.back();
+}
+
+Status check_node_name(const std::string& name) {
+  if (name.empty() || is_dns_label(name)) return ok();
+  return Error(Code::kInvalid, fmt::format("node \"{}\": {}", name, kDnsLabelRule));
 }
 
 Result<LocalNode> add_gpu_node(LocalRecord& record, const std::string& name,

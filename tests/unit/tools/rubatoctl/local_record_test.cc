@@ -1,4 +1,5 @@
 #include "tools/rubatoctl/local/cluster.h"
+#include "tools/rubatoctl/local/data.h"
 
 #include <gtest/gtest.h>
 
@@ -55,6 +56,22 @@ TEST(LocalRecord, GpusAreDealtToNewNodesOnce) {
   EXPECT_EQ(add_gpu_node(record, "n1", {6}).error().code(), Code::kInvalid);
   EXPECT_EQ(add_gpu_node(record, "n9", {0, 5}).error().code(), Code::kInvalid);
   EXPECT_EQ(add_gpu_node(record, "n9", {5, 6}).value().gpus, std::vector<int>{6});
+}
+
+TEST(LocalRecord, NamesAreThoseOfNodesAndFiles) {
+  for (const char* right : {"", "n1", "big-2"}) EXPECT_TRUE(check_node_name(right).ok()) << right;
+  for (const char* wrong : {"Bad_Name", "../../x", "a/b", "a.b", "-a"})
+    EXPECT_EQ(check_node_name(wrong).error().code(), Code::kInvalid) << wrong;
+}
+
+TEST(DataPlace, StaysInItsClaim) {
+  EXPECT_TRUE(check_place({}).ok());
+  EXPECT_TRUE(check_place({.ns = "team-a", .claim = "kjv.data", .file = "a b..tokens"}).ok());
+  for (const char* wrong : {"", "..", "../x", "/x", "a/b"}) {
+    EXPECT_EQ(check_place({.ns = wrong}).error().code(), Code::kInvalid) << wrong;
+    EXPECT_EQ(check_place({.claim = wrong}).error().code(), Code::kInvalid) << wrong;
+    EXPECT_EQ(check_place({.file = wrong}).error().code(), Code::kInvalid) << wrong;
+  }
 }
 
 TEST(LocalRecord, NonsenseIsRefused) {
