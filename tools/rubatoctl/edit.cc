@@ -1,7 +1,11 @@
 // Small changes: suspend, resume, scale, cordon, drain; and waiting for a job.
+#include "operator/api/conditions.h"
 #include "operator/api/resources.h"
 #include "operator/api/training_job.h"
 #include "tools/rubatoctl/objects.h"
+
+#include <algorithm>
+#include <cctype>
 
 #include <fmt/core.h>
 
@@ -55,8 +59,29 @@ Status scale(Session& session, const std::string& job, int max, int min) {
   return ok();
 }
 
-Status wait_for(Session& session, const std::string& job, const std::string& condition,
+Result<std::string> condition_named(std::string_view text) {
+  const auto is_same = [](std::string_view a, std::string_view b) {
+    return std::ranges::equal(
+        a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+  };
+  constexpr std::string_view kPrefix = "condition=";
+  constexpr std::string_view kSuffix = "=true";
+  std::string_view name = text;
+  if (is_same(name.substr(0, kPrefix.size()), kPrefix)) name.remove_prefix(kPrefix.size());
+  if (name.size() > kSuffix.size() && is_same(name.substr(name.size() - kSuffix.size()), kSuffix))
+    name.remove_suffix(kSuffix.size());
+  std::string known;
+  for (const api::ConditionAbout& condition : api::condition_types()) {
+    if (is_same(condition.type, name)) return std::string(condition.type);
+    known += (known.empty() ? "" : ", ") + std::string(condition.type);
+  }
+  return Error(Code::kInvalid,
+               fmt::format("a job has no condition \"{}\"; it has {}", text, known));
+}
+
+Status wait_for(Session& session, const std::string& job, const std::string& wanted,
                 std::chrono::seconds timeout) {
+  TRY(const std::string condition, condition_named(wanted));
   const MonoTime deadline = session.executor().now() + timeout;
   while (true) {
     const auto object = session.client().get(api::kTrainingJob, {session.ns(), job});

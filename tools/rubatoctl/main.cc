@@ -1,6 +1,7 @@
 // rubatoctl: one habit with kubectl for training jobs, and a whole cluster on one machine.
 #include "common/files.h"
 #include "common/log.h"
+#include "common/standard_output.h"
 #include "common/version.h"
 #include "tools/rubatoctl/checkpoints.h"
 #include "tools/rubatoctl/completion.h"
@@ -14,6 +15,7 @@
 #include "tools/rubatoctl/simulate/command.h"
 #include "tools/rubatoctl/training.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -23,6 +25,8 @@
 
 namespace rubato::ctl {
 namespace {
+
+constexpr int kTimeoutMost = 7 * 86400;  // seconds
 
 const char* const kAbout =
     "Elastic training jobs from the command line, on any cluster or on this machine alone.\n\n"
@@ -51,6 +55,7 @@ class Program {
     app_.set_version_flag("--version", version_of("rubatoctl"));
     app_.require_subcommand(1);
     app_.fallthrough();
+    app_.failure_message(refusal);
     app_.add_option("--kubeconfig", cluster_.kubeconfig,
                     "Which cluster (default: $KUBECONFIG, ~/.kube/config, then the local one)");
     app_.add_option("--context", cluster_.context, "Context of the kubeconfig");
@@ -141,6 +146,7 @@ class Program {
     delete_command->add_option("-f,--filename", delete_.file, "the objects of a manifest");
     delete_command->add_option("--wait", delete_.wait, "true or false")->capture_default_str();
     delete_command->add_option("--timeout", delete_timeout_s_, "seconds to wait")
+        ->check(CLI::Range(0, kTimeoutMost))
         ->capture_default_str();
   }
 
@@ -163,9 +169,12 @@ class Program {
         job_command("wait", "Wait until a job's condition is True", [this](Session& s) {
           return wait_for(s, name_, condition_, std::chrono::seconds(wait_timeout_s_));
         });
-    wait_command->add_option("--for", condition_, "Running, Complete, Suspended …")
+    wait_command
+        ->add_option("--for", condition_, "Running, Complete, Suspended …; also condition=complete")
         ->default_str("Complete");
-    wait_command->add_option("--timeout", wait_timeout_s_, "seconds")->capture_default_str();
+    wait_command->add_option("--timeout", wait_timeout_s_, "seconds")
+        ->check(CLI::Range(0, kTimeoutMost))
+        ->capture_default_str();
   }
 
   void add_training_commands() {
@@ -243,13 +252,15 @@ class Program {
                                                    report.damaged));
         });
     verify->add_option("--step", step_, "this one only")->check(CLI::Range(0, 1 << 30));
-    auto* prune = on_folder(*checkpoint, "prune",
-                            "Remove all but the newest, and what dead writers left behind",
-                            [this] { return prune_checkpoints(files_, path_, prune_); });
+    auto* prune =
+        on_folder(*checkpoint, "prune",
+                  "Remove all but the newest whole ones, and what dead writers left behind",
+                  [this] { return prune_checkpoints(files_, path_, prune_); });
     prune->add_option("--keep", prune_.keep, "how many stay; 0 frees the folder for another job")
         ->check(CLI::Range(0, 1000))
         ->capture_default_str();
-    prune->add_flag("--damaged", prune_.damaged, "those that were set aside, too");
+    prune->add_flag("--damaged", prune_.damaged,
+                    "damaged ones, too, also those that were set aside");
     prune->add_flag("--dry-run", prune_.dry_run, "say what would go, remove nothing");
     on_folder(*checkpoint, "release",
               "Take them from their job: the next one that trains the same goes on from them",
@@ -313,7 +324,9 @@ class Program {
     auto* drain_command = on_node(
         "drain", "Cordon, evict every pod, wait until they are gone",
         [this](Session& s) { return drain(s, name_, std::chrono::seconds(drain_timeout_s_)); });
-    drain_command->add_option("--timeout", drain_timeout_s_, "seconds")->capture_default_str();
+    drain_command->add_option("--timeout", drain_timeout_s_, "seconds")
+        ->check(CLI::Range(0, kTimeoutMost))
+        ->capture_default_str();
   }
 
   void add_state(CLI::App& sub) {
@@ -391,6 +404,29 @@ class Program {
     demo->add_flag("--keep", demo_.keep, "leave its folder behind: logs, checkpoints");
   }
 
+  // What CLI11 says of words that it cannot take; an unknown command is named.
+  static std::string refusal(const CLI::App* app, const CLI::Error& error) {
+    const std::vector<std::string> left = app->remaining(true);
+    const auto word = std::ranges::find_if(
+        left, [](const std::string& text) { return !text.empty() && text.front() != '-'; });
+    std::string path = "rubatoctl";
+    const CLI::App* last = app;
+    while (!last->get_subcommands().empty()) {
+      last = last->get_subcommands().back();
+      path += " " + last->get_name();
+    }
+    if (last->get_require_subcommand_min() == 0 || word == left.end())
+      return CLI::FailureMessage::simple(app, error);
+    CommandWords words;
+    collect(*last, "", words);
+    std::erase_if(words[""], [](const std::string& name) { return name.starts_with('-'); });
+    const std::string nearest = nearest_word(*word, words[""]);
+    return fmt::format(
+        "rubatoctl: there is no command \"{} {}\"{}\nRun `{} --help` for those that "
+        "there are.\n",
+        path, *word, nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest), path);
+  }
+
   Status complete() {
     CommandWords words;
     collect(app_, "", words);
@@ -452,7 +488,8 @@ int main(int argc, char** argv) {
     if (level >= rubato::LogLevel::kWarning)
       std::fprintf(stderr, "note: %.*s\n", static_cast<int>(text.size()), text.data());
   });
-  const int code = rubato::ctl::Program().run(argc, argv);
+  const int code =
+      rubato::run_printing("rubatoctl", [&] { return rubato::ctl::Program().run(argc, argv); });
   std::fflush(nullptr);
   std::_Exit(code);  // the threads of libraries need no farewell: what was asked is done and said
 }

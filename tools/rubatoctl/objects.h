@@ -40,6 +40,9 @@ Status describe(Session& session, const std::string& resource, const std::string
 Status patch_job(Session& session, const std::string& job, const json::Value& spec);
 Status set_suspended(Session& session, const std::string& job, bool suspended);
 Status scale(Session& session, const std::string& job, int max, int min);  // -1: leave it
+// The condition of a job that `wait --for` means: its type in any case, alone or as kubectl spells
+// it (condition=Complete, condition=complete=true). kInvalid names those that there are.
+Result<std::string> condition_named(std::string_view text);
 // Waits until a condition of the job is True; fails at once when the job failed.
 Status wait_for(Session& session, const std::string& job, const std::string& condition,
                 std::chrono::seconds timeout);
