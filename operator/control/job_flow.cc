@@ -60,7 +60,7 @@ constexpr std::string_view kReasons[] = {
     reason::kInvalidTemplate, reason::kInvalidSpec,
     // Of workers.
     "NonFinite", "LedgerMismatch", "DataNotFound", "DataInvalid", "DataUnreadable", "DataDamaged",
-    "DeviceUnavailable", "OutOfMemory", "BadTraining", "StartFailed", "RecoveryFailed",
+    "DeviceUnavailable", "Diverged", "OutOfMemory", "BadTraining", "StartFailed", "RecoveryFailed",
     "FingerprintMismatch", "CheckpointUnusable", "CheckpointPathTaken", "InitFromUnusable",
     // Of scripts.
     "BatchMismatch", "DatasetEmpty", "GradScaler", "HiddenState", "IterableDataset", "NoState",

@@ -208,6 +208,9 @@ struct View : Progress {
 constexpr std::size_t kChangesKept = 64;
 constexpr auto kDivergedShown = 10min;  // also of the condition, under whichever leader
 constexpr std::size_t kFailuresKept = 64;
+// Times that no majority of the members held one state, without a checkpoint in between. After so
+// many the job ends (Diverged): its script makes the states differ, or a memory does each time.
+constexpr std::size_t kUndecidedMost = 4;
 
 // What agents are known by, and what we show them.
 struct Credentials {

@@ -53,12 +53,31 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   for (const Member& m : minority)
     if (Worker* worker = member(m)) drop_state(m.key, *worker);
   if (!kept.empty()) return;
+  note_undecided(generation, where);
   // What followers have, they have from a donor that nobody knows to be right.
   for (const WorkerKey& key : living()) {
     Worker* worker = worker_of(key);
     if (worker->standing.has_state() || worker->standing.phase() == wire::WORKER_FOLLOWING)
       drop_state(key, *worker);
   }
+}
+
+// The next attempt goes back to the same checkpoint and, where it is the script that makes the
+// states differ, to the same end. Each member says it: a generation counts once.
+void JobMachine::note_undecided(std::uint64_t generation, const std::string& where) {
+  const std::uint64_t checkpoint = view_.has_checkpoint ? view_.checkpoint_step : 0;
+  if (generation == undecided_.generation) return;
+  if (checkpoint != undecided_.checkpoint_step) undecided_.times = 0;
+  undecided_ = {undecided_.times + 1, generation, checkpoint};
+  if (undecided_.times < kUndecidedMost) return;
+  view_.failure_reason = "Diverged";
+  view_.failure_message = fmt::format(
+      "the workers held different states {} times in a row, last in {}, and no majority one state. "
+      "A script that does not compute the same on each worker does that (weights made without a "
+      "seed, a seed of its own on each worker, what depends on the worker or the time), and so "
+      "does "
+      "damaged memory: see the nodes in the events",
+      undecided_.times, where);
 }
 
 void JobMachine::drop_state(const WorkerKey& key, Worker& worker) {

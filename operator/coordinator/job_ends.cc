@@ -300,14 +300,15 @@ bool JobMachine::try_finish(MonoTime now) {
   const auto is_finished = [](const Worker* w) {
     return w != nullptr && w->standing.phase() == wire::WORKER_FINISHED;
   };
-  const std::vector<Member>& members =
-      op_ && op_->kind == Kind::kPlanned ? op_->next.previous : record_.members;
+  const bool is_planned = op_ && op_->kind == Kind::kPlanned;
+  const std::vector<Member>& members = is_planned ? op_->next.previous : record_.members;
   if (members.empty() || !is_finished(member(members.front()))) return false;
   for (const Member& m : members)
     if (member(m) != nullptr && !is_finished(member(m))) return false;
-  // A recovery that was cut short by the end of its leader: rank 0 of the record does not know yet
-  // that the last checkpoint is its to write.
-  if (!op_ && member(members.front())->standing.generation() != record_.generation) return false;
+  // Rank 0 of a recovery that is under way, or was cut short by the end of its leader, has finished
+  // at another rank: it does not know yet that the last checkpoint is its to write.
+  if (!is_planned && member(members.front())->standing.generation() != record_.generation)
+    return false;
   // The stop was raised since: training goes on from here (begin_planned()), unless it is to stop
   // here anyway, behind the checkpoint that stands.
   const bool is_raised = !wish_.is_stateless && view_.step < stop_steps();

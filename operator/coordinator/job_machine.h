@@ -217,6 +217,7 @@ class JobMachine {
   // job_diverged.cc
   void take_diverged(std::uint64_t generation, const wire::CommitRecord& record);
   void drop_state(const WorkerKey& key, Worker& worker);
+  void note_undecided(std::uint64_t generation, const std::string& where);
   void restart_diverged(MonoTime now);
   // job_blame.cc
   Duration patience(Duration floor) const;
@@ -395,6 +396,11 @@ class JobMachine {
   std::string suspect_cause_;  // as View::recovers_from
   std::string suspect_why_;
   std::optional<MonoTime> diverged_at_;
+  struct Undecided {  // rounds in which no majority held one state, since the last checkpoint
+    std::size_t times = 0;
+    std::uint64_t generation = 0;  // of the last
+    std::uint64_t checkpoint_step = 0;
+  } undecided_;
   std::map<std::string, std::string> fingerprint_of_node_;  // what each has said last
   std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
   std::optional<Probing> probing_;

@@ -108,6 +108,8 @@ void WholeCluster::calm() {
     if (node->is_frozen()) node->thaw();
     if (!node->is_up()) node->power_on();
     node->set_idle(false);
+    // A restored store may have brought back that it was cordoned.
+    set_cordoned(node->name(), false);
     for (auto& [uid, container] : node->containers())
       if (!container->exit_status) container->thaw();
   }

@@ -140,6 +140,7 @@ class WholeCluster {
   void cut_pair(const Fault& fault, const std::string& a, const std::string& b);
   void freeze_node(const Fault& fault, ModelNode& node);
   void cordon(const Fault& fault, ModelNode& node);
+  void set_cordoned(const std::string& node, bool on);
   void idle_node(const Fault& fault, ModelNode& node);
   void reset(const Fault& fault, ModelNode& node);
   void on_pod(const Fault& fault, void (WholeCluster::*act)(const Fault&, Container&));

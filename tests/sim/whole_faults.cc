@@ -245,13 +245,17 @@ void WholeCluster::freeze_node(const Fault& fault, ModelNode& node) {
 }
 
 void WholeCluster::cordon(const Fault& fault, ModelNode& node) {
-  const auto set = [this, name = node.name()](bool on) {
-    story_.say("{} {} is {}", on ? "FAULT" : "node", name, on ? "cordoned" : "uncordoned");
-    (void)server_->patch(kube::types::kNode, {"", name}, kube::PatchType::kMerge,
-                         Value::object({{"spec", Value::object({{"unschedulable", on}})}}));
-  };
-  set(true);
-  later(fault.spell, [set] { set(false); });
+  story_.say("FAULT {} is cordoned", node.name());
+  set_cordoned(node.name(), true);
+  later(fault.spell, [this, name = node.name()] {
+    story_.say("node {} is uncordoned", name);
+    set_cordoned(name, false);
+  });
+}
+
+void WholeCluster::set_cordoned(const std::string& node, bool on) {
+  (void)server_->patch(kube::types::kNode, {"", node}, kube::PatchType::kMerge,
+                       Value::object({{"spec", Value::object({{"unschedulable", on}})}}));
 }
 
 void WholeCluster::idle_node(const Fault& fault, ModelNode& node) {

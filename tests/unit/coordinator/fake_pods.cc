@@ -231,7 +231,7 @@ void FakePods::obey_requests() {
   }
 }
 
-void FakePods::begin_anew(int pod) {
+void FakePods::begin_anew(int pod, std::optional<std::uint64_t> checkpoint) {
   wire::WorkerStanding& s = standing(pod);
   const std::uint64_t next = s.id().incarnation() + 1;
   exit(pod, -1, 9);
@@ -242,6 +242,10 @@ void FakePods::begin_anew(int pod) {
   *s.mutable_id() = id;
   *s.mutable_listen() = listen;
   s.set_phase(wire::WORKER_STARTING);
+  if (checkpoint) {
+    s.set_has_checkpoint(true);
+    s.set_checkpoint_step(*checkpoint);
+  }
   say(pod);
   make_ready(pod);
 }

@@ -31,8 +31,9 @@ class FakePods {
   void say(int pod);  // an event without news: the standing
   void say(int pod, const std::function<void(wire::WorkerEvent&)>& news);
   void exit(int pod, int code, int signal);
-  void begin_anew(int pod);  // its worker is killed, and the next process is ready
-  void beat();               // heartbeats of all that are connected
+  void begin_anew(int pod, std::optional<std::uint64_t> checkpoint =
+                               {});  // its worker is killed, and the next process is ready
+  void beat();                       // heartbeats of all that are connected
   // The same, spread evenly over `period`, with passes as a JobTask makes them.
   void beat_in_turn(Duration period);
   void after(Duration time);  // in heartbeat steps, so that the connected stay alive

@@ -163,6 +163,28 @@ TEST(JobMachineDiverged, WithoutAMajorityAllBeginAnewFromTheNewestCheckpoint) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
+// A script that gives each worker another state would be begun anew for ever.
+TEST(JobMachineDiverged, WithoutAMajorityTimeAndAgainTheJobEnds) {
+  for (const bool has_progress : {false, true}) {
+    FakePods pods(2);
+    pods.start_training();
+    for (std::size_t time = 1; time <= kUndecidedMost; ++time) {
+      ASSERT_EQ(pods.view().failure_reason, "");
+      pods.commit_all();
+      for (const int pod : {0, 1}) refuse_round(pods, pod, {0, 1}, true);
+      pods.settle();
+      if (time == kUndecidedMost) break;
+      for (const int pod : {0, 1}) pods.begin_anew(pod, has_progress ? time : 0);
+      pods.after(1s);
+      pods.settle();
+      pods.commit_all();
+      ASSERT_EQ(pods.view().phase, Phase::kTraining) << time;
+    }
+    EXPECT_EQ(pods.view().failure_reason, has_progress ? "" : "Diverged");
+    EXPECT_EQ(pods.view().end == Phase::kFailed, !has_progress);
+  }
+}
+
 TEST(JobMachineDiverged, IsShownForAWhileAndNewsOfAnOldGenerationIsOld) {
   FakePods pods(3);
   pods.start_training();

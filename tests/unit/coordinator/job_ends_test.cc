@@ -58,7 +58,6 @@ TEST(JobMachineEnds, FinishWaitsForRankZeroThatWritesTheLastCheckpoint) {
   for (int i = 0; i < 2; ++i) EXPECT_NE(pods.last(i, kRetire), nullptr);
 }
 
-// Another rank 0 writes it then, and the job is never called finished without it.
 // While the last checkpoint is written no commit comes at which anybody could join: a newcomer
 // would make the members begin anew, and rank 0 write it anew, again and again.
 TEST(JobMachineEnds, NobodyJoinsWhenTheLastStepIsCommitted) {
@@ -105,6 +104,28 @@ TEST(JobMachineEnds, ARankZeroThatHangsBeforeTheLastCheckpointIsRecoveredFrom) {
   pods.after(Timing{}.first_step);
   EXPECT_EQ(pods.last(1, kRetire), nullptr);
   EXPECT_NE(pods.last(1, kAbort), nullptr);  // a recovery, with who answers
+}
+
+// Rank 0 is lost while it writes the last checkpoint, and the recovery is under way when a
+// suspension is taken back: who has finished at another rank has written nothing.
+TEST(JobMachineEnds, AStopTakenBackWhileRankZeroIsReplacedIsNotTheEnd) {
+  FakePods pods(3);
+  pods.start_training();
+  for (const int pod : {1, 2}) {
+    pods.standing(pod).set_phase(wire::WORKER_FINISHED);
+    pods.say(pod);
+  }
+  pods.change_wish([](Wish& wish) {
+    wish.stop = true;
+    wish.stop_reason = "suspended";
+  });
+  pods.exit(0, 1, 0);
+  pods.settle();
+  ASSERT_EQ(pods.machine.record().members.size(), 2u);
+  pods.change_wish([](Wish& wish) { wish.stop = false; });
+  pods.settle();
+  EXPECT_NE(pods.view().end, Phase::kFinished);
+  EXPECT_EQ(pods.last(1, kRetire), nullptr);
 }
 
 TEST(JobMachineEnds, StopAsksForACheckpointAndRetiresWhoHasStopped) {
