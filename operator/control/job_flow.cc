@@ -61,12 +61,13 @@ constexpr std::string_view kReasons[] = {
     // Of workers.
     "NonFinite", "LedgerMismatch", "DataNotFound", "DataInvalid", "DataUnreadable", "DataDamaged",
     "DeviceUnavailable", "Diverged", "OutOfMemory", "BadTraining", "StartFailed", "RecoveryFailed",
-    "FingerprintMismatch", "CheckpointUnusable", "CheckpointPathTaken", "InitFromUnusable",
+    "FingerprintMismatch", "CheckpointUnusable", "CheckpointFailed", "CheckpointPathTaken",
+    "InitFromUnusable",
     // Of scripts.
-    "BatchMismatch", "DatasetEmpty", "GradScaler", "HiddenState", "IterableDataset", "NoState",
-    "NotDeterministic", "NothingToTrain", "OverlappingTensors", "ScriptEnded", "StateChanged",
-    "StatefulForward", "UnknownParameter", "UnsupportedDevice", "UnsupportedState",
-    "UnsupportedTensor", "UnsupportedTrainer"};
+    "BatchMismatch", "DatasetChanged", "DatasetEmpty", "GradScaler", "HiddenState",
+    "IterableDataset", "NoState", "NotDeterministic", "NothingToTrain", "OverlappingTensors",
+    "ScriptEnded", "StateChanged", "StatefulForward", "UnknownParameter", "UnsupportedDevice",
+    "UnsupportedOptimizer", "UnsupportedState", "UnsupportedTensor", "UnsupportedTrainer"};
 
 }  // namespace
 

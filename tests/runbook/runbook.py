@@ -87,7 +87,7 @@ def constants_of_reasons():
 
 def uncounted(page, job_flow, constants):
     """Reasons of waiting and of the end that the metrics would show as Other, and the other way round."""
-    rows = re.findall(r"^\| `(\w+)` \| (?:Queued|Complete|Failed) \|", page.split("## Reasons of conditions")[1]
+    rows = re.findall(r"^\| `(\w+)` \| (?:Queued|Complete|(?:Recovering, )?Failed) \|", page.split("## Reasons of conditions")[1]
                       .split("\n## ")[0], re.M)
     table = re.search(r"kReasons\[\] = \{(.*?)\};", job_flow, re.S)[1]
     counted = {word or constants[constant] for constant, word in re.findall(r'reason::(k\w+)|"(\w+)"', table)}
