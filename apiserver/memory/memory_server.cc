@@ -125,7 +125,8 @@ Value MemoryServer::present(const ResourceInfo& info, const Value& stored) const
 }
 
 Value MemoryServer::stored_form(const ResourceInfo& info, Value object) const {
-  return info.storage_id == "events" ? event_form::to_core(object) : object;
+  if (info.storage_id == "events") return event_form::to_core(object);
+  return object;
 }
 
 Answer<Value> MemoryServer::get(const ResourceType& type, const Key& key,

@@ -280,6 +280,7 @@ class JobMachine {
   void begin_recovery(MonoTime now, std::string_view cause, const std::string& reason,
                       bool with_joiners = false);
   void note_cause(std::string_view given);
+  bool is_last_attempt_over(MonoTime now, const std::string& reason);
   std::string cause_of_loss();
   MonoTime suspect_due() const;
   bool has_ended(const Member& m);  // for certain

@@ -148,6 +148,20 @@ MonoTime JobMachine::suspect_due() const {
   return std::max<MonoTime>(settled, last_attempt_ + std::min(pause, kRecoveryPauseMost));
 }
 
+// Counts one more. True: there were too many without a commit, which view_ has as the failure.
+bool JobMachine::is_last_attempt_over(MonoTime now, const std::string& reason) {
+  ++attempts_;
+  last_attempt_ = now;
+  if (!first_attempt_) first_attempt_ = now;
+  const bool is_of_data = view_.recovers_from.starts_with("Data");
+  if (is_of_data ? now - *first_attempt_ < kDataGiveUp : attempts_ <= kAttemptsMax) return false;
+  view_.failure_reason = is_of_data ? view_.recovers_from : "RecoveryFailed";
+  view_.failure_message = is_of_data ? "no step was committed for 30 minutes: " + reason
+                                     : "no step was committed in " + std::to_string(kAttemptsMax) +
+                                           " recoveries, the last one because " + reason;
+  return true;
+}
+
 void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std::string& reason,
                                 bool with_joiners) {
   note_cause(cause);
@@ -191,21 +205,7 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
     op_.reset();
     return try_start(now);
   }
-  ++attempts_;
-  last_attempt_ = now;
-  if (!first_attempt_) first_attempt_ = now;
-  const bool is_of_data = view_.recovers_from.starts_with("Data");
-  if (is_of_data && now - *first_attempt_ >= kDataGiveUp) {
-    view_.failure_reason = view_.recovers_from;
-    view_.failure_message = "no step was committed for 30 minutes: " + reason;
-    return end(now, Phase::kFailed, view_.failure_message);
-  }
-  if (!is_of_data && attempts_ > kAttemptsMax) {
-    view_.failure_reason = "RecoveryFailed";
-    view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) +
-                            " recoveries, the last one because " + reason;
-    return end(now, Phase::kFailed, view_.failure_message);
-  }
+  if (is_last_attempt_over(now, reason)) return end(now, Phase::kFailed, view_.failure_message);
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kRecovering);
   op.next.stop_steps = stop_steps();

@@ -52,9 +52,11 @@ ClusterSeries cluster_of(std::vector<std::shared_ptr<const JobObject>> jobs) {
 
 TEST(ClusterSeries, SaysWhatTheStatusSays) {
   const std::string text = text_of(cluster_of({job(2, 4, kRunning)}));
+  const char* info =
+      "rubato_job_info{namespace=\"ns\",job_name=\"job\",uid=\"job-uid-1\",queue=\"default\","
+      "priority_class=\"\",runtime=\"builtin\"} 1\n";
   for (const char* line :
-       {"rubato_job_info{namespace=\"ns\",job_name=\"job\",uid=\"job-uid-1\",queue=\"default\","
-        "priority_class=\"\",runtime=\"builtin\"} 1\n",
+       {info,
         "rubato_job_state{namespace=\"ns\",job_name=\"job\",state=\"Running\"} 1\n",
         "rubato_job_created_timestamp_seconds{namespace=\"ns\",job_name=\"job\"} 1795244400\n",
         "rubato_job_started_timestamp_seconds{namespace=\"ns\",job_name=\"job\"} 1795244460\n",

@@ -23,6 +23,24 @@ const char* const kSimulate =
     "    --nodes 9x4:v100,9x4:p100,9x4:k80 --compare rubato,gavel,gavel:objective=1\n\n"
     "Policies:\n";
 
+// What nodes have beside GPUs.
+void add_node_options(CLI::App& sub, SimulateOptions& to) {
+  sub.add_option("--cache-gib", to.cache_gib, "cache of all nodes together, for --remote-gib-s")
+      ->check(number_from(0, 1e9));
+  sub.add_option("--remote-gib-s", to.remote_gib_s,
+                 "GiB a second that all jobs together can read of data sets beside the cache; 0: "
+                 "they wait for no data")
+      ->check(number_from(0, 1e9));
+  CLI::Option* const node_gib =
+      sub.add_option("--node-gib", to.node_gib, "memory of each node, for --node-cpus")
+          ->check(number_from(0.001, 1e6));
+  sub.add_option("--node-cpus", to.node_cpus,
+                 "CPUs of each node, for jobs that say how sensitive they are; 0: these have all "
+                 "that they can use")
+      ->check(number_from(0, 1e6))
+      ->needs(node_gib);
+}
+
 }  // namespace
 
 CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
@@ -40,20 +58,7 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   sub->add_option("--distance", to.distances,
                   "how many times slower a job is that spans nodes, or domains of a level: "
                   "node=1.1,rack=1.5");
-  sub->add_option("--cache-gib", to.cache_gib, "cache of all nodes together, for --remote-gib-s")
-      ->check(number_from(0, 1e9));
-  sub->add_option("--remote-gib-s", to.remote_gib_s,
-                  "GiB a second that all jobs together can read of data sets beside the cache; 0: "
-                  "they wait for no data")
-      ->check(number_from(0, 1e9));
-  CLI::Option* const node_gib =
-      sub->add_option("--node-gib", to.node_gib, "memory of each node, for --node-cpus")
-          ->check(number_from(0.001, 1e6));
-  sub->add_option("--node-cpus", to.node_cpus,
-                  "CPUs of each node, for jobs that say how sensitive they are; 0: these have all "
-                  "that they can use")
-      ->check(number_from(0, 1e6))
-      ->needs(node_gib);
+  add_node_options(*sub, to);
   sub->add_option("--policy", choice.policy, "the first line of the table");
   sub->add_option("--compare", choice.compare,
                   "the other ones, separated by commas; parameters of one: gavel:objective=1")
