@@ -151,7 +151,8 @@ Status PodRunner::prepare(std::stop_token stop) {
   while (true) {
     const Status tried = try_prepare();
     if (tried.ok() || tried.error().code() == Code::kInvalid) return tried;
-    // A Secret or claim may come yet; the pod waits for it as long as it exists.
+    // A Secret or claim may come yet, or the API server be back: the pod waits as long as it
+    // exists.
     write_status("Pending", "ContainerCreating", tried.error().what());
     std::unique_lock lock(mutex_);
     changed_->wait_until(lock, executor_.now() + kVolumeRetry,
@@ -164,6 +165,11 @@ Status PodRunner::prepare(std::stop_token stop) {
 
 Status PodRunner::try_prepare() {
   TRY(volume_folders_, volumes_.prepare(pod_, folder_));
+  for (const char* kind : {"initContainers", "containers"})
+    for (const auto& container : pod_["spec"][kind].items()) {
+      auto& environment = environments_[container["name"].string_or("")];
+      TRY(environment, environment_of(client_, pod_, container));
+    }
   std::size_t count = 0;
   for (const auto& container : pod_["spec"]["containers"].items()) count += gpus_of(container);
   for (const auto& container : pod_["spec"]["initContainers"].items())
@@ -233,7 +239,7 @@ Status PodRunner::launch(Container& container) {
     return Error(Code::kInvalid, "container \"" + container.name +
                                      "\" has no command; images are not pulled here, so name one");
   }
-  TRY(spec.environment, environment_of(client_, pod_, container.spec));
+  spec.environment = environments_[container.name];
   spec.environment.emplace("HOSTNAME", kube::name_of(pod_));
   spec.environment.emplace("HOME", "/tmp");
   add_gpus(container, spec.environment);

@@ -93,6 +93,7 @@ class PodRunner {
   std::string pod_ip_;
   std::string folder_;
   std::map<std::string, std::string> volume_folders_;
+  std::map<std::string, std::map<std::string, std::string>> environments_;  // by container
   GpuLease gpus_;
   std::size_t gpus_given_ = 0;  // of gpus_, to containers that were started
   WallTime began_{};

@@ -190,6 +190,12 @@ Result<std::string> referred(kube::Client& client, const json::Value& pod,
   return secret ? net::base64_decode(text.string_or("")) : Result<std::string>(text.string_or(""));
 }
 
+bool is_optional(const json::Value& variable) {
+  const json::Value& from = variable["valueFrom"];
+  return from["secretKeyRef"]["optional"].bool_or(false) ||
+         from["configMapKeyRef"]["optional"].bool_or(false);
+}
+
 std::string expand(const std::string& text, const std::map<std::string, std::string>& known) {
   std::string out;
   std::size_t at = 0;
@@ -215,6 +221,7 @@ Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
     const std::string name = item["name"].string_or("");
     if (item["valueFrom"].is_object()) {
       auto value = referred(client, pod, item["valueFrom"]);
+      if (!value.ok() && value.error().code() == Code::kNotFound && is_optional(item)) continue;
       if (!value.ok()) return value.error().in("environment variable " + name);
       environment[name] = *value;
     } else {

@@ -38,7 +38,8 @@ class Volumes {
 // kInvalid for a path we do not know.
 Result<std::string> field_of(const json::Value& pod, const std::string& path);
 
-// The container's environment: plain values and references; $(NAME) in values is expanded.
+// The container's environment: plain values and references; $(NAME) in values is expanded. Of an
+// optional reference to what is not there it has nothing; else kNotFound.
 Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
                                                           const json::Value& pod,
                                                           const json::Value& container);

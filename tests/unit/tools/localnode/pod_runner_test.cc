@@ -22,8 +22,9 @@ struct PodRunnerTest : ::testing::Test {
     std::filesystem::remove_all(settings.root);
   }
 
-  PodRunner& start(const std::string& name) {
-    const Value container = Value::object({{"name", "worker"}, {"image", "x"}});  // no command
+  PodRunner& start(const std::string& name, const Value& environment = Value::array()) {
+    const Value container =
+        Value::object({{"name", "worker"}, {"image", "x"}, {"env", environment}});  // no command
     auto pod = world.server.create(
         kube::types::kPod, "default",
         Value::object({{"apiVersion", "v1"},
@@ -69,6 +70,31 @@ TEST_F(PodRunnerTest, APodThatWasDeletedGoesWhenTheApiServerIsBack) {
   world.sim.run_for(6s);
   EXPECT_FALSE(pod("a").ok());
   EXPECT_TRUE(runner.is_done());
+}
+
+// As a kubelet does: what the container is to have in its environment may come yet.
+TEST_F(PodRunnerTest, APodWaitsForTheSecretOfItsEnvironment) {
+  const auto variable = [](const char* secret, bool optional) {
+    const Value ref =
+        Value::object({{"name", secret}, {"key", "token"}, {"optional", Value(optional)}});
+    return Value::object(
+        {{"name", "TOKEN"}, {"valueFrom", Value::object({{"secretKeyRef", ref}})}});
+  };
+  start("optional", Value::array({variable("none", true)}));
+  start("a", Value::array({variable("late", false)}));
+  world.sim.run_for(1min);
+  EXPECT_EQ((*pod("optional"))["status"]["phase"].string_or(""), "Failed");  // it has no command
+  const Value waiting = (*pod("a"))["status"];
+  EXPECT_EQ(waiting["phase"].string_or(""), "Pending");
+  EXPECT_NE(json::dump(waiting).find("environment variable TOKEN"), std::string::npos);
+  const Value secret =
+      Value::object({{"apiVersion", "v1"},
+                     {"kind", "Secret"},
+                     {"metadata", Value::object({{"name", "late"}, {"namespace", "default"}})},
+                     {"data", Value::object({{"token", "eA=="}})}});
+  ASSERT_TRUE(world.server.create(kube::types::kSecret, "default", secret).ok());
+  world.sim.run_for(6s);
+  EXPECT_EQ((*pod("a"))["status"]["phase"].string_or(""), "Failed");
 }
 
 TEST_F(PodRunnerTest, APodThatIsNotKnownAnyMoreIsGivenUp) {
