@@ -92,7 +92,8 @@ class Filling {
   // The less, the sooner it is served.
   std::tuple<bool, double> claim(QueueIndex queue) const {
     const OfQueue& of = of_[queue];
-    const double weight = problem_.queue(queue)->weight;
+    const Queue* said = problem_.queue(queue);  // null: it was deleted, and jobs of it run
+    const double weight = said == nullptr ? 1 : said->weight;
     const double share = weight > 0 ? static_cast<double>(of.filled) / weight
                                     : std::numeric_limits<double>::infinity();
     return {of.filled + wanted_by(*of.next) > of.guaranteed, share};

@@ -38,11 +38,21 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
     for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
     if (entry.pods.empty()) continue;
     holders_.push_back(&entry);
+    if (entry.job->settled)
+      settled_.push_back({.entry = &entry, .queue = queue_of(entry), .type = only_type(entry)});
     for (std::optional<QueueIndex> q = queue_of(entry); q; q = problem.parent_of(*q)) {
       holders_of_queue_[*q].push_back(&entry);
       lowest_of_queue_[*q] = std::min(lowest_of_queue_[*q], entry.job->priority);
     }
   }
+}
+
+std::optional<TypeIndex> Session::only_type(const Entry& entry) const {
+  const TypeIndex type = entry.pods.front().type;
+  const bool is_only = std::ranges::all_of(entry.pods, [&](const Pod& pod) {
+    return pod.type == type && pod.node && problem_.type_of(*pod.node) == type;
+  });
+  return is_only ? std::optional(type) : std::nullopt;
 }
 
 Session::Entry Session::entry_of(JobIndex j) {

@@ -21,6 +21,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -93,8 +94,17 @@ class Session {
   };
   struct Loan {
     std::vector<Lent> lent;
-    QueueIndex among;  // the queue whose holders give
-    Victims victims;   // those of them that are surplus
+    QueueIndex among;              // the queue whose holders give
+    Victims victims;               // those of them that are surplus
+    const Trial* where = nullptr;  // only what is of use to it there; null: no matter where
+  };
+  // How room is made in a full queue.
+  struct FromQueue {
+    QueueIndex among;  // as of a Loan
+    bool may_stop = false;
+    const Trial* where = nullptr;  // as of a Loan
+    ServedFirst first = {};
+    bool lacks_places = false;  // there was room in the queue, and none on nodes
   };
   // A size that a job could grow to.
   struct Step {
@@ -108,6 +118,7 @@ class Session {
 
   // session.cc
   Entry entry_of(JobIndex j);
+  std::optional<TypeIndex> only_type(const Entry& entry) const;
   void count_what_others_can_give();
   void count_held(const Entry& entry, std::size_t index);
   void count_from_anybody(const Entry& entry, std::span<const Pod> pods);
@@ -218,15 +229,22 @@ class Session {
   Trial trial_for(const Entry& wanting) const;
   bool is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node);
   bool shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from, Trial& trial);
-  std::optional<std::vector<Entry*>> preempt(const Entry& wanting, std::int64_t pods, Trial& trial);
+  std::vector<Entry*> who_may_give(const Entry& wanting, const Trial& trial) const;
+  std::optional<std::vector<Entry*>> preempt(const Entry& wanting, std::int64_t pods, Trial& trial,
+                                             const std::vector<Entry*>& among);
   std::optional<std::vector<Entry*>> stop_until_it_fits(const Entry& wanting, std::int64_t pods,
-                                                        Trial& trial, const ServedFirst& first);
+                                                        Trial& trial,
+                                                        const std::vector<Entry*>& among,
+                                                        const ServedFirst& first);
   bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
   void spare_surplus(const Entry& wanting, std::int64_t pods, const std::vector<Entry*>& stopped,
                      Victims& victims);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
                                         const Entry& wanting);
   void give_back_what_leaves();
+  template <class Take>
+  void for_each_that_leaves(const Take& take) const;
+  void promise_what_leaves(const std::set<NodeIndex>& nodes);
   std::vector<std::string> shrink_victims(const Victims& victims, const std::string& for_whom);
   bool fits(const Entry& wanting, std::int64_t pods);
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
@@ -264,16 +282,19 @@ class Session {
 
   // session_queue.cc
   std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
+  std::optional<std::vector<std::string>> try_rooms_in_queue(Entry& wanting, Gpus missing,
+                                                             FromQueue& from);
   std::optional<std::vector<std::string>> try_room_in_queue(Entry& wanting, Gpus missing,
-                                                            QueueIndex among, bool may_stop,
-                                                            ServedFirst& first);
+                                                            FromQueue& from);
   bool is_placed_after(const Entry& wanting, Gpus missing, const std::vector<Entry*>& stopped,
                        std::size_t mark);
   void keep_quota(const Entry& wanting, Gpus gpus);
+  void keep_quota(const Entry& wanting, Gpus gpus, TypeIndex type);
   static bool may_lend(const Entry& from, const Entry& wanting);
   bool may_stop_in_queue(const Entry& wanting, const Entry& victim) const;
   bool is_helped(const Entry& wanting, Gpus missing, const Entry& from) const;
   Gpus most_lent(const Entry& wanting, QueueIndex among) const;
+  bool is_lent_where_it_helps(const Pod& pod, const Entry& wanting, const Loan& loan);
   void lend(Entry& from, Pod& pod, Loan& loan);
   Gpus room_within(const Entry& wanting, QueueIndex widest) const;
   template <class Lend>
@@ -315,6 +336,13 @@ class Session {
   Cells cells_;
   std::vector<Entry> entries_;   // in order
   std::vector<Entry*> holders_;  // in order: who held pods that stay
+  // Those of them that are settled, for who looks at all of them.
+  struct Settled {
+    Entry* entry;
+    QueueIndex queue;
+    std::optional<TypeIndex> type;  // of all its pods and of their nodes; of several: none
+  };
+  std::vector<Settled> settled_;
   struct Waiting {
     const Entry* entry = nullptr;
     Gpus size = 0;         // its minimum
@@ -330,6 +358,7 @@ class Session {
   int use_checks_ = 0;
   std::vector<Entry*> givers_;  // who gave some back to come to its size, or to another type
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
+  std::map<NodeIndex, Resources> promised_;  // of what leaves, to those who wait for it
   std::vector<Verdict> verdicts_;
   Table<JobIndex, Entry*> by_job_;  // where jobs share
   // What others can give at most, counted when the round began.

@@ -17,11 +17,20 @@ std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanti
   const bool may_stop = may_stop_anybody(wanting, among);
   const Gpus most = may_stop ? most_lent(wanting, among) : surplus_of_queue_[among];
   if (room + most < missing) return std::nullopt;
-  ServedFirst first;
+  FromQueue from{.among = among, .may_stop = may_stop};
+  auto names = try_rooms_in_queue(wanting, missing, from);
+  if (names || !from.lacks_places || is_confined_to_cells(wanting)) return names;
+  const Trial trial = trial_for(wanting);  // others of the queue have pods where it can be
+  from = {.among = among, .may_stop = may_stop, .where = &trial};
+  return try_rooms_in_queue(wanting, missing, from);
+}
+
+std::optional<std::vector<std::string>> Session::try_rooms_in_queue(Entry& wanting, Gpus missing,
+                                                                    FromQueue& from) {
   for (int attempt = 0; attempt < kStopAttempts; ++attempt) {
-    const std::size_t before = first.size();
-    auto names = try_room_in_queue(wanting, missing, among, may_stop, first);
-    if (names || first.size() == before) return names;
+    const std::size_t before = from.first.size();
+    auto names = try_room_in_queue(wanting, missing, from);
+    if (names || from.first.size() == before) return names;
   }
   return std::nullopt;
 }
@@ -29,17 +38,17 @@ std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanti
 // None, and all is as it was: it does not help, or it would stop more jobs that are served before
 // it all the same, which are noted.
 std::optional<std::vector<std::string>> Session::try_room_in_queue(Entry& wanting, Gpus missing,
-                                                                   QueueIndex among, bool may_stop,
-                                                                   ServedFirst& first) {
+                                                                   FromQueue& from) {
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
-  Loan loan{.lent = {}, .among = among, .victims = {}};
+  Loan loan{.lent = {}, .among = from.among, .victims = {}, .where = from.where};
   lend_surplus(wanting, missing, loan);
   std::vector<Entry*> stopped;
-  if (may_stop) stopped = lend_jobs(wanting, missing, loan, first);
-  const bool helps = room_for(wanting) >= missing &&
-                     !note_served_before(stopped, wanting, quota_, first) &&
-                     is_placed_after(wanting, missing, stopped, mark);
+  if (from.may_stop) stopped = lend_jobs(wanting, missing, loan, from.first);
+  const bool is_room =
+      room_for(wanting) >= missing && !note_served_before(stopped, wanting, quota_, from.first);
+  const bool helps = is_room && is_placed_after(wanting, missing, stopped, mark);
+  from.lacks_places = is_room && !helps;
   for (const Lent& one : loan.lent) {
     quota_.take(queue_of(*one.from), one.pod->type, one.pod->gpus);
     one.pod->lent = false;
@@ -65,14 +74,17 @@ bool Session::is_placed_after(const Entry& wanting, Gpus missing,
 
 // Others of the queue, which come later, are not to take what is being made free for it.
 void Session::keep_quota(const Entry& wanting, Gpus gpus) {
-  const QueueIndex queue = queue_of(wanting);
   const std::vector<TypeIndex>& types = types_for(wanting);
-  if (!quota_.is_bounded(queue) || types.empty()) return;
+  if (types.empty()) return;
+  const auto room = [&](TypeIndex type) { return quota_.room(queue_of(wanting), type); };
+  keep_quota(wanting, gpus, *std::ranges::max_element(types, {}, room));
+}
+
+void Session::keep_quota(const Entry& wanting, Gpus gpus, TypeIndex type) {
+  const QueueIndex queue = queue_of(wanting);
+  if (!quota_.is_bounded(queue)) return;
   for (std::optional<QueueIndex> q = queue; q; q = problem_.parent_of(*q)) kept_[*q] += gpus;
-  quota_.take(queue,
-              *std::ranges::max_element(types, {},
-                                        [&](TypeIndex type) { return quota_.room(queue, type); }),
-              gpus);
+  quota_.take(queue, type, gpus);
 }
 
 bool Session::may_lend(const Entry& from, const Entry& wanting) {
@@ -127,6 +139,10 @@ Gpus Session::most_lent(const Entry& wanting, QueueIndex among) const {
                   ? from->now
                   : std::max<Gpus>(from->now - least_kept(*from, wanting), 0);
   return most;
+}
+
+bool Session::is_lent_where_it_helps(const Pod& pod, const Entry& wanting, const Loan& loan) {
+  return loan.where == nullptr || is_of_use(*loan.where, wanting, node_of(pod));
 }
 
 void Session::lend(Entry& from, Pod& pod, Loan& loan) {
@@ -189,6 +205,7 @@ void Session::lend_surplus_of(Entry& from, const Entry& wanting, Gpus missing, Q
       if (!from.job->mix) return;
       continue;
     }
+    if (!is_lent_where_it_helps(pod, wanting, loan)) continue;
     lend(from, pod, loan);
     loan.victims.emplace_back(&from, pod.ordinal);
     left = *next;
@@ -205,6 +222,8 @@ std::vector<Session::Entry*> Session::lend_jobs(const Entry& wanting, Gpus missi
       if (!may_lend(*entry, wanting) || !may_stop_in_queue(wanting, *entry)) continue;
       if (std::ranges::find(stopped, entry) != stopped.end()) continue;
       if (std::ranges::find(first, entry) != first.end()) continue;
+      const auto helps = [&](const Pod& pod) { return is_lent_where_it_helps(pod, wanting, loan); };
+      if (std::ranges::none_of(entry->pods, helps)) continue;
       stopped.push_back(entry);
       for (Pod& pod : entry->pods)
         if (!pod.lent) lend(*entry, pod, loan);

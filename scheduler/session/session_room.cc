@@ -7,8 +7,22 @@
 #include <functional>
 #include <map>
 #include <ranges>
+#include <set>
 
 namespace rubato::sched {
+namespace {
+
+// Of each kind, and nothing below zero.
+Resources least_of(const Resources& one, const Resources& other) {
+  Resources least{.gpus = std::min(one.gpus, other.gpus),
+                  .cpu = std::min(one.cpu, other.cpu),
+                  .memory = std::min(one.memory, other.memory)};
+  std::ranges::transform(one.others, other.others, least.others.begin(), std::ranges::min);
+  least.raise_to_zero();
+  return least;
+}
+
+}  // namespace
 
 void Session::place_or_make_room(Entry& entry, Gpus wanted) {
   if (is_confined_to_cells(entry)) return verdict(entry, why_not_in_cells(entry, wanted));
@@ -149,8 +163,8 @@ Session::Trial Session::trial_for(const Entry& wanting) const {
 // Whether room on that node helps the job.
 bool Session::is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node) {
   const auto& [type, on, domain, is_nowhere, used, preferred] = trial.bound;
-  if (is_nowhere || !placer_.may_get(wanting.index, node)) return false;
-  if ((type && problem_.type_of(node) != *type) || (on && node != *on)) return false;
+  if (is_nowhere || (type && problem_.type_of(node) != *type) || (on && node != *on)) return false;
+  if (!placer_.may_get(wanting.index, node)) return false;
   return !domain || problem_.domain_of(trial.level, node) == domain;
 }
 
@@ -160,8 +174,9 @@ std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
   give_back_what_leaves();
   if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
   Trial trial = trial_for(wanting);
-  for (Entry* entry : std::views::reverse(holders_)) {
-    if (entry == &wanting || !entry->job->settled || entry->now <= entry->job->min) continue;
+  const std::vector<Entry*> among = who_may_give(wanting, trial);
+  for (Entry* entry : among) {
+    if (entry->now <= entry->job->min) continue;
     if (shrink_until_it_fits(wanting, pods, *entry, trial)) {
       spare_surplus(wanting, pods, {}, trial.victims);
       CHECK(reserve_if_fits(wanting, pods, mark));
@@ -169,7 +184,7 @@ std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
     }
   }
   if (config_.preempt) {
-    if (const auto stopped = preempt(wanting, pods, trial)) {
+    if (const auto stopped = preempt(wanting, pods, trial, among)) {
       spare_surplus(wanting, pods, *stopped, trial.victims);
       CHECK(reserve_if_fits(wanting, pods, mark));
       return stop_victims(*stopped, std::move(trial.victims), wanting);
@@ -181,10 +196,36 @@ std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
   return std::nullopt;
 }
 
-// Pods that are leaving already, and what jobs give back to come to their size, which nobody is
-// promised yet.
-void Session::give_back_what_leaves() {
-  for (const auto& [node, per_pod] : leaving_) free_.give_back(node, *per_pod);
+// Settled jobs, the last in order first, without those that can give nothing of use: by the type of
+// what they hold, and by what their queue is guaranteed of it. (What others give leaves that as it
+// is, or adds to it.) Of many jobs most are left out, and here none of them is looked up.
+std::vector<Session::Entry*> Session::who_may_give(const Entry& wanting, const Trial& trial) const {
+  const QueueIndex own = queue_of(wanting);
+  ByType useful(problem_.count_types(), 0);
+  for (const TypeIndex type : problem_.group(wanting.index).types)
+    useful[type] = !trial.bound.type || *trial.bound.type == type ? 1 : 0;
+  enum Guarantee : char { kUnknown, kNone, kHolds };
+  const std::size_t types = problem_.count_types();
+  std::vector<Guarantee> known(problem_.count_queues() * types, kUnknown);
+  const auto is_kept = [&](QueueIndex queue, TypeIndex type) {
+    Guarantee& guarantee = known[queue.value * types + type.value];
+    if (guarantee == kUnknown)
+      guarantee = is_guaranteed(queue, type, own, trial.quota) ? kHolds : kNone;
+    return guarantee == kHolds;
+  };
+  std::vector<Entry*> among;
+  for (const auto& [entry, queue, type] : std::views::reverse(settled_)) {
+    if (entry == &wanting) continue;
+    if (type && (useful[*type] == 0 || (!cells_.exist() && is_kept(queue, *type)))) continue;
+    among.push_back(entry);
+  }
+  return among;
+}
+
+// Pods that are leaving already, and what jobs give back to come to their size.
+template <class Take>
+void Session::for_each_that_leaves(const Take& take) const {
+  for (const auto& [node, per_pod] : leaving_) take(node, *per_pod);
   for (const Entry* entry : givers_) {
     if (!entry->moving && !std::holds_alternative<WorthMoreElsewhere>(*entry->cause) &&
         !std::holds_alternative<ChangesNodes>(*entry->cause))
@@ -194,14 +235,38 @@ void Session::give_back_what_leaves() {
       const auto node = problem_.held_at(entry->index)[i].node;
       if (node && !held[i].leaving &&
           std::ranges::find(entry->remove, held[i].ordinal) != entry->remove.end())
-        free_.give_back(*node, entry->job->per_pod);
+        take(*node, entry->job->per_pod);
     }
+  }
+}
+
+// … which nobody is promised yet.
+void Session::give_back_what_leaves() {
+  for_each_that_leaves([&](NodeIndex node, const Resources& what) { free_.give_back(node, what); });
+  for (const auto& [node, what] : promised_) free_.take(node, least_of(what, free_[node]));
+}
+
+// To who has just been placed there: what is left of these nodes' leaving pods after it, and no
+// more, is offered to others.
+void Session::promise_what_leaves(const std::set<NodeIndex>& nodes) {
+  std::map<NodeIndex, Resources> leaves;
+  for_each_that_leaves([&](NodeIndex node, const Resources& what) { leaves[node] += what; });
+  for (const NodeIndex node : nodes) {
+    const auto all = leaves.find(node);
+    if (all == leaves.end()) continue;
+    Resources& promised = promised_[node];
+    Resources offered = all->second;
+    offered -= promised;
+    promised = all->second;
+    promised -= least_of(offered, free_[node]);
   }
 }
 
 // Takes what `from` holds beyond its minimum, pod by pod; true once the job fits.
 bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from,
                                    Trial& trial) {
+  const auto helps = [&](const Pod& pod) { return is_of_use(trial, wanting, node_of(pod)); };
+  if (std::ranges::none_of(from.pods, helps)) return false;
   Gpus left = from.now;
   const Gpus least = least_kept(from, wanting);
   for (Pod& pod : from.pods) {
@@ -212,9 +277,8 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
       if (!from.job->mix) return false;
       continue;
     }
-    const NodeIndex node = node_of(pod);
-    if (!is_of_use(trial, wanting, node)) continue;
-    free_.give_back(node, from.job->per_pod);
+    if (!helps(pod)) continue;
+    free_.give_back(node_of(pod), from.job->per_pod);
     trial.quota.give_back(queue_of(from), pod.type, pod.gpus);
     trial.victims.emplace_back(&from, pod.ordinal);
     pod.lent = true;
@@ -226,12 +290,13 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
 
 // Jobs to stop, so that it fits.
 std::optional<std::vector<Session::Entry*>> Session::preempt(const Entry& wanting,
-                                                             std::int64_t pods, Trial& trial) {
+                                                             std::int64_t pods, Trial& trial,
+                                                             const std::vector<Entry*>& among) {
   const std::size_t mark = free_.mark();
   ServedFirst first;
   for (int attempt = 0; attempt < kStopAttempts; ++attempt) {
     Trial next = trial;
-    auto stopped = stop_until_it_fits(wanting, pods, next, first);
+    auto stopped = stop_until_it_fits(wanting, pods, next, among, first);
     if (!stopped) return std::nullopt;
     QuotaBook after = trial.quota;
     for (const Entry* entry : *stopped)
@@ -244,17 +309,16 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(const Entry& wantin
 }
 
 // The last in order first.
-std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(const Entry& wanting,
-                                                                        std::int64_t pods,
-                                                                        Trial& trial,
-                                                                        const ServedFirst& first) {
+std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(
+    const Entry& wanting, std::int64_t pods, Trial& trial, const std::vector<Entry*>& among,
+    const ServedFirst& first) {
   std::vector<Entry*> stopped;
-  for (Entry* entry : std::views::reverse(holders_)) {
-    if (entry == &wanting || !entry->job->settled || entry->now == 0) continue;
-    if (!entry->add.empty()) continue;  // what it was given in this round is not held yet
+  for (Entry* entry : among) {
+    if (entry->now == 0 || !entry->add.empty())
+      continue;  // what it was given in this round is not held yet
     if (std::ranges::find(first, entry) != first.end()) continue;
     const auto helps = [&](const Pod& pod) { return is_of_use(trial, wanting, node_of(pod)); };
-    if (!may_preempt(wanting, *entry, trial) || std::ranges::none_of(entry->pods, helps)) continue;
+    if (std::ranges::none_of(entry->pods, helps) || !may_preempt(wanting, *entry, trial)) continue;
     stopped.push_back(entry);
     for (const Pod& pod : entry->pods) {
       if (pod.lent) continue;
@@ -356,6 +420,7 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
     free_.undo_to(tried);
     return false;
   }
+  promise_what_leaves({placed->begin(), placed->end()});
   free_.undo_to(mark);
   for (const NodeIndex n : *placed) {
     Resources all = free_[n];
@@ -419,9 +484,10 @@ bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
 }
 
 bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
+  const bool displaces = may_displace(wanting, victim);  // the cheap questions first
+  if (!displaces && !trial.reclaims) return false;
   if (is_protected(victim, wanting, trial.quota)) return false;
-  if (may_displace(wanting, victim)) return true;
-  return trial.reclaims && may_reclaim(wanting, victim, trial.quota);
+  return displaces || may_reclaim(wanting, victim, trial.quota);
 }
 
 // What the queue of the one, or a parent of it, is guaranteed and that of the other has borrowed.

@@ -191,7 +191,9 @@ bool Session::move_to_type(Entry& entry, Gpus wanted) {
   count_from_anybody(entry, entry.pods);
   entry.pods.clear();
   givers_.push_back(&entry);
-  entry.cause = ChangesType{problem_.name(*fixed_type(entry))};
+  const TypeIndex type = *fixed_type(entry);
+  keep_quota(entry, wanted, type);
+  entry.cause = ChangesType{problem_.name(type)};
   entry.now = 0;
   entry.preempted = true;
   verdict(entry, {.outcome = Outcome::kNotNow,

@@ -64,6 +64,30 @@ TEST(FullQueue, OfSeveralThatCouldGoTheFirstInOrderIsSpared) {
   EXPECT_EQ(plan.actions[0].job, "first") << "without the last one alone there is no room";
 }
 
+// The last in order has pods where the other one cannot be: stopping it would help nobody.
+TEST(FullQueue, WhoHasPodsWhereTheJobCanBeGives) {
+  Job there = running("there", 4, 4, {"a", "a", "a", "a"});
+  Job elsewhere = running("elsewhere", 4, 4, {"b", "b", "b", "b"});
+  for (Held& held : elsewhere.held) held.gpu_type = "B";
+  elsewhere.queued_at = 9;
+  Job high = important(job("high", 4, 4));
+  high.allow = {"A"};
+  ClusterState state = cluster({node("a", 4, 0), node("b", 4, 0, "B")}, {there, elsewhere, high});
+  state.queues["default"].quotas["*"].limit = 8;
+  const Plan stopped = make_plan(state, {});
+  ASSERT_EQ(stopped.actions.size(), 1u);
+  EXPECT_EQ(stopped.actions[0].job, "there");
+  EXPECT_EQ(verdict_of(stopped, state, "high").reason, Reason::kWaitingForRelease);
+  // The same with what they have beyond their minimum.
+  state.jobs[0].min = state.jobs[1].min = 1;
+  state.jobs[2].min = state.jobs[2].max = 2;
+  state.jobs[2].priority = 0;
+  const Plan shrunk = make_plan(state, {.policy = "marginalThroughput"});
+  ASSERT_EQ(shrunk.actions.size(), 1u);
+  EXPECT_EQ(shrunk.actions[0].job, "there");
+  EXPECT_EQ(shrunk.actions[0].kind, ActionKind::kShrink);
+}
+
 TEST(FullQueue, WhatElasticJobsHaveBeyondTheirMinimumGoesFirst) {
   const ClusterState state =
       full_queue({running("elastic", 1, 4, {"n1", "n1", "n1", "n1"}), job("new", 2, 2)});

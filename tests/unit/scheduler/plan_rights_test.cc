@@ -51,6 +51,28 @@ TEST(PlanRights, NodesThatAreSmallerThanAPodAreOfNoUse) {
     EXPECT_EQ(starts_on(state, policy.name, "waits"), 1) << policy.name;
 }
 
+// Four GPUs leave and are promised to the first; with those of the job that runs the second one
+// would have eight, but not these.
+TEST(PlanRights, WhatLeavesIsPromisedOnce) {
+  Job left = job("left", 4, 4);
+  for (std::int64_t i = 0; i < 4; ++i) left.held.push_back({i, "n", "A", 1, true});
+  Job first = job("first", 4, 4);
+  first.priority = 2;
+  Job second = job("second", 8, 8);
+  second.priority = 1;
+  const Job runs = running("runs", 4, 4, {"n", "n", "n", "n"});
+  ClusterState state = cluster({node("n", 8, 0)}, {left, runs, first, second});
+  for (const char* policy : {"rubato", "fifo", "marginalThroughput"}) {
+    const Plan plan = make_plan(state, {.policy = policy});
+    EXPECT_EQ(action_on(plan, "runs"), nullptr) << policy;
+    EXPECT_EQ(told(state, plan, "first").reason, "WaitingForRelease") << policy;
+  }
+  state.jobs.erase(state.jobs.begin() + 2);
+  const Plan plan = make_plan(state, {.policy = "marginalThroughput"});
+  ASSERT_NE(action_on(plan, "runs"), nullptr);
+  EXPECT_EQ(action_on(plan, "runs")->kind, ActionKind::kPreempt);
+}
+
 TEST(PlanRights, WhatPodsOfOthersHoldIsNotThere) {
   const ClusterState state =
       cluster({node("full", 8, 0), node("free", 8, 8, "B")}, {job("waits", 2, 4)});

@@ -169,6 +169,20 @@ ClusterState two_to_exchange() {
                  {on("a", "n1", "fast", 0), on("b", "n2", "slow", 0)});
 }
 
+// Who leaves for another type comes back within the limit of its queue: nobody else starts on that.
+TEST(TypesHold, WhoMovesKeepsItsPartOfTheQueue) {
+  Job moves = running("moves", 4, 4, {"b", "b", "b", "b"});
+  for (Held& held : moves.held) held.gpu_type = "B";
+  ClusterState state = cluster({node("a", 4, 4, "A"), node("b", 4, 0, "B"), node("c", 4, 4, "B")},
+                               {moves, job("waits", 4, 4)});
+  state.queues["default"].quotas["*"].limit = 4;
+  const Plan plan = plan_by(state, {"A", ""});
+  ASSERT_EQ(plan.actions.size(), 1U);
+  EXPECT_EQ(plan.actions[0].job, "moves");
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
+  EXPECT_EQ(told(state, plan, "waits").reason, "QueueLimit");
+}
+
 TEST(TypesHold, TwoJobsExchangeTheirTypes) {
   const ClusterState state = two_to_exchange();
   const Plan plan = plan_by(state, {"slow", "fast"});

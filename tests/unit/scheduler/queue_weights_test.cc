@@ -228,6 +228,19 @@ TEST(QueueWeights, EachPolicyGivesQueuesTheirShares) {
   }
 }
 
+TEST(QueueWeights, AQueueThatWasDeletedUnderItsJobsCountsAsOne) {
+  for (const Descriptor& policy : all_policies()) {
+    ClusterState state = sixteen();
+    add_queue(state, "there", 1);
+    add_jobs(state, "there", 2, 1);
+    add_jobs(state, "gone", 1, 1);
+    state.jobs.back().started = true;
+    state.jobs.back().held.push_back({0, "n0", "A", 1});
+    const Plan plan = make_plan(state, {.policy = policy.name, .queue_weights = true});
+    EXPECT_EQ(plan.queue_shares.count("gone"), 0u) << policy.name;
+  }
+}
+
 // They follow from who asks and not from who holds: plans come to rest as without them.
 TEST(QueueWeights, PlansComeToRest) {
   for (const Descriptor& policy : all_policies()) {
