@@ -194,7 +194,7 @@ struct TrainingJobSpec {
   std::int64_t grace_period_seconds = 60;  // for the checkpoint on suspend and delete
   std::optional<std::int64_t> active_deadline_seconds;
   std::optional<std::int64_t> ttl_seconds_after_finished;
-  json::Value pod_template;  // `template`: a PodTemplateSpec, kept as it is
+  json::Value pod_template;  // `template`: a PodTemplateSpec, kept as it is (pod_template.h)
 
   bool is_rigid() const { return gpus.min == gpus.max; }
 

@@ -8,6 +8,7 @@
 #include "operator/api/codec.h"
 #include "operator/api/enums.h"
 #include "operator/api/job_spec.h"
+#include "operator/api/pod_template.h"
 #include "operator/api/schema.h"
 
 #include <limits>
@@ -124,10 +125,12 @@ struct ValueCodec<AutoOr> {
   }
 };
 
+// The only value that is kept as it is: a job's template.
 template <>
 struct ValueCodec<json::Value> {
   static TypeSchema type() { return {.type = ValueType::kPodTemplate}; }
-  static Status decode(json::Value& out, const json::Value& value, const std::string&) {
+  static Status decode(json::Value& out, const json::Value& value, const std::string& path) {
+    TRY_OK(check_pod_template(value, path));
     out = value;
     return ok();
   }

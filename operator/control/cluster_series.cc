@@ -19,7 +19,8 @@ namespace {
 
 // Since when it has waited for GPUs; none: it does not.
 std::optional<WallTime> waits_since(const api::TrainingJob& job) {
-  if (held(job) > 0 || job.spec.suspend || api::is_finished(job.status.conditions))
+  if (held(job) > 0 || job.spec.suspend || job.meta.is_deleting() ||
+      api::is_finished(job.status.conditions))
     return std::nullopt;
   const auto* queued = api::find_condition(job.status.conditions, api::condition::kQueued);
   if (queued != nullptr && queued->status == api::ConditionStatus::kTrue &&

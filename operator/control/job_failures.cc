@@ -217,14 +217,14 @@ std::string JobPass::failure() {
     failed_message_ = std::move(message);
     return failed_reason_;
   };
-  if (job_.meta.is_deleting() || !job_.unreadable.empty()) return "";
+  if (job_.meta.is_deleting()) return "";
+  if (auto end = ended_for_good(job_, view_ ? &*view_ : nullptr))
+    return fail(end->failure_reason, std::move(end->failure_message));
+  if (!job_.unreadable.empty()) return "";
   if (!failed_reason_.empty()) return failed_reason_;  // its template
   if (const auto refusal = refused_by_all(); refusal && wall() >= refusal->fails_at) {
     return fail(refusal->reason,
                 "every node that it may use refused its workers: " + refusal->text);
-  }
-  if (view_ && view_->phase == coordinator::Phase::kFailed) {
-    return fail(view_->failure_reason, view_->failure_message);
   }
   if (const std::uint64_t failures = own_failures();
       failures > static_cast<std::uint64_t>(job_.spec.fault_tolerance.max_restarts)) {

@@ -30,7 +30,17 @@ std::optional<double> waited(const TrainingJob& before, const TrainingJob& after
   return seconds_between(*from, *after.status.allocation->since);
 }
 
+// A suspension begins a startTime anew; GPU time that was of use is of the job's whole life.
+std::optional<double> first_step(const TrainingJob& before, const TrainingJob& after) {
+  const bool has_trained =
+      before.status.start_time || before.status.useful_gpu_seconds.value_or(0) > 0;
+  if (has_trained || !after.status.start_time || !after.meta.creation_time) return std::nullopt;
+  return seconds_between(*after.meta.creation_time, *after.status.start_time);
+}
+
+// Who is resumed gave its GPUs back long before, or never had any.
 std::string evicted(const TrainingJob& before, const TrainingJob& after) {
+  if (api::is_true(before.status.conditions, condition::kSuspended)) return "";
   const auto* was = api::find_condition(before.status.conditions, condition::kQueued);
   const auto* is = api::find_condition(after.status.conditions, condition::kQueued);
   const bool had_gpus = was != nullptr && was->status != api::ConditionStatus::kTrue &&
@@ -79,8 +89,7 @@ std::string_view bounded_reason(std::string_view given) {
 JobDifference difference(const TrainingJob& before, const TrainingJob& after) {
   JobDifference out;
   out.waited_seconds = waited(before, after);
-  if (!before.status.start_time && after.status.start_time && after.meta.creation_time)
-    out.first_step_seconds = seconds_between(*after.meta.creation_time, *after.status.start_time);
+  out.first_step_seconds = first_step(before, after);
   out.evicted = evicted(before, after);
   if (!api::is_finished(before.status.conditions) && api::is_finished(after.status.conditions)) {
     out.ended_state = api::state_of(after.status.conditions);

@@ -38,6 +38,20 @@ bool finishes_a_stop(const api::TrainingJob& job, const coordinator::View* view)
   return view->end == Phase::kStopped || view->stop_reason != kSuspendReason;
 }
 
+std::optional<EndForGood> ended_for_good(const api::TrainingJob& job,
+                                         const coordinator::View* view) {
+  const auto& record = job.status.membership;
+  const bool is_over = view != nullptr ? view->phase == Phase::kFailed
+                                       : record && record->phase == name_of(Phase::kFailed);
+  if (!is_over) return std::nullopt;
+  if (view != nullptr && !view->failure_reason.empty())
+    return EndForGood{view->failure_reason, view->failure_message};
+  return EndForGood{
+      .failure_reason = "RecoveryFailed",
+      .failure_message =
+          "its workers were ended for good under an earlier leader, whose log says why"};
+}
+
 Decision decide_intent(const IntentFacts& facts) {
   const api::TrainingJob& job = *facts.job;
   const coordinator::View* view = facts.view;

@@ -4,6 +4,7 @@
 #include "operator/api/training_job.h"
 #include "operator/coordinator/coordinator.h"
 
+#include <optional>
 #include <string>
 
 namespace rubato::control {
@@ -29,6 +30,15 @@ struct Decision {
 // that is taken back later is carried through too: the allocation is released, the pods end, and
 // the job queues and begins anew from its checkpoint.
 Decision decide_intent(const IntentFacts& facts);
+
+struct EndForGood {
+  std::string failure_reason, failure_message;  // of the condition Failed
+};
+
+// Whether its workers were ended for good, and why: as the coordinator says, or the job's record
+// where the coordinator does not know the job. Why is known to the leader that ended them only.
+std::optional<EndForGood> ended_for_good(const api::TrainingJob& job,
+                                         const coordinator::View* view);
 
 // The stop that the job is in the middle of, though nothing asks for it any more.
 bool finishes_a_stop(const api::TrainingJob& job, const coordinator::View* view);

@@ -30,7 +30,9 @@ class Builder {
       : facts_(facts), job_(*facts.job), status_(facts.job->status) {}
 
   api::TrainingJobStatus run() {
-    if (facts_.forbidden.empty()) status_.observed_generation = job_.meta.generation;
+    // A spec that cannot be read is not looked at: a pod of it is tried once it can be.
+    if (facts_.forbidden.empty() && job_.unreadable.empty())
+      status_.observed_generation = job_.meta.generation;
     put_figures(facts_, status_);
     status_.throughput_profile = facts_.profile;
     conditions();
@@ -217,12 +219,7 @@ class Builder {
     status_.expected_start_time.reset();
     if (!over && job_.meta.is_deleting())
       return put(condition::kQueued, false, reason::kTerminating, deletion());
-    if (!waits) {
-      return set(condition::kQueued, false, over ? reason::kReleased : reason::kPlaced,
-                 over                ? "finished"
-                 : job_.spec.suspend ? "suspended"
-                                     : "has GPUs");
-    }
+    if (!waits) return not_queued(over);
     if (!facts_.forbidden.empty())
       return set(condition::kQueued, true, reason::kPodForbidden,
                  "its pods may not be made, and it waits without GPUs: " + facts_.forbidden);
@@ -234,6 +231,12 @@ class Builder {
     }
     status_.expected_start_time = facts_.verdict->expected_start;
     set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->told.message);
+  }
+
+  void not_queued(bool over) {
+    if (over) return set(condition::kQueued, false, reason::kReleased, "finished");
+    if (held() > 0) return set(condition::kQueued, false, reason::kPlaced, "has GPUs");
+    set(condition::kQueued, false, reason::kSuspended, "suspended");
   }
 
   std::string deletion() const {

@@ -19,7 +19,8 @@ namespace rubato::control {
 
 constexpr int kWorkerGroup = 65532;  // also user and group of our images
 
-// `worker`: which of the containers runs the agent.
+// `worker`: which of the containers runs the agent. The members that are written into are of their
+// type, as api/pod_template.h asks of each template.
 void apply_pod_security(json::Value& pod_spec, std::size_t worker);
 
 }  // namespace rubato::control

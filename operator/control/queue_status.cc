@@ -27,7 +27,8 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) 
       queue.gpus += gpus;
       for (const auto& pod : job.status.allocation->pods)
         by_type[job.spec.queue][pod.gpu_type] += pod.gpus;
-    } else if (!api::is_finished(job.status.conditions) && !job.spec.suspend) {
+    } else if (!api::is_finished(job.status.conditions) && !job.spec.suspend &&
+               !job.meta.is_deleting()) {
       ++queue.pending;
     }
   }

@@ -201,7 +201,7 @@ void JobMachine::try_start(MonoTime now) {
   if (wish_.is_stateless) return start_programs(now, "start", "all begin", std::move(ready));
   if (!all_looked(now, ready)) return;
   outputs_.changed = true;
-  if (++attempts_ > kAttemptsMax) {
+  if (++attempts_ - data_attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";
     view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts";
     return end(now, Phase::kFailed, view_.failure_message);
@@ -237,7 +237,7 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   view_.step = record_.step = base;
   view_.has_checkpoint = checkpoint.has_value();
   view_.checkpoint_step = base;
-  view_.seq = 0;
+  view_.seq = base;  // with which all begin: it is no step that they commit
   op.form.set_generation(op.next.generation);
   op.form.set_mode(wire::FORM_START);
   op.form.set_from_checkpoint(checkpoint.has_value());
@@ -284,11 +284,12 @@ std::uint64_t JobMachine::stop_steps() const {
 }
 
 // The script has ended the job: what a member has decided all others decide, and whoever goes on
-// from a checkpoint of before ends there, too.
+// from a checkpoint of before ends there, too, or sooner where its script says so.
 void JobMachine::note_ended(const wire::WorkerStanding& standing) {
   const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
-  if (view_.ended_at != 0 || standing.last().outcome() != wire::OUTCOME_ENDED ||
-      standing.step() == 0 || standing.generation() < oldest_of_interest() || !is_member(key))
+  const bool is_known = view_.ended_at != 0 && standing.step() >= view_.ended_at;
+  if (is_known || standing.last().outcome() != wire::OUTCOME_ENDED || standing.step() == 0 ||
+      standing.generation() < oldest_of_interest() || !is_member(key))
     return;
   LOG_INFO(kLog, "{}: its script ended it after step {}", to_string(wish_.job), standing.step());
   show(view_.ended_at, standing.step());
@@ -322,6 +323,13 @@ bool JobMachine::try_finish(MonoTime now) {
   return true;
 }
 
+// It was a member until the switch to the planned generation. It says STOPPED as who stops does,
+// and nobody has asked for a checkpoint.
+bool JobMachine::has_left(const wire::WorkerStanding& standing) const {
+  return op_ && op_->kind == Kind::kPlanned && standing.phase() == wire::WORKER_STOPPED &&
+         !standing.last().stop() && standing.last().switch_generation() == op_->next.generation;
+}
+
 // Checkpoint, stop, and when rank 0 and all who live have stopped: retire. A step that is too long
 // for that is abandoned between two micro-batches: all are aborted and formed anew to stand still,
 // and from there they stop with the last committed step.
@@ -336,6 +344,10 @@ void JobMachine::advance_stop(MonoTime now) {
     Worker* worker = member(m);
     if (worker == nullptr) continue;
     const auto& s = worker->standing;
+    if (has_left(s)) {  // those of the planned generation stop, once they stand in it
+      stopped = false;
+      continue;
+    }
     is_decided = is_decided || s.phase() == wire::WORKER_STOPPED || s.phase_name() == "checkpoint";
     if (s.phase() == wire::WORKER_STOPPED) continue;
     stopped = false;

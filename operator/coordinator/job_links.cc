@@ -18,8 +18,9 @@ constexpr int kProbeDoublings = 4;
 
 }  // namespace
 
+// An agent may name whomever it likes: who is no worker of the job is not kept.
 void JobMachine::note_broken_link(const WorkerKey& a, const WorkerKey& b) {
-  if (a == b) return;
+  if (a == b || worker_of(b) == nullptr) return;
   broken_links_.insert(std::minmax(a, b));
 }
 
@@ -78,7 +79,9 @@ bool JobMachine::is_probed(MonoTime now) {
 void JobMachine::take_reach(MonoTime now, const WorkerKey& key, const wire::Reach& reach) {
   if (probing_ && probing_->generation == reach.generation()) {
     std::set<WorkerKey>& missed = probing_->missed[key];
-    for (const wire::WorkerId& id : reach.missed()) missed.insert({id.pod_uid(), id.slot()});
+    for (const wire::WorkerId& id : reach.missed())
+      if (const WorkerKey other{id.pod_uid(), id.slot()}; worker_of(other) != nullptr)
+        missed.insert(other);
     return;
   }
   Worker* worker = worker_of(key);

@@ -300,6 +300,15 @@ std::string JobMachine::why_not_whole() {
   return "";
 }
 
+// Why members that stand still go on though nobody joins them; "": they do not.
+std::string JobMachine::why_unparked() const {
+  if (!parked_ || wish_.stop) return "";
+  // One worker is enough for the last checkpoint.
+  if (is_trained() && !wish_.is_stateless) return "nothing is missing but the last checkpoint";
+  if (record_.members.size() < wish_.min_workers) return "";
+  return "it stood still for a stop that was taken back";
+}
+
 void JobMachine::stable(MonoTime now) {
   if (record_.members.empty()) {
     if (wish_.stop) return end(now, Phase::kStopped, wish_.stop_reason);
@@ -323,8 +332,8 @@ void JobMachine::stable(MonoTime now) {
     wake_at(suspect_due());
     return;
   }
-  if (parked_ && !wish_.stop && record_.members.size() >= wish_.min_workers)
-    return begin_recovery(now, "Resumed", "it stood still for a stop that was taken back");
+  if (const std::string why = why_unparked(); !why.empty())
+    return begin_recovery(now, "Resumed", why);
   write_phase(parked_ ? Phase::kParked : Phase::kTraining);
   if (wish_.stop) return advance_stop(now);
   blame_the_stuck(now);

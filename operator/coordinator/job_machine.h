@@ -198,6 +198,7 @@ class JobMachine {
   void pass(MonoTime now);
   void stable(MonoTime now);
   std::string why_not_whole();
+  std::string why_unparked() const;
   // job_evidence.cc
   void note_round(std::uint64_t generation, MonoTime told);
   MonoTime dead_at(const Agent& agent) const;
@@ -329,6 +330,7 @@ class JobMachine {
   std::uint64_t stop_steps() const;  // of the job; 0: as workers are configured
   void note_ended(const wire::WorkerStanding& standing);
   bool try_finish(MonoTime now);
+  bool has_left(const wire::WorkerStanding& standing) const;
   void advance_stop(MonoTime now);
   void take_back_stop(MonoTime now);
   void end(MonoTime now, Phase phase, const std::string& reason);
@@ -422,9 +424,10 @@ class JobMachine {
   MonoTime quiet_since_{};                 // no member showed progress since
   MonoTime last_commit_{};                 // when a commit was last seen
   int attempts_ = 0;                       // starts and recoveries since the last commit
-  std::optional<MonoTime> first_attempt_;  // the first recovery since the last commit
+  int data_attempts_ = 0;                  // of attempts_: for data, which have a time instead
+  std::optional<MonoTime> first_attempt_;  // the first since the last commit, start or park
   MonoTime last_attempt_{};                // the last one
-  int alarms_ = 0;                         // those of them that nobody's end has caused
+  int alarms_ = 0;                         // of attempts_: those that nobody's end has caused
   bool parked_ = false;
   bool abandons_step_ = false;  // a stop cannot wait for it: the next generation does not compute
   bool stuck_once_ = false;

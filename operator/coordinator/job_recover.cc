@@ -154,7 +154,9 @@ bool JobMachine::is_last_attempt_over(MonoTime now, const std::string& reason) {
   last_attempt_ = now;
   if (!first_attempt_) first_attempt_ = now;
   const bool is_of_data = view_.recovers_from.starts_with("Data");
-  if (is_of_data ? now - *first_attempt_ < kDataGiveUp : attempts_ <= kAttemptsMax) return false;
+  if (is_of_data) ++data_attempts_;
+  const int others = attempts_ - data_attempts_;
+  if (is_of_data ? now - *first_attempt_ < kDataGiveUp : others <= kAttemptsMax) return false;
   view_.failure_reason = is_of_data ? view_.recovers_from : "RecoveryFailed";
   view_.failure_message = is_of_data ? "no step was committed for 30 minutes: " + reason
                                      : "no step was committed in " + std::to_string(kAttemptsMax) +
@@ -418,6 +420,8 @@ std::string JobMachine::phases_of(const Operation& op) const {
 
 void JobMachine::complete_operation(MonoTime now) {
   parked_ = op_->parked;
+  // The time in which nobody could compute, parked or before a start, is none without a step.
+  if (parked_ || op_->kind == Kind::kStart) first_attempt_.reset();
   Change change = op_->change;
   change.generation = op_->next.generation;
   change.to = static_cast<std::uint32_t>(op_->next.members.size());

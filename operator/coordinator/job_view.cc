@@ -54,7 +54,10 @@ void JobMachine::show_progress(const wire::WorkerStanding& ahead) {
 void JobMachine::note_commits(MonoTime now) {
   const wire::WorkerStanding* ahead = furthest_member();
   if (ahead == nullptr || (op_ && op_->kind == Kind::kStart)) return;
-  if (ahead->seq() == view_.seq && ahead->step() == view_.step) return;
+  if (ahead->seq() == view_.seq && ahead->step() == view_.step) {
+    if (!wish_.is_stateless) view_.tokens = ahead->tokens();  // a START changes them, too
+    return;
+  }
   const bool forward = ahead->seq() > view_.seq;
   // A program of its own shows nothing of the others.
   if (forward && !wish_.is_stateless) note_round(ahead->generation(), told_);
@@ -76,7 +79,7 @@ void JobMachine::note_commits(MonoTime now) {
   last_commit_ = now;
   gpu_time_.commit();
   has_trained_ = true;
-  attempts_ = alarms_ = 0;
+  attempts_ = data_attempts_ = alarms_ = 0;
   first_attempt_.reset();
   failures_since_commit_ = 0;
   broken_links_.clear();

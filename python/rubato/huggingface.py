@@ -171,16 +171,25 @@ class RubatoTrainer(transformers.Trainer):
     def _loss(self, model, batch):
         inputs = self._prepare_inputs(batch)
         items = self._get_num_items_in_batch([inputs], self.args.device)
-        if items is None or not self._is_normalised(model, inputs):
+        if items is None or self._is_normalised(model, inputs, int(items)) is False:
             return self.compute_loss(model, inputs)
         items = int(items)
+        if items == 0:  # no part in the step. Nothing is multiplied by 0: a loss over no items may be NaN, and stays so
+            return Weighted(torch.zeros((), requires_grad=True), 0)
         # sum / items + rest, times items: the step's loss has the sums over all its items, and the mean of the rests.
-        return Weighted(self.compute_loss(model, inputs, num_items_in_batch=max(items, 1)) * items, items)
+        return Weighted(self.compute_loss(model, inputs, num_items_in_batch=items) * items, items)
 
-    def _is_normalised(self, model, inputs):
-        """Whether the loss has a sum over num_items_in_batch: some models take the word and give a mean."""
+    def _is_normalised(self, model, inputs, items):
+        """Whether the loss has a sum over num_items_in_batch: some models take the word and give a mean. None: this
+        batch does not tell.
+
+        A sum over no items says nothing, so a batch without any is tried with other labels. It must be known now: what
+        a micro-batch gives may not depend on those that this worker computed before."""
         if self._normalises is None:
-            whole, half = (self._loss_of(model, inputs, items) for items in (1, 2))
+            tried = inputs if items else _labelled(inputs)
+            whole, half = (self._loss_of(model, tried, number) for number in (1, 2))
+            if not items and not whole:
+                return None  # these labels are no items either
             self._normalises = not math.isclose(whole, half, rel_tol=_ROUNDING)
             if self._normalises and not math.isclose(whole, 2 * half, rel_tol=_ROUNDING):
                 _log.warning(
@@ -343,6 +352,12 @@ class RubatoTrainer(transformers.Trainer):
             learning_rate=step.learning_rate,
         )
         self.control.should_evaluate = False
+
+
+def _labelled(inputs):
+    """The batch with items: each label is 0."""
+    labels = {key: inputs[key] for key in ("labels", "shift_labels") if isinstance(inputs.get(key), torch.Tensor)}
+    return {**inputs, **{key: torch.zeros_like(value) for key, value in labels.items()}}
 
 
 def _tensors(model):

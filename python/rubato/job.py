@@ -21,7 +21,7 @@ class Step:
     number: int  # of committed steps: 1 after the first
     loss: float  # the mean over the whole batch, before the step
     gradient_norm: float
-    learning_rate: float
+    learning_rate: float | None  # of the first group; None: its optimizer names none
     world_size: int
     rank: int
     is_reporter: bool  # one worker of all: for logs and other effects outside
@@ -126,8 +126,9 @@ class Job:
         self._has_handed_out = False
         try:
             self._trainer.keep_changes()
-        except BaseException:
+        except BaseException as exception:
             self._is_over = True
+            self._engine.stop(failure(exception))  # no request is open that it could be the answer to
             raise
 
     def _answer(self, request):
@@ -155,15 +156,26 @@ class Job:
         """When the script ends, by whatever it did outside of our requests. A forked child has no part in the job."""
         if os.getpid() != self._process:
             return
-        self._program.close()
         raised = getattr(sys, "last_value", None)
-        if (self._has_last or self._has_ended) and not raised:
-            for _ in self:  # the loop was left there: what comes after the last step is the same
-                pass
-        if self._is_over:
-            self._engine.stop(failure(raised) if raised and self._is_finished else None)
-            return
-        self._engine.stop(failure(raised) if raised else failure(Refused("ScriptEnded", _ENDED_EARLY, "worker")))
+        try:
+            if (self._has_last or self._has_ended) and not raised:
+                for _ in self:  # the loop was left there: what comes after the last step is the same
+                    pass
+        except BaseException as exception:
+            raised = exception
+            raise
+        finally:
+            self._stop(raised)
+
+    def _stop(self, raised):
+        """Whatever happens here, the engine is told: its threads would wait for a script that has ended."""
+        try:
+            self._program.close()
+        finally:
+            if self._is_over:
+                self._engine.stop(failure(raised) if raised and self._is_finished else None)
+            else:
+                self._engine.stop(failure(raised or Refused("ScriptEnded", _ENDED_EARLY, "worker")))
 
     def _end(self, request):
         self._is_over = True

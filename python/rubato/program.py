@@ -53,9 +53,9 @@ class Program:
         return float(loss.detach()), weight
 
     def advance(self, replica, gradients, seed, step, factor, loss):
-        """One step on the gradients; returns the learning rate of it, of the first group."""
+        """One step on the gradients; returns the learning rate of it, of the first group. None: it names none."""
         state = replica.state
-        rate = state.optimizer.param_groups[0]["lr"]
+        rate = _learning_rate(state.optimizer)
         gradients.give(factor)
         with seeded(mix(seed, step, _STEP)):
             state.optimizer.step()
@@ -63,7 +63,7 @@ class Program:
                 state.scheduler.step(loss)
             elif state.scheduler:
                 state.scheduler.step()
-        return float(rate)
+        return rate
 
     def validate(self, replica, seed, micro, ids, ahead=()):
         """The mean loss of one micro-batch of `evaluate`, in evaluation mode. ahead: (micro, ids) of the next."""
@@ -81,6 +81,12 @@ class Program:
 
 def _task(seed, step, micro, ids):
     return Task(mix(seed, step, micro, _LOAD), tuple(ids))
+
+
+def _learning_rate(optimizer):
+    """Some find it themselves: transformers.Adafactor has lr=None then, others have no such option."""
+    rate = optimizer.param_groups[0].get("lr")
+    return None if rate is None else float(rate)
 
 
 def _parts(loss):

@@ -229,6 +229,9 @@ class Session {
   Trial trial_for(const Entry& wanting) const;
   bool is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node);
   bool shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from, Trial& trial);
+  std::optional<std::vector<Entry*>> who_gives(const Entry& wanting, std::int64_t pods,
+                                               Trial& trial);
+  void give_back(const Entry& from, const Pod& pod, Trial& trial);
   std::vector<Entry*> who_may_give(const Entry& wanting, const Trial& trial) const;
   std::optional<std::vector<Entry*>> preempt(const Entry& wanting, std::int64_t pods, Trial& trial,
                                              const std::vector<Entry*>& among);

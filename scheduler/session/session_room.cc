@@ -168,32 +168,37 @@ bool Session::is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node
   return !domain || problem_.domain_of(trial.level, node) == domain;
 }
 
+// What others would give counts for its queue, too, while it is tried.
 std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
                                                                  std::int64_t pods) {
   const std::size_t mark = free_.mark();
   give_back_what_leaves();
   if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
   Trial trial = trial_for(wanting);
-  const std::vector<Entry*> among = who_may_give(wanting, trial);
-  for (Entry* entry : among) {
-    if (entry->now <= entry->job->min) continue;
-    if (shrink_until_it_fits(wanting, pods, *entry, trial)) {
-      spare_surplus(wanting, pods, {}, trial.victims);
-      CHECK(reserve_if_fits(wanting, pods, mark));
-      return shrink_victims(trial.victims, wanting.job->name);
-    }
+  const QuotaBook before = quota_;
+  const std::optional<std::vector<Entry*>> stopped = who_gives(wanting, pods, trial);
+  if (stopped) {
+    spare_surplus(wanting, pods, *stopped, trial.victims);
+    CHECK(reserve_if_fits(wanting, pods, mark));
+    quota_ = before;
+    return stop_victims(*stopped, std::move(trial.victims), wanting);
   }
-  if (config_.preempt) {
-    if (const auto stopped = preempt(wanting, pods, trial, among)) {
-      spare_surplus(wanting, pods, *stopped, trial.victims);
-      CHECK(reserve_if_fits(wanting, pods, mark));
-      return stop_victims(*stopped, std::move(trial.victims), wanting);
-    }
-  }
+  quota_ = before;
   free_.undo_to(mark);
   for (const auto& [entry, ordinal] : trial.victims)
     for (Pod& pod : entry->pods) pod.lent = false;
   return std::nullopt;
+}
+
+// The jobs to stop, so that it fits, beside what trial.victims give; none: it does not.
+std::optional<std::vector<Session::Entry*>> Session::who_gives(const Entry& wanting,
+                                                               std::int64_t pods, Trial& trial) {
+  const std::vector<Entry*> among = who_may_give(wanting, trial);
+  for (Entry* entry : among) {
+    if (entry->now <= entry->job->min) continue;
+    if (shrink_until_it_fits(wanting, pods, *entry, trial)) return std::vector<Entry*>{};
+  }
+  return config_.preempt ? preempt(wanting, pods, trial, among) : std::nullopt;
 }
 
 // Settled jobs, the last in order first, without those that can give nothing of use: by the type of
@@ -262,6 +267,12 @@ void Session::promise_what_leaves(const std::set<NodeIndex>& nodes) {
   }
 }
 
+void Session::give_back(const Entry& from, const Pod& pod, Trial& trial) {
+  free_.give_back(node_of(pod), from.job->per_pod);
+  for (QuotaBook* quota : {&quota_, &trial.quota})
+    quota->give_back(queue_of(from), pod.type, pod.gpus);
+}
+
 // Takes what `from` holds beyond its minimum, pod by pod; true once the job fits.
 bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entry& from,
                                    Trial& trial) {
@@ -278,8 +289,7 @@ bool Session::shrink_until_it_fits(const Entry& wanting, std::int64_t pods, Entr
       continue;
     }
     if (!helps(pod)) continue;
-    free_.give_back(node_of(pod), from.job->per_pod);
-    trial.quota.give_back(queue_of(from), pod.type, pod.gpus);
+    give_back(from, pod, trial);
     trial.victims.emplace_back(&from, pod.ordinal);
     pod.lent = true;
     left = *next;
@@ -293,6 +303,7 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(const Entry& wantin
                                                              std::int64_t pods, Trial& trial,
                                                              const std::vector<Entry*>& among) {
   const std::size_t mark = free_.mark();
+  const QuotaBook before = quota_;
   ServedFirst first;
   for (int attempt = 0; attempt < kStopAttempts; ++attempt) {
     Trial next = trial;
@@ -304,6 +315,7 @@ std::optional<std::vector<Session::Entry*>> Session::preempt(const Entry& wantin
         if (!pod.lent) after.give_back(queue_of(*entry), pod.type, pod.gpus);
     if (!note_served_before(*stopped, wanting, after, first)) return stopped;
     free_.undo_to(mark);
+    quota_ = before;
   }
   return std::nullopt;
 }
@@ -322,8 +334,7 @@ std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(
     stopped.push_back(entry);
     for (const Pod& pod : entry->pods) {
       if (pod.lent) continue;
-      free_.give_back(node_of(pod), entry->job->per_pod);
-      trial.quota.give_back(queue_of(*entry), pod.type, pod.gpus);
+      give_back(*entry, pod, trial);
     }
     if (!fits(wanting, pods)) continue;
     // Who comes first is spared first.
@@ -337,10 +348,15 @@ std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(
 // Leaves it its pods but the surplus that it has lent, if the other one fits all the same.
 bool Session::spare(const Entry& victim, const Entry& wanting, std::int64_t pods) {
   const std::size_t mark = free_.mark();
-  for (const Pod& pod : victim.pods)
-    if (!pod.lent) free_.take(node_of(pod), victim.job->per_pod);
+  const QuotaBook before = quota_;
+  for (const Pod& pod : victim.pods) {
+    if (pod.lent) continue;
+    free_.take(node_of(pod), victim.job->per_pod);
+    quota_.take(queue_of(victim), pod.type, pod.gpus);
+  }
   if (fits(wanting, pods)) return true;
   free_.undo_to(mark);
+  quota_ = before;
   return false;
 }
 
@@ -355,10 +371,15 @@ void Session::spare_surplus(const Entry& wanting, std::int64_t pods,
       givers.push_back(entry);
   for (Entry* giver : givers) {
     const std::size_t mark = free_.mark();
-    for (const Pod& pod : giver->pods)
-      if (pod.lent) free_.take(node_of(pod), giver->job->per_pod);
+    const QuotaBook before = quota_;
+    for (const Pod& pod : giver->pods) {
+      if (!pod.lent) continue;
+      free_.take(node_of(pod), giver->job->per_pod);
+      quota_.take(queue_of(*giver), pod.type, pod.gpus);
+    }
     if (!fits(wanting, pods)) {
       free_.undo_to(mark);
+      quota_ = before;
       continue;
     }
     for (Pod& pod : giver->pods) pod.lent = false;

@@ -111,6 +111,7 @@ class WatchedReplica : public Replica {
   }
   Result<std::shared_ptr<worker::Snapshot>> snapshot() override { return replica_->snapshot(); }
   Result<std::uint64_t> weight_digest() override { return replica_->weight_digest(); }
+  Status show() override { return replica_->show(); }
   void take_place(std::uint32_t rank, std::uint32_t members, std::uint64_t stop_steps) override {
     replica_->take_place(rank, members, stop_steps);
   }

@@ -32,6 +32,12 @@ class LoneNetwork : public LinkNetwork {
   bool is_closed_ = false;
 };
 
+// The engine holds its state and tries again, the last checkpoint until `giveUpAfter`; it has
+// logged why.
+bool is_tried_again(const wire::Failure& failure) {
+  return failure.reason() == "CheckpointFailed" && failure.scope() == wire::FAILURE_SCOPE_ATTEMPT;
+}
+
 }  // namespace
 
 std::unique_ptr<LinkNetwork> make_lone_network() { return std::make_unique<LoneNetwork>(); }
@@ -52,7 +58,7 @@ void LoneCoordinator::start() {
 void LoneCoordinator::hear(const wire::WorkerEvent& event) {
   const wire::WorkerStanding& standing = event.standing();
   const std::lock_guard lock(mutex_);
-  if (event.has_failure() && failure_.empty()) {
+  if (event.has_failure() && !is_tried_again(event.failure()) && failure_.empty()) {
     failure_ = event.failure().reason() + ": " + event.failure().message();
     LOG_ERROR("worker", "{}", failure_);
   }

@@ -114,6 +114,7 @@ class TorchReplica : public StoredReplica {
     program_.wait_until_idle();
     return state_.weight_digest(layout_);
   }
+  Status show() override { return tell_news(); }
 
   void clear() override { sum_->clear(*stream_); }
   void expect(std::span<const std::uint32_t> micros) override {

@@ -157,6 +157,10 @@ void StepEngine::Impl::serve_snapshots() {
 Status StepEngine::Impl::finish() {
   reach_aside("finish");
   if (job.has_checkpoints) TRY_OK(compare_states());
+  if (const Status shown = replica->show(); !shown.ok()) {
+    if (shown.error().code() != Code::kCancelled) return shown;  // else a script past its loop
+  }
+  if (is_interrupted()) return ok();
   if (membership.rank == 0) {
     emit({});
     validate_final();

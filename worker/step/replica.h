@@ -107,6 +107,9 @@ class Replica {
 
   virtual Result<std::shared_ptr<Snapshot>> snapshot() = 0;
   virtual Result<std::uint64_t> weight_digest() = 0;
+  // At the job's end: whoever looks at the state behind the last step (a script, say) is to see
+  // this one, also where no round has followed since it was loaded. kCancelled: nobody looks.
+  virtual Status show() { return ok(); }
 
   // ---- A round ----
   // Which member of how many this is from now on, and how many steps the job has. For people:

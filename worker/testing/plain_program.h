@@ -33,7 +33,7 @@ class PlainProgram : public TorchProgram {
   };
   bool is_weighted = false;
   double scale = 1;                   // of the gradients
-  std::string failure;                // of compute()
+  std::string failure;                // of compute() and loaded()
   std::vector<std::int64_t> samples;  // of the last compute()
   std::vector<MicroBatch> ahead;      // told with it
   std::uint64_t loaded_at = 0;        // by loaded()
@@ -52,6 +52,7 @@ class PlainProgram : public TorchProgram {
     return ok();
   }
   Status loaded(std::uint64_t step) override {
+    if (!failure.empty()) return Error(Code::kInvalid, failure).set_reason("ProgramFailed");
     loaded_at = step;
     return ok();
   }
@@ -110,14 +111,14 @@ class PlainProgram : public TorchProgram {
 
   // Made once: the simulation asks for some hundred thousand a minute.
   static const Input& input_of(std::int64_t sample) {
-    static const auto inputs = [] {
+    static const auto kAll = [] {
       std::vector<Input> made(kInputs);
       for (std::int64_t s = 0; s < kInputs; ++s)
         for (std::int64_t i = 0; i < kWeights; ++i)
           made[s][i] = std::cos(static_cast<double>(s * (i + 1) % kInputs));
       return made;
     }();
-    return inputs[sample % kInputs];
+    return kAll[sample % kInputs];
   }
 
   TorchMemory memory_;

@@ -90,6 +90,11 @@ TEST(ClusterSeries, AWaitingJobHasWaitedSinceItWasQueuedOrMade) {
             std::string::npos);
   EXPECT_NE(text_of(cluster_of({queued, named("b", *job(1, 1))})).find("{queue=\"default\"} 120\n"),
             std::string::npos);
+  JobObject going = *queued;
+  going.job.meta.deletion_time = *parse_rfc3339("2026-11-21T07:01:50Z");
+  EXPECT_NE(text_of(cluster_of({named("going", going)}))
+                .find("oldest_wait_seconds{queue=\"default\"} 0\n"),
+            std::string::npos);
 }
 
 TEST(ClusterSeries, TenThousandJobsHaveBoundedSeriesAndThoseWithGpusComeFirst) {

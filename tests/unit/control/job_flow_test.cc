@@ -35,6 +35,16 @@ TEST(JobFlow, TheFirstStepIsSeenOnce) {
   EXPECT_EQ(between(started, started).first_step_seconds, std::nullopt);
 }
 
+// Its startTime is another one then.
+TEST(JobFlow, TheFirstStepAfterAResumeIsNotThatOfTheJob) {
+  const std::string resumed = std::string(kPlaced) + R"(,"usefulGPUSeconds":9)";
+  EXPECT_EQ(between(resumed, resumed + R"(,"startTime":"2026-11-21T09:00:00Z")").first_step_seconds,
+            std::nullopt);
+  const std::string waits = std::string(kPlaced) + R"(,"usefulGPUSeconds":0)";
+  EXPECT_EQ(between(waits, waits + R"(,"startTime":"2026-11-21T07:01:00Z")").first_step_seconds,
+            60.0);
+}
+
 TEST(JobFlow, AnEvictionHasTheReasonOfTheWaitThatFollows) {
   const auto with = [](const std::string& reason) {
     return R"("conditions":[{"type":"Queued","status":"True","reason":")" + reason +
@@ -43,6 +53,17 @@ TEST(JobFlow, AnEvictionHasTheReasonOfTheWaitThatFollows) {
   EXPECT_EQ(between(kPlaced, with("Preempted")).evicted, "Preempted");
   EXPECT_EQ(between(kPlaced, with("SomethingNew")).evicted, "Other");
   EXPECT_EQ(between("", kQueued).evicted, "");  // it never had any
+}
+
+// Neither what is written of it now, nor what an earlier release wrote.
+TEST(JobFlow, AResumeIsNoEviction) {
+  for (const char* reason : {"Suspended", "Placed"}) {
+    const std::string suspended =
+        R"("conditions":[{"type":"Suspended","status":"True","reason":"Suspended","message":"m"},
+           {"type":"Queued","status":"False","reason":")" +
+        std::string(reason) + R"(","message":"suspended"}])";
+    EXPECT_EQ(between(suspended, kQueued).evicted, "") << reason;
+  }
 }
 
 TEST(JobFlow, ReasonsAreCountedByName) {

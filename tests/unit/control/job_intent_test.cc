@@ -84,6 +84,39 @@ TEST(JobIntent, ARequeueIsCarriedThroughOnceTheWorkersWereAsked) {
   EXPECT_EQ(second.queued_reason, "Requeued");
 }
 
+TEST(JobIntent, WhoseWorkersWereEndedForGoodHasFailed) {
+  const auto object = job(2, 4, kTwoPods);
+  const auto training = view(Phase::kTraining);
+  EXPECT_FALSE(ended_for_good(object->job, &training));
+  EXPECT_FALSE(ended_for_good(object->job, nullptr));
+  auto failed = view(Phase::kFailed);
+  failed.failure_reason = "NonFinite";
+  failed.failure_message = "the loss is not a number";
+  const auto told = ended_for_good(object->job, &failed);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->failure_reason, "NonFinite");
+  EXPECT_EQ(told->failure_message, "the loss is not a number");
+}
+
+// Its leader went before it wrote the condition, and the record does not say why.
+TEST(JobIntent, ANewLeaderFailsWhomAnEarlierOneEndedForGood) {
+  const auto object = job(2, 4, kTwoPods);
+  const auto loaded = view(Phase::kFailed);
+  const auto told = ended_for_good(object->job, &loaded);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->failure_reason, "RecoveryFailed");
+  EXPECT_NE(told->failure_message.find("an earlier leader"), std::string::npos);
+  const auto on_record = [](const std::string& phase) {
+    return job(2, 4,
+               R"("membership":{"generation":2,"leader":1,"phase":")" + phase +
+                   R"(","members":[],"seq":3,"step":41})");
+  };
+  const auto read = ended_for_good(on_record("Failed")->job, nullptr);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->failure_reason, "RecoveryFailed");
+  EXPECT_FALSE(ended_for_good(on_record("Stopped")->job, nullptr));
+}
+
 TEST(JobIntent, ThePreemptedSayWhoTookTheirPlace) {
   const auto object = job(
       2, 4,

@@ -129,6 +129,33 @@ std::string with_condition(const std::string& type, const std::string& value,
          reason + R"(","message":"of before","lastTransitionTime":"2026-11-21T07:00:00Z"}])";
 }
 
+TEST(JobStatus, OfASuspendedJobQueuedSaysSoAndNotThatItWasPlaced) {
+  const std::string waited = with_condition("Queued", "True", "WaitingForGPUs");
+  const auto queued = [](const api::TrainingJobStatus& s) {
+    return *api::find_condition(s.conditions, "Queued");
+  };
+  const auto held_none = queued(status(*job(2, 4, waited, R"("suspend":true)")));
+  EXPECT_EQ(held_none.status, api::ConditionStatus::kFalse);
+  EXPECT_EQ(held_none.reason, "Suspended");
+  const auto still_holds =
+      queued(status(*job(2, 4, std::string(kAllocated) + "," + waited, R"("suspend":true)"),
+                    view(Phase::kStopping, 2), {}, {"job-w0", "job-w1"}));
+  EXPECT_EQ(still_holds.reason, "Placed");
+}
+
+// Else no pod of it would be tried once it can be read.
+TEST(JobStatus, ASpecThatCannotBeReadIsNotObserved) {
+  JobObject object = *job(2, 4);
+  object.job.status.observed_generation.reset();
+  object.job.unreadable = "spec.objective.deadline: must be a time";
+  EXPECT_FALSE(status(object).observed_generation);
+  object.job.unreadable.clear();
+  EXPECT_EQ(status(object).observed_generation, 3);
+  object.job.status.observed_generation = 2;  // it was read, and trains
+  object.job.unreadable = "spec.objective.deadline: must be a time";
+  EXPECT_EQ(status(object).observed_generation, 2);
+}
+
 TEST(JobStatus, WhatIsOverDoesNotStandAsItWas) {
   auto object = *job(1, 4, std::string(kAllocated) + "," + with_condition("Degraded", "True", "x"));
   object.job.status.allocation->gpus = 1;

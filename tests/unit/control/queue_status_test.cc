@@ -21,6 +21,14 @@ TEST(QueueStatus, CountsWhatItsJobsHold) {
   EXPECT_EQ(usage.at("other").pending, 1);
 }
 
+TEST(QueueStatus, AJobThatIsDeletedDoesNotWait) {
+  JobObject going = *job(1, 1);
+  going.job.meta.deletion_time = *parse_rfc3339("2026-11-21T07:01:00Z");
+  World w;
+  w.jobs = {job(1, 1), std::make_shared<const JobObject>(std::move(going))};
+  EXPECT_EQ(queue_usage(w).at("default").pending, 1);
+}
+
 TEST(QueueStatus, SaysWhatNothingEnforces) {
   api::TrainingQueue queue;
   queue.meta.generation = 2;

@@ -135,6 +135,86 @@ TEST(WorkerPod, TellsTheAgentItsGracePeriod) {
   EXPECT_EQ(told, "300");
 }
 
+Result<JobObject> job_with(const std::string& pod_template) {
+  json::Value value = parse(
+      R"({"metadata":{"name":"job","namespace":"ns","uid":"u"},"spec":{"gpus":{"min":1,"max":2}}})");
+  value.at("spec").set("template", parse(pod_template));
+  return JobObject::decode(value);
+}
+
+// What a template, or a container of it, says; and where that is wrong, with what is wanted there.
+using Fault = std::pair<std::string, std::string>;
+
+std::vector<Fault> faults_of_a_container() {
+  return {{R"("env":{"FOO":"bar"})", ".env: must be a list"},
+          {R"("volumeMounts":{})", ".volumeMounts: must be a list"},
+          {R"("ports":9400)", ".ports: must be a list"},
+          {R"("resources":"1")", ".resources: must be an object"},
+          {R"("resources":{"limits":[]})", ".resources.limits: must be an object"},
+          {R"("resources":{"requests":"1"})", ".resources.requests: must be an object"},
+          {R"("securityContext":"x")", ".securityContext: must be an object"},
+          {R"("securityContext":{"capabilities":[]})",
+           ".securityContext.capabilities: must be an object"}};
+}
+
+std::vector<Fault> faults_of_a_template() {
+  std::vector<Fault> faults = {
+      {R"("all")", ": must be an object"},
+      {R"({"metadata":"x"})", ".metadata: must be an object"},
+      {R"({"metadata":{"labels":[]}})", ".metadata.labels: must be an object"},
+      {R"({"metadata":{"annotations":1}})", ".metadata.annotations: must be an object"},
+      {R"({"spec":[]})", ".spec: must be an object"},
+      {R"({"spec":{"containers":{"name":"worker"}}})", ".spec.containers: must be a list"},
+      {R"({"spec":{"containers":[null]}})", ".spec.containers[0]: must be an object"}};
+  const auto beside = [&](const std::string& part, const std::string& where) {
+    faults.emplace_back(R"({"spec":{"containers":[{"name":"worker"}],)" + part + "}}",
+                        ".spec" + where);
+  };
+  beside(R"("volumes":{})", ".volumes: must be a list");
+  beside(R"("volumes":["x"])", ".volumes[0]: must be an object");
+  beside(R"("securityContext":"x")", ".securityContext: must be an object");
+  beside(R"("initContainers":{})", ".initContainers: must be a list");
+  beside(R"("initContainers":["x"])", ".initContainers[0]: must be an object");
+  for (const auto& [part, where] : faults_of_a_container()) {
+    beside(R"("initContainers":[{"name":"a"},{)" + part + "}]", ".initContainers[1]" + where);
+    faults.emplace_back(R"({"spec":{"containers":[{"name":"worker","image":"x",)" + part + "}]}}",
+                        ".spec.containers[0]" + where);
+  }
+  return faults;
+}
+
+// The API server keeps unknown fields of a template, and checks none of them.
+TEST(WorkerPod, ATemplateThatItCannotWriteIntoIsUnreadable) {
+  for (const auto& [pod_template, where] : faults_of_a_template()) {
+    const auto object = job_with(pod_template);
+    ASSERT_TRUE(object.ok()) << object.error().to_string();
+    EXPECT_EQ(object->job.unreadable, "spec.template" + where) << pod_template;
+    EXPECT_TRUE(object->problem.starts_with(object->job.unreadable)) << object->problem;
+    EXPECT_TRUE(object->job.spec.pod_template.is_null()) << pod_template;
+    EXPECT_EQ(object->job.spec.gpus.max, 2) << "the rest of its spec is read";
+    const json::Value pod = sample_pod(object->job, config());
+    EXPECT_TRUE(pod["spec"]["containers"].is_null()) << pod_template;
+    EXPECT_EQ(worker_image(object->job), "");
+  }
+}
+
+TEST(WorkerPod, WhatATemplateSaysIsNullIsAsIfItWereNotThere) {
+  Config c = config();
+  c.worker_metrics_port = 9400;
+  c.worker_shared_memory = "8Gi";
+  const auto object = job_with(
+      R"({"metadata":null,"spec":{"volumes":null,"securityContext":null,"initContainers":null,
+          "containers":[{"name":"worker","image":"x","env":null,"volumeMounts":null,"ports":null,
+            "resources":{"limits":null},"securityContext":{"capabilities":null}}]}})");
+  ASSERT_TRUE(object.ok()) << object.error().to_string();
+  EXPECT_EQ(object->job.unreadable, "");
+  const json::Value pod = sample_pod(object->job, c);
+  const json::Value& worker = pod["spec"]["containers"][0];
+  EXPECT_EQ(worker["ports"].size(), 1U);
+  EXPECT_EQ(worker["resources"]["limits"].size(), 1U);
+  EXPECT_EQ(json::dump(worker["securityContext"]["capabilities"]), R"({"drop":["ALL"]})");
+}
+
 TEST(WorkerPod, SameInputSamePod) {
   const auto object = job(1, 2);
   EXPECT_EQ(worker_pod(object->job, third(), config()), worker_pod(object->job, third(), config()));

@@ -351,6 +351,49 @@ TEST(JobMachineChange, ALeaverIsRetiredAfterTheSwitch) {
   EXPECT_EQ(pods.view().failure_count, 0u);
 }
 
+// All members leave at once, and the newcomers still fetch the last round when the stop comes: who
+// left at the switch has not stopped, and has written no checkpoint.
+TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
+  FakePods pods(4, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.change_wish([](Wish& wish) { wish.pods[0].leaving = wish.pods[1].leaving = true; });
+  for (const int pod : {2, 3}) pods.connect(pod);
+  for (const int pod : {2, 3}) join(pods, pod);
+  ASSERT_TRUE(pods.to_write.has_value());
+  ASSERT_EQ(pods.to_write->members.size(), 2u);
+  pods.swap_done();
+  for (const int pod : {0, 1}) {
+    wire::WorkerStanding& s = pods.standing(pod);
+    s.mutable_last()->set_seq(s.seq());
+    s.mutable_last()->set_switch_generation(pods.machine.record().generation);
+    s.set_seq(s.seq() + 1);
+    s.set_step(s.step() + 1);
+    s.set_phase(wire::WORKER_STOPPED);
+    pods.say(pod);
+  }
+  pods.change_wish([](Wish& wish) {
+    wish.stop = true;
+    wish.stop_reason = "suspended";
+  });
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  for (const int pod : {2, 3}) {
+    EXPECT_EQ(pods.last(pod, kRetire), nullptr);
+    pods.standing(pod).set_seq(pods.standing(0).seq());
+    pods.standing(pod).set_step(pods.standing(0).step());
+  }
+  pods.settle();  // they stand in the new generation
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  for (const int pod : {2, 3}) {
+    ASSERT_EQ(pods.count(pod, kRequest), 1u);
+    EXPECT_TRUE(pods.last(pod, kRequest)->request().checkpoint());
+  }
+  pods.obey_requests();
+  pods.commit_all();
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+}
+
 TEST(JobMachineChange, APlannedChangeThatTakesTooLongIsGivenUp) {
   FakePods pods(3);
   pods.start_training();

@@ -46,6 +46,68 @@ TEST(JobMachineEnds, WhereTheScriptEndedItIsOnRecord) {
   EXPECT_EQ(next.view().ended_at, 7u);
 }
 
+// All were lost before its last checkpoint, and the scripts that begin again end sooner.
+TEST(JobMachineEnds, AScriptThatEndsSoonerTheSecondTimeHasEndedIt) {
+  Record record;
+  record.generation = 4;
+  record.phase = "Stopped";
+  record.step = 9;
+  record.ended_at = 9;
+  FakePods pods(2, record);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 100; });
+  pods.connect_all();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_has_checkpoint(true);
+    pods.standing(i).set_checkpoint_step(5);
+    pods.make_ready(i);
+  }
+  pods.settle();
+  ASSERT_NE(pods.last(0, kForm), nullptr);
+  EXPECT_EQ(pods.last(0, kForm)->form().checkpoint_step(), 5u);
+  EXPECT_EQ(pods.last(0, kForm)->form().stop_steps(), 9u);
+  pods.commit_all();
+  for (int i = 0; i < 2; ++i) {
+    wire::WorkerStanding& s = pods.standing(i);
+    s.mutable_last()->set_seq(s.seq());
+    s.mutable_last()->set_step(s.step());
+    s.mutable_last()->set_outcome(wire::OUTCOME_ENDED);
+    s.set_seq(s.seq() + 1);
+    pods.say(i);
+  }
+  pods.settle();
+  EXPECT_EQ(pods.view().step, 6u);
+  EXPECT_EQ(pods.machine.record().ended_at, 6u);
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase(wire::WORKER_FINISHED);
+    pods.say(i);
+  }
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kFinished);
+  EXPECT_EQ(pods.machine.record().ended_at, 6u);
+}
+
+// Its last checkpoint is of its last step: there is no commit any more that would end its start.
+TEST(JobMachineEnds, AStartAtTheLastStepFinishes) {
+  FakePods pods(2);
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 40; });
+  pods.connect_all();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_has_checkpoint(true);
+    pods.standing(i).set_checkpoint_step(40);
+    pods.make_ready(i);
+  }
+  pods.settle();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase(wire::WORKER_FINISHED);
+    pods.say(i);
+  }
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kFinished);
+  EXPECT_EQ(pods.view().step, 40u);
+  EXPECT_EQ(pods.view().changes.size(), 1u);
+  EXPECT_FALSE(pods.view().awaits_first_step);
+}
+
 TEST(JobMachineEnds, FinishWaitsForRankZeroThatWritesTheLastCheckpoint) {
   FakePods pods(2);
   pods.start_training();
@@ -304,6 +366,27 @@ TEST(JobMachineEnds, AStopThatIsTakenBackWhileAllStandStillGoesOn) {
     pods.settle();
     EXPECT_EQ(pods.view().phase, Phase::kTraining);
   }
+}
+
+// Below the minimum those who are left stand still. Where the stop is lowered to what they have,
+// nothing is missing but the last checkpoint, for which one is enough.
+TEST(JobMachineEnds, AParkedJobWhoseLastStepIsCommittedGoesOn) {
+  FakePods pods(2);
+  pods.start_training();
+  pods.exit(1, -1, 9);
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kParked);
+  pods.clear();
+  pods.change_wish([](Wish& wish) { wish.stop_steps = 1; });
+  pods.settle();
+  ASSERT_NE(pods.last(0, kForm), nullptr);
+  EXPECT_FALSE(pods.last(0, kForm)->form().parked());
+  EXPECT_EQ(pods.last(0, kForm)->form().stop_steps(), 1u);
+  EXPECT_EQ(pods.count(0, kForm), 1u);
+  pods.standing(0).set_phase(wire::WORKER_FINISHED);
+  pods.say(0);
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kFinished);
 }
 
 TEST(JobMachineEnds, AFinishedStopCannotBeTakenBack) {

@@ -56,6 +56,31 @@ TEST(JobMachineLinks, AFalseAlarmCostsOneGenerationWithAll) {
   EXPECT_EQ(pods.machine.record().members.size(), 5u);
 }
 
+// An agent may name whomever it likes.
+TEST(JobMachineLinks, ALinkToNobodyIsAFalseAlarm) {
+  FakePods pods = training(3);
+  pods.answers_probes = false;
+  const std::uint64_t before = pods.machine.record().generation;
+  pods.say(1, [&](wire::WorkerEvent& event) {
+    event.mutable_suspect()->set_generation(before);
+    event.mutable_suspect()->mutable_peer()->set_pod_uid("nobody");
+  });
+  pods.after(kSuspectSettle + 50ms);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_NE(pods.last(i, kProbe), nullptr);
+    pods.say(i, [&](wire::WorkerEvent& event) {
+      event.mutable_reach()->set_generation(before);
+      event.mutable_reach()->add_missed()->set_pod_uid("nobody");
+    });
+  }
+  pods.settle();
+  pods.commit_all();
+  EXPECT_EQ(pods.machine.record().generation, before + 1);
+  EXPECT_EQ(pods.machine.record().members.size(), 3u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(restarted(pods), std::vector<int>{});
+}
+
 // A switch between racks fails.
 TEST(JobMachineLinks, ASplitCostsOneGenerationAndTheLargerPartGoesOn) {
   for (const int larger : {35, 40}) {

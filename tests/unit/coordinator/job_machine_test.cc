@@ -61,6 +61,31 @@ TEST(JobMachineStart, TakesTheNewestCheckpointAndLeavesOutWhoCannotReadIt) {
   EXPECT_NE(pods.last(1, kFollow), nullptr);  // it joins by following one who can
 }
 
+// What the members begin with is no step that they have committed.
+TEST(JobMachineStart, FromACheckpointIsNoStep) {
+  FakePods pods(2);
+  pods.connect_all();
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_has_checkpoint(true);
+    pods.standing(i).set_checkpoint_step(40);
+    pods.standing(i).set_tokens(4000);
+    pods.make_ready(i);
+  }
+  pods.settle();
+  pods.after(3s);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.view().step, 40u);
+  EXPECT_EQ(pods.view().tokens, 4000u);
+  EXPECT_TRUE(pods.view().awaits_first_step);
+  EXPECT_TRUE(pods.view().changes.empty());
+  pods.commit_all();
+  EXPECT_EQ(pods.view().step, 41u);
+  EXPECT_FALSE(pods.view().awaits_first_step);
+  ASSERT_EQ(pods.view().changes.size(), 1u);
+  EXPECT_EQ(pods.view().changes.back().at_step, 40u);
+  EXPECT_GE(pods.view().changes.back().first_step_seconds, 3.0);
+}
+
 // ---- A new leader
 // ------------------------------------------------------------------------------------
 

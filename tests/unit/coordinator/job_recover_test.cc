@@ -259,6 +259,27 @@ TEST(JobMachineRecovery, HeartbeatsReviveNobodyWhoHasEnded) {
   EXPECT_EQ(pods.last(2, kAbort), nullptr);
 }
 
+// The next process of a worker that has ended, which follows, and all go on.
+void come_back(FakePods& pods, int pod) {
+  wire::WorkerStanding& s = pods.standing(pod);
+  s.mutable_id()->set_incarnation(s.id().incarnation() + 1);
+  s.set_phase(wire::WORKER_STARTING);
+  s.set_generation(0);
+  s.set_has_state(false);
+  s.set_fenced_below(0);
+  pods.clear();
+  pods.say(pod);
+  pods.make_ready(pod);
+  ASSERT_NE(pods.last(pod, kFollow), nullptr);
+  s.set_phase(wire::WORKER_FOLLOWING);
+  s.set_has_state(true);
+  s.set_seq(pods.standing(0).seq());
+  s.set_following(pods.last(pod, kFollow)->follow().generation());
+  s.set_caught_up(true);
+  pods.say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+  pods.settle();
+}
+
 TEST(JobMachineRecovery, BelowTheMinimumStateIsHeldUntilOthersCome) {
   FakePods pods(3);
   pods.change_wish([](Wish& wish) { wish.min_workers = 3; });
@@ -269,23 +290,7 @@ TEST(JobMachineRecovery, BelowTheMinimumStateIsHeldUntilOthersCome) {
   EXPECT_TRUE(pods.last(0, kForm)->form().parked());
   EXPECT_EQ(pods.view().phase, Phase::kParked);
   EXPECT_TRUE(pods.view().parked_since.has_value());
-  // The worker comes back, follows, and all go on.
-  pods.standing(2).mutable_id()->set_incarnation(2);
-  pods.standing(2).set_phase(wire::WORKER_STARTING);
-  pods.standing(2).set_generation(0);
-  pods.standing(2).set_has_state(false);
-  pods.standing(2).set_fenced_below(0);
-  pods.clear();
-  pods.say(2);
-  pods.make_ready(2);
-  ASSERT_NE(pods.last(2, kFollow), nullptr);
-  pods.standing(2).set_phase(wire::WORKER_FOLLOWING);
-  pods.standing(2).set_has_state(true);
-  pods.standing(2).set_seq(pods.standing(0).seq());
-  pods.standing(2).set_following(pods.last(2, kFollow)->follow().generation());
-  pods.standing(2).set_caught_up(true);
-  pods.say(2, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
-  pods.settle();
+  come_back(pods, 2);
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
   EXPECT_EQ(pods.view().members.size(), 3u);
 }
@@ -422,6 +427,35 @@ TEST(JobMachineRecovery, DataThatCannotBeReadMayComeBackForHalfAnHour) {
   fail_each_step(pods, "DataDamaged", 2min);
   EXPECT_EQ(pods.view().end, Phase::kFailed);
   EXPECT_EQ(pods.view().failure_reason, "DataDamaged");
+}
+
+// Nobody could compute while it was parked: the half hour begins with those who go on.
+TEST(JobMachineRecovery, ParkedTimeIsNoTimeWithoutData) {
+  FakePods pods(2);
+  pods.start_training();
+  pods.exit(1, -1, 9);
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kParked);
+  pods.after(31min);
+  come_back(pods, 1);
+  ASSERT_EQ(pods.view().phase, Phase::kTraining);
+  const std::uint64_t generation = pods.machine.record().generation;
+  fail(pods, 0, "DataUnreadable");
+  pods.after(2s);
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().generation, generation + 1);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+// They have half an hour, and are no part of the number that others have.
+TEST(JobMachineRecovery, AttemptsForDataAreNotCountedWithOthers) {
+  FakePods pods(2);
+  pods.start_training();
+  EXPECT_GE(fail_each_step(pods, "DataUnreadable", 29min), static_cast<unsigned>(kAttemptsMax) - 1);
+  fail_each_step(pods, "FormFailed", 75s);
+  EXPECT_EQ(pods.view().recovers_from, "FormFailed");
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
 }
 
 TEST(JobMachineRecovery, AStepEndsTheBackOff) {

@@ -130,11 +130,13 @@ class FakeEngine:
         self.replies.append(reply)
 
     def stop(self, failure=None):
-        self.is_stopped, self.failure = True, failure
+        if not self.is_stopped:  # the first one holds, as in rubato.engine.Engine
+            self.is_stopped, self.failure = True, failure
 
 
 def alone(training, steps, memories=None):
-    """The story of a job with one worker. With `memories`, the loop's body is waited for and the memory appended."""
+    """The story of a job with one worker. With `memories`, the loop's body is waited for and the memory appended. What
+    `evaluate` has is evaluated after the last step."""
     found = yield {"kind": "configure", "training": training}
     memory = FakeMemory(found)
     yield {"kind": "bind", **memory.addresses()}
@@ -148,4 +150,6 @@ def alone(training, steps, memories=None):
         yield {"kind": "apply", **total.request(step), "rank": 0, "world": 1, "stop_steps": steps}
         if memories is not None:
             memories.append(memory.bytes())
+    for micro in range(found["validation_micro_batches"]):
+        yield {"kind": "validate", "micro": micro}
     yield {"kind": "end", "finished": True, "reason": ""}

@@ -60,6 +60,20 @@ def test_it_goes_on_from_its_checkpoint_with_the_same_bytes(tmp_path):
     assert json.loads((path / "run.json").read_text())["step"] == STEPS
 
 
+def momentum(job):
+    """What the optimizer holds for each parameter."""
+    return [values["exp_avg"].clone() for values in job.state.optimizer.state.values()]
+
+
+def test_a_job_that_is_over_shows_its_last_state_and_no_step(tmp_path):
+    first = job_of(tmp_path, STEPS)
+    list(first)
+    again = job_of(tmp_path, STEPS)
+    assert list(again) == []
+    assert first.state.scheduler.last_epoch == again.state.scheduler.last_epoch == STEPS
+    assert all(map(torch.equal, momentum(first), momentum(again)))
+
+
 def test_it_ends_where_the_script_ends_it(tmp_path):
     job = job_of(tmp_path / "ended", STEPS)
     losses = []

@@ -57,6 +57,15 @@ class Same(Text):
         return super().__getitem__(3)
 
 
+class FirstWithoutLabels(Text):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        return sample if index else {**sample, "labels": torch.full((LENGTH,), IGNORED)}
+
+
 class Images(Text):
     def __getitem__(self, index):
         return {"pixel_values": torch.full((1, 8, 8), index / 26), "labels": index % 4}
@@ -104,6 +113,33 @@ def test_it_trains_as_the_trainer_does(tmp_path):
         assert seen == pytest.approx(expected, rel=2e-4), key
     for ours, theirs in zip(trainers[1].model.parameters(), trainers[0].model.parameters()):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_a_micro_batch_without_labels_has_no_part_in_the_step(tmp_path):
+    """It is the first one that a worker sees, and does not decide for the others."""
+    shape = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 3}  # each step has all samples
+    losses = []
+    for kind in (transformers.Trainer, RubatoTrainer):
+        args = arguments(tmp_path / kind.__name__, **shape)
+        trainer = kind(model=gpt2(dropout=0), args=args, train_dataset=FirstWithoutLabels())
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert trainer._normalises is True
+
+
+def test_a_loss_of_ones_own_counts_a_micro_batch_without_labels(tmp_path):
+    class Mine(RubatoTrainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return model(input_ids=inputs["input_ids"]).logits.square().mean()
+
+    data, model = FirstWithoutLabels(), gpt2(dropout=0)
+    means = [model(data[index]["input_ids"][None]).logits.square().mean().item() for index in range(3)]
+    args = arguments(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=3)
+    trainer = Mine(model=model, args=args, train_dataset=data)
+    trainer.train()
+    assert logged(trainer, "loss")[0] == pytest.approx(sum(means) / 3, rel=1e-5)
+    assert trainer._normalises is False
 
 
 def program_of(monkeypatch, trainer):
@@ -265,6 +301,19 @@ def test_an_optimizer_of_ones_own_and_a_loss_of_ones_own(tmp_path):
     trainer.train()
     assert logged(trainer, "learning_rate") == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
     assert logged(trainer, "loss")[0] == pytest.approx(first.item(), rel=1e-5)
+
+
+def test_an_optimizer_that_finds_its_own_learning_rate():
+    def build():
+        model = gpt2(dropout=0)
+        return rubato.State(model, transformers.Adafactor(model.parameters()))
+
+    def loss(model, batch):
+        return model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
+
+    steps = list(rubato.Job(build, rubato.Indexed(Same(), micro_batch=2, micro_batches=3), loss, steps=6))
+    assert [step.learning_rate for step in steps] == [None] * 6
+    assert steps[-1].loss < steps[0].loss
 
 
 def test_the_given_model_is_trained_and_a_second_train_goes_on_with_it(tmp_path):

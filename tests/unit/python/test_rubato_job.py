@@ -14,10 +14,11 @@ from fake_engine import FakeEngine, alone
 from programs import MICRO_BATCHES, OPTIMIZERS, STEPS, TRAINING, Sequences, Tiny, build_with, weighted_loss
 
 
-def job_of(story, loss=weighted_loss, build=None):
+def job_of(story, loss=weighted_loss, build=None, workers=0, **more):
     engine = FakeEngine(story)
-    data = rubato.Indexed(Sequences(), micro_batch=2, micro_batches=MICRO_BATCHES)
-    return rubato.Job(build or build_with(*OPTIMIZERS["AdamW"]), data, loss, steps=STEPS, _engine=engine), engine
+    data = rubato.Indexed(Sequences(), micro_batch=2, micro_batches=MICRO_BATCHES, workers=workers)
+    build = build or build_with(*OPTIMIZERS["AdamW"])
+    return rubato.Job(build, data, loss, steps=STEPS, _engine=engine, **more), engine
 
 
 def test_the_loop_hands_out_committed_steps():
@@ -43,19 +44,64 @@ def test_a_loop_may_be_left_at_its_last_step_and_no_sooner():
         assert step.is_last or engine.failure["reason"] == "ScriptEnded"
 
 
-def test_the_body_ends_the_job_by_the_next_answer():
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_last_evaluation_comes_though_the_loop_was_left(workers):
+    evaluate = rubato.Indexed(Sequences(), workers=workers)
+    job, engine = job_of(alone(TRAINING, STEPS), evaluate=evaluate, evaluate_every=1)
+    for step in job:
+        if step.is_last:
+            break
+    job._leave()
+    assert [math.isfinite(reply["loss"]) for reply in engine.replies[-6:]] == [True] * 6
+    assert engine.is_stopped and engine.failure is None
+    assert not living(job._program.evaluate_loading)
+
+
+def test_whatever_is_raised_behind_a_loop_the_engine_is_stopped(monkeypatch):
     job, engine = job_of(alone(TRAINING, STEPS))
+    for step in job:
+        if step.is_last:
+            break
+
+    def broken():
+        raise KeyError("of mine")
+
+    monkeypatch.setattr(job._program, "close", broken)
+    with pytest.raises(KeyError):
+        job._leave()
+    assert engine.failure["error"].startswith("KeyError: 'of mine' (")
+
+    job, engine = job_of(alone(TRAINING, STEPS))
+    next(job)
+    job.finish()
+    monkeypatch.setattr(engine, "next", lambda _: broken())
+    with pytest.raises(KeyError):
+        job._leave()
+    assert engine.failure["error"].startswith("KeyError: 'of mine' (")
+
+
+def living(loading):
+    """Its processes."""
+    return [process for process in getattr(loading, "_processes", []) if process._pid]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_body_ends_the_job_by_the_next_answer(workers):
+    job, engine = job_of(alone(TRAINING, STEPS), workers=workers)
     with pytest.raises(RuntimeError, match="no step is committed"):
         job.finish()
     for step in job:
         if step.number == 2:
             job.finish()
             break
+    assert len(living(job._program.loading)) == workers
     computed = [reply for reply in engine.replies if "loss" in reply]
     assert not any("ends" in reply for reply in computed[: 2 * MICRO_BATCHES])
     job._leave()
     ended = [reply for reply in engine.replies if "loss" in reply][2 * MICRO_BATCHES :]
     assert ended and all(reply["ends"] for reply in ended)
+    assert engine.is_stopped and engine.failure is None
+    assert not living(job._program.loading)
 
 
 def test_what_the_body_changes_is_part_of_the_state():
@@ -66,6 +112,28 @@ def test_what_the_body_changes_is_part_of_the_state():
         job.state.model.eval()
     assert [b'["lr",0.5]' in memories[0][-1], b'["lr",0.25]' in memories[1][-1]] == [True, True]
     assert step.learning_rate == 0.5
+
+
+def test_what_the_body_does_wrong_to_the_state_is_told_to_the_engine():
+    job, engine = job_of(alone(TRAINING, STEPS))
+    next(job)
+    job.state.optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2))]})
+    with pytest.raises(rubato.Refused, match="are others than build"):
+        next(job)
+    assert engine.is_stopped and (engine.failure["reason"], engine.failure["scope"]) == ("StateChanged", "job")
+    assert next(job, None) is None
+    job._leave()
+    assert engine.failure["reason"] == "StateChanged", "the first word holds"
+
+
+@pytest.mark.parametrize("optimizer", ["lr=None", "no lr"])
+def test_an_optimizer_may_have_no_learning_rate(optimizer):
+    job, engine = job_of(alone(TRAINING, STEPS), build=build_with(*OPTIMIZERS[optimizer]))
+    steps = list(job)
+    assert [step.learning_rate for step in steps] == [None] * STEPS
+    assert steps[-1].loss < steps[0].loss
+    applied = [reply["learning_rate"] for reply in engine.replies if "learning_rate" in reply]
+    assert applied == [None] * STEPS
 
 
 def test_errors_are_told_to_the_engine_and_raised():

@@ -73,6 +73,25 @@ TEST(PlanRights, WhatLeavesIsPromisedOnce) {
   EXPECT_EQ(action_on(plan, "runs")->kind, ActionKind::kPreempt);
 }
 
+// Its queue has room for GPUs of a type whose nodes are full of pods of others, and none for those
+// that another job of it holds: what that one gives makes room in the queue, too.
+TEST(PlanRights, WhatJobsOfItsQueueGiveCountsWithinLimitsOfTypes) {
+  Job holds = running("holds", 1, 4, {"b", "b", "b", "b"});
+  for (Held& held : holds.held) held.gpu_type = "B";
+  ClusterState state =
+      cluster({node("a", 4, 0), node("b", 4, 0, "B")}, {holds, job("waits", 2, 2)});
+  for (const char* type : {"A", "B"}) state.queues["default"].quotas[type].limit = 4;
+  const Plan shrunk = make_plan(state, {.policy = "marginalThroughput"});
+  ASSERT_NE(action_on(shrunk, "holds"), nullptr);
+  EXPECT_EQ(action_on(shrunk, "holds")->kind, ActionKind::kShrink);
+  EXPECT_EQ(action_on(shrunk, "holds")->remove.size(), 2u);
+  state.jobs[0].min = 4;
+  state.jobs[1].priority = 1;
+  const Plan stopped = make_plan(state, {.policy = "marginalThroughput"});
+  ASSERT_NE(action_on(stopped, "holds"), nullptr);
+  EXPECT_EQ(action_on(stopped, "holds")->kind, ActionKind::kPreempt);
+}
+
 TEST(PlanRights, WhatPodsOfOthersHoldIsNotThere) {
   const ClusterState state =
       cluster({node("full", 8, 0), node("free", 8, 8, "B")}, {job("waits", 2, 4)});

@@ -233,6 +233,31 @@ TEST_F(TorchReplicaTest, ACheckpointIsTheStateAndAnyReaderSeesItsTensors) {
   EXPECT_NE(refused({}, "two").find("belongs to the job with uid one"), std::string::npos);
 }
 
+// A job that is over computes no more: the script must see what was loaded all the same.
+TEST_F(TorchReplicaTest, TheScriptIsShownWhatWasLoadedWithoutARound) {
+  std::vector<Member> one = members(1);
+  const std::vector<StepRecord> records{step(one)};
+  ASSERT_TRUE(one[0].replica->snapshot().value()->save(records, 0).ok());
+  EXPECT_TRUE(one[0].replica->show().ok());
+  EXPECT_EQ(one[0].program->loaded_at, 0u) << "it has seen its own steps";
+
+  Member resumed = make();
+  ASSERT_TRUE(resumed.replica->load_checkpoint(1).ok());
+  EXPECT_EQ(resumed.program->loaded_at, 0u);
+  resumed.program->failure = "ValueError: no (train.py:7)";
+  EXPECT_EQ(resumed.replica->show().error().reason(), "ProgramFailed");
+  resumed.program->failure.clear();
+  EXPECT_TRUE(resumed.replica->show().ok());
+  EXPECT_EQ(resumed.program->loaded_at, 1u);
+  resumed.program->loaded_at = 9;
+  EXPECT_TRUE(resumed.replica->show().ok());
+  EXPECT_EQ(resumed.program->loaded_at, 9u) << "once is enough";
+
+  resumed.replica->set_step(2);  // as after a state that a donor sent
+  EXPECT_TRUE(resumed.replica->show().ok());
+  EXPECT_EQ(resumed.program->loaded_at, 2u);
+}
+
 TEST_F(TorchReplicaTest, ADamagedCheckpointIsNamed) {
   std::vector<Member> one = members(1);
   const std::vector<StepRecord> records{step(one)};

@@ -5,6 +5,9 @@
 #include "worker/protocol/members.h"
 #include "worker/protocol/shares.h"
 
+#include <atomic>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 namespace rubato::worker {
@@ -28,6 +31,32 @@ TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
   EXPECT_GT(at(0).standing().noise_scale(), 0);        // measured in the 16th step
   for (int i = 1; i < 3; ++i)
     EXPECT_EQ(at(i).standing().noise_scale(), at(0).standing().noise_scale());
+}
+
+// A script that is past its loop looks no more, and that is no failure.
+TEST_F(EngineTest, EachMemberIsShownTheLastState) {
+  const auto shown = std::make_shared<std::atomic<int>>(0);
+  FakeTroubles troubles;
+  troubles.on_show = [shown](std::uint64_t step) -> Status {
+    EXPECT_EQ(step, 6u);
+    if (++*shown == 2) return Error(Code::kCancelled, "the script's loop is over");
+    return ok();
+  };
+  make(3, 6, troubles);
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(*shown, 3);
+}
+
+TEST_F(EngineTest, WhoCannotTakeTheLastStateHasFailed) {
+  FakeTroubles troubles;
+  troubles.on_show = [](std::uint64_t) {
+    return Status(Error(Code::kInvalid, "no (train.py:7)").set_reason("ProgramFailed"));
+  };
+  make(1, 6, troubles);
+  tell({0}, form(1, wire::FORM_START, {0}));
+  EXPECT_EQ(at(0).until_failure().reason(), "ProgramFailed");
+  EXPECT_NE(at(0).standing().phase(), wire::WORKER_FINISHED);
 }
 
 TEST_F(EngineTest, AnOverflowIsRedoneTheSameWayByAll) {

@@ -35,6 +35,7 @@ struct FakeTroubles {
   std::uint64_t ends_at = ~std::uint64_t{0};  // micro-batch 0 of this step says that the job ended
   std::optional<std::uint32_t> loads_attempts = {};  // checkpoints of any step have so many
   bool starts_otherwise = false;  // from other weights than those without troubles
+  std::function<Status(std::uint64_t step)> on_show = nullptr;
 };
 
 class FakeSnapshot : public Snapshot {
@@ -113,6 +114,8 @@ class FakeReplica : public Replica {
     }
     return digest;
   }
+
+  Status show() override { return troubles_.on_show ? troubles_.on_show(step_) : ok(); }
 
   void clear() override { sums_.assign(kFakeSize, 0); }
   void expect(std::span<const std::uint32_t> micros) override {

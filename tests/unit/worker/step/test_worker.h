@@ -103,6 +103,11 @@ class TestWorker {
     changed_.wait_for(lock, kPatience, [&] { return failure_.reason() == "Diverged"; });
     return diverged_;
   }
+  wire::Failure until_failure() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return !failure_.reason().empty(); });
+    return failure_;
+  }
   std::vector<std::uint64_t> checkpoints() {  // steps of those that were written
     const std::lock_guard lock(mutex_);
     return checkpoints_;
