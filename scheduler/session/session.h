@@ -239,7 +239,7 @@ class Session {
                                                         Trial& trial,
                                                         const std::vector<Entry*>& among,
                                                         const ServedFirst& first);
-  bool spare(const Entry& victim, const Entry& wanting, std::int64_t pods);
+  bool fits_without(const Entry& giver, bool is_lent, const Entry& wanting, std::int64_t pods);
   void spare_surplus(const Entry& wanting, std::int64_t pods, const std::vector<Entry*>& stopped,
                      Victims& victims);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
@@ -251,6 +251,8 @@ class Session {
   std::vector<std::string> shrink_victims(const Victims& victims, const std::string& for_whom);
   bool fits(const Entry& wanting, std::int64_t pods);
   bool reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size_t mark);
+
+  // session_rights.cc
   bool is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const;
   bool is_protected(const Entry& held, TypeIndex type, const Entry& wanting,
                     const QuotaBook& quota) const;

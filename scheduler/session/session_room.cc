@@ -339,20 +339,22 @@ std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(
     if (!fits(wanting, pods)) continue;
     // Who comes first is spared first.
     for (Entry* victim : std::vector<Entry*>(stopped.rbegin(), stopped.rend()))
-      if (spare(*victim, wanting, pods)) std::erase(stopped, victim);
+      if (fits_without(*victim, false, wanting, pods)) std::erase(stopped, victim);
     return stopped;
   }
   return std::nullopt;
 }
 
-// Leaves it its pods but the surplus that it has lent, if the other one fits all the same.
-bool Session::spare(const Entry& victim, const Entry& wanting, std::int64_t pods) {
+// Whether it fits though the other one keeps its pods: those that it has lent, or all others. Keeps
+// them for it then.
+bool Session::fits_without(const Entry& giver, bool is_lent, const Entry& wanting,
+                           std::int64_t pods) {
   const std::size_t mark = free_.mark();
   const QuotaBook before = quota_;
-  for (const Pod& pod : victim.pods) {
-    if (pod.lent) continue;
-    free_.take(node_of(pod), victim.job->per_pod);
-    quota_.take(queue_of(victim), pod.type, pod.gpus);
+  for (const Pod& pod : giver.pods) {
+    if (pod.lent != is_lent) continue;
+    free_.take(node_of(pod), giver.job->per_pod);
+    quota_.take(queue_of(giver), pod.type, pod.gpus);
   }
   if (fits(wanting, pods)) return true;
   free_.undo_to(mark);
@@ -370,18 +372,7 @@ void Session::spare_surplus(const Entry& wanting, std::int64_t pods,
         std::ranges::find(stopped, entry) == stopped.end())
       givers.push_back(entry);
   for (Entry* giver : givers) {
-    const std::size_t mark = free_.mark();
-    const QuotaBook before = quota_;
-    for (const Pod& pod : giver->pods) {
-      if (!pod.lent) continue;
-      free_.take(node_of(pod), giver->job->per_pod);
-      quota_.take(queue_of(*giver), pod.type, pod.gpus);
-    }
-    if (!fits(wanting, pods)) {
-      free_.undo_to(mark);
-      quota_ = before;
-      continue;
-    }
+    if (!fits_without(*giver, true, wanting, pods)) continue;
     for (Pod& pod : giver->pods) pod.lent = false;
     std::erase_if(victims, [&](const auto& one) { return one.first == giver; });
   }
@@ -449,91 +440,6 @@ bool Session::reserve_if_fits(const Entry& wanting, std::int64_t pods, std::size
     free_.take(n, all);
   }
   return true;
-}
-
-// Held inside the guarantee of its queue, which another queue's job wants to borrow; of several
-// types: all of them.
-bool Session::is_protected(const Entry& held, const Entry& wanting, const QuotaBook& quota) const {
-  return !held.pods.empty() && !any_type_held(held, [&](TypeIndex type) {
-    return !is_protected(held, type, wanting, quota);
-  });
-}
-
-// What it holds of a type.
-bool Session::is_protected(const Entry& held, TypeIndex type, const Entry& wanting,
-                           const QuotaBook& quota) const {
-  return is_guaranteed(queue_of(held), type, queue_of(wanting), quota) ||
-         (cells_.exist() && queue_of(held) != queue_of(wanting) && is_in_cells(held));
-}
-
-// What a queue holds of a type, against another one.
-bool Session::is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
-                            const QuotaBook& quota) {
-  return queue != against && quota.has_guarantees() &&
-         quota.guarantor(queue, type, 0, against).has_value();
-}
-
-bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
-  switch (targets_.displaces) {
-    case Displaces::kNobody:
-      return false;
-    case Displaces::kLowerPriority:
-      return victim.job->priority < wanting.job->priority;
-    case Displaces::kLaterInOrder:
-      return &victim > &wanting && victim.job->priority <= wanting.job->priority;
-  }
-  return false;
-}
-
-bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) const {
-  const QueueIndex own = problem_.home_of(queue_of(wanting));
-  const Queue* queue = problem_.queue(own);
-  if (!wanting.job->may_preempt || queue == nullptr) return false;
-  switch (queue->preempts) {
-    case Preempts::kNobody:
-      return false;
-    case Preempts::kOwnQueue:
-      return problem_.home_of(queue_of(victim)) == own;
-    case Preempts::kAnyQueue:
-      return true;
-  }
-  return false;
-}
-
-bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
-  return is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, victim);
-}
-
-bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
-  const bool displaces = may_displace(wanting, victim);  // the cheap questions first
-  if (!displaces && !trial.reclaims) return false;
-  if (is_protected(victim, wanting, trial.quota)) return false;
-  return displaces || may_reclaim(wanting, victim, trial.quota);
-}
-
-// What the queue of the one, or a parent of it, is guaranteed and that of the other has borrowed.
-bool Session::may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
-  if (!quota.has_guarantees() || queue_of(victim) == queue_of(wanting)) return false;
-  const auto is_borrowed = [&](TypeIndex type) {
-    return quota.is_borrowing(queue_of(victim), type, queue_of(wanting));
-  };
-  return any_type_held(victim, is_borrowed) && guarantor_of(wanting, queue_of(victim)).has_value();
-}
-
-Displaced Session::why_preempted(const Entry& by, const Entry& victim) const {
-  Displaced why{.job = by.job->name};
-  if (!may_displace(by, victim)) {
-    const auto queue = guarantor_of(by, queue_of(victim));
-    why.by = Displaced::By::kGuarantee;
-    why.of = queue ? problem_.queue(*queue)->name : by.job->queue;
-  } else if (victim.job->priority < by.job->priority) {
-    why.its_priority = by.job->priority;
-    why.own_priority = victim.job->priority;
-  } else {
-    why.by = Displaced::By::kOrder;
-    why.of = config_.policy;
-  }
-  return why;
 }
 
 }  // namespace rubato::sched
