@@ -138,9 +138,13 @@ void EventRecorder::send(const Emitted& emitted, std::stop_token stop) {
     ++series.count;
     series.last = now;
     series.last_wall = emitted.when;
-    if (series.count == 2) write_series(series, std::move(stop));
+    if (series.count == 2 && !write_series(series, stop)) post(emitted, std::move(stop));
     return;
   }
+  post(emitted, std::move(stop));
+}
+
+void EventRecorder::post(const Emitted& emitted, std::stop_token stop) {
   const ObjectReference& about = emitted.id.regarding;
   const Key event{about.ns.empty() ? "default" : about.ns,
                   fmt::format("{}.{:x}", about.name, emitted.when.time_since_epoch().count())};
@@ -158,11 +162,13 @@ void EventRecorder::send(const Emitted& emitted, std::stop_token stop) {
     return;
   }
   sent_.add();
-  if (series_.size() >= kEventSeriesMax) series_.erase(series_.begin());
+  if (series_.size() >= kEventSeriesMax && !series_.contains(emitted.id))
+    series_.erase(series_.begin());
+  const MonoTime now = executor_.now();
   series_[emitted.id] = Series{event, 1, 1, emitted.when, now, now};
 }
 
-void EventRecorder::write_series(Series& series, std::stop_token stop) {
+bool EventRecorder::write_series(Series& series, std::stop_token stop) {
   const json::Value patch = json::Value::object(
       {{"series",
         json::Value::object(
@@ -181,6 +187,7 @@ void EventRecorder::write_series(Series& series, std::stop_token stop) {
   } else {
     dropped_.add();
   }
+  return patched.ok() || patched.error().code() != Code::kNotFound;
 }
 
 void EventRecorder::tend_series(std::stop_token stop) {
@@ -189,7 +196,8 @@ void EventRecorder::tend_series(std::stop_token stop) {
     const MonoTime now = executor_.now();
     const bool silent = now - series.last >= Duration(kSeriesSilence);
     const bool due = silent || now - series.last_write >= Duration(kSeriesRefresh);
-    if (due && series.count > series.written) write_series(series, stop);
+    if (due && series.count > series.written && !write_series(series, stop))
+      post({at->first, series.last_wall}, stop);
     at = silent ? series_.erase(at) : std::next(at);
   }
   const std::lock_guard lock(mutex_);

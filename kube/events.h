@@ -99,8 +99,9 @@ class EventRecorder {
   void run(std::stop_token stop);
   std::optional<Emitted> take(std::stop_token stop);
   void send(const Emitted& emitted, std::stop_token stop);
-  void write_series(Series& series, std::stop_token stop);
-  void tend_series(std::stop_token stop);  // refreshes and forgets
+  void post(const Emitted& emitted, std::stop_token stop);
+  bool write_series(Series& series, std::stop_token stop);  // false: its Event is gone
+  void tend_series(std::stop_token stop);                   // refreshes and forgets
   template <class Attempt>
   Status with_retries(Attempt attempt, std::stop_token stop);
   json::Value to_json(const Emitted& emitted, const Key& event) const;

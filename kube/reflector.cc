@@ -141,9 +141,16 @@ Status Reflector::follow(Watch& watch, std::stop_token stop, std::size_t& events
     // The end of a watch and its silence are normal: go on from the last version.
     if (code == Code::kUnavailable || code == Code::kTimeout || code == Code::kCancelled)
       return ok();
+    if (code != Code::kExpired && code != Code::kExhausted) start_over("stream");
     return event.error();
   }
   return ok();
+}
+
+// The watch would meet the same again: a list is next, not older than what we have.
+void Reflector::start_over(const char* reason) {
+  listed_ = false;
+  reason_ = reason;
 }
 
 Status Reflector::take(const WatchEvent& event) {
@@ -159,9 +166,7 @@ Status Reflector::take(const WatchEvent& event) {
   }
   auto version = sink_.apply(event);
   if (!version.ok()) {
-    // The stream cannot be trusted any more: start from a list, not older than what we have.
-    listed_ = false;
-    reason_ = "decode";
+    start_over("decode");
     return version.error();
   }
   version_ = version.value();

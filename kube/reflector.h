@@ -60,6 +60,7 @@ class Reflector {
   Status watch(std::stop_token stop);
   Status follow(Watch& watch, std::stop_token stop, std::size_t& events);
   Status take(const WatchEvent& event);
+  void start_over(const char* reason);
   void note_failure(const Error& error);
   void resync_when_due();
 

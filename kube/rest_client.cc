@@ -106,6 +106,10 @@ Result<std::string> RestClient::send(HttpRequest request) {
   for (int tries = 1;; ++tries) {
     TRY(const Credential credential, target_->credentials->get());
     request.authorization = credential.authorization;
+    // Whoever gave it this much time may not be allowed to write any more.
+    if (executor_.now() >= deadline)
+      return Error(Code::kTimeout, "the credentials took too long; not sent")
+          .in(request.method + " " + request.path);
     auto response = attempt(request, deadline);
     if (!response.ok()) {
       // A pooled connection that the server has closed meanwhile: reads may try once more.

@@ -22,8 +22,9 @@ constexpr int kCppRestThreads = 4;
 constexpr std::size_t kResponseBytesMax = 1u << 30;  // a list of every pod of a large cluster
 constexpr std::size_t kErrorBodyMax = 1u << 20;
 constexpr std::size_t kWatchReadBytes = 256u << 10;
-constexpr std::size_t kWatchLineMax = 4u << 20;  // etcd bounds an object near 1.5 MiB
-constexpr auto kWatchSilenceMax = 150s;          // bookmarks come about each minute
+// etcd bounds an object near 1.5 MiB; in JSON each byte of it may take six (\u003c).
+constexpr std::size_t kWatchLineMax = 16u << 20;
+constexpr auto kWatchSilenceMax = 150s;  // bookmarks come about each minute
 constexpr auto kWatchOpenLimit = 8s;  // until the head of the answer; the server sends it at once
 constexpr auto kStreamSilenceMax = 24h;  // a quiet container may say nothing for long
 constexpr auto kStreamLengthMax = 24h * 365;

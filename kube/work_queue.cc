@@ -227,7 +227,8 @@ bool WorkQueue::drain(MonoTime deadline) {
   return changed_->wait_until(lock, deadline, [&] { return ready_.empty() && processing_ == 0; });
 }
 
-// Token bucket that may go into debt, as the reference client's: each retry reserves its turn.
+// Token bucket that may go into debt, as the reference client's: each retry reserves its turn. Many
+// that failed at once have their turn after RateLimits::most all the same.
 Duration WorkQueue::rate_limit(const Key& key, MonoTime now) {
   const RateLimits& rate = config_.rate;
   int& failures = failures_[key];
@@ -237,7 +238,8 @@ Duration WorkQueue::rate_limit(const Key& key, MonoTime now) {
   tokens_at_ = now;
   tokens_ -= 1;
   const double turn = tokens_ >= 0 ? 0 : -tokens_ / rate.per_second;
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::max(own, turn)));
+  const double wait = std::min(std::max(own, turn), seconds(rate.most));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait));
 }
 
 bool WorkQueue::is_shut_down() const {

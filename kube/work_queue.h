@@ -25,8 +25,8 @@ constexpr int kPriorityChange = 0;
 constexpr int kPriorityFailure = 100;
 
 struct RateLimits {
-  Duration first = 5ms;  // a key's first retry; doubles with each failure
-  Duration most = 1000s;
+  Duration first = 5ms;    // a key's first retry; doubles with each failure
+  Duration most = 1000s;   // that any retry waits
   double per_second = 10;  // all retries of the queue together
   double burst = 100;
 };
@@ -48,7 +48,7 @@ class WorkQueue {
 
   void add(const Key& key, int priority = kPriorityChange);
   void add_after(const Key& key, Duration delay, int priority = kPriorityChange);
-  // After the key's own backoff or the queue's turn, whichever is later.
+  // After the key's own backoff or the queue's turn, whichever is later; RateLimits::most at most.
   void add_rate_limited(const Key& key, int priority = kPriorityChange);
   // The key did well: its next failure starts at RateLimits::first again.
   void forget(const Key& key);

@@ -26,6 +26,7 @@ namespace rubato::control {
 namespace {
 constexpr auto kStartLimit = 120s;  // caches and trust root
 constexpr auto kStartRetry = 500ms;
+constexpr auto kStopLooked = 200ms;  // while caches fill
 constexpr auto kDrainLimit = 10s;
 constexpr auto kLeaseTolerance = 20s;
 // The longest wait after failures of one job: how late it may be acted upon after an outage.
@@ -331,10 +332,15 @@ Operator::~Operator() = default;
 
 Status Operator::run(const std::stop_token& stop) {
   Impl& op = *impl_;
-  TRY_OK(op.assemble(stop));
+  const Status assembled = op.assemble(stop);
+  if (stop.stop_requested()) return ok();
+  TRY_OK(assembled);
   op.caches.start();
   op.events.start();
-  if (!op.caches.wait_for_sync(op.executor.now() + kStartLimit)) {
+  const MonoTime limit = op.executor.now() + kStartLimit;
+  while (!op.caches.wait_for_sync(std::min(limit, op.executor.now() + kStopLooked))) {
+    if (stop.stop_requested()) return ok();
+    if (op.executor.now() < limit) continue;
     return Error(Code::kTimeout,
                  "the caches did not fill; are the CRDs installed (kubectl apply -f crds/) and may "
                  "this account list them?");

@@ -142,12 +142,13 @@ std::optional<QueueIndex> QuotaBook::guarantor(QueueIndex queue, TypeIndex type,
   const auto holds = [&](const Quota* quota, Gpus in_use) {
     return quota != nullptr && quota->guaranteed > 0 && in_use + more <= quota->guaranteed;
   };
-  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one)) {
-    if (other && is_part_of(*other, *one)) break;
+  std::optional<QueueIndex> one = queue;
+  for (; one; one = parent_of(*one)) {
     const Cell& of_type = cell(*one, type);
-    if (holds(of_type.quota, of_type.used) || holds(of_all_[*one], used(*one))) return one;
+    if (holds(of_type.quota, of_type.used) || holds(of_all_[*one], used(*one))) break;
   }
-  return std::nullopt;
+  // What the other one is a part of, it is a part of the parents of, too: none of these counts.
+  return one && other && is_part_of(*other, *one) ? std::nullopt : one;
 }
 
 bool QuotaBook::is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const {

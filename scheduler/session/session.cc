@@ -21,6 +21,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       quota_(problem),
       placer_(problem, free_, quota_),
       cells_(problem),
+      settled_(problem.count_types()),
       holders_of_queue_(problem.count_queues()),
       surplus_of_queue_(problem.count_queues(), 0),
       lowest_of_queue_(problem.count_queues(), std::numeric_limits<std::int64_t>::max()),
@@ -38,8 +39,10 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
     for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
     if (entry.pods.empty()) continue;
     holders_.push_back(&entry);
-    if (entry.job->settled)
-      settled_.push_back({.entry = &entry, .queue = queue_of(entry), .type = only_type(entry)});
+    if (entry.job->settled) {
+      const auto type = only_type(entry);
+      (type ? settled_[*type] : settled_mixed_).push_back({&entry, queue_of(entry)});
+    }
     for (std::optional<QueueIndex> q = queue_of(entry); q; q = problem.parent_of(*q)) {
       holders_of_queue_[*q].push_back(&entry);
       lowest_of_queue_[*q] = std::min(lowest_of_queue_[*q], entry.job->priority);
@@ -212,7 +215,9 @@ void Session::give_minimum(Entry& entry) {
     return verdict(entry, std::move(no));
   }
   place_or_make_room(entry, *wanted);
-  if (entry.blocked && head_ == nullptr && !entry.job->gets_spare_only()) head_ = &entry;
+  // For who will never be placed nobody waits.
+  const bool waits = verdicts_[entry.index.value].outcome == Outcome::kNotNow;
+  if (waits && entry.blocked && head_ == nullptr && !entry.job->gets_spare_only()) head_ = &entry;
 }
 
 // None: no size is allowed.

@@ -106,6 +106,12 @@ class Session {
     ServedFirst first = {};
     bool lacks_places = false;  // there was room in the queue, and none on nodes
   };
+  // Who gave some back to come to its size, or to another type.
+  struct Giver {
+    const Entry* entry;
+    std::size_t removed = 0;  // pods, when `leaves` was made of these
+    std::vector<std::pair<NodeIndex, Resources>> leaves = {};
+  };
   // A size that a job could grow to.
   struct Step {
     double gain;
@@ -244,9 +250,12 @@ class Session {
                      Victims& victims);
   std::vector<std::string> stop_victims(const std::vector<Entry*>& stopped, Victims shrunk,
                                         const Entry& wanting);
-  void give_back_what_leaves();
+  ByType types_of_use(const Entry& wanting, std::optional<TypeIndex> only) const;
+  void give_back_what_leaves(const ByType& of_use);
+  static bool gives(const Entry& giver);
+  void note_what_leaves(Giver& giver) const;
   template <class Take>
-  void for_each_that_leaves(const Take& take) const;
+  void for_each_that_leaves(const Take& take);
   void promise_what_leaves(const std::set<NodeIndex>& nodes);
   std::vector<std::string> shrink_victims(const Victims& victims, const std::string& for_whom);
   bool fits(const Entry& wanting, std::int64_t pods);
@@ -341,13 +350,13 @@ class Session {
   Cells cells_;
   std::vector<Entry> entries_;   // in order
   std::vector<Entry*> holders_;  // in order: who held pods that stay
-  // Those of them that are settled, for who looks at all of them.
+  // Those of them that are settled, in order, by the type of all their pods and of their nodes.
   struct Settled {
     Entry* entry;
     QueueIndex queue;
-    std::optional<TypeIndex> type;  // of all its pods and of their nodes; of several: none
   };
-  std::vector<Settled> settled_;
+  Table<TypeIndex, std::vector<Settled>> settled_;
+  std::vector<Settled> settled_mixed_;  // of several types
   struct Waiting {
     const Entry* entry = nullptr;
     Gpus size = 0;         // its minimum
@@ -361,7 +370,7 @@ class Session {
   Table<QueueIndex, std::int64_t> lowest_of_queue_;
   Table<QueueIndex, Gpus> kept_;  // of its quota, for jobs that wait until pods have left
   int use_checks_ = 0;
-  std::vector<Entry*> givers_;  // who gave some back to come to its size, or to another type
+  std::vector<Giver> givers_;
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already
   std::map<NodeIndex, Resources> promised_;  // of what leaves, to those who wait for it
   std::vector<Verdict> verdicts_;

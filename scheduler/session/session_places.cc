@@ -64,7 +64,7 @@ void Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
   }
   count_from_anybody(entry, leaving);
   entry.pods = std::move(right);
-  givers_.push_back(&entry);
+  givers_.push_back({&entry});
   entry.cause = ChangesNodes{};
   if (!stops) return;
   entry.preempted = true;

@@ -40,7 +40,7 @@ std::optional<std::vector<std::string>> Session::try_rooms_in_queue(Entry& wanti
 std::optional<std::vector<std::string>> Session::try_room_in_queue(Entry& wanting, Gpus missing,
                                                                    FromQueue& from) {
   const std::size_t mark = free_.mark();
-  give_back_what_leaves();
+  give_back_what_leaves(types_of_use(wanting, bound_of(wanting).type));
   Loan loan{.lent = {}, .among = from.among, .victims = {}, .where = from.where};
   lend_surplus(wanting, missing, loan);
   std::vector<Entry*> stopped;

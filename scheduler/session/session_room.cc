@@ -132,7 +132,7 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
   if (trial.bound.domain) return {std::nullopt};
   std::map<DomainIndex, Gpus> free;
   const std::size_t mark = free_.mark();
-  give_back_what_leaves();
+  give_back_what_leaves(types_of_use(wanting, std::nullopt));
   for (const NodeIndex n : problem_.group(wanting.index).admitted)
     free[*problem_.domain_of(trial.level, n)] += std::max<Gpus>(free_[n].gpus, 0);
   free_.undo_to(mark);
@@ -172,9 +172,9 @@ bool Session::is_of_use(const Trial& trial, const Entry& wanting, NodeIndex node
 std::optional<std::vector<std::string>> Session::make_room_there(Entry& wanting,
                                                                  std::int64_t pods) {
   const std::size_t mark = free_.mark();
-  give_back_what_leaves();
-  if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
   Trial trial = trial_for(wanting);
+  give_back_what_leaves(types_of_use(wanting, trial.bound.type));
+  if (reserve_if_fits(wanting, pods, mark)) return std::vector<std::string>{};
   const QuotaBook before = quota_;
   const std::optional<std::vector<Entry*>> stopped = who_gives(wanting, pods, trial);
   if (stopped) {
@@ -201,54 +201,84 @@ std::optional<std::vector<Session::Entry*>> Session::who_gives(const Entry& want
   return config_.preempt ? preempt(wanting, pods, trial, among) : std::nullopt;
 }
 
+// Not zero: of this type.
+Session::ByType Session::types_of_use(const Entry& wanting, std::optional<TypeIndex> only) const {
+  ByType of_use(problem_.count_types(), 0);
+  for (const TypeIndex type : problem_.group(wanting.index).types)
+    of_use[type] = !only || *only == type ? 1 : 0;
+  return of_use;
+}
+
 // Settled jobs, the last in order first, without those that can give nothing of use: by the type of
 // what they hold, and by what their queue is guaranteed of it. (What others give leaves that as it
 // is, or adds to it.) Of many jobs most are left out, and here none of them is looked up.
 std::vector<Session::Entry*> Session::who_may_give(const Entry& wanting, const Trial& trial) const {
   const QueueIndex own = queue_of(wanting);
-  ByType useful(problem_.count_types(), 0);
-  for (const TypeIndex type : problem_.group(wanting.index).types)
-    useful[type] = !trial.bound.type || *trial.bound.type == type ? 1 : 0;
-  enum Guarantee : char { kUnknown, kNone, kHolds };
-  const std::size_t types = problem_.count_types();
-  std::vector<Guarantee> known(problem_.count_queues() * types, kUnknown);
-  const auto is_kept = [&](QueueIndex queue, TypeIndex type) {
-    Guarantee& guarantee = known[queue.value * types + type.value];
-    if (guarantee == kUnknown)
-      guarantee = is_guaranteed(queue, type, own, trial.quota) ? kHolds : kNone;
-    return guarantee == kHolds;
-  };
+  const ByType of_use = types_of_use(wanting, trial.bound.type);
   std::vector<Entry*> among;
-  for (const auto& [entry, queue, type] : std::views::reverse(settled_)) {
-    if (entry == &wanting) continue;
-    if (type && (useful[*type] == 0 || (!cells_.exist() && is_kept(queue, *type)))) continue;
-    among.push_back(entry);
+  for (const auto& [entry, queue] : settled_mixed_) among.push_back(entry);
+  std::size_t lists = among.empty() ? 0 : 1;
+  for (TypeIndex type; type < of_use.end_key(); ++type) {
+    if (of_use[type] == 0 || settled_[type].empty()) continue;
+    ++lists;
+    std::vector<std::optional<bool>> is_kept(problem_.count_queues());
+    for (const auto& [entry, queue] : settled_[type]) {
+      auto& kept = is_kept[queue.value];
+      if (!kept) kept = !cells_.exist() && is_guaranteed(queue, type, own, trial.quota);
+      if (!*kept) among.push_back(entry);
+    }
   }
+  std::erase(among, &wanting);
+  if (lists > 1) std::ranges::sort(among);
+  std::ranges::reverse(among);
   return among;
+}
+
+// Whether its pods leave for nobody yet.
+bool Session::gives(const Entry& giver) {
+  return giver.moving || std::holds_alternative<WorthMoreElsewhere>(*giver.cause) ||
+         std::holds_alternative<ChangesNodes>(*giver.cause);
+}
+
+void Session::note_what_leaves(Giver& giver) const {
+  const Entry& entry = *giver.entry;
+  if (giver.removed == entry.remove.size()) return;
+  giver.removed = entry.remove.size();
+  giver.leaves.clear();
+  const std::vector<Held>& held = entry.job->held;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const auto node = problem_.held_at(entry.index)[i].node;
+    if (!node || held[i].leaving ||
+        std::ranges::find(entry.remove, held[i].ordinal) == entry.remove.end())
+      continue;
+    const auto known =
+        std::ranges::find(giver.leaves, *node, &std::pair<NodeIndex, Resources>::first);
+    if (known == giver.leaves.end())
+      giver.leaves.emplace_back(*node, entry.job->per_pod);
+    else
+      known->second += entry.job->per_pod;
+  }
 }
 
 // Pods that are leaving already, and what jobs give back to come to their size.
 template <class Take>
-void Session::for_each_that_leaves(const Take& take) const {
+void Session::for_each_that_leaves(const Take& take) {
   for (const auto& [node, per_pod] : leaving_) take(node, *per_pod);
-  for (const Entry* entry : givers_) {
-    if (!entry->moving && !std::holds_alternative<WorthMoreElsewhere>(*entry->cause) &&
-        !std::holds_alternative<ChangesNodes>(*entry->cause))
-      continue;
-    const std::vector<Held>& held = entry->job->held;
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      const auto node = problem_.held_at(entry->index)[i].node;
-      if (node && !held[i].leaving &&
-          std::ranges::find(entry->remove, held[i].ordinal) != entry->remove.end())
-        take(*node, entry->job->per_pod);
-    }
+  for (Giver& giver : givers_) {
+    if (!gives(*giver.entry)) continue;
+    note_what_leaves(giver);
+    for (const auto& [node, what] : giver.leaves) take(node, what);
   }
 }
 
-// … which nobody is promised yet.
-void Session::give_back_what_leaves() {
-  for_each_that_leaves([&](NodeIndex node, const Resources& what) { free_.give_back(node, what); });
-  for (const auto& [node, what] : promised_) free_.take(node, least_of(what, free_[node]));
+// … which nobody is promised yet, on nodes of these types.
+void Session::give_back_what_leaves(const ByType& of_use) {
+  const auto is_of_use = [&](NodeIndex node) { return of_use[problem_.type_of(node)] != 0; };
+  for_each_that_leaves([&](NodeIndex node, const Resources& what) {
+    if (is_of_use(node)) free_.give_back(node, what);
+  });
+  for (const auto& [node, what] : promised_)
+    if (is_of_use(node)) free_.take(node, least_of(what, free_[node]));
 }
 
 // To who has just been placed there: what is left of these nodes' leaving pods after it, and no

@@ -92,7 +92,7 @@ void Session::shrink_for(std::vector<Wanting>& wanting, Entry& from) {
   shrink_to(from, to);
   count_from_anybody(from, std::span(before).first(before.size() - from.pods.size()));
   from.cause = WorthMoreElsewhere{};
-  givers_.push_back(&from);
+  givers_.push_back({&from});
 }
 
 // Whether one of them comes to have more by these pods, beside what is free or about to be: who
@@ -102,7 +102,7 @@ bool Session::is_of_use_to(const std::vector<const Entry*>& wanting, std::span<c
                            const Resources& per_pod) {
   if (++use_checks_ > kUseChecksMost) return true;
   const std::size_t mark = free_.mark();
-  give_back_what_leaves();
+  give_back_what_leaves(ByType(problem_.count_types(), 1));
   std::vector<Gpus> before;
   before.reserve(wanting.size());
   for (const Entry* entry : wanting) before.push_back(gpus_that_fit(*entry));
@@ -190,7 +190,7 @@ bool Session::move_to_type(Entry& entry, Gpus wanted) {
   for (const Pod& pod : entry.pods) entry.remove.push_back(pod.ordinal);
   count_from_anybody(entry, entry.pods);
   entry.pods.clear();
-  givers_.push_back(&entry);
+  givers_.push_back({&entry});
   const TypeIndex type = *fixed_type(entry);
   keep_quota(entry, wanted, type);
   entry.cause = ChangesType{problem_.name(type)};

@@ -58,6 +58,27 @@ TEST_F(Events, EqualOnesBecomeASeries) {
   EXPECT_EQ(events_in(world).size(), 2u);
 }
 
+// `kubectl delete events --all`, or a store from before it.
+TEST_F(Events, ASeriesWhoseEventIsGoneComesBack) {
+  const auto emit = [&] {
+    recorder->emit(about("job"), rescaled("same"));
+    world.sim.run_for(std::chrono::minutes(5));
+  };
+  const auto remove_all = [&] {
+    for (const json::Value& event : events_in(world))
+      ASSERT_TRUE(
+          world.server.remove(types::kEvent, {"default", name_of(event)}, DeleteOptions{}).ok());
+  };
+  emit();
+  remove_all();
+  emit();  // the second makes it a series
+  EXPECT_EQ(events_in(world).size(), 1u);
+  emit();
+  remove_all();
+  for (int i = 0; i < 7; ++i) emit();  // it is written again every half hour
+  EXPECT_EQ(events_in(world).size(), 1u);
+}
+
 TEST_F(Events, ATalkativeObjectIsCutOff) {
   for (int i = 0; i < 100; ++i) recorder->emit(about("loud"), rescaled(std::to_string(i)));
   recorder->emit(about("quiet"), rescaled("one"));

@@ -194,6 +194,40 @@ TEST(Informer, WhereVersionsKeepExpiringTheListFollowsAtOnceAndTheWatchWaits) {
   EXPECT_GT(world.sim.now() - began, 5s);  // so the server is not asked without end
 }
 
+// Meets an event that it cannot read, at each watch from before that one.
+class StuckWatches : public FencedClient {
+ public:
+  explicit StuckWatches(SimWorld& world)
+      : FencedClient(world.client, world.home, [] { return MonoTime::max(); }, 0s) {}
+  Result<std::unique_ptr<Watch>> watch(const ResourceType& type, const std::string& ns,
+                                       const WatchOptions& options) override {
+    if (options.resource_version != stuck_at) return FencedClient::watch(type, ns, options);
+    return std::unique_ptr<Watch>(std::make_unique<Stuck>());
+  }
+  std::string stuck_at;
+
+ private:
+  struct Stuck : Watch {
+    Result<WatchEvent> next(MonoTime) override {
+      return Error(Code::kInternal, "a watch event is larger than any object may be");
+    }
+    void stop() override {}
+  };
+};
+
+TEST(Informer, ListsAnewBehindAnEventThatItCannotRead) {
+  SimWorld world(1);
+  const json::Value a = world.make_config_map("a", 1);
+  StuckWatches client(world);
+  client.stuck_at = resource_version_of(a);
+  Informer<Object> informer(client, world.home, world.metrics, config_maps());
+  informer.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  world.set_config_map("a", 2);
+  world.sim.run_for(10s);
+  EXPECT_EQ(contents(informer.store()), (Contents{{"a", "2"}}));
+}
+
 // The event of the write is lost with the watch: the list that follows shows what is there already.
 TEST(Informer, HandlersHearOfOwnWritesThatAListShows) {
   Store<Object> store;

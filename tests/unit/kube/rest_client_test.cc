@@ -224,6 +224,23 @@ TEST_F(Rest, WatchErrors) {
   EXPECT_EQ((*watch)->next(executor.now() + kLong).error().code(), Code::kCancelled);
 }
 
+// etcd holds an object of 1.5 MiB, in which each character may take six bytes of JSON.
+TEST_F(Rest, TheLargestEventThatThereMayBeArrives) {
+  std::string large;
+  for (int i = 0; i < (3 << 19); ++i) large += "\\u003c";
+  ScriptedServer server([&](Connection& connection) {
+    (void)connection.read_request();
+    connection.write(chunked_head() +
+                     chunk(event("ADDED", R"({"metadata":{"name":")" + large + R"("}})")));
+    connection.wait_for_close();
+  });
+  const auto client = connect(plain(server));
+  auto watch = client->watch(types::kPod, "", {});
+  ASSERT_TRUE(watch.ok());
+  const auto got = (*watch)->next(executor.now() + kLong);
+  EXPECT_TRUE(got.ok()) << got.error().to_string();
+}
+
 // Something on the way keeps the connection open and swallows everything.
 TEST_F(Rest, AWatchThatOutlivesItsTimeIsDead) {
   ScriptedServer server([](Connection& connection) {
@@ -270,6 +287,27 @@ TEST_F(Rest, WritesHaveADeadlineOfTheirOwn) {
   EXPECT_EQ(made.error().code(), Code::kTimeout);
   EXPECT_TRUE(may_have_happened(made.error()));
   EXPECT_LT(executor.now() - began, kLong);
+}
+
+// A plugin that takes longer than the write may: whoever asked may not write any more.
+TEST_F(Rest, WhatItsCredentialsMadeLateIsNotSent) {
+  std::atomic<int> requests = 0;
+  ScriptedServer server(answering([&](const std::string&) {
+    ++requests;
+    return http_answer(201, pod("p", 1));
+  }));
+  RestConfig config;
+  config.server = plain(server);
+  config.credentials.exec =
+      ExecPlugin{.api_version = "client.authentication.k8s.io/v1",
+                 .command = "/bin/sh",
+                 .args = {"-c", R"(sleep 0.2; echo '{"kind":"ExecCredential","apiVersion":)"
+                                R"("client.authentication.k8s.io/v1","status":{"token":"t"}}')"}};
+  options.limits.write_timeout = 50ms;
+  const auto client = connect(config);
+  const auto made = client->create(types::kPod, "a", json::parse(pod("p", 1)).value(), {});
+  EXPECT_EQ(made.error().code(), Code::kTimeout) << made.error().to_string();
+  EXPECT_EQ(requests, 0);
 }
 
 // A page of a captive portal, or half an object that looked whole: no fault of the request.

@@ -69,8 +69,8 @@ class Model {
     tokens_at_ = now;
     tokens_ -= 1;
     const double turn = tokens_ >= 0 ? 0 : -tokens_ / rate_.per_second;
-    add_after(key, std::chrono::duration_cast<Duration>(Seconds(std::max(own, turn))), priority,
-              now);
+    const double wait = std::min(std::max(own, turn), Seconds(rate_.most).count());
+    add_after(key, std::chrono::duration_cast<Duration>(Seconds(wait)), priority, now);
   }
   void forget(const Key& key) { failures_.erase(key); }
   int failures(const Key& key) const {
@@ -288,6 +288,23 @@ TEST(WorkQueueTest, DelayEndsWhileWaiting) {
     queue.add_after(key_named(1), 9s);
     EXPECT_EQ(queue.get(start + 60s)->key, key_named(1));
     EXPECT_EQ(process.now() - start, 3s);
+  });
+}
+
+// After an outage nobody waits longer than the configuration says, however many failed in it.
+TEST(WorkQueueTest, ManyThatFailedAtOnceWaitNoLongerThanMost) {
+  SimExecutor sim(1);
+  Metrics metrics;
+  run_in(sim, [&](SimProcess& process) {
+    WorkQueueConfig limited = config();
+    limited.rate = {.most = 8s};
+    WorkQueue queue(process, metrics, limited);
+    for (std::uint64_t i = 0; i < 1000; ++i) queue.add_rate_limited(key_named(i));
+    process.sleep_for(8s);
+    std::size_t due = 0;
+    for (; queue.get(process.now()); ++due) {
+    }
+    EXPECT_EQ(due, 1000u);
   });
 }
 

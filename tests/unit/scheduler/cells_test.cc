@@ -190,6 +190,18 @@ TEST(Cells, WhoMayNotBorrowIsToldSo) {
   EXPECT_NE(told(state, make_plan(state, kFifo), "a3").outcome, Outcome::kNever);
 }
 
+TEST(Cells, NobodyWaitsBehindAJobThatTheyCanNeverHold) {
+  ClusterState state = two_halves(true);
+  state.queues["a"].borrowing = false;
+  state.queues["c"] = {.name = "c"};
+  state.jobs = {job("a1", 9, 9), job("c1", 1, 1)};
+  state.jobs[0].queue = "a";
+  state.jobs[1].queue = "c";
+  const Plan plan = make_plan(state, {.policy = "fifo"});
+  EXPECT_EQ(told(state, plan, "a1").outcome, Outcome::kNever);
+  EXPECT_EQ(verdict_of(plan, state, "c1").outcome, Outcome::kPlaced);
+}
+
 TEST(Cells, OthersKeepAwayFromWhatWillBeNeededFirst) {
   ClusterState state = racks({2, 2});
   add_queue(state, "a", {{"A", "rack", 1}});
