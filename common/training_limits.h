@@ -20,6 +20,10 @@ constexpr std::int64_t kSequenceMost = 1 << 20;  // tokens
 constexpr std::int64_t kMicroBatchMost = 4096;   // samples
 constexpr double kLearningRateMost = 100;
 constexpr double kWeightDecayMost = 1;
+// The optimizer computes with f32, of which the smallest are flushed to zero: no beta is to round
+// to 1, and no epsilon to 0.
+constexpr double kBetaMost = 0.9999999;
+constexpr double kEpsilonLeast = 1e-37;
 constexpr double kEpsilonMost = 1;
 constexpr double kValidationFractionMost = 0.5;
 

@@ -25,22 +25,25 @@ COPY tests/tools/cuda/ tests/tools/cuda/
 RUN scripts/setup cuda && rm -rf /var/lib/apt/lists
 COPY . .
 RUN cmake --preset release && cmake --build build/release --target \
-      rubato-agent rubato-worker rubato-script rubato-tokenize rubato_pytorch \
- && mkdir /programs && cp build/release/bin/rubato-* /programs/ \
+      rubato-agent rubato-worker rubato-script rubato-tokenize rubatoctl rubato_pytorch \
+ && mkdir /programs && cp build/release/bin/rubato* /programs/ \
  && cmake --install build/release --component python --strip --prefix /rootfs/usr
-RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize ${LOADED}
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize \
+      /programs/rubatoctl ${LOADED}
 RUN scripts/build-cuda --copy-libraries /cuda
 
 FROM ${BASE} AS prebuilt
 RUN apt-get update && apt-get install -y --no-install-recommends \
-      libdnnl2 libfmt9 libgomp1 libprotobuf32 libssl3 ocl-icd-libopencl1 zlib1g \
+      coinor-libclp1 libcpprest2.10 libdnnl2 libfmt9 libgomp1 libprometheus-cpp-core1.0 libprotobuf32 \
+      libsimdjson14 libssl3 libyaml-cpp0.7 ocl-icd-libopencl1 zlib1g \
  && rm -rf /var/lib/apt/lists
 ARG BIN=bin
 ARG LOADED
 COPY deploy/rootfs deploy/
-COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-script ${BIN}/rubato-tokenize /programs/
+COPY ${BIN}/rubato-agent ${BIN}/rubato-worker ${BIN}/rubato-script ${BIN}/rubato-tokenize ${BIN}/rubatoctl /programs/
 COPY ${BIN}/lib/ /rootfs/usr/lib/
-RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize ${LOADED}
+RUN deploy/rootfs /rootfs /programs/rubato-agent /programs/rubato-worker /programs/rubato-script /programs/rubato-tokenize \
+      /programs/rubatoctl ${LOADED}
 
 FROM scratch AS wheel
 COPY cuda/ /cuda/

@@ -113,6 +113,12 @@ bool is_forbidden(const Error& error) {
   return error.code() == Code::kDenied && !is_unauthorized(error);
 }
 
+bool is_denied_by_admission(const Error& error) {
+  return error.code() == Code::kInvalid &&
+         (error.what().find("denied the request") != std::string::npos ||
+          error.what().find("denied request") != std::string::npos);
+}
+
 bool may_have_happened(const Error& error) {
   switch (error.code()) {
     case Code::kInternal:

@@ -80,7 +80,8 @@ class Replay {
         job.held.push_back({.ordinal = next++,
                             .node = placement.node,
                             .gpu_type = placement.gpu_type,
-                            .gpus = placement.gpus});
+                            .gpus = placement.gpus,
+                            .cell = placement.cell});
       }
       if (!job.started) job.allocated_ms = state_.now_ms;
       job.started = effective_gpus(job) > 0;

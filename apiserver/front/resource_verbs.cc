@@ -2,6 +2,7 @@
 #include "apiserver/front/body.h"
 #include "apiserver/front/router.h"
 #include "apiserver/front/table.h"
+#include "apiserver/memory/object_meta.h"
 
 #include <charconv>
 
@@ -87,6 +88,11 @@ Answer<Deletion> deletion(const Request& request) {
   return out;
 }
 
+kube::ApiError not_allowed() {
+  return kube::api_error::method_not_allowed(
+      "the server does not allow this method on the requested resource");
+}
+
 std::vector<Column> columns_for(const kube::ResourceInfo& info, bool scale) {
   return scale ? scale_columns() : columns_of(info);
 }
@@ -145,8 +151,7 @@ Answer<Reply> Router::resource(const Request& request) {
   if (method == "PATCH" && !place.name.empty()) return patch(request, place);
   if (method == "DELETE" && place.subresource.empty())
     return place.name.empty() ? remove_collection(request, place) : remove(request, place);
-  return kube::api_error::method_not_allowed(
-      "the server does not allow this method on the requested resource");
+  return not_allowed();
 }
 
 Answer<Reply> Router::read(const Request& request, const Place& place) {
@@ -250,7 +255,9 @@ Answer<Reply> Router::log(const Request& request, const Place& place) const {
 Answer<Reply> Router::create(const Request& request, const Place& place) {
   TRY(Value body, read_body(request));
   TRY(const kube::WriteOptions options, write_options(request, place.subresource));
-  if (!place.name.empty()) body.at("metadata").set("name", place.name);
+  if (!place.name.empty()) {
+    TRY(body, kube::with_name(std::move(body), place.name));
+  }
   TRY(const kube::Written done, server_.create(place.info->type, place.ns, body, options));
   return written(request, place, done, 201);
 }
@@ -289,9 +296,11 @@ Answer<Reply> Router::remove(const Request& request, const Place& place) {
 }
 
 Answer<Reply> Router::remove_collection(const Request& request, const Place& place) {
+  if (place.info->type.namespaced && place.ns.empty()) return not_allowed();
   TRY(const Deletion how, deletion(request));
   TRY(const std::vector<Value> gone,
-      server_.remove_collection(place.info->type, place.ns, list_options(request), how.options));
+      server_.remove_collection(place.info->type, place.ns, list_options(request), how.options,
+                                how.dry_run));
   Value items = Value::array();
   for (const Value& object : gone) items.push_back(object);
   return json_reply(

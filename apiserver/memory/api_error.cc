@@ -122,6 +122,11 @@ ApiError forbidden(const ResourceType& type, const std::string& name, const std:
 
 ApiError bad_request(const std::string& message) { return {400, "BadRequest", message, {}}; }
 
+ApiError undecodable(const ResourceType& type, const std::string& why) {
+  return bad_request(type.kind + " in version \"" + type.version + "\" cannot be handled as a " +
+                     type.kind + ": " + why);
+}
+
 ApiError unsupported_media_type(const std::vector<std::string>& accepted) {
   std::string message =
       "the body of the request was in an unknown format - accepted media types include: ";

@@ -90,6 +90,8 @@ ApiError invalid(const ResourceType& type, const std::string& name,
                  const std::vector<FieldError>& errors);
 ApiError forbidden(const ResourceType& type, const std::string& name, const std::string& why);
 ApiError bad_request(const std::string& message);
+// A body that is not of its kind; `why` in the decoder's words.
+ApiError undecodable(const ResourceType& type, const std::string& why);
 ApiError unsupported_media_type(const std::vector<std::string>& accepted);
 ApiError method_not_allowed(const std::string& message);
 ApiError expired(const std::string& message);

@@ -22,7 +22,7 @@ void prepare_secret(Value& secret) {
   secret.erase("stringData");
 }
 
-void prepare_service(Value& service, const Lookups& lookups) {
+std::optional<ApiError> prepare_service(Value& service, const Lookups& lookups) {
   Value& spec = service.at("spec");
   set_missing(spec, "type", "ClusterIP");
   set_missing(spec, "sessionAffinity", "None");
@@ -31,6 +31,9 @@ void prepare_service(Value& service, const Lookups& lookups) {
   set_missing(spec, "ipFamilyPolicy", "SingleStack");
   if (spec["clusterIP"].string_view_or("").empty())
     spec.set("clusterIP", lookups.next_cluster_ip());
+  if (spec["clusterIP"].string_view_or("").empty())
+    return api_error::internal(
+        "Internal error occurred: failed to allocate a serviceIP: range is full");
   set_missing(spec, "clusterIPs", Value::array({spec["clusterIP"]}));
   if (spec["ports"].size() > 0)
     for (Value& port : spec.at("ports").mutable_items()) {
@@ -38,6 +41,7 @@ void prepare_service(Value& service, const Lookups& lookups) {
       set_missing(port, "targetPort", port["port"]);
     }
   service.set("status", Value::object({{"loadBalancer", Value::object()}}));
+  return std::nullopt;
 }
 
 void prepare_crd(Value& crd) {
@@ -100,11 +104,15 @@ std::vector<FieldError> validate_crd(const Value& crd) {
   std::size_t stored = 0;
   for (std::size_t i = 0; i < spec["versions"].size(); ++i) {
     const Value& version = spec["versions"][i];
+    const std::string at = "spec.versions[" + std::to_string(i) + "]";
     stored += version["storage"].bool_or(false) ? 1 : 0;
     if (version["schema"]["openAPIV3Schema"].is_null())
-      errors.push_back(
-          field::required("spec.versions[" + std::to_string(i) + "].schema.openAPIV3Schema",
-                          "schemas are required"));
+      errors.push_back(field::required(at + ".schema.openAPIV3Schema", "schemas are required"));
+    const Value& scale = version["subresources"]["scale"];
+    const Value& replicas = scale["specReplicasPath"];  // a scale writes there
+    if (!scale.is_null() && !replicas.string_view_or("").starts_with(".spec."))
+      errors.push_back(field::invalid(at + ".subresources.scale.specReplicasPath", replicas,
+                                      "should be a json path under .spec"));
   }
   if (stored != 1)
     errors.push_back(field::invalid("spec.versions", spec["versions"],
@@ -131,7 +139,7 @@ std::optional<ApiError> prepare_create(const ResourceInfo& info, Value& object,
   const std::string& kind = info.type.kind;
   if (kind == "Pod") return pod::prepare_create(info, object, lookups);
   if (kind == "Secret") prepare_secret(object);
-  if (kind == "Service") prepare_service(object, lookups);
+  if (kind == "Service") return prepare_service(object, lookups);
   if (kind == "Namespace") prepare_namespace(object);
   if (kind == "PersistentVolumeClaim") prepare_volume_claim(object);
   if (kind == "PersistentVolume") prepare_volume(object);

@@ -17,12 +17,12 @@ namespace rubato::kube::builtin {
 struct Lookups {
   // The PriorityClass of that name, or null.
   std::function<json::Value(const std::string& name)> priority_class;
-  // A fresh cluster IP for a Service.
+  // A cluster IP that no Service has; empty when there is none.
   std::function<std::string()> next_cluster_ip;
 };
 
-// Fills defaults and the initial status. Errors are of admission (403), e.g. an unknown
-// PriorityClass.
+// Fills defaults and the initial status of an object whose shape is right (shape.h). Errors: of
+// admission (403), e.g. an unknown PriorityClass, and that no cluster IP is left (500).
 std::optional<ApiError> prepare_create(const ResourceInfo& info, json::Value& object,
                                        const Lookups& lookups);
 void prepare_update(const ResourceInfo& info, const json::Value& old_object,

@@ -31,6 +31,18 @@ std::optional<std::uint64_t> parse_version(const std::string& text) {
   return out;
 }
 
+// An Event's lifetime begins anew with each update. The last one is read from the times that the
+// Event's writers set; a time in the future does not count.
+std::optional<WallTime> last_written(const Value& event, WallTime now) {
+  std::optional<WallTime> last;
+  for (const Value* told : {&event["metadata"]["creationTimestamp"], &event["lastTimestamp"],
+                            &event["series"]["lastObservedTime"]}) {
+    const auto at = parse_rfc3339(told->string_view_or(""));
+    if (at.ok() && *at <= now && (!last || *at > *last)) last = *at;
+  }
+  return last;
+}
+
 }  // namespace
 
 MemoryServer::MemoryServer(Clock& clock, ServerOptions options)
@@ -205,8 +217,8 @@ void MemoryServer::expire_events() {
   events_checked_ = now;
   std::vector<StoreId> old;
   for (const auto& [key, event] : store_.objects("events")) {
-    const auto made = parse_rfc3339(event["metadata"]["creationTimestamp"].string_view_or(""));
-    if (made.ok() && clock_.wall() - *made > options_.event_lifetime)
+    const auto written = last_written(event, clock_.wall());
+    if (written && clock_.wall() - *written > options_.event_lifetime)
       old.push_back({"events", key});
   }
   for (const StoreId& id : old) store_.erase(id, *store_.find(id));

@@ -30,7 +30,7 @@ struct ServerOptions {
   std::uint64_t seed = 1;             // uids and generated names
   std::size_t history_events = 2048;  // per kind; an older watch gets 410
   Duration bookmark_period = 60s;
-  Duration event_lifetime = 1h;  // Event objects are dropped after this
+  Duration event_lifetime = 1h;  // Event objects are dropped this long after their last write
 };
 
 struct Listing {
@@ -122,7 +122,8 @@ class MemoryServer {
   Answer<std::vector<json::Value>> remove_collection(const ResourceType& type,
                                                      const std::string& ns,
                                                      const ListOptions& which,
-                                                     const DeleteOptions& options = {});
+                                                     const DeleteOptions& options = {},
+                                                     bool dry_run = false);
 
   // Native rules that stand in for the CEL rules of a CRD ("trainingjobs.rubato.dev").
   void set_validator(const std::string& storage_id, Validator validator);

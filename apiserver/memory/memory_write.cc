@@ -4,11 +4,17 @@
 #include "apiserver/memory/object_meta.h"
 #include "apiserver/memory/pod.h"
 #include "apiserver/memory/scale.h"
+#include "apiserver/memory/shape.h"
 
 namespace rubato::kube {
 namespace {
 
 using json::Value;
+
+// Kinds of bodies that subresources take.
+const ResourceType kBinding{"", "v1", "bindings", "Binding", true};
+const ResourceType kEviction{"policy", "v1", "evictions", "Eviction", true};
+const ResourceType kScale{"autoscaling", "v1", "scales", "Scale", true};
 
 Value success(int code = 201) {
   return Value::object({{"kind", "Status"},
@@ -104,14 +110,19 @@ Answer<Written> MemoryServer::post_subresource(const ResourceInfo& info, const s
   const bool is_pod = info.storage_id == "pods";
   if (!is_pod || (options.subresource != "binding" && options.subresource != "eviction"))
     return api_error::no_such_resource();
+  const bool evicts = options.subresource == "eviction";
+  const ResourceType& body_type = evicts ? kEviction : kBinding;
+  if (const auto why = shape::misfit(body_type.kind, object))
+    return api_error::undecodable(body_type, *why);
   const std::string name = name_of(object);
   const StoreId id{info.storage_id, store_key(ns.empty() ? namespace_of(object) : ns, name)};
   const Value* found = store_.find(id);
   if (found == nullptr) return api_error::not_found(info.type, name);
-  if (options.subresource == "eviction") {
+  if (evicts) {
+    const Value& how = object["deleteOptions"];
+    const bool dry_run = options.dry_run || how["dryRun"].size() > 0;
     TRY([[maybe_unused]] const Removal removal,
-        lifecycle_.remove(info, id.key, delete_options_of(object["deleteOptions"]),
-                          options.dry_run));
+        lifecycle_.remove(info, id.key, delete_options_of(how), dry_run));
     return Written{success(), true, {}};
   }
   TRY(Value bound, pod::bind(info, *found, object, rules_.now()));
@@ -131,11 +142,7 @@ Answer<Written> MemoryServer::update(const ResourceType& type, const Key& key, c
   if (!object["metadata"]["name"].is_null() && name_of(object) != key.name)
     return api_error::bad_request("the name of the object (" + name_of(object) +
                                   ") does not match the name on the URL (" + key.name + ")");
-  const Modify replace = [&](const Value&) -> Answer<Value> {
-    Value body = object;
-    body.at("metadata").set("name", key.name);
-    return body;
-  };
+  const Modify replace = [&](const Value&) { return with_name(object, key.name); };
   if (options.subresource == "scale" && has_scale(*info))
     return change_scale(*info, key, replace, options);
   return change(*info, key, replace, options, false, true);
@@ -147,6 +154,10 @@ Answer<Written> MemoryServer::patch(const ResourceType& type, const Key& key, Pa
   TRY(const InfoPtr info, known(type));
   if (kind == PatchType::kStrategicMerge && info->custom)
     return api_error::unsupported_media_type(patch_types(*info));
+  const bool wants_list = kind == PatchType::kJson;
+  if (wants_list ? !body.is_array() : !body.is_object())
+    return api_error::bad_request(std::string("error decoding patch: it is not a JSON ") +
+                                  (wants_list ? "array" : "object"));
   if (options.subresource == "scale" && has_scale(*info))
     return change_scale(
         *info, key, [&](Value scale) { return patched(*info, std::move(scale), kind, body); },
@@ -154,8 +165,7 @@ Answer<Written> MemoryServer::patch(const ResourceType& type, const Key& key, Pa
   const bool apply = kind == PatchType::kApply;
   const StoreId id = id_of(*info, key);
   if (apply && options.subresource.empty() && store_.find(id) == nullptr) {
-    Value object = body;
-    object.at("metadata").set("name", key.name);
+    TRY(Value object, with_name(body, key.name));
     return create_locked(*info, key.ns, std::move(object), options, true);
   }
   const Modify modify = [&](Value current) {
@@ -228,8 +238,10 @@ Answer<Written> MemoryServer::change_scale(const ResourceInfo& info, const Key& 
   plain.subresource.clear();
   const Modify through = [&](Value object) -> Answer<Value> {
     TRY(const Value scale, modify(scale_of(info, object)));
+    if (const auto why = shape::misfit(kScale.kind, scale))
+      return api_error::undecodable(kScale, *why);
     if (scale["spec"]["replicas"].int_or(0) < 0)
-      return api_error::invalid({"autoscaling", "v1", "scales", "Scale", true}, key.name,
+      return api_error::invalid(kScale, key.name,
                                 {field::invalid("spec.replicas", scale["spec"]["replicas"],
                                                 "should be a non-negative integer")});
     set_scale(info, object, scale);
@@ -252,10 +264,11 @@ Answer<Removal> MemoryServer::remove(const ResourceType& type, const Key& key,
 Answer<std::vector<Value>> MemoryServer::remove_collection(const ResourceType& type,
                                                            const std::string& ns,
                                                            const ListOptions& which,
-                                                           const DeleteOptions& options) {
+                                                           const DeleteOptions& options,
+                                                           bool dry_run) {
   TRY(const Listing found, list(type, ns, which));
   for (const Value& object : found.items) {
-    const auto removed = remove(type, key_of(object), options);
+    const auto removed = remove(type, key_of(object), options, dry_run);
     if (!removed.ok() && removed.error().code != 404) return removed.error();
   }
   return found.items;

@@ -149,6 +149,15 @@ std::vector<FieldError> validate_meta_update(const Value& old_meta, const Value&
   return errors;
 }
 
+Answer<Value> with_name(Value body, const std::string& name) {
+  const bool has_place =
+      body.is_object() && (body["metadata"].is_null() || body["metadata"].is_object());
+  if (!has_place)
+    return api_error::bad_request("the body of the request is not an object with metadata");
+  body.at("metadata").set("name", name);
+  return body;
+}
+
 bool is_deleting(const Value& object) { return !object["metadata"]["deletionTimestamp"].is_null(); }
 
 bool has_finalizer(const Value& object, std::string_view name) {

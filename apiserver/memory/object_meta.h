@@ -4,6 +4,7 @@
 
 #include "apiserver/memory/api_error.h"
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,9 @@ std::vector<FieldError> validate_meta(const json::Value& meta, bool label_name);
 // Finalizers may not be added once deletion has begun.
 std::vector<FieldError> validate_meta_update(const json::Value& old_meta,
                                              const json::Value& new_meta);
+
+// The body of a request under the name that its URL gives; 400 when it has no place for a name.
+Answer<json::Value> with_name(json::Value body, const std::string& name);
 
 bool is_deleting(const json::Value& object);  // metadata.deletionTimestamp is set
 bool has_finalizer(const json::Value& object, std::string_view name);

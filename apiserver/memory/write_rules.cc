@@ -4,9 +4,11 @@
 #include "apiserver/memory/object_meta.h"
 #include "apiserver/memory/scale.h"
 #include "apiserver/memory/schema.h"
+#include "apiserver/memory/shape.h"
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace rubato::kube {
 namespace {
@@ -68,6 +70,18 @@ bool spec_changed(const ResourceInfo& info, const Value& a, const Value& b) {
   });
 }
 
+// That a body, or what a patch made of the object, cannot be decoded.
+ApiError cannot_decode(const ResourceInfo& info, const Value& whole, const WriteContext& context,
+                       const std::string& why) {
+  if (!context.patch) return api_error::undecodable(info.type, why);
+  const FieldError cause = field::invalid("patch", json::dump(whole), why);
+  return ApiError{
+      422, "Invalid", " \"\" is invalid: patch: " + cause.message,
+      Value::object({{"causes", Value::array({Value::object({{"reason", cause.reason},
+                                                             {"message", cause.message},
+                                                             {"field", cause.field}})})}})};
+}
+
 ApiError strict_error(const ResourceInfo& info, const Value& object,
                       const std::vector<std::string>& unknown, const WriteContext& context,
                       const Value& whole) {
@@ -78,17 +92,7 @@ ApiError strict_error(const ResourceInfo& info, const Value& object,
   std::string list;
   for (const std::string& path : unknown)
     list += (list.empty() ? "" : ", ") + ("unknown field \"" + path + "\"");
-  list = "strict decoding error: " + list;
-  if (context.patch) {
-    const FieldError cause = field::invalid("patch", json::dump(whole), list);
-    return ApiError{
-        422, "Invalid", " \"\" is invalid: patch: " + cause.message,
-        Value::object({{"causes", Value::array({Value::object({{"reason", cause.reason},
-                                                               {"message", cause.message},
-                                                               {"field", cause.field}})})}})};
-  }
-  return api_error::bad_request(info.type.kind + " in version \"" + info.type.version +
-                                "\" cannot be handled as a " + info.type.kind + ": " + list);
+  return cannot_decode(info, whole, context, "strict decoding error: " + list);
 }
 
 // After these the real server does not try CEL rules: a rule could not read the object, or would
@@ -119,9 +123,10 @@ std::string WriteRules::new_uid() {
   return out;
 }
 
-Answer<Done> WriteRules::check_type(const ResourceInfo& info, Value& object) const {
-  if (!object.is_object())
-    return api_error::bad_request("the body of the request is not a JSON object");
+Answer<Done> WriteRules::check_type(const ResourceInfo& info, Value& object,
+                                    const WriteContext& context) const {
+  if (const auto why = shape::misfit(info.custom ? "" : info.type.kind, object))
+    return cannot_decode(info, object, context, *why);
   const std::string kind = object["kind"].string_or("");
   const std::string version = object["apiVersion"].string_or("");
   if (info.custom && kind.empty())
@@ -136,7 +141,7 @@ Answer<Done> WriteRules::check_type(const ResourceInfo& info, Value& object) con
                                   info.type.api_version() + ")");
   object.set("kind", info.type.kind);
   object.set("apiVersion", info.type.api_version());
-  if (!object["metadata"].is_object()) object.set("metadata", Value::object());
+  if (object["metadata"].is_null()) object.set("metadata", Value::object());
   return Done{};
 }
 
@@ -220,9 +225,23 @@ void WriteRules::set_new_meta(const ResourceInfo& info, Value& object) {
   if (info.has_generation) meta.set("generation", 1);
 }
 
+std::string WriteRules::next_cluster_ip() {
+  constexpr std::uint32_t kPart = 250;  // of the third and of the fourth byte: from 1 on
+  std::set<std::string_view> taken;
+  for (const auto& [key, service] : store_.objects("services"))
+    taken.insert(service["spec"]["clusterIP"].string_view_or(""));
+  for (std::uint32_t tried = 0; tried < kPart * kPart; ++tried) {
+    ++next_ip_;
+    std::string ip = "10.96." + std::to_string(1 + next_ip_ / kPart % kPart) + "." +
+                     std::to_string(1 + next_ip_ % kPart);
+    if (!taken.contains(ip)) return ip;
+  }
+  return "";
+}
+
 Answer<Value> WriteRules::prepare_create(const ResourceInfo& info, const std::string& ns,
                                          Value object, const WriteContext& context) {
-  TRY([[maybe_unused]] const Done typed, check_type(info, object));
+  TRY([[maybe_unused]] const Done typed, check_type(info, object, context));
   TRY([[maybe_unused]] const Done placed, check_namespace(info, ns, object));
   TRY([[maybe_unused]] const Done fits, fit_schema(info, object, context));
   Value& meta = object.at("metadata");
@@ -243,11 +262,7 @@ Answer<Value> WriteRules::prepare_create(const ResourceInfo& info, const std::st
                                          store_.find({"priorityclasses.scheduling.k8s.io", name});
                                      return found == nullptr ? Value() : *found;
                                    },
-                                   [&] {
-                                     ++next_ip_;
-                                     return "10.96." + std::to_string(1 + next_ip_ / 250 % 250) +
-                                            "." + std::to_string(1 + next_ip_ % 250);
-                                   }};
+                                   [&] { return next_cluster_ip(); }};
     if (auto refused = builtin::prepare_create(info, object, lookups)) return *refused;
   }
   std::vector<FieldError> errors =
@@ -265,7 +280,7 @@ Answer<Value> WriteRules::prepare_create(const ResourceInfo& info, const std::st
 
 Answer<Value> WriteRules::prepare_update(const ResourceInfo& info, const Value& old_object,
                                          Value candidate, const WriteContext& context) {
-  TRY([[maybe_unused]] const Done typed, check_type(info, candidate));
+  TRY([[maybe_unused]] const Done typed, check_type(info, candidate, context));
   if (!namespace_of(candidate).empty() && namespace_of(candidate) != namespace_of(old_object))
     return api_error::bad_request(
         "the namespace of the provided object does not match the namespace sent on the request");

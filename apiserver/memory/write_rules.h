@@ -51,12 +51,15 @@ class WriteRules {
   std::string now() const;  // RFC 3339, seconds
 
  private:
-  Answer<Done> check_type(const ResourceInfo& info, json::Value& object) const;
+  Answer<Done> check_type(const ResourceInfo& info, json::Value& object,
+                          const WriteContext& context) const;
   Answer<Done> check_namespace(const ResourceInfo& info, const std::string& ns,
                                json::Value& object) const;
   Answer<Done> fit_schema(const ResourceInfo& info, json::Value& object,
                           const WriteContext& context) const;
   void set_new_meta(const ResourceInfo& info, json::Value& object);
+  // An address that no stored Service has; empty when there is none.
+  std::string next_cluster_ip();
   void schema_errors(const ResourceInfo& info, const json::Value& old_object,
                      const json::Value& object, std::vector<FieldError>& errors) const;
 

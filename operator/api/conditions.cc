@@ -11,9 +11,11 @@ const ObjectSchema& Condition::schema() {
     SchemaBuilder<Condition> s("Condition", "One aspect of the object's state.");
     s.field("type", &Condition::type, "What the condition is about.").required().length(1, 63);
     s.field("status", &Condition::status, "Whether it holds.").required();
-    s.field("reason", &Condition::reason, "Why, as one CamelCase word.").required().length(1, 128);
+    s.field("reason", &Condition::reason, "Why, as one CamelCase word.")
+        .required()
+        .length(1, kConditionReasonMost);
     s.field("message", &Condition::message, "Why, as a sentence that says what would help.")
-        .length(0, 32768);
+        .length(0, kConditionMessageMost);
     s.field("lastTransitionTime", &Condition::last_transition_time, "When the status last changed.")
         .required();
     s.field("observedGeneration", &Condition::observed_generation,

@@ -12,6 +12,10 @@
 
 namespace rubato::api {
 
+// Characters.
+constexpr std::size_t kConditionReasonMost = 128;
+constexpr std::size_t kConditionMessageMost = 32768;
+
 struct Condition {
   std::string type;
   ConditionStatus status = ConditionStatus::kUnknown;

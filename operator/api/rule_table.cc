@@ -252,11 +252,14 @@ std::vector<Rule> optimizer_rules() {
                 number(self, "decaySteps") > number(self, "warmupSteps");
        }},
       {"betas", "TrainingJob", "spec.training.optimizer",
-       "self.betas.all(beta, beta >= 0.0 && beta < 1.0)", ".betas",
-       "each beta must be at least 0 and less than 1, such as [0.9, 0.95]", false,
+       fmt::format("self.betas.all(beta, beta >= 0.0 && beta <= {})", training::kBetaMost),
+       ".betas",
+       fmt::format("each beta must be at least 0 and at most {}, such as [0.9, 0.95]",
+                   training::kBetaMost),
+       false,
        [](const Value& self, const Value&) {
          for (const Value& beta : self["betas"].items())
-           if (beta.double_or(0) < 0 || beta.double_or(0) >= 1) return false;
+           if (beta.double_or(0) < 0 || beta.double_or(0) > training::kBetaMost) return false;
          return true;
        }},
       {"warmup-steps", "TrainingJob", "spec.training",

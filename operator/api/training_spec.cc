@@ -235,12 +235,13 @@ const ObjectSchema& OptimizerSpec::schema() {
         .defaulted()
         .more_than(0)
         .at_most(training::kLearningRateMost);
-    s.field("betas", &OptimizerSpec::betas, "Decay of the first and second moment, each in [0, 1).")
+    s.field("betas", &OptimizerSpec::betas,
+            "Decay of the first and second moment, each in [0, 0.9999999].")
         .defaulted()
         .entries(2, 2);
     s.field("epsilon", &OptimizerSpec::epsilon, "Added to the root of the second moment.")
         .defaulted()
-        .more_than(0)
+        .more_than(training::kEpsilonLeast)  // an integer 0 is compared with that as an integer
         .at_most(training::kEpsilonMost);
     s.field("weightDecay", &OptimizerSpec::weight_decay, "Decoupled; on matrices only.")
         .defaulted()

@@ -1,5 +1,6 @@
 #include "operator/control/avoided_nodes.h"
 
+#include "common/some_of.h"
 #include "common/utf8.h"
 
 #include <algorithm>
@@ -101,17 +102,15 @@ std::optional<CommonRefusal> common_refusal(const std::vector<api::AvoidedNode>&
   common.reason = refused.front()->reason;
   common.next_try = until_of(*refused.front());
   common.is_list_full = refused.size() >= api::kAvoidedNodesMost;
-  std::string names;
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < refused.size(); ++i) {
     const api::AvoidedNode& node = *refused[i];
     if (node.reason != common.reason) return std::nullopt;
     common.since = std::max(common.since, node.since.value_or(now));
     common.next_try = std::min(common.next_try, until_of(node));
-    if (i < kNodesNamed) names += (i == 0 ? "" : ", ") + node.node;
+    names.push_back(node.node);
   }
-  if (refused.size() > kNodesNamed)
-    names += fmt::format(" and {} more", refused.size() - kNodesNamed);
-  common.text = fmt::format("{}: {}", names, refused.back()->message);
+  common.text = fmt::format("{}: {}", some_of(names, kNodesNamed), refused.back()->message);
   common.fails_at = common.since + limit_of(common.reason);
   return common;
 }

@@ -21,6 +21,7 @@ namespace rubato::control {
 namespace {
 
 constexpr std::string_view kPods = "pods";  // of which each pod is one
+const std::vector<const kube::Pod*> kNoPods;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 4;
 
 // Pods by key, and the free resources of each node.
@@ -35,9 +36,11 @@ class Capture {
       pods_[pod->meta.key()] = pod.get();
       if (pod->meta.owner) pods_of_[pod->meta.owner->uid].push_back(pod.get());
     }
-    for (const auto& node : world.nodes)
+    for (const auto& node : world.nodes) {
+      node_names_.insert(node->meta.name);
       for (const kube::Amount& amount : node->allocatable)
         if (amount.value > 0) offered_.insert(amount.resource);
+    }
     for (const auto& queue : world.queues) queue_objects_[queue->meta.name] = queue.get();
     for (const auto& lease : world.leases) leases_[lease->meta.name] = lease.get();
     for (const auto& priority : world.priorities) {
@@ -165,8 +168,7 @@ class Capture {
       if (made == made_.end() || !made->second.ok() || !job->job.status.allocation) continue;
       for (const auto& allocated : job->job.status.allocation->pods) {
         const kube::Pod* pod = find_pod(job->job, allocated.name);
-        if ((pod != nullptr && !pod->node_name.empty()) ||
-            is_lost(job->job, allocated, pod, world_))
+        if ((pod != nullptr && !pod->node_name.empty()) || is_lost_here(job->job, allocated, pod))
           continue;
         for (const std::string& claim : made->second->claims)
           users_.add({job->job.meta.ns, claim}, {allocated.name, allocated.node});
@@ -202,7 +204,7 @@ class Capture {
     const auto& pods = job.status.allocation->pods;
     const auto found = std::find_if(pods.begin(), pods.end(),
                                     [&](const auto& allocated) { return allocated.name == name; });
-    return found != pods.end() && !is_lost(job, *found, find_pod(job, name), world_);
+    return found != pods.end() && !is_lost_here(job, *found, find_pod(job, name));
   }
 
   void add_job(const JobObject& object) {
@@ -306,7 +308,7 @@ class Capture {
       for (const auto& pod : job.status.allocation->pods) {
         allocated.insert(pod.name);
         const kube::Pod* object = find_pod(job, pod.name);
-        const bool lost = is_lost(job, pod, object, world_);
+        const bool lost = is_lost_here(job, pod, object);
         const bool unstarted = is_unstarted(job, pod, object, world_);
         const auto* avoided = find_avoided(job.status.avoided_nodes, pod.node);
         const bool by_volume = unstarted && avoided != nullptr && avoided->reason == kVolumeRefused;
@@ -320,8 +322,9 @@ class Capture {
       }
       seen.started = !job.status.allocation->pods.empty();
     }
-    for (const auto& pod : world_.pods) {
-      if (!pod->meta.owner || pod->meta.owner->uid != job.meta.uid || pod->is_finished()) continue;
+    const auto own = pods_of_.find(job.meta.uid);
+    for (const kube::Pod* pod : own == pods_of_.end() ? kNoPods : own->second) {
+      if (pod->is_finished()) continue;
       if (allocated.contains(pod->meta.name) || pod->node_name.empty()) continue;
       if (is_gone_for_us(*pod)) continue;
       seen.held.push_back({-1, pod->node_name, "", seen.per_pod.gpus, true, false});
@@ -406,7 +409,7 @@ class Capture {
     const auto queue = queues_.find(queue_of(job));
     for (const auto& pod : job.status.allocation->pods) {
       const kube::Pod* object = find_pod(job, pod.name);
-      if (object != nullptr && is_lost(job, pod, object, world_)) continue;
+      if (object != nullptr && is_lost_here(job, pod, object)) continue;
       if (queue != queues_.end()) queue->second.held_by_leavers[pod.gpu_type] += pod.gpus;
       const auto node = nodes_.find(pod.node);
       if (node == nodes_.end() || (object != nullptr && !object->node_name.empty())) continue;
@@ -452,6 +455,11 @@ class Capture {
     return owner && owner->uid == job.meta.uid ? found->second : nullptr;
   }
 
+  bool is_lost_here(const api::TrainingJob& job, const api::AllocatedPod& allocated,
+                    const kube::Pod* pod) const {
+    return !node_names_.contains(allocated.node) || is_lost(job, allocated, pod, world_);
+  }
+
   const World& world_;
   const Config& config_;
   const StorageView storage_;
@@ -459,7 +467,8 @@ class Capture {
   ClaimUsers users_;
   std::map<kube::Key, const kube::Pod*> pods_;
   std::map<std::string, std::vector<const kube::Pod*>> pods_of_;  // by uid of the owner
-  std::set<std::string> offered_;                                 // kinds that some node has
+  std::set<std::string> node_names_;
+  std::set<std::string> offered_;  // kinds that some node has
   std::map<std::string, const QueueObject*> queue_objects_;
   std::map<std::string, const NodeLease*> leases_;
   std::map<std::string, const PriorityClassObject*> priorities_;

@@ -67,7 +67,8 @@ std::vector<kube::Key> exclusive_claims(const api::TrainingJob& job, const World
 bool is_schedulable(const JobObject& job);
 
 // A pod of the job's allocation is lost when it ended before the job, was deleted, fell silent, was
-// not made or started in time, or is refused.
+// not made or started in time, or is refused; and when its node is gone, which is not looked at
+// here.
 bool is_lost(const api::TrainingJob& job, const api::AllocatedPod& allocated, const kube::Pod* pod,
              const World& world);
 

@@ -1,4 +1,5 @@
 // What counts as a failure, and when it is for good; pods that do not start.
+#include "common/some_of.h"
 #include "common/words.h"
 #include "operator/control/job_pass.h"
 #include "operator/control/pod_failures.h"
@@ -14,6 +15,7 @@ namespace {
 
 // In this time a pod is made, and the agent of one that runs has found a new leader.
 constexpr Duration kHearing = 10s;
+constexpr std::size_t kProblemsTold = 8;  // of a job's pods, in one sentence
 
 // It may be there, or its agent heard of, in a moment: nothing else is missing.
 bool may_come_at_once(const kube::Pod* pod) {
@@ -195,7 +197,7 @@ std::string JobPass::start_problems() const {
     problems.push_back(
         fmt::format("pod {} on node {} cannot start: {}", pod->meta.name, pod->node_name, why));
   }
-  return fmt::format("{}", fmt::join(problems, "; "));
+  return some_of(problems, kProblemsTold, "; ");
 }
 
 // As far as it is known: that of a pod that is still allocated, else the last that an agent told,

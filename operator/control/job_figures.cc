@@ -60,6 +60,7 @@ class Figures {
     const bool is_told = facts_.view && facts_.view->step > 0;  // by a program, which need not
     if (!training && !is_told) return;
     api::Progress progress = job_.status.progress.value_or(api::Progress{});
+    if (!has_speed()) progress.estimated_remaining_seconds.reset();
     // A job that has ended stays as far as it came, whatever its spec says since.
     if (!api::is_finished(job_.status.conditions)) progress.steps = stop_steps();
     if (facts_.view && facts_.view->generation > 0) {
@@ -79,6 +80,13 @@ class Figures {
           static_cast<std::int32_t>(100 * std::min(progress.step, progress.steps) / progress.steps);
     }
     status_.progress = progress;
+  }
+
+  // Or stands still for a moment only.
+  bool has_speed() const {
+    const bool has_ended = is(Phase::kFinished) || api::is_finished(job_.status.conditions);
+    const auto& allocation = job_.status.allocation;
+    return allocation && allocation->gpus > 0 && !has_ended && !is(Phase::kParked);
   }
 
   // Where training ends. A stop that is raised when the end is decided comes too late.

@@ -33,7 +33,7 @@ JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const 
       leader_(leader),
       key_{job_.meta.ns, job_.meta.name},
       pods_(d_.caches.pods_of(job_.meta.uid)),
-      lost_(d_.memory.lost_pods()),
+      lost_(d_.memory.lost_pods(job_.meta.uid)),
       view_(d_.coordinator.view(job_.meta.uid)),
       avoided_nodes_(job_.status.avoided_nodes),
       credentials_(job_.status.credentials) {
@@ -65,6 +65,11 @@ kube::Outcome JobPass::run() {
     member_uids_.clear();
   }
   note_losses();
+  d_.memory.forget_lost(job_.meta.uid, [&](const std::string& lost) {
+    const auto is_allocated_pod = [&](const auto& each) { return lost_name(*each.second) == lost; };
+    return std::ranges::any_of(pods_, [&](const auto& pod) { return pod->meta.uid == lost; }) ||
+           std::ranges::any_of(allocated_, is_allocated_pod);
+  });
   // 3. Make it so. A pod that cannot be made (a quota, say) is no reason to leave those that train
   // without a coordinator, or the status without a word. Of a spec that cannot be read nothing is
   // made: what runs goes on as it was told last.

@@ -53,6 +53,7 @@ class JobPass {
   Status finish_teardown(bool& gone);
   JobFacts facts() const;
   Status write_status();
+  json::Value status_operations(const json::Value& changed, const json::Value& wanted) const;
   kube::Outcome clean_up_finished();
 
   void decide();

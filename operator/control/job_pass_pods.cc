@@ -26,11 +26,13 @@ Status JobPass::check_template() {
   const auto made = d_.client.create(kube::types::kPod, job_.meta.ns, sample_pod(job_, d_.config),
                                      {.dry_run = true});
   if (made.ok() || made.error().code() == Code::kAlreadyExists) return ok();
-  if (made.error().code() == Code::kInvalid) {
+  const bool may_be_lifted =
+      kube::is_forbidden(made.error()) || kube::is_denied_by_admission(made.error());
+  if (!may_be_lifted && made.error().code() == Code::kInvalid) {
     refuse_template(made.error());
     return ok();
   }
-  if (!kube::is_forbidden(made.error())) return made.error().in("trying a pod of spec.template");
+  if (!may_be_lifted) return made.error().in("trying a pod of spec.template");
   forbidden_ = made.error().what();
   emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
         fmt::format("no pod can be made: {}", forbidden_)});
@@ -106,12 +108,17 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
   if (!created.ok()) {
     const Error& error = created.error();
     if (error.code() == Code::kAlreadyExists) return adopt_pod(allocated);
-    if (error.code() == Code::kInvalid) {
+    // Of a job that has had pods the template was good: it is the cluster that refuses them now.
+    const auto& membership = job_.status.membership;
+    const bool is_refused_now =
+        kube::is_denied_by_admission(error) || (membership && membership->generation > 0);
+    if (error.code() == Code::kInvalid && !is_refused_now) {
       refuse_template(error);
       intent_ = Intent::kOver;
       return ok();
     }
-    if (kube::is_forbidden(error)) {  // Pod Security, a quota: the job's owner can mend it
+    // Pod Security, a quota, a policy: the job's owner can have it lifted.
+    if (kube::is_forbidden(error) || error.code() == Code::kInvalid) {
       emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
             fmt::format("pod {} is refused: {}", allocated.name, error.what())});
       // Tried again at a steady pace: pauses that double would miss the end of the gang's patience.

@@ -85,6 +85,27 @@ JobFacts JobPass::facts() const {
   return facts;
 }
 
+// Whole fields of the status, of this very job: a write that comes late may find another one under
+// the name.
+Value JobPass::status_operations(const Value& changed, const Value& wanted) const {
+  const auto operation = [](const char* op, const std::string& path, Value value) {
+    return Value::object({{"op", op}, {"path", path}, {"value", std::move(value)}});
+  };
+  Value all = Value::array({operation("test", "/metadata/uid", job_.meta.uid)});
+  if (!object_->status.is_object()) {  // of the first write: nobody has made one meanwhile
+    all.push_back(operation("test", "/metadata/resourceVersion", job_.meta.resource_version));
+    all.push_back(operation("add", "/status", wanted));
+    return all;
+  }
+  for (const auto& [name, value] : changed.members()) {
+    const std::string path = "/status/" + name;
+    all.push_back(operation("add", path, wanted[name]));
+    // It may be gone already, which is an error for who removes it.
+    if (value.is_null()) all.push_back(Value::object({{"op", "remove"}, {"path", path}}));
+  }
+  return all;
+}
+
 Status JobPass::write_status() {
   if (view_ && (view_->phase == Phase::kTraining || view_->phase == Phase::kSwitching))
     again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
@@ -113,8 +134,8 @@ Status JobPass::write_status() {
       (!only_progress ||
        d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))) {
     const auto written =
-        d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kMerge,
-                        Value::object({{"status", patch}}), {.subresource = "status"});
+        d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kJson,
+                        status_operations(patch, api::encode(wanted)), {.subresource = "status"});
     if (!written.ok() && written.error().code() != Code::kNotFound)
       return written.error().in("writing status");
     if (written.ok()) d_.caches.jobs.wrote(*written);

@@ -1,5 +1,6 @@
 #include "operator/control/job_status.h"
 
+#include "common/some_of.h"
 #include "common/words.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_figures.h"
@@ -14,6 +15,7 @@ namespace rubato::control {
 namespace {
 
 using coordinator::Phase;
+constexpr std::size_t kPodsNamed = 8;
 namespace condition = api::condition;
 namespace reason = api::reason;
 
@@ -71,8 +73,9 @@ class Builder {
     api::Condition wanted;
     wanted.type = std::string(type);
     wanted.status = value ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;
-    wanted.reason = std::string(why);
-    wanted.message = std::move(message);
+    // A status with one word too many is refused as a whole.
+    wanted.reason = std::string(utf8_prefix(why, api::kConditionReasonMost));
+    wanted.message = std::string(utf8_prefix(message, api::kConditionMessageMost));
     wanted.observed_generation = job_.meta.generation;
     api::set_condition(status_.conditions, std::move(wanted), facts_.now);
   }
@@ -119,9 +122,7 @@ class Builder {
     if (over)
       return set(condition::kDeadlineAtRisk, false, reason::kExpectedInTime,
                  fmt::format("ended before {}", when));
-    const std::int64_t left =
-        status_.progress ? status_.progress->estimated_remaining_seconds.value_or(0) : 0;
-    if (is_stepping() && left > std::chrono::floor<std::chrono::seconds>(*due - facts_.now).count())
+    if (is_late(std::chrono::floor<std::chrono::seconds>(*due - facts_.now).count()))
       return set(condition::kDeadlineAtRisk, true, reason::kExpectedLate,
                  fmt::format("at the speed of now it is not done by {}; more GPUs, fewer "
                              "stop.steps or a later deadline help",
@@ -133,6 +134,18 @@ class Builder {
                              facts_.verdict->ignores_deadline, when));
     set(condition::kDeadlineAtRisk, false, reason::kExpectedInTime,
         fmt::format("nothing stands against {}", when));
+  }
+
+  // Who was late is in time again with a twentieth to spare, and once it takes steps: near the
+  // border, and at each change of members, nothing is said anew.
+  bool is_late(std::int64_t seconds_until_due) const {
+    const auto* before = api::find_condition(job_.status.conditions, condition::kDeadlineAtRisk);
+    const bool was_late = before != nullptr && before->reason == reason::kExpectedLate &&
+                          before->observed_generation == job_.meta.generation;
+    if (!is_stepping()) return was_late;
+    const std::int64_t left =
+        status_.progress ? status_.progress->estimated_remaining_seconds.value_or(0) : 0;
+    return left > seconds_until_due - (was_late ? seconds_until_due / 20 : 0);
   }
 
   void parked(bool over) {
@@ -194,11 +207,12 @@ class Builder {
     if (held() > 0 || !facts_.pods_left.empty()) {
       return put(condition::kSuspended, false, reason::kSuspending,
                  facts_.pods_left.empty() ? "gives its GPUs back"
-                                          : fmt::format("waits until its pods have ended: {}",
-                                                        fmt::join(facts_.pods_left, ", ")));
+                                          : "waits until its pods have ended: " + pods_left());
     }
     put(condition::kSuspended, true, reason::kSuspended, suspended_message());
   }
+
+  std::string pods_left() const { return some_of(facts_.pods_left, kPodsNamed); }
 
   std::string suspended_message() const {
     const char* mend = "set spec.suspend to false to go on";
@@ -242,8 +256,7 @@ class Builder {
   std::string deletion() const {
     if (held() > 0) return "is being deleted: its workers stop, then it gives its GPUs back";
     if (!facts_.pods_left.empty())
-      return fmt::format("is being deleted: waits until its pods have ended: {}",
-                         fmt::join(facts_.pods_left, ", "));
+      return "is being deleted: waits until its pods have ended: " + pods_left();
     return "is being deleted: holds nothing any more; while it is still there, its "
            "metadata.finalizers say for whom";
   }

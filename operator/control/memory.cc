@@ -39,6 +39,20 @@ void Memory::note_lost(const std::string& job_uid, const std::string& pod) {
   lost_[job_uid].insert(pod);
 }
 
+void Memory::forget_lost(const std::string& job_uid,
+                         const std::function<bool(const std::string& pod)>& is_there) {
+  std::lock_guard lock(mutex_);
+  const auto found = lost_.find(job_uid);
+  if (found == lost_.end() || found->second.size() <= kLostKept) return;
+  std::erase_if(found->second, [&](const std::string& pod) { return !is_there(pod); });
+}
+
+std::set<std::string> Memory::lost_pods(const std::string& job_uid) const {
+  std::lock_guard lock(mutex_);
+  const auto found = lost_.find(job_uid);
+  return found == lost_.end() ? std::set<std::string>{} : found->second;
+}
+
 std::set<std::string> Memory::lost_pods() const {
   std::lock_guard lock(mutex_);
   std::set<std::string> all;

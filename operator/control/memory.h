@@ -20,6 +20,7 @@ namespace rubato::control {
 constexpr auto kEarlyEndFirst = std::chrono::milliseconds(500);  // wait after the second in a row
 constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
+constexpr std::size_t kLostKept = 256;
 constexpr auto kRenewalPause = std::chrono::seconds(10);  // between two tries at a job's Secret
 
 // A job whose start failed gets what is free only, first for kSpareOnly times as long as its pods
@@ -56,9 +57,13 @@ class Memory {
   void set_verdicts(std::map<sched::JobId, JobVerdict> verdicts);
   std::optional<JobVerdict> verdict(const std::string& job_uid) const;
 
-  // "namespace/name" or a pod uid; kept until the job forgets it (bounded by its pods).
+  // "namespace/name" or a pod uid. Of more than kLostKept of a job those that `is_there` does not
+  // know are forgotten.
   void note_lost(const std::string& job_uid, const std::string& pod);
+  void forget_lost(const std::string& job_uid,
+                   const std::function<bool(const std::string& pod)>& is_there);
   std::set<std::string> lost_pods() const;
+  std::set<std::string> lost_pods(const std::string& job_uid) const;
 
   void suspect_node(const std::string& node, WallTime since);
   std::map<std::string, WallTime> suspects() const;

@@ -53,8 +53,10 @@ std::string why_silent(const kube::Node& node, const NodeLease* lease,
     const Duration limit = config.node_lease_limit > 0s ? config.node_lease_limit : lease->duration;
     if (now - lease->renewed > limit) return "its Lease is not renewed";
   }
+  // One of a time to come is of a clock that has been set back: it says nothing.
   const auto suspect = suspects.find(node.meta.name);
-  if (suspect != suspects.end() && (lease == nullptr || lease->renewed <= suspect->second)) {
+  const bool counts = suspect != suspects.end() && suspect->second <= now;
+  if (counts && (lease == nullptr || lease->renewed <= suspect->second)) {
     return "a worker fell silent on it and its Lease was not renewed since";
   }
   return "";

@@ -75,7 +75,8 @@ api::Allocation released(const api::TrainingJob& job, const std::string& reason,
 
 Result<json::Value> write_allocation(kube::Client& client, const api::TrainingJob& job,
                                      const api::Allocation& allocation) {
-  Value patch = Value::array();
+  // A write that comes late may find another job under the name, whose epochs begin anew.
+  Value patch = Value::array({operation("test", "/metadata/uid", job.meta.uid)});
   if (job.status.allocation) {
     patch.push_back(operation("test", "/status/allocation/epoch", job.status.allocation->epoch));
   } else {

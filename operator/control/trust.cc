@@ -138,8 +138,10 @@ Result<TrustRoot> brought_up_to_date(const TrustRoot& root,
     // What somebody gave us once may be of any length.
     const Duration life =
         std::min<Duration>(timing.authority_life(), validity.not_after - validity.not_before);
-    if (now >= validity.not_after - life / 3) {
-      TRY(other, own_authority(timing, std::min(validity.not_before, now), now));
+    // One that was made while this clock was ahead is worth nothing to anybody until then.
+    const bool is_early = now < validity.not_before;
+    if (is_early || now >= validity.not_after - life / 3) {
+      TRY(other, own_authority(timing, is_early ? now - kClockSkew : validity.not_before, now));
     }
   }
   if (other && other->certificate == out.authority.certificate) {
@@ -149,9 +151,10 @@ Result<TrustRoot> brought_up_to_date(const TrustRoot& root,
     out.next = std::move(other);
     out.next_from = now + timing.settle();
   }
-  const bool has_ended = end_of(out.authority.certificate) <= now;
-  if (out.next && (now >= out.next_from || has_ended)) {
-    if (!has_ended) out.former.push_back(out.authority.certificate);
+  TRY(const net::Validity validity, net::certificate_validity(out.authority.certificate));
+  const bool is_void = validity.not_after <= now || validity.not_before > now;
+  if (out.next && (now >= out.next_from || is_void)) {
+    if (!is_void) out.former.push_back(out.authority.certificate);
     out.authority = *std::exchange(out.next, std::nullopt);
   }
   const auto ends_first = [](const auto& a, const auto& b) { return end_of(a) < end_of(b); };

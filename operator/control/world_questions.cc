@@ -41,10 +41,6 @@ bool is_schedulable(const JobObject& object) {
 
 bool is_lost(const api::TrainingJob& job, const api::AllocatedPod& allocated, const kube::Pod* pod,
              const World& world) {
-  const bool node_exists = std::any_of(world.nodes.begin(), world.nodes.end(), [&](const auto& n) {
-    return n->meta.name == allocated.node;
-  });
-  if (!node_exists) return true;
   if (is_unstarted(job, allocated, pod, world) || is_refused(job, allocated, pod, world))
     return true;
   // Absent: not created yet, or deleted since.

@@ -1,5 +1,6 @@
 // Members that held different states: whose is dropped, and who goes on.
 #include "common/log.h"
+#include "common/some_of.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
@@ -11,13 +12,7 @@ namespace {
 
 constexpr std::size_t kPodsNamed = 8;  // of each side, in a sentence for people
 
-std::string names_of(const std::vector<std::string>& pods) {
-  const std::size_t shown = std::min(pods.size(), kPodsNamed);
-  std::string text;
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + pods[i];
-  if (shown < pods.size()) text += fmt::format(" and {} more", pods.size() - shown);
-  return text;
-}
+std::string names_of(const std::vector<std::string>& pods) { return some_of(pods, kPodsNamed); }
 
 }  // namespace
 

@@ -263,9 +263,10 @@ void add_conduct(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--topology-levels", options.topology_levels,
                  "Levels that spec.topology of jobs names, as NAME=NODE-LABEL, the widest first: "
-                 "zone=topology.kubernetes.io/zone,rack=example.com/rack")
+                 "zone=topology.kubernetes.io/zone,rack=example.com/rack; with nothing after the "
+                 "equals sign there are none (default: zone=topology.kubernetes.io/zone)")
       ->delimiter(',')
-      ->capture_default_str();
+      ->expected(0, -1);  // else an empty list takes the next option for its value
   app.add_option("--lease-seconds", options.lease_seconds,
                  "How long a silent leader keeps the Lease; a fail-over takes this long")
       ->check(CLI::Range(1.5, 60.0))

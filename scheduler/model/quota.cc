@@ -29,26 +29,37 @@ bool is_bounded(const Queue& queue) {
   });
 }
 
+QuotaBook::Rules::Rules(std::size_t queues)
+    : borrows(queues, 1),
+      bounded(queues, 0),
+      of_all(queues, nullptr),
+      guaranteed(queues, 0),
+      by_type(queues, 0),
+      level(queues, 1) {}
+
 QuotaBook::QuotaBook(const Problem& problem)
     : problem_(&problem),
-      borrows_(problem.count_queues(), 1),
-      bounded_(problem.count_queues(), 0),
-      of_all_(problem.count_queues(), nullptr),
       used_all_(problem.count_queues(), 0),
       rows_(problem.count_queues(), kNoRow) {
-  for (QueueIndex q; q < of_all_.end_key(); ++q) {
+  Rules rules(problem.count_queues());
+  for (QueueIndex q; q < used_all_.end_key(); ++q) {
+    for (auto one = parent_of(q); one; one = parent_of(*one)) ++rules.level[q];
     const Queue* queue = problem.queue(q);
     if (queue == nullptr) continue;
-    borrows_[q] = goes_beyond_guarantees(*queue) ? 1 : 0;
-    bounded_[q] = sched::is_bounded(*queue) ? 1 : 0;
+    rules.borrows[q] = goes_beyond_guarantees(*queue) ? 1 : 0;
+    rules.bounded[q] = sched::is_bounded(*queue) ? 1 : 0;
     for (const auto& [name, quota] : problem.quotas_of(q)) {
-      has_guarantees_ = has_guarantees_ || quota.guaranteed > 0;
-      if (name == kAllTypes)
-        of_all_[q] = &quota;
-      else if (const auto type = problem.find_type(name))
+      rules.has_guarantees = rules.has_guarantees || quota.guaranteed > 0;
+      if (name == kAllTypes) {
+        rules.of_all[q] = &quota;
+        rules.guaranteed[q] = quota.guaranteed;
+      } else if (const auto type = problem.find_type(name)) {
         made_cell(q, *type).quota = &quota;
+        if (quota.guaranteed > 0) rules.by_type[q] = 1;
+      }
     }
   }
+  rules_ = std::make_shared<const Rules>(std::move(rules));
 }
 
 const QuotaBook::Cell& QuotaBook::cell(QueueIndex queue, TypeIndex type) const {
@@ -75,7 +86,8 @@ void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {
 }
 
 Gpus QuotaBook::most_of(QueueIndex queue, const Quota* of_type) const {
-  return allowance_of(of_type, may_borrow(queue), of_all_[queue] == nullptr ? 0 : kNoLimit).most();
+  return allowance_of(of_type, may_borrow(queue), rules_->of_all[queue] == nullptr ? 0 : kNoLimit)
+      .most();
 }
 
 Gpus QuotaBook::own_most(QueueIndex queue, TypeIndex type) const {
@@ -84,7 +96,7 @@ Gpus QuotaBook::own_most(QueueIndex queue, TypeIndex type) const {
 
 Gpus QuotaBook::own_most(QueueIndex queue) const {
   if (planted(Bug::kOverLimit)) return kNoLimit;
-  return allowance_of(of_all_[queue], may_borrow(queue), kNoLimit).most();
+  return allowance_of(rules_->of_all[queue], may_borrow(queue), kNoLimit).most();
 }
 
 Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
@@ -125,12 +137,6 @@ QueueIndex QuotaBook::tightest(QueueIndex queue) const {
   return tightest;
 }
 
-std::size_t QuotaBook::level_of(QueueIndex queue) const {
-  std::size_t level = 1;
-  for (auto one = parent_of(queue); one; one = parent_of(*one)) ++level;
-  return level;
-}
-
 bool QuotaBook::is_part_of(QueueIndex queue, QueueIndex whole) const {
   std::optional<QueueIndex> one = queue;
   while (one && *one != whole) one = parent_of(*one);
@@ -139,13 +145,15 @@ bool QuotaBook::is_part_of(QueueIndex queue, QueueIndex whole) const {
 
 std::optional<QueueIndex> QuotaBook::guarantor(QueueIndex queue, TypeIndex type, Gpus more,
                                                std::optional<QueueIndex> other) const {
-  const auto holds = [&](const Quota* quota, Gpus in_use) {
-    return quota != nullptr && quota->guaranteed > 0 && in_use + more <= quota->guaranteed;
+  const auto holds = [&](Gpus guaranteed, Gpus in_use) {
+    return guaranteed > 0 && in_use + more <= guaranteed;
   };
   std::optional<QueueIndex> one = queue;
   for (; one; one = parent_of(*one)) {
+    if (holds(rules_->guaranteed[*one], used(*one))) break;
+    if (rules_->by_type[*one] == 0) continue;
     const Cell& of_type = cell(*one, type);
-    if (holds(of_type.quota, of_type.used) || holds(of_all_[*one], used(*one))) break;
+    if (of_type.quota != nullptr && holds(of_type.quota->guaranteed, of_type.used)) break;
   }
   // What the other one is a part of, it is a part of the parents of, too: none of these counts.
   return one && other && is_part_of(*other, *one) ? std::nullopt : one;
@@ -157,7 +165,7 @@ bool QuotaBook::is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other)
 
 bool QuotaBook::is_bounded(QueueIndex queue) const {
   std::optional<QueueIndex> one = queue;
-  while (one && bounded_[*one] == 0) one = parent_of(*one);
+  while (one && rules_->bounded[*one] == 0) one = parent_of(*one);
   return one.has_value();
 }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -71,12 +72,12 @@ class QuotaBook {
   // is)?
   bool is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const;
   // 1: it is a part of none; its parts have 2 …
-  std::size_t level_of(QueueIndex queue) const;
+  std::size_t level_of(QueueIndex queue) const { return rules_->level[queue]; }
   // Whether there is anything that it may not hold.
   bool is_bounded(QueueIndex queue) const;
   // Whether it lacks room where `other` holds some, too: in the queue of both, or a parent of both.
   bool is_helped_by(QueueIndex queue, QueueIndex other, TypeIndex type, Gpus wanted) const;
-  bool has_guarantees() const { return has_guarantees_; }  // any queue
+  bool has_guarantees() const { return rules_->has_guarantees; }  // any queue
 
   static constexpr const char* kAllTypes = "*";
 
@@ -86,10 +87,21 @@ class QuotaBook {
     const Quota* quota = nullptr;  // null: says nothing; Problem owns it
     Gpus used = 0;
   };
+  // What the queues may hold: the same in every copy.
+  struct Rules {
+    explicit Rules(std::size_t queues);
+    Table<QueueIndex, char> borrows;
+    Table<QueueIndex, char> bounded;
+    Table<QueueIndex, const Quota*> of_all;  // null: says nothing
+    Table<QueueIndex, Gpus> guaranteed;      // of all types together
+    Table<QueueIndex, char> by_type;         // something is guaranteed of one type
+    Table<QueueIndex, std::size_t> level;
+    bool has_guarantees = false;
+  };
   static constexpr std::uint32_t kNoRow = std::numeric_limits<std::uint32_t>::max();
   const Cell& cell(QueueIndex queue, TypeIndex type) const;
   Cell& made_cell(QueueIndex queue, TypeIndex type);
-  bool may_borrow(QueueIndex queue) const { return borrows_[queue] != 0; }
+  bool may_borrow(QueueIndex queue) const { return rules_->borrows[queue] != 0; }
   // As far as the type alone says.
   Gpus most_of(QueueIndex queue, const Quota* of_type) const;
   // The least of what `of` says of the queue and of its parents.
@@ -103,13 +115,10 @@ class QuotaBook {
   bool is_part_of(QueueIndex queue, QueueIndex whole) const;
 
   const Problem* problem_;
-  Table<QueueIndex, char> borrows_;
-  Table<QueueIndex, char> bounded_;
-  Table<QueueIndex, const Quota*> of_all_;  // null: says nothing
+  std::shared_ptr<const Rules> rules_;
   Table<QueueIndex, Gpus> used_all_;
   Table<QueueIndex, std::uint32_t> rows_;  // of cells_; kNoRow: nothing is said or held
   std::vector<Cell> cells_;                // by row, and in it by type
-  bool has_guarantees_ = false;
 };
 
 // The first of the types that the job may use of which its queue may take so many more, or, where

@@ -128,10 +128,11 @@ Targets Chronus::decide(const Problem& problem) const {
     types.push_back(t);
     gpus += room.left()[t];
   }
+  RoomByType room_by_type(problem);
   std::vector<RoundClaim> claims;
   for (const JobIndex j :
        order_by(problem, [&](JobIndex j) { return problem.job(j).remaining_ms.value_or(0); }))
-    if (auto claim = claim_of(problem, j, clock)) claims.push_back(std::move(*claim));
+    if (auto claim = claim_of(problem, j, clock, room_by_type)) claims.push_back(std::move(*claim));
   // Turns from 2 on are promised now, from 1 on best effort, below promised later.
   std::vector<double> turns;
   turns.reserve(claims.size());

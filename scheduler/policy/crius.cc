@@ -28,11 +28,10 @@ struct JobCells {
 
 std::set<Gpus> sizes_of(const Job& job, Gpus most) {
   std::set<Gpus> sizes;
-  const auto least = size_at_least(job, job.min);
   const auto add = [&](std::optional<Gpus> size) {
-    if (size && *size <= std::max(most, least.value_or(0))) sizes.insert(*size);
+    if (size && *size <= most) sizes.insert(*size);
   };
-  add(least);
+  add(size_at_least(job, job.min));
   add(size_at_most(job, effective_gpus(job)));
   for (Gpus n = 1; n <= std::min(most, job.max) && n > 0; n *= 2)
     if (size_at_least(job, n) == n) add(n);
@@ -57,8 +56,10 @@ TypeRatios ratios_of(const Problem& problem) {
 
 // On a type where nothing is known of it a job is as much faster or slower, at any size, as others
 // are.
-std::vector<Cell> cells_of(const Problem& problem, JobIndex j, const TypeRatios& ratios) {
+std::vector<Cell> cells_of(const Problem& problem, JobIndex j, const TypeRatios& ratios,
+                           RoomByType& room) {
   const Job& job = problem.job(j);
+  const Gpus least = size_at_least(job, job.min).value_or(0);
   const TypeRatios::ByGpuType known = known_at_minimum(problem, j);
   const TypeRatios::ByGpuType guessed = ratios.speeds_of(known);
   const auto model = std::ranges::max_element(known) - known.begin();
@@ -69,7 +70,8 @@ std::vector<Cell> cells_of(const Problem& problem, JobIndex j, const TypeRatios&
     const TypeIndex as = is_known ? type : TypeIndex{static_cast<std::uint32_t>(model)};
     const GoodputTable table(job, problem.name(as));
     const double factor = is_known ? 1 : guessed[type.value] / table.at(job.min, 0);
-    for (const Gpus gpus : sizes_of(job, table.most())) {
+    const Gpus tried = std::max(table.most(), least);
+    for (const Gpus gpus : sizes_of(job, std::min(tried, room.most_to_try(j, type)))) {
       cells.push_back({type, gpus, factor * table.at(gpus, 0)});
       most = std::max(most, cells.back().worth);
     }
@@ -85,11 +87,12 @@ class Search {
       : problem_(problem), room_(problem), least_gain_(least_gain) {
     const auto now = static_cast<double>(problem.state().now_ms);
     const TypeRatios ratios = ratios_of(problem);
+    RoomByType room_by_type(problem);
     for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; })) {
       order_.push_back(j);
       if (!problem.takes_part(j)) continue;
       const Job& job = problem.job(j);
-      JobCells one{.index = j, .cells = cells_of(problem, j, ratios)};
+      JobCells one{.index = j, .cells = cells_of(problem, j, ratios, room_by_type)};
       const auto size = size_at_most(job, effective_gpus(job));
       if (const auto type = problem.type_held(j); type && size) {
         const auto same = [&](const Cell& c) { return c.type == *type && c.gpus == *size; };

@@ -29,19 +29,19 @@ struct Player {
 };
 
 // Which types have room for the whole job, if nobody else were there.
-std::vector<char> usable_types(const Problem& problem, JobIndex j, Gpus gpus) {
+std::vector<char> usable_types(const Problem& problem, JobIndex j, Gpus gpus, RoomByType& room) {
   std::vector<char> usable(problem.count_types(), 0);
   for (const auto& [type, most] : problem.group(j).capacity_now.by_type())
-    usable[type.value] = most >= gpus ? 1 : 0;
+    usable[type.value] = most >= gpus && room.may_choose(j, type) ? 1 : 0;
   return usable;
 }
 
-std::optional<Player> player_of(const Problem& problem, JobIndex j) {
+std::optional<Player> player_of(const Problem& problem, JobIndex j, RoomByType& room) {
   const Job& job = problem.job(j);
   const auto gpus = size_at_least(job, job.min);
   if (!problem.takes_part(j) || !gpus) return std::nullopt;
   Player player{.index = j, .job = &job, .gpus = *gpus};
-  player.can_use = usable_types(problem, j, *gpus);
+  player.can_use = usable_types(problem, j, *gpus, room);
   if (effective_gpus(job) >= job.min) player.holds = problem.type_held(j);
   if (std::ranges::count(player.can_use, 0) == std::ssize(player.can_use)) return std::nullopt;
   for (TypeIndex t; t.value < problem.count_types(); ++t) {
@@ -53,9 +53,10 @@ std::optional<Player> player_of(const Problem& problem, JobIndex j) {
 
 // In an order of their own, so that the vertex does not depend on the state's.
 std::vector<Player> players_of(const Problem& problem) {
+  RoomByType room(problem);
   std::vector<Player> players;
   for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; }))
-    if (auto player = player_of(problem, j)) players.push_back(std::move(*player));
+    if (auto player = player_of(problem, j, room)) players.push_back(std::move(*player));
   return players;
 }
 

@@ -95,6 +95,7 @@ Targets Hare::decide(const Problem& problem) const {
                   .types = std::vector<std::optional<TypeIndex>>(count),
                   .types_hold = true};
   Room room(problem);
+  RoomByType room_by_type(problem);
   for (const JobIndex j : targets.order) {
     const Job& job = problem.job(j);
     if (!problem.takes_part(j)) continue;
@@ -102,7 +103,8 @@ Targets Hare::decide(const Problem& problem) const {
     std::optional<Room::Minimum> best;
     double most = 0;
     for (const TypeIndex type : problem.group(j).types) {
-      const auto size = size_at_most(job, room.left_for(j, type));
+      const auto size =
+          size_at_most(job, std::min(room.left_for(j, type), room_by_type.most_to_try(j, type)));
       if (!size || (held && type != *held && is_in_quantum(job, now, quantum_ms_))) continue;
       const Throughput speed(job.measured, problem.name(type));
       double rate = worth[j.value][type.value] * speed.at(*size) / speed.at(job.min);

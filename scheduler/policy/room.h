@@ -6,7 +6,9 @@
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <utility>
 
 namespace rubato::sched {
 
@@ -30,6 +32,58 @@ inline Table<NodeIndex, Resources> room_on_nodes(const Problem& problem) {
   }
   return room;
 }
+
+// How many GPUs of each type a job could have if no other job were there: where nodes have CPU,
+// memory and all else that its pods ask for, and in one domain where that must hold the whole job.
+// Found once for all jobs of a group.
+class RoomByType {
+ public:
+  explicit RoomByType(const Problem& problem) : RoomByType(problem, room_on_nodes(problem)) {}
+  RoomByType(const Problem& problem, Table<NodeIndex, Resources> on_nodes)
+      : problem_(problem), on_nodes_(std::move(on_nodes)) {}
+
+  // On nodes that admit it.
+  Gpus most(JobIndex j, TypeIndex type) {
+    const Job& job = problem_.job(j);
+    const auto [at, is_new] = of_groups_.try_emplace(problem_.group_of(j), job);
+    if (is_new)
+      for (const NodeIndex n : problem_.group(j).admitted)
+        at->second.add(problem_.confines(job, n), problem_.type_of(n),
+                       on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
+    return gpus_of(at->second, type);
+  }
+
+  // For policies whose types hold: whether it has room for its minimum there, or holds that much of
+  // the type. Where it may use one type only, or mixes them, there is nothing to choose.
+  bool may_choose(JobIndex j, TypeIndex type) {
+    const Job& job = problem_.job(j);
+    const auto least = size_at_least(job, job.min);
+    if (!least) return false;
+    if (job.mix || problem_.group(j).types.size() == 1) return true;
+    return most(j, type) >= *least || held(j, type) >= *least;
+  }
+
+  // Of a type that it may choose: what all nodes have that admit it, whoever holds it, or what it
+  // holds. Of another one 0.
+  Gpus most_to_try(JobIndex j, TypeIndex type) {
+    if (!may_choose(j, type)) return 0;
+    return std::max(gpus_of(problem_.group(j).capacity_now, type), held(j, type));
+  }
+
+ private:
+  static Gpus gpus_of(const Capacity& capacity, TypeIndex type) {
+    const auto& types = capacity.by_type();
+    const auto found = std::ranges::find(types, type, &Capacity::OfType::type);
+    return found == types.end() ? 0 : found->gpus;
+  }
+  Gpus held(JobIndex j, TypeIndex type) const {
+    return problem_.type_held(j) == type ? effective_gpus(problem_.job(j)) : 0;
+  }
+
+  const Problem& problem_;
+  const Table<NodeIndex, Resources> on_nodes_;
+  std::map<GroupIndex, Capacity> of_groups_;
+};
 
 class Room {
  public:

@@ -63,7 +63,8 @@ RoundClock round_clock(TimeMs now_ms, TimeMs round_ms) {
   return {begin_ms, begin_ms + round_ms, now_ms - begin_ms < round_ms / kTurnsChangeWithin};
 }
 
-std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex j, const RoundClock& clock) {
+std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex j, const RoundClock& clock,
+                                   RoomByType& room) {
   const Job& job = problem.job(j);
   const auto gpus = size_at_least(job, job.min);
   if (!problem.takes_part(j) || !gpus) return std::nullopt;
@@ -76,6 +77,7 @@ std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex j, const Rou
   bool can_any = false;
   for (const auto& [type, most] : problem.group(j).capacity_now.by_type()) {
     if (most < *gpus || (claim.holds && claim.holds != type)) continue;
+    if (!room.may_choose(j, type)) continue;
     claim.can_use[type.value] = 1;
     can_any = true;
   }

@@ -42,7 +42,8 @@ RoundClock round_clock(TimeMs now_ms, TimeMs round_ms);
 // The claim of a job of the size of its minimum, for policies to which all types are one: its share
 // is none, it has received as much as all others, and where it holds a type it can use no other.
 // None: it takes no part, or has no room anywhere.
-std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex job, const RoundClock& clock);
+std::optional<RoundClaim> claim_of(const Problem& problem, JobIndex job, const RoundClock& clock,
+                                   RoomByType& room);
 
 // A round of a policy that leases: order and types of its Targets. First who goes on, then who
 // changes its type (it gives GPUs that others wait for), then those that stay or start, in the

@@ -30,10 +30,11 @@
 //
 // What the jobs of a queue with a limit have first is the best that fits into it: a knapsack.
 //
-// GPUs are counted by type: which nodes have room is the session's business. Which type a job looks
-// at first is found by prices of the types (scheduler/solver). On a type on which it was not
-// measured it is hoped to be as fast as any other job was; one on which all others are slower it
-// tries once where GPUs of it are free and it has long to go.
+// GPUs are counted by type: which nodes have room is the session's business, but a type where its
+// minimum has none, whichever of our jobs leave, is no choice for a job. Which type a job looks at
+// first is found by prices of the types (scheduler/solver). On a type on which it was not measured
+// it is hoped to be as fast as any other job was; one on which all others are slower it tries once
+// where GPUs of it are free and it has long to go.
 #pragma once
 
 #include "scheduler/policy/policy.h"
@@ -42,6 +43,7 @@
 namespace rubato::sched {
 
 class Room;        // scheduler/policy/room.h
+class RoomByType;  // scheduler/policy/room.h
 class TypeRatios;  // scheduler/perf/type_ratios.h
 
 class RubatoPolicy : public Policy {
@@ -69,7 +71,10 @@ class RubatoPolicy : public Policy {
   static double typical(const Problem& problem, std::optional<TimeMs> Job::* measured,
                         double unless_known);
   ValueTable table_of(const Problem& problem, const View& view) const;
-  JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim) const;
+  static std::vector<TypeIndex> types_of(const Problem& problem, const Claim& claim,
+                                         RoomByType& room);
+  JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim,
+                      RoomByType& room) const;
   JobValues::List list_of(const Claim& claim, const Way& way) const;
   double time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus, double speed) const;
   double saved_ms(const Claim& claim, double from, double to, bool is_change) const;

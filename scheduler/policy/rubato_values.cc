@@ -1,6 +1,7 @@
 // What a job is, what each size and type would cost it, and what that is worth.
 #include "scheduler/model/sizes.h"
 #include "scheduler/perf/type_ratios.h"
+#include "scheduler/policy/room.h"
 #include "scheduler/policy/rubato_claim.h"
 
 #include <algorithm>
@@ -215,7 +216,9 @@ std::optional<TypeIndex> RubatoPolicy::type_to_try(const Problem& problem, const
 ValueTable RubatoPolicy::table_of(const Problem& problem, const View& view) const {
   ValueTable table;
   table.reserve(view.claims.size());
-  for (const Claim& claim : view.claims) table.push_back(values_of(problem, view.cluster, claim));
+  RoomByType room(problem);
+  for (const Claim& claim : view.claims)
+    table.push_back(values_of(problem, view.cluster, claim, room));
   return table;
 }
 
@@ -223,15 +226,27 @@ std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
   return table_of(problem, look_at(problem));
 }
 
-// Of the type that it must keep, or else of all that it may have.
+// The one that it must keep, or else the one that it holds and all that have room for it. Where
+// none has, it is all that may come to have some: what it would choose says who goes first.
+std::vector<TypeIndex> RubatoPolicy::types_of(const Problem& problem, const Claim& claim,
+                                              RoomByType& room) {
+  if (claim.type) return {*claim.type};
+  const std::vector<TypeIndex>& all = problem.group(claim.index).types;
+  std::vector<TypeIndex> types = all;
+  std::erase_if(types, [&](TypeIndex type) { return !room.may_choose(claim.index, type); });
+  if (types.empty()) types = all;
+  if (!claim.holds) return types;
+  const auto held = std::ranges::lower_bound(types, *claim.holds);
+  if (held == types.end() || *held != *claim.holds) types.insert(held, *claim.holds);
+  return types;
+}
+
 JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster,
-                                  const Claim& claim) const {
+                                  const Claim& claim, RoomByType& room) const {
   JobValues values;
   if (problem.is_kept_out(claim.index)) return values;
-  const std::vector<TypeIndex>& all = problem.group(claim.index).types;
-  for (TypeIndex type; type.value < problem.count_types(); ++type) {
+  for (const TypeIndex type : types_of(problem, claim, room)) {
     const bool is_held = claim.holds == type;
-    if (!is_held && (claim.type || !std::ranges::binary_search(all, type))) continue;
     Way way{.speed = claim.curves[type.value], .keeps = cluster.keeps[type], .is_held = is_held};
     if (!way.speed.is_known())
       way.speed = claim.known.times(claim.speeds[type.value] / claim.known.at(claim.job->min));

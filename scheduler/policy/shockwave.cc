@@ -103,11 +103,12 @@ Shockwave::Shockwave(const std::vector<double>& parameters)
 
 Targets Shockwave::decide(const Problem& problem) const {
   const RoundClock clock = round_clock(problem.state().now_ms, round_ms_);
+  RoomByType room_by_type(problem);
   std::vector<RoundClaim> claims;
   std::vector<WindowJob> jobs;
   // In an order of their own, so that the vertex does not depend on the state's.
   for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; })) {
-    auto claim = claim_of(problem, j, clock);
+    auto claim = claim_of(problem, j, clock, room_by_type);
     if (!claim) continue;
     jobs.push_back(window_job_of(problem, *claim, round_ms_));
     claims.push_back(std::move(*claim));

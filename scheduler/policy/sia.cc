@@ -105,10 +105,11 @@ class SiaRound {
     for (const JobIndex j : order_by(problem, attained)) add(j);
     TypeRatios ratios(problem.count_types());
     for (const Contender& one : contenders_) ratios.add(one.goodput.measured());
+    RoomByType room(problem, room_.on_nodes);
     for (Contender& one : contenders_) {
       one.goodput.guess(ratios);
       for (const auto& [type, most] : problem.group(one.job).capacity_now.by_type())
-        if (holds_a_pod(one.job, type)) add_configurations(one, type, most);
+        if (room.most(one.job, type) > 0) add_configurations(one, type, most);
       if (!one.present) continue;
       Configuration& has = *one.present;
       has.goodput = one.goodput.at(has.type, has.gpus, has.nodes);
@@ -183,14 +184,6 @@ class SiaRound {
 
   std::int64_t nodes_for(TypeIndex type, Gpus gpus) const {
     return (gpus + largest_[type] - 1) / largest_[type];
-  }
-
-  // Whether a node has all that a pod of it asks for, if no other job of the program is there.
-  bool holds_a_pod(JobIndex j, TypeIndex type) const {
-    return std::ranges::any_of(problem_.group(j).admitted, [&](NodeIndex n) {
-      return problem_.type_of(n) == type &&
-             room_.on_nodes[n].copies_of(problem_.job(j).per_pod) > 0;
-    });
   }
 
   // Those of a type but what it has; up to `most` GPUs.

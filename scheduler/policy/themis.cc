@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kLeastWorkMs = 1000;  // of work, so that a job of unknown length has a rho
 constexpr double kWorthOne = 4'294'967'296.0;
-constexpr double kRounding = 1e-6;  // GPUs: what logarithms are rounded by takes none
+constexpr double kRounding = 1e-6;  // of a win: what logarithms are rounded by takes none
 // Sizes that are bid for: all small ones, then in steps of an eighth.
 constexpr Gpus kEachBidUpTo = 64;
 
@@ -44,55 +44,59 @@ struct App {
 // Of a bid.
 struct Row {
   Gpus more = 0;           // than its lease keeps
+  std::size_t units = 0;   // of what is offered that hold these
   std::int64_t worth = 0;  // logarithm of 1 / rho, in units of 2^-32
 };
 using Bid = std::vector<Row>;  // rising in both; the first is to get nothing
 
-// The greatest worth of some bids together, by how many GPUs they share.
+Gpus unit_of(Gpus offered) {
+  return std::max<Gpus>((offered + Themis::kUnitsMost - 1) / Themis::kUnitsMost, 1);
+}
+
+// The greatest worth of some bids together, by how many units they share.
 using Line = std::vector<std::int64_t>;
 
 Line with(const Bid& bid, const Line& others) {
   Line line(others.size());
-  for (std::size_t gpus = 0; gpus < line.size(); ++gpus) {
-    line[gpus] = bid.front().worth + others[gpus];
+  for (std::size_t units = 0; units < line.size(); ++units) {
+    line[units] = bid.front().worth + others[units];
     for (const Row& row : bid) {
-      const auto more = static_cast<std::size_t>(row.more);
-      if (more > gpus) break;
-      line[gpus] = std::max(line[gpus], row.worth + others[gpus - more]);
+      if (row.units > units) break;
+      line[units] = std::max(line[units], row.worth + others[units - row.units]);
     }
   }
   return line;
 }
 
-// The greatest sum of one of the first and one of the second that share all GPUs.
+// The greatest sum of one of the first and one of the second that share all units.
 std::int64_t best_of(const Line& first, const Line& second) {
   std::int64_t best = first.front() + second.back();
-  for (std::size_t gpus = 1; gpus < first.size(); ++gpus)
-    best = std::max(best, first[gpus] + second[second.size() - 1 - gpus]);
+  for (std::size_t units = 1; units < first.size(); ++units)
+    best = std::max(best, first[units] + second[second.size() - 1 - units]);
   return best;
 }
 
 // What each bidder keeps of what it wins. Of equal splits the one that gives the first bidder most.
-std::vector<Gpus> kept_of(const std::vector<Bid>& bids, Gpus offered) {
+std::vector<Gpus> kept_of(const std::vector<Bid>& bids, std::size_t units) {
   const std::size_t many = bids.size();
-  const Line nobody(static_cast<std::size_t>(std::max<Gpus>(offered, 0)) + 1, 0);
+  const Line nobody(units + 1, 0);
   std::vector<Line> before(many + 1, nobody);  // of the bids before this one
   std::vector<Line> from(many + 1, nobody);    // of this one and those after it
   for (std::size_t i = 0; i < many; ++i) before[i + 1] = with(bids[i], before[i]);
   for (std::size_t i = many; i-- > 0;) from[i] = with(bids[i], from[i + 1]);
   std::vector<Gpus> kept;
-  std::size_t left = nobody.size() - 1;
+  std::size_t left = units;
   for (std::size_t i = 0; i < many; ++i) {
     const auto won = std::find_if(bids[i].rbegin(), bids[i].rend(), [&](const Row& row) {
-      const auto more = static_cast<std::size_t>(row.more);
-      return more <= left && row.worth + from[i + 1][left - more] == from[i][left];
+      return row.units <= left && row.worth + from[i + 1][left - row.units] == from[i][left];
     });
     CHECK(won != bids[i].rend());
-    left -= static_cast<std::size_t>(won->more);
+    left -= won->units;
     const std::int64_t others = from[0].back() - won->worth;
     const std::int64_t loss = best_of(before[i], from[i + 1]) - others;
     const double part = std::exp(-static_cast<double>(loss) / kWorthOne);
-    kept.push_back(static_cast<Gpus>(part * static_cast<double>(won->more) + kRounding));
+    kept.push_back(
+        static_cast<Gpus>(std::min(part + kRounding, 1.0) * static_cast<double>(won->more)));
     if (won->more > 0) kept.back() = std::max<Gpus>(kept.back(), 1);
   }
   return kept;
@@ -204,15 +208,17 @@ class Market {
     return (app.since_ms + left) / app.alone_ms;
   }
 
-  Bid bid_of(const App& app) const {
+  Bid bid_of(const App& app, Gpus unit) const {
     const auto worth = [&](Gpus gpus) {
       return static_cast<std::int64_t>(std::llround(-std::log(rho(app, gpus)) * kWorthOne));
     };
-    Bid bid{{0, worth(app.size)}};
+    Bid bid{{.worth = worth(app.size)}};
     const Gpus most = app.size + room_.left_for(app.index, app.type);
     for (auto to = next_bid(*app.job, app.size); to && *to <= most; to = next_bid(*app.job, *to))
-      if (const std::int64_t then = worth(*to); then > bid.back().worth)
-        bid.push_back({*to - app.size, then});
+      if (const std::int64_t then = worth(*to); then > bid.back().worth) {
+        const Gpus more = *to - app.size;
+        bid.push_back({more, static_cast<std::size_t>((more + unit - 1) / unit), then});
+      }
     return bid;
   }
 
@@ -221,10 +227,12 @@ class Market {
       std::vector<App*> here;
       std::ranges::copy_if(bidders, std::back_inserter(here),
                            [&](const App* app) { return app->type == type; });
+      const Gpus offered = std::max<Gpus>(room_.left()[type], 0);
+      const Gpus unit = unit_of(offered);
       std::vector<Bid> bids;
       bids.reserve(here.size());
-      for (const App* app : here) bids.push_back(bid_of(*app));
-      const std::vector<Gpus> kept = kept_of(bids, room_.left()[type]);
+      for (const App* app : here) bids.push_back(bid_of(*app, unit));
+      const std::vector<Gpus> kept = kept_of(bids, static_cast<std::size_t>(offered / unit));
       for (std::size_t i = 0; i < here.size(); ++i) {
         if (kept[i] == 0) continue;
         const Job& job = *here[i]->job;

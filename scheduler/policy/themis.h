@@ -8,8 +8,9 @@
 //
 // Who has held what it holds for less than a lease keeps it; all other GPUs are offered. The part
 // 1 - f of the jobs with the greatest rho bid 1 / rho(g) for each size. The arbiter takes the split
-// of the greatest product of values, which is exact: sizes are looked for by dynamic programming,
-// over logarithms as integers of 2^-32. A winner keeps the part c of what it won:
+// of the greatest product of values: sizes are looked for by dynamic programming, over logarithms
+// as integers of 2^-32, which is exact up to kUnitsMost GPUs. Of more a size takes whole units of
+// so many that these are kUnitsMost at most. A winner keeps the part c of what it won:
 //   c = product of the others' values / what that would be if it had not bid
 // which in the paper makes lying useless; here nobody lies, but the part is what the paper gives
 // out. Nobody pays below its minimum, since a gang is worth nothing there. What is left over goes
@@ -17,7 +18,7 @@
 // in turn.
 //
 // One auction a GPU type, priorities one after the other. Placement is the session's business, so
-// speed depends on counts alone. O(B · G · S) for B bidders (kBiddersMost), G GPUs offered and S
+// speed depends on counts alone. O(B · U · S) for B bidders (kBiddersMost), U units offered and S
 // sizes a job (about 120 at most).
 #pragma once
 
@@ -33,6 +34,7 @@ class Themis : public Policy {
   std::optional<TimeMs> next_wake(const ClusterState& state) const override;
 
   static constexpr std::size_t kBiddersMost = 256;
+  static constexpr Gpus kUnitsMost = 4096;
 
  private:
   double fairness_;

@@ -3,6 +3,7 @@
 
 #include "common/check.h"
 #include "scheduler/model/quota.h"
+#include "scheduler/placement/cells.h"
 #include "scheduler/sim/results.h"
 
 #include <algorithm>
@@ -118,6 +119,7 @@ void Engine::refuse_what_never_fits() {
     of_node[group.gpu_type] = std::max(of_node[group.gpu_type], group.gpus);
   const Problem problem(state_);
   const QuotaBook quota(problem);
+  const Cells cells(problem);
   std::erase_if(trace_, [&](const TraceJob& job) {
     const QueueIndex queue = problem.queue_named(job.queue);
     Gpus most = 0;
@@ -127,6 +129,8 @@ void Engine::refuse_what_never_fits() {
       if (allowed && job.speed.runs_on(type))
         most = std::max(most, std::min(gpus, quota.most(queue, problem.type_named(type))));
     }
+    const Queue& own = *problem.queue(queue);
+    if (!own.cells.empty() && !own.borrowing) most = std::min(most, cells.most_of(queue));
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
     result_.refused.push_back(
@@ -187,13 +191,13 @@ Result<SimResult> Engine::run() {
 // When a round comes although nothing happens. A plan that was empty stays empty while nothing
 // changes, unless time itself changes it. Where nothing else can happen any more, it is the last.
 TimeMs Engine::next_round() const {
-  if (state_.jobs.empty()) return kNever;
+  const bool is_over = !changed_ && last_plan_was_empty_ && held_ == 0 && events_.empty() &&
+                       arrived_ == trace_.size();
+  if (state_.jobs.empty() || is_over) return kNever;
   if (options_.in_lockstep) return next_in_lockstep();
   TimeMs next = kNever;
   if (wake_ms_) next = std::max(*wake_ms_, last_round_ms_ + 1);
-  const bool is_over =
-      last_plan_was_empty_ && held_ == 0 && events_.empty() && arrived_ == trace_.size();
-  if (!is_over && (about_.timed || !last_plan_was_empty_))
+  if (about_.timed || !last_plan_was_empty_)
     next = std::min(next, last_round_ms_ + options_.round_ms);
   return next;
 }
@@ -249,6 +253,7 @@ void Engine::handle(const Event& event) {
   if (event.kind == EventKind::kReleased) {
     state_.nodes[event.node].free.gpus += event.gpus;
     held_ -= event.gpus;
+    result_.freed_ms = now_;
     if (runs_[event.job].phase != Phase::kDone)
       std::erase_if(job_of(event.job).held,
                     [&](const Held& held) { return held.ordinal == event.ordinal; });

@@ -81,6 +81,7 @@ void Engine::release(std::size_t index, const Held& held) {
   if (release_ms == 0) {
     state_.nodes[node].free.gpus += held.gpus;
     held_ -= held.gpus;
+    result_.freed_ms = now_;
     freed_at_once_ = true;
     return;
   }

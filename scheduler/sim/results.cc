@@ -105,7 +105,8 @@ Summary summarise(const SimResult& result) {
   sum.wait_mean_s = waited / n;
   sum.rho_above_share = static_cast<double>(unfair) / n;
   sum.makespan_s = seconds(last - first);
-  const double all = static_cast<double>(result.cluster.gpus()) * static_cast<double>(last - first);
+  const TimeMs end = std::max(last, result.freed_ms);  // GPUs count as held while their pods leave
+  const double all = static_cast<double>(result.cluster.gpus()) * static_cast<double>(end - first);
   if (all > 0) sum.utilisation = static_cast<double>(held) / all;
   return sum;
 }

@@ -37,7 +37,7 @@ struct Summary {
   double wait_mean_s = 0;     // submission to the first GPUs
   double makespan_s = 0;      // first submission to last finish
   double gpu_hours = 0;       // held
-  double utilisation = 0;     // held / all GPUs over the makespan
+  double utilisation = 0;     // held / all GPUs from the first submission until all are free
   double training_share = 0;  // of the held time, in which they trained
   double rho_worst = 0;
   double rho_above_share = 0;  // share of jobs with rho > 1.05

@@ -62,6 +62,7 @@ struct SimResult {
   std::vector<JobResult> jobs;   // as in the trace, without those refused
   std::vector<Refused> refused;  // no node of the cluster could ever hold them
   std::vector<Sample> samples;   // in time
+  TimeMs freed_ms = 0;           // when GPUs last came free
   std::int64_t rounds = 0;
   std::int64_t job_rounds = 0;             // jobs in the system, summed over rounds
   std::vector<std::int64_t> decisions_ns;  // one a round; empty without a stopwatch

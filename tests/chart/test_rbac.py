@@ -130,7 +130,9 @@ def recorded():
     flags = [*audit.flags(), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with ControlPlane(controller_manager=True, api_server_flags=flags) as plane:
         with Cluster(plane, os.environ["RUBATO_BUILD"], operator_kubeconfig=install,
-                     operator_flags=["--namespaces=default", f"--certificate-hours={CERTIFICATE_S / 3600}",
+                     # An empty list of levels, as the chart renders it, takes no other flag for its own.
+                     operator_flags=["--topology-levels=", "--namespaces=default",
+                                     f"--certificate-hours={CERTIFICATE_S / 3600}",
                                      "--authority-secret=platform-ca"]) as cluster:
             story(cluster)
             cluster.check()

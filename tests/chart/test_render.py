@@ -103,11 +103,28 @@ def test_names_stay_within_their_limits(helm):
     assert all(len(item["metadata"]["name"]) <= 63 for item in found if item["kind"] != "CustomResourceDefinition")
 
 
+def test_the_default_policy_starts_gangs_as_the_values_say(helm):
+    def gang_start(*settings):
+        words = [word for setting in settings for word in ("--set-json", setting)]
+        [policy] = [found for found in objects(helm.template(*words)) if found["kind"] == "SchedulingPolicy"]
+        return policy["spec"]["gangStartSeconds"]
+    assert gang_start() == 300
+    assert gang_start("scheduler.gangSeconds=600") == 600
+    assert gang_start("scheduler.gangSeconds=0.5") == 1
+    assert gang_start("scheduler.gangSeconds=600", "defaults.policy.spec.gangStartSeconds=60") == 60
+
+
 def test_release_of_another_name_shares_nothing_namespaced(helm):
     one = {key(found) for found in objects(helm.template())}
     other = {key(found) for found in objects(helm.template(release="second", namespace="elsewhere"))}
     shared = {kind for kind, _, _ in one & other}
     assert shared == {"CustomResourceDefinition", "PriorityClass", "TrainingQueue", "SchedulingPolicy"}
+    # As docs/install.md has it; the queue and the policy are left alone where they are there already.
+    beside = objects(helm.template("--set", "crds.enabled=false,priorityClassName=", "--set-json", "priorityClasses=[]",
+                                   release="second", namespace="elsewhere"))
+    assert {kind for kind, _, _ in one & {key(found) for found in beside}} == {"TrainingQueue", "SchedulingPolicy"}
+    assert all("priorityClassName" not in found["spec"]["template"]["spec"] for found in beside
+               if found["kind"] == "Deployment")
 
 
 def test_kustomize_renders_the_same_objects(helm):

@@ -154,6 +154,23 @@ TEST_P(Deletion, AnEvictionDeletes) {
   EXPECT_FALSE(exists(types::kPod, "p"));
 }
 
+TEST_P(Deletion, AnEvictionWithDryRunInItsBodyChangesNothing) {
+  const Value made = make(types::kPod, pod("p"));
+  WriteOptions options;
+  options.subresource = "eviction";
+  const Value eviction =  // as `kubectl drain --dry-run=server` sends it
+      Value::object({{"apiVersion", "policy/v1"},
+                     {"kind", "Eviction"},
+                     {"metadata", Value::object({{"name", "p"}, {"namespace", ns()}})},
+                     {"deleteOptions", Value::object({{"dryRun", Value::array({"All"})}})}});
+  const auto evicted = client().create(types::kPod, ns(), eviction, options);
+  ASSERT_TRUE(evicted.ok()) << evicted.error().to_string();
+  const auto kept = client().get(types::kPod, key("p"));
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(uid_of(*kept), uid_of(made));
+  EXPECT_FALSE((*kept)["metadata"].has("deletionTimestamp"));
+}
+
 TEST_P(Deletion, DependentsAreCollected) {
   if (!collects()) GTEST_SKIP() << "no garbage collector runs beside this server";
   const Value owner = make(kWidget, widget("owner"));

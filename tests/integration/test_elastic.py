@@ -278,31 +278,68 @@ def test_cordoned_node_is_left_alone(cluster, reference):
     same_as(reference, job)
 
 
+def apply(cluster, *objects):
+    for one in objects:
+        cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(one))
+
+
+def second_pod_is_given_up(cluster, reference, name, said, lift):
+    """The job trains on with its first pod, and has the second once that may be made."""
+    cluster.add_nodes(2)
+    job = cluster.apply(Job(name, steps=REFERENCE_STEPS, gpus=(1, 2)))
+    job.wait_seen(lambda o: o.get("status", {}).get("allocation", {}).get("gpus") == 2, CHANGE_S, "both GPUs")
+    job.wait_members(1, CHANGE_S)
+    before = processes_of(job)
+    job.wait(lambda o: o["status"]["allocation"]["gpus"] == 1, CHANGE_S, "to give one back")
+    wait_until(lambda: "is not there after 5 s" in notes_of(job).get("PodGivenUp", ""), CHANGE_S, "the event")
+    assert said in notes_of(job)["FailedCreate"]
+    lift()
+    job.wait_members(2, CHANGE_S)
+    survived(before, job, before)
+    job.finish_soon(FINISH_S)
+    same_as(reference, job)
+
+
 def test_a_pod_beyond_the_quota_is_given_up(cluster, reference):
     def put_quota(hard):
-        cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(
-            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "default"},
-             "spec": {"hard": hard}}))
+        apply(cluster, {"apiVersion": "v1", "kind": "ResourceQuota",
+                        "metadata": {"name": "few", "namespace": "default"}, "spec": {"hard": hard}})
 
     set_policy(cluster, gangStartSeconds=5)
     put_quota({"pods": "1"})
     try:
         wait_until(lambda: "hard" in cluster.plane.get("resourcequota/few").get("status", {}), CHANGE_S, "the quota")
-        cluster.add_nodes(2)
-        job = cluster.apply(Job("beyond", steps=REFERENCE_STEPS, gpus=(1, 2)))
-        job.wait_seen(lambda o: o.get("status", {}).get("allocation", {}).get("gpus") == 2, CHANGE_S, "both GPUs")
-        job.wait_members(1, CHANGE_S)
-        before = processes_of(job)
-        job.wait(lambda o: o["status"]["allocation"]["gpus"] == 1, CHANGE_S, "to give one back")
-        wait_until(lambda: "is not there after 5 s" in notes_of(job).get("PodGivenUp", ""), CHANGE_S, "the event")
-        assert "exceeded quota" in notes_of(job)["FailedCreate"]
-        put_quota({"pods": "2"})
-        job.wait_members(2, CHANGE_S)
-        survived(before, job, before)
+        second_pod_is_given_up(cluster, reference, "beyond", "exceeded quota", lambda: put_quota({"pods": "2"}))
     finally:
         cluster.plane.kubectl("delete", "resourcequota/few")
-    job.finish_soon(FINISH_S)
-    same_as(reference, job)
+
+
+def test_a_pod_that_an_admission_policy_denies_is_given_up(cluster, reference):
+    """It answers 422, as of a pod that is wrong; the job's template was good, and it is not failed."""
+    policies = "validatingadmissionpolicies.admissionregistration.k8s.io"
+    about = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "no-second"}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    probe = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe-w1", "namespace": "default"},
+             "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+    def denies():
+        tried = cluster.plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(probe), check=False)
+        return "denied request" in tried.stderr
+
+    set_policy(cluster, gangStartSeconds=5)
+    apply(cluster,
+          {**about, "kind": "ValidatingAdmissionPolicy",
+           "spec": {"matchConstraints": {"resourceRules": [rule]},
+                    "validations": [{"expression": "!object.metadata.name.endsWith('-w1')"}]}},
+          {**about, "kind": "ValidatingAdmissionPolicyBinding",
+           "spec": {"policyName": "no-second", "validationActions": ["Deny"]}})
+    try:
+        wait_until(denies, CHANGE_S, "the policy")
+        second_pod_is_given_up(cluster, reference, "denied", "denied request",
+                               lambda: cluster.plane.kubectl("delete", policies + "/no-second"))
+    finally:
+        cluster.plane.kubectl("delete", policies + "/no-second", "--ignore-not-found")
+        cluster.plane.kubectl("delete", "validatingadmissionpolicybindings/no-second", "--ignore-not-found")
 
 
 def test_policies_change_while_jobs_train(cluster, reference):

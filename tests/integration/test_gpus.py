@@ -1,82 +1,34 @@
 """GPUs without one: nodes offer GPUs that are made up, whose pods get them by turns, and whose workers find no driver."""
 
 import fcntl
-import json
-import os
-import pathlib
 import subprocess
 
 import pytest
-from cluster import RESOURCE, claim_network, free_port_at, gpu_flags
+from cluster import RESOURCE, gpu_flags
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
-from control_plane import Process, wait_until
+from control_plane import wait_until
 from jobs import Job
-from local_server import LocalServer
+from local_node import BIN, LIMIT_S, LocalNode
 from watching import conditions_of
 
-BIN = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin"
-LIMIT_S = 60
 SAY = "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $RUBATO_DEVICE.; exec sleep 1000"
 
 
 # ---- pods of a node with GPUs
 
 
-class GpuNode:
-    """A localnode with three GPUs at an API server of its own."""
+class GpuNode(LocalNode):
+    """Three GPUs that are made up."""
 
     def __init__(self, folder):
-        self.folder, self.root = folder, folder / "root"
-        self.network, self.claim = claim_network()
-        self.server = LocalServer(folder / "server")
-
-    def __enter__(self):
-        self.server.__enter__()
-        for name in ("default", "kube-node-lease"):
-            self.server.kubectl("create", "namespace", name, check=False)
-        address = f"127.{self.network}.1.1"
-        self.process = Process("n1", [
-            BIN / "rubato-localnode", "--kubeconfig", self.server.kubeconfig, "--name", "n1", "--address", address,
-            "--port", free_port_at(address), "--resource", RESOURCE, "--root", self.root, "--claims",
-            self.folder / "claims", "--gpu-locks", self.folder / "locks",
-            *gpu_flags(self.folder, 3, "NVIDIA L40S")], self.folder / "n1.log")
-        wait_until(lambda: self.node()["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-L40S"
-                   and self.node().get("status", {}).get("allocatable"), LIMIT_S, "n1 with its label and what it has")
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.process.stop()
-        self.server.__exit__(kind, value, trace)
-        self.claim.close()
-
-    def get(self, *what):
-        found = self.server.kubectl("get", *what, "-o", "json", check=False)
-        return json.loads(found.stdout) if found.returncode == 0 else None
-
-    def node(self):
-        return self.get("node", "n1") or {"metadata": {"labels": {"nvidia.com/gpu.product": ""}}}
+        super().__init__(folder, "--gpu-locks", folder / "locks", *gpu_flags(folder, 3, "NVIDIA L40S"))
 
     def run(self, name, gpus, env=()):
-        container = {"name": "worker", "image": "x", "command": ["/bin/sh", "-c", SAY],
+        container = {"command": ["/bin/sh", "-c", SAY],
                      "env": [{"name": key, "value": value} for key, value in env]}
         if gpus:
             container["resources"] = {"limits": {RESOURCE: str(gpus)}, "requests": {RESOURCE: str(gpus)}}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-               "spec": {"nodeName": "n1", "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
-                        "containers": [container]}}
-        self.server.kubectl("apply", "-f", "-", input=json.dumps(pod))
-
-    def status(self, name):
-        return (self.get("pod", name) or {}).get("status", {})
-
-    def said(self, name):
-        """The environment that its container tells of, once it does."""
-        log = self.root / "pods" / self.get("pod", name)["metadata"]["uid"] / "worker.log"
-        wait_until(lambda: log.exists() and log.read_text().endswith(".\n"), LIMIT_S, f"pod {name} to say what it has")
-        return log.read_text().split(" ", 1)[1].rstrip(". \n")
-
-    def delete(self, name):
-        self.server.kubectl("delete", "pod", name)
+        super().run(name, container)
 
 
 @pytest.fixture
@@ -86,7 +38,9 @@ def node(tmp_path):
 
 
 def test_each_pod_has_gpus_of_its_own(node):
-    assert node.node()["status"]["allocatable"][RESOURCE] == "3"
+    found = node.get("node", "n1")
+    assert found["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-L40S"
+    assert found["status"]["allocatable"][RESOURCE] == "3"
     node.run("two", 2)
     assert node.said("two") == "GPU-0,GPU-1 PCI_BUS_ID cuda"
     node.run("one", 1, env=[("RUBATO_DEVICE", "cpu")])  # the template wins

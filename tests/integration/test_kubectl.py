@@ -267,6 +267,23 @@ def test_watches_the_same(servers):
     assert watched(servers[1]) == watched(servers[0])
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["real", "local"])
+def test_a_dry_run_deletes_no_collection(servers, which):
+    server = servers[which]
+    server.kubectl("create", "configmap", "kept", "--from-literal=k=v")
+    server.kubectl("delete", "--raw", "/api/v1/namespaces/default/configmaps?dryRun=All")
+    server.kubectl("delete", "configmap", "kept")  # fails when it has gone
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["real", "local"])
+def test_a_collection_is_deleted_in_one_namespace(servers, which):
+    server = servers[which]
+    server.kubectl("create", "configmap", "safe", "--from-literal=k=v")
+    refused = server.kubectl("delete", "--raw", "/api/v1/configmaps", check=False)
+    assert refused.returncode != 0 and "does not allow this method" in refused.stderr
+    server.kubectl("delete", "configmap", "safe")
+
+
 def logs_of(server, port):
     """What `kubectl logs` prints of a pod on a node whose kubelet listens on `port`."""
     server.kubectl("apply", "-f", "-", input=NODE.replace("n1", "n7"))

@@ -311,7 +311,47 @@ def test_completion_is_bash(world):
     assert "drain" in shown.stdout, shown.stdout + shown.stderr
 
 
+def test_a_namespace_that_is_asked_for_is_that_of_the_manifest(world, tmp_path):
+    manifest = tmp_path / "one.yaml"
+    manifest.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: asked, namespace: default}\n")
+    refusal = 'the namespace from the provided object "default" does not match the namespace "elsewhere"'
+    assert refusal in world.refused("apply", "-f", manifest, "-n", "elsewhere")
+    world.ctl("apply", "-f", manifest, "-n", "default")
+    assert refusal in world.refused("delete", "-f", manifest, "-n", "elsewhere")
+    assert "configmap/asked deleted" in world.ctl("delete", "-f", manifest).stdout
+    manifest.write_text(manifest.read_text().replace("default", "elsewhere"))
+    assert "`kubectl create namespace elsewhere`" in world.refused("apply", "-f", manifest)
+
+
+def test_help_of_another_program_is_that_programs(world):
+    assert "--temperature" in world.ctl("generate", "--help").stdout
+
+
+def test_a_job_that_waits_says_why_to_who_follows_it(world, trained):
+    world.job = Job("waits", steps=STEPS, gpus=(1, 2))
+    try:
+        world.ctl("apply", "-f", "-", input=world.yaml().replace('"gpus": {', '"queue": "nowhere", "gpus": {'))
+        with subprocess.Popen([BIN / "rubatoctl", "--kubeconfig", world.kubeconfig, "logs", "waits", "-f"],
+                              stderr=subprocess.PIPE, text=True) as following:
+            said = next(line for line in following.stderr if "job is Queued" in line)
+            world.ctl("delete", "tj", "waits")  # so that it ends
+        assert "(QueueNotFound)" in said and said.endswith("; waiting for its pods\n"), said
+    finally:
+        world.ctl("delete", "tj", "waits", check=False)
+        world.job = Job("sentence", steps=STEPS, gpus=(1, 2))
+
+
+def test_a_typo_in_a_job_that_is_there_is_told_without_the_job(world, trained):
+    bad = world.yaml().replace('"training": {', '"training": {"evry": 1,')
+    told = world.refused("apply", "-f", "-", input=bad)
+    assert 'unknown field "spec.training.evry"' in told
+    assert "apiVersion" not in told and len(told) < 1000, told
+
+
 def test_errors_say_what_to_do(world, tmp_path):
+    assert "one kind at a time" in world.refused("get", "tj,pvc")
+    for command in ("logs", "loss"):
+        assert "not found" in world.refused(command, "nobody")
     assert re.search(r"rubatoctl get tj|What to do", world.refused("describe", "tj", "nobody"))
     assert re.search(r"What to do|rubatoctl", world.refused("get", "unheard"))
     assert "No such file" in (text := world.refused("apply", "-f", tmp_path / "none.yaml")) or \

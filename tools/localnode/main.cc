@@ -32,6 +32,8 @@ std::string read_file(const std::string& path) {
 
 int sandbox_main(const std::string& path) {
   const auto value = json::parse(read_file(path));
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
   const auto spec = value.ok() ? sandbox_spec(*value) : Result<SandboxSpec>(value.error());
   if (!spec.ok()) {
     std::fprintf(stderr, "%s: %s\n", path.c_str(), spec.error().what().c_str());

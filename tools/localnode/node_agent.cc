@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "common/net/certificates.h"
+#include "tools/localnode/pod_folders.h"
 
 #include <set>
 
@@ -44,6 +45,7 @@ NodeAgent::NodeAgent(Executor& executor, kube::Client& client, Metrics& metrics,
 NodeAgent::~NodeAgent() { stop(); }
 
 Status NodeAgent::start() {
+  clear_pod_folders(settings_.root);  // pods of a life before this one ended with it
   TRY_OK(register_node());
   lease_task_ = executor_.spawn("lease", [this](std::stop_token stop) { renew_lease(stop); });
   claim_binder_.start();
@@ -238,7 +240,10 @@ void NodeAgent::reconcile_once() {
     }
     std::erase_if(uids_, [&](const auto& entry) { return !runners_.contains(entry.second); });
   }
+  if (gone.empty()) return;
   for (const auto& runner : gone) runner->abandon();
+  gone.clear();
+  remove_gone_pods(settings_.root, present, kGonePodsKept);
 }
 
 void NodeAgent::start_runner(const kube::Object& pod) {

@@ -38,6 +38,7 @@ constexpr auto kLeaseRenew = 1s;
 constexpr int kLeaseSeconds = 4;
 constexpr auto kNodeStatusPeriod = 10s;
 constexpr std::size_t kPodsMax = 250;
+constexpr std::size_t kGonePodsKept = 100;  // whose logs stay on the disk
 
 class NodeAgent {
  public:

@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "kube/quantity.h"
+#include "tools/localnode/pod_folders.h"
 #include "tools/localnode/sandbox.h"
 
 #include <algorithm>
@@ -25,12 +26,6 @@ constexpr auto kVolumeRefresh = 10s;  // Secrets that were renewed meanwhile
 constexpr auto kKillWait = 5s;        // after SIGKILL; the kernel is not asked for longer
 constexpr Duration kWriteRetry = 200ms;
 constexpr Duration kWriteRetryMost = 5s;
-
-std::vector<std::string> words(const Value& list) {
-  std::vector<std::string> out;
-  for (const auto& word : list.items()) out.push_back(word.string_or(""));
-  return out;
-}
 
 Value condition(const char* type, bool value, WallTime now) {
   return Value::object({{"type", type},
@@ -132,9 +127,7 @@ void PodRunner::run(std::stop_token stop) {
                                   [](const auto& c) { return c->exit_code == 0; });
     write_status(good ? "Succeeded" : "Failed");
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_ + "/volumes", ignored);
-  std::filesystem::remove_all(folder_ + "/root", ignored);
+  clear_pod_folder(folder_);
   // A pod that ended by itself is removed when somebody deletes it (terminate()).
   while (!remove && !silent && !stop.stop_requested()) {
     std::unique_lock lock(mutex_);
@@ -233,13 +226,14 @@ bool PodRunner::run_init_containers(std::stop_token stop) {
 
 Status PodRunner::launch(Container& container) {
   SandboxSpec spec;
-  spec.command = words(container.spec["command"]);
-  for (std::string& word : words(container.spec["args"])) spec.command.push_back(std::move(word));
+  spec.environment = environments_[container.name];
+  for (const char* part : {"command", "args"})
+    for (const auto& word : container.spec[part].items())
+      spec.command.push_back(expand(word.string_or(""), spec.environment));
   if (spec.command.empty()) {
     return Error(Code::kInvalid, "container \"" + container.name +
                                      "\" has no command; images are not pulled here, so name one");
   }
-  spec.environment = environments_[container.name];
   spec.environment.emplace("HOSTNAME", kube::name_of(pod_));
   spec.environment.emplace("HOME", "/tmp");
   add_gpus(container, spec.environment);
@@ -256,9 +250,7 @@ Status PodRunner::launch(Container& container) {
       return Error(Code::kInvalid,
                    "volumeMount of an unknown volume \"" + mount["name"].string_or("") + "\"");
     }
-    const std::string sub = mount["subPath"].string_or("");
-    if (sub.find("..") != std::string::npos)
-      return Error(Code::kInvalid, "subPath may not contain ..");
+    TRY(const std::string source, sub_path_of(folder->second, mount["subPath"].string_or("")));
     const std::string target = mount["mountPath"].string_or("");
     if (!are_mounted && (programs + "/").starts_with(target.ends_with('/') ? target : target + "/"))
       return Error(
@@ -266,8 +258,7 @@ Status PodRunner::launch(Container& container) {
           fmt::format("the volume at {} would hide the programs of Rubato, which are in {} "
                       "on this node; mount it elsewhere",
                       target, programs));
-    spec.mounts.push_back({folder->second + (sub.empty() ? "" : "/" + sub), target,
-                           mount["readOnly"].bool_or(false)});
+    spec.mounts.push_back({source, target, mount["readOnly"].bool_or(false)});
   }
   if (are_mounted) spec.mounts.push_back({programs, programs, true});
   TRY(const SandboxProcess started,

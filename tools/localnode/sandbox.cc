@@ -54,6 +54,11 @@ Status enter_namespaces() {
   return write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1");
 }
 
+void make_empty_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  if (fd >= 0) ::close(fd);
+}
+
 Status bind(const std::string& source, const std::string& target, bool read_only) {
   if (::mount(source.c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
     return failed("binding " + source);
@@ -94,7 +99,12 @@ class View {
     for (const auto& [mount, target] : targets_) {
       const std::string inside = root_ + target;
       std::error_code error;
-      fs::create_directories(inside, error);
+      if (fs::is_directory(mount.source, error)) {
+        fs::create_directories(inside, error);
+      } else {
+        fs::create_directories(fs::path(inside).parent_path(), error);
+        make_empty_file(inside);
+      }
       TRY_OK(bind(mount.source, inside, mount.read_only));
     }
     return ok();
@@ -122,7 +132,8 @@ class View {
          fs::directory_iterator(folder, fs::directory_options::skip_permission_denied, error)) {
       const std::string path = entry.path().string();
       const std::string inside = root_ + path;
-      if (path == "/proc" || path == "/tmp" || path == root_ || is_target(path)) {
+      if (is_target(path)) continue;  // build() makes it, as a file or a folder
+      if (path == "/proc" || path == "/tmp" || path == root_) {
         ::mkdir(inside.c_str(), path == "/tmp" ? 01777 : 0755);
         continue;
       }
@@ -137,8 +148,7 @@ class View {
           TRY_OK(bind(path, inside, path != "/dev"));
         }
       } else if (entry.is_regular_file(error)) {
-        const int fd = ::open(inside.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-        if (fd >= 0) ::close(fd);
+        make_empty_file(inside);
         (void)bind(path, inside, true);
       }
     }

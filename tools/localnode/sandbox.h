@@ -19,7 +19,7 @@
 namespace rubato::localnode {
 
 struct Mount {
-  std::string source;  // a folder of this machine
+  std::string source;  // a folder or file of this machine
   std::string target;  // absolute path inside
   bool read_only = false;
 };
@@ -41,7 +41,8 @@ struct SandboxProcess {
   pid_t pid = -1;
   int output = -1;  // what all its processes write to standard output and error
 };
-// Starts this program anew with the spec, which it reads from `path`. `inherited`: descriptors that
+// Starts this program anew with the spec, which it reads from `path` and removes there: values of
+// Secrets stand in it. `inherited`: descriptors that
 // stay open, under their numbers, in all processes of the sandbox.
 Result<SandboxProcess> start_sandbox(const SandboxSpec& spec, const std::string& path,
                                      const std::vector<int>& inherited);

@@ -196,27 +196,67 @@ bool is_optional(const json::Value& variable) {
          from["configMapKeyRef"]["optional"].bool_or(false);
 }
 
-std::string expand(const std::string& text, const std::map<std::string, std::string>& known) {
-  std::string out;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t open = text.find("$(", at);
-    const std::size_t close = open == std::string::npos ? open : text.find(')', open);
-    if (close == std::string::npos) break;
-    const auto found = known.find(text.substr(open + 2, close - open - 2));
-    out += text.substr(at, open - at);
-    out += found == known.end() ? text.substr(open, close - open + 1) : found->second;
-    at = close + 1;
+// All that a Secret or ConfigMap of envFrom holds.
+Status add_all(kube::Client& client, const std::string& ns, const json::Value& source,
+               std::map<std::string, std::string>& environment) {
+  const bool secret = source["secretRef"].is_object();
+  const auto& ref = secret ? source["secretRef"] : source["configMapRef"];
+  if (!ref.is_object()) return Error(Code::kInvalid, "envFrom of this type is not supported here");
+  const std::string name = ref["name"].string_or("");
+  const auto object =
+      client.get(secret ? kube::types::kSecret : kube::types::kConfigMap, {ns, name});
+  if (!object.ok()) {
+    if (ref["optional"].bool_or(false) && object.error().code() == Code::kNotFound) return ok();
+    return object.error().in("envFrom " + name);
   }
-  return out + text.substr(std::min(at, text.size()));
+  for (const auto& [key, text] : (*object)["data"].members()) {
+    std::string& value = environment[source["prefix"].string_or("") + key];
+    value = text.string_or("");
+    if (secret) {
+      TRY(value, net::base64_decode(value));
+    }
+  }
+  return ok();
 }
 
 }  // namespace
+
+Result<std::string> sub_path_of(const std::string& volume_folder, const std::string& sub_path) {
+  if (sub_path.empty()) return volume_folder;
+  if (!is_safe_path(sub_path))
+    return Error(Code::kInvalid, "subPath \"" + sub_path + "\" may not contain .. or begin with /");
+  const std::string path = volume_folder + "/" + sub_path;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) TRY_OK(make_folder(path));
+  return path;
+}
+
+std::string expand(const std::string& text, const std::map<std::string, std::string>& known) {
+  std::string out;
+  std::size_t at = 0;
+  while (true) {
+    const std::size_t sign = text.find('$', at);
+    if (sign == std::string::npos || sign + 1 == text.size()) return out + text.substr(at);
+    out += text.substr(at, sign - at);
+    const char next = text[sign + 1];
+    const std::size_t close = next == '(' ? text.find(')', sign) : std::string::npos;
+    if (close == std::string::npos) {
+      out += next == '$' ? "$" : text.substr(sign, 2);
+      at = sign + 2;
+      continue;
+    }
+    at = close + 1;
+    const auto found = known.find(text.substr(sign + 2, close - sign - 2));
+    out += found == known.end() ? text.substr(sign, at - sign) : found->second;
+  }
+}
 
 Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
                                                           const json::Value& pod,
                                                           const json::Value& container) {
   std::map<std::string, std::string> environment;
+  for (const auto& source : container["envFrom"].items())
+    TRY_OK(add_all(client, kube::namespace_of(pod), source, environment));
   for (const auto& item : container["env"].items()) {
     const std::string name = item["name"].string_or("");
     if (item["valueFrom"].is_object()) {

@@ -38,7 +38,15 @@ class Volumes {
 // kInvalid for a path we do not know.
 Result<std::string> field_of(const json::Value& pod, const std::string& path);
 
-// The container's environment: plain values and references; $(NAME) in values is expanded. Of an
+// Where a mount's subPath is in the volume; made as a folder when nothing is there. kInvalid: it
+// would lead out of the volume.
+Result<std::string> sub_path_of(const std::string& volume_folder, const std::string& sub_path);
+
+// As a kubelet does: $(NAME) is the variable's value, or stays when there is none; $$ is one $, so
+// that $$(NAME) is $(NAME).
+std::string expand(const std::string& text, const std::map<std::string, std::string>& known);
+
+// The container's environment: envFrom, and over it env, whose plain values are expanded. Of an
 // optional reference to what is not there it has nothing; else kNotFound.
 Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
                                                           const json::Value& pod,

@@ -36,10 +36,10 @@ Result<std::string> read_manifest(const std::string& file) {
 // "created", "configured" or "unchanged".
 Result<std::string> apply_one(Session& session, const kube::ResourceType& type,
                               const Value& manifest, bool dry_run) {
-  const std::string ns =
-      type.namespaced
-          ? (kube::namespace_of(manifest).empty() ? session.ns() : kube::namespace_of(manifest))
-          : "";
+  std::string ns;
+  if (type.namespaced) {
+    TRY(ns, namespace_for(manifest, session.asked_ns(), session.ns()));
+  }
   const kube::Key key{ns, kube::name_of(manifest)};
   kube::WriteOptions options;
   options.field_manager = "rubatoctl";
@@ -102,13 +102,8 @@ Status apply(Session& session, const std::string& file, bool dry_run) {
 
 namespace {
 
-struct Target {
-  kube::ResourceType type;
-  kube::Key key;
-};
-
-Result<std::vector<Target>> targets_of(Session& session, const DeleteChoice& choice) {
-  std::vector<Target> targets;
+Result<std::vector<ObjectRef>> targets_of(Session& session, const DeleteChoice& choice) {
+  std::vector<ObjectRef> targets;
   if (!choice.file.empty()) {
     TRY(const std::string text, read_manifest(choice.file));
     TRY(const std::vector<Value> manifests, read_manifests(text));
@@ -116,10 +111,11 @@ Result<std::vector<Target>> targets_of(Session& session, const DeleteChoice& cho
       TRY(const kube::ResourceType type,
           resource_of_kind(session.rest(), manifest["apiVersion"].string_or(""),
                            manifest["kind"].string_or("")));
-      const std::string ns = kube::namespace_of(manifest);
-      targets.push_back(
-          {type,
-           {type.namespaced ? (ns.empty() ? session.ns() : ns) : "", kube::name_of(manifest)}});
+      std::string ns;
+      if (type.namespaced) {
+        TRY(ns, namespace_for(manifest, session.asked_ns(), session.ns()));
+      }
+      targets.push_back({type, {ns, kube::name_of(manifest)}, ""});
     }
     return targets;
   }
@@ -134,15 +130,38 @@ Result<std::vector<Target>> targets_of(Session& session, const DeleteChoice& cho
                  "name what to delete: `rubatoctl delete tj NAME`, or `rubatoctl delete -f FILE`");
   TRY(const kube::ResourceType type, resource_named(session.rest(), resource));
   for (const std::string& name : names)
-    targets.push_back({type, {type.namespaced ? session.ns() : "", name}});
+    targets.push_back({type, {type.namespaced ? session.ns() : "", name}, ""});
   return targets;
 }
 
 }  // namespace
 
+Status wait_until_gone(kube::Client& client, Executor& executor, const ObjectRef& object,
+                       MonoTime deadline, const std::string& advice) {
+  while (true) {
+    const auto live = client.get(object.type, object.key);
+    if (live.ok()) {
+      if (!object.uid.empty() && kube::uid_of(*live) != object.uid) return ok();
+    } else {
+      if (live.error().code() == Code::kNotFound) return ok();
+      if (retry_class(live.error().code()) == Retry::kNever) return advised(live.error());
+    }
+    if (executor.now() >= deadline) {
+      if (!live.ok()) return advised(live.error());
+      return Error(Code::kTimeout, display_name(object.type, object.key.name) +
+                                       " is still there\n  What to do: " + advice);
+    }
+    executor.sleep_for(kGonePoll);
+  }
+}
+
 Status remove(Session& session, const DeleteChoice& choice) {
-  TRY(const std::vector<Target> targets, targets_of(session, choice));
-  for (const Target& target : targets) {
+  TRY(std::vector<ObjectRef> targets, targets_of(session, choice));
+  for (ObjectRef& target : targets) {
+    if (choice.wait) {
+      const auto live = session.client().get(target.type, target.key);
+      if (live.ok()) target.uid = kube::uid_of(*live);
+    }
     const Status removed = session.client().remove(target.type, target.key);
     if (!removed.ok()) {
       if (!choice.file.empty() && removed.error().code() == Code::kNotFound) continue;
@@ -151,16 +170,11 @@ Status remove(Session& session, const DeleteChoice& choice) {
     fmt::print("{} deleted\n", display_name(target.type, target.key.name));
   }
   const MonoTime deadline = session.executor().now() + choice.timeout;
-  for (const Target& target : targets) {
+  for (const ObjectRef& target : targets) {
     if (!choice.wait) break;
-    while (session.client().get(target.type, target.key).ok()) {
-      if (session.executor().now() >= deadline)
-        return Error(Code::kTimeout,
-                     display_name(target.type, target.key.name) +
-                         " is still there\n  What to do: its finalizers wait for something: see "
-                         "`rubatoctl describe`; --wait=false does not wait");
-      session.executor().sleep_for(kGonePoll);
-    }
+    TRY_OK(wait_until_gone(session.client(), session.executor(), target, deadline,
+                           "its finalizers wait for something: see `rubatoctl describe`; "
+                           "--wait=false does not wait"));
   }
   return ok();
 }

@@ -41,9 +41,14 @@ Row row_of(const CheckpointFolder& folder, std::int64_t step, const Result<Check
   return row;
 }
 
-Result<std::vector<Row>> rows_of(FileSystem& files, const CheckpointFolder& folder) {
+Status check_is_there(FileSystem& files, const CheckpointFolder& folder) {
   TRY(const FileStat about, files.stat(folder.directory()));
   if (!about.is_directory) return Error(Code::kInvalid, folder.directory() + " is not a folder");
+  return ok();
+}
+
+Result<std::vector<Row>> rows_of(FileSystem& files, const CheckpointFolder& folder) {
+  TRY_OK(check_is_there(files, folder));
   std::vector<Row> rows;
   TRY(const auto steps, folder.steps());
   for (const std::int64_t step : steps) {
@@ -145,6 +150,7 @@ Result<PruneChoice> choose_pruned(const CheckpointFolder& folder, std::vector<st
 Result<std::string> prune_checkpoints(FileSystem& files, const std::string& path,
                                       const PruneOptions& options) {
   const CheckpointFolder folder(files, path);
+  TRY_OK(check_is_there(files, folder));
   TRY(std::vector<std::int64_t> steps, folder.steps());
   // A draft that is newer than all may be of a job that runs.
   const std::int64_t newest = steps.empty() || options.keep == 0 ? INT64_MAX : steps.back();
@@ -171,6 +177,7 @@ Result<std::string> prune_checkpoints(FileSystem& files, const std::string& path
 
 Result<std::string> release_checkpoints(FileSystem& files, const std::string& path) {
   const CheckpointFolder folder(files, path);
+  TRY_OK(check_is_there(files, folder));
   TRY(const std::vector<std::int64_t> steps, folder.steps());
   std::string text;
   for (const std::int64_t step : steps) {

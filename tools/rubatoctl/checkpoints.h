@@ -1,5 +1,6 @@
 // rubatoctl checkpoint: what stands in a folder of checkpoints, whether it is whole, and what may
-// go. Works on files alone; no cluster is asked. The texts are what the commands print.
+// go. Works on files alone; no cluster is asked. The texts are what the commands print. kNotFound:
+// there is no such folder.
 #pragma once
 
 #include "common/files.h"

@@ -102,6 +102,14 @@ void print_tables(const api::TrainingJob& job, WallTime now) {
                                condition.reason, age_text(condition.last_transition_time, now),
                                condition.message});
   print_indented("Conditions", conditions);
+  TextTable avoided{{"NODE", "REASON", "UNTIL", "MESSAGE"}, {}};
+  std::string last;
+  for (const api::AvoidedNode& node : status.avoided_nodes) {
+    avoided.rows.push_back({node.node, node.reason, node.until ? to_rfc3339(*node.until) : "",
+                            node.message == last ? "the same" : node.message});
+    last = node.message;
+  }
+  print_indented("Avoided nodes", avoided);
   if (status.allocation) {
     const auto& allocation = *status.allocation;
     TextTable pods{{"POD", "NODE", "TYPE", "GPUS"}, {}};

@@ -18,20 +18,6 @@ namespace {
 constexpr auto kChangePoll = 200ms;
 constexpr auto kEvictionPoll = 1s;
 
-Status wait_until_gone(Session& session, const std::vector<kube::Key>& pods, MonoTime deadline) {
-  for (const kube::Key& pod : pods) {
-    while (session.client().get(kube::types::kPod, pod).ok()) {
-      if (session.executor().now() >= deadline)
-        return Error(Code::kTimeout, "pod " + to_string(pod) +
-                                         " is still there\n  What to do: it has its grace period "
-                                         "to write a checkpoint; wait, or look at its logs");
-      session.executor().sleep_for(kChangePoll);
-    }
-    fmt::print("pod/{} gone\n", pod.name);
-  }
-  return ok();
-}
-
 }  // namespace
 
 Status patch_job(Session& session, const std::string& job, const Value& spec) {
@@ -120,7 +106,7 @@ Status drain(Session& session, const std::string& node, std::chrono::seconds tim
   const MonoTime deadline = session.executor().now() + timeout;
   TRY(const std::vector<Value> pods,
       session.list(kube::types::kPod, "", {.field_selector = "spec.nodeName=" + node}));
-  std::vector<kube::Key> leaving;
+  std::vector<ObjectRef> leaving;
   for (const Value& pod : pods) {
     const kube::Key key = kube::key_of(pod);
     const Value eviction =
@@ -138,9 +124,14 @@ Status drain(Session& session, const std::string& node, std::chrono::seconds tim
       session.executor().sleep_for(kEvictionPoll);
     }
     fmt::print("pod/{} evicted\n", key.name);
-    leaving.push_back(key);
+    leaving.push_back({kube::types::kPod, key, kube::uid_of(pod)});
   }
-  TRY_OK(wait_until_gone(session, leaving, deadline));
+  for (const ObjectRef& pod : leaving) {
+    TRY_OK(wait_until_gone(session.client(), session.executor(), pod, deadline,
+                           "it has its grace period to write a checkpoint; wait, or look at its "
+                           "logs"));
+    fmt::print("pod/{} gone\n", pod.key.name);
+  }
   fmt::print("node/{} drained\n", node);
   return ok();
 }

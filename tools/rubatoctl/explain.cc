@@ -205,6 +205,19 @@ Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::str
                                             counted(ids.size(), "job"), job, listed(ids)));
 }
 
+std::vector<Avoidance> avoidances(const std::vector<api::AvoidedNode>& nodes, WallTime now) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> nodes_of;
+  for (const api::AvoidedNode& node : nodes) {
+    if (node.until && *node.until <= now) continue;
+    nodes_of[{node.reason, node.message}].push_back(
+        node.node + (node.until ? " until " + to_rfc3339(*node.until) : ""));
+  }
+  std::vector<Avoidance> all;
+  for (const auto& [why, names] : nodes_of)
+    all.push_back({why.first, fmt::format("{} ({}): {}", listed(names), why.first, why.second)});
+  return all;
+}
+
 std::string explain_text(const api::TrainingJob& job, WallTime now) {
   const std::string name = job.meta.ns + "/" + job.meta.name;
   const api::TrainingJobStatus& status = job.status;
@@ -227,6 +240,8 @@ std::string explain_text(const api::TrainingJob& job, WallTime now) {
                             : "",
                         condition.message);
   }
+  for (const Avoidance& avoided : avoidances(status.avoided_nodes, now))
+    text += fmt::format("It avoids {}.\n", avoided.text);
   return text;
 }
 

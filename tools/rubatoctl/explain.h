@@ -8,6 +8,7 @@
 #include "tools/rubatoctl/session.h"
 
 #include <string>
+#include <vector>
 
 namespace rubato::ctl {
 
@@ -16,6 +17,14 @@ namespace rubato::ctl {
 Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::string& job);
 // Pure.
 std::string explain_text(const api::TrainingJob& job, WallTime now);
+
+// The nodes that a job avoids for one cause: "n1 until 2026-11-25T07:10:00Z (PodGivenUp): …".
+struct Avoidance {
+  std::string reason;
+  std::string text;
+};
+// Those that it avoids at `now`. Pure.
+std::vector<Avoidance> avoidances(const std::vector<api::AvoidedNode>& nodes, WallTime now);
 
 struct ExplainChoice {
   std::string job;

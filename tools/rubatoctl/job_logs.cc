@@ -50,7 +50,7 @@ kube::ListOptions pods_of(const std::string& job) {
 
 struct JobLogs::Reader {
   Value pod;
-  std::string last_time;
+  LogPosition position;
   std::atomic<bool> done{false};
   Task task;  // last: ends before what it uses
 };
@@ -59,6 +59,26 @@ PodLine split_time(const std::string& pod, const std::string& text) {
   const auto blank = text.find(' ');
   if (blank == std::string::npos || blank < 20 || text[blank - 1] != 'Z') return {pod, "", text};
   return {pod, text.substr(0, blank), text.substr(blank + 1)};
+}
+
+void LogPosition::reopen() {
+  skips_ = !last_time_.empty();
+  to_skip_ = read_;
+}
+
+bool LogPosition::is_new(const std::string& time) {
+  if (time.empty()) return !skips_;
+  if (skips_) {
+    if (time < last_time_) return false;
+    if (time == last_time_ && to_skip_ > 0) {
+      --to_skip_;
+      return false;
+    }
+    skips_ = false;
+  }
+  read_ = time == last_time_ ? read_ + 1 : 1;
+  last_time_ = time;
+  return true;
 }
 
 JobLogs::JobLogs(Session& session, std::string ns, std::string job)
@@ -131,13 +151,13 @@ void JobLogs::read(Reader& reader, const std::stop_token& stop) {
   const std::string path = log_path(reader.pod, true);
   while (!stop.stop_requested()) {
     auto stream = session_.rest().stream(path);
+    reader.position.reopen();
     while (stream.ok() && !stop.stop_requested()) {
       const auto text = (*stream)->next(session_.executor().now() + kReadPoll);
       if (!text.ok() && text.error().code() == Code::kTimeout) continue;
       if (!text.ok()) break;
       PodLine line = split_time(name, *text);
-      if (!line.time.empty() && line.time <= reader.last_time) continue;
-      reader.last_time = line.time;
+      if (!reader.position.is_new(line.time)) continue;
       if (!put(std::move(line), stop)) break;
     }
     const auto pod = session_.client().get(kube::types::kPod, kube::key_of(reader.pod));
@@ -182,12 +202,14 @@ Result<std::vector<PodLine>> read_job_logs(Session& session, const std::string& 
     for (std::string text; std::getline(in, text);)
       lines.push_back(split_time(kube::name_of(pod), text));
   }
-  if (read == 0)
+  if (read == 0) {
+    const auto object = session.client().get(api::kTrainingJob, {ns, job});
+    if (!object.ok()) return advised(object.error());
     return Error(Code::kNotFound,
-                 "no log of job " + ns + "/" + job +
-                     " can be read\n  What to do: see whether it exists and has pods: `rubatoctl "
-                     "describe tj " +
-                     job + "`");
+                 fmt::format("no log of job {}/{} can be read\n  What to do: see whether it has "
+                             "pods: `rubatoctl describe tj {}`",
+                             ns, job, job));
+  }
   std::stable_sort(lines.begin(), lines.end(),
                    [](const PodLine& a, const PodLine& b) { return a.time < b.time; });
   return lines;

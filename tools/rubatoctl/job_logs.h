@@ -25,6 +25,22 @@ struct PodLine {
 // "2026-11-21T08:00:00.123456Z text"
 PodLine split_time(const std::string& pod, const std::string& text);
 
+// Which lines of a log that is read again from its beginning were not read before. Several lines
+// may carry the same time.
+class LogPosition {
+ public:
+  // The stream begins: once before each reading.
+  void reopen();
+  // Called for each line, in order. From the first new one on all are.
+  bool is_new(const std::string& time);
+
+ private:
+  std::string last_time_;
+  std::size_t read_ = 0;     // lines of last_time_
+  std::size_t to_skip_ = 0;  // of these, in this reading
+  bool skips_ = false;
+};
+
 class JobLogs {
  public:
   JobLogs(Session& session, std::string ns, std::string job);
@@ -50,7 +66,7 @@ class JobLogs {
 };
 
 // What all pods have said so far, in order of time. A pod whose node does not answer is skipped,
-// and named on standard error.
+// and named on standard error. kNotFound: there is no such job, or nothing to read of it.
 Result<std::vector<PodLine>> read_job_logs(Session& session, const std::string& ns,
                                            const std::string& job);
 

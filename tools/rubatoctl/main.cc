@@ -1,5 +1,6 @@
 // rubatoctl: one habit with kubectl for training jobs, and a whole cluster on one machine.
 #include "common/files.h"
+#include "common/gpu_types.h"
 #include "common/log.h"
 #include "common/standard_output.h"
 #include "common/version.h"
@@ -99,7 +100,7 @@ class Program {
   using Action = std::function<Status()>;
   using SessionAction = std::function<Status(Session&)>;
 
-  CLI::App* command(CLI::App& parent, const char* name, const char* about, Action action) {
+  CLI::App* command(CLI::App& parent, const char* name, const std::string& about, Action action) {
     CLI::App* sub = parent.add_subcommand(name, about);
     sub->callback([this, action = std::move(action)] { action_ = action; });
     return sub;
@@ -198,15 +199,23 @@ class Program {
                   "[--shard-bytes N]");
     other_program("plan-step", "rubato-plan-step",
                   "What a training step takes on a GPU, predicted: --model PRESET --micro-batch N "
-                  "--gpu H100 --precision bf16 (all of rubato-plan-step's options)");
+                  "--gpu " +
+                      known_gpus() + " --precision bf16 (all of rubato-plan-step's options)");
     other_program("tokenize", "rubato-tokenize",
                   "A token file of text: [--tokenizer tokenizer.json] --out FILE TEXT… (all of "
                   "rubato-tokenize's options)");
   }
+  static std::string known_gpus() {
+    std::string names;
+    for (const GpuType& type : gpu_types())
+      names += (names.empty() ? "" : "|") + std::string(type.short_name);
+    return names;
+  }
   // A command whose words are those of another program, which takes our place.
-  void other_program(const char* name, const char* program, const char* about) {
+  void other_program(const char* name, const char* program, const std::string& about) {
     const std::string path = program_folder() + "/" + program;
     auto* sub = command(app_, name, about, [this, path] { return become(path, other_words_); });
+    sub->set_help_flag();  // --help is that program's, too
     sub->prefix_command();
     sub->fallthrough(false);
     sub->callback([this, sub, path] {
@@ -273,8 +282,9 @@ class Program {
         "What is wrong with this cluster, or this machine, and what to do about it\n\n"
         "Looks at the CRDs and whether they are of this build, at your rights and the operator's, "
         "at who leads, at\nimages that cannot be pulled, at nodes and the GPUs they offer, at "
-        "clocks, and at each job of the namespace:\nits state and why, its data, its "
-        "checkpoints. One line a check: ok, warning or WRONG, and the way out below it.\n"
+        "policies and queues that are not in\nforce, at clocks, and at each job of the namespace: "
+        "its state and why, its data, its checkpoints.\nOne line a check: ok, warning or WRONG, "
+        "and the way out below it.\n"
         "Changes nothing. Exit status 1 when something is wrong; warnings alone are 0.\n\n"
         "  rubatoctl doctor                     the cluster, and the jobs of the namespace\n"
         "  rubatoctl doctor gpt-kjv             the cluster, and this job\n"

@@ -3,6 +3,8 @@
 #include "common/yaml.h"
 #include "operator/api/worker_container.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 namespace rubato::ctl {
@@ -67,12 +69,41 @@ Value three_way_patch(const Value& last, const Value& manifest, const Value& liv
   return patch.size() == 0 ? Value() : patch;
 }
 
+Result<std::string> namespace_for(const Value& manifest, const std::string& asked,
+                                  const std::string& usual) {
+  const std::string ns = manifest["metadata"]["namespace"].string_or("");
+  if (ns.empty()) return asked.empty() ? usual : asked;
+  if (asked.empty() || asked == ns) return ns;
+  return Error(Code::kInvalid,
+               fmt::format("the namespace from the provided object \"{}\" does not match the "
+                           "namespace \"{}\"\n  What to do: give `-n {}`, or change or remove "
+                           "metadata.namespace",
+                           ns, asked, ns));
+}
+
 const json::Value& worker_of(const json::Value& job) {
   const json::Value& pod = job["spec"]["template"]["spec"];
   return pod["containers"][api::worker_container(pod)];
 }
 
+namespace {
+
+// What follows the object in `… patch: Invalid value: "{…}": what is wrong`; empty: it is not that.
+std::string after_quoted_patch(const std::string& message) {
+  constexpr std::string_view kQuote = "patch: Invalid value: \"";
+  const auto begin = message.find(kQuote);
+  if (begin == std::string::npos) return "";
+  auto at = begin + kQuote.size();
+  while (at < message.size() && message[at] != '"') at += message[at] == '\\' ? 2 : 1;
+  constexpr std::string_view kEnd = "\": ";
+  const std::string_view rest = std::string_view(message).substr(std::min(at, message.size()));
+  return std::string(rest.starts_with(kEnd) ? rest.substr(kEnd.size()) : "");
+}
+
+}  // namespace
+
 std::string readable_refusal(const std::string& message) {
+  if (std::string wrong = after_quoted_patch(message); !wrong.empty()) return wrong;
   constexpr std::string_view kOpen = " is invalid: [";
   const auto open = message.find(kOpen);
   const auto close = message.rfind(']');

@@ -21,10 +21,16 @@ json::Value with_last_applied(const json::Value& manifest);
 json::Value three_way_patch(const json::Value& last, const json::Value& manifest,
                             const json::Value& live);
 
+// Where an object of a manifest goes: where it says, else to `usual`. kInvalid: it names another
+// namespace than `asked`, the one of -n ("": not given).
+Result<std::string> namespace_for(const json::Value& manifest, const std::string& asked,
+                                  const std::string& usual);
+
 // The container that trains: the one called "worker", else the first; null: there is none.
 const json::Value& worker_of(const json::Value& job);
 
-// A server's refusal for people: each cause of "x is invalid: [a, b]" on a line of its own.
+// A server's refusal for people: each cause of "x is invalid: [a, b]" on a line of its own, and of
+// a refused patch what follows the object that the server quotes.
 std::string readable_refusal(const std::string& message);
 
 }  // namespace rubato::ctl

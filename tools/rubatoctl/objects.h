@@ -25,6 +25,17 @@ Status get(Session& session, const GetOptions& options);
 Status apply(Session& session, const std::string& file, bool dry_run);
 Status apply_objects(Session& session, const std::vector<json::Value>& manifests, bool dry_run);
 
+// The object of this uid; of any, where it is empty.
+struct ObjectRef {
+  kube::ResourceType type;
+  kube::Key key;
+  std::string uid;
+};
+// Polls until it is not found or another has its name. At the deadline: kTimeout with `advice`, or
+// the error of the last poll. An error that no retry can change is returned at once.
+Status wait_until_gone(kube::Client& client, Executor& executor, const ObjectRef& object,
+                       MonoTime deadline, const std::string& advice);
+
 struct DeleteChoice {
   std::string resource;
   std::vector<std::string> names;

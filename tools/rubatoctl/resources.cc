@@ -79,6 +79,8 @@ Result<json::Value> resources_of(kube::RestClient& client, const std::string& ap
 
 Result<kube::ResourceType> resource_named(kube::RestClient& client, const std::string& given) {
   const std::string word = lower(given);
+  if (word.find(',') != std::string::npos)
+    return Error(Code::kInvalid, "one kind at a time, not \"" + given + "\"");
   if (const auto* type = ours(word)) return *type;
   if (const auto* type = builtin(word)) return *type;
   TRY(const std::string body, client.get_raw("/apis"));

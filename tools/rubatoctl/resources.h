@@ -9,7 +9,7 @@
 namespace rubato::ctl {
 
 // "tj", "trainingjobs", "pod" … ; other words are looked up at the server. kNotFound lists what
-// there is.
+// there is; kInvalid: it is a list of kinds.
 Result<kube::ResourceType> resource_named(kube::RestClient& client, const std::string& word);
 // Of a manifest. The server is asked, so that CRDs of others work as well.
 Result<kube::ResourceType> resource_of_kind(kube::RestClient& client,

@@ -16,6 +16,15 @@ std::string without_request(const std::string& message) {
   return message;
 }
 
+// Of `namespaces "X" not found`; empty: it is about something else.
+std::string missing_namespace(const std::string& message) {
+  constexpr std::string_view kBegin = "namespaces \"";
+  const auto begin = message.find(kBegin);
+  const auto end = message.find("\" not found", begin);
+  if (begin == std::string::npos || end == std::string::npos) return "";
+  return message.substr(begin + kBegin.size(), end - begin - kBegin.size());
+}
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -55,6 +64,7 @@ Result<std::unique_ptr<Session>> Session::open(const ClusterChoice& choice) {
             "\n  What to do: start a cluster on this machine with `rubatoctl local up`, or "
             "name one with --kubeconfig FILE");
   }
+  session->asked_ns_ = choice.ns;
   session->ns_ = choice.ns.empty() ? config->default_namespace : choice.ns;
   TRY(session->client_,
       kube::RestClient::make(config.value(), session->executor_, session->metrics_,
@@ -81,6 +91,7 @@ Error advised(const Error& error) {
   const auto with = [&](const std::string& mend) {
     return Error(error.code(), error.what() + "\n  What to do: " + mend).set_reason(error.reason());
   };
+  if (error.what().find("What to do:") != std::string::npos) return error;
   switch (error.code()) {
     case Code::kUnavailable:
       return with(
@@ -89,6 +100,11 @@ Error advised(const Error& error) {
     case Code::kDenied:
       return with("look at the user of your kubeconfig and at its roles");
     case Code::kNotFound:
+      if (const std::string ns = missing_namespace(error.what()); !ns.empty())
+        return Error(error.code(), without_request(error.what()) +
+                                       "\n  What to do: `kubectl create namespace " + ns +
+                                       "`, or name another one")
+            .set_reason(error.reason());
       return Error(error.code(), without_request(error.what()) +
                                      "\n  What to do: see what is there with `rubatoctl get`, or "
                                      "name another namespace with -n")

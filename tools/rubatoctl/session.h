@@ -34,6 +34,7 @@ class Session {
   kube::Client& client() { return *client_; }
   kube::RestClient& rest() { return *client_; }  // for what a Client cannot: raw paths, streams
   const std::string& ns() const { return ns_; }
+  const std::string& asked_ns() const { return asked_ns_; }  // of -n; "": not given
   WallTime wall() { return executor_.clock().wall(); }
 
   // Of TrainingJobs, pods, events …: all of a namespace ("": all namespaces).
@@ -46,9 +47,10 @@ class Session {
   Metrics metrics_;
   std::unique_ptr<kube::RestClient> client_;
   std::string ns_;
+  std::string asked_ns_;
 };
 
-// The error of a request, with a mend where one is known.
+// The error of a request, with a mend where one is known and it has none.
 Error advised(const Error& error);
 
 }  // namespace rubato::ctl

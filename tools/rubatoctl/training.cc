@@ -59,6 +59,19 @@ std::string last_rescale(const Value& status, WallTime now) {
 
 }  // namespace
 
+std::string waits_for_pods(const Value& job) {
+  const std::string state = job["status"]["state"].string_or("");
+  if (state.empty()) return "no operator has looked at the job yet; waiting for its pods";
+  if (state != "Queued" && state != "Suspended" && state != "Pending") return "";
+  const std::string reason = job["status"]["reason"].string_or("");
+  std::string message;
+  for (const Value& condition : job["status"]["conditions"].items())
+    if (condition["type"].string_view_or("") == state) message = condition["message"].string_or("");
+  return fmt::format("job is {}{}{}; waiting for its pods", state,
+                     reason.empty() ? "" : " (" + reason + ")",
+                     message.empty() ? "" : ": " + message);
+}
+
 Status logs(Session& session, const std::string& job, bool follow) {
   LossStory story;
   const auto print = [&](const PodLine& line) {
@@ -72,14 +85,22 @@ Status logs(Session& session, const std::string& job, bool follow) {
   const auto exists = session.client().get(api::kTrainingJob, {session.ns(), job});
   if (!exists.ok()) return advised(exists.error());
   JobLogs live(session, session.ns(), job);
+  bool has_lines = false;
+  std::string waited;  // as it was said
   while (true) {
     const auto line = live.next(session.executor().now() + 1s);
     if (line.ok()) {
+      has_lines = true;
       print(*line);
       continue;
     }
     std::fflush(stdout);
     if (line.error().code() == Code::kCancelled) return told(story);
+    if (has_lines) continue;
+    const auto seen = session.client().get(api::kTrainingJob, {session.ns(), job});
+    const std::string waits = seen.ok() ? waits_for_pods(*seen) : waited;
+    if (!waits.empty() && waits != waited) fmt::print(stderr, "{}\n", waits);
+    waited = waits;
   }
 }
 

@@ -9,7 +9,11 @@
 namespace rubato::ctl {
 
 // Loss lines once by step, over all pods; other lines with their pod's name in front.
+// With `follow`, while nothing is there to read, what the job waits for on standard error.
 Status logs(Session& session, const std::string& job, bool follow);
+// "job is Queued (WaitingForGPUs): …; waiting for its pods"; empty where it does not wait for them.
+// Pure.
+std::string waits_for_pods(const json::Value& job);
 // output: csv, table, plot.
 Status loss(Session& session, const std::string& job, const std::string& output);
 // A live table of all jobs; on a terminal it is drawn anew each second until interrupted.

@@ -82,9 +82,11 @@ struct Agent::Impl {
                     changed->notify_all();
                   }}) {}
 
+  // The end of a worker is never dropped: until it is heard of, no other is started.
   void put(Input input) {
+    const bool is_end = input.host && input.host->kind == HostEvent::Kind::kExited;
     std::lock_guard lock(mutex);
-    if (inbox.size() >= kInboxMax) {
+    if (inbox.size() >= kInboxMax && !is_end) {
       LOG_ERROR("agent", "the inbox is full; a message was dropped");
       return;
     }

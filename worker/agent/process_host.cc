@@ -5,6 +5,7 @@
 #include "common/words.h"
 #include "worker/agent/error_output.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -30,12 +31,22 @@ namespace {
 constexpr int kWorkerFd = 3;
 
 struct Worker {
-  pid_t pid = -1;
+  pid_t pid = -1;  // and that of its process group
   std::uint32_t slot = 0;
   std::uint64_t incarnation = 0;
   int fd = -1;
   Task reader;
   std::unique_ptr<ErrorOutput> errors;
+
+  ~Worker() {
+    hang_up();
+    if (fd >= 0) ::close(fd);
+  }
+  // What it has sent is read. Whoever still holds its end of the pair hears and says no more.
+  void hang_up() {
+    if (fd >= 0) ::shutdown(fd, SHUT_RDWR);
+    reader = Task();
+  }
 };
 
 // False at the end of the stream.
@@ -94,7 +105,9 @@ int start_program(std::vector<std::string>& command, Worker& worker, int link) {
   sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  posix_spawnattr_setpgroup(&attributes, 0);  // a new one
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   const int error = ::posix_spawnp(&worker.pid, arguments[0], &actions, &attributes,
                                    arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
@@ -111,7 +124,6 @@ struct ProcessHost::Impl {
   std::unique_ptr<Condition> changed;
   std::deque<HostEvent> events;
   std::map<std::uint32_t, std::shared_ptr<Worker>> workers;  // present one of each slot
-  std::vector<std::shared_ptr<Worker>> ended;                // their readers are joined later
   Task reaper;
 
   Impl(Executor& e, std::vector<std::string> c)
@@ -125,6 +137,13 @@ struct ProcessHost::Impl {
     changed->notify_all();
   }
 
+  // Nothing where it has ended: its id may be another's.
+  void kill(const Worker& worker) {
+    std::lock_guard lock(mutex);
+    const auto found = workers.find(worker.slot);
+    if (found != workers.end() && found->second.get() == &worker) ::kill(-worker.pid, SIGKILL);
+  }
+
   void read_frames(const Worker& worker) {
     std::array<unsigned char, 4> head{};
     while (read_fully(worker.fd, reinterpret_cast<char*>(head.data()), head.size())) {
@@ -134,7 +153,7 @@ struct ProcessHost::Impl {
       if (size > kFrameMax) {
         LOG_ERROR("agent", "worker {} sent a frame of {}; it is killed", worker.slot,
                   counted(size, "byte"));
-        ::kill(worker.pid, SIGKILL);
+        kill(worker);
         return;
       }
       HostEvent event;
@@ -149,36 +168,57 @@ struct ProcessHost::Impl {
   // Waits for any child: ours, and as PID 1 also orphans.
   void reap(std::stop_token stop) {
     while (!stop.stop_requested()) {
-      int status = 0;
-      const pid_t pid = ::waitpid(-1, &status, 0);
-      if (pid < 0) {
-        if (errno == EINTR) continue;
-        // No child at the moment.
-        std::unique_lock lock(mutex);
-        changed->wait_until(lock, executor.now() + 1s,
-                            [&] { return stop.stop_requested() || !workers.empty(); });
+      // It is not waited for yet: nobody else may get its id before its group is killed.
+      siginfo_t end{};
+      if (::waitid(P_ALL, 0, &end, WEXITED | WNOWAIT) == 0) {
+        take_end(end);
         continue;
       }
-      std::shared_ptr<Worker> gone;
-      {
-        std::lock_guard lock(mutex);
-        for (auto it = workers.begin(); it != workers.end(); ++it) {
-          if (it->second->pid != pid) continue;
-          gone = it->second;
-          workers.erase(it);
-          ended.push_back(gone);
-          break;
-        }
+      if (errno == EINTR) continue;
+      // No child at the moment.
+      std::unique_lock lock(mutex);
+      changed->wait_until(lock, executor.now() + 1s,
+                          [&] { return stop.stop_requested() || !workers.empty(); });
+    }
+  }
+
+  void take_end(const siginfo_t& end) {
+    std::shared_ptr<Worker> gone;
+    {
+      std::lock_guard lock(mutex);
+      const auto found = std::ranges::find_if(
+          workers, [&](const auto& each) { return each.second->pid == end.si_pid; });
+      if (found != workers.end()) {
+        gone = found->second;
+        workers.erase(found);
       }
-      if (!gone) continue;
-      HostEvent event;
-      event.kind = HostEvent::Kind::kExited;
-      event.slot = gone->slot;
-      event.incarnation = gone->incarnation;
-      event.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-      event.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-      event.last_words = gone->errors->finish();
-      push(std::move(event));
+    }
+    if (gone) ::kill(-end.si_pid, SIGKILL);  // what it has left behind
+    ::waitpid(end.si_pid, nullptr, 0);
+    if (!gone) return;
+    gone->hang_up();
+    const bool is_by_itself = end.si_code == CLD_EXITED;
+    HostEvent event;
+    event.kind = HostEvent::Kind::kExited;
+    event.slot = gone->slot;
+    event.incarnation = gone->incarnation;
+    event.exit_code = is_by_itself ? end.si_status : -1;
+    event.signal = is_by_itself ? 0 : end.si_status;
+    event.last_words = gone->errors->finish();
+    push(std::move(event));
+  }
+
+  // The reaper may wait for an orphan that lives on: a child that ends at once wakes it.
+  void end_reaper() {
+    while (!reaper.done()) {
+      const pid_t waker = ::fork();
+      if (waker == 0) ::_exit(0);
+      if (waker < 0) {  // too many processes; those that were just killed make room
+        executor.sleep_for(10ms);
+        continue;
+      }
+      reaper.join();
+      ::waitpid(waker, nullptr, 0);  // where the reaper has not
     }
   }
 };
@@ -188,22 +228,12 @@ ProcessHost::ProcessHost(Executor& executor, std::vector<std::string> command)
 
 ProcessHost::~ProcessHost() {
   impl_->reaper.request_stop();
-  std::vector<std::shared_ptr<Worker>> all;
   {
     std::lock_guard lock(impl_->mutex);
-    for (auto& [slot, worker] : impl_->workers) {
-      ::kill(worker->pid, SIGKILL);
-      all.push_back(worker);
-    }
+    for (const auto& [slot, worker] : impl_->workers) ::kill(-worker->pid, SIGKILL);
     impl_->changed->notify_all();
   }
-  impl_->reaper.join();
-  for (auto& worker : impl_->ended) all.push_back(worker);
-  for (auto& worker : all) {
-    ::shutdown(worker->fd, SHUT_RDWR);
-    worker->reader = Task();
-    ::close(worker->fd);
-  }
+  impl_->end_reaper();
 }
 
 Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
@@ -217,29 +247,25 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
     return Error(Code::kUnavailable, std::string("socketpair: ") + std::strerror(errno));
   }
   worker->fd = pair[0];
-  std::vector<std::shared_ptr<Worker>> old;
   int error = 0;
   {
-    std::lock_guard lock(impl_->mutex);  // the reaper must know the pid before it can reap it
+    std::lock_guard lock(impl_->mutex);  // the reaper must know all of it before it can reap it
     error = start_program(impl_->command, *worker, pair[1]);
-    if (error == 0) impl_->workers[slot] = worker;
-    old.swap(impl_->ended);
+    if (error == 0) {
+      worker->reader =
+          impl_->executor.spawn(name, [impl = impl_.get(), worker = worker.get()](std::stop_token) {
+            impl->read_frames(*worker);
+          });
+      impl_->workers[slot] = worker;
+    }
     impl_->changed->notify_all();
   }
   ::close(pair[1]);
   worker->errors->forget_write_end();
-  for (auto& gone : old) {
-    gone->reader = Task();
-    ::close(gone->fd);
-  }
   if (error != 0) {
-    ::close(pair[0]);
     return Error(code_of(error),
                  "starting " + impl_->command.front() + ": " + std::strerror(error));
   }
-  worker->reader = impl_->executor.spawn(
-      name,
-      [impl = impl_.get(), worker = worker.get()](std::stop_token) { impl->read_frames(*worker); });
   if (impl_->reaper.done()) {
     impl_->reaper =
         impl_->executor.spawn("reaper", [this](std::stop_token stop) { impl_->reap(stop); });
@@ -269,7 +295,7 @@ Status ProcessHost::send(std::uint32_t slot, const std::string& command) {
     if (errno != EAGAIN)
       return Error(Code::kUnavailable, std::string("the worker is gone: ") + std::strerror(errno));
     if (impl_->executor.now() >= deadline) {
-      ::kill(worker->pid, SIGKILL);
+      impl_->kill(*worker);
       return Error(Code::kTimeout, "the worker does not read; it was killed");
     }
     pollfd waiting{worker->fd, POLLOUT, 0};
@@ -281,7 +307,7 @@ Status ProcessHost::send(std::uint32_t slot, const std::string& command) {
 void ProcessHost::kill(std::uint32_t slot) {
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->workers.find(slot);
-  if (found != impl_->workers.end()) ::kill(found->second->pid, SIGKILL);
+  if (found != impl_->workers.end()) ::kill(-found->second->pid, SIGKILL);
 }
 
 Result<HostEvent> ProcessHost::next(MonoTime deadline) {

@@ -1,7 +1,8 @@
 // ProcessHost: workers as child processes. Each gets one end of a socket pair (fd number in
 // RUBATO_AGENT_FD) on which frames of 4 bytes big-endian length and a protobuf message go both
-// ways. Output of workers goes to our own stdout and stderr unchanged, the latter through us. As
-// PID 1 it also reaps orphans.
+// ways. Output of workers goes to our own stdout and stderr unchanged, the latter through us. Each
+// has a process group of its own, which is killed with it, and at the latest when it has ended: the
+// news of that comes behind the last of its frames. As PID 1 it also reaps orphans.
 #pragma once
 
 #include "common/executor.h"

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/checkpoint.h"
 
 #include "common/json.h"
+#include "common/log.h"
 #include "common/planted.h"
 #include "common/words.h"
 #include "worker/checkpoint/file_writer.h"
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 namespace rubato::worker {
 
@@ -87,6 +89,23 @@ Result<std::string> resolve(FileSystem& files, const std::string& path) {
   return CheckpointStore(files, path, 1).latest();
 }
 
+// Of one whose run.json is what was written.
+Result<CheckpointInfo> info_of_whole(FileSystem& files, const std::string& path) {
+  TRY_OK(checkpoint_summary(files, path));
+  return read_checkpoint_info(files, path);
+}
+
+// Of `present`, all but the newest `keep`; and the drafts that nobody needs once `step` stands.
+Status remove_old(const CheckpointFolder& folder, std::span<const std::int64_t> present, int keep,
+                  std::int64_t step) {
+  const std::size_t old =
+      present.size() - std::min<std::size_t>(present.size(), static_cast<std::size_t>(keep));
+  const Status removed =
+      folder.remove(planted(Bug::kPruneNewest) ? present.last(old) : present.first(old));
+  const Status dropped = folder.remove_drafts(step);
+  return removed.ok() ? dropped : removed;
+}
+
 }  // namespace
 
 CheckpointStore::CheckpointStore(FileSystem& files, std::string directory, int keep)
@@ -100,25 +119,31 @@ Result<std::string> CheckpointStore::latest() const {
 
 Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
   TRY(const std::vector<std::int64_t> present, folder_.steps());
+  bool is_ours = false;
+  std::optional<Error> unread;
   for (const std::int64_t step : present) {
     const std::string path = folder_.path_of(step);
-    const auto about = folder_.summary(step);
-    if (!about.ok() && about.error().code() == Code::kUnavailable) return about.error();
-    if (!about.ok()) continue;  // damaged: it says nothing of owners
-    const Result<CheckpointInfo> theirs = read_checkpoint_info(files_, path);
-    if (!theirs.ok() && theirs.error().code() == Code::kUnavailable) return theirs.error();
-    if (!theirs.ok()) continue;
+    const Result<CheckpointInfo> theirs = info_of_whole(files_, path);
+    if (!theirs.ok()) {  // damaged: it says nothing of owners
+      if (theirs.error().code() == Code::kUnavailable) unread = theirs.error();
+      continue;
+    }
     const std::string why = difference(*theirs, ours);
-    if (why.empty()) continue;
+    if (why.empty()) {
+      is_ours = true;
+      continue;
+    }
     return Error(Code::kConflict,
                  path + " is not this job's: " + why +
                      ". Give the job a training.checkpoint.path of its own (to start from these "
                      "weights, name them in training.model.initFrom), or remove what is there: "
                      "rubatoctl checkpoint prune --keep 0 " +
                      folder_.directory() +
-                     " (to hand them to the next job instead: rubatoctl checkpoint release)")
+                     " (to hand them to the next job instead: rubatoctl checkpoint release " +
+                     folder_.directory() + "); that is the path inside the pod")
         .set_reason(kCheckpointPathTaken);
   }
+  if (unread && !is_ours) return *unread;
   return ok();
 }
 
@@ -174,15 +199,15 @@ Status CheckpointStore::publish(const std::string& draft, const CheckpointInfo& 
     const auto aside = folder_.set_aside(info.step);
     if (!aside.ok() && aside.error().code() != Code::kNotFound) return aside.error();
   }
-  if (!stays) TRY_OK(folder_.publish(draft, info.step));
-  TRY(std::vector<std::int64_t> present, folder_.steps());
-  if (present.empty())
+  TRY_OK(stays ? folder_.make_names_durable() : folder_.publish(draft, info.step));
+  const auto present = folder_.steps();
+  if (present.ok() && present->empty())
     return Error(Code::kUnavailable, folder_.path_of(info.step) + " was taken away");
-  const std::size_t old =
-      present.size() - std::min<std::size_t>(present.size(), static_cast<std::size_t>(keep_));
-  const auto oldest = std::span(present).first(old);
-  TRY_OK(folder_.remove(planted(Bug::kPruneNewest) ? std::span(present).last(old) : oldest));
-  return folder_.remove_drafts(info.step);
+  // The checkpoint lasts: what cannot be removed now is no reason to write it once more.
+  const Status removed =
+      present.ok() ? remove_old(folder_, *present, keep_, info.step) : Status(present.error());
+  if (!removed.ok()) LOG_WARNING("checkpoint", "old ones stay: {}", removed.error().what());
+  return ok();
 }
 
 Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string& path) {

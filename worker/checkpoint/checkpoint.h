@@ -83,8 +83,8 @@ class CheckpointStore {
   const CheckpointFolder& folder() const { return folder_; }
 
   // kConflict, "CheckpointPathTaken": a checkpoint in the directory is another job's, or of another
-  // training than ours. The text names the difference and the ways out. What cannot be read is
-  // nobody's.
+  // training than ours. The text names the difference and the ways out. What is damaged is
+  // nobody's. kUnavailable: one cannot be read, and none of the others is ours.
   Status check_owner(const CheckpointInfo& ours) const;
 
   // Waits for the stream, copies the state to the host and writes; blocks for as long as the disk
@@ -92,7 +92,8 @@ class CheckpointStore {
   // filled from the state. A checkpoint of the same step stays when it is whole and holds the same
   // state, or that of another attempt at the next step; else it is set aside. Errors of
   // check_owner(); kExhausted: the disk is full; kUnavailable. After an error nothing has changed
-  // but a draft, which the next save removes.
+  // but a draft, which the next save removes, or the new checkpoint stands and may not last. It is
+  // no error that old ones cannot be removed.
   Status save(Device& device, Stream& stream, const ParameterTable& table,
               const TrainingState& state, CheckpointInfo info,
               std::span<const StepRecord> records) const;

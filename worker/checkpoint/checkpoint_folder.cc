@@ -1,6 +1,7 @@
 #include "worker/checkpoint/checkpoint_folder.h"
 
 #include "common/json.h"
+#include "common/log.h"
 #include "worker/checkpoint/file_writer.h"
 #include "worker/checkpoint/safetensors.h"
 
@@ -20,6 +21,8 @@ constexpr char kGone = '~';  // ends the name of a draft that is being removed
 constexpr std::string_view kSeal = "\"digest\": \"";
 constexpr std::size_t kSealDigits = 16;
 constexpr int kAsideMax = 1000;  // names tried for one that is set aside
+constexpr std::string_view kStep = "step-";
+constexpr std::size_t kStepDigitsMax = 18;  // an int64 holds any number of so many
 
 std::string directory_name(std::int64_t step) {
   char text[32];
@@ -29,9 +32,11 @@ std::string directory_name(std::int64_t step) {
 
 // -1 for any other name.
 std::int64_t step_of(std::string_view name) {
-  if (!name.starts_with("step-") || name.size() > 24 || name.size() == 5) return -1;
+  if (!name.starts_with(kStep)) return -1;
+  const std::string_view digits = name.substr(kStep.size());
+  if (digits.empty() || digits.size() > kStepDigitsMax) return -1;
   std::int64_t step = 0;
-  for (const char c : name.substr(5)) {
+  for (const char c : digits) {
     if (c < '0' || c > '9') return -1;
     step = step * 10 + (c - '0');
   }
@@ -97,7 +102,7 @@ std::int64_t CheckpointFolder::step_of_draft(std::string_view name) {
 }
 
 Result<std::vector<std::int64_t>> CheckpointFolder::steps() const {
-  TRY(const auto names, names_with("step-"));
+  TRY(const auto names, names_with(kStep));
   std::vector<std::int64_t> steps;
   for (const std::string& name : names)
     if (step_of(name) >= 0) steps.push_back(step_of(name));
@@ -196,10 +201,15 @@ Result<std::string> CheckpointFolder::set_aside(std::int64_t step) const {
   }
   TRY_OK(files_.rename(path_of(step), directory_ + "/" + name));
   TRY_OK(point_latest());
-  TRY(std::vector<std::string> kept, damaged());
-  std::erase(kept, name);  // the last to go
-  for (std::size_t i = 0; i + kDamagedKept <= kept.size(); ++i)
-    TRY_OK(files_.remove_all(directory_ + "/" + kept[i]));
+  const auto remove_older = [&]() -> Status {
+    TRY(std::vector<std::string> kept, damaged());
+    std::erase(kept, name);  // the last to go
+    for (std::size_t i = 0; i + kDamagedKept <= kept.size(); ++i)
+      TRY_OK(files_.remove_all(directory_ + "/" + kept[i]));
+    return ok();
+  };
+  if (const Status removed = remove_older(); !removed.ok())
+    LOG_WARNING("checkpoint", "older damaged ones stay: {}", removed.error().what());
   return name;
 }
 
@@ -232,11 +242,14 @@ Status CheckpointFolder::remove_entry(const std::string& name) const {
 
 Status CheckpointFolder::remove_drafts(std::int64_t step) const {
   TRY(const auto names, drafts());
+  Status first_failed = ok();
   for (const std::string& name : names) {
     const std::int64_t of = step_of_draft(name);
-    if (of >= 0 && of <= step) TRY_OK(remove_entry(name));
+    if (of < 0 || of > step) continue;
+    const Status removed = remove_entry(name);
+    if (first_failed.ok()) first_failed = removed;
   }
-  return ok();
+  return first_failed;
 }
 
 Status CheckpointFolder::release(std::int64_t step) const {
@@ -266,6 +279,10 @@ Status CheckpointFolder::publish(const std::string& draft, std::int64_t step) co
   TRY_OK(files_.sync_directory(parent_of(draft)));
   TRY_OK(files_.sync_directory(directory_));
   TRY_OK(files_.rename(draft, path_of(step)));
+  return make_names_durable();
+}
+
+Status CheckpointFolder::make_names_durable() const {
   TRY_OK(files_.sync_directory(directory_));
   return point_latest();
 }

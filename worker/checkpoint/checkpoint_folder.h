@@ -72,7 +72,7 @@ class CheckpointFolder {
   Status remove(std::span<const std::int64_t> steps) const;
   // A draft or a damaged one. A draft that is being written never becomes a checkpoint then.
   Status remove_entry(const std::string& name) const;
-  // Leftovers of writers that died, of `step` and older ones.
+  // Leftovers of writers that died, of `step` and older ones: all that can be removed.
   Status remove_drafts(std::int64_t step) const;
   // A checkpoint without an owner belongs to the next job that goes on from it.
   Status release(std::int64_t step) const;
@@ -83,6 +83,8 @@ class CheckpointFolder {
   // A draft becomes the checkpoint of `step`. All in it must be synced. kAlreadyExists: one stands
   // there; kNotFound: the draft was removed.
   Status publish(const std::string& draft, std::int64_t step) const;
+  // What publish() does after its rename, for a checkpoint where that failed.
+  Status make_names_durable() const;
 
  private:
   Status point_latest() const;

@@ -24,6 +24,7 @@ namespace {
 struct Request {
   std::string checkpoint;
   std::string tokenizer;  // a tokenizer.json, or its folder; empty: bytes
+  std::string end;        // the token that ends a text; empty: the tokenizer's own
   std::string prompt = "In the beginning";
   std::string device = "cpu";
   std::string isa = "auto";
@@ -61,11 +62,14 @@ Status run(Request request) {
   TRY_OK(load_parameters(files, weights, config, *device, *stream, model->table(), parameters));
 
   const ByteTokenizer bytes;
-  if (!json) request.options.end_token = ByteTokenizer::kEndOfText;
+  const Result<std::int32_t> end =
+      json ? json->end_of_text(request.end) : Result<std::int32_t>(ByteTokenizer::kEndOfText);
+  if (!end.ok() && !request.end.empty()) return end.error().in(request.tokenizer);
+  request.options.end_token = end.value_or(-1);  // where none is known, the text goes on
   std::cout << request.prompt << std::flush;
   auto prompt = json ? json->encode(request.prompt) : bytes.encode(request.prompt);
-  // An empty prompt of bytes starts where a text starts.
-  if (prompt.empty() && !json) prompt.push_back(ByteTokenizer::kEndOfText);
+  // An empty prompt starts where a text starts.
+  if (prompt.empty() && end.ok()) prompt.push_back(*end);
   const auto done =
       generate(*stream, *model, parameters, prompt, request.options, [&](std::int32_t token) {
         const std::span one(&token, 1);
@@ -86,6 +90,7 @@ int run_command(int argc, char** argv) {
       ->required();
   app.add_option("-t,--tokenizer", request.tokenizer,
                  "the model's tokenizer.json, or a folder that has one; without it bytes");
+  app.add_option("--end", request.end, "the token that ends a text, of this tokenizer");
   app.add_option("--context", request.context, "how many of the last tokens the model sees")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--prompt", request.prompt, "what the text starts with");

@@ -2,6 +2,7 @@
 
 #include "common/json.h"
 #include "common/words.h"
+#include "worker/data/unicode_classes.h"
 #include "worker/data/utf8.h"
 
 #include <algorithm>
@@ -133,7 +134,11 @@ Status JsonTokenizer::read_added(const json::Value& added) {
   const auto token = static_cast<std::int32_t>(id);
   added_[static_cast<unsigned char>(content[0])].push_back(
       {content, token, added["normalized"].bool_or(false)});
-  has_added_newline_ = has_added_newline_ || content.find('\n') != std::string::npos;
+  for (std::size_t at = 0; at < content.size();) {
+    const CodePoint point = code_point_at(content, at);
+    has_added_space_ = has_added_space_ || is_space(point.value);
+    at += point.bytes;
+  }
   texts_[token] = content;
   tokens_[content] = token;
   vocabulary_ = std::max(vocabulary_, id + 1);
@@ -238,6 +243,16 @@ std::optional<std::int32_t> JsonTokenizer::find(std::string_view token) const {
   return found == tokens_.end() ? std::nullopt : std::optional(found->second);
 }
 
+Result<std::int32_t> JsonTokenizer::end_of_text(const std::string& name) const {
+  if (!name.empty()) {
+    if (const auto token = find(name)) return *token;
+    return Error(Code::kInvalid, "no token is called " + name);
+  }
+  for (const char* known : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
+    if (const auto token = find(known)) return *token;
+  return Error(Code::kInvalid, "no token that ends a text is known; name it: --end");
+}
+
 const JsonTokenizer::Added* JsonTokenizer::added_at(std::string_view text, std::size_t at,
                                                     bool is_late) const {
   for (const Added& added : added_[static_cast<unsigned char>(text[at])])
@@ -307,9 +322,10 @@ std::string JsonTokenizer::decode(std::span<const std::int32_t> tokens) const {
   return out;
 }
 
-std::size_t JsonTokenizer::whole_part(std::string_view text) const {
-  const bool is_local = is_of_bytes_ && replacements_.empty() && !has_added_newline_;
-  return is_local ? whole_pieces(rule_, text) : 0;
+std::size_t JsonTokenizer::whole_part(std::string_view text, std::size_t searched) const {
+  // Pieces end at white space, where no added token may go on.
+  const bool is_local = is_of_bytes_ && replacements_.empty() && !has_added_space_;
+  return is_local ? whole_pieces(rule_, text, searched) : 0;
 }
 
 }  // namespace rubato::worker

@@ -41,11 +41,15 @@ class JsonTokenizer {
   // The bytes that the tokens stand for; what is no token gives nothing.
   std::string decode(std::span<const std::int32_t> tokens) const;
   // The longest start of `text` that may be encoded alone: encode(text + more) is its tokens and
-  // those of the rest. 0: none is known, the text must be encoded whole.
-  std::size_t whole_part(std::string_view text) const;
+  // those of the rest. 0: none is known, the text must be encoded whole. `searched`: so many bytes
+  // gave 0 before, so that a text that grows is searched once.
+  std::size_t whole_part(std::string_view text, std::size_t searched = 0) const;
 
   std::int64_t vocabulary() const { return vocabulary_; }  // the largest token + 1
   std::optional<std::int32_t> find(std::string_view token) const;
+  // The token that ends a text: the one that is called `name`, or, where that is empty, the first
+  // there is of <|endoftext|>, <|end_of_text|> and </s>. kInvalid: there is none.
+  Result<std::int32_t> end_of_text(const std::string& name) const;
 
  private:
   struct Added {
@@ -73,7 +77,7 @@ class JsonTokenizer {
   Prefix metaspace_prefix_ = Prefix::kNever;
   std::string metaspace_;
   std::array<std::vector<Added>, 256> added_;  // by first byte, the longest first
-  bool has_added_newline_ = false;
+  bool has_added_space_ = false;               // an added token has white space in it
   std::unordered_map<std::int32_t, std::string> texts_;
   std::unordered_map<std::string, std::int32_t> tokens_;
   std::int64_t vocabulary_ = 0;

@@ -23,8 +23,9 @@ std::optional<SplitRule> split_rule(std::string_view expression);
 void pretokenize(SplitRule rule, std::string_view text,
                  const std::function<void(std::string_view)>& piece);
 
-// The longest start of `text` whose pieces, and those of what is left, are the text's own whatever
-// follows it: it ends with a line. 0: none is known.
-std::size_t whole_pieces(SplitRule rule, std::string_view text);
+// The longest start of `text`, which may be broken UTF-8, whose pieces, and those of what is left,
+// are the text's own whatever follows it: it ends with a word or a line. 0: none is known.
+// `searched`: so many bytes gave 0 before, and are not looked at again.
+std::size_t whole_pieces(SplitRule rule, std::string_view text, std::size_t searched = 0);
 
 }  // namespace rubato::worker

@@ -55,8 +55,8 @@ struct Encoder {
   std::vector<std::int32_t> encode(std::string_view text) const {
     return json ? json->encode(text) : ByteTokenizer().encode(text);
   }
-  std::size_t whole_part(std::string_view text) const {
-    return json ? json->whole_part(text) : text.size();
+  std::size_t whole_part(std::string_view text, std::size_t searched) const {
+    return json ? json->whole_part(text, searched) : text.size();
   }
 };
 
@@ -64,17 +64,10 @@ Result<Encoder> make_encoder(FileSystem& files, const Request& request) {
   Encoder encoder;
   if (request.tokenizer.empty()) return encoder;
   TRY(encoder.json, JsonTokenizer::open(files, request.tokenizer));
-  std::vector<std::string> names = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-  if (!request.end.empty()) names = {request.end};
-  for (const std::string& name : names)
-    if (const auto token = encoder.json->find(name)) {
-      encoder.end = *token;
-      return encoder;
-    }
-  return Error(Code::kInvalid,
-               request.tokenizer + (request.end.empty()
-                                        ? ": no token that ends a text is known; name it: --end"
-                                        : ": no token is called " + request.end));
+  const auto end = encoder.json->end_of_text(request.end);
+  if (!end.ok()) return end.error().in(request.tokenizer);
+  encoder.end = *end;
+  return encoder;
 }
 
 // One line on a terminal, written anew: bytes read, tokens, and how long the rest will take.
@@ -109,17 +102,19 @@ class Progress {
 Status encode_file(std::FILE* file, const std::string& name, const Encoder& encoder,
                    TokenFileWriter& writer, Progress& progress) {
   std::string piece(kPieceBytes, '\0'), left;
+  std::size_t searched = 0;  // bytes of `left` that have no place to cut
   for (bool is_last = false; !is_last;) {
     const std::size_t n = std::fread(piece.data(), 1, piece.size(), file);
     is_last = n < piece.size();
     left.append(piece, 0, n);
-    const std::size_t whole = is_last ? left.size() : encoder.whole_part(left);
+    const std::size_t whole = is_last ? left.size() : encoder.whole_part(left, searched);
     if (whole == 0 && left.size() > kWholeBytesMax)
       return Error(Code::kExhausted, name + ": this tokenizer must see a text whole, and takes " +
                                          std::to_string(kWholeBytesMax >> 20) +
                                          " MiB at most: split the file");
     TRY_OK(writer.append(encoder.encode(std::string_view(left).substr(0, whole))));
     left.erase(0, whole);
+    searched = left.size();
     progress.add(n, writer.count());
   }
   if (std::ferror(file) != 0) return Error(Code::kUnavailable, "reading " + name + " failed");

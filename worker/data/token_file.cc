@@ -132,21 +132,24 @@ Status TokenFile::digest_blocks() {
   std::vector<std::byte> piece(std::min<std::uint64_t>(size, kDigestPiece));
   blocks_.reserve((size + kTokenBlockBytes - 1) / kTokenBlockBytes);
   Digest whole;
+  std::uint64_t found = 0;  // the largest token + 1, where no digest vouches for them
   for (std::uint64_t at = 0; at < size; at += kDigestPiece) {
     const std::span<std::byte> bytes =
         std::span(piece).first(std::min<std::uint64_t>(kDigestPiece, size - at));
     TRY_OK(read_bytes(at, bytes));
     whole.add(bytes.data(), bytes.size());
-    if (!has_vocabulary_) vocabulary_ = std::max(vocabulary_, above(bytes, width_));
+    if (!has_digest_) found = std::max(found, above(bytes, width_));
     for (std::size_t block = 0; block < bytes.size(); block += kTokenBlockBytes)
       blocks_.push_back(
           digest_of(bytes.data() + block, std::min(kTokenBlockBytes, bytes.size() - block)));
   }
-  if (vocabulary_ > kVocabularyMax)
+  const std::uint64_t most = has_vocabulary_ ? vocabulary_ : kVocabularyMax;
+  if (found > most)
     return with_reason(
-        Error(Code::kInvalid, path_ + " has the token " + std::to_string(vocabulary_ - 1) +
-                                  ", those below " + std::to_string(kVocabularyMax) + " are read"),
+        Error(Code::kInvalid, path_ + " has the token " + std::to_string(found - 1) +
+                                  ", those below " + std::to_string(most) + " are read"),
         "DataInvalid");
+  if (!has_vocabulary_) vocabulary_ = found;
   if (has_digest_ && whole.value() != digest_)
     return damaged(
         path_, "its digest is " + to_hex(whole.value()) + ", its header says " + to_hex(digest_));

@@ -34,7 +34,8 @@ constexpr std::size_t kTokenBlockBytes = 16u << 10;
 class TokenFile {
  public:
   // kNotFound, kUnavailable (the disk), kInvalid. The error's reason(): "DataNotFound",
-  // "DataUnreadable", "DataInvalid" (no token file), "DataDamaged" (not as many tokens as the
+  // "DataUnreadable", "DataInvalid" (no token file, or one of llm.c with a token that its
+  // vocabulary has not), "DataDamaged" (not as many tokens as the
   // header says, or others: half copied, or a flipped bit). Reads every byte.
   static Result<TokenFile> open(FileSystem& files, const std::string& path);
 

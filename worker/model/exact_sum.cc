@@ -32,6 +32,25 @@ int ceil_log2(std::int64_t x) {
 
 Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
                                   std::int64_t micro_batches, int numerics) {
+  TRY(ExactSum sum, without_memory(device, table, micro_batches, numerics));
+  TRY(sum.arena_, device.allocate(Arena::bytes_for(DType::kI32, sum.accumulator_count()) +
+                                  Arena::bytes_for(DType::kI32, sum.block_count_)));
+  sum.accumulators_ = sum.arena_.take(DType::kI32, sum.accumulator_count());
+  sum.found_ = sum.arena_.take(DType::kI32, sum.block_count_);
+  return sum;
+}
+
+Result<ExactSum> ExactSum::sharing_memory(const ParameterTable& table,
+                                          std::int64_t micro_batches) const {
+  TRY(ExactSum sum, without_memory(*device_, table, micro_batches, numerics_));
+  CHECK(sum.flat_count_ == flat_count_ && sum.block_count_ == block_count_);
+  sum.accumulators_ = accumulators_;
+  sum.found_ = found_;
+  return sum;
+}
+
+Result<ExactSum> ExactSum::without_memory(Device& device, const ParameterTable& table,
+                                          std::int64_t micro_batches, int numerics) {
   if (!knows_numerics(numerics))
     return Error(Code::kInvalid, "numerics version " + std::to_string(numerics) +
                                      ": this program knows " +
@@ -56,10 +75,6 @@ Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
     sum.guard_shift_ = std::max(kGuardShiftMin, bits);
     sum.dealt_.resize(static_cast<std::size_t>(micro_batches));
   }
-  TRY(sum.arena_, device.allocate(Arena::bytes_for(DType::kI32, sum.accumulator_count()) +
-                                  Arena::bytes_for(DType::kI32, sum.block_count_)));
-  sum.accumulators_ = sum.arena_.take(DType::kI32, sum.accumulator_count());
-  sum.found_ = sum.arena_.take(DType::kI32, sum.block_count_);
   for (const Parameter& entry : table.entries())
     sum.tensor_ends_.push_back((entry.offset + entry.slot) / kBlockElements);
   const auto blocks = static_cast<std::size_t>(sum.block_count_);

@@ -99,6 +99,9 @@ class ExactSum {
   static Result<ExactSum> create(Device& device, const ParameterTable& table,
                                  std::int64_t micro_batches, int numerics = kNumericsVersion);
   int numerics() const { return numerics_; }
+  // A sum of so many micro-batches in the accumulators of this one, which outlives it and is not
+  // used meanwhile. As create().
+  Result<ExactSum> sharing_memory(const ParameterTable& table, std::int64_t micro_batches) const;
 
   // What is summed over the workers: flat_count() elements, then one guard per block. i32.
   Buffer accumulators() const { return accumulators_; }
@@ -128,6 +131,8 @@ class ExactSum {
 
  private:
   ExactSum() = default;
+  static Result<ExactSum> without_memory(Device& device, const ParameterTable& table,
+                                         std::int64_t micro_batches, int numerics);
   bool rounds_to_nearest() const { return numerics_ == 1; }
   Status read_guards(Stream& stream, ConstBuffer reduced);
   bool is_over(std::int32_t guard) const;

@@ -2,7 +2,6 @@
 
 #include "common/rng.h"
 #include "worker/backend/digest.h"
-#include "worker/model/exact_sum.h"
 
 #include <bit>
 
@@ -33,6 +32,19 @@ Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& 
   TRY(AdamW adamw, AdamW::create(optimizer, device, table));
   TRY(Arena arena, device.allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
   const Buffer gradient = arena.take(DType::kF32, table.flat_count());
+  return numerics_fingerprint(device, stream, model, optimizer, {state, sum, adamw, gradient});
+}
+
+Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& model,
+                                         const OptimizerConfig& optimizer,
+                                         const ProbeMemory& memory) {
+  const ParameterTable& table = model.table();
+  const int numerics = memory.sum.numerics();
+  TrainingState& state = memory.state;
+  AdamW& adamw = memory.optimizer;
+  const Buffer gradient = memory.gradient;
+  TRY(ExactSum sum, memory.sum.sharing_memory(table, kProbeMicroBatches));
+  CHECK_EQ(state.step(), 0);
 
   Digest digest(static_cast<std::uint64_t>(numerics));
   digest.add(device.fingerprint()).add_u64(table.digest());
@@ -58,6 +70,10 @@ Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& 
   adamw.apply(stream, gradient, norm, state);
   TRY(const std::uint64_t after, state.digest(device, stream));
   digest.add_u64(after);
+  for (const StateSection& section : state.sections()) device.memset(stream, section.buffer, 0);
+  state.set_step(0);
+  memory.sum.clear(stream);
+  TRY_OK(stream.synchronize());
   return std::to_string(numerics) + "-" + device.fingerprint() + "-" + to_hex(digest.value());
 }
 

@@ -3,6 +3,7 @@
 #include "worker/model/scalar_math.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace rubato::worker {
@@ -51,6 +52,10 @@ Result<std::vector<std::int32_t>> generate(Stream& stream, Model& model, ConstBu
     const auto recent = std::span(prompt).last(length);
     TRY_OK(model.logits(stream, recent, parameters, logits));
     const auto last = std::span(logits).last(vocabulary);
+    if (!std::ranges::all_of(last, [](float logit) { return std::isfinite(logit); }))
+      return Error(Code::kInvalid,
+                   "what the model gives is not finite: its training has diverged, or its weights "
+                   "are damaged");
     const std::int32_t token = choose(last, options, static_cast<std::uint64_t>(i));
     if (token == options.end_token) break;
     prompt.push_back(token);

@@ -18,8 +18,9 @@ struct GenerateOptions {
   std::int32_t end_token = -1;  // stop when it comes; -1: never
 };
 
-// The new tokens. `on_token` (may be empty) is told each as it comes. The prompt may not be empty.
-// Equal (parameters, prompt, options) give equal tokens.
+// The new tokens. `on_token` (may be empty) is told each as it comes. kInvalid: the prompt is
+// empty, or what the model gives is not finite. Equal (parameters, prompt, options) give equal
+// tokens.
 Result<std::vector<std::int32_t>> generate(Stream& stream, Model& model, ConstBuffer parameters,
                                            std::vector<std::int32_t> prompt,
                                            const GenerateOptions& options,

@@ -4,6 +4,7 @@
 #include "worker/model/scalar_math.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace rubato::worker {
 
@@ -18,10 +19,14 @@ Status OptimizerConfig::validate() const {
   if (warmup_steps < 0) return bad("warmupSteps", "must not be negative");
   if (decay_steps != 0 && decay_steps < warmup_steps)
     return bad("decaySteps", "must be 0 or at least warmupSteps");
-  if (!(beta1 >= 0 && beta1 < 1)) return bad("beta1", "must lie in [0, 1)");
-  if (!(beta2 >= 0 && beta2 < 1)) return bad("beta2", "must lie in [0, 1)");
-  if (!(epsilon > 0 && epsilon <= training::kEpsilonMost))
-    return bad("epsilon", "must lie in (0, 1]");
+  static_assert(static_cast<float>(training::kBetaMost) < 1);
+  static_assert(static_cast<float>(training::kEpsilonLeast) >= std::numeric_limits<float>::min());
+  if (!(beta1 >= 0 && beta1 <= training::kBetaMost))
+    return bad("beta1", "must lie in [0, 0.9999999]");
+  if (!(beta2 >= 0 && beta2 <= training::kBetaMost))
+    return bad("beta2", "must lie in [0, 0.9999999]");
+  if (!(epsilon > training::kEpsilonLeast && epsilon <= training::kEpsilonMost))
+    return bad("epsilon", "must lie in (1e-37, 1]");
   if (!(weight_decay >= 0 && weight_decay <= training::kWeightDecayMost))
     return bad("weightDecay", "must lie in [0, 1]");
   if (!(clip_norm >= 0)) return bad("clipNorm", "must not be negative");

@@ -29,11 +29,10 @@ class SizedDevice : public AddressDevice {
 }  // namespace
 
 std::string MemoryPlan::text() const {
-  std::string out =
-      fmt::format("parameters and optimizer {}, gradient and its exact sum {}, activations {}",
-                  human_bytes(state), human_bytes(gradient), human_bytes(activations));
-  if (copy > 0) out += fmt::format(", a copy for checkpoints {}", human_bytes(copy));
-  return out;
+  return fmt::format(
+      "parameters and optimizer {}, gradient and its exact sum {}, activations {}, a copy for "
+      "checkpoints and newcomers {}",
+      human_bytes(state), human_bytes(gradient), human_bytes(activations), human_bytes(copy));
 }
 
 Result<MemoryPlan> plan_memory(const MemoryRequest& request, Device& device,
@@ -64,9 +63,9 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, Device& device,
   TRY(const AdamW adamw, AdamW::create({}, counting, table));
   TRY(const StepBuffers buffers, StepBuffers::create(counting, *stream, sum, table.flat_count()));
   plan.gradient = grown();
-  if (!request.has_checkpoints) return plan;
   TRY(const TrainingState copy, TrainingState::create(counting, table));
   plan.copy = grown();
+  if (!request.has_checkpoints) plan.untouched += plan.copy;
   return plan;
 }
 

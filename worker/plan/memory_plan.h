@@ -24,7 +24,7 @@ struct MemoryRequest {
   std::int64_t micro_batch = 1;    // samples
   std::int64_t micro_batches = 1;  // that ExactSum adds
   int numerics = kNumericsVersion;
-  bool has_checkpoints = true;  // any worker may have to write the next one
+  bool has_checkpoints = true;  // any worker may have to write the next one, from a copy
 };
 
 // In bytes, as the device is asked for them.
@@ -32,8 +32,10 @@ struct MemoryPlan {
   std::uint64_t state = 0;        // parameters, both moments, exponents
   std::uint64_t gradient = 0;     // its exact sum, that of all workers, and the norm's
   std::uint64_t activations = 0;  // and the model's workspaces
-  std::uint64_t copy = 0;         // of the state, which checkpoints are written from
-  std::uint64_t untouched = 0;    // of the activations, at most (Model::untouched_bytes)
+  std::uint64_t copy = 0;         // of the state, for checkpoints and for newcomers
+  // What may never be used: of the activations, at most (Model::untouched_bytes), and the copy of a
+  // job that writes no checkpoints and that nobody joins.
+  std::uint64_t untouched = 0;
 
   std::uint64_t sum() const { return state + gradient + activations + copy; }
   // Without so much a step cannot be computed and written.

@@ -2,6 +2,7 @@
 
 #include "common/words.h"
 #include "worker/backend/digest.h"
+#include "worker/step/replica.h"
 #include "worker/step/state_digest.h"
 
 #include <algorithm>
@@ -68,7 +69,7 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
       return Error(Code::kInternal, "a vote of another round");
     }
     loss_q += vote.loss_q();
-    validation_q += vote.validation_q();
+    validation_q = validation_sum(validation_q, vote.validation_q());
     digest += vote.sample_digest();
     micro_batches += vote.micro_batches();
     validation_batches += vote.validation_batches();

@@ -134,6 +134,7 @@ struct StepEngine::Impl {
   bool checkpoint_due(const wire::CommitRecord& record) const;
   Status checkpoint_if_due();
   void begin_checkpoint();
+  void forget_checkpoints();
   Status submit_checkpoint();
   void say_unsaved();
   Status save_last();
@@ -207,7 +208,8 @@ struct StepEngine::Impl {
   std::optional<std::uint64_t> compared_seq;     // in this generation, or nothing was due there
   MonoTime follow_begun{};
   std::uint64_t follow_bytes = 0;
-  int busy_answers = 0;  // of donors, in a row
+  int busy_answers = 0;         // of donors, in a row
+  bool warned_of_copy = false;  // that newcomers cannot be served
 
   std::unique_ptr<CheckpointWriter> writer;
   std::unique_ptr<StepExporter> exporter;  // may be null

@@ -82,6 +82,14 @@ void StepEngine::Impl::begin_checkpoint() {
   parts.print(fmt::format("checkpoint skipped step={} skipped={}", step, skipped));
 }
 
+// Those of the state that another takes the place of: it is saved though its step was before.
+void StepEngine::Impl::forget_checkpoints() {
+  last_checkpoint.reset();
+  const std::lock_guard lock(mutex);
+  saved_step.reset();
+  save_error.reset();
+}
+
 // Nowhere to write: said, so that nobody waits for it.
 void StepEngine::Impl::say_unsaved() {
   last_checkpoint = replica->step();

@@ -15,6 +15,8 @@ constexpr auto kDonorDial = 10s;        // a donor that answers later is one tha
 constexpr auto kDonorSilence = 60s;     // alive frames come twice a second
 constexpr Duration kBusyPause = 200ms;  // after a first donor that is busy; doubled each time
 constexpr Duration kBusyPauseMost = 5s;
+constexpr std::size_t kPieceRecords = kStatePieceBytes / sizeof(StepRecord);
+static_assert(kStatePieceBytes % sizeof(StepRecord) == 0);
 
 // Reads into a buffer of the device, in the pieces that a digest is made of.
 Status read_section(Clock& clock, Link& link, Device& device, Stream& stream, Buffer to,
@@ -171,6 +173,8 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
   if (static_cast<int>(sections.size()) != head.section_bytes_size()) {
     return Error(Code::kInternal, "the donor's state has other sections");
   }
+  if (head.records() != head.step())
+    return Error(Code::kInternal, "the donor's records are not those of its steps");
   Digest digest;
   for (std::size_t i = 0; i < sections.size(); ++i) {
     if (sections[i].bytes() != head.section_bytes(static_cast<int>(i))) {
@@ -180,10 +184,11 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
                         sections[i], &digest));
     follow_bytes += sections[i].bytes();
   }
-  std::vector<StepRecord> records(head.records());
-  const auto bytes = std::as_writable_bytes(std::span(records));
-  for (std::size_t first = 0; first < bytes.size(); first += kStatePieceBytes) {
-    const auto piece = bytes.subspan(first, std::min(kStatePieceBytes, bytes.size() - first));
+  std::vector<StepRecord> records;  // memory for those that have come, and no more
+  while (records.size() < head.records()) {
+    const std::size_t first = records.size();
+    records.resize(first + std::min<std::size_t>(kPieceRecords, head.records() - first));
+    const auto piece = std::as_writable_bytes(std::span(records).subspan(first));
     TRY_OK(link.read_all(piece.data(), piece.size(), now() + kDonorSilence));
     digest.add(piece.data(), piece.size());
   }
@@ -191,6 +196,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
   if (!tail.has_tail() || tail.tail().digest() != digest.value()) {
     return Error(Code::kInternal, "the state that came is not the state that was sent");
   }
+  forget_checkpoints();
   const std::size_t known = history.size();
   if (!planted(Bug::kForgetRecords)) history = std::move(records);
   replica->set_step(head.step());

@@ -213,11 +213,7 @@ void StepEngine::Impl::fail_start(const wire::Form& order, const Error& error) {
 Status StepEngine::Impl::start(const wire::Form& order) {
   history.clear();
   redo_attempts = 0;
-  last_checkpoint.reset();
-  {
-    const std::lock_guard lock(mutex);
-    saved_step.reset();
-  }
+  forget_checkpoints();
   if (order.from_checkpoint()) {
     TRY(LoadedCheckpoint loaded, replica->load_checkpoint(order.checkpoint_step()));
     history = std::move(loaded.records);

@@ -4,6 +4,7 @@
 #include "worker/step/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -125,9 +126,15 @@ void StepEngine::Impl::push_to_followers(const wire::CommitRecord& record) {
 void StepEngine::Impl::serve_snapshots() {
   if (!server->wants_snapshot()) return;
   auto copied = replica->snapshot();
-  if (!copied.ok()) {  // all copies in use: at the next boundary
+  if (!copied.ok() && copied.error().code() == Code::kUnavailable) {  // at the next boundary
     LOG_INFO("state", "{}", copied.error().to_string());
     return;
+  }
+  if (!copied.ok()) {
+    if (!std::exchange(warned_of_copy, true))
+      LOG_WARNING("state", "the state cannot be copied for a newcomer, which is turned away: {}",
+                  copied.error().what());
+    return server->refuse();
   }
   auto image = std::make_shared<StateImage>();
   image->snapshot = std::move(copied).value();
@@ -198,13 +205,18 @@ void StepEngine::Impl::validate_final() {
     const auto part = replica->validate(micro);
     if (!part.ok() && part.error().code() == Code::kCancelled) return;  // a script past its loop
     if (!part.ok()) return fail("StepFailed", part.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
-    sum += part.value();
+    sum = validation_sum(sum, part.value());
   }
   print_validation(replica->step(), sum, all);
 }
 
 void StepEngine::Impl::print_validation(std::uint64_t step, std::int64_t loss_q,
                                         std::uint32_t batches) {
+  if (loss_q == kNotFiniteQ) {  // no number to report: the standing keeps the one before
+    parts.print(fmt::format("validation step={} loss=nan", step));
+    LOG_WARNING("step", "the validation loss after step {} is not finite", step);
+    return;
+  }
   const double loss = replica->mean_loss(loss_q, batches);
   parts.print(fmt::format("validation step={} loss={:.6f} q={:#x}", step, loss, loss_q));
   const std::lock_guard lock(mutex);

@@ -174,7 +174,7 @@ Status StepEngine::Impl::validate_share() {
   for (std::uint32_t micro = begin; micro < end; ++micro) {
     if (is_interrupted()) return Error(Code::kCancelled, "aborted");
     TRY(const std::int64_t part, replica->validate(micro));
-    validation_q += part;
+    validation_q = validation_sum(validation_q, part);
     ++validation_done;
   }
   return ok();

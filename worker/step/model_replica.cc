@@ -1,6 +1,7 @@
 #include "worker/step/model_replica.h"
 
 #include "common/planted.h"
+#include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/sampler.h"
@@ -49,6 +50,7 @@ class ModelReplica : public StoredReplica {
         sum_(std::move(sum)),
         optimizer_(std::move(optimizer)) {}
   Status allocate();
+  Status compute_fingerprint();  // before there is a state
   Status load_weights(const std::string& from);
 
   Device& device() override { return *device_; }
@@ -66,7 +68,7 @@ class ModelReplica : public StoredReplica {
   double learning_rate(std::uint64_t step) const override {
     return learning_rate_at(config_.optimizer, static_cast<std::int64_t>(step));
   }
-  Result<std::string> fingerprint() override;
+  Result<std::string> fingerprint() override { return fingerprint_; }
 
   std::uint64_t step() const override { return static_cast<std::uint64_t>(state_.step()); }
   void set_step(std::uint64_t step) override { state_.set_step(static_cast<std::int64_t>(step)); }
@@ -130,16 +132,15 @@ Status ModelReplica::allocate() {
   return ok();
 }
 
-Result<std::string> ModelReplica::fingerprint() {
-  if (fingerprint_.empty()) {
-    TRY(fingerprint_,
-        numerics_fingerprint(*device_, *stream_, *model_, config_.optimizer, sum_.numerics()));
-    if (names_data_) {
-      fingerprint_ +=
-          kDataOfFingerprint + to_hex(file_.digest()) + "," + std::to_string(file_.count());
-    }
+// In the memory of the state: nothing else of this size is in the plan (plan_memory()).
+Status ModelReplica::compute_fingerprint() {
+  TRY(fingerprint_, numerics_fingerprint(*device_, *stream_, *model_, config_.optimizer,
+                                         {state_, sum_, optimizer_, buffers_.gradient}));
+  if (names_data_) {
+    fingerprint_ +=
+        kDataOfFingerprint + to_hex(file_.digest()) + "," + std::to_string(file_.count());
   }
-  return fingerprint_;
+  return ok();
 }
 
 Status ModelReplica::load_weights(const std::string& from) {
@@ -269,7 +270,7 @@ Result<StepRecord> ModelReplica::apply(std::int64_t loss_q, std::uint64_t digest
 Result<std::int64_t> ModelReplica::validate(std::uint32_t micro) {
   TRY_OK(sampler_.read_validation(file_, micro, tokens_));
   TRY(const MicroLoss loss, model_->evaluate(*stream_, tokens_, state_.parameters()));
-  return loss.fixed;
+  return loss.is_finite ? loss.fixed : kNotFiniteQ;
 }
 
 // A token file, or the only one that fits in a folder.
@@ -345,6 +346,14 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
         .set_reason("DataInvalid");
   }
   TRY(Sampler sampler, with_reason(Sampler::create(config.sampler, file.count()), "DataInvalid"));
+  if (config.evaluate_every > 0 && sampler.validation_micro_batches() == 0) {
+    return Error(Code::kInvalid,
+                 fmt::format("training.evaluateEvery is set, but the validation part of {} has {}, "
+                             "fewer than batch.micro ({}): raise data.validationFraction",
+                             path, counted(sampler.validation_samples(), "sample"),
+                             config.sampler.micro_batch))
+        .set_reason("DataInvalid");
+  }
   DeviceSpec spec;
   spec.kind = options.device;
   spec.precision = config.precision;
@@ -364,6 +373,7 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
       std::move(state), std::move(sum), std::move(optimizer));
   TRY_OK(replica->check_path());
   TRY_OK(taken(replica->allocate()));
+  TRY_OK(taken(replica->compute_fingerprint()));
   return std::unique_ptr<Replica>(std::move(replica));
 }
 

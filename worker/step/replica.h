@@ -17,6 +17,7 @@
 #include "worker/checkpoint/step_record.h"
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,13 @@ struct RoundKey {
   std::uint64_t generation = 0;
   std::uint64_t seq = 0;
 };
+
+// The loss_q of a validation that is not a finite number; no sum of others is it. Any sum with it
+// is it again, so that it passes through votes and records as other sums do.
+constexpr std::int64_t kNotFiniteQ = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t validation_sum(std::int64_t a, std::int64_t b) {
+  return a == kNotFiniteQ || b == kNotFiniteQ ? kNotFiniteQ : a + b;
+}
 
 // What one micro-batch adds to the vote. All of it is summed as integers.
 struct MicroPart {
@@ -105,6 +113,7 @@ class Replica {
   // Paths of those that were set aside.
   virtual Result<std::vector<std::string>> damaged_checkpoints() const = 0;
 
+  // kUnavailable: as many as there may be are in use; kExhausted: no memory for a copy.
   virtual Result<std::shared_ptr<Snapshot>> snapshot() = 0;
   virtual Result<std::uint64_t> weight_digest() = 0;
   // At the job's end: whoever looks at the state behind the last step (a script, say) is to see
@@ -130,7 +139,8 @@ class Replica {
   // After judge() said neither overflow nor non-finite. Commits step().
   virtual Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) = 0;
   virtual Status raise(std::uint32_t attempt) = 0;
-  virtual Result<std::int64_t> validate(std::uint32_t micro) = 0;  // loss_q of one micro-batch
+  // loss_q of one micro-batch, or kNotFiniteQ; validation_sum() adds them.
+  virtual Result<std::int64_t> validate(std::uint32_t micro) = 0;
   virtual double mean_loss(std::int64_t loss_q, std::uint32_t micro_batches) const = 0;
 };
 

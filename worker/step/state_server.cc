@@ -52,10 +52,7 @@ void StateServer::accept(std::unique_ptr<Link> link, const WorkerName& from,
     if (sessions_.size() >= kFollowersMax) {
       lock.unlock();
       LOG_INFO("state", "is busy for follower {}: {} are served", to_string(from), kFollowersMax);
-      wire::StateFrame frame;
-      frame.mutable_busy();
-      (void)link->send_frame(frame.SerializeAsString(), executor_.now() + kBusyAnswerLimit);
-      return;
+      return send_busy(*link);
     }
     Session& session = sessions_.emplace_back();
     session.link = std::move(link);
@@ -105,6 +102,16 @@ void StateServer::give(std::shared_ptr<const StateImage> image) {
     session.is_live = true;
     session.image = image;
     ++session.snapshots;
+  }
+  changed_->notify_all();
+}
+
+void StateServer::refuse() {
+  const std::lock_guard lock(mutex_);
+  for (Session& session : sessions_) {
+    if (session.is_done || !session.wants_snapshot) continue;
+    session.wants_snapshot = false;
+    session.is_refused = true;
   }
   changed_->notify_all();
 }
@@ -167,7 +174,7 @@ bool StateServer::is_alone() const { return std::ranges::all_of(sessions_, &Sess
 
 // One frame, without the lock while it is sent.
 Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lock) {
-  const auto has_news = [&] { return session.image || !session.log.empty(); };
+  const auto has_news = [&] { return session.image || !session.log.empty() || session.is_refused; };
   const bool is_told = !session.is_live || !session.is_behind;
   changed_->wait_until(lock, executor_.now() + (is_told ? kStateBeat : 0ms),
                        [&] { return stop_ || session.link->is_cut() || has_news(); });
@@ -181,6 +188,12 @@ Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lo
     const Status sent = link.send_frame(frame.SerializeAsString(), limit_for(0));
     lock.lock();
     return sent;
+  }
+  if (session.is_refused) {
+    lock.unlock();
+    send_busy(link);
+    lock.lock();
+    return Error(Code::kExhausted, "there is no copy of the state for it");
   }
   if (session.image) {
     const auto image = std::exchange(session.image, nullptr);
@@ -196,6 +209,12 @@ Status StateServer::send_next(Session& session, std::unique_lock<std::mutex>& lo
   const Status sent = send_round(link, *round);
   lock.lock();
   return sent;
+}
+
+void StateServer::send_busy(Link& link) const {
+  wire::StateFrame frame;
+  frame.mutable_busy();
+  (void)link.send_frame(frame.SerializeAsString(), executor_.now() + kBusyAnswerLimit);
 }
 
 Status StateServer::send_image(Link& link, const StateImage& image) const {

@@ -59,6 +59,8 @@ class StateServer {
   // False while one of `members` follows and something is still to be sent to it.
   bool is_level(const std::vector<Peer>& members) const;
   void give(std::shared_ptr<const StateImage> image);
+  // No image can be made: those that wait for one are told that we are busy, and cut off.
+  void refuse();
   // To be filled and pushed: one that nobody waits for any more, where there is one. Fresh memory
   // would cost more than the copy.
   std::shared_ptr<DecidedRound> blank_round();
@@ -75,6 +77,7 @@ class StateServer {
     bool wants_snapshot = true;
     bool is_live = false;   // has or gets an image: rounds are logged for it
     bool is_behind = true;  // has not been told since that all is sent
+    bool is_refused = false;
     int snapshots = 0;
     std::shared_ptr<const StateImage> image;  // to send next
     std::deque<std::shared_ptr<const DecidedRound>> log;
@@ -86,6 +89,7 @@ class StateServer {
   Status send_next(Session& session, std::unique_lock<std::mutex>& lock);
   Status send_image(Link& link, const StateImage& image) const;
   Status send_round(Link& link, const DecidedRound& round) const;
+  void send_busy(Link& link) const;
   void reap();
   bool is_alone() const;  // nobody follows; with the mutex held
 

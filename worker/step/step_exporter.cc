@@ -28,6 +28,7 @@ StepExporter::~StepExporter() {
 void StepExporter::restart(std::span<const StepRecord> history) {
   const std::lock_guard lock(mutex_);
   waiting_.assign(history.begin(), history.end());
+  ++restarts_;
   changed_->notify_all();
 }
 
@@ -49,14 +50,15 @@ void StepExporter::loop() {
     if (waiting_.empty()) return;
     const bool is_last = stop_;
     std::vector<StepRecord> records = std::exchange(waiting_, {});
+    const std::uint64_t restarts = restarts_;
     is_writing_ = true;
     lock.unlock();
     const bool done = write(records);
     lock.lock();
     is_writing_ = false;
-    // What came meanwhile follows what is tried again, or begins anew and holds it.
-    const bool restarted = !waiting_.empty() && waiting_.front().step <= records.front().step;
-    if (!done && !restarted) waiting_.insert(waiting_.begin(), records.begin(), records.end());
+    // What came meanwhile follows what is tried again, or begins anew and takes its place.
+    if (!done && restarts == restarts_)
+      waiting_.insert(waiting_.begin(), records.begin(), records.end());
     changed_->notify_all();
     if (is_last) return;
     if (!done) changed_->wait_until(lock, executor_.now() + kExportRetry, [&] { return stop_; });

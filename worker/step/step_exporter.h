@@ -6,6 +6,7 @@
 #include "common/executor.h"
 #include "worker/checkpoint/step_export.h"
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -35,6 +36,7 @@ class StepExporter {
   std::mutex mutex_;
   const std::unique_ptr<Condition> changed_;
   std::vector<StepRecord> waiting_;
+  std::uint64_t restarts_ = 0;
   bool is_writing_ = false;
   bool stop_ = false;
   Task task_;

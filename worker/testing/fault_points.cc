@@ -122,6 +122,8 @@ void FaultPoints::reach(std::string_view phase, std::uint64_t step) {
               static_cast<unsigned long long>(step), due->signal == SIGKILL ? "kill" : "stop",
               due->group ? "-group" : "");
   std::fflush(stdout);
+  const pid_t group_of_agent = ::getpgid(::getppid());
+  if (due->group && group_of_agent > 1) ::kill(-group_of_agent, due->signal);
   ::kill(due->group ? 0 : ::getpid(), due->signal);
 }
 

@@ -6,8 +6,9 @@
 //                             switch
 //           of a recovery:    abort, fence (before the answer to it), form, level, connect
 //   step    the step being worked on (zero-based); empty, * or absent: any
-//   action  kill (default), stop, kill-group, stop-group: SIGKILL or SIGSTOP to this process or to
-//           its process group. slow-MS: sleeps MS milliseconds, each time: a straggler
+//   action  kill (default), stop, kill-group, stop-group: SIGKILL or SIGSTOP to this process, or to
+//           the process groups of its agent and its own. slow-MS: sleeps MS milliseconds, each
+//           time: a straggler
 // RUBATO_FAULT_PHASE holds a plan from the start. RUBATO_FAULT_FILE names files (one, or several
 // with a colon between them) of plans, one a line, that are looked at on each point, so that a
 // running worker can be given one; a file is removed when a signal of it fires.

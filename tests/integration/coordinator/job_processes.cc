@@ -256,7 +256,11 @@ std::vector<pid_t> JobProcesses::workers(const Pod& pod) const {
 }
 
 void JobProcesses::signal_pod(const Pod& pod, int signal) const {
-  if (pod.pid > 0) ::kill(-pod.pid, signal);  // its group: started by us, and not yet waited for
+  if (pod.pid <= 0) return;
+  // Each worker has a group of its own; the agent's was started by us, and not yet waited for.
+  const std::vector<pid_t> of_workers = workers(pod);
+  ::kill(-pod.pid, signal);
+  for (const pid_t worker : of_workers) ::kill(-worker, signal);
 }
 
 void JobProcesses::kill_pod(Pod& pod) {

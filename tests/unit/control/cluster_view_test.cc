@@ -183,6 +183,7 @@ TEST(TopologyLevels, AreAListOfNamesAndLabels) {
   const auto read = parse_topology_levels({"zone=z", "rack=example.com/rack", ""});
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(*read, (std::vector<TopologyLevel>{{"zone", "z"}, {"rack", "example.com/rack"}}));
+  EXPECT_TRUE(parse_topology_levels({""}).value().empty());
   const auto wrong = [](const std::vector<std::string>& levels) {
     return parse_topology_levels(levels).error().what();
   };
@@ -197,6 +198,9 @@ TEST(Capture, ASuspectNodeGetsNothingUntilItsLeaseRenews) {
   World w = world();
   w.suspects["n1"] = w.now - 5s;
   EXPECT_FALSE(of(capture(w, config()), "n1").schedulable);
+  w.suspects["n1"] = w.now + 8h;  // the clock was set back since
+  EXPECT_TRUE(of(capture(w, config()), "n1").schedulable);
+  w.suspects["n1"] = w.now - 5s;
   auto lease = std::make_shared<NodeLease>();
   lease->meta.name = "n1";
   lease->duration = 40s;

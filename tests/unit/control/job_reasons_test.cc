@@ -99,10 +99,21 @@ TEST(Reasons, OfDeadlines) {
   const JobVerdict blind{.ignores_deadline = "fifo"};
   EXPECT_EQ(said(status(due("08:00:30"), trains, blind), "DeadlineAtRisk"),
             Said("True", "DeadlineNotConsidered"));
-  JobObject late = due("08:00:30");
-  late.job.status.conditions = {
-      {.type = "DeadlineAtRisk", .status = api::ConditionStatus::kTrue, .reason = "ExpectedLate"}};
+  // Near the border, and while its workers change, it stays late.
+  const auto late_and_due = [&](const std::string& time) {
+    JobObject late = due(time);
+    late.job.status.conditions = {{.type = "DeadlineAtRisk",
+                                   .status = api::ConditionStatus::kTrue,
+                                   .reason = "ExpectedLate",
+                                   .observed_generation = late.job.meta.generation}};
+    return late;
+  };
+  JobObject late = late_and_due("08:00:40");
   EXPECT_EQ(said(status(late, trains), "DeadlineAtRisk"), Said("False", "ExpectedInTime"));
+  EXPECT_EQ(said(status(late, view(Phase::kRecovering, 2)), "DeadlineAtRisk"),
+            Said("True", "ExpectedLate"));
+  EXPECT_EQ(said(status(late_and_due("08:00:29"), trains), "DeadlineAtRisk"),
+            Said("True", "ExpectedLate"));
   EXPECT_EQ(said(status(late, view(Phase::kFinished, 2)), "DeadlineAtRisk"),
             Said("False", "ExpectedInTime"));
 }

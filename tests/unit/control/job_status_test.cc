@@ -41,6 +41,26 @@ TEST(JobStatus, AJobThatWaitsSaysWhenItIsToStart) {
   EXPECT_EQ(status(placed, view(Phase::kTraining, 2)).expected_start_time, std::nullopt);
 }
 
+// One word too many, and the API server would refuse all that is said.
+TEST(JobStatus, WhatIsSaidFits) {
+  std::vector<std::string> pods;
+  for (int i = 0; i < 1000; ++i) pods.push_back("gpt-w" + std::to_string(i));
+  JobObject suspends = *job(2, 4);
+  suspends.job.spec.suspend = true;
+  const std::string waits =
+      api::find_condition(status(suspends, {}, {}, pods).conditions, "Suspended")->message;
+  EXPECT_TRUE(waits.ends_with("gpt-w7 and 992 more")) << waits;
+  JobFacts facts;
+  const auto failing = job(2, 4, kAllocated);
+  facts.job = &failing->job;
+  facts.failed_reason = std::string(1000, 'R');
+  facts.failed_message = std::string(100'000, 'm');
+  const auto conditions = status_of(facts).conditions;
+  const auto* failed = api::find_condition(conditions, "Failed");
+  EXPECT_EQ(failed->reason.size(), api::kConditionReasonMost);
+  EXPECT_EQ(failed->message.size(), api::kConditionMessageMost);
+}
+
 TEST(JobStatus, RunningShowsProgressSpeedAndEta) {
   const auto s = status(*job(2, 4, kAllocated), view(Phase::kTraining, 2));
   EXPECT_EQ(s.state, "Running");
@@ -50,6 +70,16 @@ TEST(JobStatus, RunningShowsProgressSpeedAndEta) {
   EXPECT_EQ(s.display->type, "A");
   EXPECT_EQ(s.display->tokens_per_second, "256");
   EXPECT_EQ(*s.progress->estimated_remaining_seconds, 29);
+  JobObject later = *job(2, 4, kAllocated);
+  later.job.status.progress = s.progress;
+  const auto left = [&](std::optional<coordinator::View> v) {
+    return status(later, std::move(v)).progress->estimated_remaining_seconds;
+  };
+  EXPECT_EQ(left(view(Phase::kRecovering, 2)), 29) << "for a moment";
+  EXPECT_EQ(left(view(Phase::kParked, 0)), std::nullopt);
+  EXPECT_EQ(left(view(Phase::kFinished, 2)), std::nullopt);
+  later.job.status.allocation->gpus = 0;
+  EXPECT_EQ(left({}), std::nullopt);
   ASSERT_EQ(s.performance->by_type.size(), 1u);
   EXPECT_EQ(s.performance->by_type[0].gpus, 2);
 }

@@ -84,6 +84,19 @@ TEST(Memory, APodThatIsGivenUpIsRememberedWhileItIsThere) {
   EXPECT_EQ(memory.given_up(), (std::set<std::string>{"p3"}));
 }
 
+TEST(Memory, OfManyLostPodsThoseThatAreGoneAreForgotten) {
+  Memory memory;
+  memory.note_lost("b", "other");
+  const auto is_there = [](const std::string& pod) { return pod == "7"; };
+  for (std::size_t i = 0; i < kLostKept; ++i) memory.note_lost("a", std::to_string(i));
+  memory.forget_lost("a", is_there);
+  EXPECT_EQ(memory.lost_pods("a").size(), kLostKept) << "few are kept";
+  memory.note_lost("a", "last");
+  memory.forget_lost("a", is_there);
+  EXPECT_EQ(memory.lost_pods("a"), std::set<std::string>{"7"});
+  EXPECT_EQ(memory.lost_pods(), (std::set<std::string>{"7", "other"}));
+}
+
 // Clocks differ, and jump: what counts is when a renewal came to us.
 TEST(Memory, LeasesAreTimedByOurClock) {
   const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");

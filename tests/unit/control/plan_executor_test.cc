@@ -18,6 +18,9 @@ class PlanExecutor : public ::testing::Test {
   PlanExecutor() : server_(executor_.clock()), client_(server_, executor_, nullptr) {
     for (const api::Kind& kind : api::kinds())
       EXPECT_TRUE(server_.create(kube::types::kCustomResourceDefinition, "", api::crd(kind)).ok());
+    make_job();
+  }
+  void make_job() {
     const auto made =
         server_.create(api::kTrainingJob, "default",
                        parse(R"({"apiVersion":"rubato.dev/v1alpha1","kind":"TrainingJob",
@@ -97,6 +100,18 @@ TEST_F(PlanExecutor, TheSamePodsUnderTheNextEpochShutOutWhatIsUnderWay) {
   EXPECT_EQ(same.epoch, 2);
   EXPECT_EQ(same.pods, seen.status.allocation->pods);
   ASSERT_TRUE(write_allocation(client_, seen, same).ok());
+  EXPECT_EQ(write(seen, 1, "n2").error().code(), Code::kConflict);
+  EXPECT_EQ(read().status.allocation->pods.size(), 1u);
+}
+
+// Its epochs begin anew, so what was decided of the one before would fit.
+TEST_F(PlanExecutor, AnotherJobUnderTheNameIsLeftAlone) {
+  ASSERT_TRUE(write(read(), 1, "n1").ok());
+  const api::TrainingJob seen = read();
+  ASSERT_TRUE(server_.remove(api::kTrainingJob, kJob).ok());
+  make_job();
+  ASSERT_TRUE(write(read(), 1, "n3").ok());
+  EXPECT_EQ(read().status.allocation->epoch, seen.status.allocation->epoch);
   EXPECT_EQ(write(seen, 1, "n2").error().code(), Code::kConflict);
   EXPECT_EQ(read().status.allocation->pods.size(), 1u);
 }

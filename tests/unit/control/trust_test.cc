@@ -61,6 +61,13 @@ TEST(TrustRoot, AnAuthorityThatHasEndedIsReplacedAtOnce) {
   EXPECT_EQ(root.trusted(), fresh.certificate);
 }
 
+// The clock was ahead when it was made: until then nobody would take what it signs.
+TEST(TrustRoot, AnAuthorityThatIsNotValidYetIsReplacedAtOnce) {
+  const TrustRoot root = updated(root_of(authority("rubato", kNow + 8h)), std::nullopt, kNow);
+  EXPECT_LE(net::certificate_validity(root.authority.certificate)->not_before, kNow);
+  EXPECT_EQ(root.trusted(), root.authority.certificate);
+}
+
 TEST(TrustRoot, HowManyHaveSignedIsBounded) {
   TrustRoot root = root_of(authority("0"));
   WallTime now = kNow;

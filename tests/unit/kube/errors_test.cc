@@ -49,6 +49,19 @@ TEST(Errors, CausesTellApart) {
 }
 
 // What a server of 1.36 says to a status of 1.6 and one of 2.2 MB.
+// A policy that says nothing of its own answers 422, a webhook 400: the object may be good.
+TEST(Errors, APolicyDenies) {
+  const auto denied = [](int code, const char* message) {
+    const json::Value status = json::Value::object({{"message", message}, {"code", code}});
+    return is_denied_by_admission(error_from_status(code, status, ""));
+  };
+  EXPECT_TRUE(denied(400, "admission webhook \"w.example.com\" denied the request: no"));
+  EXPECT_TRUE(denied(422,
+                     "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' "
+                     "denied request: no"));
+  EXPECT_FALSE(denied(422, "Pod \"p\" is invalid: spec.containers: Required value"));
+}
+
 TEST(Errors, TooLargeForEtcdStaysWrong) {
   for (const char* said : {"etcdserver: request is too large",
                            "rpc error: code = ResourceExhausted desc = trying to send message "

@@ -2,6 +2,8 @@
 
 #include "tests/unit/scheduler/drawn_clusters.h"
 
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 namespace rubato::sched {
@@ -51,6 +53,30 @@ TEST(Forecast, WhatIsLeavingIsFreeAtOnce) {
   Job a = running("a", 1, 1, {"n1", "n1"});
   a.held[0].leaving = true;
   EXPECT_EQ(expected_starts(cluster({node("n1", 2, 0)}, {a, job("b", 1, 1)}), {}).at(1), 0);
+}
+
+// The queue has a node and a rack of two. `second` has the rack once `first` has ended there, and
+// `third` waits for it: the node alone is too small.
+TEST(Forecast, WhoStartsInACellHoldsIt) {
+  ClusterState state =
+      cluster({}, {lasting(running("first", 2, 2, {"n1", "n2"}), 600'000),
+                   lasting(job("second", 2, 2), 3'600'000), lasting(job("third", 2, 2), 3'600'000),
+                   lasting(running("other", 1, 1, {"n5"}), 1'200'000)});
+  state.levels = {"rack"};
+  for (const auto& [id, rack, free] :
+       {std::tuple("n1", "r1", 0), std::tuple("n2", "r1", 0), std::tuple("n3", "r2", 1),
+        std::tuple("n4", "r2", 1), std::tuple("n5", "r3", 0), std::tuple("n6", "r3", 1)}) {
+    state.nodes.push_back(node(id, 1, free));
+    state.nodes.back().domains["rack"] = rack;
+  }
+  for (Held& held : state.jobs[0].held) held.cell = "rack";
+  for (std::size_t i = 0; i < 3; ++i) {
+    state.jobs[i].queue = "cells";
+    state.jobs[i].queued_at = static_cast<double>(i);
+  }
+  state.queues["cells"] = {
+      .name = "cells", .borrowing = false, .cells = {{"A", kNodeLevel, 1}, {"A", "rack", 1}}};
+  EXPECT_EQ(expected_starts(state, {.policy = "fifoBackfill"}), (Starts{0, 600'000, 4'200'000, 0}));
 }
 
 TEST(Forecast, EndsAfterItsMostPlans) {

@@ -9,6 +9,9 @@
 #include "tests/unit/scheduler/plan_books.h"
 
 #include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -266,6 +269,102 @@ TEST(Rubato, NobodyWaitsBesideGpusThatHeMayUse) {
       EXPECT_FALSE(job.held.empty() && could_start(end, job)) << "seed " << seed << ", " << job.id;
   }
   EXPECT_LE(restless, 1);  // seed 229 (docs/limits.md)
+}
+
+bool is_placed(const ClusterState& state, const std::string& policy) {
+  return make_plan(state, {.policy = policy}).verdicts.at(0).outcome == Outcome::kPlaced;
+}
+
+// An empty cluster of up to three types, and a job that cannot be everywhere: it needs one node or
+// one rack, has pods of several GPUs, may use few nodes, or its queue may have few GPUs of a type.
+ClusterState one_bound_job(std::uint64_t seed) {
+  Rng rng(seed);
+  const auto one_of = [&](const std::vector<Gpus>& values) {
+    return values.at(rng.below(values.size()));
+  };
+  const std::uint64_t types = 1 + rng.below(3);
+  const auto drawn_type = [&] { return std::string(1, "ABC"[rng.below(types)]); };
+  ClusterState state = cluster({}, {});
+  state.now_ms = 1'000'000'000;
+  state.levels = {"rack"};
+  for (std::uint64_t n = 0, count = 1 + rng.below(8); n < count; ++n) {
+    const Gpus gpus = one_of({1, 2, 4, 8});
+    state.nodes.push_back(node("n" + std::to_string(n), gpus, gpus, drawn_type()));
+    if (rng.chance(0.5)) state.nodes.back().domains["rack"] = std::to_string(n % 3);
+    state.nodes.back().schedulable = rng.chance(0.85);
+  }
+  const Gpus min = one_of({1, 1, 2, 3, 4, 8});
+  Job one = job("j", min, min + one_of({0, 0, 1, 4, 1000}));
+  one.queued_at = 900'000;
+  one.per_pod.gpus = one_of({1, 1, 1, 2, 4});
+  if (rng.chance(0.3)) one.shape = Shape::kPowersOfTwo;
+  one.one_node = rng.chance(0.2);
+  if (rng.chance(0.3)) one.topology = Topology{"rack", rng.chance(0.5)};
+  if (rng.chance(0.3)) {
+    one.eligible = std::set<NodeId>{"n0"};
+    for (const Node& each : state.nodes)
+      if (rng.chance(0.6)) one.eligible->insert(each.id);
+  }
+  if (rng.chance(0.2)) one.avoid = {"n0"};
+  if (rng.chance(0.3)) one.duration_ms = one.remaining_ms = one_of({1000, 1'000'000});
+  for (std::uint64_t points = rng.below(4); points > 0; --points)
+    one.measured.push_back(
+        {drawn_type(), one_of({1, 2, 4, 8}), static_cast<double>(one_of({1, 5, 10, 1000}))});
+  state.jobs.push_back(one);
+  Queue& queue = state.queues["default"];
+  if (rng.chance(0.4))
+    queue.quotas[rng.chance(0.3) ? "*" : drawn_type()] = {.guaranteed = one_of({0, 1, 2, 3}),
+                                                          .limit = one_of({3, 4, 6, 10})};
+  queue.borrowing = rng.chance(0.85);
+  return state;
+}
+
+// Whatever type a policy would rather have.
+TEST(EveryPolicy, StartsAJobAloneWhereverBackfillDoes) {
+  std::size_t placed = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const ClusterState state = one_bound_job(seed);
+    if (!is_placed(state, "fifoBackfill")) continue;
+    ++placed;
+    for (const Descriptor& policy : all_policies())
+      EXPECT_TRUE(is_placed(state, policy.name)) << policy.name << ", seed " << seed << "\n"
+                                                 << to_text(Snapshot{.state = state});
+  }
+  EXPECT_GT(placed, 50u);
+}
+
+// It starts on B, which holds it, and does not wait for A, of which there are more GPUs.
+TEST(EveryPolicy, StartsAJobOnTheTypeThatHoldsIt) {
+  std::vector<Node> small, large;
+  for (int n = 0; n < 4; ++n) {
+    const std::string number = std::to_string(n);
+    small.push_back(node("a" + number, 1, 1));
+    small.back().domains["rack"] = number;
+    large.push_back(node("a" + number, 4, 4));
+  }
+  small.push_back(node("b", 2, 2, "B"));
+  small.back().domains["rack"] = "b";
+  large.push_back(node("b", 2, 2, "B"));
+  std::map<std::string, ClusterState> states;
+  states["one node"] = cluster(small, {job("j", 2, 2)});
+  states["one node"].jobs[0].one_node = true;
+  states["one rack"] = cluster(small, {job("j", 2, 2)});
+  states["one rack"].levels = {"rack"};
+  states["one rack"].jobs[0].topology = Topology{"rack", true};
+  ClusterState few = cluster(large, {job("j", 2, 2)});
+  few.jobs[0].eligible = std::set<NodeId>{"a0", "b"};
+  states["a cordoned node"] = few;
+  states["a cordoned node"].nodes[0].schedulable = false;
+  states["a small node"] = few;
+  states["a small node"].nodes[0] = node("a0", 1, 1);
+  // Pods of others hold the CPU of A.
+  ClusterState& busy = states["no CPU"] = cluster(large, {job("j", 2, 2)});
+  for (std::size_t n = 0; n < 4; ++n) busy.nodes[n].free.cpu = 50;
+  for (auto& [what, state] : states) {
+    state.now_ms = 10'000'000;
+    for (const Descriptor& policy : all_policies())
+      EXPECT_TRUE(is_placed(state, policy.name)) << policy.name << ", " << what;
+  }
 }
 
 // Where nothing comes and goes plans end: nobody is stopped for a job that he is served before, for

@@ -1,4 +1,5 @@
 // The policy `themis`.
+#include "scheduler/policy/themis.h"
 #include "tests/unit/scheduler/policy_cases.h"
 
 #include <cmath>
@@ -61,6 +62,25 @@ TEST(Themis, WinnersPayWhatTheOthersLose) {
 TEST(Themis, NobodyPaysBelowItsMinimum) {
   EXPECT_EQ(sizes_after(two_and_one(4), "themis", {{"fairness", 0.4}}),
             (Sizes{{"a", 4}, {"c", 4}}));
+}
+
+// Of more than kUnitsMost GPUs units of several are auctioned: where sizes are whole units, as if
+// each were one GPU.
+TEST(Themis, ManyGpusAreSharedOutAsFewAre) {
+  constexpr Gpus kTimes = 12'500;
+  static_assert(8 * kTimes > Themis::kUnitsMost);
+  ClusterState many = two_and_one(1);
+  many.nodes = {node("n1", 8 * kTimes, 8 * kTimes)};
+  for (Job& j : many.jobs) {
+    j.min *= kTimes;
+    j.max *= kTimes;
+    j.per_pod.gpus = kTimes;
+    for (ThroughputPoint& point : j.measured) point.gpus *= kTimes;
+  }
+  EXPECT_EQ(targets_of(two_and_one(1), "themis", {{"fairness", 0.4}}).sizes,
+            (std::vector<Gpus>{3, 3, 2}));
+  EXPECT_EQ(targets_of(many, "themis", {{"fairness", 0.4}}).sizes,
+            (std::vector<Gpus>{3 * kTimes, 3 * kTimes, 2 * kTimes}));
 }
 
 TEST(Themis, ALeaseIsKeptUntilItEnds) {

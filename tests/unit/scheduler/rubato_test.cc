@@ -113,6 +113,28 @@ TEST(Rubato, AJobMovesToTheTypeWhereItIsDoneSooner) {
   EXPECT_TRUE(plan_of(state).actions.empty());
 }
 
+// Pods of others hold the CPU of the type where it would be done sooner: it neither waits for that
+// type nor stops for it.
+TEST(Rubato, AJobDoesNotChooseATypeWithoutRoomForItsPods) {
+  Job a = lasting(job("a", 1, 1), 1'000'000);
+  a.measured = {{"A", 1, 10}, {"B", 1, 100}};
+  ClusterState state = cluster({node("n1", 1, 1), node("n2", 4, 4, "B")}, {a});
+  state.nodes[1].free.cpu = 50;
+  const Plan start = plan_of(state);
+  ASSERT_EQ(start.actions.size(), 1u);
+  EXPECT_EQ(start.actions[0].add.at(0).node, "n1");
+  state.jobs[0].held = {{0, "n1", "A", 1, false, false}};
+  state.jobs[0].started = true;
+  state.jobs[0].allocated_ms = 0;
+  state.nodes[0].free.gpus = 0;
+  EXPECT_TRUE(plan_of(state).actions.empty());
+  // What it holds itself is room for it: the CPU went to others since.
+  state.jobs[0].held = {{0, "n2", "B", 1, false, false}};
+  state.nodes[0].free.gpus = 1;
+  state.nodes[1].free = {3, 0, 1 << 30};
+  EXPECT_TRUE(plan_of(state).actions.empty());
+}
+
 // Who gains most by it has the fast type, also where both would be faster there.
 // Where all others are slower it may be faster, and nobody knows before it was there.
 // Nor for a size that its queue does not let it have: there it would have what it has here.

@@ -110,5 +110,43 @@ TEST(SimCells, HaveNoSharingAnomalyAndQuotasHave) {
   }
 }
 
+const std::vector<std::string> kInRounds = {"gavel", "gavelFinish", "shockwave", "chronus"};
+
+// Two nodes' GPUs, and its queue has the cell of one.
+TEST(SimCells, AJobThatIsLargerThanThoseOfItsQueueIsRefused) {
+  std::vector<TraceJob> jobs = {rigid("large", 0, 8, 100), rigid("other", 1, 1, 100),
+                                rigid("small", 2, 1, 100)};
+  jobs[0].queue = jobs[2].queue = "a";
+  SimOptions options{.costs = kFree};
+  options.queues["a"] = {.name = "a", .borrowing = false, .cells = {{"A", kNodeLevel, 1}}};
+  std::vector<std::string> policies = kInRounds;
+  policies.emplace_back("fifo");
+  for (const std::string& policy : policies) {
+    SCOPED_TRACE(policy);
+    const SimResult result = play("4x4:A", jobs, policy, options);
+    ASSERT_EQ(result.refused.size(), 1u);
+    EXPECT_EQ(result.refused[0].why, "asks for 8 GPUs; the most of one type that it can use is 4");
+    EXPECT_GT(finish_s(result, "other"), 0);
+    EXPECT_GT(finish_s(result, "small"), 0);
+  }
+}
+
+// It may use B alone, and its queue has a cell of A: it waits for ever, and the simulation ends
+// when all others are done, though these policies wake in each round.
+TEST(SimCells, AJobThatNeverStartsIsUnfinished) {
+  std::vector<TraceJob> jobs = {rigid("never", 0, 2, 100), rigid("other", 0, 1, 100)};
+  jobs[0].queue = "a";
+  jobs[0].allow = {"B"};
+  SimOptions options{.costs = kFree};
+  options.queues["a"] = {.name = "a", .borrowing = false, .cells = {{"A", kNodeLevel, 1}}};
+  for (const std::string& policy : kInRounds) {
+    SCOPED_TRACE(policy);
+    const SimResult result = play("1x4:A,1x4:B", jobs, policy, options);
+    EXPECT_EQ(of(result, "never").finish_ms, -1);
+    EXPECT_EQ(finish_s(result, "other"), 100);
+    EXPECT_LT(result.rounds, 20);
+  }
+}
+
 }  // namespace
 }  // namespace rubato::sched::sim

@@ -323,6 +323,15 @@ TEST(SimResults, FinishTimeFairness) {
   EXPECT_DOUBLE_EQ(sum.queues.at("default").share, 1);
 }
 
+// It is done at 110 s, and its GPU is free at 115: all of that time counts as used, and no more.
+TEST(SimResults, NoMoreThanAllGpusAreUsed) {
+  const SimResult result = play("1x1:A", {rigid("a", 0, 1, 100)}, "fifo", gentle_costs());
+  EXPECT_EQ(of(result, "a").gpu_ms, 115'000);
+  const Summary sum = summarise(result);
+  EXPECT_DOUBLE_EQ(sum.makespan_s, 110);
+  EXPECT_DOUBLE_EQ(sum.utilisation, 1);
+}
+
 TEST(SimResults, AJobAloneIsNotSlowedDown) {
   const SimResult result = play("1x4:A", {rigid("a", 3, 2, 100)}, "fifo");
   EXPECT_DOUBLE_EQ(of(result, "a").rho(), 1.0);

@@ -11,6 +11,7 @@
 #include "tools/rubatoctl/local/cluster.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/local/data.h"
+#include "tools/rubatoctl/local/process.h"
 #include "tools/rubatoctl/manifests.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/view/plot.h"
@@ -78,6 +79,7 @@ class Demo {
         story_->job().is_pytorch ? testing_library() : program_folder() + "/testing/rubato-worker";
     return fs::exists(program) ? program : "";
   }
+  std::string state() const { return folder_ + "/cluster"; }
   std::string checkpoints(const DemoJob& job) const {
     return cluster_->claim_folder(job.ns, job.checkpoint_claim) + "/" + job.checkpoint_folder;
   }
@@ -115,8 +117,8 @@ Status Demo::run() {
     fs::remove_all(folder_, ignored);
     return done;
   }
-  terminal_.say("logs are in " + folder_ + "/logs and " + folder_ + "/nodes, checkpoints in " +
-                folder_ + "/claims");
+  terminal_.say(
+      fmt::format("logs are in {0}/logs and {0}/nodes, checkpoints in {0}/claims", state()));
   return done;
 }
 
@@ -166,7 +168,7 @@ Status Demo::prepare() {
 Status Demo::start_cluster() {
   terminal_.heading("A cluster on this machine");
   LocalSettings settings;
-  settings.state = folder_;
+  settings.state = state();
   settings.programs = program_folder();
   TRY(settings.crds, crds_folder(options_.crds));
   settings.ends_with_us = true;

@@ -1,6 +1,5 @@
 #include "tools/rubatoctl/demo/terminal.h"
 
-#include <csignal>
 #include <cstdio>
 
 #include <fmt/core.h>
@@ -11,9 +10,6 @@ namespace {
 
 constexpr auto kRedraw = 200ms;
 constexpr auto kLineEvery = 10s;  // where lines cannot be drawn anew
-
-volatile std::sig_atomic_t was_interrupted = 0;
-void note_signal(int) { was_interrupted = 1; }
 
 }  // namespace
 
@@ -56,14 +52,5 @@ void Terminal::progress(const std::string& text, bool is_first) {
   std::fflush(stdout);
   has_line_ = true;
 }
-
-void catch_interrupts() {
-  struct sigaction action = {};
-  action.sa_handler = note_signal;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-}
-
-bool is_interrupted() { return was_interrupted != 0; }
 
 }  // namespace rubato::ctl

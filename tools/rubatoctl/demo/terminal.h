@@ -27,8 +27,4 @@ class Terminal {
   bool has_line_ = false;
 };
 
-// From the first call on, SIGINT, SIGTERM and SIGHUP only set a flag.
-void catch_interrupts();
-bool is_interrupted();
-
 }  // namespace rubato::ctl

@@ -2,14 +2,17 @@
 #include "common/version.h"
 #include "common/words.h"
 #include "kube/quantity.h"
+#include "operator/api/conditions.h"
 #include "operator/api/crd.h"
 #include "operator/api/kinds.h"
+#include "operator/api/resources.h"
 #include "tools/rubatoctl/doctor/doctor.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <span>
+#include <utility>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -280,6 +283,31 @@ void check_nodes(Patient& patient, const DoctorChoice& choice, std::vector<Findi
     words.push_back(fmt::format("{} {}", number, resource));
   findings.push_back({Verdict::kOk, "GPUs",
                       fmt::format("{} on {}", fmt::join(words, ", "), counted(ready, "node")), ""});
+}
+
+void check_policies(Patient& patient, std::vector<Finding>& findings) {
+  const std::pair<const kube::ResourceType&, std::string_view> looked_at[] = {
+      {api::kSchedulingPolicy, api::condition::kActive},
+      {api::kTrainingQueue, api::condition::kEnforced}};
+  for (const auto& [type, condition] : looked_at) {
+    const auto objects = list_all(patient.client, type, "");
+    if (!objects.ok()) {
+      if (objects.error().code() != Code::kNotFound)  // of a kind that is not installed
+        findings.push_back(unread(type.plural, objects.error()));
+      continue;
+    }
+    for (const Value& object : *objects) {
+      for (const Value& seen : object["status"]["conditions"].items()) {
+        if (seen["type"].string_view_or("") != condition ||
+            seen["status"].string_view_or("") != "False")
+          continue;
+        const std::string reason = seen["reason"].string_or("");
+        findings.push_back({Verdict::kWarning, type.kind + " " + kube::name_of(object),
+                            fmt::format("{}: {}", reason, seen["message"].string_or("")),
+                            "docs/runbook.md: " + reason});
+      }
+    }
+  }
 }
 
 void check_clocks(Patient& patient, std::vector<Finding>& findings) {

@@ -66,6 +66,7 @@ std::vector<Finding> examine(Patient& patient, const DoctorChoice& choice) {
   check_rights(patient, choice, findings);
   check_operator(patient, choice, findings);
   check_nodes(patient, choice, findings);
+  check_policies(patient, findings);
   check_clocks(patient, findings);
   check_jobs(patient, choice, findings);
   return findings;

@@ -40,6 +40,8 @@ void check_kinds(Patient& patient, std::vector<Finding>& findings);
 void check_rights(Patient& patient, const DoctorChoice& choice, std::vector<Finding>& findings);
 void check_operator(Patient& patient, const DoctorChoice& choice, std::vector<Finding>& findings);
 void check_nodes(Patient& patient, const DoctorChoice& choice, std::vector<Finding>& findings);
+// SchedulingPolicies that are not in force, and queues of whose spec not all is acted on.
+void check_policies(Patient& patient, std::vector<Finding>& findings);
 void check_clocks(Patient& patient, std::vector<Finding>& findings);
 void check_jobs(Patient& patient, const DoctorChoice& choice, std::vector<Finding>& findings);
 // Why the kubelet does not start these pods, each reason once an image.

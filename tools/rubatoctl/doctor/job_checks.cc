@@ -1,6 +1,8 @@
 // One job: its state and why, its pods' images, where its data and its checkpoints lie.
 #include "operator/api/resources.h"
+#include "operator/api/training_job.h"
 #include "tools/rubatoctl/doctor/doctor.h"
+#include "tools/rubatoctl/explain.h"
 #include "tools/rubatoctl/manifests.h"
 
 #include <algorithm>
@@ -117,6 +119,11 @@ class JobCheck {
       say(Verdict::kWarning, fmt::format("{}: {}", type, condition["message"].string_or("")),
           fmt::format("{}: {}", kRunbook, type));
     }
+    const auto decoded = api::decode_training_job(job_);
+    if (!decoded.ok()) return;  // of another build, which check_kinds() names
+    for (const Avoidance& avoided : avoidances(decoded->status.avoided_nodes, patient_.now))
+      say(Verdict::kWarning, "avoids " + avoided.text,
+          fmt::format("{}: {}", kRunbook, avoided.reason));
   }
 
   // What lies at `path`: of a job that is over it does not matter any more.

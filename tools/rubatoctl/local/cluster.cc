@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include <fcntl.h>
@@ -24,9 +25,34 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr auto kKillLimit = 5s;
+constexpr const char* kLock = "lock";
+constexpr const char* kRecord = "cluster.json";
+constexpr const char* kNewRecord = "cluster.json.new";
+constexpr const char* kFolders[] = {"logs", "pids", "nodes", "claims"};
 
 std::string operator_name(int index) { return fmt::format("operator-{}", index); }
 std::string node_process(const std::string& name) { return "node-" + name; }
+
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return Error(Code::kUnavailable, "cannot make " + path + ": " + error.message());
+  return ok();
+}
+
+// An `up` that ended before it wrote the record leaves no more than the lock.
+Status check_unused(const std::string& state) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(state, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kLock || name == kNewRecord) continue;
+    return Error(Code::kInvalid, fmt::format("{} is not a local cluster and holds other files, "
+                                             "such as {}\n  What to do: name an empty or a new "
+                                             "folder with --state",
+                                             state, name));
+  }
+  return ok();
+}
 
 }  // namespace
 
@@ -41,30 +67,29 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::open(Executor& executor, Loc
                                                          bool create) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(executor, std::move(settings)));
   const std::string& state = cluster->settings_.state;
-  if (!create && !fs::exists(state + "/cluster.json"))
+  const bool is_new = !fs::exists(state + "/" + kRecord);
+  if (is_new && !create)
     return Error(Code::kNotFound, "there is no local cluster in " + state +
                                       "\n  What to do: `rubatoctl local up` starts one; --state "
                                       "DIR names another folder");
-  std::error_code error;
-  for (const char* folder : {"", "/logs", "/pids", "/nodes", "/claims"}) {
-    fs::create_directories(state + folder, error);
-    if (error)
-      return Error(Code::kUnavailable, "cannot make " + state + folder + ": " + error.message());
-  }
-  fs::permissions(state, fs::perms::owner_all, error);
-  cluster->lock_ = ::open((state + "/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (is_new) TRY_OK(check_unused(state));
+  TRY_OK(make_folder(state));
+  std::error_code ignored;
+  fs::permissions(state, fs::perms::owner_all, ignored);
+  cluster->lock_ = ::open((state + "/" + kLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (cluster->lock_ < 0 || ::flock(cluster->lock_, LOCK_EX | LOCK_NB) != 0)
     return Error(Code::kUnavailable, "another rubatoctl is at work on " + state +
                                          "\n  What to do: wait for it, or choose another --state");
   TRY_OK(cluster->load());
+  for (const char* folder : kFolders) TRY_OK(make_folder(state + "/" + folder));
   return cluster;
 }
 
 Status LocalCluster::load() {
-  const std::string path = settings_.state + "/cluster.json";
+  const std::string path = settings_.state + "/" + kRecord;
   if (!fs::exists(path)) {
     TRY(record_.network, free_network());
-    return ok();
+    return save();
   }
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -77,13 +102,14 @@ Status LocalCluster::load() {
 }
 
 Status LocalCluster::save() const {
-  const std::string path = settings_.state + "/cluster.json";
+  const std::string path = settings_.state + "/" + kRecord;
+  const std::string fresh = settings_.state + "/" + kNewRecord;
   {
-    std::ofstream out(path + ".new", std::ios::trunc);
+    std::ofstream out(fresh, std::ios::trunc);
     out << json::dump(encode(record_), 2) << "\n";
-    if (!out.flush()) return Error(Code::kUnavailable, "cannot write " + path + ".new");
+    if (!out.flush()) return Error(Code::kUnavailable, "cannot write " + fresh);
   }
-  if (::rename((path + ".new").c_str(), path.c_str()) != 0)
+  if (::rename(fresh.c_str(), path.c_str()) != 0)
     return Error(Code::kUnavailable, "cannot write " + path + ": " + std::strerror(errno));
   return ok();
 }
@@ -122,11 +148,12 @@ Status LocalCluster::start(const std::string& process, std::vector<std::string> 
 Status LocalCluster::up(int nodes, int slots, const std::vector<int>& gpus) {
   const WallTime since = executor_.clock().wall();
   TRY_OK(add_nodes(record_, nodes, slots, gpus));
+  TRY_OK(choose_network());
+  TRY_OK(save());  // before anything runs: `down` must know of it
   if (!runs("apiserver")) TRY_OK(start_apiserver());
   TRY_OK(wait_for_api());
   TRY_OK(prepare_api());
   TRY_OK(start_operators());
-  TRY_OK(save());
   std::vector<std::string> started;
   for (const LocalNode& node : record_.nodes) {
     if (runs(node_process(node.name))) continue;
@@ -135,6 +162,18 @@ Status LocalCluster::up(int nodes, int slots, const std::vector<int>& gpus) {
   }
   TRY_OK(wait_for_leader(since));
   return wait_for_nodes(started, since);
+}
+
+// Nodes keep their addresses, unless none of them runs and somebody else has one of these.
+Status LocalCluster::choose_network() {
+  std::vector<int> numbers;
+  for (const LocalNode& node : record_.nodes) {
+    if (runs(node_process(node.name))) return ok();
+    numbers.push_back(node.number);
+  }
+  if (can_serve(record_.network, numbers)) return ok();
+  TRY(record_.network, free_network());
+  return ok();
 }
 
 Status LocalCluster::start_apiserver() {
@@ -181,7 +220,7 @@ Status LocalCluster::start_node(const LocalNode& node) {
                                         "--name",
                                         node.name,
                                         "--address",
-                                        fmt::format("127.{}.{}.1", record_.network, node.number),
+                                        node_address(record_.network, node.number),
                                         "--resource",
                                         kSlotResource,
                                         "--root",
@@ -286,10 +325,17 @@ Status LocalCluster::down(Duration grace) {
 Status LocalCluster::purge() {
   for (const ProcessState& process : processes())
     if (process.running) return Error(Code::kConflict, process.name + " still runs");
+  std::vector<const char*> names(std::begin(kFolders), std::end(kFolders));
+  // The record is among the last: a purge that was interrupted can be repeated.
+  for (const char* name : {"apiserver", kNewRecord, kRecord, kLock}) names.push_back(name);
   std::error_code error;
-  fs::remove_all(settings_.state, error);
-  if (error)
-    return Error(Code::kUnavailable, "cannot remove " + settings_.state + ": " + error.message());
+  for (const char* name : names) {
+    const std::string path = settings_.state + "/" + name;
+    fs::remove_all(path, error);
+    if (error) return Error(Code::kUnavailable, "cannot remove " + path + ": " + error.message());
+  }
+  fs::remove(settings_.state, error);
+  if (error) say(settings_.state + " stays: " + error.message());
   return ok();
 }
 

@@ -35,6 +35,7 @@ struct LocalSettings {
   localnode::GpuPaths gpu_paths;
   bool ends_with_us = false;  // its processes end when the calling thread does
   std::function<void(const std::string&)> say;
+  std::function<bool()> is_interrupted;  // asked while it waits; null: never
 };
 
 struct LocalNode {
@@ -76,7 +77,8 @@ struct ProcessState {
 class LocalCluster {
  public:
   // Takes the state folder's lock for as long as it lives. kUnavailable when another command holds
-  // it. `create`: the folder is made when missing, else kNotFound.
+  // it. `create`: the folder is made when missing, else kNotFound; kInvalid when it is no cluster's
+  // and holds other files.
   static Result<std::unique_ptr<LocalCluster>> open(Executor& executor, LocalSettings settings,
                                                     bool create);
   ~LocalCluster();
@@ -84,10 +86,12 @@ class LocalCluster {
   LocalCluster& operator=(const LocalCluster&) = delete;
 
   // Starts what does not run, so that at least `nodes` nodes do, and waits until all is ready.
+  // kCancelled: interrupted; what was started runs on.
   Status up(int nodes, int slots, const std::vector<int>& gpus = {});
   // Stops everything, in order; what still runs after `grace` is killed.
   Status down(Duration grace);
-  // Removes the state folder; nothing may run.
+  // Removes what is the cluster's, and the state folder when nothing else is in it. Nothing may
+  // run.
   Status purge();
   std::vector<ProcessState> processes() const;
 
@@ -111,6 +115,7 @@ class LocalCluster {
   std::string pid_file(const std::string& process) const;
   bool runs(const std::string& process) const;
   Status start(const std::string& process, std::vector<std::string> arguments);
+  Status choose_network();
   Status start_apiserver();
   Status start_operators();
   Status prepare_api();

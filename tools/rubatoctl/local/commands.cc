@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/local/commands.h"
 
 #include "common/words.h"
+#include "tools/rubatoctl/local/process.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/view/text_table.h"
 
@@ -8,6 +9,7 @@
 #include <filesystem>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 namespace rubato::ctl {
 
@@ -58,12 +60,24 @@ std::string gpus_of(const Value& node) {
 void bring_example(Executor& executor, const LocalCluster& cluster) {
   const DataPlace place;
   if (fs::exists(cluster.claim_folder(place.ns, place.claim) + "/" + place.file)) return;
-  const auto put = put_bible(executor, cluster, place, [] { return false; });
+  const auto put = put_bible(executor, cluster, place, is_interrupted);
   if (put.ok())
     fmt::print(stderr, "the King James Bible is in claim {}, for examples/gpt-kjv.yaml\n",
                place.claim);
   else
     fmt::print(stderr, "examples/gpt-kjv.yaml has no text to learn: {}\n", put.error().what());
+}
+
+// What an `up` that was interrupted leaves behind, and what stops it.
+Error interrupted(const LocalCluster& cluster, const std::string& state) {
+  std::vector<std::string> names;
+  for (const ProcessState& process : cluster.processes())
+    if (process.running) names.push_back(process.name);
+  return Error(Code::kCancelled,
+               names.empty() ? "interrupted; nothing of it runs"
+                             : fmt::format("interrupted; these run on: {}; `rubatoctl local "
+                                           "down{}` stops them",
+                                           fmt::join(names, ", "), state_words(state)));
 }
 
 // Their minors; says which they are.
@@ -102,19 +116,32 @@ Result<std::string> crds_folder(const std::string& given) {
                "nor in the source tree\n  What to do: name their folder with --crds DIR");
 }
 
+std::string state_words(const std::string& state) {
+  const std::string folder = fs::absolute(state).lexically_normal().string();
+  const bool is_usual = folder == fs::absolute(default_local_state()).lexically_normal().string();
+  return is_usual ? "" : " --state " + shell_word(folder);
+}
+
 Status local_up(Executor& executor, const UpOptions& options) {
   TRY(const std::string crds, crds_folder(options.crds));
   TRY(const std::vector<int> gpus, gpus_for(options.gpus));
-  TRY(const auto cluster,
-      LocalCluster::open(executor, settings_for(options.state, crds, options.gpus.paths), true));
-  TRY_OK(cluster->up(options.nodes.value_or(gpus.empty() ? 2 : 1), options.slots, gpus));
-  bring_example(executor, *cluster);
+  LocalSettings settings = settings_for(options.state, crds, options.gpus.paths);
+  settings.is_interrupted = is_interrupted;
+  TRY(const auto cluster, LocalCluster::open(executor, std::move(settings), true));
+  catch_interrupts();
+  const Status up = cluster->up(options.nodes.value_or(gpus.empty() ? 2 : 1), options.slots, gpus);
+  if (up.ok()) bring_example(executor, *cluster);
+  if (is_interrupted()) return interrupted(*cluster, options.state);
+  if (!up.ok()) return up;
   fmt::print(stderr, "\nThe cluster is up. Use it with kubectl or rubatoctl:\n\n");
   fmt::print("export KUBECONFIG={}\n", shell_word(cluster->kubeconfig()));
+  const std::string state = state_words(options.state);
   fmt::print(stderr,
              "\n  rubatoctl apply -f examples/gpt-kjv.yaml      rubatoctl get tj -w\n"
-             "  rubatoctl node add                            rubatoctl top\n"
-             "  rubatoctl local down\n");
+             "  rubatoctl top\n"
+             "  rubatoctl node add{0}\n"
+             "  rubatoctl local down{0}\n",
+             state);
   return ok();
 }
 
@@ -154,7 +181,7 @@ Status local_status(Executor& executor, const std::string& state) {
   }
   std::fputs(render(table).c_str(), stdout);
   if (any) fmt::print("\nexport KUBECONFIG={}\n", shell_word(cluster->kubeconfig()));
-  if (!all) fmt::print("\n`rubatoctl local up` starts what is off.\n");
+  if (!all) fmt::print("\n`rubatoctl local up{}` starts what is off.\n", state_words(state));
   return ok();
 }
 
@@ -171,8 +198,8 @@ Status node_add(Executor& executor, const std::string& state, const std::string&
 Status node_kill(Executor& executor, const std::string& state, const std::string& name) {
   TRY(const auto cluster, LocalCluster::open(executor, settings_for(state, ""), false));
   TRY_OK(cluster->kill_node(name));
-  fmt::print("node/{} lost its power (`rubatoctl node add --name {}` switches it on again)\n", name,
-             name);
+  fmt::print("node/{0} lost its power (`rubatoctl node add --name {0}{1}` switches it on again)\n",
+             name, state_words(state));
   return ok();
 }
 

@@ -17,6 +17,9 @@ std::string shared_folder(const std::string& name);
 // `given`, or crds/ beside an installed program, or that of the source tree. kNotFound says so.
 Result<std::string> crds_folder(const std::string& given);
 
+// " --state DIR" for the commands that are told to people; empty for the default folder.
+std::string state_words(const std::string& state);
+
 // GPUs of this machine for new nodes.
 struct GpuChoice {
   std::string wanted;  // as localnode::choose_gpus() takes it; empty: none

@@ -1,5 +1,8 @@
 #include "tools/rubatoctl/local/ports.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -50,13 +53,20 @@ Result<int> free_port() {
   return static_cast<int>(ntohs(address.sin_port));
 }
 
+std::string node_address(int network, int number) {
+  return fmt::format("127.{}.{}.1", network, number);
+}
+
+bool can_serve(int network, const std::vector<int>& numbers) {
+  return std::ranges::all_of(
+      numbers, [&](int number) { return can_listen(node_address(network, number), kKubeletPort); });
+}
+
 Result<int> free_network() {
-  for (int network = kNetworkFirst; network <= kNetworkLast; ++network) {
-    bool is_free = true;
-    for (int node = 1; node <= kNodesLooked && is_free; ++node)
-      is_free = can_listen(fmt::format("127.{}.{}.1", network, node), kKubeletPort);
-    if (is_free) return network;
-  }
+  std::vector<int> numbers(kNodesLooked);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  for (int network = kNetworkFirst; network <= kNetworkLast; ++network)
+    if (can_serve(network, numbers)) return network;
   return Error(Code::kExhausted, "every network from 127.77 to 127.250 has a node");
 }
 

@@ -21,6 +21,9 @@ namespace {
 constexpr auto kExitPoll = 20ms;
 constexpr unsigned kFirstFdToClose = 3;
 
+volatile std::sig_atomic_t was_interrupted = 0;
+void note_signal(int) { was_interrupted = 1; }
+
 std::string first_line(const std::string& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -69,6 +72,15 @@ Status write_pid_file(const std::string& path, const ProcessId& id) {
 }
 
 }  // namespace
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = note_signal;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+bool is_interrupted() { return was_interrupted != 0; }
 
 std::optional<std::uint64_t> start_ticks_of(const std::string& stat_line) {
   const auto name_end = stat_line.rfind(')');  // the name may hold anything, blanks too

@@ -48,6 +48,10 @@ bool wait_for_exit(Executor& executor, const ProcessId& id, MonoTime deadline);
 Status run_program(Executor& executor, const std::vector<std::string>& arguments,
                    const std::string& output, const std::function<bool()>& should_stop);
 
+// From the first call on, SIGINT, SIGTERM and SIGHUP only set a flag.
+void catch_interrupts();
+bool is_interrupted();
+
 // Of a running process: field 22 of its stat line.
 std::optional<std::uint64_t> start_ticks_of(const std::string& stat_line);
 // The last lines of a file, for messages.

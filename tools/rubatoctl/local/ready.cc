@@ -39,6 +39,8 @@ Status LocalCluster::wait_until(const std::string& what, const std::vector<std::
                                 const std::function<bool()>& ready) {
   const MonoTime start = executor_.now();
   while (!ready()) {
+    if (settings_.is_interrupted && settings_.is_interrupted())
+      return Error(Code::kCancelled, "interrupted");
     for (const std::string& process : processes) {
       if (runs(process) || ready()) continue;
       return Error(Code::kUnavailable, process + " ended at its start. Its log ends with:\n" +

@@ -49,6 +49,30 @@ TEST_F(JournalTest, ObjectsVersionsAndTypesSurviveARestart) {
   EXPECT_EQ(server.watch(kWidget, old).value()->poll().error().code, 410);
 }
 
+TEST_F(JournalTest, ServicesOfTwoLivesHaveTwoAddresses) {
+  const auto address = [](MemoryServer& server, const std::string& name) {
+    const json::Value port = json::Value::object({{"port", 80}});
+    const json::Value service = json::Value::object(
+        {{"metadata", json::Value::object({{"name", name}})},
+         {"spec", json::Value::object({{"ports", json::Value::array({port})}})}});
+    const auto made = server.create(types::kService, "default", service);
+    return made.ok() ? made->object["spec"]["clusterIP"].string_or("") : made.error().message;
+  };
+  std::string first;
+  {
+    MemoryServer server(clock_);
+    const auto journal = Journal::attach(server, path_);
+    ASSERT_TRUE(journal.ok());
+    first = address(server, "a");
+  }
+  MemoryServer server(clock_);
+  const auto journal = Journal::attach(server, path_);
+  ASSERT_TRUE(journal.ok());
+  const std::string second = address(server, "b");
+  EXPECT_TRUE(first.starts_with("10.96.") && second.starts_with("10.96.")) << first << second;
+  EXPECT_NE(first, second);
+}
+
 TEST_F(JournalTest, CompactsWhatHasGrown) {
   MemoryServer server(clock_);
   auto journal = Journal::attach(server, path_);

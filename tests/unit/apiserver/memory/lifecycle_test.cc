@@ -116,5 +116,28 @@ TEST_F(LifecycleTest, EventsExpire) {
   EXPECT_TRUE(exists(types::kEvent, "e2"));
 }
 
+TEST_F(LifecycleTest, AnEventLivesOnFromItsLastWrite) {
+  const auto event = [](const std::string& name) {
+    return Value::object({{"metadata", Value::object({{"name", name}, {"namespace", "default"}})},
+                          {"reason", "Repeated"},
+                          {"type", "Normal"}});
+  };
+  make(types::kEvent, event("e1"));
+  clock.advance(40min);
+  const Value series =
+      Value::object({{"count", 2}, {"lastObservedTime", to_rfc3339_micro(clock.wall())}});
+  ASSERT_TRUE(server
+                  .patch(types::kEvent, {"default", "e1"}, PatchType::kMerge,
+                         Value::object({{"series", series}}))
+                  .ok());
+  clock.advance(30min);
+  make(types::kEvent, event("e2"));  // a new event is when old ones are dropped
+  EXPECT_TRUE(exists(types::kEvent, "e1"));
+  clock.advance(31min);
+  make(types::kEvent, event("e3"));
+  EXPECT_FALSE(exists(types::kEvent, "e1"));
+  EXPECT_TRUE(exists(types::kEvent, "e2"));
+}
+
 }  // namespace
 }  // namespace rubato::kube::testing

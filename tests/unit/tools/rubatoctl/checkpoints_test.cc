@@ -87,6 +87,13 @@ TEST_F(CheckpointsTest, VerifyReadsEveryByte) {
   EXPECT_EQ(verify_checkpoints(disk_, "/c", -1).error().code(), Code::kUnavailable);
 }
 
+TEST_F(CheckpointsTest, AFolderThatIsNotThereIsAnError) {
+  const Error listed = list_checkpoints(disk_, "/none", "table").error();
+  EXPECT_EQ(listed.code(), Code::kNotFound);
+  EXPECT_EQ(prune_checkpoints(disk_, "/none", {}).error().what(), listed.what());
+  EXPECT_EQ(release_checkpoints(disk_, "/none").error().what(), listed.what());
+}
+
 TEST_F(CheckpointsTest, PruneSaysWhatItDoes) {
   for (const std::int64_t step : {2, 4, 6}) add(step, "uid-a");
   ASSERT_TRUE(disk_.make_directories("/c/.draft-step-00000005-x").ok());

@@ -172,6 +172,28 @@ TEST_F(Doctor, Gpus) {
   expect("WRONG    GPUs: the cluster has no nodes");
 }
 
+TEST_F(Doctor, APolicyAndAQueueThatAreNotActedOn) {
+  const auto with = [this](const kube::ResourceType& type, const std::string& name,
+                           const std::string& spec, const std::string& condition) {
+    make(type, "",
+         parsed(R"({"apiVersion":"rubato.dev/v1alpha1","kind":")" + type.kind +
+                R"(","metadata":{"name":")" + name + R"("},"spec":)" + spec +
+                R"(,"status":{"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z",)" +
+                condition + "}]}}"));
+  };
+  with(api::kSchedulingPolicy, "default", R"({"policy":"rubato"})",
+       R"("type":"Active","status":"False","reason":"Refused","message":"no parameter x")");
+  with(api::kTrainingQueue, "research", "{}",
+       R"("type":"Enforced","status":"False","reason":"ParentRefused","message":"no queue y")");
+  with(api::kTrainingQueue, "default", "{}",
+       R"("type":"Enforced","status":"True","reason":"AllEnforced","message":"all")");
+  expect(
+      "warning  SchedulingPolicy default: Refused: no parameter x\n"
+      "         What to do: docs/runbook.md: Refused\n"
+      "warning  TrainingQueue research: ParentRefused: no queue y\n");
+  EXPECT_EQ(examined().find("TrainingQueue default"), std::string::npos);
+}
+
 TEST_F(Doctor, Clocks) {
   ahead_ = 10s;
   expect("warning  clock of this machine: is 10s ahead of the API server's");
@@ -194,6 +216,19 @@ TEST_F(Doctor, AJobWithoutVolumes) {
       "WRONG    job default/gpt: Failed (DataNotFound): no /data/t\n"
       "         What to do: docs/runbook.md: DataNotFound");
   EXPECT_EQ(examined().find("claim text"), std::string::npos);  // it is over
+}
+
+TEST_F(Doctor, NodesThatAJobAvoids) {
+  const auto avoided = [this](const std::string& node, Duration from_now) {
+    return R"({"node":")" + node +
+           R"(","reason":"PodGivenUp","message":"no image","times":1,"until":")" +
+           to_rfc3339(now_ + from_now) + "\"}";
+  };
+  job("Queued", "NodesAvoided", "", "",
+      R"(],"avoidedNodes":[)" + avoided("n1", 5min) + "," + avoided("n2", -5min));
+  expect("warning  job default/gpt: avoids n1 until " + to_rfc3339(now_ + 5min) +
+         " (PodGivenUp): no image\n         What to do: docs/runbook.md: PodGivenUp\n");
+  EXPECT_EQ(examined().find("n2 until"), std::string::npos);
 }
 
 TEST_F(Doctor, PlacesOfAJob) {

@@ -131,6 +131,17 @@ TEST(Explain, WhatAClusterSays) {
           R"("reason":"the job is suspended"}})"),
       "team/gpt holds no GPUs.\n"
       "Its state is Complete (StepsReached).\n");
+  EXPECT_EQ(
+      told_of_cluster(
+          R"({"state":"Queued","reason":"NodesAvoided","avoidedNodes":[{"node":"n1","reason":"PodGivenUp",)"
+          R"("message":"its image cannot be pulled","times":2,"until":"2026-11-25T07:10:00Z"},)"
+          R"({"node":"n2","reason":"PodGivenUp","times":1,"until":"2026-11-25T07:04:00Z"},)"
+          R"({"node":"n3","reason":"PodGivenUp","message":"its image cannot be pulled","times":1,)"
+          R"("until":"2026-11-25T07:06:00Z"}]})"),
+      "team/gpt holds no GPUs.\n"
+      "Its state is Queued (NodesAvoided).\n"
+      "It avoids n1 until 2026-11-25T07:10:00Z, n3 until 2026-11-25T07:06:00Z (PodGivenUp): "
+      "its image cannot be pulled.\n");
 }
 
 }  // namespace

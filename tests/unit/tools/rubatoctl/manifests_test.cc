@@ -66,5 +66,28 @@ TEST(Refusal, OneCauseALine) {
   EXPECT_EQ(readable_refusal("not found"), "not found");
 }
 
+TEST(Refusal, OfAPatchWithoutTheObject) {
+  EXPECT_EQ(readable_refusal(" \"\" is invalid: patch: Invalid value: "
+                             R"("{\"spec\":{\"note\":\"a \\\": b\",\"gpu\":[1]}}": )"
+                             "strict decoding error: unknown field \"spec.gpu\""),
+            "strict decoding error: unknown field \"spec.gpu\"");
+  const std::string cut = " \"\" is invalid: patch: Invalid value: \"{\\";
+  EXPECT_EQ(readable_refusal(cut), cut);
+}
+
+TEST(NamespaceFor, TheManifestsUnlessAnotherWasAskedFor) {
+  const Value there = parsed(R"({"metadata":{"name":"a","namespace":"default"}})");
+  const Value nowhere = parsed(R"({"metadata":{"name":"a"}})");
+  EXPECT_EQ(namespace_for(there, "", "team-x").value_or("?"), "default");
+  EXPECT_EQ(namespace_for(there, "default", "team-x").value_or("?"), "default");
+  EXPECT_EQ(namespace_for(nowhere, "", "team-x").value_or("?"), "team-x");
+  EXPECT_EQ(namespace_for(nowhere, "team-y", "team-x").value_or("?"), "team-y");
+  const auto refused = namespace_for(there, "team-y", "team-y");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(refused.error().what().starts_with(
+      "the namespace from the provided object \"default\" does not match the namespace "
+      "\"team-y\"\n  What to do: "));
+}
+
 }  // namespace
 }  // namespace rubato::ctl

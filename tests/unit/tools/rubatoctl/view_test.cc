@@ -77,6 +77,18 @@ TEST(Numbers, AreShort) {
   EXPECT_EQ(short_time(-1), "-");
 }
 
+TEST(Logs, SayWhatAJobWithoutPodsWaitsFor) {
+  const auto waits = [](const std::string& status) {
+    return waits_for_pods(json::parse(R"({"status":)" + status + "}").value_or(json::Value()));
+  };
+  EXPECT_EQ(waits(R"({"state":"Queued","reason":"QueueLimit","conditions":[)"
+                  R"({"type":"Running","status":"False","message":"holds no GPUs"},)"
+                  R"({"type":"Queued","status":"True","message":"team-a is at its limit"}]})"),
+            "job is Queued (QueueLimit): team-a is at its limit; waiting for its pods");
+  EXPECT_EQ(waits("{}"), "no operator has looked at the job yet; waiting for its pods");
+  EXPECT_EQ(waits(R"({"state":"Running","reason":"Training"})"), "");
+}
+
 TEST(Top, ShowsWhatIsKnown) {
   const WallTime now = parse_rfc3339("2026-11-21T08:01:00Z").value();
   const auto job = parsed(R"({"metadata":{"name":"gpt","namespace":"a"},"status":{

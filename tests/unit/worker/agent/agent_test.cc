@@ -242,6 +242,14 @@ TEST_F(AgentTest, ACrashedWorkerIsReportedAndStartedAgain) {
   EXPECT_EQ(host_->commands.front().abort().below(), 10u);
 }
 
+TEST_F(AgentTest, TheEndOfAWorkerIsHeardOfThoughTheInboxIsFull) {
+  start();
+  ASSERT_TRUE(is_welcome());
+  for (int i = 0; i < 10'001; ++i) host_->say(0, 99, {});  // of no worker that it has
+  host_->end(0, 1, -1, 11);
+  EXPECT_TRUE(reaches([&] { return host_->spawned.size() == 2; }));
+}
+
 // Nobody else could say why this pod never trains; who leads next hears it, too. It tries on: the
 // program may lie on a volume that comes late.
 TEST_F(AgentTest, SaysThatItsProgramCannotBeStartedUntilItCan) {

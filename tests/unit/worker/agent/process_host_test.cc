@@ -1,5 +1,6 @@
 #include "worker/agent/process_host.h"
 
+#include "tests/unit/worker/script/eventually.h"
 #include "worker/agent/error_output.h"
 
 #include <csignal>
@@ -9,19 +10,40 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace rubato::worker {
 namespace {
 
+std::string temporary_path(const std::string& name) {
+  return std::filesystem::temp_directory_path().string() + "/rubato-" + name +
+         std::to_string(::getpid());
+}
+
 // A program that speaks the frame format from a shell.
 std::string script(const std::string& name, const std::string& body) {
-  const std::string path = std::filesystem::temp_directory_path().string() + "/rubato-" + name +
-                           std::to_string(::getpid());
+  const std::string path = temporary_path(name);
   std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
   ::chmod(path.c_str(), 0755);
   return path;
+}
+
+pid_t pid_in(const std::string& file) {
+  pid_t pid = -1;
+  std::ifstream(file) >> pid;
+  return pid;
+}
+
+// One that has ended and that nobody waited for does not run any more.
+bool is_running(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.substr(name_end).find(" Z ") == std::string::npos;
 }
 
 HostEvent wait_for(ProcessHost& host, Executor& executor) {
@@ -36,21 +58,67 @@ TEST(ProcessHost, FramesAndExitCodesArrive) {
       script("frames", R"(printf '\000\000\000\002hi' >&$RUBATO_AGENT_FD; exit 3)");
   ProcessHost host(executor, {path});
   ASSERT_TRUE(host.spawn(1, 4).ok());
-  bool message = false;
-  bool exited = false;
-  for (int i = 0; i < 2; ++i) {
-    const HostEvent event = wait_for(host, executor);
+  const HostEvent message = wait_for(host, executor);
+  EXPECT_EQ(message.message, "hi");
+  const HostEvent exited = wait_for(host, executor);
+  EXPECT_EQ(exited.kind, HostEvent::Kind::kExited);
+  EXPECT_EQ(exited.exit_code, 3);
+  EXPECT_EQ(exited.signal, 0);
+  for (const HostEvent& event : {message, exited}) {
     EXPECT_EQ(event.slot, 1u);
     EXPECT_EQ(event.incarnation, 4u);
-    if (event.kind == HostEvent::Kind::kMessage) {
-      message = event.message == "hi";
-    } else {
-      exited = event.exit_code == 3 && event.signal == 0;
-    }
   }
-  EXPECT_TRUE(message);
-  EXPECT_TRUE(exited);
   std::filesystem::remove(path);
+}
+
+// A shell that is killed leaves its program behind: as the old incarnation, beside the new one.
+TEST(ProcessHost, WhatAWorkerHasStartedEndsWithIt) {
+  ThreadExecutor executor;
+  const std::string file = temporary_path("started");
+  std::filesystem::remove(file);
+  ProcessHost host(executor, {"sh", "-c", R"(test $RUBATO_INCARNATION = 1 || exit 0
+sleep 30 & echo $! >"$0"
+kill -9 $$)",
+                              file});
+  ASSERT_TRUE(host.spawn(0, 1).ok());
+  EXPECT_EQ(wait_for(host, executor).signal, 9);
+  const pid_t started = pid_in(file);
+  ASSERT_GT(started, 1);
+  EXPECT_TRUE(eventually([&] { return !is_running(started); }));
+  const MonoTime begun = executor.now();
+  ASSERT_TRUE(host.spawn(0, 2).ok());
+  EXPECT_LT(executor.now() - begun, 1s);
+  EXPECT_EQ(wait_for(host, executor).exit_code, 0);
+  std::filesystem::remove(file);
+}
+
+// One that left the worker's group holds the worker's end of the pair; and as PID 1 the agent is
+// the one that waits for it.
+TEST(ProcessHost, AnOrphanThatLivesOnHoldsNothingUp) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  ThreadExecutor executor;
+  const std::string file = temporary_path("orphan");
+  std::filesystem::remove(file);
+  MonoTime begun{};
+  {
+    ProcessHost host(executor, {"sh", "-c", R"(test $RUBATO_INCARNATION = 1 || exit 0
+setsid sh -c 'echo $$ >"$0"; exec sleep 60' "$0" &
+until test -s "$0"; do :; done)",
+                                file});
+    ASSERT_TRUE(host.spawn(0, 1).ok());
+    EXPECT_EQ(wait_for(host, executor).kind, HostEvent::Kind::kExited);
+    begun = executor.now();
+    EXPECT_TRUE(host.spawn(0, 2).ok());
+    EXPECT_EQ(wait_for(host, executor).kind, HostEvent::Kind::kExited);
+  }
+  EXPECT_LT(executor.now() - begun, 2s);
+  const pid_t orphan = pid_in(file);
+  ASSERT_GT(orphan, 1);
+  EXPECT_TRUE(is_running(orphan));
+  ::kill(orphan, SIGKILL);
+  EXPECT_EQ(::waitpid(orphan, nullptr, 0), orphan) << "it was ours to wait for";
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  std::filesystem::remove(file);
 }
 
 TEST(ProcessHost, CommandsReachTheWorkerAndAKilledOneIsSeen) {
@@ -80,9 +148,9 @@ TEST(ProcessHost, ACommandOfSeveralWordsIsLookedForInThePath) {
 
 TEST(ProcessHost, TheEndOfAWorkerComesWithItsLastWords) {
   ThreadExecutor executor;
-  // The second leaves a child that holds its stderr, and one of the pair, open for long.
+  // The second leaves one that is not of its group, and that holds its stderr open for long.
   for (const char* body : {"echo before >&2; printf 'no such layer' >&2; exit 4",
-                           "sleep 1000 & echo $! >&2; echo 'no such layer' >&2; exit 4"}) {
+                           "setsid sleep 1000 & echo $! >&2; echo 'no such layer' >&2; exit 4"}) {
     const std::string path = script("words", body);
     ::testing::internal::CaptureStderr();
     {

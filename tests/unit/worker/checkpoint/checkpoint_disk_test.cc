@@ -68,7 +68,8 @@ TEST_F(CheckpointDiskTest, APowerCutAtAnyOperationLeavesWholeCheckpoints) {
           ASSERT_TRUE(save(disk, past, step).ok());
         operations = 0;
         volume.watch([&](const std::string&) { volume.faults().broken = operations++ >= cut; });
-        finished = save(disk, past, kSaves).ok();
+        const bool is_saved = save(disk, past, kSaves).ok();
+        finished = operations <= cut;
         volume.watch(nullptr);
         volume.faults().broken = false;
         volume.lose_power();
@@ -76,7 +77,8 @@ TEST_F(CheckpointDiskTest, APowerCutAtAnyOperationLeavesWholeCheckpoints) {
         const CheckpointFolder folder(disk, kFolder);
         const auto steps = folder.steps().value();
         ASSERT_GE(steps.size(), before);
-        if (finished) {
+        ASSERT_TRUE(is_saved || !finished);
+        if (is_saved) {
           ASSERT_EQ(steps.back(), static_cast<std::int64_t>(kSaves));
         }
         for (const std::int64_t step : steps) {
@@ -96,6 +98,36 @@ TEST_F(CheckpointDiskTest, APowerCutAtAnyOperationLeavesWholeCheckpoints) {
     EXPECT_GT(cut, 20u);
   }
   EXPECT_EQ(newest_seen, (std::set<std::int64_t>{3, 4}));
+}
+
+// The save after one that failed behind its rename finds the checkpoint there, and does the rest.
+TEST_F(CheckpointDiskTest, WhatAFailedSaveHasLeftUndoneIsDoneByTheNext) {
+  History past = history(2);
+  const std::string folder = kFolder;
+  for (const std::string& failing : {"sync " + folder, "open " + folder + "/LATEST.tmp"}) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      SCOPED_TRACE(failing + " seed " + std::to_string(seed));
+      SimVolume volume(sim_, seed);
+      SimDisk disk(sim_.process("writer"), "n");
+      disk.mount("/", volume);
+      ASSERT_TRUE(save(disk, past, 1).ok());
+      bool is_renamed = false;
+      bool has_failed = false;
+      volume.watch([&](const std::string& operation) {
+        is_renamed = is_renamed || operation.ends_with(" to " + folder + "/step-00000002");
+        const bool fails = is_renamed && !has_failed && operation == failing;
+        has_failed = has_failed || fails;
+        volume.faults().broken = fails;
+      });
+      EXPECT_FALSE(save(disk, past, 2).ok());
+      EXPECT_TRUE(has_failed);
+      ASSERT_TRUE(save(disk, past, 2).ok());
+      volume.watch(nullptr);
+      volume.lose_power();
+      EXPECT_EQ(CheckpointFolder(disk, folder).steps().value(), (std::vector<std::int64_t>{1, 2}));
+      EXPECT_EQ(read_text(disk, folder + "/LATEST", 64).value(), "step-00000002\n");
+    }
+  }
 }
 
 TEST_F(CheckpointDiskTest, AFlippedBitInAnyFileIsNoticed) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include <unistd.h>
 
@@ -12,6 +13,46 @@ namespace rubato::worker::testing {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Files of which some cannot be read or removed.
+class TroubledFiles : public FileSystem {
+ public:
+  explicit TroubledFiles(FileSystem& files) : files_(files) {}
+  std::function<Status(const std::string& path)> on_open = [](const std::string&) { return ok(); };
+  std::function<Status(const std::string& path)> on_remove = on_open;
+
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
+    TRY_OK(on_open(path));
+    return files_.open(path, mode);
+  }
+  Result<std::shared_ptr<const FileView>> map(const std::string& path) override {
+    return files_.map(path);
+  }
+  Result<FileStat> stat(const std::string& path) override { return files_.stat(path); }
+  Result<std::vector<std::string>> list(const std::string& path) override {
+    return files_.list(path);
+  }
+  Status make_directories(const std::string& path) override {
+    return files_.make_directories(path);
+  }
+  Result<std::string> make_unique_directory(const std::string& prefix) override {
+    return files_.make_unique_directory(prefix);
+  }
+  Status sync_directory(const std::string& path) override { return files_.sync_directory(path); }
+  Status rename(const std::string& from, const std::string& to) override {
+    return files_.rename(from, to);
+  }
+  Status remove_all(const std::string& path) override {
+    TRY_OK(on_remove(path));
+    return files_.remove_all(path);
+  }
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+    return files_.lock(path);
+  }
+
+ private:
+  FileSystem& files_;
+};
 
 class CheckpointTest : public CheckpointFixture {
  protected:
@@ -29,6 +70,10 @@ class CheckpointTest : public CheckpointFixture {
                  int keep = 2) {
     return CheckpointStore(files, folder, keep)
         .save(*job.device, *job.stream, job.model->table(), job.state, info, records);
+  }
+  Status save_on(FileSystem& on, SmallJob& job, const std::vector<StepRecord>& records, int keep) {
+    return CheckpointStore(on, folder, keep)
+        .save(*job.device, *job.stream, job.model->table(), job.state, info(job), records);
   }
   Result<Checkpoint> load(SmallJob& job) {
     return load_checkpoint(files, folder, *job.device, *job.stream, job.model->table(), job.state);
@@ -81,6 +126,63 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   EXPECT_EQ(store.latest().value(), folder + "/step-00000004");
   for (const auto& entry : fs::directory_iterator(folder))
     EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+}
+
+// A file that another client of the volume holds open, say: the new checkpoint stands all the same.
+TEST_F(CheckpointTest, OldOnesThatCannotBeRemovedFailNoSave) {
+  for (const Code code : {Code::kUnavailable, Code::kAlreadyExists}) {
+    fs::remove_all(folder);
+    TroubledFiles troubled(files);
+    int refused = 0;
+    troubled.on_remove = [&](const std::string& path) -> Status {
+      if (path.find("-old") == std::string::npos || !fs::exists(path)) return ok();
+      ++refused;
+      return Error(code, "removing " + path);
+    };
+    SmallJob small = job();
+    std::vector<StepRecord> records;
+    for (int i = 0; i < 3; ++i) {
+      records = train(small, 1, records);
+      const Status saved = save_on(troubled, small, records, 1);
+      ASSERT_TRUE(saved.ok()) << saved.error().what();
+    }
+    EXPECT_GT(refused, 0);
+    const CheckpointStore store(troubled, folder, 1);
+    EXPECT_EQ(store.latest().value(), folder + "/step-00000003");
+    EXPECT_EQ(store.folder().steps().value(), (std::vector<std::int64_t>{3}));
+  }
+}
+
+TEST_F(CheckpointTest, AnOldOneThatCannotBeReadIsInNobodysWay) {
+  SmallJob small = job();
+  std::vector<StepRecord> records;
+  TroubledFiles troubled(files);
+  troubled.on_open = [&](const std::string& path) -> Status {
+    if (!path.ends_with("step-00000001/run.json")) return ok();
+    return Error(Code::kUnavailable, "reading " + path);
+  };
+  const CheckpointStore store(troubled, folder, 3);
+  records = train(small, 1, records);
+  ASSERT_TRUE(save(small, records, 3).ok());
+  EXPECT_EQ(store.check_owner(info(small)).error().code(), Code::kUnavailable)
+      << "nobody knows whose it is";
+  records = train(small, 1, records);
+  ASSERT_TRUE(save(small, records, 3).ok());
+  const std::uint64_t hash = small.hash();
+  records = train(small, 1, records);
+  EXPECT_TRUE(save_on(troubled, small, records, 3).ok());
+  EXPECT_TRUE(store.check_owner(info(small)).ok());
+  SmallJob other = job();
+  EXPECT_TRUE(load_checkpoint(troubled, folder + "/step-00000002", *other.device, *other.stream,
+                              other.model->table(), other.state)
+                  .ok());
+  EXPECT_EQ(other.hash(), hash);
+}
+
+TEST_F(CheckpointTest, ANumberThatNoStepHasNamesNoCheckpoint) {
+  for (const char* name : {"step-9000000000000000000", "step-9999999999999999999", "step-"})
+    fs::create_directories(folder + "/" + name);
+  EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), std::vector<std::int64_t>());
 }
 
 TEST_F(CheckpointTest, AnInterruptedSaveLeavesTheOldOne) {
@@ -189,6 +291,8 @@ TEST_F(CheckpointTest, AnotherJobsPathIsRefusedBeforeAnythingIsOverwritten) {
   for (const char* word : {"uid-a", "uid-b", "training.checkpoint.path", "initFrom",
                            "rubatoctl checkpoint prune", "step-00000001"})
     EXPECT_NE(refused.error().what().find(word), std::string::npos) << word;
+  for (const char* words : {"prune --keep 0 ", "rubatoctl checkpoint release "})
+    EXPECT_NE(refused.error().what().find(words + folder), std::string::npos) << words;
   EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(CheckpointFolder(files, folder).drafts().value().size(), 0u);
 

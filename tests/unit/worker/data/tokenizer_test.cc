@@ -23,6 +23,46 @@ json::Value small() {
       .value();
 }
 
+// Every byte is a token, and some pairs with spaces in them are joined, so that tokens show where
+// the pieces of GPT-2's or Llama 3's expression end.
+json::Value of_all_bytes(bool is_llama) {
+  json::Value file = small();
+  json::Value vocabulary = json::Value::object({});
+  std::int64_t token = 100;
+  char32_t next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool is_itself = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    std::string key;
+    append_utf8(is_itself ? static_cast<char32_t>(byte) : next++, key);
+    vocabulary.set(key, token++);
+  }
+  json::Value merges = json::Value::array({});
+  for (const auto& [left, right] : {std::pair("Ġ", "Ġ"),
+                                    {"Ċ", "Ċ"},
+                                    {"č", "Ċ"},
+                                    {".", "Ċ"},
+                                    {"Ġ", "a"},
+                                    {"Ċ", "Ġ"},
+                                    {"Ġ", "Ċ"},
+                                    {"ĉ", "a"},
+                                    {".", "."}}) {
+    vocabulary.set(std::string(left) + right, token++);
+    merges.push_back(std::string(left) + " " + right);
+  }
+  file.at("model").set("vocab", std::move(vocabulary)).set("merges", std::move(merges));
+  if (is_llama)
+    file.set(
+        "pre_tokenizer",
+        json::parse(std::string(R"({"type": "Sequence", "pretokenizers": [
+                   {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": ")") +
+                    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|)" +
+                    R"(\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|)" +
+                    R"(\\s+(?!\\S)|\\s+"}},)" +
+                    R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})")
+            .value());
+  return file;
+}
+
 using Tokens = std::vector<std::int32_t>;
 
 TEST(JsonTokenizer, EncodesAndDecodes) {
@@ -96,6 +136,89 @@ TEST(JsonTokenizer, PartsGiveTheTokensOfTheWhole) {
     }
     EXPECT_GT(cuts, 150);
   }
+}
+
+Tokens in_two(const JsonTokenizer& tokenizer, const std::string& text, std::size_t at) {
+  Tokens parts = tokenizer.encode(text.substr(0, at));
+  const Tokens rest = tokenizer.encode(text.substr(at));
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  return parts;
+}
+
+TEST(JsonTokenizer, TextsOfManyKindsHaveParts) {
+  const std::string texts[] = {
+      "{\"text\":\"a b\"}\n{\"text\":\"c d\"}\n",            // JSONL
+      "{\"a\":\"太初有道。\"}\n{\"a\":\"道与神同在。\"}\n",  // and without a space
+      "one.\r\ntwo.\r\n\r\nthree.\r\n",
+      "В начале было Слово,\nи Слово было у Бога.\n",
+      "太初有道，道与神同在。\n这道太初与神同在。\n",
+      "if (a) {\n    b();\n\tc();\n}\n",
+      "1,2,3\n4,5,6\n",
+  };
+  for (const bool is_llama : {false, true}) {
+    const auto tokenizer = JsonTokenizer::parse(json::dump(of_all_bytes(is_llama))).value();
+    for (const std::string& text : texts) {
+      const Tokens whole = tokenizer.encode(text);
+      for (std::size_t seen = text.find('\n') + 5; seen <= text.size(); ++seen) {
+        const std::size_t at = tokenizer.whole_part(std::string_view(text).substr(0, seen));
+        EXPECT_GT(at, 0u) << text;
+        ASSERT_EQ(in_two(tokenizer, text, at), whole) << text << " at " << at;
+      }
+    }
+  }
+}
+
+// At every place that it may choose, and with broken UTF-8.
+TEST(JsonTokenizer, AnyPartGivesTheTokensOfTheWhole) {
+  const std::string points[] = {"a",  "b",    "7",        ".",      "'",      "s",      " ",  " ",
+                                "\n", "\r",   "\t",       "\u3000", "\u00a0", "\u2028", "中", "é",
+                                "。", "\xFF", "\xE2\x82", "\xC3",   "ſ",      "<end>",  "ll", "½"};
+  for (const bool is_llama : {false, true}) {
+    const auto tokenizer = JsonTokenizer::parse(json::dump(of_all_bytes(is_llama))).value();
+    Rng rng(7);
+    for (int round = 0; round < 2000; ++round) {
+      std::string text;
+      for (int i = 0; i < 16; ++i) text += points[rng.below(std::size(points))];
+      const Tokens whole = tokenizer.encode(text);
+      for (std::size_t seen = 1; seen <= text.size(); ++seen) {
+        const std::size_t at = tokenizer.whole_part(std::string_view(text).substr(0, seen));
+        ASSERT_EQ(in_two(tokenizer, text, at), whole) << text << " at " << at << ", " << is_llama;
+      }
+    }
+  }
+}
+
+TEST(JsonTokenizer, ATextThatGrowsIsSearchedOnce) {
+  const auto tokenizer = JsonTokenizer::parse(json::dump(of_all_bytes(false))).value();
+  const std::string text = "太初有道\u3000神";
+  for (std::size_t seen = 0; seen <= text.size(); ++seen) {
+    if (tokenizer.whole_part(text.substr(0, seen)) != 0) break;  // the place is found as early
+    for (std::size_t more = seen; more <= text.size(); ++more)
+      EXPECT_EQ(tokenizer.whole_part(text.substr(0, more), seen),
+                tokenizer.whole_part(text.substr(0, more)));
+  }
+  EXPECT_EQ(tokenizer.whole_part(text), std::string("太初有道").size());
+  EXPECT_EQ(tokenizer.whole_part("a b" + text, text.size() + 3), 0u);
+}
+
+TEST(JsonTokenizer, AnAddedTokenWithASpaceMakesAllTextsWhole) {
+  for (const char* content : {"a b", "\n", "x\u3000"}) {
+    json::Value file = small();
+    file.at("added_tokens").at(0).set("content", content);
+    EXPECT_EQ(JsonTokenizer::parse(json::dump(file))->whole_part("a a\na a"), 0u) << content;
+  }
+}
+
+TEST(JsonTokenizer, FindsTheTokenThatEndsAText) {
+  json::Value file = small();
+  const auto end = [&](const std::string& name) {
+    return JsonTokenizer::parse(json::dump(file))->end_of_text(name);
+  };
+  EXPECT_EQ(end("").error().what(), "no token that ends a text is known; name it: --end");
+  EXPECT_EQ(end("<end>").value(), 9);
+  EXPECT_EQ(end("<stop>").error().what(), "no token is called <stop>");
+  file.at("added_tokens").at(0).set("content", "</s>");
+  EXPECT_EQ(end("").value(), 9);
 }
 
 TEST(Utf8, BrokenSequencesBecomeOneMarkEach) {

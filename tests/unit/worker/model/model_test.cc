@@ -54,6 +54,14 @@ TEST(LearningRate, WarmsUpAndFollowsTheCosine) {
   EXPECT_DOUBLE_EQ(learning_rate_at(config, 1000000), 0.1);
   EXPECT_DOUBLE_EQ(learning_rate_at({.learning_rate = 2.0}, 5), 2.0);
   EXPECT_FALSE(OptimizerConfig{.learning_rate = -1}.validate().ok());
+  // As f32 these would divide by zero: 1 - beta is 0, and so is epsilon.
+  EXPECT_EQ(OptimizerConfig{.beta1 = 0.99999999}.validate().error().what(),
+            "beta1 must lie in [0, 0.9999999]");
+  EXPECT_FALSE(OptimizerConfig{.beta2 = 0.99999999}.validate().ok());
+  EXPECT_EQ(OptimizerConfig{.epsilon = 1e-38}.validate().error().what(),
+            "epsilon must lie in (1e-37, 1]");
+  EXPECT_TRUE(
+      (OptimizerConfig{.beta1 = 0.9999999, .beta2 = 0.9999999, .epsilon = 2e-37}).validate().ok());
   EXPECT_FALSE((OptimizerConfig{.warmup_steps = 5, .decay_steps = 3}).validate().ok());
 }
 
@@ -202,6 +210,27 @@ TEST_P(Fingerprint, IsStableAndSeesTheJob) {
   EXPECT_EQ(job.hash(), before) << "the job's state was touched";
 }
 
+// What a replica has is memory enough, whatever the job's number of micro-batches.
+TEST_P(Fingerprint, IsTheSameInTheMemoryOfAJobAndLeavesItZero) {
+  for (const int numerics : {1, 2}) {
+    SmallJob job(GetParam(), 2, 2, {});
+    const ParameterTable& table = job.model->table();
+    auto state = take(TrainingState::create(*job.device, table));
+    const std::uint64_t before = take(state.digest(*job.device, *job.stream));
+    auto sum = take(ExactSum::create(*job.device, table, 3, numerics));
+    auto adamw = take(AdamW::create({}, *job.device, table));
+    auto arena = take(job.device->allocate(Arena::bytes_for(DType::kF32, table.flat_count())));
+    const Buffer gradient = arena.take(DType::kF32, table.flat_count());
+    const auto own =
+        numerics_fingerprint(*job.device, *job.stream, *job.model, {}, numerics).value();
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(take(numerics_fingerprint(*job.device, *job.stream, *job.model, {},
+                                          {state, sum, adamw, gradient})),
+                own);
+    EXPECT_EQ(take(state.digest(*job.device, *job.stream)), before);
+  }
+}
+
 TEST_P(Fingerprint, NamesTheNumericsInUse) {
   SmallJob job(GetParam(), 2, 2, {});
   const auto print = [&](int numerics) {
@@ -214,6 +243,15 @@ TEST_P(Fingerprint, NamesTheNumericsInUse) {
   EXPECT_EQ(numerics_version_of("f00d-1"), 0);
   EXPECT_EQ(numerics_version_of("12"), 0);
   EXPECT_EQ(numerics_version_of("12-cpu/avx2"), 12);
+}
+
+TEST(Generate, OfWeightsThatAreNotFiniteIsAnError) {
+  SmallJob job(tiny_config(), 4, 4, {});
+  const std::vector<float> broken(static_cast<std::size_t>(job.state.parameters().count()), NAN);
+  job.device->copy_to_device(*job.stream, job.state.parameters(), broken.data());
+  const auto made = generate(*job.stream, *job.model, job.state.parameters(), {5}, {.tokens = 3});
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().what().find("not finite"), std::string::npos);
 }
 
 TEST(Generate, IsRepeatableAndLearnsTheText) {

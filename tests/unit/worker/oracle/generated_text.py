@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 
 import torch
-from tokenizers_oracle import SCRIPTS, train
+from tokenizers_oracle import END, SCRIPTS, train
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 TOKENS, PROMPT = 30, "the word was"
@@ -44,7 +44,10 @@ def compare_text(program, checks):
         tokens = torch.tensor([tokenizer.encode(PROMPT, add_special_tokens=False).ids])
         with torch.no_grad():
             for _ in range(TOKENS):
-                tokens = torch.cat([tokens, model(tokens).logits[:, -1:].argmax(-1)], 1)
+                likeliest = model(tokens).logits[:, -1:].argmax(-1)
+                if likeliest.item() == tokenizer.token_to_id(END):
+                    break
+                tokens = torch.cat([tokens, likeliest], 1)
         want = tokenizer.decode(tokens[0].tolist(), skip_special_tokens=False) + "\n"
         differ = sum(a != b for a, b in zip(ours, want)) + abs(len(ours) - len(want))
         checks.at_most(f"characters of {kind} that differ", differ, 0)

@@ -66,6 +66,23 @@ TEST(FoldVotes, NonFiniteWinsOverOverflowAndOneRequestIsEnough) {
   EXPECT_TRUE(folded.value().stop());
 }
 
+TEST(FoldVotes, OneValidationThatIsNotFiniteIsTheSum) {
+  auto a = vote(2, 1);
+  auto b = vote(2, 1);
+  CommitTerms due = terms();
+  due.validation_batches = 2;
+  a.set_validation_batches(1);
+  b.set_validation_batches(1);
+  a.set_validation_q(-3);
+  b.set_validation_q(5);
+  EXPECT_EQ(fold_votes(due, {a, b}).value().validation_q(), 2);
+  b.set_validation_q(kNotFiniteQ);
+  EXPECT_EQ(fold_votes(due, {a, b}).value().validation_q(), kNotFiniteQ);
+  EXPECT_EQ(fold_votes(due, {b, a}).value().validation_q(), kNotFiniteQ);
+  a.set_validation_q(kNotFiniteQ);
+  EXPECT_EQ(fold_votes(due, {a, b}).value().validation_q(), kNotFiniteQ);
+}
+
 TEST(FoldVotes, SquaredNormsCountWhereAllHaveMeasuredThem) {
   auto a = vote(1, 1);
   auto b = vote(3, 1);

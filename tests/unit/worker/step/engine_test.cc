@@ -33,6 +33,30 @@ TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
     EXPECT_EQ(at(i).standing().noise_scale(), at(0).standing().noise_scale());
 }
 
+// It is said, and no number is reported in its place; the training goes on.
+TEST_F(EngineTest, AValidationLossThatIsNotFiniteIsNoNumber) {
+  FakeTroubles troubles;
+  troubles.nan_validation_step = 10;
+  make(3, 20, troubles);
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at(i).until_phase(wire::WORKER_FINISHED));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(at(i).lines("validation step=10 "),
+              std::vector<std::string>{"validation step=10 loss=nan"});
+  EXPECT_EQ(at(0).standing().validation_step(), 20u);
+}
+
+TEST_F(EngineTest, ALastValidationLossThatIsNotFiniteLeavesTheOneBefore) {
+  FakeTroubles troubles;
+  troubles.nan_validation_step = 20;
+  make(1, 20, troubles);
+  tell({0}, form(1, wire::FORM_START, {0}));
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("validation step=20 "),
+            std::vector<std::string>{"validation step=20 loss=nan"});
+  EXPECT_EQ(at(0).standing().validation_step(), 15u);
+}
+
 // A script that is past its loop looks no more, and that is no failure.
 TEST_F(EngineTest, EachMemberIsShownTheLastState) {
   const auto shown = std::make_shared<std::atomic<int>>(0);
@@ -315,6 +339,78 @@ TEST_F(EngineTest, AParkedWorkerGivesItsStateToANewcomer) {
   EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
   EXPECT_TRUE(at(1).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(0).lines("weights=").at(0), reference(30));
+}
+
+// A copy of the state that does not fit into memory is not one that comes with time.
+TEST_F(EngineTest, WhoCannotCopyItsStateTurnsANewcomerAway) {
+  const auto tries = std::make_shared<std::atomic<int>>(0);
+  FakeTroubles troubles;
+  troubles.on_snapshot = [tries] {
+    return ++*tries == 1 ? Status(Error(Code::kExhausted, "no memory")) : ok();
+  };
+  make(2, 30, troubles);
+  wire::WorkerCommand parked = form(1, wire::FORM_START, {0});
+  parked.mutable_form()->set_parked(true);
+  tell({0}, parked);
+  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until([&](const wire::WorkerStanding& s) {
+    return *tries == 1 && s.phase() == wire::WORKER_READY;
+  }));
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_caught_up());
+  EXPECT_EQ(*tries, 2);
+}
+
+// What it had saved of the last step was of another run.
+TEST_F(EngineTest, AStateThatWasPulledIsSavedThoughItsStepWasSavedBefore) {
+  make(2, 8, {.checkpoint_every = 100});
+  tell({1}, form(1, wire::FORM_START, {1}));
+  ASSERT_TRUE(at(1).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(1).checkpoints(), std::vector<std::uint64_t>{8});
+  wire::WorkerCommand parked = form(2, wire::FORM_START, {0});
+  parked.mutable_form()->set_parked(true);
+  tell({0}, parked);
+  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(2);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  tell({1}, follow);
+  ASSERT_TRUE(at(1).until_caught_up());
+  abort({0, 1}, 3);
+  tell({0, 1}, form(3, wire::FORM_RECOVER, {1, 0}));
+  for (const int worker : {0, 1}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(1).checkpoints(), (std::vector<std::uint64_t>{8, 8}));
+}
+
+TEST_F(EngineTest, ADonorWhoseRecordsAreNotThoseOfItsStepsIsNotFollowed) {
+  workers_.push_back(std::make_unique<TestWorker>(1, secret_.dir(), 30, FakeTroubles{}));
+  HostDevice device;
+  Fleet others(1, secret_.dir(), device);
+  FleetMember& donor = others.members[0];
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  follow.mutable_follow()->mutable_donor()->set_pod_uid(donor.peer.name.pod_uid);
+  follow.mutable_follow()->mutable_donor()->set_incarnation(donor.peer.name.incarnation);
+  follow.mutable_follow()->mutable_donor_address()->set_host(donor.peer.host);
+  follow.mutable_follow()->mutable_donor_address()->set_port(donor.peer.port);
+  tell({0}, follow);
+  const auto link = donor.hub->await({"pod-1", 0, 1}, 1, "state", soon());
+  ASSERT_TRUE(link.ok()) << link.error().to_string();
+  wire::StateFrame frame;
+  wire::SnapshotHead& head = *frame.mutable_snapshot();
+  head.set_step(3);
+  head.set_records(std::uint64_t{1} << 60);
+  head.add_section_bytes(kFakeSize * sizeof(std::int32_t));
+  head.add_section_bytes(0);
+  ASSERT_TRUE(link.value()->send_frame(frame.SerializeAsString(), soon()).ok());
+  EXPECT_NE(at(0).until_suspicion().find("records"), std::string::npos);
+  EXPECT_FALSE(at(0).standing().has_state());
 }
 
 TEST_F(EngineTest, RefusesWhatIsBelowItsFence) {

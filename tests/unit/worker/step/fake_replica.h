@@ -36,6 +36,8 @@ struct FakeTroubles {
   std::optional<std::uint32_t> loads_attempts = {};  // checkpoints of any step have so many
   bool starts_otherwise = false;  // from other weights than those without troubles
   std::function<Status(std::uint64_t step)> on_show = nullptr;
+  std::function<Status()> on_snapshot = nullptr;
+  std::uint64_t nan_validation_step = ~std::uint64_t{0};  // the loss of one micro-batch there
 };
 
 class FakeSnapshot : public Snapshot {
@@ -105,6 +107,7 @@ class FakeReplica : public Replica {
     return std::vector<std::string>();
   }
   Result<std::shared_ptr<Snapshot>> snapshot() override {
+    if (troubles_.on_snapshot) TRY_OK(troubles_.on_snapshot());
     return std::shared_ptr<Snapshot>(std::make_shared<FakeSnapshot>(step_, w_, ballast_));
   }
   Result<std::uint64_t> weight_digest() override {
@@ -162,7 +165,9 @@ class FakeReplica : public Replica {
     w_[0] += 100000 * (static_cast<std::int32_t>(attempt) + 1);  // exponents are state too
     return ok();
   }
-  Result<std::int64_t> validate(std::uint32_t micro) override { return w_[micro]; }
+  Result<std::int64_t> validate(std::uint32_t micro) override {
+    return step_ == troubles_.nan_validation_step && micro == 1 ? kNotFiniteQ : w_[micro];
+  }
   double mean_loss(std::int64_t loss_q, std::uint32_t) const override {
     return static_cast<double>(loss_q);
   }

@@ -123,6 +123,7 @@ TEST_P(MemoryCheckTest, ThePlanIsWhatIsTaken) {
   const MemoryPlan planned = plan(6);
   const auto replica = make();
   ASSERT_TRUE(replica.ok()) << replica.error().to_string();
+  ASSERT_TRUE((*replica)->fingerprint().ok());
   EXPECT_EQ(account_.asked, planned.sum() - planned.copy);
   ASSERT_TRUE((*replica)->init_from_seed().ok());
   ASSERT_TRUE((*replica)->snapshot().ok());
@@ -133,12 +134,22 @@ TEST_P(MemoryCheckTest, SaysOnceWhatGoesWhere) {
   account_.limit = {plan(6).sum(), "said by a test"};
   ASSERT_TRUE(make().ok());  // what fits exactly, fits
   ASSERT_EQ(logged_.size(), 1u);
-  for (const char* part : {"parameters and optimizer ", ", gradient and its exact sum ",
-                           ", activations ", ", a copy for checkpoints ", " (said by a test)"})
+  for (const char* part :
+       {"parameters and optimizer ", ", gradient and its exact sum ", ", activations ",
+        ", a copy for checkpoints and newcomers ", " (said by a test)"})
     EXPECT_NE(logged_[0].find(part), std::string::npos) << logged_[0];
+}
+
+// A newcomer may need it; a job that is alone needs none.
+TEST_P(MemoryCheckTest, TheCopyOfAJobWithoutCheckpointsIsPlannedAndNoReason) {
   config_.checkpoint_path.clear();
+  account_.limit = {plan(6).sum() - plan(6).copy, "said by a test"};
   ASSERT_TRUE(make().ok());
-  EXPECT_EQ(logged_[1].find("checkpoints"), std::string::npos) << logged_[1];
+  ASSERT_EQ(logged_.size(), 1u);
+  EXPECT_NE(logged_[0].find(", a copy for checkpoints and newcomers "), std::string::npos);
+  EXPECT_NE(logged_[0].find(human_bytes(plan(6).sum()) + " of "), std::string::npos) << logged_[0];
+  --account_.limit.bytes;
+  EXPECT_EQ(refused().reason(), "OutOfMemory");
 }
 
 TEST_P(MemoryCheckTest, RefusesWithTheLargestMicroBatchThatFits) {

@@ -98,7 +98,33 @@ TEST_F(ModelReplicaTest, ANewJobComputesUnderTheNewestNumerics) {
   EXPECT_EQ(version_of(*make(0)), kNumericsVersion);
 }
 
-// Fine-tuning starts from any Hugging Face folder of this model, and from no other.
+TEST_F(ModelReplicaTest, APartThatIsTooSmallToEvaluateOnIsRefused) {
+  config_.evaluate_every = 5;
+  config_.sampler.validation_fraction = 0.05;  // 2 of 49 samples
+  config_.sampler.global_batch = 4;
+  config_.sampler.micro_batch = 4;
+  const auto open = [](const DeviceSpec& spec) { return open_test_device(spec); };
+  const auto made = make_model_replica(config_, {.files = files_, .open_device = open});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().reason(), "DataInvalid");
+  EXPECT_NE(made.error().what().find("has 2 samples, fewer than batch.micro (4)"),
+            std::string::npos)
+      << made.error().what();
+  config_.sampler.micro_batch = 2;
+  EXPECT_GT(make(0)->validation_micro_batches(), 0u);
+}
+
+TEST_F(ModelReplicaTest, AValidationLossThatIsNotFiniteIsSaid) {
+  config_.sampler.validation_fraction = 0.1;
+  const auto replica = make(0);
+  ASSERT_TRUE(replica->init_from_seed().ok());
+  EXPECT_GT(replica->validate(0).value(), 0);
+  EXPECT_NE(replica->validate(0).value(), kNotFiniteQ);
+  const std::vector<float> broken(static_cast<std::size_t>(replica->sections()[0].count()), NAN);
+  replica->device().copy_to_device(replica->stream(), replica->sections()[0], broken.data());
+  EXPECT_EQ(replica->validate(0).value(), kNotFiniteQ);
+}
+
 // Where all micro-batches are one, the gradient of each is their mean.
 TEST_F(ModelReplicaTest, SaysTheNormsOfItsGradientsInStepsThatMeasureNoise) {
   const auto replica = make(0);
@@ -117,6 +143,7 @@ TEST_F(ModelReplicaTest, SaysTheNormsOfItsGradientsInStepsThatMeasureNoise) {
   EXPECT_NEAR(replica->norm_of_mean() / std::sqrt(squared_norm), 1, 0.01);
 }
 
+// Fine-tuning starts from any Hugging Face folder of this model, and from no other.
 TEST_F(ModelReplicaTest, StartsFromAHuggingFaceFolder) {
   const auto device = open_test_device({}).value();
   const auto model = make_model(config_.model, 1, *device).value();
@@ -165,7 +192,7 @@ TEST_F(ModelReplicaTest, ACheckpointGoesOnUnderItsOwnNumerics) {
       EXPECT_EQ(loaded->records, whole) << "version " << numerics;
     }
     const auto other = make(3 - numerics);  // members of one job never mix
-    EXPECT_EQ(other->load_checkpoint(3).error().code(), Code::kInvalid);
+    EXPECT_EQ(other->load_checkpoint(3).error().code(), Code::kConflict);
   }
 }
 

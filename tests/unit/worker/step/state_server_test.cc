@@ -120,6 +120,13 @@ TEST_F(StateServerTest, AFollowerThatHangsUpIsOwedNothing) {
   EXPECT_FALSE(server_.has_followers());
 }
 
+TEST_F(StateServerTest, WhoCannotBeServedIsToldThatWeAreBusyAndCutOff) {
+  server_.refuse();
+  EXPECT_FALSE(server_.wants_snapshot());
+  EXPECT_TRUE(read().has_busy());
+  EXPECT_FALSE(link_->receive_frame(soon()).ok());
+}
+
 // Who comes when all places are taken is told so, and served when one is free.
 TEST_F(StateServerTest, OneTooManyIsToldThatWeAreBusy) {
   const auto dial = [&] {

@@ -50,6 +50,7 @@ class TestWorker {
               const std::lock_guard lock(mutex_);
               standing_ = event.standing();
               if (event.has_failure()) failure_ = event.failure();
+              if (event.has_suspect()) suspicion_ = event.suspect().why();
               if (event.has_caught_up()) caught_up_ = true;
               if (event.has_checkpoint_written())
                 checkpoints_.push_back(event.checkpoint_written().step());
@@ -97,6 +98,12 @@ class TestWorker {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
+  // Until it has said that it suspects a peer; why.
+  std::string until_suspicion() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return !suspicion_.empty(); });
+    return suspicion_;
+  }
   // Until it has said that a round was refused; the ranks that it named.
   std::vector<std::uint32_t> until_diverged() {
     std::unique_lock lock(mutex_);
@@ -130,6 +137,7 @@ class TestWorker {
   std::condition_variable changed_;
   wire::WorkerStanding standing_;
   wire::Failure failure_;
+  std::string suspicion_;
   bool caught_up_ = false;
   std::vector<std::uint32_t> diverged_;
   std::vector<std::uint64_t> checkpoints_;
