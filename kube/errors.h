@@ -49,8 +49,8 @@ bool is_unauthorized(const Error& error);
 // True when the server knows us and refuses (403: RBAC, a quota, Pod Security): a human can mend
 // it.
 bool is_forbidden(const Error& error);
-// An admission policy or webhook refused the object, with whichever code: what it says may change,
-// though the object does not.
+// An admission policy or webhook refused the object as invalid: what it says may change, though the
+// object does not.
 bool is_denied_by_admission(const Error& error);
 
 // reason() of the kUnavailable that a FencedClient gives to writes outside the Lease: never sent.

@@ -236,7 +236,8 @@ Duration WorkQueue::rate_limit(const Key& key, MonoTime now) {
   ++failures;
   tokens_ = std::min(rate.burst, tokens_ + seconds(now - tokens_at_) * rate.per_second);
   tokens_at_ = now;
-  tokens_ -= 1;
+  // No deeper in debt than what anybody waits for: else it outlives what it came from.
+  tokens_ = std::max(tokens_ - 1, -seconds(rate.most) * rate.per_second);
   const double turn = tokens_ >= 0 ? 0 : -tokens_ / rate.per_second;
   const double wait = std::min(std::max(own, turn), seconds(rate.most));
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait));

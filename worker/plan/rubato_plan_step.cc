@@ -111,7 +111,8 @@ int run_command(int argc, char** argv) {
   app.add_option("--micro-batches", words.micro_batches, "of this worker in a step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--gpu", words.gpu, "its kind: H100, H200, A100, … or the label of its node")
+  app.add_option("--gpu", words.gpu,
+                 "its kind: A100-40GB, A100, H100, H200, L40S, or the label of its node")
       ->capture_default_str();
   app.add_option("--precision", words.precision, "of matrix products")
       ->check(CLI::IsMember({"f32", "bf16"}))

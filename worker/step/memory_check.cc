@@ -29,7 +29,7 @@ std::string way_out(const TrainingConfig& config, const MemoryPlan& planned,
     if (config.sampler.global_batch % fewer != 0) continue;
     const Result<MemoryPlan> other = plan(fewer);
     if (!other.ok()) continue;  // too many tokens, or more micro-batches than a step has
-    if (other->sum() <= limit.bytes)
+    if (other->least() <= limit.bytes)
       return fmt::format("batch.micro {} would fit ({})", fewer, human_bytes(other->sum()));
     smallest = *other;
   }

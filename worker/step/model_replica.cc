@@ -1,5 +1,6 @@
 #include "worker/step/model_replica.h"
 
+#include "common/log.h"
 #include "common/planted.h"
 #include "common/words.h"
 #include "worker/backend/digest.h"
@@ -346,18 +347,20 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
         .set_reason("DataInvalid");
   }
   TRY(Sampler sampler, with_reason(Sampler::create(config.sampler, file.count()), "DataInvalid"));
+  const std::string began_with =
+      options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned;
   if (config.evaluate_every > 0 && sampler.validation_micro_batches() == 0) {
-    return Error(Code::kInvalid,
-                 fmt::format("training.evaluateEvery is set, but the validation part of {} has {}, "
-                             "fewer than batch.micro ({}): raise data.validationFraction",
-                             path, counted(sampler.validation_samples(), "sample"),
-                             config.sampler.micro_batch))
-        .set_reason("DataInvalid");
+    const std::string why = fmt::format(
+        "training.evaluateEvery is set, but the validation part of {} has {}, fewer "
+        "than batch.micro ({}): raise data.validationFraction",
+        path, counted(sampler.validation_samples(), "sample"), config.sampler.micro_batch);
+    if (began_with.empty()) return Error(Code::kInvalid, why).set_reason("DataInvalid");
+    LOG_WARNING("worker", "no validation: {}", why);  // what has begun so goes on
   }
   DeviceSpec spec;
   spec.kind = options.device;
   spec.precision = config.precision;
-  spec.isa = isa_of(options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned);
+  spec.isa = isa_of(began_with);
   TRY(auto device, with_reason(options.open_device(spec), "DeviceUnavailable"));
   const int numerics = numerics_of(options.files, config, options.numerics);
   TRY_OK(check_memory(config, numerics, *device, options.make_model));

@@ -67,7 +67,7 @@ class Model {
                                 Seconds(rate_.first).count() * std::pow(2.0, failures_[key]++));
     tokens_ = std::min(rate_.burst, tokens_ + Seconds(now - tokens_at_).count() * rate_.per_second);
     tokens_at_ = now;
-    tokens_ -= 1;
+    tokens_ = std::max(tokens_ - 1, -Seconds(rate_.most).count() * rate_.per_second);
     const double turn = tokens_ >= 0 ? 0 : -tokens_ / rate_.per_second;
     const double wait = std::min(std::max(own, turn), Seconds(rate_.most).count());
     add_after(key, std::chrono::duration_cast<Duration>(Seconds(wait)), priority, now);
@@ -305,6 +305,13 @@ TEST(WorkQueueTest, ManyThatFailedAtOnceWaitNoLongerThanMost) {
     for (; queue.get(process.now()); ++due) {
     }
     EXPECT_EQ(due, 1000u);
+    // However long it lasted: soon after it the first retry of a key is as soon as ever.
+    for (std::uint64_t i = 0; i < 100'000; ++i) queue.add_rate_limited(key_named(1000 + i % 7));
+    process.sleep_for(9s);
+    while (queue.get(process.now())) {
+    }
+    queue.add_rate_limited(key_named(2000));
+    EXPECT_TRUE(queue.get(process.now() + 10ms));
   });
 }
 

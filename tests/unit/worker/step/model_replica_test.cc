@@ -111,7 +111,12 @@ TEST_F(ModelReplicaTest, APartThatIsTooSmallToEvaluateOnIsRefused) {
             std::string::npos)
       << made.error().what();
   config_.sampler.micro_batch = 2;
-  EXPECT_GT(make(0)->validation_micro_batches(), 0u);
+  const auto fits = make(0);
+  EXPECT_GT(fits->validation_micro_batches(), 0u);
+  config_.sampler.micro_batch = 4;  // begun by a build that said nothing of it
+  const std::string began = fits->fingerprint().value();
+  EXPECT_TRUE(
+      make_model_replica(config_, {.files = files_, .pinned = began, .open_device = open}).ok());
 }
 
 TEST_F(ModelReplicaTest, AValidationLossThatIsNotFiniteIsSaid) {
