@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/net/tls_context.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -21,7 +22,8 @@ namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::size_t kConnectionsMax = 64;
+constexpr std::size_t kConnectionsMax = 256;
+constexpr std::size_t kConnectionsPerSource = 32;  // nobody keeps all others out
 constexpr std::uint32_t kHeaderBytesMax = 16 * 1024;
 constexpr std::uint64_t kBodyBytesMax = 1024;
 constexpr auto kRequestLimit = std::chrono::seconds(10);
@@ -35,6 +37,7 @@ class Session : public std::enable_shared_from_this<Session> {
   virtual void start() = 0;
   virtual void close() = 0;
   virtual void answer(std::optional<HttpResponse> refusal) = 0;  // to the request that waits
+  asio::ip::address from;
 };
 
 struct Server {
@@ -212,9 +215,15 @@ void accept_next(const std::shared_ptr<Server>& server) {
           return;
         }
         ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
-        if (listener->sessions.size() < kConnectionsMax)
-          make_session(listener, std::move(socket))->start();
-        // else the socket closes here
+        ErrorCode unknown;
+        const asio::ip::address from = socket.remote_endpoint(unknown).address();
+        const auto of_source = static_cast<std::size_t>(std::ranges::count_if(
+            listener->sessions, [&](const Session* session) { return session->from == from; }));
+        if (listener->sessions.size() < kConnectionsMax && of_source < kConnectionsPerSource) {
+          const auto session = make_session(listener, std::move(socket));
+          session->from = from;
+          session->start();
+        }  // else the socket closes here
         accept_next(listener);
       });
 }

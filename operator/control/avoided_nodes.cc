@@ -103,12 +103,12 @@ std::optional<CommonRefusal> common_refusal(const std::vector<api::AvoidedNode>&
   common.next_try = until_of(*refused.front());
   common.is_list_full = refused.size() >= api::kAvoidedNodesMost;
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < refused.size(); ++i) {
-    const api::AvoidedNode& node = *refused[i];
-    if (node.reason != common.reason) return std::nullopt;
-    common.since = std::max(common.since, node.since.value_or(now));
-    common.next_try = std::min(common.next_try, until_of(node));
-    names.push_back(node.node);
+  names.reserve(refused.size());
+  for (const api::AvoidedNode* node : refused) {
+    if (node->reason != common.reason) return std::nullopt;
+    common.since = std::max(common.since, node->since.value_or(now));
+    common.next_try = std::min(common.next_try, until_of(*node));
+    names.push_back(node->node);
   }
   common.text = fmt::format("{}: {}", some_of(names, kNodesNamed), refused.back()->message);
   common.fails_at = common.since + limit_of(common.reason);

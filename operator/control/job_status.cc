@@ -63,13 +63,13 @@ class Builder {
            (phase == name_of(Phase::kTraining) || phase == name_of(Phase::kSwitching));
   }
 
-  void set(std::string_view type, bool value, std::string_view why, std::string message) {
+  void set(std::string_view type, bool value, std::string_view why, std::string_view message) {
     // A condition that was never true and is not now says nothing.
     if (!value && api::find_condition(status_.conditions, type) == nullptr) return;
-    put(type, value, why, std::move(message));
+    put(type, value, why, message);
   }
 
-  void put(std::string_view type, bool value, std::string_view why, std::string message) {
+  void put(std::string_view type, bool value, std::string_view why, std::string_view message) {
     api::Condition wanted;
     wanted.type = std::string(type);
     wanted.status = value ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;

@@ -332,9 +332,8 @@ Operator::~Operator() = default;
 
 Status Operator::run(const std::stop_token& stop) {
   Impl& op = *impl_;
-  const Status assembled = op.assemble(stop);
-  if (stop.stop_requested()) return ok();
-  TRY_OK(assembled);
+  if (const Status assembled = op.assemble(stop); stop.stop_requested() || !assembled.ok())
+    return stop.stop_requested() ? ok() : assembled;
   op.caches.start();
   op.events.start();
   const MonoTime limit = op.executor.now() + kStartLimit;

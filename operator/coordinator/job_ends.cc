@@ -129,6 +129,11 @@ void JobMachine::ask_to_look(MonoTime now, const WorkerKey& key, std::uint64_t n
 bool JobMachine::all_looked(MonoTime now, std::vector<WorkerKey>& ready) {
   if (!look_since_) {
     look_since_ = now;
+    // Above those that this leader asked for before its record was read anew.
+    for (const WorkerKey& key : ready) {
+      const std::uint64_t looked = worker_of(key)->standing.looked();
+      if (looked >> 32 == record_.leader) looks_ = std::max(looks_, (looked & 0xffffffffU) >> 8);
+    }
     ++looks_;
   }
   const std::uint64_t number = (record_.leader << 32) + (looks_ << 8);

@@ -199,12 +199,15 @@ void JobMachine::pass(MonoTime now) {
   has_news_ = false;
   gpu_time_.advance(now);
   note_commits(now);
+  if (!wish_.stop) stop_asked_.reset();
+  if (wish_.stop && !held_ && !stop_asked_) stop_asked_ = now;
+  if (stop_asked_) wake_at(*stop_asked_ + wish_.grace);
   if (ended_ != Phase::kWaiting) {
     retire_all(now, name_of(ended_));
     write_phase(ended_);
   } else if (!view_.failure_reason.empty()) {
     end(now, Phase::kFailed, view_.failure_reason + ": " + view_.failure_message);
-  } else if (wish_.stop && stop_since_ && now >= *stop_since_ + wish_.grace) {
+  } else if (stop_asked_ && now >= *stop_asked_ + wish_.grace) {
     end(now, Phase::kStopped, wish_.stop_reason);
   } else {
     configure_new(now);
@@ -241,6 +244,7 @@ void JobMachine::pass(MonoTime now) {
 }
 
 void JobMachine::configure_new(MonoTime now) {
+  std::optional<std::string> fingerprint;  // the same for all of them
   for (const WorkerKey& key : living()) {
     Worker* worker = worker_of(key);
     if (worker->configured || worker->refusal) continue;
@@ -253,7 +257,8 @@ void JobMachine::configure_new(MonoTime now) {
     command.mutable_configure()->set_job(to_string(wish_.job));
     command.mutable_configure()->set_training(wish_.training);
     command.mutable_configure()->set_micro_batches(wish_.micro_batches);
-    command.mutable_configure()->set_fingerprint(fingerprint_of(living()));
+    if (!fingerprint) fingerprint = fingerprint_of(living());
+    command.mutable_configure()->set_fingerprint(*fingerprint);
     order(key, std::move(command));
   }
 }

@@ -420,6 +420,7 @@ class JobMachine {
   std::optional<MonoTime> look_since_;  // workers look at the checkpoints before a start
   std::uint64_t looks_ = 0;
   std::optional<MonoTime> stop_since_;
+  std::optional<MonoTime> stop_asked_;  // also while no stop can begin: the grace counts from it
   std::optional<MonoTime> retire_since_;
   MonoTime quiet_since_{};                 // no member showed progress since
   MonoTime last_commit_{};                 // when a commit was last seen

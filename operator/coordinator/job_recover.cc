@@ -171,6 +171,9 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
   // Those of a node fall silent one after the other: what is seen while the others still have their
   // time to answer is the same alarm.
   const bool is_same = op_ && op_->kind == Kind::kRecover && now < op_->deadline;
+  const bool lost_one_more =
+      op_ && op_->kind == Kind::kRecover &&
+      std::ranges::any_of(op_->next.members, [&](const Member& m) { return member(m) == nullptr; });
   const auto ended = [&](const Member& m) { return has_ended(m); };
   if (!is_same && std::ranges::none_of(record_.members, ended)) ++alarms_;
   Operation op;
@@ -207,7 +210,11 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
     op_.reset();
     return try_start(now);
   }
-  if (is_last_attempt_over(now, reason)) return end(now, Phase::kFailed, view_.failure_message);
+  // Nor are those of a rack, who go one after the other before the rest has been told, attempts of
+  // their own.
+  const bool is_same_attempt = lost_one_more && now < last_attempt_ + timing_.standing_deadline;
+  if (!is_same_attempt && is_last_attempt_over(now, reason))
+    return end(now, Phase::kFailed, view_.failure_message);
   op.next.generation = next_generation();
   op.next.phase = name_of(Phase::kRecovering);
   op.next.stop_steps = stop_steps();

@@ -98,6 +98,7 @@ void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channe
   std::shared_ptr<net::Channel> replaced;
   {
     const std::lock_guard lock(mutex_);
+    if (inputs_.size() >= kInputsMax) forget_earlier(hello.pod_uid());
     Session& slot = sessions_[hello.pod_uid()];
     // Those that an agent gave up while we slept are all found at once, in any order.
     if (slot.id > session) return channel->close();
@@ -107,6 +108,17 @@ void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channe
   }
   if (replaced) replaced->close();
   wake();
+}
+
+// While nothing is taken (a record that cannot be read), agents come again and again: of each the
+// last word counts.
+void JobTask::forget_earlier(const std::string& pod_uid) {
+  std::erase_if(inputs_, [&](const Input& input) {
+    const auto* hello = std::get_if<wire::Hello>(&input.news);
+    const auto* gone = std::get_if<Gone>(&input.news);
+    return (hello != nullptr && hello->pod_uid() == pod_uid) ||
+           (gone != nullptr && gone->pod_uid == pod_uid);
+  });
 }
 
 bool JobTask::has_room() const {

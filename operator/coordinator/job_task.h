@@ -93,8 +93,9 @@ class JobTask {
   void feed(JobMachine& machine, Input input);
   void judge(JobMachine& machine, MonoTime due);
   void carry_out(JobMachine& machine);
-  void put(Input input);  // under the lock
-  void index_wish();      // under the lock, after each change of wish_
+  void put(Input input);  // under the lock, as the next
+  void forget_earlier(const std::string& pod_uid);
+  void index_wish();  // under the lock, after each change of wish_
   void wake() { wakeup_->notify_all(); }
 
   Executor& executor_;

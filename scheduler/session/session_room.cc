@@ -216,6 +216,7 @@ std::vector<Session::Entry*> Session::who_may_give(const Entry& wanting, const T
   const QueueIndex own = queue_of(wanting);
   const ByType of_use = types_of_use(wanting, trial.bound.type);
   std::vector<Entry*> among;
+  among.reserve(settled_mixed_.size());
   for (const auto& [entry, queue] : settled_mixed_) among.push_back(entry);
   std::size_t lists = among.empty() ? 0 : 1;
   for (TypeIndex type; type < of_use.end_key(); ++type) {

@@ -124,6 +124,17 @@ TEST(JobTaskBounds, WhatIsNotTakenDownIsBoundedByNumberAndBytes) {
   };
   EXPECT_LE(taken(10), kInputsMax);
   EXPECT_EQ(taken(1 << 20), kInputBytesMax >> 20);
+  // Nor do those who come again and again without end, each time with all they know.
+  const JobTask::World world{[] { return MonoTime{}; }, [] { return MonoTime{}; },
+                             [] { return MonoTime{}; }};
+  JobTask task(executor, client, {}, wish, 0, 1, world, {});
+  wire::Hello hello;
+  hello.set_pod_uid("uid-0");
+  for (std::uint64_t session = 1; session <= 3 * kInputsMax + 1; ++session) {
+    task.attach(session, std::make_shared<NoChannel>(), hello, executor.now());
+    task.detach(session, "uid-0", "it hung up", executor.now());
+  }
+  EXPECT_TRUE(task.has_room());
 }
 
 }  // namespace

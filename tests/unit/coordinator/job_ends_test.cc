@@ -341,6 +341,24 @@ TEST(JobMachineEnds, AStopTakesNoLongerThanItsGracePeriod) {
   EXPECT_EQ(pods.view().end, Phase::kStopped);
 }
 
+TEST(JobMachineEnds, NorDoesOneThatMeetsARecovery) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.deaf = 1;  // takes up no Form, which is waited for
+  pods.disconnect(2);
+  pods.after(400ms);
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kRecovering);
+  pods.change_wish([](Wish& wish) {
+    wish.stop = true;
+    wish.grace = 5s;
+  });
+  pods.after(4s);
+  EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  pods.after(1500ms);
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+}
+
 TEST(JobMachineEnds, AStopThatIsTakenBackWhileAllStandStillGoesOn) {
   for (const bool another_leads : {false, true}) {
     FakePods before(3);

@@ -49,6 +49,26 @@ TEST(JobMachineLook, AStartAsksWhatIsOnDiskNow) {
   EXPECT_EQ(pods.view().checkpoint_step, 40u);
 }
 
+// The record was read anew in between, by the same leader.
+TEST(JobMachineLook, AnAnswerOfLongAgoIsNone) {
+  FakePods pods(2);
+  make_seeing(pods, 2);
+  pods.after(1s);
+  answer(pods, 0, 40, 7);
+  answer(pods, 1, 40, 7);
+  FakePods anew(2);
+  anew.connect_all();
+  for (int i = 0; i < 2; ++i) {
+    anew.standing(i).set_looked(pods.standing(i).looked());
+    anew.make_ready(i);
+  }
+  anew.after(1s);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_NE(anew.last(i, kLook), nullptr);
+    EXPECT_GT(anew.last(i, kLook)->look().number(), pods.standing(i).looked());
+  }
+}
+
 // A connection that was lost takes the question with it.
 TEST(JobMachineLook, WhoComesBackIsAskedAgain) {
   FakePods pods(2);

@@ -244,6 +244,25 @@ TEST(JobMachineRecovery, TheSilenceOfSeveralIsOneAlarm) {
   EXPECT_TRUE(pods.was_restarted(3));
 }
 
+// Half of a rack's pods hang up one after the other, and none of the rest can have committed a step
+// in between.
+TEST(JobMachineRecovery, LossesOneAfterTheOtherAreNoAttemptsOfTheirOwn) {
+  FakePods pods(2 * kAttemptsMax + 20);
+  pods.wish.micro_batches = 1000;
+  pods.change_wish([](Wish&) {});
+  pods.start_many();
+  const int lost = kAttemptsMax + 20;
+  for (int i = 0; i < lost; ++i) {
+    pods.disconnect(i);
+    pods.after(300ms / 10);
+    if (pods.to_write) pods.swap_done();
+  }
+  pods.after(500ms);
+  pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kWaiting) << pods.view().failure_message;
+  EXPECT_EQ(pods.machine.record().members.size(), static_cast<std::size_t>(kAttemptsMax));
+}
+
 // Agents of a version before name the workers that have ended in each heartbeat.
 TEST(JobMachineRecovery, HeartbeatsReviveNobodyWhoHasEnded) {
   FakePods pods(3);

@@ -13,7 +13,12 @@ namespace {
 
 class RawClient {
  public:
-  explicit RawClient(const Endpoint& to) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(const Endpoint& to, const char* from = "127.0.0.1")
+      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &own.sin_addr);
+    CHECK_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof own), 0);
     const timeval limit{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     sockaddr_in address{};
@@ -57,6 +62,14 @@ class HttpListenerTest : public ::testing::Test {
                            {"/readyz", [] { return HttpResponse{.status = 503, .body = "no\n"}; }}})
           .value();
 };
+
+// A scraper that forgets its connections, say, beside a kubelet's probes.
+TEST_F(HttpListenerTest, OneSourceKeepsNobodyElseOut) {
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 300; ++i)
+    idle.push_back(std::make_unique<RawClient>(http_->local(), "127.0.0.2"));
+  EXPECT_TRUE(ask(get("/healthz")).starts_with("HTTP/1.1 200 OK\r\n"));
+}
 
 TEST_F(HttpListenerTest, AnswersByPath) {
   const std::string good = ask(get("/healthz?verbose"));
