@@ -209,6 +209,7 @@ class RubatoTrainer(transformers.Trainer):
             (args.fp16, "fp16", "use bf16=True, which needs no scaler"),
             (args.device.type != "cpu", f"the device {args.device}", "set use_cpu=True"),
             (self.is_deepspeed_enabled or self.is_fsdp_enabled, "DeepSpeed or FSDP", "a replica holds the whole model"),
+            (args.torch_compile, "torch_compile", "compile parts of the model yourself: module.compile()"),
             (args.auto_find_batch_size, "auto_find_batch_size", "say the batch"),
             (args.load_best_model_at_end, "load_best_model_at_end", "the job ends with its last step"),
             (

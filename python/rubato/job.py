@@ -6,6 +6,7 @@ import os
 import sys
 
 from . import engine as engines
+from . import exits
 from .data import integer, require_indexed
 from .errors import Refused, failure
 
@@ -73,6 +74,7 @@ class Job:
         self._has_last = False
         self._has_ended = False
         self._engine = _engine or engines.Engine(training)
+        exits.watch()
         atexit.register(self._leave)
 
     @property
@@ -102,6 +104,7 @@ class Job:
             raise RuntimeError("This process was forked from a worker, which alone has the job: end it by os._exit().")
         if self._is_over:
             raise StopIteration
+        exits.forget()
         self._keep_changes()
         while True:
             request = self._engine.next(_WAIT_MS)
@@ -156,7 +159,7 @@ class Job:
         """When the script ends, by whatever it did outside of our requests. A forked child has no part in the job."""
         if os.getpid() != self._process:
             return
-        raised = getattr(sys, "last_value", None)
+        raised = getattr(sys, "last_value", None) or exits.failed()
         try:
             if (self._has_last or self._has_ended) and not raised:
                 for _ in self:  # the loop was left there: what comes after the last step is the same

@@ -43,6 +43,10 @@ the job's coordinator. It is configured by its environment, which the operator s
 It ends with 0 when its workers were retired, with 143 when SIGTERM's grace ran out.
 )";
 
+constexpr const char* kQuoted =
+    "\nA $(NAME) in the command of the template stands for a value with a quote, a backslash or a "
+    "line break. Set the value in env, and let the script read it from there.";
+
 Result<std::string> required(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') {
@@ -65,7 +69,8 @@ Result<std::vector<std::string>> worker_command(bool runs_program) {
   if (is_worker_itself()) {
     TRY(const std::string text, required("RUBATO_COMMAND"));
     const auto command = parse_command(text);
-    return command.ok() ? command : command.error().in("RUBATO_COMMAND");
+    if (command.ok()) return command;
+    return Error(Code::kInvalid, "RUBATO_COMMAND: " + command.error().what() + kQuoted);
   }
   const std::string beside =
       std::filesystem::read_symlink("/proc/self/exe").parent_path().string() +

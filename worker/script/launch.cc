@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 namespace rubato::worker {
@@ -41,6 +42,10 @@ constexpr std::array<std::string_view, 2> kAlone = {"standalone", "virtual-local
 constexpr std::array<std::string_view, 2> kLaunchers = {"torch.distributed.run",
                                                         "torch.distributed.launch"};
 constexpr std::array<std::string_view, 6> kShells = {"sh", "bash", "dash", "ash", "ksh", "zsh"};
+// They start the program that is among their arguments.
+constexpr std::array<std::string_view, 13> kWrappers = {
+    "env",  "uv",        "uvx",  "conda",   "micromamba", "poetry", "pipenv",
+    "tini", "dumb-init", "nice", "numactl", "stdbuf",     "time"};
 
 std::string_view last_part(std::string_view path) {
   return path.substr(path.rfind('/') == std::string_view::npos ? 0 : path.rfind('/') + 1);
@@ -51,6 +56,10 @@ bool is_python(std::string_view word) { return last_part(word).starts_with("pyth
 template <class List>
 bool has(const List& list, std::string_view name) {
   return std::ranges::find(list, name) != list.end();
+}
+
+bool is_torchrun(std::string_view word) {
+  return last_part(word) == "torchrun" || has(kLaunchers, word);
 }
 
 // `words` from `at` on are options of torchrun and what it starts.
@@ -115,7 +124,7 @@ std::optional<Module> module_of(const std::vector<std::string>& command) {
 }
 
 // Whether a shell is to run a text (-c) in which torchrun is a word.
-bool is_torchrun_in_shell(const std::vector<std::string>& command) {
+bool is_torchrun_in_shell(std::span<const std::string> command) {
   if (!has(kShells, last_part(command.front()))) return false;
   const auto is_text = [](const std::string& word) {
     return word.starts_with("-") && !word.starts_with("--") && word.ends_with("c");
@@ -127,8 +136,18 @@ bool is_torchrun_in_shell(const std::vector<std::string>& command) {
   for (std::size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string::npos;) {
     const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
     const std::string_view word = std::string_view(text).substr(at, end - at);
-    if (last_part(word) == "torchrun" || has(kLaunchers, word)) return true;
+    if (is_torchrun(word)) return true;
     at = end;
+  }
+  return false;
+}
+
+// Whether a wrapper is to start torchrun. What follows a script of Python is the script's.
+bool is_torchrun_in_wrapper(std::span<const std::string> command) {
+  if (!has(kWrappers, last_part(command.front()))) return false;
+  for (std::size_t at = 1; at < command.size() && !command[at].ends_with(".py"); ++at) {
+    if (command[at].find('=') != std::string::npos) continue;  // a variable or an option's value
+    if (is_torchrun(command[at]) || is_torchrun_in_shell(command.subspan(at))) return true;
   }
   return false;
 }
@@ -152,10 +171,16 @@ Result<std::vector<std::string>> program_of(const std::vector<std::string>& comm
       return started_by_torchrun(command.front(), command, module->arguments);
   }
   if (is_torchrun_in_shell(command))
+    return Error(
+        Code::kInvalid,
+        "the command starts torchrun inside a shell: each pod would train alone, as rank 0 "
+        "of 1; make torchrun the command itself, or put `python` there: ranks, rendezvous "
+        "and restarts come from the job");
+  if (is_torchrun_in_wrapper(command))
     return Error(Code::kInvalid,
-                 "the command starts torchrun inside a shell: each pod would wait for a rendezvous "
-                 "of its own; make torchrun the command itself, or start the script by `python` "
-                 "there: ranks, rendezvous and restarts come from the job");
+                 "the command starts torchrun behind " + command.front() +
+                     ": each pod would train alone, as rank 0 of 1; put `python` there: ranks, "
+                     "rendezvous and restarts come from the job");
   return command;
 }
 

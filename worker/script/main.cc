@@ -44,11 +44,19 @@ Result<std::unique_ptr<ProgressLog>> log_for(const std::string& pattern, const s
 int run() {
   const int fd = std::atoi(variable("RUBATO_AGENT_FD", "-1").c_str());
   auto command = parse_command(variable("RUBATO_COMMAND"));
-  if (fd < 0 || !command.ok() || variable("RUBATO_POD_UID").empty()) {
+  if (fd < 0 || variable("RUBATO_COMMAND").empty() || variable("RUBATO_POD_UID").empty()) {
     std::fputs(
         "rubato-script: RUBATO_AGENT_FD, RUBATO_POD_UID and RUBATO_COMMAND must be set; the agent "
         "sets them\n",
         stderr);
+    return 2;
+  }
+  if (!command.ok()) {
+    std::fprintf(stderr,
+                 "rubato-script: RUBATO_COMMAND: %s\nA $(NAME) in the command of the template "
+                 "stands for a value with a quote, a backslash or a line break. Set the value in "
+                 "env, and let the script read it from there.\n",
+                 command.error().what().c_str());
     return 2;
   }
   const SystemClock clock;
@@ -74,6 +82,7 @@ int run() {
                          .has_spares = variable("RUBATO_RUNTIME") == "torchrun" &&
                                        variable("RUBATO_SPARES", "on") != "off",
                          .end_limit = std::min<Duration>(kEndLimit, grace),
+                         .stop_limit = stop_limit_of(grace),
                          .program = program,
                          .send = [&](const std::string& event) { agent.send(event); }},
                         clock.now());

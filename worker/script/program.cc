@@ -9,7 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -100,6 +105,33 @@ Result<int> spawn(std::vector<std::string> words,
   return Error(Code::kNotFound, fmt::format("starting {}: {}", words[0], std::strerror(error)));
 }
 
+struct Process {
+  pid_t pid = -1;
+  pid_t parent = -1;
+  pid_t group = -1;
+  bool is_zombie = false;
+};
+
+// All that this process sees.
+std::vector<Process> processes() {
+  std::vector<Process> all;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    Process process{.pid = std::atoi(entry.path().filename().c_str())};
+    if (process.pid <= 0) continue;
+    std::ifstream in(entry.path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::size_t name_end = text.rfind(')');  // a name may have spaces and brackets
+    if (name_end == std::string::npos) continue;   // it is gone
+    std::istringstream rest(text.substr(name_end + 1));
+    char state = 0;
+    if (!(rest >> state >> process.parent >> process.group)) continue;
+    process.is_zombie = state == 'Z' || state == 'X';
+    all.push_back(process);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string to_text(const ProgramEnd& end) {
@@ -108,16 +140,18 @@ std::string to_text(const ProgramEnd& end) {
                      end.signal == SIGKILL ? "; out of memory, perhaps" : "");
 }
 
+PosixProgram::PosixProgram(ProgressLog* log) : log_(log) { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
 PosixProgram::~PosixProgram() {
   end_spare();
-  if (pid_ < 0) return;
   signal(SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  while (pid_ >= 0 && !take_end()) ::usleep(1000);
 }
 
 Status PosixProgram::start(const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& variables) {
   CHECK(pid_ < 0 && !command.empty());
+  is_told_ = false;
   if (log_ != nullptr) log_->begin();
   if (hand_over(command, variables)) return ok();
   TRY(pid_, spawn(command, variables, -1, output()));
@@ -204,13 +238,63 @@ bool PosixProgram::hand_over(const std::vector<std::string>& command,
 }
 
 void PosixProgram::signal(int number) {
-  if (pid_ >= 0) ::kill(-pid_, number);
+  if (pid_ < 0) return;
+  if (number == SIGTERM) is_told_ = true;
+  if (number == SIGKILL) is_told_ = false;
+  ::kill(-pid_, number);
+}
+
+// Those of the program's orphans, which come to us, that have ended.
+void PosixProgram::reap_orphans() {
+  for (;;) {
+    siginfo_t ended{};
+    if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0) return;
+    if (ended.si_pid <= 0 || ended.si_pid == pid_) return;
+    if (ended.si_pid != spare_.pid) {
+      ::waitpid(ended.si_pid, nullptr, 0);
+    } else if (spare_.is_ready) {
+      end_spare();
+      ++spares_lost_;
+    } else {
+      return;  // prepare() sees to it
+    }
+  }
+}
+
+// The first process has ended; whether others of the program still live. Those of its group have
+// their time when they were told to end. All others are killed.
+bool PosixProgram::leaves_some() {
+  bool has_group = false;
+  std::vector<pid_t> others;  // in sessions or groups of their own, and children of ours
+  const pid_t self = ::getpid();
+  for (const Process& process : processes()) {
+    const bool is_ours = process.parent == self && process.group != spare_.pid;
+    if (process.pid == pid_) continue;
+    if (process.is_zombie) {
+      if (is_ours && process.pid != spare_.pid) ::waitpid(process.pid, nullptr, WNOHANG);
+    } else if (process.group == pid_) {
+      has_group = true;
+    } else if (is_ours && process.pid != spare_.pid) {
+      others.push_back(process.pid);
+    }
+  }
+  if (has_group && is_told_) return true;
+  if (has_group) ::kill(-pid_, SIGKILL);
+  bool has_others = false;  // that we may kill
+  for (const pid_t other : others) has_others = ::kill(other, SIGKILL) == 0 || has_others;
+  return has_group || has_others;
 }
 
 std::optional<ProgramEnd> PosixProgram::take_end() {
+  if (pid_ < 0) return std::nullopt;
+  reap_orphans();
+  // The first process is kept: its number is the group's.
+  siginfo_t ended{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      ended.si_pid != pid_ || leaves_some())
+    return std::nullopt;
   int status = 0;
-  if (pid_ < 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
-  ::kill(-pid_, SIGKILL);  // what it has left behind
+  ::waitpid(pid_, &status, 0);
   pid_ = -1;
   if (log_ != nullptr) log_->end();
   return ProgramEnd{.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,

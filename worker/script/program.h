@@ -1,5 +1,6 @@
-// Program: the person's process of one rank, in a process group of its own. It dies with us, and
-// its standing children with it when it ends.
+// Program: the person's process of one rank, in a process group of its own. It dies with us. When
+// its first process ends, so do the others that it started, and then its end is told. Those of the
+// group have their time when they were told to end: the first may be a shell, which dies at once.
 #pragma once
 
 #include "common/result.h"
@@ -30,18 +31,21 @@ class Program {
   // Cheap when called again.
   virtual void prepare(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& variables) = 0;
-  // To it and its children; nothing where none runs.
+  // To its group; nothing where none runs. After SIGTERM the group is left to end by itself, until
+  // SIGKILL.
   virtual void signal(int number) = 0;
-  // Once, after it ended. Never waits.
+  // Once, after it ended, and nothing that it started lives any more. Never waits.
   virtual std::optional<ProgramEnd> take_end() = 0;
 };
 
 // Prepared for a script of Python, it has a spare interpreter that has imported torch (spare.py)
 // and takes the script over; where that is not there, or not ready, the program starts by itself.
+// Orphans of our process come to it (PR_SET_CHILD_SUBREAPER), and all its children but the spare
+// are the program's.
 class PosixProgram : public Program {
  public:
   // What it prints goes through `log`, which outlives it; null: to our own output.
-  explicit PosixProgram(ProgressLog* log = nullptr) : log_(log) {}
+  explicit PosixProgram(ProgressLog* log = nullptr);
   ~PosixProgram() override;  // kills it
   PosixProgram(const PosixProgram&) = delete;
   PosixProgram& operator=(const PosixProgram&) = delete;
@@ -65,12 +69,15 @@ class PosixProgram : public Program {
   bool hand_over(const std::vector<std::string>& command,
                  const std::map<std::string, std::string>& variables);
   void end_spare();
+  void reap_orphans();
+  bool leaves_some();
   int output() const { return log_ == nullptr ? -1 : log_->input(); }
 
   ProgressLog* log_;
-  int pid_ = -1;
+  int pid_ = -1;          // of its first process, and of its group
+  bool is_told_ = false;  // to end, and not killed
   Spare spare_;
-  int spares_lost_ = 0;  // before they were ready
+  int spares_lost_ = 0;  // before they were used
 };
 
 // A TCP port that nobody else of this machine gets while this lives. Nobody answers there: who

@@ -179,7 +179,7 @@ struct ScriptProcess::Impl {
 
   void stop(MonoTime now) {
     stops = true;
-    if (runs) return end_program(now, parts.end_limit);
+    if (runs) return end_program(now, parts.stop_limit);
     enter(wire::WORKER_STOPPED, "stopped");
     say(now);
   }

@@ -5,7 +5,7 @@
 //
 //   Abort    SIGTERM, SIGKILL after kEndLimit; answered once the program is gone
 //   Form     starts the program; the first member's listen address is the rendezvous
-//   Request  to stop: as Abort; the phase is STOPPED then
+//   Request  to stop: as Abort, with all of the grace period; the phase is STOPPED then
 //   exit     with 0 FINISHED; else ABORTED and a Failure, which whoever leads charges once
 //
 // One thread owns it. It waits for nothing: tick() is to be called often.
@@ -15,6 +15,7 @@
 #include "common/result.h"
 #include "worker/script/program.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +32,11 @@ constexpr auto kStandingPause = 1s;  // between signs of life
 constexpr std::size_t kFailureTextMost = 800;
 constexpr std::size_t kProgressTextMost = 4096;  // of the end of its file that is read
 
+// As kEndLimit, when the job stops: who asked waits a grace period, and is to see the end.
+constexpr Duration stop_limit_of(Duration grace_period) {
+  return std::max<Duration>(grace_period - 5s, grace_period * 3 / 4);
+}
+
 struct ScriptParts {
   std::string pod_uid;
   std::uint32_t slot = 0;
@@ -45,6 +51,7 @@ struct ScriptParts {
   bool sets_threads = true;
   bool has_spares = false;  // of the program, to be started again sooner
   Duration end_limit = kEndLimit;
+  Duration stop_limit = kEndLimit;  // instead of it, when the job stops
   Program& program;
   std::function<Result<HeldPort>()> hold_port = HeldPort::any;
   // A serialised wire::WorkerEvent for the agent. Must not block.

@@ -413,6 +413,7 @@ def test_a_stream_is_refused_as_everywhere(tmp_path):
     "more, word",
     [
         ({"auto_find_batch_size": True}, "auto_find_batch_size"),
+        ({"torch_compile": True}, r"torch_compile: compile parts of the model yourself: module.compile\(\)"),
         ({"train_sampling_strategy": "sequential"}, "random order"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "schedule of the step"),
         ({"save_strategy": "best", "eval_strategy": "steps", "metric_for_best_model": "loss"}, "call save_model"),

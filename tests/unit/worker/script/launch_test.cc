@@ -32,6 +32,9 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
       {{"sh", "-c", "pip install torchrun-x && exec python t.py"},
        {"sh", "-c", "pip install torchrun-x && exec python t.py"}},
       {{"sh", "torchrun", "-c"}, {"sh", "torchrun", "-c"}},
+      {{"uv", "run", "python", "t.py"}, {"uv", "run", "python", "t.py"}},
+      {{"env", "A=/torchrun", "./t.py", "torchrun"}, {"env", "A=/torchrun", "./t.py", "torchrun"}},
+      {{"python", "t.py", "torchrun"}, {"python", "t.py", "torchrun"}},
       {{"python", "-m", "pkg"}, {"python", "-m", "pkg"}}};
   for (const auto& [command, program] : cases) {
     const auto found = program_of(command);
@@ -42,7 +45,10 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
        {Words{}, Words{""}, Words{"torchrun"}, Words{"torchrun", "--nnodes", "2"},
         Words{"torchrun", "--nnodes"}, Words{"torchrun", "--frobnicate", "t.py"},
         Words{"sh", "-c", "torchrun t.py"}, Words{"/bin/bash", "-elc", "cd /x;/y/torchrun t.py"},
-        Words{"bash", "-e", "-c", "exec python3 -m torch.distributed.run t.py"}})
+        Words{"bash", "-e", "-c", "exec python3 -m torch.distributed.run t.py"},
+        Words{"uv", "run", "torchrun", "t.py"}, Words{"tini", "--", "/v/bin/torchrun", "t.py"},
+        Words{"env", "A=1", "python", "-m", "torch.distributed.run", "t.py"},
+        Words{"/usr/bin/tini", "--", "sh", "-c", "exec torchrun t.py"}})
     EXPECT_FALSE(program_of(command).ok());
 }
 

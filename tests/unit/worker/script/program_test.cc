@@ -49,13 +49,69 @@ TEST(PosixProgram, WhatItLeavesBehindEndsWithIt) {
   int pid = 0;
   std::ifstream(file) >> pid;
   ASSERT_GT(pid, 0);
-  const auto is_dead = [pid] {
-    std::string state;
-    std::ifstream about("/proc/" + std::to_string(pid) + "/stat");
-    for (int i = 0; i < 3; ++i) about >> state;
-    return ::kill(pid, 0) != 0 || state == "Z";  // nobody of ours reaps orphans here
-  };
-  EXPECT_TRUE(eventually(is_dead));
+  EXPECT_NE(::kill(pid, 0), 0);
+  ::unlink(file.c_str());
+}
+
+TEST(PosixProgram, WhatLeftItsGroupEndsWithIt) {
+  const std::string file = testing::TempDir() + "away-" + std::to_string(::getpid());
+  for (const bool is_told : {false, true}) {
+    PosixProgram program;
+    const std::string then = is_told ? "; sleep 1000" : "";
+    ASSERT_TRUE(
+        program.start({"sh", "-c", "setsid sleep 1000 & echo $! > " + file + then}, {}).ok());
+    int pid = 0;
+    ASSERT_TRUE(eventually([&] { return static_cast<bool>(std::ifstream(file) >> pid); }));
+    if (is_told) {
+      EXPECT_TRUE(eventually([&] { return ::getsid(pid) == pid; }));
+      program.signal(SIGTERM);
+    }
+    (void)end_of(program);
+    EXPECT_NE(::kill(pid, 0), 0);
+    ::unlink(file.c_str());
+  }
+}
+
+TEST(PosixProgram, WhatAShellHasStartedHasItsTimeToEnd) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("shell-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const std::string saved = folder / "saved";
+  const std::string begun = folder / "begun";
+  std::ofstream(folder / "train.sh") << "trap 'sleep 0.5; echo > " << saved << "; exit 0' TERM\n"
+                                     << "echo > " << begun << "\n"
+                                     << "while :; do sleep 0.01; done\n";
+  std::ofstream(folder / "run.sh") << "sh " << (folder / "train.sh").string() << "\nexit 0\n";
+  PosixProgram program;
+  ASSERT_TRUE(program.start({"sh", folder / "run.sh"}, {}).ok());
+  ASSERT_TRUE(eventually([&] { return fs::exists(begun); }));
+  program.signal(SIGTERM);
+  EXPECT_EQ(end_of(program).signal, SIGTERM) << "of the shell";
+  EXPECT_TRUE(fs::exists(saved));
+  // Its time is over.
+  fs::remove(begun);
+  std::ofstream(folder / "train.sh") << "trap '' TERM\necho > " << begun << "\nsleep 1000\n";
+  ASSERT_TRUE(program.start({"sh", folder / "run.sh"}, {}).ok());
+  ASSERT_TRUE(eventually([&] { return fs::exists(begun); }));
+  program.signal(SIGTERM);
+  ::usleep(100'000);
+  EXPECT_FALSE(program.take_end().has_value());
+  program.signal(SIGKILL);
+  (void)end_of(program);
+  fs::remove_all(folder);
+}
+
+TEST(PosixProgram, ItsOrphansAreReapedWhileItRuns) {
+  const std::string file = testing::TempDir() + "orphan-" + std::to_string(::getpid());
+  PosixProgram program;
+  ASSERT_TRUE(
+      program.start({"sh", "-c", "(sleep 0.05 & echo $! > " + file + "); sleep 1000"}, {}).ok());
+  int pid = 0;
+  ASSERT_TRUE(eventually([&] { return static_cast<bool>(std::ifstream(file) >> pid); }));
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_FALSE(program.take_end().has_value());
+    return ::kill(pid, 0) != 0;
+  }));
   ::unlink(file.c_str());
 }
 

@@ -82,6 +82,7 @@ class Script : public testing::Test {
                          .error_file = error_file,
                          .progress_file = progress_file,
                          .has_spares = true,
+                         .stop_limit = stop_limit_of(120s),
                          .program = program,
                          .send =
                              [this](const std::string& event) {
@@ -219,6 +220,28 @@ TEST_F(Script, AStopEndsTheProgramAndAFormIsTheWayBack) {
   abort(3);
   form(3);
   EXPECT_EQ(phase(), wire::WORKER_TRAINING);
+}
+
+TEST_F(Script, AStopGivesTheGracePeriod) {
+  static_assert(stop_limit_of(120s) == 115s && stop_limit_of(8s) == 6s);
+  configure();
+  form(1);
+  stop();
+  after(114s);
+  EXPECT_EQ(program.signals, std::vector<int>{SIGTERM});
+  after(1s);
+  EXPECT_EQ(program.signals.back(), SIGKILL);
+}
+
+TEST_F(Script, AnAbortShortensAStop) {
+  configure();
+  form(1);
+  stop();
+  abort(2);
+  after(kEndLimit - 1s);
+  EXPECT_EQ(program.signals, std::vector<int>{SIGTERM});
+  after(1s);
+  EXPECT_EQ(program.signals.back(), SIGKILL);
 }
 
 TEST_F(Script, ItRetiresWhenTheProgramIsGone) {
