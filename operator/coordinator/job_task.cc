@@ -285,7 +285,7 @@ void JobTask::carry_out(JobMachine& machine) {
     if (out.changed)
       view_ = machine.view();
     else
-      static_cast<Progress&>(view_) = machine.view();
+      static_cast<Progress&>(view_) = static_cast<const Progress&>(machine.view());
   }
   if (out.swap) write_asked_->notify_all();
   for (const Send& send : out.sends) {
