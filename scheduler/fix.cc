@@ -393,8 +393,7 @@ struct ChangeName {
 // not.
 std::optional<Fix> fix_in_cells(const ClusterState& state, const Job& job) {
   const auto queue = state.queues.find(job.queue);
-  if (queue == state.queues.end() || queue->second.cells.empty() || queue->second.borrowing)
-    return std::nullopt;
+  if (queue == state.queues.end() || !is_confined_to_cells(queue->second)) return std::nullopt;
   const Problem problem(state);
   const Gpus most = Cells(problem).most_of(problem.queue_named(job.queue));
   if (size_at_least(job, 0).value_or(0) <= most) return std::nullopt;

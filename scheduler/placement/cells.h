@@ -100,6 +100,11 @@ class CellForest {
   std::map<std::pair<QueueIndex, std::size_t>, std::int64_t> claims_;
 };
 
+// It has its cells and nothing else.
+inline bool is_confined_to_cells(const Queue& queue) {
+  return !queue.cells.empty() && !queue.borrowing;
+}
+
 // All cells in one round.
 class Cells {
  public:

@@ -300,10 +300,9 @@ bool Session::would_be_inside(const Entry& entry, Gpus missing,
   return find_cells(entry, missing / entry.job->per_pod.gpus, room, trial).has_value();
 }
 
-// Its queue has its cells and nothing else.
 bool Session::is_confined_to_cells(const Entry& entry) const {
   const Queue* queue = problem_.queue(queue_of(entry));
-  return queue != nullptr && !queue->cells.empty() && !queue->borrowing;
+  return queue != nullptr && sched::is_confined_to_cells(*queue);
 }
 
 Verdict Session::why_not_in_cells(const Entry& entry, Gpus wanted) const {

@@ -129,8 +129,7 @@ void Engine::refuse_what_never_fits() {
       if (allowed && job.speed.runs_on(type))
         most = std::max(most, std::min(gpus, quota.most(queue, problem.type_named(type))));
     }
-    const Queue& own = *problem.queue(queue);
-    if (!own.cells.empty() && !own.borrowing) most = std::min(most, cells.most_of(queue));
+    if (is_confined_to_cells(*problem.queue(queue))) most = std::min(most, cells.most_of(queue));
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
     result_.refused.push_back(

@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/explain.h"
 
 #include "common/files.h"
+#include "common/some_of.h"
 #include "common/words.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
@@ -24,13 +25,7 @@ namespace {
 
 constexpr std::size_t kNamesMost = 10;
 
-std::string listed(const std::vector<std::string>& names) {
-  const std::size_t shown = std::min(names.size(), kNamesMost);
-  std::string text = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
+std::string listed(const std::vector<std::string>& names) { return some_of(names, kNamesMost); }
 
 // GPUs by node and type.
 using Holding = std::map<std::pair<std::string, std::string>, std::int64_t>;
@@ -213,6 +208,7 @@ std::vector<Avoidance> avoidances(const std::vector<api::AvoidedNode>& nodes, Wa
         node.node + (node.until ? " until " + to_rfc3339(*node.until) : ""));
   }
   std::vector<Avoidance> all;
+  all.reserve(nodes_of.size());
   for (const auto& [why, names] : nodes_of)
     all.push_back({why.first, fmt::format("{} ({}): {}", listed(names), why.first, why.second)});
   return all;

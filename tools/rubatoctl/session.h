@@ -50,7 +50,7 @@ class Session {
   std::string asked_ns_;
 };
 
-// The error of a request, with a mend where one is known and it has none.
+// The error of a request, with a way out where one is known and it names none.
 Error advised(const Error& error);
 
 }  // namespace rubato::ctl

@@ -279,6 +279,7 @@ void check_nodes(Patient& patient, const DoctorChoice& choice, std::vector<Findi
          "install the device plugin of your GPUs; --gpu-resource names another resource, which "
          "the operator must know too (chart: scheduler.gpuResource)"});
   std::vector<std::string> words;
+  words.reserve(offered.size());
   for (const auto& [resource, number] : offered)
     words.push_back(fmt::format("{} {}", number, resource));
   findings.push_back({Verdict::kOk, "GPUs",

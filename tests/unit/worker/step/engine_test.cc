@@ -13,7 +13,24 @@
 namespace rubato::worker {
 namespace {
 
-using EngineTest = EngineFixture;
+class EngineTest : public EngineFixture {
+ protected:
+  // Worker 0 holds a state and takes no step.
+  void park(std::uint64_t generation) {
+    wire::WorkerCommand order = form(generation, wire::FORM_START, {0});
+    order.mutable_form()->set_parked(true);
+    tell({0}, order);
+    ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
+  }
+  // Worker 1 pulls the state of worker 0.
+  void follow(std::uint64_t generation) {
+    wire::WorkerCommand order;
+    order.mutable_follow()->set_generation(generation);
+    *order.mutable_follow()->mutable_donor() = at(0).standing().id();
+    *order.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+    tell({1}, order);
+  }
+};
 
 TEST_F(EngineTest, AnyNumberOfWorkersEndsWithTheSameWeights) {
   const std::string expected = reference(20);
@@ -323,15 +340,8 @@ TEST_F(EngineTest, ADonorWaitsForItsFollowerButNotForEver) {
 
 TEST_F(EngineTest, AParkedWorkerGivesItsStateToANewcomer) {
   make(2, 30);
-  wire::WorkerCommand parked = form(1, wire::FORM_START, {0});
-  parked.mutable_form()->set_parked(true);
-  tell({0}, parked);
-  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
-  wire::WorkerCommand follow;
-  follow.mutable_follow()->set_generation(1);
-  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
-  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
-  tell({1}, follow);
+  park(1);
+  follow(1);
   ASSERT_TRUE(at(1).until_caught_up());
   abort({0, 1}, 2);
   EXPECT_TRUE(at(1).standing().has_state());  // pulled in full: good enough to recover with
@@ -349,19 +359,12 @@ TEST_F(EngineTest, WhoCannotCopyItsStateTurnsANewcomerAway) {
     return ++*tries == 1 ? Status(Error(Code::kExhausted, "no memory")) : ok();
   };
   make(2, 30, troubles);
-  wire::WorkerCommand parked = form(1, wire::FORM_START, {0});
-  parked.mutable_form()->set_parked(true);
-  tell({0}, parked);
-  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
-  wire::WorkerCommand follow;
-  follow.mutable_follow()->set_generation(1);
-  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
-  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
-  tell({1}, follow);
+  park(1);
+  follow(1);
   ASSERT_TRUE(at(1).until([&](const wire::WorkerStanding& s) {
     return *tries == 1 && s.phase() == wire::WORKER_READY;
   }));
-  tell({1}, follow);
+  follow(1);
   ASSERT_TRUE(at(1).until_caught_up());
   EXPECT_EQ(*tries, 2);
 }
@@ -372,15 +375,8 @@ TEST_F(EngineTest, AStateThatWasPulledIsSavedThoughItsStepWasSavedBefore) {
   tell({1}, form(1, wire::FORM_START, {1}));
   ASSERT_TRUE(at(1).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(1).checkpoints(), std::vector<std::uint64_t>{8});
-  wire::WorkerCommand parked = form(2, wire::FORM_START, {0});
-  parked.mutable_form()->set_parked(true);
-  tell({0}, parked);
-  ASSERT_TRUE(at(0).until_phase(wire::WORKER_PARKED));
-  wire::WorkerCommand follow;
-  follow.mutable_follow()->set_generation(2);
-  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
-  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
-  tell({1}, follow);
+  park(2);
+  follow(2);
   ASSERT_TRUE(at(1).until_caught_up());
   abort({0, 1}, 3);
   tell({0, 1}, form(3, wire::FORM_RECOVER, {1, 0}));

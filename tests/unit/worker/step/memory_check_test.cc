@@ -7,13 +7,13 @@
 #include "worker/step/model_replica.h"
 #include "worker/testing/deferred_device.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 namespace rubato::worker {
 namespace {
