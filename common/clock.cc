@@ -1,5 +1,7 @@
 #include "common/clock.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace rubato {
@@ -101,6 +103,12 @@ double seconds_since_epoch(WallTime time) {
 std::string to_rfc3339(WallTime time) { return format_time(time, false); }
 std::string to_rfc3339_micro(WallTime time) { return format_time(time, true); }
 
+WallTime nearest_wall_time(std::chrono::sys_seconds time) {
+  if (time >= std::chrono::time_point_cast<seconds>(kLastTime)) return kLastTime;
+  if (time < std::chrono::time_point_cast<seconds>(kFirstTime)) return kFirstTime;
+  return time;
+}
+
 Result<WallTime> parse_rfc3339(std::string_view text) {
   const auto invalid = [&] {
     return Error(Code::kInvalid, fmt::format("not an RFC 3339 time: \"{}\"", text.substr(0, 64)));
@@ -132,9 +140,8 @@ Result<WallTime> parse_rfc3339(std::string_view text) {
   if (!date.ok() || hour > 23 || minute > 59 || second > 60) return invalid();
   const auto whole = std::chrono::sys_days(date) + hours(hour) + minutes(minute) + seconds(second) -
                      std::chrono::duration_cast<seconds>(offset);
-  if (whole >= std::chrono::time_point_cast<seconds>(kLastTime)) return kLastTime;
-  if (whole < std::chrono::time_point_cast<seconds>(kFirstTime)) return kFirstTime;
-  return WallTime(whole) + fraction;
+  const WallTime held = nearest_wall_time(whole);
+  return std::min(floor<seconds>(held) == whole ? held + fraction : held, kLastTime);
 }
 
 // The steps of kubectl: two units while the larger is small, one afterwards.

@@ -37,9 +37,10 @@ double seconds_since_epoch(WallTime time);
 std::string to_rfc3339(WallTime time);
 std::string to_rfc3339_micro(WallTime time);
 // Nanoseconds in 64 bits reach from 1677 to 2262. A legal time outside of these, as a deadline in
-// the year 9999, is read as the nearer of them.
+// the year 9999, is read as the nearer of them, here and in certificates.
 inline constexpr WallTime kFirstTime = std::chrono::sys_days(std::chrono::year(1678) / 1 / 1);
 inline constexpr WallTime kLastTime = std::chrono::sys_days(std::chrono::year(2262) / 1 / 1);
+WallTime nearest_wall_time(std::chrono::sys_seconds time);
 // Years 0000 to 9999, "T" and "Z" in either case. kInvalid: it is no RFC 3339 time.
 Result<WallTime> parse_rfc3339(std::string_view text);
 

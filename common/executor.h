@@ -10,12 +10,14 @@
 #pragma once
 
 #include "common/clock.h"
+#include "common/result.h"
 
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 namespace rubato {
 
@@ -81,8 +83,14 @@ class Executor {
   virtual ~Executor() = default;
   virtual Clock& clock() = 0;
   virtual std::unique_ptr<Condition> make_condition() = 0;
-  // Starts a task. `name` appears in logs, thread names and simulation timelines.
-  virtual Task spawn(std::string name, std::function<void(std::stop_token)> body) = 0;
+  // Starts a task. `name` appears in logs, thread names and simulation timelines. kUnavailable: the
+  // system gives no thread now; `body` is not run. For what others bring about (a connection, a
+  // message, a job): it is refused, or tried again.
+  virtual Result<Task> try_spawn(std::string name, std::function<void(std::stop_token)> body) = 0;
+  // The same for tasks without which a program cannot be: it ends where there is no thread.
+  Task spawn(std::string name, std::function<void(std::stop_token)> body) {
+    return try_spawn(std::move(name), std::move(body)).value();
+  }
   // Returns early (false) when `stop` is requested.
   virtual bool sleep_until(MonoTime time, std::stop_token stop = {}) = 0;
 
@@ -97,7 +105,7 @@ class ThreadExecutor : public Executor {
  public:
   Clock& clock() override { return clock_; }
   std::unique_ptr<Condition> make_condition() override;
-  Task spawn(std::string name, std::function<void(std::stop_token)> body) override;
+  Result<Task> try_spawn(std::string name, std::function<void(std::stop_token)> body) override;
   bool sleep_until(MonoTime time, std::stop_token stop) override;
 
  private:

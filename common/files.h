@@ -6,8 +6,9 @@
 // name (created, renamed, removed) after sync_directory() of its directory.
 //
 // Errors: kNotFound: no such file or directory; kAlreadyExists; kExhausted: no space or quota is
-// left; kUnavailable: the device failed (EIO) or the system refused, in its words. Each names the
-// path. Every call may block for as long as the disk takes.
+// left; kDenied: this user may not, until somebody changes the permissions; kInvalid: no file can
+// have this path; kUnavailable: the device failed (EIO) or the system refused, in its words. Each
+// names the path. Every call may block for as long as the disk takes.
 //
 // Thread: a FileSystem is thread-safe; a File belongs to one thread at a time.
 #pragma once

@@ -102,9 +102,11 @@ class Value {
 struct Limits {
   std::size_t depth = 64;
   std::size_t bytes = 64u << 20;
+  bool refuses_duplicates = false;  // of keys
 };
-// Errors are kInvalid and name the byte offset. Duplicate keys: the last wins. Integers outside
-// int64 become doubles. Invalid UTF-8 is refused.
+// Errors are kInvalid and name the byte offset, or where a duplicate key stands. Duplicate keys:
+// the last wins, unless they are refused. Integers outside int64 become doubles. Invalid UTF-8 is
+// refused.
 Result<Value> parse(std::string_view text, const Limits& limits = {});
 // Compact when indent < 0. Invalid UTF-8 is replaced, never thrown.
 std::string dump(const Value& value, int indent = -1);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include <nlohmann/json.hpp>
@@ -18,10 +19,10 @@ using Sax = nlohmann::json_sax<nlohmann::json>;
 // From this size on, duplicate keys are looked for with an index.
 constexpr std::size_t kKeyIndexFrom = 16;
 
-// Keeps the last value of each key, at the place of the first.
-void drop_duplicates(Value::Object& members) {
+// Keeps the last value of each key, at the place of the first. Returns whether there were any.
+bool drop_duplicates(Value::Object& members) {
   const std::size_t size = members.size();
-  if (size < 2) return;
+  if (size < 2) return false;
   std::size_t kept = 0;
   std::unordered_map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < size; ++i) {
@@ -37,11 +38,12 @@ void drop_duplicates(Value::Object& members) {
     if (place == kept) ++kept;
   }
   members.erase(members.begin() + static_cast<std::ptrdiff_t>(kept), members.end());
+  return kept < size;
 }
 
 class Builder : public Sax {
  public:
-  explicit Builder(std::size_t depth_max) : depth_max_(depth_max) {}
+  explicit Builder(const Limits& limits) : limits_(limits) {}
 
   bool null() override { return put(Value()); }
   bool boolean(bool value) override { return put(Value(value)); }
@@ -62,7 +64,10 @@ class Builder : public Sax {
     return true;
   }
   bool end_object() override {
-    drop_duplicates(open_.back().members);
+    if (drop_duplicates(open_.back().members) && limits_.refuses_duplicates) {
+      duplicate_in_ = path();
+      return false;
+    }
     Value value = Value::object();
     value.mutable_members() = std::move(open_.back().members);
     open_.pop_back();
@@ -84,6 +89,8 @@ class Builder : public Sax {
   bool too_deep() const { return too_deep_; }
   std::size_t error_position() const { return position_; }
   const std::string& error_text() const { return text_; }
+  // The object that has a key twice; none: that was not the error.
+  const std::optional<std::string>& duplicate_in() const { return duplicate_in_; }
 
  private:
   struct Level {
@@ -93,9 +100,9 @@ class Builder : public Sax {
   };
 
   bool open(bool is_array) {
-    if (open_.size() >= depth_max_) {
+    if (open_.size() >= limits_.depth) {
       too_deep_ = true;
-      return fail(0, "nested deeper than " + std::to_string(depth_max_));
+      return fail(0, "nested deeper than " + std::to_string(limits_.depth));
     }
     open_.emplace_back().is_array = is_array;
     return true;
@@ -116,8 +123,22 @@ class Builder : public Sax {
     return false;
   }
 
-  std::size_t depth_max_;
+  // Of what is being read: "jobs[3].gpus".
+  std::string path() const {
+    std::string path;
+    for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
+      const Level& level = open_[i];
+      if (level.is_array)
+        path += "[" + std::to_string(level.items.size()) + "]";
+      else
+        path += (path.empty() ? "" : ".") + level.members.back().first;
+    }
+    return path.empty() ? "the document" : path;
+  }
+
+  const Limits limits_;
   std::vector<Level> open_;
+  std::optional<std::string> duplicate_in_;
   Value root_;
   bool too_deep_ = false;
   std::size_t position_ = 0;
@@ -290,8 +311,10 @@ Result<Value> parse(std::string_view text, const Limits& limits) {
     return Error(Code::kInvalid, "JSON of " + std::to_string(text.size()) + " bytes, limit " +
                                      std::to_string(limits.bytes) + " (at offset 0)");
   }
-  Builder builder(limits.depth);
+  Builder builder(limits);
   if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  if (const auto& where = builder.duplicate_in())
+    return Error(Code::kInvalid, "JSON: " + *where + " has a field twice; write each once");
   const std::size_t position =
       builder.too_deep() ? offset_of_depth(text, limits.depth) : builder.error_position();
   return Error(Code::kInvalid,

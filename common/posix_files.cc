@@ -28,6 +28,12 @@ Code code_of(int error) {
     case ENOSPC:
     case EDQUOT:
       return Code::kExhausted;
+    case EACCES:
+    case EPERM:
+      return Code::kDenied;
+    case ENAMETOOLONG:
+    case ELOOP:
+      return Code::kInvalid;
     default:
       return Code::kUnavailable;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <system_error>
 #include <thread>
 
 #include <pthread.h>
@@ -50,8 +51,14 @@ std::unique_ptr<Condition> ThreadExecutor::make_condition() {
   return std::make_unique<ThreadCondition>();
 }
 
-Task ThreadExecutor::spawn(std::string name, std::function<void(std::stop_token)> body) {
-  return Task(std::make_unique<ThreadTask>(std::move(name), std::move(body)));
+Result<Task> ThreadExecutor::try_spawn(std::string name,
+                                       std::function<void(std::stop_token)> body) {
+  const std::string about = "starting the thread " + name;
+  try {
+    return Task(std::make_unique<ThreadTask>(std::move(name), std::move(body)));
+  } catch (const std::system_error& error) {
+    return Error(Code::kUnavailable, about + ": " + error.what());
+  }
 }
 
 bool ThreadExecutor::sleep_until(MonoTime time, std::stop_token stop) {

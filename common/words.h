@@ -1,5 +1,5 @@
 // Texts: numbers with their nouns in sentences that people read, spaces at the ends, texts that are
-// too long, words of a shell.
+// too long or not to be printed, words of a shell.
 #pragma once
 
 #include "common/utf8.h"
@@ -52,6 +52,21 @@ constexpr std::string_view trimmed(std::string_view text, std::string_view blank
 inline std::string clipped(std::string_view text, std::size_t most) {
   const std::string_view kept = utf8_prefix(text, most);
   return std::string(kept) + (kept.size() < text.size() ? " …" : "");
+}
+
+// On one line: a blank for each control character, and ? for each byte that is no text.
+inline std::string readable(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const bool is_control = static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f;
+    if (length == 0 || is_control)
+      out += is_control ? ' ' : '?';
+    else
+      out += text.substr(i, length);
+    i += length == 0 ? 1 : length;
+  }
+  return out;
 }
 
 // As a shell takes it for one word: as it is, or in quotes.

@@ -34,7 +34,7 @@ RUN scripts/build-cuda --copy-libraries /cuda
 
 FROM ${BASE} AS prebuilt
 RUN apt-get update && apt-get install -y --no-install-recommends \
-      coinor-libclp1 libcpprest2.10 libdnnl2 libfmt9 libgomp1 libprometheus-cpp-core1.0 libprotobuf32 \
+      coinor-libclp1 libcpprest2.10 libdnnl2 libfmt9 libgomp1 libprometheus-cpp-core1.0 libprotobuf32 libre2-9 \
       libsimdjson14 libssl3 libyaml-cpp0.7 ocl-icd-libopencl1 zlib1g \
  && rm -rf /var/lib/apt/lists
 ARG BIN=bin

@@ -43,7 +43,7 @@ class Source {
     read_at_ = now;
     return text_;
   }
-  void drop() { have_ = false; }
+  void drop() { read_at_ = MonoTime::min(); }
 
  private:
   TextOrFile from_;
@@ -121,6 +121,8 @@ Result<Credential> Credentials::get() {
 void Credentials::drop() {
   std::lock_guard lock(impl_->mutex);
   impl_->token.drop();
+  impl_->certificate.drop();
+  impl_->private_key.drop();
   impl_->exec_status.reset();
 }
 

@@ -15,10 +15,10 @@
 
 namespace rubato::kube {
 
-constexpr auto kTokenFileAge = 60s;  // read again after this time, and after a 401
-constexpr auto kCertificateAge = 300s;
-constexpr auto kExpiryLeeway = 10s;  // a credential this close to its end is renewed
-constexpr auto kExecLimit = 60s;     // a plugin that runs longer is killed
+constexpr auto kTokenFileAge = 60s;     // read again after this time, and after a 401
+constexpr auto kCertificateAge = 300s;  // the same
+constexpr auto kExpiryLeeway = 10s;     // a credential this close to its end is renewed
+constexpr auto kExecLimit = 60s;        // a plugin that runs longer is killed
 constexpr std::size_t kExecOutputMax = 1u << 20;
 
 // What one connection uses. PEM texts.
@@ -60,7 +60,8 @@ class Credentials {
   Credentials(const Clock& clock, CredentialConfig config);
   ~Credentials();
   Result<Credential> get();
-  // The server answered 401: forget what came from a token file or a plugin.
+  // The server answered 401: read the files of token and client certificate again, and forget what
+  // came from a plugin.
   void drop();
 
  private:

@@ -59,9 +59,10 @@ void EventRecorder::emit(const ObjectReference& regarding, const EventText& text
     dropped_.add();
     return;
   }
-  // Names come from times: no two events may have the same.
-  last_ = std::max(executor_.clock().wall(), last_ + 1ns);
-  Emitted emitted{Id{regarding, related, text}, last_};
+  // Names come from times. No two events may have the same, though the clock goes back.
+  const WallTime now = executor_.clock().wall();
+  last_name_ = std::max(now, last_name_ + 1ns);
+  Emitted emitted{Id{regarding, related, text}, now, last_name_};
   std::string& note = emitted.id.text.note;
   note.resize(utf8_prefix(note, kEventNoteBytesMax).size());
   queue_.push_back(std::move(emitted));
@@ -138,6 +139,7 @@ void EventRecorder::send(const Emitted& emitted, std::stop_token stop) {
     ++series.count;
     series.last = now;
     series.last_wall = emitted.when;
+    series.last_name = emitted.name;
     if (series.count == 2 && !write_series(series, stop)) post(emitted, std::move(stop));
     return;
   }
@@ -147,7 +149,7 @@ void EventRecorder::send(const Emitted& emitted, std::stop_token stop) {
 void EventRecorder::post(const Emitted& emitted, std::stop_token stop) {
   const ObjectReference& about = emitted.id.regarding;
   const Key event{about.ns.empty() ? "default" : about.ns,
-                  fmt::format("{}.{:x}", about.name, emitted.when.time_since_epoch().count())};
+                  fmt::format("{}.{:x}", about.name, emitted.name.time_since_epoch().count())};
   const json::Value body = to_json(emitted, event);
   const Status posted = with_retries(
       [&]() -> Status {
@@ -165,7 +167,7 @@ void EventRecorder::post(const Emitted& emitted, std::stop_token stop) {
   if (series_.size() >= kEventSeriesMax && !series_.contains(emitted.id))
     series_.erase(series_.begin());
   const MonoTime now = executor_.now();
-  series_[emitted.id] = Series{event, 1, 1, emitted.when, now, now};
+  series_[emitted.id] = Series{event, 1, 1, emitted.when, emitted.name, now, now};
 }
 
 bool EventRecorder::write_series(Series& series, std::stop_token stop) {
@@ -197,7 +199,7 @@ void EventRecorder::tend_series(std::stop_token stop) {
     const bool silent = now - series.last >= Duration(kSeriesSilence);
     const bool due = silent || now - series.last_write >= Duration(kSeriesRefresh);
     if (due && series.count > series.written && !write_series(series, stop))
-      post({at->first, series.last_wall}, stop);
+      post({at->first, series.last_wall, series.last_name}, stop);
     at = silent ? series_.erase(at) : std::next(at);
   }
   const std::lock_guard lock(mutex_);

@@ -81,12 +81,14 @@ class EventRecorder {
   struct Emitted {
     Id id;
     WallTime when;
+    WallTime name;  // what its name is made of
   };
   struct Series {
     Key event;  // the posted Event
     int count = 1;
     int written = 1;
     WallTime last_wall{};
+    WallTime last_name{};
     MonoTime last{};
     MonoTime last_write{};
   };
@@ -121,7 +123,7 @@ class EventRecorder {
   std::deque<Emitted> queue_;
   bool sending_ = false;
   std::map<ObjectReference, Bucket> buckets_;
-  WallTime last_{};
+  WallTime last_name_{};
   Task task_;
 };
 

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,19 @@ concept TypedResource = Resource<T> && requires {
   { T::type() } -> std::convertible_to<ResourceType>;
 };
 
+// What becomes of a namespace that may not be listed (403, for kDeniedPatience) until it may: it is
+// being deleted, say, and its RoleBinding went first. Others are synced without it, unless it is
+// waited for. Of all namespaces at once there is nothing but to wait.
+enum class WhileDenied {
+  kWait,    // with what was last seen
+  kForget,  // it counts as empty
+  kKeep,    // it counts as what was last seen
+};
+
 struct InformerConfig {
   ResourceType type;                    // empty: T::type()
   std::vector<std::string> namespaces;  // each is listed and watched by itself; empty: all, at once
+  WhileDenied while_denied = WhileDenied::kWait;
   std::string label_selector;
   std::string field_selector;
   std::uint64_t seed = 1;  // of the jitter between retries
@@ -55,6 +66,7 @@ class Informer {
       : executor_(executor),
         metrics_(metrics),
         resource_(resolve(config).plural),
+        while_denied_(config.namespaces.empty() ? WhileDenied::kWait : config.while_denied),
         synced_changed_(executor.make_condition()),
         size_(metrics.gauge("informer_objects", "Objects in an informer's store.",
                             {{"resource", resource_}})) {
@@ -122,6 +134,15 @@ class Informer {
     std::lock_guard lock(mutex_);
     return all_synced();
   }
+  // Namespaces that may not be listed, and are not waited for. Named before they are forgotten, and
+  // until they are stored again.
+  std::set<std::string> denied() const {
+    std::lock_guard lock(mutex_);
+    std::set<std::string> names;
+    for (const auto& part : parts_)
+      if (part->denied_now) names.insert(part->scope);
+    return names;
+  }
   // False when the deadline passed first.
   bool wait_for_sync(MonoTime deadline) {
     std::unique_lock lock(mutex_);
@@ -146,6 +167,7 @@ class Informer {
       std::lock_guard lock(owner.mutex_);
       synced = false;
     }
+    bool denied(const Error& error) override { return owner.skip(*this, error); }
     void resync() override { owner.resync(scope); }
 
     Informer& owner;
@@ -153,11 +175,13 @@ class Informer {
     Reflector reflector;
     bool was_synced = false;  // its task only
     bool synced = false;      // under the informer's mutex
+    bool denied_now = false;  // the same
     Task task;                // last: ends before the rest goes
   };
 
   bool all_synced() const {  // under the lock
-    return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->synced; });
+    return std::all_of(parts_.begin(), parts_.end(),
+                       [](const auto& part) { return part->synced || part->denied_now; });
   }
   bool is_kept(const T& object) const { return !keep_ || keep_(object); }
 
@@ -198,6 +222,25 @@ class Informer {
     LOG_ERROR("informer", "{}: an object was left out: {}", resource_, error.to_string());
   }
 
+  bool skip(Part& part, const Error& error) {
+    if (while_denied_ == WhileDenied::kWait) return false;
+    {
+      std::lock_guard lock(mutex_);
+      if (part.denied_now) return true;
+      part.synced = false;
+      part.denied_now = true;
+    }
+    LOG_WARNING("informer", "{} of namespace {} are left alone until they may be listed: {}",
+                resource_, part.scope, error.to_string());
+    if (while_denied_ == WhileDenied::kForget) {
+      for (const auto& change : store_.replace({}, "", part.scope)) deliver(change);
+      size_.set(static_cast<double>(store_.size()));
+    }
+    std::lock_guard lock(mutex_);
+    synced_changed_->notify_all();
+    return true;
+  }
+
   Status replace(Part& part, ObjectList list) {
     std::vector<Pointer> objects;
     objects.reserve(list.items.size() + list.raw_items.size());
@@ -220,6 +263,7 @@ class Informer {
     part.was_synced = true;
     std::lock_guard lock(mutex_);
     part.synced = true;
+    part.denied_now = false;
     synced_changed_->notify_all();
     return ok();
   }
@@ -279,6 +323,7 @@ class Informer {
   Executor& executor_;
   Metrics& metrics_;
   std::string resource_;
+  const WhileDenied while_denied_;
   Store<T> store_;
   std::vector<Handler> handlers_;
   std::vector<Handler> written_handlers_;

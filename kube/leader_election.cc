@@ -275,6 +275,19 @@ Status LeaderElector::release() {
     changed_->notify_all();
   }
   if (!held || !seen_) return ok();
+  Status given = give_back();
+  // Somebody wrote the Lease, an annotation of it say, and it may be ours all the same.
+  if (!given.ok() && given.error().code() == Code::kConflict) {
+    TRY_OK(look());
+    if (holder_of(seen_->object) != config_.identity) return ok();
+    given = give_back();
+  }
+  TRY_OK(given);
+  LOG_INFO("leader", "{} released the lease {}", config_.identity, to_string(config_.lease));
+  return ok();
+}
+
+Status LeaderElector::give_back() {
   json::Value lease = seen_->object;
   const std::string now = to_rfc3339_micro(executor_.clock().wall());
   json::Value& spec = lease.at("spec");
@@ -282,7 +295,6 @@ Status LeaderElector::release() {
   spec.set("renewTime", now).set("acquireTime", now);
   spec.set("leaseTransitions", next_epoch() - 1);  // the next one need not know why
   TRY_OK(client_.update(types::kLease, lease));
-  LOG_INFO("leader", "{} released the lease {}", config_.identity, to_string(config_.lease));
   return ok();
 }
 

@@ -99,6 +99,7 @@ class LeaderElector {
   Status look();  // reads the Lease into seen_
   Status create();
   Status write(bool takeover);
+  Status give_back();
   bool is_done_after_all();
   bool is_held_by_other(MonoTime now) const;
   json::Value make_lease(std::int64_t transitions, bool takeover) const;

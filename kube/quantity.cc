@@ -50,18 +50,26 @@ Result<Scale> parse_suffix(std::string_view text, std::string_view suffix) {
   return scale;
 }
 
-// digits × 10^power_of_ten × 2^power_of_two, away from zero, saturated.
-std::int64_t scaled(Wide digits, int power_of_ten, int power_of_two, bool negative) {
-  bool rest = false;
-  for (; power_of_two > 0 && digits < kHuge; --power_of_two) digits *= 2;
+// digits × 10^power_of_ten × 2^power_of_two, away from zero, saturated. `rest`: what was written
+// after these digits, or is left out here, is more than nothing.
+std::int64_t scaled(Wide digits, bool rest, int power_of_ten, int power_of_two, bool negative) {
   for (; power_of_ten > 0 && digits < kHuge; --power_of_ten) digits *= 10;
+  Wide one = 1;  // digits / one, which has a part below the point
+  for (; power_of_ten < 0 && one < kHuge; ++power_of_ten) one *= 10;
   for (; power_of_ten < 0 && digits != 0; ++power_of_ten) {
     rest = rest || digits % 10 != 0;
     digits /= 10;
   }
-  if (rest) digits += 1;
-  if (digits > kMax) digits = kMax;
-  return static_cast<std::int64_t>(negative ? -digits : digits);
+  Wide whole = digits / one;
+  Wide part = digits % one;
+  for (; power_of_two > 0 && whole < kHuge; --power_of_two) {
+    part *= 2;
+    whole = 2 * whole + part / one;
+    part %= one;
+  }
+  if (rest || part != 0) whole += 1;
+  if (whole > kMax) whole = kMax;
+  return static_cast<std::int64_t>(negative ? -whole : whole);
 }
 
 Result<std::int64_t> parse(std::string_view text, int extra_power_of_ten) {
@@ -74,6 +82,7 @@ Result<std::int64_t> parse(std::string_view text, int extra_power_of_ten) {
   int power = 0;
   bool seen = false;
   bool fraction = false;
+  bool rest_counts = false;  // digits beyond those that are kept
   std::size_t i = 0;
   for (; i < rest.size(); ++i) {
     const char c = rest[i];
@@ -84,8 +93,9 @@ Result<std::int64_t> parse(std::string_view text, int extra_power_of_ten) {
       if (digits < kHuge / 1000) {
         digits = digits * 10 + (c - '0');
         if (fraction) --power;
-      } else if (!fraction) {
-        ++power;  // keeps the magnitude; the value saturates anyway
+      } else {
+        rest_counts = rest_counts || c != '0';
+        if (!fraction) ++power;  // keeps the magnitude
       }
     } else {
       break;
@@ -93,8 +103,8 @@ Result<std::int64_t> parse(std::string_view text, int extra_power_of_ten) {
   }
   if (!seen) return bad(text);
   TRY(const Scale scale, parse_suffix(text, rest.substr(i)));
-  return scaled(digits, power + scale.power_of_ten + extra_power_of_ten, scale.power_of_two,
-                negative);
+  return scaled(digits, rest_counts, power + scale.power_of_ten + extra_power_of_ten,
+                scale.power_of_two, negative);
 }
 
 }  // namespace

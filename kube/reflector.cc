@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "common/planted.h"
+#include "kube/errors.h"
 
 #include <algorithm>
 #include <utility>
@@ -44,16 +45,33 @@ void Reflector::run(std::stop_token stop) {
     Status status = watched ? watch(stop) : list();
     if (stop.stop_requested()) return;
     resync_when_due();
+    const bool is_denied = note_denial(status);
     if (status.ok()) continue;
     note_failure(status.error());
-    const Duration asked = status.error().retry_after();
+    const Duration asked =
+        std::max<Duration>(status.error().retry_after(), is_denied ? kDeniedPatience : 0s);
     // Until the list that follows an expired version nobody decides, so it is asked for at once.
     // Where expiry keeps coming back it is the watch after it that waits.
-    if (watched && !listed_)
+    if (watched && !listed_ && !is_denied)
       pause = std::max(asked, pauses_.next(executor_.now()));
     else
       executor_.sleep_for(std::max(asked, backoff_.next(executor_.now())), stop);
   }
+}
+
+// True: it has been refused for long, and the sink does without.
+bool Reflector::note_denial(const Status& status) {
+  if (status.ok() || !is_forbidden(status.error())) {
+    denied_since_.reset();
+    return false;
+  }
+  if (!denied_since_) denied_since_ = executor_.now();
+  if (executor_.now() - *denied_since_ < kDeniedPatience || !sink_.denied(status.error()))
+    return false;
+  listed_ = false;
+  version_.clear();
+  reason_ = "denied";
+  return true;
 }
 
 void Reflector::note_failure(const Error& error) {

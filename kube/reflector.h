@@ -9,6 +9,7 @@
 #include "kube/client.h"
 
 #include <mutex>
+#include <optional>
 
 namespace rubato::kube {
 
@@ -20,6 +21,9 @@ constexpr auto kShortWatch = 1s;
 // Waits after failures. Shorter than a kubelet's: a cluster has thousands of those and two of us,
 // and until the cache is fresh again nobody schedules.
 constexpr BackoffLimits kReflectorBackoff{.first = 200ms, .most = 4s, .quiet = 20s};
+// How long a list or watch is refused as forbidden (403) before its sink is told, and then the wait
+// between two. Shorter refusals come from API servers that have just started, without rules yet.
+constexpr auto kDeniedPatience = 30s;
 // Everything is delivered once more after this time: a net for lost updates.
 constexpr auto kResyncPeriod = std::chrono::hours(10);
 
@@ -43,6 +47,9 @@ class ReflectorSink {
   virtual void advance(const std::string& version) = 0;
   // The server cannot say what changed since; a list follows.
   virtual void expired() = 0;
+  // Nothing may be read since kDeniedPatience; again at each further refusal. True: it is done
+  // without, and a list is next.
+  virtual bool denied(const Error& error) = 0;
   virtual void resync() = 0;
 };
 
@@ -61,6 +68,7 @@ class Reflector {
   Status follow(Watch& watch, std::stop_token stop, std::size_t& events);
   Status take(const WatchEvent& event);
   void start_over(const char* reason);
+  bool note_denial(const Status& status);
   void note_failure(const Error& error);
   void resync_when_due();
 
@@ -74,6 +82,7 @@ class Reflector {
   std::string version_ = "0";     // what to ask for next; "" is a quorum read
   const char* reason_ = "start";  // why the next list happens
   bool listed_ = false;           // `version_` can be watched from
+  std::optional<MonoTime> denied_since_;
   MonoTime last_resync_{};
 };
 

@@ -168,7 +168,7 @@ Result<WallTime> RestClient::server_time() {
   std::tm parts{};
   if (::strptime(response.date.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts) == nullptr)
     return Error(Code::kNotFound, "the API server's answers carry no date");
-  return WallTime(std::chrono::seconds(::timegm(&parts)));
+  return nearest_wall_time(std::chrono::sys_seconds(std::chrono::seconds(::timegm(&parts))));
 }
 
 Result<std::unique_ptr<LineStream>> RestClient::stream(const std::string& path,

@@ -61,10 +61,9 @@ std::string header(const web::http::http_headers& headers, const char* name) {
 class CppRestTransport : public UnaryTransport {
  public:
   CppRestTransport(RestTarget target, Executor& executor)
-      : target_(std::move(target)),
-        executor_(executor),
-        refusal_(std::make_shared<TlsRefusal>()),
-        client_(uri(), config()) {}
+      : target_(std::move(target)), executor_(executor), refusal_(std::make_shared<TlsRefusal>()) {
+    start_library();  // before the first client exists
+  }
 
   Result<HttpResponse> send(const HttpRequest& request, MonoTime deadline) override {
     auto flight = std::make_shared<Flight>(executor_);
@@ -85,9 +84,16 @@ class CppRestTransport : public UnaryTransport {
   }
 
  private:
-  web::uri uri() {
-    start_library();  // before the client exists
-    return web::uri((target_.url.tls ? "https://" : "http://") + authority_of(target_.url));
+  // A server knows a connection by the certificate that it was opened with: when that was replaced,
+  // by a client whose pool is empty.
+  std::shared_ptr<http_client> current_client() {
+    const auto credential = target_.credentials->get();
+    const std::lock_guard lock(mutex_);
+    if (client_ && (!credential.ok() || credential->certificate == certificate_)) return client_;
+    if (credential.ok()) certificate_ = credential->certificate;
+    client_ = std::make_shared<http_client>(
+        web::uri((target_.url.tls ? "https://" : "http://") + authority_of(target_.url)), config());
+    return client_;
   }
 
   http_client_config config() {
@@ -126,7 +132,8 @@ class CppRestTransport : public UnaryTransport {
     if (!request.authorization.empty()) headers.add("Authorization", request.authorization);
     if (!request.body.empty()) message.set_body(request.body, request.content_type);
 
-    client_.request(message, cancel)
+    const auto client = current_client();
+    client->request(message, cancel)
         .then([flight](const web::http::http_response& answer) {
           flight->response.code = answer.status_code();
           flight->response.retry_after = header(answer.headers(), "Retry-After");
@@ -135,7 +142,7 @@ class CppRestTransport : public UnaryTransport {
           flight->response.flow_schema = header(answer.headers(), "X-Kubernetes-PF-FlowSchema-UID");
           return answer.extract_utf8string(true);
         })
-        .then([flight, refusal = refusal_](const pplx::task<std::string>& body) {
+        .then([flight, client, refusal = refusal_](const pplx::task<std::string>& body) {
           try {
             flight->response.body = body.get();
             flight->finish(std::nullopt);
@@ -150,7 +157,9 @@ class CppRestTransport : public UnaryTransport {
   RestTarget target_;
   Executor& executor_;
   std::shared_ptr<TlsRefusal> refusal_;
-  http_client client_;
+  std::mutex mutex_;
+  std::string certificate_;  // of the client that `client_` shows
+  std::shared_ptr<http_client> client_;
 };
 
 }  // namespace

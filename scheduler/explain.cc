@@ -16,6 +16,9 @@ struct CauseText {
     return "other jobs gain more from these GPUs";
   }
   std::string operator()(const MaxLowered&) const { return "gpus.max was lowered"; }
+  std::string operator()(const SizeNotAllowed&) const {
+    return "gpus.shape and perPod do not allow the size that it had";
+  }
   std::string operator()(const LimitLowered& l) const {
     return fmt::format("queue \"{}\" holds more than its limit", l.queue);
   }
@@ -100,6 +103,12 @@ std::string smaller_or(Gpus most, Job job, const std::string& other) {
   return size ? fmt::format("lower spec.gpus.min to {}, or {}", *size, other) : other;
 }
 
+// What nodes have for it; `else_needed`: of what they may have too little for their GPUs.
+std::string gpus_and_room(const Verdict& v, const std::string& where, const char* else_needed) {
+  if (v.of_nodes == 0) return fmt::format("{}{}", v.available, where);
+  return fmt::format("{}{}, and {} for {} of them", v.of_nodes, where, else_needed, v.available);
+}
+
 std::string exceeds_cluster(const Verdict& v, const Job& job) {
   if (v.available == 0)
     return fmt::format(
@@ -107,8 +116,8 @@ std::string exceeds_cluster(const Verdict& v, const Job& job) {
         needs(job), job.needs_domain() ? " in a " + job.topology->level : "",
         in_brackets(job.narrowed));
   const std::string most =
-      job.one_node ? fmt::format("the largest node it may use has {}", v.available)
-                   : fmt::format("the nodes it may use have {}{}", v.available, in_all(job));
+      job.one_node ? "the largest node it may use has " + gpus_and_room(v, "", "CPU and memory")
+                   : "the nodes it may use have " + gpus_and_room(v, in_all(job), "CPU and memory");
   const char* other = job.one_node         ? "add a larger one"
                       : job.needs_domain() ? "set spec.topology.mode to preferred"
                                            : "add nodes";
@@ -126,6 +135,20 @@ std::string limiting_queue(const Verdict& v, const Job& job) {
 std::string exceeds_queue(const Verdict& v, const Job& job) {
   return fmt::format("{}; {} lets it have {} at most: {}", needs(job), limiting_queue(v, job),
                      v.available, smaller_or(v.available, job, "let the queue hold more"));
+}
+
+std::string nodes_unavailable(const Verdict& v, const Job& job) {
+  const std::string avoided = job.avoid.empty() ? "" : ", or avoided for now";
+  if (v.of_nodes == 0)
+    return fmt::format(
+        "{}; the nodes it may use that take pods now have {}: others are not ready, cordoned or "
+        "tainted{}{}",
+        needs(job), gpus_and_room(v, in_all(job), ""), avoided, in_brackets(job.narrowed));
+  return fmt::format(
+      "{}; the nodes it may use that take pods now have {}, beside pods of no job here: {}{}",
+      needs(job), gpus_and_room(v, in_all(job), "CPU, memory and pod slots"),
+      smaller_or(v.available, job, "let a pod of it ask for less of these, or add nodes"),
+      in_brackets(job.narrowed));
 }
 
 std::string queue_is_full(const Verdict& v, const Job& job) {
@@ -163,9 +186,11 @@ Explanation explain(const Verdict& v, const Job& job) {
     case Reason::kRefused:
       return {job.refused_as.empty() ? "Refused" : job.refused_as, job.refused};
     case Reason::kQueueUnknown:
-      return {"QueueUnknown",
-              fmt::format("there is no TrainingQueue \"{}\"; create it or change spec.queue",
-                          job.queue)};
+      return {
+          "QueueUnknown",
+          fmt::format(
+              "there is no TrainingQueue \"{}\"{}; create it or change spec.queue", job.queue,
+              v.outcome == Outcome::kPlaced ? ": it keeps what it holds, and does not grow" : "")};
     case Reason::kQueueForbidden:
       return {"QueueForbidden", job.not_admitted};
     case Reason::kQueueClosed:
@@ -193,12 +218,7 @@ Explanation explain(const Verdict& v, const Job& job) {
                           needs(job), v.available, in_all(job), fmt::join(job.avoid, ", "),
                           job.narrowed.empty() ? "" : "; " + job.narrowed)};
     case Reason::kNodesUnavailable:
-      return {
-          "NodesUnavailable",
-          fmt::format("{}; the nodes it may use that take pods now have {}{}: "
-                      "others are not ready, cordoned or tainted{}{}",
-                      needs(job), v.available, in_all(job),
-                      job.avoid.empty() ? "" : ", or avoided for now", in_brackets(job.narrowed))};
+      return {"NodesUnavailable", nodes_unavailable(v, job)};
     case Reason::kWaitingForRelease:
       return {"WaitingForRelease",
               shortage(v, job) + "; waits for " +
@@ -208,8 +228,9 @@ Explanation explain(const Verdict& v, const Job& job) {
       return {"InsufficientGPUs",
               shortage(v, job) + (job.gets_spare_only()
                                       ? ""
-                                      : "; the rest is held by jobs at their minimum of equal "
-                                        "or higher priority")};
+                                      : "; the rest is held by others, or promised to them, and "
+                                        "by the policy, priorities and their minimums none of "
+                                        "them has to make room for it")};
     case Reason::kBehind:
       return {"Behind", fmt::format("waits behind {}, which comes first and does not fit yet",
                                     fmt::join(v.waits_for, ", "))};

@@ -7,6 +7,7 @@
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/placement/cells.h"
+#include "scheduler/plan.h"
 
 #include <algorithm>
 #include <bit>
@@ -97,7 +98,10 @@ Gpus most_in(const std::vector<Level>& levels, const std::string& type) {
 class FixSearch {
  public:
   FixSearch(const ClusterState& state, const Job& job)
-      : job_(job), sizes_(sizes_of(job)), levels_(levels_of(state.queues, job.queue)) {
+      : job_(job),
+        sizes_(sizes_of(job)),
+        levels_(levels_of(state.queues, job.queue)),
+        alone_(alone_in_cells(state, job)) {
     for (const Node& node : state.nodes) {
       count(node, nodes_);
       if (const auto domain = domain_of(state, node)) count(node, domains_[*domain]);
@@ -109,7 +113,7 @@ class FixSearch {
   Fix best() {
     if (job_.needs_domain()) look_at_pools(true);
     look_at_pools(false);
-    return std::move(best_->changes);
+    return best_ ? std::move(best_->changes) : Fix{};
   }
 
  private:
@@ -117,7 +121,14 @@ class FixSearch {
     std::int64_t count = 0;
     std::int64_t eligible = 0;
   };
-  using ByType = std::map<std::string, std::map<Gpus, Nodes>>;  // … and by GPUs
+  struct Whole {  // of a node: whole_of
+    Gpus gpus = 0;
+    MilliCpu cpu = 0;
+    Bytes memory = 0;
+    auto operator<=>(const Whole&) const = default;
+  };
+  using Sizes = std::map<Whole, Nodes>;
+  using ByType = std::map<std::string, Sizes>;
   using Pool = std::vector<std::string>;  // types whose GPUs the job has together
   // How a pool could be used.
   struct Use {
@@ -151,7 +162,8 @@ class FixSearch {
   }
 
   void count(const Node& node, ByType& nodes) const {
-    Nodes& like = nodes[node.gpu_type][node.gpus_total];
+    const Resources whole = whole_of(node);
+    Nodes& like = nodes[node.gpu_type][{whole.gpus, whole.cpu, whole.memory}];
     ++like.count;
     if (!job_.eligible || job_.eligible->contains(node.id)) ++like.eligible;
   }
@@ -172,7 +184,7 @@ class FixSearch {
     Pool allowed;
     for (const auto& [type, nodes] : nodes_)
       if (is_allowed(type)) allowed.push_back(type);
-    const bool spans_types = job_.mix && !job_.one_node && !in_domain;
+    const bool spans_types = job_.mix && !job_.one_node && !in_domain && !alone_;
     if (spans_types) pools.push_back(allowed);
     for (const auto& [type, nodes] : nodes_) {
       if (spans_types && is_allowed(type)) continue;
@@ -234,13 +246,17 @@ class FixSearch {
   static std::int64_t count_of(const Nodes& nodes, bool all_nodes) {
     return all_nodes ? nodes.count : nodes.eligible;
   }
-  static Gpus largest_node(const std::map<Gpus, Nodes>& of_type, bool all_nodes) {
+  static Gpus largest_node(const Sizes& of_type, bool all_nodes) {
     Gpus largest = 0;
-    for (const auto& [gpus, nodes] : of_type)
-      if (count_of(nodes, all_nodes) > 0) largest = gpus;
+    for (const auto& [whole, nodes] : of_type)
+      if (count_of(nodes, all_nodes) > 0) largest = whole.gpus;
     return largest;
   }
   Gpus capacity_of(const std::string& type, const Use& use) const {
+    const Gpus of_nodes = capacity_of_nodes(type, use);
+    return alone_ ? capacity_in_cells(type, use, of_nodes) : of_nodes;
+  }
+  Gpus capacity_of_nodes(const std::string& type, const Use& use) const {
     if (!use.in_domain) return capacity_of(nodes_.at(type), use);
     Gpus most = 0;
     for (const auto& [way, nodes] : domains_)
@@ -248,14 +264,64 @@ class FixSearch {
         most = std::max(most, capacity_of(found->second, use));
     return most;
   }
-  Gpus capacity_of(const std::map<Gpus, Nodes>& of_type, const Use& use) const {
+  Gpus capacity_of(const Sizes& of_type, const Use& use) const {
     Gpus sum = 0;
-    for (const auto& [gpus, nodes] : of_type) {
+    for (const auto& [whole, nodes] : of_type) {
       if (count_of(nodes, use.all_nodes) == 0) continue;
-      const Gpus of_one = in_pods(gpus, use);
+      const Gpus of_one = pods_on(whole, use) * use.sizes.per_pod.gpus;
       sum = job_.one_node ? std::max(sum, of_one) : sum + of_one * count_of(nodes, use.all_nodes);
     }
     return sum;
+  }
+  std::int64_t pods_on(const Whole& whole, const Use& use) const {
+    Resources pod{.gpus = use.sizes.per_pod.gpus};
+    pod.cpu = job_.per_pod.cpu;
+    pod.memory = job_.per_pod.memory;
+    return Resources{whole.gpus, whole.cpu, whole.memory}.copies_of(pod);
+  }
+  // The state with nothing in it but the queue's cells, and with room for one job: none, where the
+  // queue is not bound to them.
+  static std::optional<ClusterState> alone_in_cells(const ClusterState& state, const Job& job) {
+    const auto own = state.queues.find(job.queue);
+    if (own == state.queues.end() || !is_confined_to_cells(own->second)) return std::nullopt;
+    ClusterState alone{.levels = state.levels, .nodes = state.nodes, .queues = state.queues};
+    for (auto& [name, queue] : alone.queues) {
+      queue.quotas.clear();
+      queue.held_by_leavers.clear();
+      queue.closed = false;
+    }
+    for (Node& node : alone.nodes) {
+      node.free = whole_of(node);
+      node.schedulable = true;
+    }
+    return alone;
+  }
+  // Found by trying: where more fit, fewer do.
+  Gpus capacity_in_cells(const std::string& type, const Use& use, Gpus of_nodes) const {
+    const Gpus per_pod = use.sizes.per_pod.gpus;
+    std::int64_t fit = 0;
+    for (std::int64_t most = of_nodes / per_pod; fit < most;) {
+      const std::int64_t middle = fit + (most - fit + 1) / 2;
+      if (fits_in_cells(type, use, middle * per_pod))
+        fit = middle;
+      else
+        most = middle - 1;
+    }
+    return fit * per_pod;
+  }
+  bool fits_in_cells(const std::string& type, const Use& use, Gpus size) const {
+    alone_->jobs.clear();
+    Job& job = alone_->jobs.emplace_back();
+    job.id = job_.id;
+    job.queue = job_.queue;
+    job.min = job.max = size;
+    job.per_pod = job_.per_pod;
+    job.per_pod.gpus = use.sizes.per_pod.gpus;
+    job.allow = {type};
+    job.one_node = job_.one_node;
+    if (use.in_domain) job.topology = job_.topology;
+    if (!use.all_nodes) job.eligible = job_.eligible;
+    return make_plan(*alone_, {}).verdicts.front().outcome == Outcome::kPlaced;
   }
   static Gpus in_pods(Gpus gpus, const Use& use) {
     return gpus / use.sizes.per_pod.gpus * use.sizes.per_pod.gpus;
@@ -287,7 +353,7 @@ class FixSearch {
   }
 
   // First what its queue lets it have, then what nodes have, then what they would have to get.
-  // False: more than a domain has, and no nodes are added to one.
+  // False: more than a domain has, or the queue's cells, and no nodes are added to these.
   bool share_out(const Use& use, Gpus size, std::size_t grown, Draft& draft) const {
     std::vector<Gpus> shares;
     Gpus missing = size;
@@ -298,7 +364,7 @@ class FixSearch {
     };
     for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares.emplace_back(0), most_of(i, use));
     for (std::size_t i = 0; i < use.pool.size(); ++i) give(shares[i], use.capacities[i]);
-    if (missing > 0 && use.in_domain) return false;
+    if (missing > 0 && (use.in_domain || alone_)) return false;
     const std::vector<Gpus> of_all = raise(QuotaBook::kAllTypes, size, {}, draft);
     shares[grown] += missing;
     for (std::size_t i = 0; i < use.pool.size(); ++i) raise(use.pool[i], shares[i], of_all, draft);
@@ -331,6 +397,8 @@ class FixSearch {
   const Job& job_;
   const Job sizes_;
   const std::vector<Level> levels_;
+  // Where the queue has its cells and nothing else. Its jobs are those of the trial under way.
+  mutable std::optional<ClusterState> alone_;
   ByType nodes_;
   std::map<std::vector<std::string>, ByType> domains_;  // where it needs one
   std::optional<Draft> best_;
@@ -389,26 +457,9 @@ struct ChangeName {
   const char* operator()(const AddGpus&) const { return "addGpus"; }
 };
 
-// Of a job whose queue has its cells and nothing else, and that is too large for these; none: it is
-// not.
-std::optional<Fix> fix_in_cells(const ClusterState& state, const Job& job) {
-  const auto queue = state.queues.find(job.queue);
-  if (queue == state.queues.end() || !is_confined_to_cells(queue->second)) return std::nullopt;
-  const Problem problem(state);
-  const Gpus most = Cells(problem).most_of(problem.queue_named(job.queue));
-  if (size_at_least(job, 0).value_or(0) <= most) return std::nullopt;
-  Job smaller = job;
-  smaller.min = 1;
-  const auto to = size_at_most(smaller, most);
-  return to ? Fix{LowerMin{*to}} : Fix{};
-}
-
 }  // namespace
 
-Fix fix_of(const ClusterState& state, const Job& job) {
-  if (auto fix = fix_in_cells(state, job)) return *std::move(fix);
-  return FixSearch(state, job).best();
-}
+Fix fix_of(const ClusterState& state, const Job& job) { return FixSearch(state, job).best(); }
 
 const char* name_of(const Change& change) { return std::visit(ChangeName{}, change); }
 

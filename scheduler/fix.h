@@ -5,7 +5,8 @@
 // by which numbers change (a word that changes counts as one); what the job says before what its
 // queue and its nodes are. "Never" is of no policy, and neither is its fix.
 //
-// Cost: O(N log N) for N nodes, then some hundred tries a GPU type. Pure.
+// Cost: O(N log N) for N nodes, then some hundred tries a GPU type; in the cells of a queue some
+// hundred plans of one job. Pure.
 #pragma once
 
 #include "scheduler/model/cluster_state.h"
@@ -63,8 +64,9 @@ using Change = std::variant<LowerMin, RaiseMax, AnyShape, LowerPerPod, AllowType
                             UseMoreNodes, RaiseLimit, RaiseGuarantee, AddGpus>;
 using Fix = std::vector<Change>;  // all of them together; mostly one
 
-// Empty: the job could be placed if it were alone; or no smaller size of it fits into the cells to
-// which its queue is bound (Reason::kCellsFull says what helps then).
+// Empty: the job could be placed if it were alone; or nothing that it or the limits of its queue
+// could say makes it fit into the cells to which that is bound (Reason::kCellsFull says what helps
+// then).
 Fix fix_of(const ClusterState& state, const Job& job);
 
 const char* name_of(const Change& change);  // "lowerMin", "raiseLimit" …

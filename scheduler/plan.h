@@ -59,6 +59,9 @@ struct WorthMoreElsewhere {
 struct MaxLowered {
   bool operator==(const MaxLowered&) const = default;
 };
+struct SizeNotAllowed {  // gpus.shape, or perPod, has changed
+  bool operator==(const SizeNotAllowed&) const = default;
+};
 struct LimitLowered {
   std::string queue;  // holds more than it may
   bool operator==(const LimitLowered&) const = default;
@@ -101,8 +104,8 @@ struct StopsSharing {  // is no guest any more
   bool operator==(const StopsSharing&) const = default;
 };
 using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered,
-                           LimitLowered, PodLost, MakesRoom, Displaced, ChangesType, ChangesNodes,
-                           SharesGpus, StopsSharing>;
+                           SizeNotAllowed, LimitLowered, PodLost, MakesRoom, Displaced, ChangesType,
+                           ChangesNodes, SharesGpus, StopsSharing>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {
@@ -120,8 +123,8 @@ const char* name_of(Outcome outcome);  // "placed", "notNow", "never"
 
 enum class Reason {
   kPlaced,
-  kRefused,  // by the caller: Job::refused
-  kQueueUnknown,
+  kRefused,         // by the caller: Job::refused
+  kQueueUnknown,    // placed: it runs on as it is, and does not grow
   kQueueForbidden,  // Job::not_admitted
   kQueueClosed,
   kQueueLimit,         // available: what its queue may still take; in_use: what the queue holds;
@@ -130,7 +133,8 @@ enum class Reason {
   kExceedsCluster,     // never; available: the most there is for it
   kEveryNodeAvoided,   // available: 0
   kNodesAvoided,       // available: the most there is for it but for those
-  kNodesUnavailable,   // available: the most that nodes have for it which take pods
+  kNodesUnavailable,   // available: the most that nodes have for it which take pods, whoever of
+                       // our jobs has it now
   kWaitingForRelease,  // available: free for it now; waits_for: whose GPUs come
   kInsufficientGpus,   // available: free for it now
   kBehind,             // the policy holds it back: waits_for: the job that comes first
@@ -145,6 +149,9 @@ struct Verdict {
   Gpus needed = 0;  // beyond what it holds
   Gpus available = 0;
   Gpus in_use = 0;
+  // Of kExceedsCluster and kNodesUnavailable: GPUs that these nodes have, where CPU, memory or pod
+  // slots leave it fewer; 0: they do not.
+  Gpus of_nodes = 0;
   std::vector<std::string> waits_for;  // names of jobs; empty: pods that are leaving
   std::string queue = {};  // of kQueueLimit: the parent whose limit it is; "": the job's queue's
   bool operator==(const Verdict&) const = default;

@@ -38,10 +38,11 @@ Value strings(const std::vector<std::string>& list) {
   return out;
 }
 
-const std::vector<std::string>& all_verbs() {
-  static const std::vector<std::string> kVerbs = {"create", "delete", "deletecollection", "get",
-                                                  "list",   "patch",  "update",           "watch"};
-  return kVerbs;
+std::vector<std::string> verbs_of(const kube::ResourceInfo& info) {
+  std::vector<std::string> verbs = {"create", "delete", "deletecollection", "get",
+                                    "list",   "patch",  "update",           "watch"};
+  if (!info.deletes_collection) std::erase(verbs, "deletecollection");
+  return verbs;
 }
 
 Value kind_of(const std::string& group, const std::string& version, const std::string& kind) {
@@ -54,7 +55,7 @@ Value aggregated_resource(const kube::ResourceInfo& info) {
                      {"responseKind", kind_of(info.type.group, info.type.version, info.type.kind)},
                      {"scope", info.type.namespaced ? "Namespaced" : "Cluster"},
                      {"singularResource", info.singular},
-                     {"verbs", strings(all_verbs())}});
+                     {"verbs", strings(verbs_of(info))}});
   if (!info.short_names.empty()) out.set("shortNames", strings(info.short_names));
   if (!info.categories.empty()) out.set("categories", strings(info.categories));
   Value subs = Value::array();
@@ -147,7 +148,7 @@ Value resource_list(const std::vector<InfoPtr>& all, const std::string& group,
                                  {"singularName", info->singular},
                                  {"namespaced", info->type.namespaced},
                                  {"kind", info->type.kind},
-                                 {"verbs", strings(all_verbs())}});
+                                 {"verbs", strings(verbs_of(*info))}});
     if (!info->short_names.empty()) entry.set("shortNames", strings(info->short_names));
     if (!info->categories.empty()) entry.set("categories", strings(info->categories));
     resources.push_back(std::move(entry));

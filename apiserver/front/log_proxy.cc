@@ -1,6 +1,8 @@
 // Logs: the request goes on to the agent of the pod's node, its answer comes back as it arrives.
 #include "apiserver/front/session.h"
 
+#include <limits>
+
 namespace rubato::apiserver {
 namespace {
 
@@ -58,7 +60,8 @@ asio::awaitable<bool> Session::proxy_log(LogReply reply) {
   if (!error) co_await http::async_write(agent, request, asio::redirect_error(kToken, error));
   beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
+  // Without a limit Beast 1.74 takes every stated length, as errors have one, for too large.
+  parser.body_limit(std::numeric_limits<std::uint64_t>::max());
   if (!error)
     co_await http::async_read_header(agent, buffer, parser, asio::redirect_error(kToken, error));
   if (error) {

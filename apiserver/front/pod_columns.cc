@@ -13,26 +13,38 @@ std::string ended_word(const Value& terminated) {
   return "ExitCode:" + std::to_string(terminated["exitCode"].int_or(0));
 }
 
+bool has_condition(const Value& pod, std::string_view type) {
+  for (const Value& c : pod["status"]["conditions"].items())
+    if (c["type"].string_view_or("") == type) return c["status"].string_view_or("") == "True";
+  return false;
+}
+
+// An init container that goes on beside the containers.
+bool is_sidecar(const Value& pod, std::string_view name) {
+  for (const Value& c : pod["spec"]["initContainers"].items())
+    if (c["name"].string_view_or("") == name)
+      return c["restartPolicy"].string_view_or("") == "Always";
+  return false;
+}
+
 // The state of the init containers while they hold the pod back.
 std::optional<std::string> init_status(const Value& pod) {
+  if (has_condition(pod, "Initialized")) return std::nullopt;
   const Value& statuses = pod["status"]["initContainerStatuses"];
   const std::size_t total = pod["spec"]["initContainers"].size();
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     const Value& state = statuses[i]["state"];
     const Value& terminated = state["terminated"];
     if (!terminated.is_null() && terminated["exitCode"].int_or(-1) == 0) continue;
+    if (is_sidecar(pod, statuses[i]["name"].string_view_or("")) &&
+        statuses[i]["started"].bool_or(false))
+      continue;
     if (!terminated.is_null()) return "Init:" + ended_word(terminated);
     const std::string waiting = state["waiting"]["reason"].string_or("");
     if (!waiting.empty() && waiting != "PodInitializing") return "Init:" + waiting;
     return "Init:" + std::to_string(i) + "/" + std::to_string(total);
   }
   return std::nullopt;
-}
-
-bool is_pod_ready(const Value& pod) {
-  for (const Value& c : pod["status"]["conditions"].items())
-    if (c["type"].string_view_or("") == "Ready") return c["status"].string_view_or("") == "True";
-  return false;
 }
 
 std::string containers_status(const Value& pod, std::string word) {
@@ -48,7 +60,7 @@ std::string containers_status(const Value& pod, std::string word) {
     else if (statuses[i]["ready"].bool_or(false) && !state["running"].is_null())
       running = true;
   }
-  if (word == "Completed" && running) word = is_pod_ready(pod) ? "Running" : "NotReady";
+  if (word == "Completed" && running) word = has_condition(pod, "Ready") ? "Running" : "NotReady";
   return word;
 }
 
@@ -56,7 +68,12 @@ Value ready_cell(const Value& pod, WallTime) {
   std::size_t ready = 0;
   for (const Value& c : pod["status"]["containerStatuses"].items())
     ready += c["ready"].bool_or(false) && !c["state"]["running"].is_null() ? 1 : 0;
-  return Value(std::to_string(ready) + "/" + std::to_string(pod["spec"]["containers"].size()));
+  std::size_t total = pod["spec"]["containers"].size();
+  for (const Value& c : pod["spec"]["initContainers"].items())
+    total += c["restartPolicy"].string_view_or("") == "Always" ? 1 : 0;
+  for (const Value& c : pod["status"]["initContainerStatuses"].items())
+    ready += c["ready"].bool_or(false) && is_sidecar(pod, c["name"].string_view_or("")) ? 1 : 0;
+  return Value(std::to_string(ready) + "/" + std::to_string(total));
 }
 
 Value restarts_cell(const Value& pod, WallTime now) {

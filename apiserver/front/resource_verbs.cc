@@ -3,6 +3,7 @@
 #include "apiserver/front/router.h"
 #include "apiserver/front/table.h"
 #include "apiserver/memory/object_meta.h"
+#include "apiserver/memory/pod.h"
 
 #include <charconv>
 
@@ -71,9 +72,8 @@ Answer<Deletion> deletion(const Request& request) {
   Deletion out;
   out.options.uid = body["preconditions"]["uid"].string_or("");
   out.options.resource_version = body["preconditions"]["resourceVersion"].string_or("");
-  const std::int64_t grace =
-      body["gracePeriodSeconds"].int_or(number(request.param("gracePeriodSeconds"), -1));
-  out.options.grace_period_seconds = static_cast<int>(std::min<std::int64_t>(grace, 1 << 30));
+  out.options.grace_period_seconds = kube::pod::asked_grace(
+      body["gracePeriodSeconds"].int_or(number(request.param("gracePeriodSeconds"), -1)));
   std::string propagation = body["propagationPolicy"].string_or("");
   if (propagation.empty()) propagation = request.param("propagationPolicy");
   if (propagation.empty())
@@ -91,6 +91,20 @@ Answer<Deletion> deletion(const Request& request) {
 kube::ApiError not_allowed() {
   return kube::api_error::method_not_allowed(
       "the server does not allow this method on the requested resource");
+}
+
+// What a kubelet would carry between a client and a container.
+bool is_stream(const std::string& subresource) {
+  return subresource == "exec" || subresource == "attach" || subresource == "portforward" ||
+         subresource == "proxy";
+}
+
+kube::ApiError not_offered(const std::string& subresource) {
+  return {501,
+          "NotImplemented",
+          "pods/" + subresource +
+              " is not offered by this API server; use kubectl logs to see what it prints",
+          {}};
 }
 
 std::vector<Column> columns_for(const kube::ResourceInfo& info, bool scale) {
@@ -142,6 +156,8 @@ Reply Router::written(const Request& request, const Place& place, const kube::Wr
 
 Answer<Reply> Router::resource(const Request& request) {
   TRY(const Place place, place_of(request));
+  if (place.info->storage_id == "pods" && is_stream(place.subresource))
+    return not_offered(place.subresource);
   const std::string& method = request.method;
   if (method == "GET" || method == "HEAD")
     return place.name.empty() ? list(request, place) : read(request, place);
@@ -296,7 +312,8 @@ Answer<Reply> Router::remove(const Request& request, const Place& place) {
 }
 
 Answer<Reply> Router::remove_collection(const Request& request, const Place& place) {
-  if (place.info->type.namespaced && place.ns.empty()) return not_allowed();
+  if (!place.info->deletes_collection || (place.info->type.namespaced && place.ns.empty()))
+    return not_allowed();
   TRY(const Deletion how, deletion(request));
   TRY(const std::vector<Value> gone,
       server_.remove_collection(place.info->type, place.ns, list_options(request), how.options,

@@ -96,6 +96,7 @@ asio::awaitable<bool> Session::serve_one() {
   parser.body_limit(kBodyBytes);
   tcp.expires_after(kIdleLimit);
   co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(kToken, error));
+  if (error == http::error::body_limit) co_return co_await refuse_large();  // its length says so
   if (error) co_return false;
   tcp.expires_after(kRequestLimit);
   if (parser.get()[http::field::expect] == "100-continue") {
@@ -104,13 +105,7 @@ asio::awaitable<bool> Session::serve_one() {
     if (error) co_return false;
   }
   co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(kToken, error));
-  if (error == http::error::body_limit) {
-    const kube::ApiError large{
-        413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", {}};
-    Response refusal = error_response(large);
-    (void)co_await send(std::move(refusal), false, false);
-    co_return false;
-  }
+  if (error == http::error::body_limit) co_return co_await refuse_large();
   if (error) co_return false;
   auto message = parser.release();
   const bool keep_alive = message.keep_alive();
@@ -133,6 +128,29 @@ asio::awaitable<bool> Session::serve_one() {
   }
   Response response = std::move(reply.response);
   co_return co_await send(std::move(response), request.method == "HEAD", keep_alive);
+}
+
+// A connection that is closed while bytes of the body wait to be read is reset, and the client may
+// lose the answer with it: so what still comes is read and dropped, up to a bound.
+asio::awaitable<bool> Session::refuse_large() {
+  const kube::ApiError large{413,
+                             "RequestEntityTooLarge",
+                             "Request entity too large: limit is " + std::to_string(kBodyBytes),
+                             {}};
+  Response refusal = error_response(large);
+  (void)co_await send(std::move(refusal), false, false);
+  const SystemClock clock;
+  const MonoTime end = clock.now() + kRequestLimit;
+  std::string dropped(kOneWriteBytes, '\0');
+  std::size_t bytes = 0;
+  ErrorCode error;
+  while (!error && bytes < kDiscardBytes && clock.now() < end) {
+    beast::get_lowest_layer(stream_).expires_after(kDiscardPause);
+    const std::size_t more = co_await stream_.async_read_some(asio::buffer(dropped),
+                                                              asio::redirect_error(kToken, error));
+    bytes += more;
+  }
+  co_return false;
 }
 
 asio::awaitable<bool> Session::send(Response response, bool head_only, bool keep_alive) {

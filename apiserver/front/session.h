@@ -42,6 +42,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<void> run();
   asio::awaitable<bool> serve_one();  // false: close the connection
   asio::awaitable<bool> send(Response response, bool head_only, bool keep_alive);
+  asio::awaitable<bool> refuse_large();  // always false
   asio::awaitable<void> stream_watch(WatchReply reply);
   asio::awaitable<bool> proxy_log(LogReply reply);
   // Pieces of a chunked response. False once the client is gone.

@@ -1,6 +1,7 @@
 #include "apiserver/front/state_folder.h"
 
 #include "common/json.h"
+#include "common/log.h"
 
 #include <cerrno>
 #include <cstring>
@@ -18,6 +19,10 @@ namespace {
 
 constexpr auto kLifetime = std::chrono::hours(24 * 365 * 10);
 constexpr std::size_t kTokenBytes = 32;
+// Names of files, without .crt and .key.
+constexpr const char* kAuthority = "ca";
+constexpr const char* kServer = "server";
+constexpr const char* kAgentClient = "agent-client";
 
 Error failed(const std::string& what) {
   return Error(Code::kInternal, what + ": " + std::strerror(errno));
@@ -50,23 +55,36 @@ net::CertificateRequest lifetime(const Clock& clock, const std::string& name) {
   return request;
 }
 
+bool is_valid(const std::string& certificate, WallTime now) {
+  const auto validity = net::certificate_validity(certificate);
+  return validity.ok() && validity->not_before <= now && now <= validity->not_after;
+}
+
 }  // namespace
 
 StateFolder::~StateFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
+// Who is interrupted here leaves a certificate missing, never one that does not fit its key or its
+// authority.
 Result<net::KeyPair> StateFolder::pair(const std::string& name,
-                                       const net::CertificateRequest& request) const {
-  net::KeyPair out{read_file(path_ + "/" + name + ".crt"), read_file(path_ + "/" + name + ".key")};
-  if (!out.certificate.empty() && !out.private_key.empty()) return out;
-  if (name == "ca") {
+                                       const net::CertificateRequest& request, WallTime now) const {
+  const std::string certificate = path_ + "/" + name + ".crt";
+  net::KeyPair out{read_file(certificate), read_file(path_ + "/" + name + ".key")};
+  if (is_valid(out.certificate, now) && !out.private_key.empty()) return out;
+  if (!out.certificate.empty())
+    LOG_WARNING("apiserver", "{} is not valid now: made anew", certificate);
+  ::unlink(certificate.c_str());
+  if (name == kAuthority) {
+    for (const char* signed_by_it : {kServer, kAgentClient})
+      ::unlink((path_ + "/" + signed_by_it + ".crt").c_str());
     TRY(out, net::make_authority(request.common_name, request.not_before, request.not_after));
   } else {
     TRY(out, net::issue_certificate(authority_, request));
   }
   TRY_OK(write_file(path_ + "/" + name + ".key", out.private_key));
-  TRY_OK(write_file(path_ + "/" + name + ".crt", out.certificate));
+  TRY_OK(write_file(certificate, out.certificate));
   return out;
 }
 
@@ -82,17 +100,17 @@ Result<std::unique_ptr<StateFolder>> StateFolder::open(const std::string& path, 
   if (folder->lock_ < 0) return failed("opening the lock in " + path);
   if (::flock(folder->lock_, LOCK_EX | LOCK_NB) != 0)
     return Error(Code::kUnavailable, "another rubato-apiserver uses " + folder->path_);
-  TRY(folder->authority_, folder->pair("ca", lifetime(clock, "rubato-local")));
+  TRY(folder->authority_, folder->pair(kAuthority, lifetime(clock, "rubato-local"), clock.wall()));
   net::CertificateRequest server = lifetime(clock, "rubato-apiserver");
   server.dns_names = {"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"};
   server.ip_addresses = {"127.0.0.1", "::1"};
   if (listen_host != "127.0.0.1" && listen_host != "::1" && listen_host != "0.0.0.0")
     server.ip_addresses.push_back(listen_host);
   server.client = false;
-  TRY(folder->server_, folder->pair("server", server));
+  TRY(folder->server_, folder->pair(kServer, server, clock.wall()));
   net::CertificateRequest client = lifetime(clock, "rubato-apiserver-agent-client");
   client.server = false;
-  TRY(folder->agent_client_, folder->pair("agent-client", client));
+  TRY(folder->agent_client_, folder->pair(kAgentClient, client, clock.wall()));
   folder->token_ = read_file(folder->path_ + "/token");
   if (folder->token_.empty()) {
     folder->token_ = net::random_hex(kTokenBytes);

@@ -17,7 +17,9 @@ namespace rubato::apiserver {
 
 class StateFolder {
  public:
-  // Creates what is missing. kUnavailable when another server holds the folder.
+  // Creates what is missing. A certificate that is not valid now (a clock was hours ahead, or it is
+  // ten years old) is made anew, and with another authority what that one signed. kUnavailable when
+  // another server holds the folder.
   static Result<std::unique_ptr<StateFolder>> open(const std::string& path, const Clock& clock,
                                                    const std::string& listen_host);
   ~StateFolder();
@@ -35,7 +37,8 @@ class StateFolder {
 
  private:
   explicit StateFolder(std::string path) : path_(std::move(path)) {}
-  Result<net::KeyPair> pair(const std::string& name, const net::CertificateRequest& request) const;
+  Result<net::KeyPair> pair(const std::string& name, const net::CertificateRequest& request,
+                            WallTime now) const;
 
   std::string path_;
   int lock_ = -1;

@@ -1,7 +1,8 @@
 // WireServer: HTTPS/1.1 in front of a Router. One I/O thread with coroutines; a connection serves
 // one request after another, a watch or a log stream until either side ends it. Wraps Boost.Beast.
 //
-// Bounds: kConnectionsMax connections (more are closed at once), kHeaderBytes, kBodyBytes (413),
+// Bounds: kConnectionsMax connections (more are closed at once), kHeaderBytes, kBodyBytes (413;
+// of a larger body kDiscardBytes are read and dropped, until none came for kDiscardPause),
 // kRequestLimit to send a request once it has begun, kIdleLimit between requests, kWriteLimit for a
 // slow reader (then it is cut off). Requests are handled one at a time.
 #pragma once
@@ -18,6 +19,8 @@ namespace rubato::apiserver {
 constexpr std::size_t kConnectionsMax = 1024;
 constexpr std::uint32_t kHeaderBytes = 64 * 1024;
 constexpr std::uint64_t kBodyBytes = 3 * 1024 * 1024;  // as the real server
+constexpr std::size_t kDiscardBytes = 64 * 1024 * 1024;
+constexpr auto kDiscardPause = 2s;
 constexpr auto kHandshakeLimit = 10s;
 constexpr auto kRequestLimit = 60s;
 constexpr auto kIdleLimit = 180s;

@@ -1,9 +1,9 @@
 #include "apiserver/memory/journal.h"
 
+#include "common/log.h"
+
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -44,16 +44,27 @@ struct Saved {
   std::map<StoreId, Value> objects;
   std::uint64_t version = 0;
   std::size_t lines = 0;
+  std::size_t bytes = 0;
   std::size_t good_bytes = 0;  // what follows is a torn line
 };
 
-Result<Saved> read_saved(const std::string& path) {
+// Empty when there is no file. Every byte that there is, or an error.
+Result<std::string> whole_file(FileSystem& files, const std::string& path) {
+  const auto file = files.open(path, OpenMode::kRead);
+  if (!file.ok() && file.error().code() == Code::kNotFound) return std::string();
+  if (!file.ok()) return file.error();
+  TRY(const std::uint64_t size, (*file)->size());
+  std::string text(size, '\0');
+  TRY(const std::size_t got, (*file)->read_at(0, std::as_writable_bytes(std::span(text))));
+  if (got == size) return text;
+  return Error(Code::kUnavailable, "reading " + path + ": it has " + std::to_string(size) +
+                                       " bytes, and " + std::to_string(got) + " came");
+}
+
+Result<Saved> read_saved(FileSystem& files, const std::string& path) {
   Saved saved;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return saved;
-  std::ostringstream all;
-  all << in.rdbuf();
-  const std::string text = all.str();
+  TRY(const std::string text, whole_file(files, path));
+  saved.bytes = text.size();
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t end = text.find('\n', at);
@@ -90,10 +101,12 @@ struct Journal::File {
   std::string path;
   Clock* clock = nullptr;
   mutable std::mutex mutex;
+  PosixFileSystem disk;
   int fd = -1;
   std::size_t lines = 0;
   MonoTime synced{};
-  std::set<StoreId> present;  // what the next compaction would keep
+  std::optional<MonoTime> compact_at;  // the last rewrite failed
+  std::set<StoreId> present;           // what the next compaction would keep
   std::optional<Error> failure;
 
   ~File() {
@@ -102,70 +115,99 @@ struct Journal::File {
     ::close(fd);
   }
 
-  void append(const StoreId& id, std::uint64_t version, const Value* object) {
+  Status append(const StoreId& id, std::uint64_t version, const Value* object) {
     const std::lock_guard lock(mutex);
-    if (failure) return;
+    if (failure) return *failure;
     if (object != nullptr)
       present.insert(id);
     else
       present.erase(id);
-    if (auto written = write_all(fd, line(id, version, object), path); !written.ok()) {
-      failure = written.error();
-      return;
-    }
+    TRY_OK(remember(write_all(fd, line(id, version, object), path)));
     ++lines;
-    const MonoTime now = clock->now();
-    if (now - synced < kSyncPeriod) return;
-    ::fdatasync(fd);
-    synced = now;
+    if (clock->now() - synced < kSyncPeriod) return ok();
+    return sync();
+  }
+
+  // Under the mutex, as remember().
+  Status sync() {
+    synced = clock->now();
+    return remember(::fdatasync(fd) == 0 ? ok() : Status(failed("syncing", path)));
+  }
+  Status remember(Status done) {
+    if (!done.ok() && !failure) failure = done.error();
+    return done;
   }
 
   bool wants_compaction() const {
     const std::lock_guard lock(mutex);
-    return lines > kCompactMinLines && lines > kCompactFactor * (present.size() + 1);
+    return !failure && lines > kCompactMinLines && lines > kCompactFactor * (present.size() + 1) &&
+           (!compact_at || clock->now() >= *compact_at);
   }
 
-  // Writes the whole state beside the file and takes its place.
-  Status rewrite(const ObjectStore& store) {
+  // Writes the whole state beside the file and takes its place, or leaves all as it was.
+  void compact(const ObjectStore& store) {
     const std::lock_guard lock(mutex);
     const std::string fresh = path + ".new";
     const int out = ::open(fresh.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-    if (out < 0) return failed("creating", fresh);
-    Status done = write_all(out, header(store.version()), fresh);
-    std::size_t count = 1;
-    for (const std::string& kind : store.kinds())
-      for (const auto& [key, object] : store.objects(kind)) {
-        if (done.ok()) done = write_all(out, line({kind, key}, store.version(), &object), fresh);
-        ++count;
-      }
+    std::size_t count = 0;
+    Status done =
+        out < 0 ? Status(failed("creating", fresh)) : write_state(store, out, fresh, count);
     if (done.ok() && (::fsync(out) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0))
       done = failed("replacing", path);
     if (!done.ok()) {
-      ::close(out);
-      return done;
+      if (out >= 0) ::close(out);
+      ::unlink(fresh.c_str());
+      compact_at = clock->now() + kCompactRetry;
+      LOG_WARNING("journal", "not made smaller, tried again in {} s: {}",
+                  std::chrono::duration_cast<std::chrono::seconds>(kCompactRetry).count(),
+                  done.error().what());
+      return;
     }
     ::close(fd);
     fd = out;
     lines = count;
+    compact_at.reset();
+    (void)remember(disk.sync_directory(parent_of(path)));  // else a power cut brings the old one
+  }
+
+ private:
+  static Status write_state(const ObjectStore& store, int out, const std::string& fresh,
+                            std::size_t& count) {
+    TRY_OK(write_all(out, header(store.version()), fresh));
+    count = 1;
+    for (const std::string& kind : store.kinds())
+      for (const auto& [key, object] : store.objects(kind)) {
+        TRY_OK(write_all(out, line({kind, key}, store.version(), &object), fresh));
+        ++count;
+      }
     return ok();
   }
 };
 
 Result<std::unique_ptr<Journal>> Journal::attach(MemoryServer& server, const std::string& path) {
-  TRY(Saved saved, read_saved(path));
+  PosixFileSystem files;
+  return attach(server, path, files);
+}
+
+Result<std::unique_ptr<Journal>> Journal::attach(MemoryServer& server, const std::string& path,
+                                                 FileSystem& files) {
+  TRY(Saved saved, read_saved(files, path));
   std::unique_ptr<Journal> journal(new Journal(server));
   auto file = std::make_shared<File>();
   file->path = path;
   file->clock = &server.clock();
   file->fd = ::open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   if (file->fd < 0) return failed("opening", path);
-  if (::ftruncate(file->fd, static_cast<off_t>(saved.good_bytes)) != 0)
+  if (saved.good_bytes < saved.bytes &&
+      ::ftruncate(file->fd, static_cast<off_t>(saved.good_bytes)) != 0)
     return failed("truncating", path);
-  if (saved.lines == 0) {
-    TRY_OK(write_all(file->fd, header(0), path));
-    saved.lines = 1;
-  }
-  file->lines = saved.lines;
+  if (saved.lines > 0) saved.version += ObjectStore::kVersionBump;
+  // A line without a kind removes nothing and has a version.
+  TRY_OK(
+      write_all(file->fd, saved.lines == 0 ? header(0) : line({}, saved.version, nullptr), path));
+  if (::fdatasync(file->fd) != 0) return failed("syncing", path);
+  TRY_OK(file->disk.sync_directory(parent_of(path)));
+  file->lines = saved.lines + 1;
   for (const auto& [id, object] : saved.objects) file->present.insert(id);
   journal->file_ = file;
   server.load(
@@ -174,8 +216,9 @@ Result<std::unique_ptr<Journal>> Journal::attach(MemoryServer& server, const std
         store.restore_version(saved.version);
       },
       [file](const StoreId& id, std::uint64_t version, const Value* object) {
-        file->append(id, version, object);
+        return file->append(id, version, object);
       });
+  if (file->failure) return *file->failure;
   return journal;
 }
 
@@ -185,21 +228,11 @@ Journal::~Journal() {
 }
 
 Status Journal::flush() {
-  if (file_->wants_compaction()) {
-    Status done = ok();
-    server_.visit([&](const ObjectStore& store) { done = file_->rewrite(store); });
-    if (!done.ok()) return done;
-  }
+  if (file_->wants_compaction())
+    server_.visit([&](const ObjectStore& store) { file_->compact(store); });
   const std::lock_guard lock(file_->mutex);
   if (file_->failure) return *file_->failure;
-  if (::fdatasync(file_->fd) != 0) return failed("syncing", file_->path);
-  return ok();
-}
-
-Status Journal::health() const {
-  const std::lock_guard lock(file_->mutex);
-  if (file_->failure) return *file_->failure;
-  return ok();
+  return file_->sync();
 }
 
 }  // namespace rubato::kube

@@ -3,6 +3,9 @@
 #include "apiserver/memory/object_meta.h"
 #include "apiserver/memory/pod.h"
 
+#include <algorithm>
+#include <chrono>
+
 namespace rubato::kube {
 namespace {
 
@@ -88,7 +91,9 @@ Removal Lifecycle::begin(const ResourceInfo& info, const StoreId& id, Value obje
   }
   if (!deleting || grace < left) {
     Value& meta = object.at("metadata");
-    meta.set("deletionTimestamp", to_rfc3339(clock_.wall() + std::chrono::seconds(grace)));
+    const WallTime now = clock_.wall();
+    const std::chrono::seconds most = std::chrono::floor<std::chrono::seconds>(kLastTime - now);
+    meta.set("deletionTimestamp", to_rfc3339(now + std::min(std::chrono::seconds(grace), most)));
     meta.set("deletionGracePeriodSeconds", grace);
     if (info.has_generation && !deleting) meta.set("generation", meta["generation"].int_or(0) + 1);
     if (id.kind == kNamespaces) object.at("status").set("phase", "Terminating");

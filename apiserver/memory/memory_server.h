@@ -129,7 +129,8 @@ class MemoryServer {
   void set_validator(const std::string& storage_id, Validator validator);
 
   // For the journal: `fill` restores a saved state before the first request; `commit` runs at every
-  // change, under the mutex. Missing namespaces and priority classes are created afterwards.
+  // change, under the mutex. Missing namespaces and priority classes are created afterwards. A
+  // write whose commit fails is answered with 500, and so is every later one.
   void load(const std::function<void(ObjectStore&)>& fill, ObjectStore::Commit commit);
   void follow(ObjectStore::Commit commit);
   // All objects, for compaction; runs under the mutex.
@@ -150,6 +151,9 @@ class MemoryServer {
 
   static StoreId id_of(const ResourceInfo& info, const Key& key);
   Answer<InfoPtr> known(const ResourceType& type) const;
+  // What `write` answers, unless the journal cannot keep it.
+  template <class T, class Write>
+  Answer<T> kept(const Write& write) const;
   json::Value present(const ResourceInfo& info, const json::Value& stored) const;
   json::Value stored_form(const ResourceInfo& info, json::Value object) const;
   Answer<Written> create_locked(const ResourceInfo& info, const std::string& ns, json::Value object,

@@ -51,12 +51,25 @@ DeleteOptions delete_options_of(const Value& body) {
   DeleteOptions out;
   out.uid = body["preconditions"]["uid"].string_or("");
   out.resource_version = body["preconditions"]["resourceVersion"].string_or("");
-  out.grace_period_seconds = static_cast<int>(body["gracePeriodSeconds"].int_or(-1));
+  out.grace_period_seconds = pod::asked_grace(body["gracePeriodSeconds"].int_or(-1));
   out.propagation = body["propagationPolicy"].string_or("Background");
   return out;
 }
 
+ApiError not_kept(const Error& lost) {
+  return api_error::internal("this API server cannot keep what is written: " + lost.what() +
+                             "; when it can be written again, start the server anew");
+}
+
 }  // namespace
+
+template <class T, class Write>
+Answer<T> MemoryServer::kept(const Write& write) const {
+  if (store_.lost()) return not_kept(*store_.lost());
+  Answer<T> answer = write();
+  if (store_.lost()) return not_kept(*store_.lost());
+  return answer;
+}
 
 // What the CRD's controllers would write: names accepted, established.
 Value MemoryServer::establish(Value crd) const {
@@ -82,9 +95,11 @@ Answer<Written> MemoryServer::create(const ResourceType& type, const std::string
                                      const Value& object, const WriteOptions& options) {
   const std::lock_guard lock(mutex_);
   TRY(const InfoPtr info, known(type));
-  if (!options.subresource.empty()) return post_subresource(*info, ns, object, options);
-  if (info->storage_id == "events") expire_events();
-  return create_locked(*info, ns, object, options, false);
+  return kept<Written>([&]() -> Answer<Written> {
+    if (!options.subresource.empty()) return post_subresource(*info, ns, object, options);
+    if (info->storage_id == "events") expire_events();
+    return create_locked(*info, ns, object, options, false);
+  });
 }
 
 Answer<Written> MemoryServer::create_locked(const ResourceInfo& info, const std::string& ns,
@@ -143,9 +158,11 @@ Answer<Written> MemoryServer::update(const ResourceType& type, const Key& key, c
     return api_error::bad_request("the name of the object (" + name_of(object) +
                                   ") does not match the name on the URL (" + key.name + ")");
   const Modify replace = [&](const Value&) { return with_name(object, key.name); };
-  if (options.subresource == "scale" && has_scale(*info))
-    return change_scale(*info, key, replace, options);
-  return change(*info, key, replace, options, false, true);
+  return kept<Written>([&] {
+    if (options.subresource == "scale" && has_scale(*info))
+      return change_scale(*info, key, replace, options);
+    return change(*info, key, replace, options, false, true);
+  });
 }
 
 Answer<Written> MemoryServer::patch(const ResourceType& type, const Key& key, PatchType kind,
@@ -158,20 +175,19 @@ Answer<Written> MemoryServer::patch(const ResourceType& type, const Key& key, Pa
   if (wants_list ? !body.is_array() : !body.is_object())
     return api_error::bad_request(std::string("error decoding patch: it is not a JSON ") +
                                   (wants_list ? "array" : "object"));
-  if (options.subresource == "scale" && has_scale(*info))
-    return change_scale(
-        *info, key, [&](Value scale) { return patched(*info, std::move(scale), kind, body); },
-        options);
-  const bool apply = kind == PatchType::kApply;
-  const StoreId id = id_of(*info, key);
-  if (apply && options.subresource.empty() && store_.find(id) == nullptr) {
-    TRY(Value object, with_name(body, key.name));
-    return create_locked(*info, key.ns, std::move(object), options, true);
-  }
   const Modify modify = [&](Value current) {
     return patched(*info, std::move(current), kind, body);
   };
-  return change(*info, key, modify, options, apply, false);
+  return kept<Written>([&]() -> Answer<Written> {
+    if (options.subresource == "scale" && has_scale(*info))
+      return change_scale(*info, key, modify, options);
+    const bool apply = kind == PatchType::kApply;
+    if (apply && options.subresource.empty() && store_.find(id_of(*info, key)) == nullptr) {
+      TRY(Value object, with_name(body, key.name));
+      return create_locked(*info, key.ns, std::move(object), options, true);
+    }
+    return change(*info, key, modify, options, apply, false);
+  });
 }
 
 Answer<Value> MemoryServer::patched(const ResourceInfo& info, Value current, PatchType kind,
@@ -256,7 +272,9 @@ Answer<Removal> MemoryServer::remove(const ResourceType& type, const Key& key,
                                      const DeleteOptions& options, bool dry_run) {
   const std::lock_guard lock(mutex_);
   TRY(const InfoPtr info, known(type));
-  TRY(Removal removal, lifecycle_.remove(*info, id_of(*info, key).key, options, dry_run));
+  TRY(Removal removal, kept<Removal>([&] {
+        return lifecycle_.remove(*info, id_of(*info, key).key, options, dry_run);
+      }));
   removal.object = present(*info, removal.object);
   return removal;
 }

@@ -52,7 +52,7 @@ json::Value ObjectStore::put(const StoreId& id, json::Value object) {
   }
   index(id, object);
   record(table, std::move(change));
-  if (commit_) commit_(id, version_, &object);
+  commit(id, &object);
   return object;
 }
 
@@ -67,8 +67,13 @@ json::Value ObjectStore::erase(const StoreId& id, json::Value last) {
   unindex(id, it->second);
   table.objects.erase(it);
   record(table, std::move(change));
-  if (commit_) commit_(id, version_, nullptr);
+  commit(id, nullptr);
   return last;
+}
+
+void ObjectStore::commit(const StoreId& id, const json::Value* object) {
+  if (!commit_ || lost_) return;
+  if (const Status kept = commit_(id, version_, object); !kept.ok()) lost_ = kept.error();
 }
 
 void ObjectStore::record(Table& table, StoredChange change) {
@@ -142,7 +147,6 @@ ObjectStore::Backup ObjectStore::backup() const {
 }
 
 void ObjectStore::go_back_to(const Backup& backup) {
-  constexpr std::uint64_t kBump = 1000;
   by_uid_.clear();
   by_owner_.clear();
   for (auto& [kind, table] : tables_) {
@@ -150,7 +154,7 @@ void ObjectStore::go_back_to(const Backup& backup) {
     table.history.clear();
   }
   for (const auto& [id, object] : backup) restore(id, object);
-  restore_version(version_ + kBump);
+  restore_version(version_ + kVersionBump);
   for (auto& [kind, table] : tables_)
     for (const auto& [id, wake] : table.wakes) wake();
 }

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,7 +36,10 @@ struct StoredChange {
 class ObjectStore {
  public:
   using Objects = std::map<std::string, json::Value>;
-  using Commit = std::function<void(const StoreId&, std::uint64_t version, const json::Value*)>;
+  using Commit = std::function<Status(const StoreId&, std::uint64_t version, const json::Value*)>;
+  // Versions of a store that was restored go on this far above those it knows: clients may hold
+  // some that it does not.
+  static constexpr std::uint64_t kVersionBump = 1000;
 
   explicit ObjectStore(std::size_t history_limit) : history_limit_(history_limit) {}
 
@@ -61,6 +65,9 @@ class ObjectStore {
   std::vector<StoreId> dependents(const std::string& owner_uid) const;
 
   void on_commit(Commit commit) { commit_ = std::move(commit); }
+  // The first failure of the commit hook, which is not called after it: what was stored since is in
+  // memory alone.
+  const std::optional<Error>& lost() const { return lost_; }
   // Reloading: no events, no commit; history before `version` counts as lost.
   void restore(const StoreId& id, json::Value object);
   void restore_version(std::uint64_t version);
@@ -78,6 +85,7 @@ class ObjectStore {
     std::map<std::uint64_t, std::function<void()>> wakes;
   };
   void record(Table& table, StoredChange change);
+  void commit(const StoreId& id, const json::Value* object);
   void index(const StoreId& id, const json::Value& object);
   void unindex(const StoreId& id, const json::Value& object);
 
@@ -89,6 +97,7 @@ class ObjectStore {
   std::map<std::string, StoreId> by_uid_;
   std::map<std::string, std::set<StoreId>> by_owner_;
   Commit commit_;
+  std::optional<Error> lost_;
 };
 
 }  // namespace rubato::kube

@@ -10,6 +10,7 @@ namespace {
 using json::Value;
 
 constexpr std::int64_t kDefaultGraceSeconds = 30;
+constexpr std::int64_t kGraceSecondsMost = 1 << 30;
 
 void set_missing(Value& object, std::string_view key, Value fallback) {
   if (object[key].is_null()) object.set(key, std::move(fallback));
@@ -205,13 +206,19 @@ std::vector<FieldError> validate_update(const Value& old_pod, const Value& new_p
   return errors;
 }
 
+int asked_grace(std::int64_t seconds) {
+  return static_cast<int>(std::clamp<std::int64_t>(seconds, -1, kGraceSecondsMost));
+}
+
 std::int64_t grace_seconds(const Value& pod, std::int64_t asked) {
   const std::string_view phase = pod["status"]["phase"].string_view_or("");
   if (pod["spec"]["nodeName"].string_view_or("").empty() || phase == "Failed" ||
       phase == "Succeeded")
     return 0;
   if (asked >= 0) return asked;
-  return pod["spec"]["terminationGracePeriodSeconds"].int_or(kDefaultGraceSeconds);
+  const std::int64_t own =
+      pod["spec"]["terminationGracePeriodSeconds"].int_or(kDefaultGraceSeconds);
+  return own < 0 ? 1 : std::min(own, kGraceSecondsMost);
 }
 
 Answer<Value> bind(const ResourceInfo& info, Value pod, const Value& binding,

@@ -33,6 +33,7 @@ std::vector<ResourceInfo> make_builtins() {
   ResourceInfo ns =
       with_status(builtin_info("", "v1", "namespaces", "Namespace", false, "namespace", {"ns"}));
   ns.returns_deleted = true;
+  ns.deletes_collection = false;
   all.push_back(std::move(ns));
   all.push_back(builtin_info("", "v1", "secrets", "Secret", true, "secret"));
   all.push_back(builtin_info("", "v1", "configmaps", "ConfigMap", true, "configmap", {"cm"}));

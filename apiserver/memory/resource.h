@@ -38,6 +38,7 @@ struct ResourceInfo {
   bool unconditional_update = true;  // PUT without resourceVersion is accepted
   bool create_on_update = false;     // PUT of a missing object creates it
   bool returns_deleted = false;      // DELETE answers with the object, not with a Status
+  bool deletes_collection = true;    // DELETE without a name
   bool custom = false;
   ScalePaths scale;
   json::Value schema;  // openAPIV3Schema of a custom type, null otherwise

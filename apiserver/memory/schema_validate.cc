@@ -44,10 +44,15 @@ const char* format_name(const Value& value) {
   return value.is_number() ? "float64" : "";
 }
 
+// What is read as a float, 1.0 or a number beyond 64 bits, is one while floats count in ones.
+bool is_whole(double number) {
+  constexpr double kMost = 9007199254740991;  // 2^53 - 1
+  return std::abs(number) <= kMost && std::floor(number) == number;
+}
+
 bool has_type(const Value& value, const std::string& type) {
   if (type == "integer")
-    return value.is_int() ||
-           (value.is_number() && std::floor(value.double_or(0)) == value.double_or(0));
+    return value.is_int() || (value.is_number() && is_whole(value.double_or(0)));
   if (type == "number") return value.is_number();
   return type == type_name(value);
 }

@@ -99,9 +99,6 @@ Answer<std::unique_ptr<Watcher>> MemoryServer::watch(const ResourceType& type,
         "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
   TRY(Selector labels, parse_label_selector(request.label_selector));
   TRY(Selector fields, parse_field_selector(*info, request.field_selector));
-  std::unique_ptr<Watcher> watcher(new Watcher(*this, info, request));
-  watcher->labels_ = std::move(labels);
-  watcher->fields_ = std::move(fields);
   const std::string& from = request.resource_version;
   std::uint64_t version = 0;
   for (const char c : from) {
@@ -109,6 +106,13 @@ Answer<std::unique_ptr<Watcher>> MemoryServer::watch(const ResourceType& type,
       return api_error::bad_request("invalid resource version \"" + from + "\"");
     version = version * 10 + static_cast<std::uint64_t>(c - '0');
   }
+  if (version > store_.version())  // of a life whose last writes were lost
+    return api_error::expired("too large resource version: " + std::to_string(version) +
+                              ", current: " + std::to_string(store_.version()));
+  // Its destructor takes the mutex: from here on nothing is refused.
+  std::unique_ptr<Watcher> watcher(new Watcher(*this, info, request));
+  watcher->labels_ = std::move(labels);
+  watcher->fields_ = std::move(fields);
   if (version == 0 || request.send_initial_events) {
     watcher->cursor_ = store_.version();
     for (const auto& [key, object] : store_.objects(info->storage_id))

@@ -143,7 +143,7 @@ Result<WallTime> time_of(const ASN1_TIME* time) {
   std::tm fields{};
   if (ASN1_TIME_to_tm(time, &fields) != 1)
     return Error(Code::kInvalid, "a certificate without a readable time");
-  return WallTime(std::chrono::seconds(timegm(&fields)));
+  return nearest_wall_time(std::chrono::sys_seconds(std::chrono::seconds(timegm(&fields))));
 }
 
 Certificate read_certificate(const std::string& text) {

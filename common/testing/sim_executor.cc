@@ -72,7 +72,7 @@ std::unique_ptr<Condition> SimProcess::make_condition() {
   return std::make_unique<SimCondition>(*impl_, impl_->sim);
 }
 
-Task SimProcess::spawn(std::string name, std::function<void(std::stop_token)> body) {
+Result<Task> SimProcess::try_spawn(std::string name, std::function<void(std::stop_token)> body) {
   FiberPtr fiber = impl_->sim.spawn(*impl_, std::move(name), std::move(body));
   return Task(std::make_unique<SimTask>(*impl_, impl_->sim, std::move(fiber)));
 }

@@ -38,7 +38,7 @@ class SimProcess : public Executor {
   ~SimProcess() override;
   Clock& clock() override;
   std::unique_ptr<Condition> make_condition() override;
-  Task spawn(std::string name, std::function<void(std::stop_token)> body) override;
+  Result<Task> try_spawn(std::string name, std::function<void(std::stop_token)> body) override;
   bool sleep_until(MonoTime time, std::stop_token stop) override;
 
   const std::string& name() const;

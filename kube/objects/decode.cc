@@ -1,5 +1,6 @@
 #include "kube/objects/decode.h"
 
+#include "common/saturate.h"
 #include "kube/quantity.h"
 
 namespace rubato::kube {
@@ -23,11 +24,15 @@ WallTime decode_time(std::string_view text) {
 
 void add_amount(Amounts& amounts, std::string_view resource, std::string_view text) {
   const auto value = resource == "cpu" ? parse_quantity_milli(text) : parse_quantity(text);
-  slot(amounts, resource) += value.ok() ? value.value() : 0;
+  std::int64_t& sum = slot(amounts, resource);
+  sum = saturating_add(sum, value.value_or(0));
 }
 
 void add_amounts(Amounts& target, const Amounts& other) {
-  for (const auto& amount : other) slot(target, amount.resource) += amount.value;
+  for (const auto& amount : other) {
+    std::int64_t& sum = slot(target, amount.resource);
+    sum = saturating_add(sum, amount.value);
+  }
 }
 
 void raise_amounts(Amounts& target, const Amounts& other) {

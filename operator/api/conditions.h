@@ -76,9 +76,10 @@ inline constexpr std::string_view kRequeued = "Requeued";
 inline constexpr std::string_view kGangTimeout = "GangTimeout";    // pods did not all start in time
 inline constexpr std::string_view kNodesAvoided = "NodesAvoided";  // the others are too few
 inline constexpr std::string_view kNodesUnavailable =
-    "NodesUnavailable";  // those that take pods now are too few
+    "NodesUnavailable";  // those that take pods now are too few, or have too little beside GPUs
 inline constexpr std::string_view kNodesRefused = "NodesRefused";  // for one reason, all of them
 inline constexpr std::string_view kClaimNotFound = "ClaimNotFound";
+inline constexpr std::string_view kClaimsDenied = "ClaimsDenied";
 inline constexpr std::string_view kClaimLost = "ClaimLost";
 inline constexpr std::string_view kClaimNotBound = "ClaimNotBound";
 inline constexpr std::string_view kClaimInUse = "ClaimInUse";

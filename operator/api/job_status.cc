@@ -260,6 +260,20 @@ const ObjectSchema& Credentials::schema() {
   return kSchema;
 }
 
+const ObjectSchema& JobPriority::schema() {
+  static const ObjectSchema kSchema = [] {
+    SchemaBuilder<JobPriority> s("JobPriority", "The PriorityClass that its pods are made with.");
+    s.field("className", &JobPriority::class_name,
+            "Its name; unset: the cluster's default, or none.");
+    s.field("value", &JobPriority::value,
+            "What the class said; kept for as long as the job holds GPUs.");
+    s.field("preempts", &JobPriority::preempts,
+            "Whether the class preempts: its preemptionPolicy is not Never.");
+    return s.build();
+  }();
+  return kSchema;
+}
+
 const ObjectSchema& TrainingJobStatus::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<TrainingJobStatus> s("TrainingJobStatus", "How the job stands.");
@@ -275,6 +289,8 @@ const ObjectSchema& TrainingJobStatus::schema() {
     s.field("allocation", &TrainingJobStatus::allocation, "What the scheduler decided.");
     s.field("membership", &TrainingJobStatus::membership, "Who trains together.");
     s.field("credentials", &TrainingJobStatus::credentials, "What the job's Secret holds.");
+    s.field("priority", &TrainingJobStatus::priority,
+            "The priority class that a pod was tried with, by which the job is scheduled.");
     s.field("decaySteps", &TrainingJobStatus::decay_steps,
             "Where the decay of the learning rate ends; fixed when the job was first seen.");
     s.field("progress", &TrainingJobStatus::progress, "How far.");

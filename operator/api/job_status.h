@@ -104,6 +104,17 @@ struct Credentials {
   bool operator==(const Credentials&) const = default;
 };
 
+// The PriorityClass that a pod of the job was tried with, and what it said then. As of a pod, it
+// stays what it was for as long as the job holds GPUs, whatever becomes of the class.
+struct JobPriority {
+  std::string class_name;  // spec.priorityClassName; "": the cluster's default
+  std::int64_t value = 0;
+  bool preempts = true;  // preemptionPolicy is not Never
+
+  static const ObjectSchema& schema();
+  bool operator==(const JobPriority&) const = default;
+};
+
 struct Progress {
   std::int64_t step = 0;
   std::int64_t steps = 0;
@@ -218,6 +229,7 @@ struct TrainingJobStatus {
   std::optional<Allocation> allocation;
   std::optional<Membership> membership;
   std::optional<Credentials> credentials;
+  std::optional<JobPriority> priority;  // absent: not tried yet, or by a build that kept none
   // Where the decay of the learning rate ends: schedule.decaySteps, or stop.steps as it was when
   // the job was first seen. Fixed from then on, for the curve is part of the numerics.
   std::optional<std::int64_t> decay_steps;

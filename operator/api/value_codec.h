@@ -48,10 +48,11 @@ struct ValueCodec<T> {
     return {.type = sizeof(T) == 4 ? ValueType::kInt32 : ValueType::kInt64};
   }
   static Status decode(T& out, const json::Value& value, const std::string& path) {
-    if (!value.is_int()) return wrong_type(path, "an integer");
+    const char* wanted = sizeof(T) == 4 ? "a 32-bit integer" : "a 64-bit integer";
+    if (!value.is_int()) return wrong_type(path, value.is_number() ? wanted : "an integer");
     const std::int64_t number = value.int_or(0);
     if (number < std::numeric_limits<T>::min() || number > std::numeric_limits<T>::max())
-      return wrong_type(path, "a 32-bit integer");
+      return wrong_type(path, wanted);
     out = static_cast<T>(number);
     return ok();
   }

@@ -20,7 +20,11 @@ api::AvoidedNode* find(std::vector<api::AvoidedNode>& nodes, const std::string& 
   return found == nodes.end() ? nullptr : &*found;
 }
 
-WallTime until_of(const api::AvoidedNode& node) { return node.until.value_or(WallTime{}); }
+// The beginning of time: it says nothing.
+WallTime until_of(const api::AvoidedNode& node, WallTime now, Duration patience) {
+  const WallTime until = node.until.value_or(WallTime{});
+  return until > now + std::max(patience, kAvoidMost) ? WallTime{} : until;
+}
 
 // The limit counts characters, each of one or more bytes, so this is never too long.
 std::string shortened(const std::string& text) {
@@ -50,16 +54,17 @@ Duration limit_of(const std::string& reason) {
 WallTime avoid_node(std::vector<api::AvoidedNode>& nodes, const UselessPod& pod, WallTime now,
                     Duration patience) {
   api::AvoidedNode* node = find(nodes, pod.node);
-  if (node != nullptr && until_of(*node) > now) return until_of(*node);
+  const auto until = [&](const api::AvoidedNode& one) { return until_of(one, now, patience); };
+  if (node != nullptr && until(*node) > now) return until(*node);
   if (node == nullptr) {
     if (nodes.size() >= api::kAvoidedNodesMost)
-      nodes.erase(std::ranges::min_element(nodes, {}, until_of));
+      nodes.erase(std::ranges::min_element(nodes, {}, until));
     node = &nodes.emplace_back();
     node->node = pod.node;
   }
-  const bool is_over = node->times == 0 || now - until_of(*node) > 2 * patience;
+  const bool is_over = node->times == 0 || now - until(*node) > 2 * patience;
   if (is_over) node->times = 0;
-  if (is_over || node->reason != pod.reason) node->since = now;
+  if (is_over || node->reason != pod.reason || node->since > now) node->since = now;
   ++node->times;
   node->reason = pod.reason;
   node->message = shortened(pod.message);
@@ -71,7 +76,8 @@ WallTime avoid_node(std::vector<api::AvoidedNode>& nodes, const UselessPod& pod,
 }
 
 void forget_old_rows(std::vector<api::AvoidedNode>& nodes, WallTime now, Duration patience) {
-  std::erase_if(nodes, [&](const auto& node) { return now - until_of(node) > 2 * patience; });
+  std::erase_if(
+      nodes, [&](const auto& node) { return now - until_of(node, now, patience) > 2 * patience; });
 }
 
 const api::AvoidedNode* find_avoided(const std::vector<api::AvoidedNode>& nodes,
@@ -84,30 +90,35 @@ bool is_listed(const std::vector<api::AvoidedNode>& nodes, const std::string& no
   return find_avoided(nodes, node) != nullptr;
 }
 
-std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now) {
+bool is_avoided(const api::AvoidedNode& node, WallTime now, Duration patience) {
+  return until_of(node, now, patience) > now;
+}
+
+std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now,
+                                 Duration patience) {
   std::set<std::string> names;
   for (const auto& node : nodes)
-    if (until_of(node) > now) names.insert(node.node);
+    if (is_avoided(node, now, patience)) names.insert(node.node);
   return names;
 }
 
 std::optional<CommonRefusal> common_refusal(const std::vector<api::AvoidedNode>& nodes,
-                                            WallTime now) {
+                                            WallTime now, Duration patience) {
   std::vector<const api::AvoidedNode*> refused;
   for (const auto& node : nodes)
-    if (until_of(node) > now) refused.push_back(&node);
+    if (is_avoided(node, now, patience)) refused.push_back(&node);
   if (refused.empty() || !is_of_worker(refused.front()->reason)) return std::nullopt;
   std::ranges::sort(refused, {}, &api::AvoidedNode::node);
   CommonRefusal common;
   common.reason = refused.front()->reason;
-  common.next_try = until_of(*refused.front());
+  common.next_try = until_of(*refused.front(), now, patience);
   common.is_list_full = refused.size() >= api::kAvoidedNodesMost;
   std::vector<std::string> names;
   names.reserve(refused.size());
   for (const api::AvoidedNode* node : refused) {
     if (node->reason != common.reason) return std::nullopt;
-    common.since = std::max(common.since, node->since.value_or(now));
-    common.next_try = std::min(common.next_try, until_of(*node));
+    common.since = std::max(common.since, std::min(node->since.value_or(now), now));
+    common.next_try = std::min(common.next_try, until_of(*node, now, patience));
     names.push_back(node->node);
   }
   common.text = fmt::format("{}: {}", some_of(names, kNodesNamed), refused.back()->message);

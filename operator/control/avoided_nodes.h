@@ -1,7 +1,10 @@
 // Nodes that a job gets nothing new on for a while, because a pod of it was of no use there: it was
 // not made, not started or not heard of in time, or its worker cannot take part. They stand in
 // status.avoidedNodes, so that a new leader neither tries them at once nor forgets how often they
-// were tried. Pure functions.
+// were tried. The times there may be of another leader's clock: an `until` beyond the longest wait
+// that there is says nothing, and a `since` that is yet to come counts as now. Pure functions.
+//
+// `patience` is how long a pod may take to come; a row is over when more than twice that was quiet.
 #pragma once
 
 #include "operator/api/training_job.h"
@@ -35,8 +38,7 @@ struct UselessPod {
   Duration wait{};  // until the node is tried again, the first time; doubled each time in a row
 };
 
-// Several pods of one round count once. `patience`: a pod may take so long to come; a row is over
-// when more than twice that was quiet. Returns until when the node is avoided.
+// Several pods of one round count once. Returns until when the node is avoided.
 WallTime avoid_node(std::vector<api::AvoidedNode>& nodes, const UselessPod& pod, WallTime now,
                     Duration patience);
 void forget_old_rows(std::vector<api::AvoidedNode>& nodes, WallTime now, Duration patience);
@@ -45,7 +47,9 @@ void forget_old_rows(std::vector<api::AvoidedNode>& nodes, WallTime now, Duratio
 const api::AvoidedNode* find_avoided(const std::vector<api::AvoidedNode>& nodes,
                                      const std::string& node);
 bool is_listed(const std::vector<api::AvoidedNode>& nodes, const std::string& node);
-std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now);
+bool is_avoided(const api::AvoidedNode& node, WallTime now, Duration patience);
+std::set<std::string> avoided_at(const std::vector<api::AvoidedNode>& nodes, WallTime now,
+                                 Duration patience);
 
 // The workers of all that are avoided at `now` refused, for one and the same reason.
 struct CommonRefusal {
@@ -57,6 +61,6 @@ struct CommonRefusal {
   bool is_list_full = false;  // there may be more nodes; no more than these are asked
 };
 std::optional<CommonRefusal> common_refusal(const std::vector<api::AvoidedNode>& nodes,
-                                            WallTime now);
+                                            WallTime now, Duration patience);
 
 }  // namespace rubato::control

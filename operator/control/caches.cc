@@ -34,7 +34,8 @@ void add_unseen(const std::vector<std::shared_ptr<const kube::Pod>>& unseen,
 
 Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics,
                const Installation& installation)
-    : jobs(client, executor, metrics, {.namespaces = installation.namespaces}),
+    : jobs(client, executor, metrics,
+           {.namespaces = installation.namespaces, .while_denied = kube::WhileDenied::kForget}),
       pods(client, executor, metrics),
       nodes(client, executor, metrics),
       queues(client, executor, metrics),
@@ -42,7 +43,8 @@ Caches::Caches(kube::Client& client, Executor& executor, Metrics& metrics,
       profiles(client, executor, metrics),
       priorities(client, executor, metrics),
       leases(client, executor, metrics, {.namespaces = {std::string(kNodeLeases)}}),
-      claims(client, executor, metrics, {.namespaces = installation.namespaces}),
+      claims(client, executor, metrics,
+             {.namespaces = installation.namespaces, .while_denied = kube::WhileDenied::kKeep}),
       volumes(client, executor, metrics),
       storage_classes(client, executor, metrics) {
   const auto is_seen = [installation](const auto& object) {
@@ -73,6 +75,10 @@ void Caches::start() {
   for_each([](auto& informer) { informer.start(); });
 }
 
+void Caches::stop() {
+  for_each([](auto& informer) { informer.stop(); });
+}
+
 bool Caches::has_synced() const {
   bool all = true;
   for_each([&](const auto& informer) { all = all && informer.has_synced(); });
@@ -86,7 +92,8 @@ bool Caches::wait_for_sync(MonoTime deadline) {
 }
 
 World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
-                       const coordinator::Coordinator& coordinator, WallTime now) const {
+                       const coordinator::Coordinator& coordinator, MonoTime now,
+                       WallTime wall) const {
   World world;
   world.jobs = jobs.store().list();
   const auto unseen = gate.unseen();  // before the cache is read: it may show them meanwhile
@@ -97,18 +104,21 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   world.policies = policies.store().list();
   world.profiles = profiles.store().list();
   world.priorities = priorities.store().list();
+  world.claims_denied = claims.denied();  // before its first claims are stored
   world.claims = claims.store().list();
   world.volumes = volumes.store().list();
   world.storage_classes = storage_classes.store().list();
   for (const auto& lease : leases.store().list())
-    world.leases.push_back(std::make_shared<const NodeLease>(memory.by_our_clock(*lease, now)));
+    world.renewals[lease->meta.name] = memory.renewal(*lease, now, wall);
   world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };
   world.suspects = memory.suspects();
   world.lost_pods = memory.lost_pods();
   world.given_up = memory.given_up();
   world.held_back = memory.held_back();
   world.failed_starts = memory.failed_starts();
+  world.growth_limits = memory.growth_limits();
   world.now = now;
+  world.wall = wall;
   return world;
 }
 
@@ -121,7 +131,8 @@ StorageView Caches::storage() const {
           [this](const std::string& name) { return volumes.store().get({"", name}); },
           [this](const std::string& name) { return storage_classes.store().get({"", name}); },
           [this] { return default_class(storage_classes.store().list()); },
-          [this] { return volumes.store().list(); }};
+          [this] { return volumes.store().list(); },
+          [this](const std::string& ns) { return claims.denied().contains(ns); }};
 }
 
 std::vector<kube::Key> Caches::jobs_using(const kube::Key& claim) const {

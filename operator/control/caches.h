@@ -24,13 +24,15 @@ class Caches {
   Caches(kube::Client& client, Executor& executor, Metrics& metrics,
          const Installation& installation);
   void start();
+  // No handler runs when it returns, nor later.
+  void stop();
   bool has_synced() const;
   // False when the deadline passed first.
   bool wait_for_sync(MonoTime deadline);
 
   // Pods as they are, or will be once the cache shows what was bound.
   World snapshot(const Memory& memory, const PlacementGate& gate,
-                 const coordinator::Coordinator& coordinator, WallTime now) const;
+                 const coordinator::Coordinator& coordinator, MonoTime now, WallTime wall) const;
   StorageView storage() const;  // as the stores show it at each call
   // Jobs whose pods name the claim, or whose pod it was made for.
   std::vector<kube::Key> jobs_using(const kube::Claim& claim) const;

@@ -28,11 +28,12 @@ bool is_of_another(const kube::Meta& meta, const std::string& writer,
 
 }  // namespace
 
-void write_queues(kube::Client& client, const World& world, const sched::PolicyConfig& in_force,
+void write_queues(kube::Client& client, const World& world, const sched::Snapshot& decided_on,
                   const sched::Plan& plan, const Installation& installation) {
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
   const sched::Queues tree = queue_tree(world);
+  const sched::PolicyConfig& in_force = decided_on.policy;
   const bool weights_count =
       in_force.queue_weights || sched::descriptor_of(in_force.policy).uses_weights;
   for (const auto& object : world.queues) {
@@ -43,8 +44,9 @@ void write_queues(kube::Client& client, const World& world, const sched::PolicyC
         queue_status(object->queue, std::move(usage[name]),
                      {.cells = refused == plan.refused_cells.end() ? "" : refused->second,
                       .parent = sched::why_no_parent(tree, tree.at(name)),
-                      .weight = !weights_count},
-                     world.now);
+                      .weight = !weights_count,
+                      .guarantees = missing_guarantees(object->queue.spec, decided_on.state.nodes)},
+                     world.wall);
     if (const auto share = plan.queue_shares.find(name); share != plan.queue_shares.end())
       wanted.share = static_cast<std::int32_t>(share->second);
     wanted.installation = installation.name;
@@ -57,7 +59,7 @@ void write_policies(kube::Client& client, const World& world, const Policy& in_f
   for (const auto& object : world.policies) {
     if (is_of_another(object->meta, object->policy.status.installation, installation)) continue;
     api::SchedulingPolicyStatus wanted =
-        policy_status(object->policy, in_force, refused, world.now);
+        policy_status(object->policy, in_force, refused, world.wall);
     wanted.installation = installation.name;
     write(client, api::kSchedulingPolicy, object->meta.name, object->status, api::encode(wanted));
   }

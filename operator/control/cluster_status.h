@@ -8,14 +8,15 @@
 #include "operator/control/installation.h"
 #include "operator/control/policy.h"
 #include "operator/control/queue_status.h"
+#include "scheduler/snapshot/snapshot.h"
 
 #include <map>
 #include <string>
 
 namespace rubato::control {
 
-// `plan`: what came of the queues under the policy in force.
-void write_queues(kube::Client& client, const World& world, const sched::PolicyConfig& in_force,
+// `plan`: what came of the queues in the world as it was decided on.
+void write_queues(kube::Client& client, const World& world, const sched::Snapshot& decided_on,
                   const sched::Plan& plan, const Installation& installation);
 // `refused`: why the object named "default" was not loaded; empty when it was.
 void write_policies(kube::Client& client, const World& world, const Policy& in_force,

@@ -30,7 +30,8 @@ class Capture {
   Capture(const World& world, const Config& config)
       : world_(world),
         config_(config),
-        storage_(storage_of(world.claims, world.volumes, world.storage_classes)),
+        storage_(
+            storage_of(world.claims, world.volumes, world.storage_classes, world.claims_denied)),
         speeds_(world.jobs, world.profiles) {
     for (const auto& pod : world.pods) {
       pods_[pod->meta.key()] = pod.get();
@@ -42,17 +43,12 @@ class Capture {
         if (amount.value > 0) offered_.insert(amount.resource);
     }
     for (const auto& queue : world.queues) queue_objects_[queue->meta.name] = queue.get();
-    for (const auto& lease : world.leases) leases_[lease->meta.name] = lease.get();
-    for (const auto& priority : world.priorities) {
-      priorities_[priority->meta.name] = priority.get();
-      if (priority->global_default) default_priority_ = priority.get();
-    }
   }
 
   sched::ClusterState run() {
     std::vector<const JobObject*> jobs;
     for (const auto& job : world_.jobs) {
-      if (is_schedulable(*job) && !has_ended(*job)) jobs.push_back(job.get());
+      if (is_schedulable(*job) && !has_ended(world_, job->job.meta.uid)) jobs.push_back(job.get());
     }
     for (const JobObject* job : jobs) describe(job->job);
     for (const auto& node : world_.nodes) whole_.push_back(resources_of(node->allocatable));
@@ -62,7 +58,7 @@ class Capture {
     for (const JobObject* job : jobs) add_job(*job);
     add_queues();
     sched::ClusterState state;
-    state.now_ms = in_ms(world_.now);
+    state.now_ms = in_ms(world_.wall);
     for (const TopologyLevel& level : config_.topology) state.levels.push_back(level.name);
     for (auto& [name, node] : nodes_) state.nodes.push_back(std::move(node));
     state.jobs = std::move(jobs_);
@@ -71,13 +67,6 @@ class Capture {
   }
 
  private:
-  // Its workers are done, though the status may not say so yet.
-  bool has_ended(const JobObject& job) const {
-    const auto view = world_.view_of ? world_.view_of(job.job.meta.uid) : std::nullopt;
-    return view && (view->phase == coordinator::Phase::kFinished ||
-                    view->phase == coordinator::Phase::kFailed);
-  }
-
   void add_node(const kube::Node& node) {
     sched::Node seen;
     seen.id = node.meta.name;
@@ -90,9 +79,10 @@ class Capture {
         std::any_of(node.allocatable.begin(), node.allocatable.end(),
                     [](const kube::Amount& amount) { return amount.resource == kPods; });
     if (!counts_pods) seen.free.others[0] = kNoLimit;
-    const auto lease = leases_.find(node.meta.name);
-    seen.why_not = why_unschedulable(node, lease == leases_.end() ? nullptr : lease->second,
-                                     world_.suspects, world_.now, config_);
+    const auto renewal = world_.renewals.find(node.meta.name);
+    seen.why_not =
+        why_unschedulable(node, renewal == world_.renewals.end() ? nullptr : &renewal->second,
+                          world_.suspects, world_.now, config_);
     seen.schedulable = seen.why_not.empty();
     nodes_.emplace(seen.id, std::move(seen));
   }
@@ -213,16 +203,15 @@ class Capture {
     seen.id = job.meta.uid;
     seen.name = job.meta.ns + "/" + job.meta.name;
     seen.queue = queue_of(job);
-    if (const PriorityClassObject* priority = priority_of(job.spec.priority_class_name)) {
-      seen.priority = priority->value;
-      seen.may_preempt = priority->preempts;
-    }
+    const api::JobPriority priority = priority_in_force(job);
+    seen.priority = priority.value;
+    seen.may_preempt = priority.preempts;
     seen.not_admitted = not_admitted(job);
     seen.weight = job.spec.objective.weight;
     if (const auto& deadline = job.spec.objective.deadline)
       seen.deadline_ms = std::max<sched::TimeMs>(in_ms(*deadline), 0);
     seen.queued_at = std::chrono::duration<double>(
-                         job.meta.creation_time.value_or(world_.now).time_since_epoch())
+                         job.meta.creation_time.value_or(world_.wall).time_since_epoch())
                          .count();
     seen.min = job.spec.gpus.min;
     seen.max = job.spec.gpus.max;
@@ -234,9 +223,10 @@ class Capture {
     seen.spare_only = why_spare_only(job);
     describe_pod(job, seen);
     describe_topology(job, config_.topology, seen);
-    seen.avoid = avoided_at(job.status.avoided_nodes, world_.now);
+    seen.avoid = avoided_at(job.status.avoided_nodes, world_.wall, world_.gang_start);
     seen.cooling = world_.grown_lately.contains(job.meta.uid);
     add_held(job, seen);
+    limit_growth(seen);
     seen.measured = speeds_.of(object);
     add_history(job, seen);
     jobs_.push_back(std::move(seen));
@@ -246,7 +236,7 @@ class Capture {
     if (!object.problem.empty()) return object.problem;
     const auto held = world_.held_back.find(object.job.meta.uid);
     const bool waits = held != world_.held_back.end() && held->second.until > world_.now;
-    return waits ? to_text(held->second) : "";
+    return waits ? to_text(held->second, world_.now, world_.wall) : "";
   }
 
   std::string why_spare_only(const api::TrainingJob& job) const {
@@ -257,7 +247,7 @@ class Capture {
       return "";
     return fmt::format(
         "nobody makes room for it before {}, for its pods did not start in time{}",
-        to_rfc3339(failed.spare_only_until),
+        to_rfc3339(wall_of(failed.spare_only_until, world_.now, world_.wall)),
         failed.in_a_row == 1 ? "" : fmt::format(", {} times in a row", failed.in_a_row));
   }
 
@@ -380,7 +370,7 @@ class Capture {
     for (std::string* parent : refused) parent->clear();
     for (const auto& job : world_.jobs) add_queue_of_namespace(job->job);
     for (const auto& job : world_.jobs) {
-      if (!is_schedulable(*job) || has_ended(*job)) add_leaver(job->job);
+      if (!is_schedulable(*job) || has_ended(world_, job->job.meta.uid)) add_leaver(job->job);
     }
   }
 
@@ -417,10 +407,21 @@ class Capture {
     }
   }
 
-  // Null: there is none of that name, and no default one.
-  const PriorityClassObject* priority_of(const std::string& name) const {
-    const auto found = priorities_.find(name);
-    return found == priorities_.end() ? default_priority_ : found->second;
+  // That of the class that was tried: the spec may name another since, and the class may be gone.
+  api::JobPriority priority_in_force(const api::TrainingJob& job) const {
+    if (job.status.priority) return *job.status.priority;
+    return priority_of(job.spec.priority_class_name, world_.priorities)
+        .value_or(api::JobPriority{});
+  }
+
+  // While the API server lets it have no more pods it stays as it is.
+  void limit_growth(sched::Job& seen) const {
+    const auto found = world_.growth_limits.find(seen.id);
+    if (found == world_.growth_limits.end() || found->second.until <= world_.now) return;
+    sched::Gpus stays = 0;
+    for (const sched::Held& held : seen.held)
+      if (held.stays()) stays += held.gpus;
+    seen.max = std::min(seen.max, std::max({seen.min, stays, found->second.gpus}));
   }
 
   std::string not_admitted(const api::TrainingJob& job) const {
@@ -470,9 +471,6 @@ class Capture {
   std::set<std::string> node_names_;
   std::set<std::string> offered_;  // kinds that some node has
   std::map<std::string, const QueueObject*> queue_objects_;
-  std::map<std::string, const NodeLease*> leases_;
-  std::map<std::string, const PriorityClassObject*> priorities_;
-  const PriorityClassObject* default_priority_ = nullptr;
   std::vector<sched::Resources> whole_;  // of each of World::nodes, whoever is on it
   std::map<std::string, sched::Node> nodes_;
   std::vector<sched::Job> jobs_;

@@ -89,15 +89,16 @@ Status JobPass::check_gang() {
   queued_message_ =
       "its pods did not all start in time: " + (cause.empty() ? view_->reason : cause);
   d_.memory.note_failed_start(job_.meta.uid, job_.meta.generation, d_.policy.get()->gang_start,
-                              wall());
-  d_.memory.hold_back(job_.meta.uid, {.until = wall() + d_.config.requeue_delay,
-                                      .reason = queued_reason_,
-                                      .why = queued_message_});
+                              now());
+  d_.memory.hold_back(
+      job_.meta.uid,
+      {.until = now() + d_.config.requeue_delay, .reason = queued_reason_, .why = queued_message_});
   return release(queued_message_);
 }
 
 // A pod that is of no use gives its GPUs up: its node is avoided, the scheduler takes it out of the
-// allocation once that is written, and it is removed like any that has left it.
+// allocation once that is written, and it is removed like any that has left it. Of one that is not
+// made no node is avoided.
 void JobPass::give_up_useless() {
   forget_old_rows(avoided_nodes_, wall(), d_.policy.get()->gang_start);
   // A coordinator that has not looked yet does not know whether it is a gang that waits.
@@ -117,32 +118,52 @@ void JobPass::give_up_useless() {
   // a new leader knows once it has read who trains.
   const bool is_gang = view_->waiting_since || view_->members.empty();
   const auto waiting = is_gang ? std::map<std::string, const api::AllocatedPod*>{} : unstarted();
+  std::set<std::string> unmade;  // for good: a round may have taken it for lost
+  for (const auto& [name, allocated] : allocated_) {
+    const kube::Pod* pod = find(name);
+    if (pod == nullptr || pod->node_name.empty())
+      unmade.insert(start_key(job_.meta.ns, *allocated, nullptr));
+  }
   d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& key) {
-    return is_gang || waiting.contains(key) || refused.contains(key);
+    return is_gang || waiting.contains(key) || refused.contains(key) || unmade.contains(key);
   });
   give_up_unstarted(waiting);
 }
 
 // A pod that is not made, or that its node does not start, while others train, or whose agent is
-// not heard of when it runs, is given up in the same time as a gang. If it comes after all before
-// it has left the allocation, it stays; if it joins before it is removed, it leaves by a planned
-// change.
+// not heard of when it runs, is given up in the same time as a gang. If one that was made comes
+// after all before it has left the allocation, it stays; if it joins before it is removed, it
+// leaves by a planned change.
 void JobPass::give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting) {
   const auto& allocation = job_.status.allocation;
   if (!allocation || !allocation->since) return;
   const Duration patience = d_.policy.get()->gang_start;
   for (const auto& [key, allocated] : waiting) {
     const kube::Pod* pod = find(allocated->name);
+    const bool was_made = d_.gate.was_made(job_.meta.uid, allocated->name);
+    if (pod == nullptr && was_made) continue;  // the cache will show it, or adopt_pod its loss
     const MonoTime seen = d_.memory.waits_since(job_.meta.uid, key, d_.executor.now());
     // A later decision, on others, does not lengthen what this leader has seen.
     Duration left = std::min<Duration>(time_to_come(pod), seen + patience - d_.executor.now());
     if (may_come_at_once(pod)) left = std::max(left, time_to_hear(seen));
     left = std::max(left, time_after_sleep());
+    // What the API server lets nobody make now is given back at once by a job that can go without.
+    const bool is_forbidden =
+        pod == nullptr && is_pod_forbidden_ && made_gpus() >= job_.spec.gpus.min;
+    if (is_forbidden) {
+      give_up_unmade(key, fmt::format("pod {} is not there, and may not be made", allocated->name));
+      continue;
+    }
     if (left > 0s) {
       again_ = std::min(again_, left);
       continue;
     }
     const std::string why = why_unstarted(pod);
+    if (pod == nullptr) {
+      give_up_unmade(key, fmt::format("pod {} {} after {:g} s", allocated->name, why,
+                                      std::chrono::duration<double>(patience).count()));
+      continue;
+    }
     give_up(key, {allocated->node, std::string(kPodGivenUp), why, patience},
             fmt::format("pod {} on node {} {} after {:g} s", allocated->name, allocated->node, why,
                         std::chrono::duration<double>(patience).count()));
@@ -163,11 +184,34 @@ void JobPass::give_up(const std::string& key, const UselessPod& useless, const s
                     what, to_rfc3339(until))});
 }
 
+std::int64_t JobPass::made_gpus() const {
+  std::int64_t gpus = 0;
+  for (const auto& [name, allocated] : allocated_) {
+    const kube::Pod* pod = find(name);
+    const bool is_lost = pod == nullptr ? lost_.contains(lost_name(*allocated)) : was_lost(*pod);
+    if (!is_lost && (pod != nullptr || d_.gate.was_made(job_.meta.uid, name)))
+      gpus += allocated->gpus;
+  }
+  return gpus;
+}
+
+// That it is not there is no fault of its node: the job is not grown for a while, wherever.
+void JobPass::give_up_unmade(const std::string& key, const std::string& what) {
+  const GrowthLimit limit = d_.memory.limit_growth(job_.meta.uid, made_gpus(), now());
+  d_.memory.give_up(job_.meta.uid, key);
+  d_.wake_scheduler();
+  if (!d_.memory.say_once(job_.meta.uid, key + " given up")) return;
+  emit({kube::EventLevel::kWarning, "PodGivenUp", "Starting",
+        fmt::format("{}: its GPUs are given back, and the job is not grown beyond {} before {}",
+                    what, counted(limit.gpus, "GPU"),
+                    to_rfc3339(wall_of(limit.until, now(), wall())))});
+}
+
 // It holds nothing, and each node that could take it refused for the same reason.
 std::optional<CommonRefusal> JobPass::refused_by_all() const {
   const bool holds = job_.status.allocation && !job_.status.allocation->pods.empty();
   if (holds) return std::nullopt;
-  auto common = common_refusal(job_.status.avoided_nodes, wall());
+  auto common = common_refusal(job_.status.avoided_nodes, wall(), d_.policy.get()->gang_start);
   if (!common) return std::nullopt;
   const auto verdict = d_.memory.verdict(job_.meta.uid);
   const bool is_all = verdict && verdict->reason == sched::Reason::kEveryNodeAvoided;

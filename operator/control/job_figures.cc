@@ -195,10 +195,10 @@ class Figures {
     if (rescales.count > 0) status_.rescales = std::move(rescales);
   }
 
-  // Of the last start or join, while its members are those that stand. A pod's creation is known to
-  // the second.
+  // Of the last start or join, while its members are those that stand. Both ends are of the
+  // leader's steady clock, so it says the same however often it is written.
   void preparation() {
-    if (!facts_.view || !facts_.newest_member || facts_.view->changes.empty()) return;
+    if (!facts_.view || !facts_.newest_pod_made || facts_.view->changes.empty()) return;
     const coordinator::Change& change = facts_.view->changes.back();
     const auto generation = static_cast<std::int64_t>(change.generation);
     api::Performance performance = status_.performance.value_or(api::Performance{});
@@ -206,8 +206,8 @@ class Figures {
     if ((!is_start && change.kind != "join") || change.generation != facts_.view->generation ||
         generation <= performance.prepared_generation.value_or(0))
       return;
-    const double since = std::chrono::duration<double>(facts_.now - *facts_.newest_member).count();
-    const double took = tenths(std::max(since - change.first_step_seconds, 0.0));
+    const std::chrono::duration<double> since = change.formed_at - *facts_.newest_pod_made;
+    const double took = tenths(std::max(since.count(), 0.0));
     (is_start ? performance.start_seconds : performance.join_seconds) = took;
     performance.prepared_generation = generation;
     status_.performance = performance;

@@ -64,8 +64,8 @@ constexpr std::string_view kReasons[] = {
     reason::kWaitingForGpus, reason::kWaitingForRelease, reason::kQueueLimit, reason::kLoadLimit,
     reason::kQueueNotFound, reason::kQueueForbidden, reason::kPodForbidden, reason::kNeverFits,
     reason::kPreempted, reason::kRequeued, reason::kGangTimeout, reason::kNodesAvoided,
-    reason::kNodesUnavailable, reason::kNodesRefused, reason::kClaimNotFound, reason::kClaimLost,
-    reason::kClaimNotBound, reason::kClaimInUse, reason::kStorageClassNotFound,
+    reason::kNodesUnavailable, reason::kNodesRefused, reason::kClaimNotFound, reason::kClaimsDenied,
+    reason::kClaimLost, reason::kClaimNotBound, reason::kClaimInUse, reason::kStorageClassNotFound,
     reason::kStepsReached, reason::kEndedByScript, reason::kDeadlineExceeded, reason::kMaxRestarts,
     reason::kInvalidTemplate, reason::kInvalidSpec,
     // Of workers.

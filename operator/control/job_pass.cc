@@ -34,9 +34,11 @@ JobPass::JobPass(JobControllerDependencies& dependencies, std::shared_ptr<const 
       key_{job_.meta.ns, job_.meta.name},
       pods_(d_.caches.pods_of(job_.meta.uid)),
       lost_(d_.memory.lost_pods(job_.meta.uid)),
+      given_up_(d_.memory.given_up(job_.meta.uid)),
       view_(d_.coordinator.view(job_.meta.uid)),
       avoided_nodes_(job_.status.avoided_nodes),
-      credentials_(job_.status.credentials) {
+      credentials_(job_.status.credentials),
+      priority_(job_.status.priority) {
   for (const auto& pod : pods_) pods_by_name_[pod->meta.name] = pod.get();
   if (job_.status.allocation) {
     for (const auto& pod : job_.status.allocation->pods) allocated_[pod.name] = &pod;
@@ -52,11 +54,17 @@ kube::Outcome JobPass::run() {
     bool written = false;
     TRY_OK(claim(written));
     if (written) return kube::done();  // the change brings us back
+  } else {
+    deleted_since_ = d_.memory.deleted_since(job_.meta.uid, now());
   }
   if (api::is_finished(job_.status.conditions) && !job_.meta.is_deleting()) {
     return clean_up_finished();
   }
-  TRY_OK(check_template());
+  // What goes wrong from here on is no reason to leave the rest, or the status without a word.
+  Status all = check_template();
+  const auto go_on = [&all](const Status& step) {
+    if (all.ok()) all = step;
+  };
   // 2. What is wanted now?
   decide();
   if (intent_ == Intent::kTrain && view_ && view_->end == Phase::kStopped) {
@@ -70,29 +78,28 @@ kube::Outcome JobPass::run() {
     return std::ranges::any_of(pods_, [&](const auto& pod) { return pod->meta.uid == lost; }) ||
            std::ranges::any_of(allocated_, is_allocated_pod);
   });
-  // 3. Make it so. A pod that cannot be made (a quota, say) is no reason to leave those that train
-  // without a coordinator, or the status without a word. Of a spec that cannot be read nothing is
-  // made: what runs goes on as it was told last.
-  Status made = ok();
+  d_.memory.forget_made(job_.meta.uid, [&](const std::string& pod) { return is_allocated(pod); });
+  // 3. Make it so. Of a spec that cannot be read nothing is made: what runs goes on as it was told
+  // last.
   const bool is_readable = job_.unreadable.empty();
   if (intent_ == Intent::kTrain && is_readable) {
-    made = ensure_pods();
+    go_on(ensure_pods());
     give_up_useless();
   }
   if (intent_ != Intent::kTrain || is_readable) instruct_coordinator();
-  TRY_OK(remove_left_pods());
+  go_on(remove_left_pods());
   if (intent_ != Intent::kTrain) {
-    TRY_OK(finish_stop());
+    go_on(finish_stop());
     again_ = std::min<Duration>(again_, kWhileStopping);
   }
   if (job_.meta.is_deleting()) {
     bool gone = false;
-    TRY_OK(finish_teardown(gone));
+    go_on(finish_teardown(gone));
     if (gone) return kube::done();
   }
   // 4. Say so.
-  TRY_OK(write_status());
-  if (!made.ok()) return made;
+  go_on(write_status());
+  if (!all.ok()) return all;
   return kube::Outcome::requeue_after(again_);
 }
 
@@ -135,7 +142,7 @@ void JobPass::decide() {
 void JobPass::note_losses() {
   for (const auto& pod : pods_) {
     if (pod->is_finished() && is_allocated(pod->meta.name) && intent_ == Intent::kTrain) {
-      d_.memory.note_ended_early(job_.meta.uid, pod->meta.uid, wall());
+      d_.memory.note_ended_early(job_.meta.uid, pod->meta.uid, describe_end(*pod), now());
     }
   }
   if (!view_) return;
@@ -148,7 +155,7 @@ void JobPass::note_losses() {
     d_.memory.note_lost(job_.meta.uid, failure.pod_uid);
     lost_.insert(failure.pod_uid);
     if (const kube::Pod* pod = find(failure.pod); pod && !pod->node_name.empty()) {
-      d_.memory.suspect_node(pod->node_name, wall());
+      d_.memory.suspect_node(pod->node_name, now());
       LOG_WARNING("control", "{}: pod {} on node {} is lost: {}", to_string(key_), failure.pod,
                   pod->node_name, failure.message);
     }
@@ -205,17 +212,20 @@ bool JobPass::stop_is_over() const {
       view_->phase == Phase::kFinished) {
     return true;
   }
-  if (job_.meta.deletion_time) {
-    return wall() - *job_.meta.deletion_time > std::chrono::seconds(job_.spec.grace_period_seconds);
-  }
-  return view_->stop_since && d_.executor.now() - *view_->stop_since >
-                                  std::chrono::seconds(job_.spec.grace_period_seconds);
+  if (is_overdue()) return true;
+  return view_->stop_since &&
+         now() - *view_->stop_since > std::chrono::seconds(job_.spec.grace_period_seconds);
+}
+
+// Not counted from deletionTimestamp, which is of another clock.
+bool JobPass::is_overdue() const {
+  return deleted_since_ &&
+         now() - *deleted_since_ >
+             std::chrono::seconds(job_.spec.grace_period_seconds) + d_.config.teardown_extra;
 }
 
 Status JobPass::finish_teardown(bool& gone) {
-  const bool waited_enough =
-      wall() - *job_.meta.deletion_time >
-      std::chrono::seconds(job_.spec.grace_period_seconds) + d_.config.teardown_extra;
+  const bool waited_enough = is_overdue();
   const bool pods_left = std::any_of(pods_.begin(), pods_.end(), [&](const auto& pod) {
     return !pod->is_finished() && !was_lost(*pod) && !is_on_lost_node(*pod);
   });
@@ -263,7 +273,7 @@ kube::Outcome JobPass::clean_up_finished() {
       continue;
     }
     again_ = std::min<Duration>(again_, kWhileStopping);  // until it is gone
-    (void)d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
+    (void)remove_pod(*pod);
   }
   if (pods_.empty() ||
       std::all_of(pods_.begin(), pods_.end(), [](const auto& pod) { return pod->is_finished(); })) {
@@ -309,9 +319,9 @@ bool JobPass::is_on_lost_node(const kube::Pod& pod) const {
   const auto node = d_.caches.nodes.store().get({"", pod.node_name});
   if (!node) return true;
   const auto lease = d_.caches.leases.store().get({std::string(kNodeLeases), pod.node_name});
-  std::optional<NodeLease> sign;
-  if (lease) sign = d_.memory.by_our_clock(*lease, wall());
-  return !why_silent(*node, sign ? &*sign : nullptr, d_.memory.suspects(), wall(), d_.config)
+  std::optional<Renewal> renewal;
+  if (lease) renewal = d_.memory.renewal(*lease, now(), wall());
+  return !why_silent(*node, renewal ? &*renewal : nullptr, d_.memory.suspects(), now(), d_.config)
               .empty();
 }
 

@@ -29,15 +29,21 @@ class JobPass {
   // Steps, in order.
   Status claim(bool& written);
   Status check_template();
+  bool is_trial_due();
   Status ensure_pods();
+  bool is_to_leave(const api::AllocatedPod& allocated, const kube::Pod* pod) const;
   Status ensure_credentials();
   Status check_gang();
   void give_up_useless();
   void give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting);
+  void give_up_unmade(const std::string& key, const std::string& what);
+  std::int64_t made_gpus() const;  // of the allocation
   void give_up(const std::string& key, const UselessPod& useless, const std::string& what);
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
+  bool is_refused_for_good(const Error& error) const;
   void refuse_template(const Error& error);
+  Status note_refusal(const std::string& what, const Error& error);
   // job_pass_claims.cc: before a pod is bound.
   Status ready_claims(const kube::Pod& pod, const std::string& node, bool& ready);
   Status select_node(const kube::Claim& claim, const kube::Pod& pod, const kube::Node& node);
@@ -49,6 +55,7 @@ class JobPass {
   void instruct_coordinator();
   void note_losses();
   Status remove_left_pods();
+  Status remove_pod(const kube::Pod& pod);
   Status finish_stop();
   Status finish_teardown(bool& gone);
   JobFacts facts() const;
@@ -59,6 +66,7 @@ class JobPass {
   void decide();
   std::string failure();  // sets failed_*: permanent failures
   bool stop_is_over() const;
+  bool is_overdue() const;  // it is being deleted for so long that nothing more is waited for
   std::uint64_t own_failures() const;
   Duration time_to_come(const kube::Pod* pod) const;  // of an allocation; null: not there yet
   Duration time_to_hear(MonoTime first_seen) const;
@@ -66,6 +74,9 @@ class JobPass {
   std::map<std::string, const api::AllocatedPod*> unstarted() const;  // by start_key
   std::optional<CommonRefusal> refused_by_all() const;
   std::string start_problems() const;  // of allocated pods that the kubelet cannot start
+  bool holds_gpus() const {
+    return job_.status.allocation && !job_.status.allocation->pods.empty();
+  }
   bool is_allocated(const std::string& pod_name) const { return allocated_.contains(pod_name); }
   bool is_member(const std::string& pod_uid) const { return member_uids_.contains(pod_uid); }
   bool was_lost(const kube::Pod& pod) const;
@@ -82,6 +93,8 @@ class JobPass {
   void emit_unreadable();
   std::string last_failure() const;
   void emit(const kube::EventText& text);
+  // Waits of this leader are timed by now(), times that stand in objects by wall().
+  MonoTime now() const { return d_.executor.now(); }
   WallTime wall() const { return d_.executor.clock().wall(); }
 
   JobControllerDependencies& d_;
@@ -93,15 +106,19 @@ class JobPass {
   std::map<std::string, const kube::Pod*> pods_by_name_;
   std::map<std::string, const api::AllocatedPod*> allocated_;  // by name
   std::set<std::string> lost_;
+  const std::set<std::string> given_up_;  // keys, when the reconcile began
   std::optional<coordinator::View> view_;
   std::set<std::string> member_uids_;  // pods of the view's members
   std::vector<api::AvoidedNode> avoided_nodes_;
   std::optional<api::Credentials> credentials_;  // that the job's Secret holds
+  std::optional<api::JobPriority> priority_;     // that a pod of it was tried with
   Intent intent_ = Intent::kTrain;
   std::string stop_reason_;
+  std::optional<MonoTime> deleted_since_;  // it is being deleted; as this leader saw it first
   std::string queued_reason_, queued_message_;
   std::string failed_reason_, failed_message_;
   bool is_pod_forbidden_ = false;      // one was: the others wait for the next reconcile
+  bool is_tried_ = true;               // a pod of the spec was tried and may be made
   std::string forbidden_;              // why the API server lets nobody make the job's pods now
   std::set<std::string> claim_waits_;  // what allocated pods wait for before they are bound
   Duration again_ = 30s;               // come back no later than this

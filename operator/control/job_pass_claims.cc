@@ -64,7 +64,8 @@ Status JobPass::select_node(const kube::Claim& claim, const kube::Pod& pod,
                              claim.meta.name, claim.meta.name));
   // What was given up stays so, until the scheduler has found another; whoever leads.
   if (const api::AvoidedNode* avoided = find_avoided(avoided_nodes_, node.meta.name);
-      avoided != nullptr && avoided->reason == kVolumeRefused && avoided->until > wall()) {
+      avoided != nullptr && avoided->reason == kVolumeRefused &&
+      is_avoided(*avoided, wall(), d_.policy.get()->gang_start)) {
     give_up_node(node.meta.name, pod, avoided->message);
     return ok();
   }

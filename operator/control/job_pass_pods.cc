@@ -15,27 +15,88 @@ using json::Value;
 
 namespace {
 constexpr auto kWhileForbidden = std::chrono::seconds(10);  // how soon it is tried again
+
+// Pod Security, a quota, a policy: the job's owner can have it lifted.
+bool is_forbidden_now(const Error& error) {
+  return kube::is_forbidden(error) || error.code() == Code::kInvalid;
+}
+
+// Or something that the API server asks (a webhook) is broken. Each has words for people.
+bool is_refused_now(const Error& error) {
+  return is_forbidden_now(error) || error.code() == Code::kInternal;
+}
 }  // namespace
 
-// Before the job is scheduled for the first time (its observedGeneration says so), a pod of it is
-// made for a trial: what the API server refuses for good fails the job, and what it forbids now (a
-// quota, Pod Security, no such PriorityClass) the job waits for, without GPUs.
+// Before the job is scheduled, a pod of it, and the Secret that it mounts, are made for a trial:
+// what the API server refuses for good fails the job, and what it refuses now (a quota, Pod
+// Security, no such PriorityClass, a webhook that is away) the job waits for, without GPUs. One
+// that holds GPUs goes on with the priority class that it has.
 Status JobPass::check_template() {
-  const bool is_to_try = !job_.status.observed_generation && !job_.meta.is_deleting();
-  if (!is_to_try || !job_.unreadable.empty()) return ok();
+  if (job_.meta.is_deleting() || !job_.unreadable.empty() || !is_trial_due()) return ok();
   const auto made = d_.client.create(kube::types::kPod, job_.meta.ns, sample_pod(job_, d_.config),
                                      {.dry_run = true});
-  if (made.ok() || made.error().code() == Code::kAlreadyExists) return ok();
-  const bool may_be_lifted =
-      kube::is_forbidden(made.error()) || kube::is_denied_by_admission(made.error());
-  if (!may_be_lifted && made.error().code() == Code::kInvalid) {
-    refuse_template(made.error());
+  Status tried = ok();
+  if (!made.ok() && made.error().code() != Code::kAlreadyExists) {
+    if (is_refused_for_good(made.error())) {
+      refuse_template(made.error());
+      return ok();
+    }
+    tried = made.error();
+  } else if (!job_.status.credentials) {
+    tried = try_job_secret(d_.client, job_, *d_.trust.root());
+  }
+  if (tried.ok()) {
+    const auto priority =
+        priority_of(job_.spec.priority_class_name, d_.caches.priorities.store().list());
+    is_tried_ = priority.has_value();
+    if (priority) priority_ = priority;
+    if (!priority) again_ = std::min<Duration>(again_, kWhileBehind);  // its class was just made
     return ok();
   }
-  if (!may_be_lifted) return made.error().in("trying a pod of spec.template");
-  forbidden_ = made.error().what();
-  emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
-        fmt::format("no pod can be made: {}", forbidden_)});
+  is_tried_ = false;
+  if (is_refused_now(tried.error())) forbidden_ = tried.error().what();
+  return note_refusal(holds_gpus() ? "a pod with the priority class of its spec (it goes on with "
+                                     "the one before)"
+                                   : "a pod of spec.template",
+                      tried.error());
+}
+
+// Once, and as long as none may be made. Then again when the priority is another one: no more of
+// what enters a pod may be changed. A job that holds GPUs keeps the priority of its class, as pods
+// do: the class may be deleted, and made again with another value.
+bool JobPass::is_trial_due() {
+  if (!job_.status.observed_generation || is_pod_forbidden(job_)) return true;
+  const auto priority =
+      priority_of(job_.spec.priority_class_name, d_.caches.priorities.store().list());
+  if (!priority_) priority_ = priority;  // of an earlier build, which kept none
+  if (priority == priority_) return false;
+  if (!holds_gpus() || priority_->class_name != job_.spec.priority_class_name) return true;
+  const std::string why =
+      priority ? fmt::format("its value is {} now", priority->value) : "it was deleted";
+  if (d_.memory.say_once(job_.meta.uid, "priority kept: " + why))
+    emit({kube::EventLevel::kWarning, "PriorityKept", "Scheduling",
+          fmt::format("{} is not what it was ({}): the job keeps priority {} until it gives its "
+                      "GPUs back",
+                      priority_->class_name.empty() ? "the cluster's default PriorityClass"
+                                                    : "PriorityClass " + priority_->class_name,
+                      why, priority_->value)});
+  return false;
+}
+
+// Of a job that has had pods the template was good: it is the cluster that refuses them now.
+bool JobPass::is_refused_for_good(const Error& error) const {
+  const auto& membership = job_.status.membership;
+  const bool has_had_pods = membership && membership->generation > 0;
+  return error.code() == Code::kInvalid && !kube::is_denied_by_admission(error) && !has_had_pods;
+}
+
+// What the API server says is told. Where it forbids it is asked again at a steady pace: pauses
+// that double would miss the end of the gang's patience. All else is an error of the reconcile.
+Status JobPass::note_refusal(const std::string& what, const Error& error) {
+  if (is_refused_now(error))
+    emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
+          fmt::format("{} is refused: {}", what, error.what())});
+  if (!is_forbidden_now(error)) return error.in("creating " + what);
   again_ = std::min<Duration>(again_, kWhileForbidden);
   return ok();
 }
@@ -47,16 +108,27 @@ void JobPass::refuse_template(const Error& error) {
 
 Status JobPass::ensure_pods() {
   if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
-  TRY_OK(ensure_credentials());
-  Status made = ok();
+  Status made = ensure_credentials();
+  if (!made.ok()) {
+    is_pod_forbidden_ = is_forbidden_now(made.error());
+    made = note_refusal("Secret " + job_secret_name(job_), made.error());
+  }
   for (const auto& allocated : job_.status.allocation->pods) {
     const kube::Pod* pod = find(allocated.name);
     const bool is_there = pod != nullptr && (!pod->node_name.empty() || pod->meta.deleting);
-    const bool is_lost = pod == nullptr && lost_.contains(lost_name(allocated));
-    if (made.ok() && !is_pod_forbidden_ && !is_there && !is_lost) made = place(allocated, pod);
+    if (made.ok() && !is_pod_forbidden_ && !is_there && !is_to_leave(allocated, pod))
+      made = place(allocated, pod);
   }
-  TRY_OK(check_gang());
-  return made;
+  const Status gang = check_gang();
+  return made.ok() ? gang : made;
+}
+
+// It was lost, or given up because it was not made: a round may have given its GPUs to others
+// already. If it comes after all it is not bound, and goes when it has left the allocation.
+bool JobPass::is_to_leave(const api::AllocatedPod& allocated, const kube::Pod* pod) const {
+  const auto lost = d_.memory.lost_pods(job_.meta.uid);
+  return lost.contains(pod == nullptr ? lost_name(allocated) : pod->meta.uid) ||
+         given_up_.contains(start_key(job_.meta.ns, allocated, nullptr));
 }
 
 // Before the first pod is made it is there. Somebody may delete it later: it is looked for when
@@ -66,7 +138,7 @@ Status JobPass::ensure_credentials() {
   bool makes = false, waits = false;
   for (const auto& allocated : job_.status.allocation->pods) {
     const kube::Pod* pod = find(allocated.name);
-    makes = makes || (pod == nullptr && !lost_.contains(lost_name(allocated)));
+    makes = makes || (pod == nullptr && !is_to_leave(allocated, pod));
     waits = waits || (pod != nullptr && pod->phase == kube::PodPhase::kPending);
   }
   if (waits) again_ = std::min<Duration>(again_, kRenewalPause);
@@ -97,39 +169,30 @@ Status JobPass::place(const api::AllocatedPod& allocated, const kube::Pod* pod) 
     again_ = std::min<Duration>(again_, kWhileBehind);
     return ok();
   }
+  if (is_to_leave(allocated, pod)) return ok();  // since the gate let the job in
   if (pod != nullptr) return bind_pod(*pod, allocated.node);
   return d_.gate.was_made(job_.meta.uid, allocated.name) ? adopt_pod(allocated)
                                                          : create_pod(allocated);
 }
 
 Status JobPass::create_pod(const api::AllocatedPod& allocated) {
+  const MonoTime asked = now();
   auto created =
       d_.client.create(kube::types::kPod, job_.meta.ns, worker_pod(job_, allocated, d_.config));
   if (!created.ok()) {
     const Error& error = created.error();
     if (error.code() == Code::kAlreadyExists) return adopt_pod(allocated);
-    // Of a job that has had pods the template was good: it is the cluster that refuses them now.
-    const auto& membership = job_.status.membership;
-    const bool is_refused_now =
-        kube::is_denied_by_admission(error) || (membership && membership->generation > 0);
-    if (error.code() == Code::kInvalid && !is_refused_now) {
+    if (is_refused_for_good(error)) {
       refuse_template(error);
       intent_ = Intent::kOver;
       return ok();
     }
-    // Pod Security, a quota, a policy: the job's owner can have it lifted.
-    if (kube::is_forbidden(error) || error.code() == Code::kInvalid) {
-      emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
-            fmt::format("pod {} is refused: {}", allocated.name, error.what())});
-      // Tried again at a steady pace: pauses that double would miss the end of the gang's patience.
-      is_pod_forbidden_ = true;
-      again_ = std::min<Duration>(again_, kWhileForbidden);
-      return ok();
-    }
-    return error.in("creating pod " + allocated.name);
+    is_pod_forbidden_ = is_forbidden_now(error);
+    return note_refusal("pod " + allocated.name, error);
   }
   TRY(const kube::Pod pod, kube::Pod::decode(*created));
   d_.gate.note_made(job_.meta.uid, allocated.name);
+  d_.memory.note_made(job_.meta.uid, allocated.name, asked);
   return bind_pod(pod, allocated.node);
 }
 
@@ -178,12 +241,13 @@ Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
     return ok();
   }
   if (!kube::may_have_happened(bound.error())) d_.gate.not_bound(pod.meta.uid);
-  return bound.error().in("binding pod " + pod.meta.name + " to node " + node);
+  return note_refusal("the binding of pod " + pod.meta.name + " to node " + node, bound.error());
 }
 
 // Pods that are no longer in the allocation go once their workers have left, or at once when they
-// never trained. Deletion is graceful, never forced: only the kubelet says when GPUs are free.
+// never trained. One that may not be deleted keeps no other one, nor the status.
 Status JobPass::remove_left_pods() {
+  Status all = ok();
   std::set<std::string> retired_pods;
   if (view_) retired_pods.insert(view_->retired_pods.begin(), view_->retired_pods.end());
   for (const auto& pod : pods_) {
@@ -192,15 +256,24 @@ Status JobPass::remove_left_pods() {
     const bool retired = retired_pods.contains(pod->meta.name);
     const bool trains = is_member(pod->meta.uid) && !was_lost(*pod);
     if (trains && !retired && !(intent_ != Intent::kTrain && stop_is_over())) continue;
-    const Status removed =
-        d_.client.remove(kube::types::kPod, pod->meta.key(), {.uid = pod->meta.uid});
-    if (!removed.ok()) again_ = std::min<Duration>(again_, kWhileBehind);
-    if (!removed.ok() && removed.error().code() != Code::kNotFound &&
-        removed.error().code() != Code::kConflict) {
-      return removed.error().in("deleting pod " + pod->meta.name);
-    }
+    const Status removed = remove_pod(*pod);
+    if (all.ok()) all = removed;
   }
-  return ok();
+  return all;
+}
+
+// Deletion is graceful, never forced: only the kubelet says when GPUs are free.
+Status JobPass::remove_pod(const kube::Pod& pod) {
+  const Status removed = d_.client.remove(kube::types::kPod, pod.meta.key(), {.uid = pod.meta.uid});
+  if (removed.ok()) return ok();
+  const Error& error = removed.error();
+  const bool is_gone = error.code() == Code::kNotFound || error.code() == Code::kConflict;
+  if (is_refused_now(error))
+    emit({kube::EventLevel::kWarning, "FailedDelete", "Deleting",
+          fmt::format("pod {} may not be deleted: {}", pod.meta.name, error.what())});
+  again_ = std::min<Duration>(again_, is_gone ? Duration(kWhileBehind) : Duration(kWhileForbidden));
+  if (is_gone || is_forbidden_now(error)) return ok();
+  return error.in("deleting pod " + pod.meta.name);
 }
 
 }  // namespace rubato::control

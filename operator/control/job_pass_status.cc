@@ -20,8 +20,8 @@ namespace {
 // Of waiting: it does not end by itself.
 bool is_for_its_owner(std::string_view why) {
   namespace reason = api::reason;
-  return why == reason::kClaimNotFound || why == reason::kClaimLost ||
-         why == reason::kClaimNotBound || why == reason::kClaimInUse ||
+  return why == reason::kClaimNotFound || why == reason::kClaimsDenied ||
+         why == reason::kClaimLost || why == reason::kClaimNotBound || why == reason::kClaimInUse ||
          why == reason::kStorageClassNotFound || why == reason::kNodesRefused;
 }
 
@@ -48,10 +48,10 @@ JobFacts JobPass::facts() const {
   facts.failed_message = failed_message_;
   facts.queued_reason = queued_reason_;
   facts.queued_message = queued_message_;
-  if (const auto held = d_.memory.held_back(job_.meta.uid, wall());
+  if (const auto held = d_.memory.held_back(job_.meta.uid, now());
       held && facts.queued_reason.empty()) {
     facts.queued_reason = held->reason;
-    facts.queued_message = to_text(*held);
+    facts.queued_message = to_text(*held, now(), wall());
   }
   if (!object_->problem.empty()) {
     facts.queued_reason = std::string(api::reason::kInvalidSpec);
@@ -67,7 +67,9 @@ JobFacts JobPass::facts() const {
         to_rfc3339(refusal->fails_at));
   }
   facts.own_failures = own_failures();
+  facts.is_tried = is_tried_;
   facts.forbidden = forbidden_;
+  facts.priority = priority_;
   facts.start_problems = start_problems();
   facts.now = wall();
   facts.finishes_a_stop = finishes_a_stop(job_, view_ ? &*view_ : nullptr);
@@ -75,8 +77,11 @@ JobFacts JobPass::facts() const {
     if (!pod->is_finished()) facts.pods_left.push_back(pod->meta.name);
     if (pod->phase == kube::PodPhase::kRunning && is_allocated(pod->meta.name))
       ++facts.pods_running;
-    if (is_member(pod->meta.uid))
-      facts.newest_member = std::max(facts.newest_member, std::optional(pod->meta.created));
+  }
+  if (view_ && !view_->changes.empty() && view_->changes.back().generation == view_->generation) {
+    std::set<std::string> members;
+    for (const auto& member : view_->members) members.insert(member.pod);
+    facts.newest_pod_made = d_.memory.newest_made(job_.meta.uid, view_->generation, members);
   }
   if (view_ && view_->since != MonoTime{}) {
     facts.gpu_seconds = d_.memory.gpu_seconds(job_.meta.uid, gpu_seconds_of(job_.status),

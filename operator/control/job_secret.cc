@@ -41,6 +41,13 @@ bool are_credentials_due(const api::TrainingJob& job, const TrustRoot& root,
          is_renewal_due(held->not_after, root, timing, now);
 }
 
+Status try_job_secret(kube::Client& client, const api::TrainingJob& job, const TrustRoot& root) {
+  const auto made =
+      client.create(kube::types::kSecret, job.meta.ns, secret_of(job, root, {}), {.dry_run = true});
+  if (made.ok() || made.error().code() == Code::kAlreadyExists) return ok();
+  return made.error();
+}
+
 Result<WrittenSecret> write_job_secret(kube::Client& client, const api::TrainingJob& job,
                                        const TrustRoot& root, const CertificateTiming& timing,
                                        WallTime now, bool replace) {
@@ -49,16 +56,17 @@ Result<WrittenSecret> write_job_secret(kube::Client& client, const api::Training
   TRY(const net::KeyPair pair, issue(root, request, timing, now));
   TRY(const net::Validity validity, net::certificate_validity(pair.certificate));
   const Value secret = secret_of(job, root, pair);
-  const auto created = client.create(kube::types::kSecret, job.meta.ns, secret);
-  if (!created.ok()) {
-    if (created.error().code() != Code::kAlreadyExists)
-      return created.error().in("creating the Secret of the job");
-    if (!replace) return WrittenSecret{};
-    const auto written = client.update(kube::types::kSecret, secret);
-    if (!written.ok())
-      return WrittenSecret{{}, written.error().in("renewing Secret " + job_secret_name(job))};
+  const WrittenSecret done{api::Credentials{validity.not_after, root.digest()}};
+  // A quota answers who makes one that is there already as if there were none. Without `replace` it
+  // is a question only: is it there?
+  const auto written = client.update(kube::types::kSecret, secret, {.dry_run = !replace});
+  if (written.ok()) return replace ? done : WrittenSecret{};
+  if (written.error().code() == Code::kNotFound) {
+    TRY_OK(client.create(kube::types::kSecret, job.meta.ns, secret));
+    return done;
   }
-  return WrittenSecret{api::Credentials{validity.not_after, root.digest()}};
+  if (!job.status.credentials) return written.error();
+  return WrittenSecret{{}, written.error().in("renewing Secret " + job_secret_name(job))};
 }
 
 }  // namespace rubato::control

@@ -18,6 +18,9 @@ struct WrittenSecret {
   std::optional<api::Credentials> credentials;  // nothing: the Secret that is there stays
   Status renewed = ok();                        // why it stays although it was to be replaced
 };
+// Would the API server let it be made? It is there: yes.
+Status try_job_secret(kube::Client& client, const api::TrainingJob& job, const TrustRoot& root);
+
 // An error: there may be none.
 Result<WrittenSecret> write_job_secret(kube::Client& client, const api::TrainingJob& job,
                                        const TrustRoot& root, const CertificateTiming& timing,

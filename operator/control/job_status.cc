@@ -3,6 +3,7 @@
 #include "common/some_of.h"
 #include "common/words.h"
 #include "operator/api/resources.h"
+#include "operator/control/cluster_view.h"
 #include "operator/control/job_figures.h"
 
 #include <algorithm>
@@ -33,10 +34,11 @@ class Builder {
 
   api::TrainingJobStatus run() {
     // A spec that cannot be read is not looked at: a pod of it is tried once it can be.
-    if (facts_.forbidden.empty() && job_.unreadable.empty())
+    if (facts_.is_tried && facts_.forbidden.empty() && job_.unreadable.empty())
       status_.observed_generation = job_.meta.generation;
     put_figures(facts_, status_);
     status_.throughput_profile = facts_.profile;
+    status_.priority = facts_.priority;
     conditions();
     status_.state = std::string(api::state_of(status_.conditions));
     status_.reason = state_reason();
@@ -237,6 +239,8 @@ class Builder {
     if (!facts_.forbidden.empty())
       return set(condition::kQueued, true, reason::kPodForbidden,
                  "its pods may not be made, and it waits without GPUs: " + facts_.forbidden);
+    // Whether they may be made now is not known: it waits on.
+    if (!facts_.is_tried && is_pod_forbidden(job_)) return;
     if (!facts_.queued_reason.empty()) {
       return set(condition::kQueued, true, facts_.queued_reason, facts_.queued_message);
     }
@@ -244,7 +248,10 @@ class Builder {
       return set(condition::kQueued, true, reason::kWaitingForGpus, "waits for a scheduling round");
     }
     status_.expected_start_time = facts_.verdict->expected_start;
-    set(condition::kQueued, true, queued_reason(*facts_.verdict), facts_.verdict->told.message);
+    // The decision is not in its status yet: it is about to be written, or to be shown.
+    const bool is_placed = facts_.verdict->outcome == sched::Outcome::kPlaced;
+    set(condition::kQueued, true, queued_reason(*facts_.verdict),
+        is_placed ? "its GPUs are being assigned" : facts_.verdict->told.message);
   }
 
   void not_queued(bool over) {
@@ -295,8 +302,8 @@ class Builder {
 
   static std::string_view why_refused(const std::string& as) {
     for (const std::string_view why :
-         {reason::kNeverFits, reason::kClaimNotFound, reason::kClaimLost, reason::kClaimNotBound,
-          reason::kClaimInUse, reason::kStorageClassNotFound})
+         {reason::kNeverFits, reason::kClaimNotFound, reason::kClaimsDenied, reason::kClaimLost,
+          reason::kClaimNotBound, reason::kClaimInUse, reason::kStorageClassNotFound})
       if (as == why) return why;
     return reason::kWaitingForGpus;
   }
@@ -382,7 +389,7 @@ class Builder {
     if (job_.status.allocation) {
       for (const auto& pod : job_.status.allocation->pods) types.insert(pod.gpu_type);
     }
-    if (!types.empty()) display.type = types.size() == 1 ? *types.begin() : "mixed";
+    display.type = types.empty() ? "" : types.size() == 1 ? *types.begin() : "mixed";
     if (status_.progress && status_.progress->steps > 0) {
       display.progress = fmt::format("{}%", status_.progress->percentage);
     } else if (status_.progress && status_.progress->step > 0) {
@@ -394,6 +401,8 @@ class Builder {
       display.goodput = fmt::format("{:.2f}", *status_.performance->goodput);
     if (is_stepping() && status_.performance && status_.performance->tokens_per_second > 0)
       display.tokens_per_second = rounded(status_.performance->tokens_per_second);
+    else if (!is_taken_over())
+      display.tokens_per_second.clear();
     status_.display = std::move(display);
   }
 

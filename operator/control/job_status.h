@@ -16,9 +16,11 @@ struct JobFacts {
   const api::TrainingJob* job = nullptr;  // status as last written
   std::optional<coordinator::View> view;
   std::optional<JobVerdict> verdict;
-  std::string profile;                                 // of what kind it is
-  std::int32_t pods_running = 0;                       // of the allocation
-  std::optional<WallTime> newest_member;               // when the pod of it was made
+  std::string profile;            // of what kind it is
+  std::int32_t pods_running = 0;  // of the allocation
+  // When this leader had the last of the pods made that came with the view's generation, once that
+  // has taken its first step.
+  std::optional<MonoTime> newest_pod_made;
   std::string start_problems;                          // of pods that the kubelet cannot start
   std::uint64_t own_failures = 0;                      // charged to maxRestarts
   std::vector<std::string> pods_left;                  // all that have not ended
@@ -26,7 +28,9 @@ struct JobFacts {
   std::optional<coordinator::GpuSeconds> gpu_seconds;  // of the job's whole life
   std::string failed_reason;                           // not empty: the job failed for good
   std::string failed_message;
-  std::string forbidden;      // its pods may not be made now, so it is not scheduled yet
+  bool is_tried = true;   // whether a pod of its spec may be made is known, or need not be
+  std::string forbidden;  // why none may be made now
+  std::optional<api::JobPriority> priority;  // that a pod was tried with
   std::string queued_reason;  // overrides the verdict: Requeued, GangTimeout, Preempted
   std::string queued_message;
   std::vector<api::AvoidedNode> avoided_nodes;

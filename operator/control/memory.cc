@@ -1,5 +1,6 @@
 #include "operator/control/memory.h"
 
+#include "common/utf8.h"
 #include "operator/api/conditions.h"
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 namespace rubato::control {
 namespace {
 
+constexpr std::size_t kEarlyEndTold = 1024;  // bytes of what became of a pod
+
 Duration doubled(Duration first, int times, Duration most) {
   Duration wait = first;
   for (int i = 0; i < times && wait < most; ++i) wait *= 2;
@@ -18,8 +21,8 @@ Duration doubled(Duration first, int times, Duration most) {
 
 }  // namespace
 
-std::string to_text(const HeldBack& held) {
-  return fmt::format("{}; tried again at {}", held.why, to_rfc3339(held.until));
+std::string to_text(const HeldBack& held, MonoTime now, WallTime wall) {
+  return fmt::format("{}; tried again at {}", held.why, to_rfc3339(wall_of(held.until, now, wall)));
 }
 
 void Memory::set_verdicts(std::map<sched::JobId, JobVerdict> verdicts) {
@@ -60,48 +63,97 @@ std::set<std::string> Memory::lost_pods() const {
   return all;
 }
 
-void Memory::suspect_node(const std::string& node, WallTime since) {
+void Memory::suspect_node(const std::string& node, MonoTime since) {
   std::lock_guard lock(mutex_);
   suspects_[node] = since;
 }
 
-std::map<std::string, WallTime> Memory::suspects() const {
+std::map<std::string, MonoTime> Memory::suspects() const {
   std::lock_guard lock(mutex_);
   return suspects_;
 }
 
-void Memory::note_lease(const NodeLease& lease, bool gone, WallTime now) {
+void Memory::forget_node(const std::string& node) {
+  std::lock_guard lock(mutex_);
+  suspects_.erase(node);
+}
+
+namespace {
+MonoTime as_written(const NodeLease& lease, MonoTime now, WallTime wall) {
+  return now - std::max(wall - std::max(lease.renewed, WallTime{}), Duration{0});
+}
+}  // namespace
+
+void Memory::note_lease(const NodeLease& lease, bool gone, MonoTime now, WallTime wall) {
   std::lock_guard lock(mutex_);
   if (gone) {
     renewals_.erase(lease.meta.name);
     return;
   }
   const auto [at, is_first] =
-      renewals_.try_emplace(lease.meta.name, Renewal{lease.renewed, lease.renewed});
+      renewals_.try_emplace(lease.meta.name, Renewed{lease.renewed, as_written(lease, now, wall)});
   if (is_first || at->second.written == lease.renewed) return;
   at->second = {lease.renewed, now};
+  const auto suspect = suspects_.find(lease.meta.name);
+  if (suspect != suspects_.end() && suspect->second < now) suspects_.erase(suspect);
 }
 
-NodeLease Memory::by_our_clock(const NodeLease& lease, WallTime now) const {
-  NodeLease result = lease;
+Renewal Memory::renewal(const NodeLease& lease, MonoTime now, WallTime wall) const {
   std::lock_guard lock(mutex_);
   const auto at = renewals_.find(lease.meta.name);
-  if (at == renewals_.end()) return result;
+  if (at == renewals_.end()) return {as_written(lease, now, wall), lease.duration};
   const bool is_noted = at->second.written == lease.renewed;  // or will be in a moment
-  result.renewed = is_noted ? at->second.seen : now;
-  return result;
+  return {is_noted ? at->second.seen : now, lease.duration};
 }
 
 void Memory::note_ended_early(const std::string& job_uid, const std::string& pod_uid,
-                              WallTime now) {
+                              const std::string& why, MonoTime now) {
   std::lock_guard lock(mutex_);
   EarlyEnds& ends = early_[job_uid];
   if (!ends.pods.insert(pod_uid).second) return;
   ends.streak = now - ends.last > kEarlyEndQuiet ? 1 : ends.streak + 1;
   ends.last = now;
   if (ends.streak < 2) return;
-  held_back_[job_uid] = {now + doubled(kEarlyEndFirst, ends.streak - 2, kEarlyEndMost),
-                         std::string(api::reason::kWaitingForGpus), "its pods ended early"};
+  held_back_[job_uid] = {
+      now + doubled(kEarlyEndFirst, ends.streak - 2, kEarlyEndMost),
+      std::string(api::reason::kWaitingForGpus),
+      fmt::format("its pods ended early, the last one: {}", utf8_prefix(why, kEarlyEndTold))};
+}
+
+MonoTime Memory::deleted_since(const std::string& job_uid, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  return deletions_.try_emplace(job_uid, now).first->second;
+}
+
+void Memory::note_made(const std::string& job_uid, const std::string& pod, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  made_[job_uid].pods.try_emplace(pod, now);
+}
+
+// Who has come is not new in a later generation. The answer for this one stays, for the status may
+// have to be written again.
+std::optional<MonoTime> Memory::newest_made(const std::string& job_uid, std::uint64_t generation,
+                                            const std::set<std::string>& members) {
+  std::lock_guard lock(mutex_);
+  Made& made = made_[job_uid];
+  if (made.generation == generation) return made.newest;
+  made.generation = generation;
+  made.newest.reset();
+  for (const std::string& pod : members) {
+    const auto found = made.pods.find(pod);
+    if (found == made.pods.end()) continue;
+    made.newest = std::max(made.newest, std::optional(found->second));
+    made.pods.erase(found);
+  }
+  return made.newest;
+}
+
+void Memory::forget_made(const std::string& job_uid,
+                         const std::function<bool(const std::string& pod)>& may_come) {
+  std::lock_guard lock(mutex_);
+  const auto found = made_.find(job_uid);
+  if (found == made_.end()) return;
+  std::erase_if(found->second.pods, [&](const auto& pod) { return !may_come(pod.first); });
 }
 
 MonoTime Memory::waits_since(const std::string& job_uid, const std::string& pod, MonoTime now) {
@@ -131,6 +183,12 @@ std::set<std::string> Memory::given_up() const {
   return all;
 }
 
+std::set<std::string> Memory::given_up(const std::string& job_uid) const {
+  std::lock_guard lock(mutex_);
+  const auto found = unstarted_.find(job_uid);
+  return found == unstarted_.end() ? std::set<std::string>{} : found->second.given_up;
+}
+
 void Memory::note_selected(const std::string& job_uid, const std::string& claim_uid,
                            const std::string& node) {
   std::lock_guard lock(mutex_);
@@ -149,12 +207,12 @@ std::optional<std::string> Memory::take_selected(const std::string& job_uid,
   return node;
 }
 
-void Memory::note_grown(const std::string& job_uid, WallTime now) {
+void Memory::note_grown(const std::string& job_uid, MonoTime now) {
   std::lock_guard lock(mutex_);
   grown_[job_uid] = now;
 }
 
-std::set<std::string> Memory::grown_since(WallTime since) const {
+std::set<std::string> Memory::grown_since(MonoTime since) const {
   std::lock_guard lock(mutex_);
   std::set<std::string> jobs;
   for (const auto& [job, when] : grown_)
@@ -163,7 +221,7 @@ std::set<std::string> Memory::grown_since(WallTime since) const {
 }
 
 void Memory::note_failed_start(const std::string& job_uid, std::int64_t generation, Duration time,
-                               WallTime now) {
+                               MonoTime now) {
   std::lock_guard lock(mutex_);
   FailedStarts& failed = failed_starts_[job_uid];
   if (failed.generation != generation) failed = {.generation = generation};
@@ -181,6 +239,21 @@ std::map<std::string, FailedStarts> Memory::failed_starts() const {
   return failed_starts_;
 }
 
+GrowthLimit Memory::limit_growth(const std::string& job_uid, std::int64_t gpus, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  GrowthLimit& limit = growth_limits_[job_uid];
+  if (limit.gpus == gpus && limit.until > now) return limit;  // several pods of one try
+  const bool is_row_over = limit.gpus != gpus || now - limit.until > kGrowthLimitMost;
+  if (is_row_over) limit = {.gpus = gpus};
+  limit.until = now + doubled(kGrowthLimitFirst, limit.in_a_row++, kGrowthLimitMost);
+  return limit;
+}
+
+std::map<std::string, GrowthLimit> Memory::growth_limits() const {
+  std::lock_guard lock(mutex_);
+  return growth_limits_;
+}
+
 void Memory::hold_back(const std::string& job_uid, HeldBack held) {
   std::lock_guard lock(mutex_);
   held_back_[job_uid] = std::move(held);
@@ -191,7 +264,7 @@ std::map<std::string, HeldBack> Memory::held_back() const {
   return held_back_;
 }
 
-std::optional<HeldBack> Memory::held_back(const std::string& job_uid, WallTime now) const {
+std::optional<HeldBack> Memory::held_back(const std::string& job_uid, MonoTime now) const {
   std::lock_guard lock(mutex_);
   const auto found = held_back_.find(job_uid);
   if (found == held_back_.end() || found->second.until <= now) return std::nullopt;
@@ -259,6 +332,7 @@ void Memory::forget_job(const std::string& job_uid) {
   lost_.erase(job_uid);
   held_back_.erase(job_uid);
   failed_starts_.erase(job_uid);
+  growth_limits_.erase(job_uid);
   grown_.erase(job_uid);
   progress_written_.erase(job_uid);
   renewal_tried_.erase(job_uid);
@@ -266,6 +340,8 @@ void Memory::forget_job(const std::string& job_uid) {
   said_.erase(job_uid);
   told_.erase(job_uid);
   early_.erase(job_uid);
+  deletions_.erase(job_uid);
+  made_.erase(job_uid);
   unstarted_.erase(job_uid);
   selected_.erase(job_uid);
 }

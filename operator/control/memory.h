@@ -1,5 +1,6 @@
 // Memory: what the leader knows beside the API, shared by the scheduler loop and the job
-// controller. All of it is a convenience: a new leader starts with none and learns it again.
+// controller. All of it is a convenience: a new leader starts with none and learns it again. Its
+// waits are timed by the steady clock: a wall clock that is set makes none longer or shorter.
 // Thread-safe.
 #pragma once
 
@@ -31,16 +32,36 @@ constexpr auto kSpareOnlyMost = std::chrono::minutes(60);
 struct FailedStarts {
   int in_a_row = 0;
   std::int64_t generation = 0;  // of the spec that did not start: with another one it is tried anew
-  WallTime spare_only_until{};
+  MonoTime spare_only_until{};
+};
+
+// The API server let a job have no more pods than make up `gpus` (a quota, a policy): it is not
+// given more before `until`, and twice as long after each further refusal at that size, unless it
+// could be grown for kGrowthLimitMost since: then the waits begin anew.
+constexpr auto kGrowthLimitFirst = std::chrono::seconds(10);
+constexpr auto kGrowthLimitMost = std::chrono::minutes(30);
+struct GrowthLimit {
+  std::int64_t gpus = 0;
+  int in_a_row = 0;
+  MonoTime until{};
 };
 
 // A job that waits before it may be scheduled again.
 struct HeldBack {
-  WallTime until{};
+  MonoTime until{};
   std::string reason;  // of its condition Queued
   std::string why;
 };
-std::string to_text(const HeldBack& held);
+// `now` and `wall` are of one moment.
+std::string to_text(const HeldBack& held, MonoTime now, WallTime wall);
+// The time of day that a steady time will be, for people.
+inline WallTime wall_of(MonoTime time, MonoTime now, WallTime wall) { return wall + (time - now); }
+
+// The last sign of life of a node: its Lease, by our steady clock.
+struct Renewal {
+  MonoTime seen{};
+  Duration duration{};  // for so long it counts
+};
 
 // What the last round said of a job.
 struct JobVerdict {
@@ -65,28 +86,44 @@ class Memory {
   std::set<std::string> lost_pods() const;
   std::set<std::string> lost_pods(const std::string& job_uid) const;
 
-  void suspect_node(const std::string& node, WallTime since);
-  std::map<std::string, WallTime> suspects() const;
+  // Until its Lease is renewed, or the node is forgotten.
+  void suspect_node(const std::string& node, MonoTime since);
+  std::map<std::string, MonoTime> suspects() const;
+  void forget_node(const std::string& node);  // it is gone
 
   // Each state of a node's Lease as the watch shows it; `gone`: the Lease was deleted.
-  void note_lease(const NodeLease& lease, bool gone, WallTime now);
-  // The same with the time of its renewal by our clock, for the node's may differ: that is when we
-  // saw it, or, until we have seen one, what the node wrote.
-  NodeLease by_our_clock(const NodeLease& lease, WallTime now) const;
+  void note_lease(const NodeLease& lease, bool gone, MonoTime now, WallTime wall);
+  // When it was renewed, by our clock, for the node's may differ: that is when we saw it, or, until
+  // we have seen one, as long ago as the node wrote, and now where that is yet to come.
+  Renewal renewal(const NodeLease& lease, MonoTime now, WallTime wall) const;
 
   // A pod of the allocation ended before the job did: the more of them in a row, the longer the job
-  // waits before it gets another. A uid counts once.
-  void note_ended_early(const std::string& job_uid, const std::string& pod_uid, WallTime now);
+  // waits before it gets another. A uid counts once. `why`: what became of the pod, for people.
+  void note_ended_early(const std::string& job_uid, const std::string& pod_uid,
+                        const std::string& why, MonoTime now);
+
+  // When this leader first saw that the job is being deleted.
+  MonoTime deleted_since(const std::string& job_uid, MonoTime now);
+
+  // This leader had the pod made.
+  void note_made(const std::string& job_uid, const std::string& pod, MonoTime now);
+  // When it had the last of those pods made that came with this generation, which has taken its
+  // first step; none: it made none of them. `members`: the names of all pods in it.
+  std::optional<MonoTime> newest_made(const std::string& job_uid, std::uint64_t generation,
+                                      const std::set<std::string>& members);
+  void forget_made(const std::string& job_uid,
+                   const std::function<bool(const std::string& pod)>& may_come);
 
   // When this leader first saw the pod (its start_key) wait to be made, started, or heard of.
   MonoTime waits_since(const std::string& job_uid, const std::string& pod, MonoTime now);
   // A pod of no use (its key): it leaves the allocation once its node is on the job's list of
-  // avoided ones.
+  // avoided ones or, where it was not made, at once.
   void give_up(const std::string& job_uid, const std::string& pod);
   // Pods that are gone, or came, need not be remembered for it.
   void forget_unstarted(const std::string& job_uid,
                         const std::function<bool(const std::string& pod)>& waits);
   std::set<std::string> given_up() const;  // keys
+  std::set<std::string> given_up(const std::string& job_uid) const;
 
   // For which node this leader asked for the volume of a claim, until that is made or refused.
   void note_selected(const std::string& job_uid, const std::string& claim_uid,
@@ -95,19 +132,22 @@ class Memory {
                                            const std::string& claim_uid);
 
   // A running job was given more GPUs; kept until the job is forgotten.
-  void note_grown(const std::string& job_uid, WallTime now);
-  std::set<std::string> grown_since(WallTime since) const;
+  void note_grown(const std::string& job_uid, MonoTime now);
+  std::set<std::string> grown_since(MonoTime since) const;
 
   // Its pods did not all start within `time`, or it trains.
   void note_failed_start(const std::string& job_uid, std::int64_t generation, Duration time,
-                         WallTime now);
+                         MonoTime now);
   void note_started(const std::string& job_uid);
   std::map<std::string, FailedStarts> failed_starts() const;
+
+  GrowthLimit limit_growth(const std::string& job_uid, std::int64_t gpus, MonoTime now);
+  std::map<std::string, GrowthLimit> growth_limits() const;
 
   void hold_back(const std::string& job_uid, HeldBack held);
   std::map<std::string, HeldBack> held_back() const;
   // What still holds the job back at `now`.
-  std::optional<HeldBack> held_back(const std::string& job_uid, WallTime now) const;
+  std::optional<HeldBack> held_back(const std::string& job_uid, MonoTime now) const;
 
   // At most one write of mere progress per job and period.
   bool may_write_progress(const std::string& job_uid, MonoTime now, Duration period);
@@ -136,21 +176,29 @@ class Memory {
   mutable std::mutex mutex_;
   std::map<sched::JobId, JobVerdict> verdicts_;
   std::map<std::string, std::set<std::string>> lost_;
-  std::map<std::string, WallTime> suspects_;
-  struct Renewal {
-    WallTime written{};
-    WallTime seen{};
+  std::map<std::string, MonoTime> suspects_;
+  struct Renewed {
+    WallTime written{};  // by the node's clock
+    MonoTime seen{};
   };
-  std::map<std::string, Renewal> renewals_;  // by node, while it has a Lease
+  std::map<std::string, Renewed> renewals_;  // by node, while it has a Lease
   std::map<std::string, HeldBack> held_back_;
   std::map<std::string, FailedStarts> failed_starts_;
-  std::map<std::string, WallTime> grown_;
+  std::map<std::string, GrowthLimit> growth_limits_;
+  std::map<std::string, MonoTime> grown_;
   struct EarlyEnds {
     std::set<std::string> pods;
     int streak = 0;
-    WallTime last{};
+    MonoTime last{};
   };
   std::map<std::string, EarlyEnds> early_;
+  std::map<std::string, MonoTime> deletions_;
+  struct Made {
+    std::map<std::string, MonoTime> pods;  // that have not taken part yet
+    std::uint64_t generation = 0;          // that was asked about last
+    std::optional<MonoTime> newest;        // of it
+  };
+  std::map<std::string, Made> made_;
   struct Unstarted {
     std::map<std::string, MonoTime> waiting;  // start_keys
     std::set<std::string> given_up;           // start_keys and refusal_keys

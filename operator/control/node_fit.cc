@@ -37,26 +37,25 @@ bool admits(const kube::Pod& pod, const kube::Node& node) {
   return pod.affinity.admits(node.meta.labels, node.meta.name);
 }
 
-std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
-                              const std::map<std::string, WallTime>& suspects, WallTime now,
+std::string why_unschedulable(const kube::Node& node, const Renewal* renewal,
+                              const std::map<std::string, MonoTime>& suspects, MonoTime now,
                               const Config& config) {
   if (node.meta.deleting) return "being deleted";
   if (node.unschedulable) return "cordoned";
-  return why_silent(node, lease, suspects, now, config);
+  return why_silent(node, renewal, suspects, now, config);
 }
 
-std::string why_silent(const kube::Node& node, const NodeLease* lease,
-                       const std::map<std::string, WallTime>& suspects, WallTime now,
+std::string why_silent(const kube::Node& node, const Renewal* renewal,
+                       const std::map<std::string, MonoTime>& suspects, MonoTime now,
                        const Config& config) {
   if (node.ready != kube::Node::Ready::kTrue) return "not ready";
-  if (lease != nullptr) {
-    const Duration limit = config.node_lease_limit > 0s ? config.node_lease_limit : lease->duration;
-    if (now - lease->renewed > limit) return "its Lease is not renewed";
+  if (renewal != nullptr) {
+    const Duration limit =
+        config.node_lease_limit > 0s ? config.node_lease_limit : renewal->duration;
+    if (now - renewal->seen > limit) return "its Lease is not renewed";
   }
-  // One of a time to come is of a clock that has been set back: it says nothing.
   const auto suspect = suspects.find(node.meta.name);
-  const bool counts = suspect != suspects.end() && suspect->second <= now;
-  if (counts && (lease == nullptr || lease->renewed <= suspect->second)) {
+  if (suspect != suspects.end() && (renewal == nullptr || renewal->seen <= suspect->second)) {
     return "a worker fell silent on it and its Lease was not renewed since";
   }
   return "";

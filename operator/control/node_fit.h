@@ -5,7 +5,7 @@
 #include "kube/objects/node.h"
 #include "kube/objects/pod.h"
 #include "operator/control/config.h"
-#include "operator/control/objects.h"
+#include "operator/control/memory.h"
 
 #include <map>
 #include <string>
@@ -16,14 +16,15 @@ namespace rubato::control {
 // a node count.
 bool admits(const kube::Pod& pod, const kube::Node& node);
 
-// "" while the node shows signs of life, else what is missing.
-std::string why_silent(const kube::Node& node, const NodeLease* lease,
-                       const std::map<std::string, WallTime>& suspects, WallTime now,
+// "" while the node shows signs of life, else what is missing. `renewal`: of its Lease; null: it
+// has none.
+std::string why_silent(const kube::Node& node, const Renewal* renewal,
+                       const std::map<std::string, MonoTime>& suspects, MonoTime now,
                        const Config& config);
 
 // "" when a pod may be bound to the node now, else why not.
-std::string why_unschedulable(const kube::Node& node, const NodeLease* lease,
-                              const std::map<std::string, WallTime>& suspects, WallTime now,
+std::string why_unschedulable(const kube::Node& node, const Renewal* renewal,
+                              const std::map<std::string, MonoTime>& suspects, MonoTime now,
                               const Config& config);
 
 }  // namespace rubato::control

@@ -104,6 +104,16 @@ struct Operator::Impl {
                  .epoch_floor = [this] { return epoch_floor(); }}),
         leading(c, e, [this] { return may_write_until(); }, write_limit(settings)) {}
 
+  // Whoever tells the others of something ends before they go: informers, the scheduler, tasks of
+  // jobs.
+  ~Impl() {
+    caches.stop();
+    if (loop) loop->stop();
+    if (coordinator) coordinator->stop_leading();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   // Nothing is decided on caches that may be of two times.
   MonoTime may_write_until() const { return in_doubt ? MonoTime{} : elector.valid_until(); }
 
@@ -148,7 +158,8 @@ struct Operator::Impl {
     for (const auto& [key, seen] : doubtful) {
       const auto live = client.get(api::kTrainingJob, key);
       if (!live.ok()) {
-        if (live.error().code() == Code::kNotFound) continue;
+        if (live.error().code() == Code::kNotFound || caches.jobs.denied().contains(key.ns))
+          continue;  // nothing is decided on it
         const std::lock_guard lock(seen_newer_mutex);
         seen_newer.emplace(key, seen);
         continue;
@@ -244,7 +255,8 @@ struct Operator::Impl {
       loop->wake();
     });
     caches.leases.on_change([this](const kube::Change<NodeLease>& change) {
-      memory.note_lease(change.any(), change.after == nullptr, executor.clock().wall());
+      memory.note_lease(change.any(), change.after == nullptr, executor.now(),
+                        executor.clock().wall());
     });
     caches.claims.on_change([this, enqueue](const kube::Change<kube::Claim>& change) {
       wake_users(caches.jobs_using(change.any()), enqueue);
@@ -257,7 +269,10 @@ struct Operator::Impl {
     });
     caches.storage_classes.on_change(
         [this](const kube::Change<kube::StorageClass>&) { loop->wake(); });
-    caches.nodes.on_change([this](const kube::Change<kube::Node>&) { loop->wake(); });
+    caches.nodes.on_change([this](const kube::Change<kube::Node>& change) {
+      if (!change.after) memory.forget_node(change.before->meta.name);
+      loop->wake();
+    });
     caches.queues.on_change([this](const kube::Change<QueueObject>&) { loop->wake(); });
     caches.policies.on_change([this](const kube::Change<PolicyObject>&) { loop->wake(); });
   }

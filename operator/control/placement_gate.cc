@@ -9,8 +9,8 @@ namespace rubato::control {
 void PlacementGate::open(const std::map<std::string, std::int64_t>& stands) {
   std::lock_guard lock(mutex_);
   for (const auto& [uid, epoch] : stands) {
-    std::int64_t& newest = jobs_[uid].epoch;
-    newest = std::max(newest, epoch);
+    std::optional<std::int64_t>& newest = jobs_[uid].epoch;
+    newest = std::max(newest, std::optional(epoch));
   }
   open_ = true;
 }
@@ -18,10 +18,10 @@ void PlacementGate::open(const std::map<std::string, std::int64_t>& stands) {
 PlacementGate::Placing::Placing(PlacementGate& gate, const std::string& job_uid, std::int64_t epoch)
     : gate_(nullptr), job_uid_(job_uid) {
   std::lock_guard lock(gate.mutex_);
-  if (!gate.open_) return;
-  Job& job = gate.jobs_[job_uid];
-  if (job.deciding || job.epoch > epoch) return;
-  ++job.placing;
+  const auto job = gate.jobs_.find(job_uid);
+  if (!gate.open_ || job == gate.jobs_.end()) return;
+  if (job->second.deciding || !job->second.epoch || *job->second.epoch > epoch) return;
+  ++job->second.placing;
   gate_ = &gate;
 }
 
@@ -74,7 +74,7 @@ void PlacementGate::end_decision(const std::string& job_uid, std::optional<std::
   const auto found = jobs_.find(job_uid);
   if (found == jobs_.end()) return;
   found->second.deciding = false;
-  if (epoch) found->second.epoch = std::max(found->second.epoch, *epoch);
+  found->second.epoch = std::max(found->second.epoch, epoch);
 }
 
 std::vector<std::shared_ptr<const kube::Pod>> PlacementGate::unseen() const {

@@ -32,7 +32,8 @@ namespace rubato::control {
 class PlacementGate {
  public:
   // Until then no pod is placed. `stands`: by job uid, the epoch of the allocation that the API
-  // server has now; what is older places nothing.
+  // server has now; what is older places nothing, nor does a job that is neither named here nor
+  // decided on since: while it was not looked at its GPUs may have been given to others.
   void open(const std::map<std::string, std::int64_t>& stands);
 
   // Held by the job controller around making and binding pods after the allocation of `epoch`.
@@ -76,8 +77,8 @@ class PlacementGate {
   struct Job {
     int placing = 0;
     bool deciding = false;
-    std::int64_t epoch = 0;
-    std::set<std::string> made;  // names of pods
+    std::optional<std::int64_t> epoch;  // none: what stands is not known
+    std::set<std::string> made;         // names of pods
   };
   struct Binding {
     std::shared_ptr<const kube::Pod> pod;

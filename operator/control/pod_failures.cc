@@ -32,6 +32,12 @@ bool failed_of_itself(const kube::Pod& pod) {
   return pod.phase == kube::PodPhase::kFailed && !is_lost_to_infrastructure(pod);
 }
 
+std::string describe_end(const kube::Pod& pod) {
+  return pod.phase == kube::PodPhase::kFailed
+             ? describe_failure(pod)
+             : fmt::format("pod {} ended without an error", pod.meta.name);
+}
+
 std::string describe_failure(const kube::Pod& pod) {
   std::string text = "pod " + pod.meta.name;
   if (!pod.node_name.empty()) text += " on node " + pod.node_name;

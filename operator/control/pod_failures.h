@@ -17,6 +17,8 @@ bool is_lost_to_infrastructure(const kube::Pod& pod);
 bool failed_of_itself(const kube::Pod& pod);
 // How such a one failed, for people: which container, its exit code, the kubelet's words.
 std::string describe_failure(const kube::Pod& pod);
+// The same of any pod that has ended.
+std::string describe_end(const kube::Pod& pod);
 
 // Counts those of the job's allocated pods that `next` has no more: each leaves an allocation once,
 // and the count stands in the same write, so it is exact over leaders, requeues and resumes.

@@ -1,5 +1,8 @@
 #include "operator/control/queue_status.h"
 
+#include "common/some_of.h"
+#include "common/words.h"
+
 #include <fmt/format.h>
 
 namespace rubato::control {
@@ -53,6 +56,26 @@ std::map<std::string, api::TrainingQueueStatus> queue_usage(const World& world) 
   return queues;
 }
 
+std::string missing_guarantees(const api::TrainingQueueSpec& spec,
+                               const std::vector<sched::Node>& nodes) {
+  constexpr std::size_t kQuotasTold = 8;
+  std::map<std::string, std::int64_t> there;
+  for (const sched::Node& node : nodes) {
+    there[node.gpu_type] += node.gpus_total;
+    there["*"] += node.gpus_total;
+  }
+  std::vector<std::string> missing;
+  for (const api::QueueQuota& quota : spec.quotas) {
+    const std::int64_t has = there[quota.gpu_type];
+    if (quota.guaranteed <= has) continue;
+    const std::string type =
+        quota.gpu_type == "*" ? "" : fmt::format(" of type \"{}\"", quota.gpu_type);
+    missing.push_back(
+        fmt::format("{}{}, and the nodes have {}", counted(quota.guaranteed, "GPU"), type, has));
+  }
+  return some_of(missing, kQuotasTold, "; ");
+}
+
 api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
                                       api::TrainingQueueStatus usage, const NotKept& not_kept,
                                       WallTime now) {
@@ -60,13 +83,19 @@ api::TrainingQueueStatus queue_status(const api::TrainingQueue& object,
   api::Condition enforced;
   enforced.type = api::condition::kEnforced;
   enforced.observed_generation = object.meta.generation;
-  const bool is_idle = not_kept.weight && object.spec.weight != 1.0;
-  enforced.status = is_idle ? api::ConditionStatus::kFalse : api::ConditionStatus::kTrue;
-  enforced.reason = is_idle ? api::reason::kPartlyEnforced : api::reason::kAllEnforced;
-  enforced.message = is_idle ? "spec.weight does not count under the policy in force; set "
-                               "parameters.queueWeights of the SchedulingPolicy to 1. Parent, "
-                               "guarantees, limits, borrowing and cells hold"
-                             : "parent, guarantees, limits, borrowing and cells hold";
+  std::vector<std::string> partly;
+  if (not_kept.weight && object.spec.weight != 1.0)
+    partly.emplace_back(
+        "spec.weight does not count under the policy in force; set parameters.queueWeights of the "
+        "SchedulingPolicy to 1");
+  if (!not_kept.guarantees.empty())
+    partly.push_back("spec.quotas guarantees more than there is: " + not_kept.guarantees +
+                     "; guarantee less, or add nodes");
+  enforced.status = partly.empty() ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse;
+  enforced.reason = partly.empty() ? api::reason::kAllEnforced : api::reason::kPartlyEnforced;
+  enforced.message = partly.empty()
+                         ? "parent, guarantees, limits, borrowing and cells hold"
+                         : fmt::format("{}. All else holds", fmt::join(partly, ". Also "));
   const auto refuse = [&](std::string_view reason, std::string_view field, std::string_view why) {
     if (why.empty()) return;
     enforced.status = api::ConditionStatus::kFalse;

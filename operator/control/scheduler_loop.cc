@@ -115,7 +115,8 @@ bool SchedulerLoop::settle() {
 
 bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
   const auto live = d_.client.get(api::kTrainingJob, key);
-  if (!live.ok() && live.error().code() != Code::kNotFound) return false;
+  const bool is_left_alone = d_.caches.jobs.denied().contains(key.ns);
+  if (!live.ok() && live.error().code() != Code::kNotFound && !is_left_alone) return false;
   const auto now = live.ok() ? api::decode_training_job(*live) : live.error();
   if (!now.ok() || now->meta.uid != doubt.job.meta.uid) {
     d_.gate.end_decision(doubt.job.meta.uid);
@@ -141,9 +142,14 @@ bool SchedulerLoop::settle(const kube::Key& key, const Unsettled& doubt) {
 
 void SchedulerLoop::round() {
   const MonoTime began = d_.executor.now();
-  World world = d_.caches.snapshot(d_.memory, d_.gate, d_.coordinator, d_.executor.clock().wall());
+  World world =
+      d_.caches.snapshot(d_.memory, d_.gate, d_.coordinator, began, d_.executor.clock().wall());
+  left_alone_.merge(d_.caches.jobs.denied());  // before the store has none of them
+  std::erase_if(world.jobs,
+                [&](const auto& job) { return left_alone_.contains(job->job.meta.ns); });
   load_policy(world);
   const auto policy = d_.policy.get();
+  world.gang_start = policy->gang_start;
   if (policy->growth_pause > 0s)
     world.grown_lately = d_.memory.grown_since(world.now - policy->growth_pause);
   const sched::Snapshot snapshot{capture(world, d_.config), policy->plan};
@@ -165,7 +171,7 @@ void SchedulerLoop::round() {
   apply_all(plan.actions, snapshot.state, world);
   tell_verdicts(snapshot, plan);
   write_policies(d_.client, world, *policy, refused_, d_.installation);
-  write_queues(d_.client, world, policy->plan, plan, d_.installation);
+  write_queues(d_.client, world, snapshot, plan, d_.installation);
   profile_writer_.look_at(world, d_.executor.now());
   plan_check_.look_at(snapshot, plan, d_.executor.now());
 }
@@ -231,13 +237,19 @@ bool SchedulerLoop::may_have_claims(const sched::Action& action, const World& wo
 }
 
 // Before its first allocation, which tests the whole object, a job says in its membership who
-// leads: by that the next leader knows which jobs a late decision of ours may be about.
+// leads: by that the next leader knows which jobs a late decision of ours may be about. The cache
+// is older than the object while a young job's status is written; others may have been stopped for
+// this decision already, so that alone does not take it back.
 Result<api::TrainingJob> SchedulerLoop::begin(const JobObject& object) {
   const api::TrainingJob& job = object.job;
   if (job.status.allocation || job.status.membership) return job;
   TRY(const json::Value written,
-      coordinator::write_first_record(d_.client, object.meta.key(), job.meta.resource_version,
-                                      object.status.is_object(),
+      coordinator::write_first_record(d_.client,
+                                      {.key = object.meta.key(),
+                                       .uid = job.meta.uid,
+                                       .generation = job.meta.generation,
+                                       .version = job.meta.resource_version,
+                                       .has_status = object.status.is_object()},
                                       static_cast<std::uint64_t>(leader_)));
   return api::decode_training_job(written);
 }
@@ -247,6 +259,7 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
                                   [&](const auto& job) { return job->job.meta.uid == action.job; });
   if (found == world.jobs.end()) return true;
   const std::string& uid = (*found)->job.meta.uid;
+  if (has_ended(world, uid)) return false;  // since it was captured: it gives all back by itself
   if (!d_.gate.begin_decision(uid)) return false;  // a pod is on its way; its change wakes us
   const auto begun = begin(**found);
   if (!begun.ok()) {
@@ -286,8 +299,7 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
 
 void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& next,
                          sched::ActionKind kind) {
-  if (kind == sched::ActionKind::kGrow)
-    d_.memory.note_grown(job.meta.uid, d_.executor.clock().wall());
+  if (kind == sched::ActionKind::kGrow) d_.memory.note_grown(job.meta.uid, d_.executor.now());
   LOG_INFO("scheduler", "{}/{}: {} (epoch {}): {}", job.meta.ns, job.meta.name,
            to_text(kind, next.gpus), next.epoch, next.reason);
   d_.events.emit(

@@ -91,12 +91,14 @@ class SchedulerLoop {
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
+  void note_broken_promises(const api::TrainingJob& job,
+                            const std::map<kube::Key, kube::Pod>& there);
   bool has_taken_over();
   bool may_get_late_write(const api::TrainingJob& job) const;
   bool shut_out_earlier(const std::vector<api::TrainingJob>& jobs);
   bool shut_out_earlier(const api::TrainingJob& job);
   Result<Written> shut_out(const api::TrainingJob& job);
-  Result<std::vector<json::Value>> list_jobs();
+  Result<std::vector<json::Value>> list_jobs(const std::set<std::string>& denied);
   Result<std::vector<json::Value>> list_all(const kube::ResourceType& type, const std::string& ns,
                                             const std::string& label_selector);
   bool shows_bound(const kube::Pod& pod) const;  // the cache
@@ -120,6 +122,9 @@ class SchedulerLoop {
   std::map<kube::Key, Unsettled> unsettled_;
   std::map<kube::Key, Unsettled> handed_;  // by the job controller, on the way there; mutex_
   bool took_stock_ = false;                // the loop's task only
+  // Namespaces whose jobs could not be listed since stock was taken: no round looks at them. The
+  // loop's task only.
+  std::set<std::string> left_alone_;
   // By uid: jobs that hold GPUs, and that earlier leaders may still write to. The loop's task only.
   std::map<std::string, kube::Key> behind_;
   MonoTime takeovers_until_{};  // patience of it

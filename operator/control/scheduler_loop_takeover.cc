@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,19 +27,31 @@ constexpr std::size_t kWritesAtOnce = 8;
 
 // What earlier leaders did may be newer than our caches. From the API server itself: the newest
 // allocations, for which a round waits, and what is bound, which counts until the cache shows it.
+// Of a namespace whose jobs may not be listed nothing is known and nothing is waited for; all of
+// this is done anew when they may, and what was promised to them meanwhile counts as lost.
 bool SchedulerLoop::take_stock() {
-  if (took_stock_) return true;
-  const auto jobs = list_jobs();
+  const std::set<std::string> denied = d_.caches.jobs.denied();
+  if (took_stock_ &&
+      std::includes(denied.begin(), denied.end(), left_alone_.begin(), left_alone_.end())) {
+    left_alone_ = denied;
+    std::erase_if(written_, [&](const auto& each) { return denied.contains(each.second.job.ns); });
+    return true;
+  }
+  took_stock_ = false;
+  const auto jobs = list_jobs(denied);
   const auto pods = list_all(kube::types::kPod, "", std::string(api::kLabelJob));
   if (!jobs.ok() || !pods.ok()) {  // again in the next round
     LOG_WARNING("scheduler", "no round before what stands is known: {}",
                 (jobs.ok() ? pods.error() : jobs.error()).to_string());
     return false;
   }
+  std::map<kube::Key, kube::Pod> there;
   for (const auto& item : *pods) {
-    const auto pod = kube::Pod::decode(item);
-    if (pod.ok() && !pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
+    auto pod = kube::Pod::decode(item);
+    if (!pod.ok()) continue;
+    if (!pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
       d_.gate.binds(*pod, pod->node_name, d_.executor.now());
+    if (left_alone_.contains(pod->meta.ns)) there.emplace(pod->meta.key(), std::move(*pod));
   }
   written_.clear();
   behind_.clear();
@@ -50,6 +63,7 @@ bool SchedulerLoop::take_stock() {
     const api::TrainingJob& job = object->job;
     const auto& allocation = job.status.allocation;
     const std::string& uid = object->meta.uid;
+    if (allocation && left_alone_.contains(job.meta.ns)) note_broken_promises(job, there);
     if (allocation)
       written_[uid] = {object->meta.key(), allocation->epoch, job.meta.resource_version};
     if (may_get_late_write(job)) {
@@ -66,8 +80,22 @@ bool SchedulerLoop::take_stock() {
   d_.gate.open(stands);
   for (const auto& [uid, job] : written_) d_.enqueue(job.job);  // their pods may be placed now
   takeovers_until_ = d_.executor.now() + kTakeoverPatience;
+  left_alone_ = denied;
   took_stock_ = true;
   return true;
+}
+
+// While nothing was known of the job the GPUs of its pods that are not bound were free for others.
+void SchedulerLoop::note_broken_promises(const api::TrainingJob& job,
+                                         const std::map<kube::Key, kube::Pod>& there) {
+  for (const auto& allocated : job.status.allocation->pods) {
+    const auto pod = there.find({job.meta.ns, allocated.name});
+    const bool is_its_own =
+        pod != there.end() && pod->second.meta.owner && pod->second.meta.owner->uid == job.meta.uid;
+    if (!is_its_own) d_.memory.note_lost(job.meta.uid, job.meta.ns + "/" + allocated.name);
+    if (is_its_own && pod->second.node_name.empty())
+      d_.memory.note_lost(job.meta.uid, pod->second.meta.uid);
+  }
 }
 
 // Of an earlier leader, which the API server still works on: it tests the leader in the membership,
@@ -164,10 +192,11 @@ Result<SchedulerLoop::Written> SchedulerLoop::shut_out(const api::TrainingJob& j
   return Written{{job.meta.ns, job.meta.name}, next.epoch, kube::resource_version_of(written)};
 }
 
-Result<std::vector<json::Value>> SchedulerLoop::list_jobs() {
+Result<std::vector<json::Value>> SchedulerLoop::list_jobs(const std::set<std::string>& denied) {
   if (d_.installation.namespaces.empty()) return list_all(api::kTrainingJob, "", "");
   std::vector<json::Value> all;
   for (const std::string& ns : d_.installation.namespaces) {
+    if (denied.contains(ns)) continue;
     TRY(std::vector<json::Value> some, list_all(api::kTrainingJob, ns, ""));
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }

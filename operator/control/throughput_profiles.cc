@@ -165,7 +165,7 @@ void ProfileWriter::look_at(const World& world, MonoTime now) {
     api::ThroughputProfileSpec spec =
         seen != nullptr ? seen->profile.spec
                         : api::ThroughputProfileSpec{name, describe_profile(*kind.spec), {}};
-    if (!add(kind, world.now, spec.points)) continue;
+    if (!add(kind, world.wall, spec.points)) continue;
     if (seen == nullptr && room == 0) {
       ++left_out;
       continue;

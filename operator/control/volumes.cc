@@ -62,6 +62,12 @@ class Survey {
 
   void look_at(const kube::Key& key) {
     const auto claim = storage_.claim(key);
+    if (!claim && storage_.are_claims_denied(key.ns))
+      return wait(api::reason::kClaimsDenied,
+                  fmt::format("the PersistentVolumeClaim \"{}\" is not known, for the operator may "
+                              "not list the claims of namespace \"{}\"; give it back its "
+                              "RoleBinding there (helm upgrade makes it anew)",
+                              key.name, key.ns));
     if (!claim || claim->meta.deleting)
       return wait(api::reason::kClaimNotFound,
                   fmt::format("the PersistentVolumeClaim \"{}\" {} in namespace \"{}\"; create it, "
@@ -219,11 +225,14 @@ std::shared_ptr<const T> find_in(const std::vector<std::shared_ptr<const T>>& so
 
 StorageView storage_of(const std::vector<std::shared_ptr<const Claim>>& claims,
                        const std::vector<std::shared_ptr<const Volume>>& volumes,
-                       const std::vector<std::shared_ptr<const StorageClass>>& classes) {
+                       const std::vector<std::shared_ptr<const StorageClass>>& classes,
+                       const std::set<std::string>& claims_denied) {
   return {[&](const kube::Key& key) { return find_in(claims, key); },
           [&](const std::string& name) { return find_in(volumes, {"", name}); },
           [&](const std::string& name) { return find_in(classes, {"", name}); },
-          [&] { return default_class(classes); }, [&] { return volumes; }};
+          [&] { return default_class(classes); },
+          [&] { return volumes; },
+          [&](const std::string& ns) { return claims_denied.contains(ns); }};
 }
 
 bool is_by_hand(const StorageClass& found) { return found.provisioner == kube::kNoProvisioner; }

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,12 +23,15 @@ struct StorageView {
   std::function<std::shared_ptr<const kube::StorageClass>(const std::string&)> storage_class;
   std::function<std::shared_ptr<const kube::StorageClass>()> default_class;
   std::function<std::vector<std::shared_ptr<const kube::Volume>>()> volumes;
+  // May the claims of the namespace not be listed now? Then those are shown that were seen before.
+  std::function<bool(const std::string&)> are_claims_denied;
 };
 
 // Over lists that are sorted by key, as stores give them, and that outlive it.
 StorageView storage_of(const std::vector<std::shared_ptr<const kube::Claim>>& claims,
                        const std::vector<std::shared_ptr<const kube::Volume>>& volumes,
-                       const std::vector<std::shared_ptr<const kube::StorageClass>>& classes);
+                       const std::vector<std::shared_ptr<const kube::StorageClass>>& classes,
+                       const std::set<std::string>& claims_denied = {});
 // Of several, the one that was made last, as Kubernetes has it. Null: there is none.
 std::shared_ptr<const kube::StorageClass> default_class(
     const std::vector<std::shared_ptr<const kube::StorageClass>>& classes);

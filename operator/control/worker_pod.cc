@@ -96,6 +96,13 @@ void complete_container(Value& container, const api::TrainingJob& job, const Con
   resources.at("limits").set(config.gpu_resource, gpus);
 }
 
+void set_priority_class(Value& spec, const std::string& name) {
+  if (name.empty())
+    spec.erase("priorityClassName");
+  else
+    spec.set("priorityClassName", name);
+}
+
 // What the installation says of all worker pods, where a template is silent.
 void apply_defaults(Value& spec, std::size_t worker, const Config& config) {
   if (!config.worker_runtime_class.empty() && spec["runtimeClassName"].is_null())
@@ -149,8 +156,8 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
   spec.set("terminationGracePeriodSeconds", job.spec.grace_period_seconds);
   spec.set("enableServiceLinks", false);
   spec.set("automountServiceAccountToken", false);  // no API token in a worker
-  if (!job.spec.priority_class_name.empty())
-    spec.set("priorityClassName", job.spec.priority_class_name);
+  const auto& tried = job.status.priority;
+  set_priority_class(spec, tried ? tried->class_name : job.spec.priority_class_name);
   put_named(spec.at("volumes"),
             Value::object({{"name", kSecretVolume},
                            {"secret", Value::object({{"secretName", job_secret_name(job)},
@@ -170,7 +177,9 @@ json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& all
 json::Value sample_pod(const api::TrainingJob& job, const Config& config) {
   api::AllocatedPod first;
   first.name = api::pod_name(job.meta.name, 0);
-  return worker_pod(job, first, config);
+  json::Value pod = worker_pod(job, first, config);
+  set_priority_class(pod.at("spec"), job.spec.priority_class_name);
+  return pod;
 }
 
 std::string worker_image(const api::TrainingJob& job) {

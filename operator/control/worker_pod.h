@@ -15,12 +15,13 @@ std::string job_secret_name(const api::TrainingJob& job);
 // A complete Pod manifest, unbound. The container named "worker" (else the first) runs the agent
 // unless it has a command of its own. Environment and volumes that the template sets under our
 // names are replaced; what the configuration says of all worker pods is filled in where it is
-// silent. Its security context is what pod_security.h says. The template is null or one that
+// silent. Its priority class is the one that was tried (status.priority), if any: the spec may name
+// another since. Its security context is what pod_security.h says. The template is null or one that
 // check_pod_template (api/pod_template.h) lets pass, as in every job that was decoded.
 json::Value worker_pod(const api::TrainingJob& job, const api::AllocatedPod& allocated,
                        const Config& config);
 
-// The same before anything is allocated: what its pods ask for, and whether they may be made.
+// A pod of the spec as it is now: what its pods ask for, and whether they may be made.
 json::Value sample_pod(const api::TrainingJob& job, const Config& config);
 
 // Of the container that runs the agent, as the template names it.

@@ -178,23 +178,31 @@ void Coordinator::stop_leading() {
     impl_->pods_of.clear();
     impl_->wished_pods = 0;
   }
-  for (auto& [uid, job] : ended) job->stop();  // a session may hold it a moment longer
+  // All at once: each may be within a request.
+  for (auto& [uid, job] : ended) job->ask_to_stop();
+  for (auto& [uid, job] : ended) job->join();  // a session may hold it a moment longer
 }
 
 void Coordinator::ensure(const Wish& wish, std::uint64_t seen_step) {
   std::shared_ptr<JobTask> job;
+  Status begun = ok();
   {
     const std::lock_guard lock(impl_->mutex);
     if (!impl_->epoch) return;
-    impl_->note_pods(wish.uid, wish.pods.size());
-    auto& slot = impl_->jobs[wish.uid];
-    if (!slot) {
-      slot = impl_->make_job(wish, seen_step, *impl_->epoch);
-      return;
+    const auto found = impl_->jobs.find(wish.uid);
+    if (found != impl_->jobs.end()) {
+      job = found->second;
+    } else {
+      job = impl_->make_job(wish, seen_step, *impl_->epoch);
+      begun = job->start();
+      if (begun.ok()) impl_->jobs[wish.uid] = job;
     }
-    job = slot;
+    if (begun.ok()) impl_->note_pods(wish.uid, wish.pods.size());
   }
-  job->ensure(wish);
+  if (begun.ok())
+    job->ensure(wish);
+  else
+    LOG_WARNING(kLog, "{}: it is not led yet: {}", to_string(wish.job), begun.error().what());
 }
 
 void Coordinator::forget(const std::string& job_uid) {
@@ -208,7 +216,8 @@ void Coordinator::forget(const std::string& job_uid) {
     impl_->note_pods(job_uid, 0);
     impl_->pods_of.erase(job_uid);
   }
-  job->stop();
+  job->ask_to_stop();
+  job->join();
 }
 
 std::optional<View> Coordinator::view(const std::string& job_uid) const {

@@ -77,7 +77,7 @@ struct Wish {
 
 enum class Phase {
   kWaiting,  // not enough workers are ready
-  kForming,  // first generation is being formed
+  kForming,  // a start, the first one or anew, of which no member holds a state yet
   kTraining,
   kSwitching,   // a planned change is under way; training goes on
   kRecovering,  // a failure is being repaired; training stands still
@@ -119,6 +119,7 @@ struct Change {
   std::uint32_t salvaged = 0;    // micro-batches kept
   std::uint32_t recomputed = 0;  // micro-batches computed again
   std::uint64_t at_step = 0;
+  MonoTime formed_at{};  // all stand in it
 };
 // Starts and changes of settings are none.
 bool is_rescale(const Change& change);
@@ -250,7 +251,8 @@ class Coordinator {
   void stop_leading();
 
   // `seen_step`: the last committed step that somebody has seen, for a job that is new to this
-  // leader; its record may be older.
+  // leader; its record may be older. A job that the system has no threads for is begun by a later
+  // call.
   void ensure(const Wish& wish, std::uint64_t seen_step = 0);
   void forget(const std::string& job_uid);
   std::optional<View> view(const std::string& job_uid) const;

@@ -208,7 +208,8 @@ void JobMachine::try_start(MonoTime now) {
   outputs_.changed = true;
   if (++attempts_ - data_attempts_ > kAttemptsMax) {
     view_.failure_reason = "StartFailed";
-    view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts";
+    view_.failure_message = "no step was committed in " + std::to_string(kAttemptsMax) + " starts" +
+                            (start_why_.empty() ? "" : ", the last one because " + start_why_);
     return end(now, Phase::kFailed, view_.failure_message);
   }
   start_not_before_ = now + 100ms * attempts_;

@@ -315,12 +315,14 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   }
   worker.start_failed = worker.start_failed || !standing.has_state();
   const bool is_of_now = standing.generation() >= oldest_of_interest() || joins(key);
-  if (is_of_now && (!suspect_since_ || suspect_cause_ == kLinkFailed)) {
-    if (!suspect_since_) suspect_since_ = now;  // it could not form, start, level or compute
-    suspect_cause_ = bounded(failure.reason());
-    suspect_why_ =
-        bounded(failure.reason()) + " of pod " + agent.name + ": " + bounded(failure.message());
-  }
+  if (!is_of_now) return;
+  const std::string why =
+      bounded(failure.reason()) + " of pod " + agent.name + ": " + bounded(failure.message());
+  if (is_member(key) && !standing.has_state()) start_why_ = why;
+  if (suspect_since_ && suspect_cause_ != kLinkFailed) return;
+  if (!suspect_since_) suspect_since_ = now;  // it could not form, start, level or compute
+  suspect_cause_ = bounded(failure.reason());
+  suspect_why_ = why;
 }
 
 void JobMachine::refuse(const WorkerKey& key, const std::string& reason,

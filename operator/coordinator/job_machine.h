@@ -349,6 +349,7 @@ class JobMachine {
   }
   void refresh_phase(MonoTime now);
   void refresh_end(MonoTime now);  // the phase of a job that has ended
+  std::string forming_reason() const;
   void enter(Phase phase, std::string reason);
   void note_marks(const wire::WorkerStanding& standing);
   const wire::WorkerStanding* furthest_member();
@@ -356,6 +357,7 @@ class JobMachine {
   void note_commits(MonoTime now);
   void note_sharing(const Agent& agent, const Worker& worker);
   void note_unshared(const std::string& pod, const std::string& node, std::uint64_t step);
+  bool any_member_works();
   GpuUse gpu_use();
   void end_change(MonoTime now, double usual);
   GpuUse cost_of(const Change& change) const;
@@ -417,6 +419,7 @@ class JobMachine {
   std::optional<MonoTime> join_since_;
   std::optional<MonoTime> start_since_;
   MonoTime start_not_before_{};         // backs off when a start fails
+  std::string start_why_;               // why it starts anew, until a step is committed
   std::optional<MonoTime> look_since_;  // workers look at the checkpoints before a start
   std::uint64_t looks_ = 0;
   std::optional<MonoTime> stop_since_;

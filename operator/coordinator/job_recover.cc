@@ -157,6 +157,7 @@ bool JobMachine::is_last_attempt_over(MonoTime now, const std::string& reason) {
   if (is_of_data) ++data_attempts_;
   const int others = attempts_ - data_attempts_;
   if (is_of_data ? now - *first_attempt_ < kDataGiveUp : others <= kAttemptsMax) return false;
+  if (wish_.stop) return false;  // the grace ends it; until then its checkpoint may be written
   view_.failure_reason = is_of_data ? view_.recovers_from : "RecoveryFailed";
   view_.failure_message = is_of_data ? "no step was committed for 30 minutes: " + reason
                                      : "no step was committed in " + std::to_string(kAttemptsMax) +
@@ -208,6 +209,7 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
   if (asked.size() > wish_.micro_batches) asked.resize(wish_.micro_batches);
   if (!any_state(asked)) {  // nobody holds the job any more: it starts from a checkpoint
     op_.reset();
+    if (start_why_.empty()) start_why_ = reason;
     return try_start(now);
   }
   // Nor are those of a rack, who go one after the other before the rest has been told, attempts of
@@ -433,6 +435,7 @@ void JobMachine::complete_operation(MonoTime now) {
   change.generation = op_->next.generation;
   change.to = static_cast<std::uint32_t>(op_->next.members.size());
   change.at_step = view_.step;
+  change.formed_at = now;
   LOG_INFO(kLog, "{}: generation {} stands after {:.3f} s{}: {} -> {}, {}{}", to_string(wish_.job),
            change.generation, seconds_between(op_->began, now), phases_of(*op_), change.from,
            counted(change.to, "worker"), change.reason, parked_ ? ", parked" : "");

@@ -33,13 +33,20 @@ JobTask::JobTask(Executor& executor, kube::Client& client, Timing timing, Wish w
       write_asked_(executor.make_condition()),
       wish_(std::move(wish)) {
   index_wish();
-  writer_ = executor_.spawn("record", [this](std::stop_token stop) { write(stop); });
-  thinker_ = executor_.spawn("job", [this](std::stop_token stop) { think(stop); });
 }
 
-JobTask::~JobTask() { stop(); }
+JobTask::~JobTask() {
+  ask_to_stop();
+  join();
+}
 
-void JobTask::stop() {
+Status JobTask::start() {
+  TRY(writer_, executor_.try_spawn("record", [this](std::stop_token stop) { write(stop); }));
+  TRY(thinker_, executor_.try_spawn("job", [this](std::stop_token stop) { think(stop); }));
+  return ok();
+}
+
+void JobTask::ask_to_stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -49,6 +56,9 @@ void JobTask::stop() {
   writer_.request_stop();
   wake();
   write_asked_->notify_all();
+}
+
+void JobTask::join() {
   thinker_.join();
   writer_.join();
 }
@@ -118,6 +128,13 @@ void JobTask::forget_earlier(const std::string& pod_uid) {
     const auto* gone = std::get_if<Gone>(&input.news);
     return (hello != nullptr && hello->pod_uid() == pod_uid) ||
            (gone != nullptr && gone->pod_uid == pod_uid);
+  });
+}
+
+bool JobTask::is_greeted_by(const std::string& pod_uid) const {
+  return std::ranges::any_of(inputs_, [&](const Input& input) {
+    const auto* hello = std::get_if<wire::Hello>(&input.news);
+    return hello != nullptr && hello->pod_uid() == pod_uid;
   });
 }
 
@@ -278,7 +295,7 @@ void JobTask::carry_out(JobMachine& machine) {
     if (out.swap) to_write_ = {machine.record(), *out.swap};
     for (const std::string& pod : out.drops) {
       const auto found = sessions_.find(pod);
-      if (found == sessions_.end()) continue;
+      if (found == sessions_.end() || is_greeted_by(pod)) continue;
       broken.push_back(found->second.channel);
       sessions_.erase(found);
     }

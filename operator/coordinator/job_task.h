@@ -42,9 +42,14 @@ class JobTask {
   };
   JobTask(Executor& executor, kube::Client& client, Timing timing, Wish wish,
           std::uint64_t seen_step, std::uint64_t epoch, World world, Hooks hooks);
-  ~JobTask();
-  // Ends both tasks and all sessions. Idempotent; waits for a write under way.
-  void stop();
+  ~JobTask();  // ask_to_stop(), join()
+  // Begins both tasks. Once. kUnavailable: the system has no threads for them; it is of no use.
+  Status start();
+  // Ends all sessions, and both tasks soon. Idempotent; waits for nothing.
+  void ask_to_stop();
+  // After ask_to_stop(): waits until both have ended, as long as a request under way takes.
+  // Idempotent; one thread at a time.
+  void join();
 
   void ensure(const Wish& wish);
   bool knows_pod(const std::string& pod_uid) const;
@@ -95,6 +100,8 @@ class JobTask {
   void carry_out(JobMachine& machine);
   void put(Input input);  // under the lock, as the next
   void forget_earlier(const std::string& pod_uid);
+  // Under the lock: the pod's session has come since, for its hello is not taken down yet.
+  bool is_greeted_by(const std::string& pod_uid) const;
   void index_wish();  // under the lock, after each change of wish_
   void wake() { wakeup_->notify_all(); }
 

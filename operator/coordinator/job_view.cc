@@ -81,6 +81,7 @@ void JobMachine::note_commits(MonoTime now) {
   has_trained_ = true;
   attempts_ = data_attempts_ = alarms_ = 0;
   first_attempt_.reset();
+  start_why_.clear();
   failures_since_commit_ = 0;
   broken_links_.clear();
   stuck_once_ = false;
@@ -130,6 +131,14 @@ GpuUse JobMachine::cost_of(const Change& change) const {
   return GpuUse::kRescale;
 }
 
+// A start stands once its members hold a state; programs hold none.
+bool JobMachine::any_member_works() {
+  return std::ranges::any_of(record_.members, [&](const Member& m) {
+    const Worker* worker = member(m);
+    return worker != nullptr && (wish_.is_stateless || worker->standing.has_state());
+  });
+}
+
 GpuUse JobMachine::gpu_use() {
   if (ended_ == Phase::kFailed) return GpuUse::kFailure;
   if (ended_ != Phase::kWaiting || stop_since_) return GpuUse::kCheckpoint;
@@ -138,9 +147,7 @@ GpuUse JobMachine::gpu_use() {
   if (parked_) return GpuUse::kFailure;
   if (is_trained() && !wish_.is_stateless) return GpuUse::kCheckpoint;  // the last one
   if (unfinished_) return cost_of(*unfinished_);
-  const bool somebody = std::any_of(record_.members.begin(), record_.members.end(),
-                                    [&](const Member& m) { return member(m) != nullptr; });
-  if (somebody) return GpuUse::kUseful;
+  if (any_member_works()) return GpuUse::kUseful;
   return has_trained_ ? GpuUse::kFailure : GpuUse::kQueue;
 }
 
@@ -194,6 +201,10 @@ void JobMachine::refresh_end(MonoTime now) {
   if (!over) wake_at(*retire_since_ + kRetireDeadline);
 }
 
+std::string JobMachine::forming_reason() const {
+  return start_why_.empty() ? "the first generation is being formed" : "starts anew: " + start_why_;
+}
+
 void JobMachine::refresh_phase(MonoTime now) {
   show(view_.shrinks, op_ && op_->change.kind == "leave");
   const std::size_t size = record_.members.size();
@@ -202,7 +213,7 @@ void JobMachine::refresh_phase(MonoTime now) {
   } else if (held_) {
     enter(Phase::kRecovering, "a new coordinator waits for the workers");
   } else if (op_ && op_->change.kind == "start") {
-    enter(Phase::kForming, "the first generation is being formed");
+    enter(Phase::kForming, forming_reason());
   } else if (op_ && (op_->kind == Kind::kRecover || op_->change.kind == "recover")) {
     enter(Phase::kRecovering, op_->change.reason);
   } else if (wish_.stop && stop_since_) {
@@ -215,6 +226,8 @@ void JobMachine::refresh_phase(MonoTime now) {
   } else if (parked_) {
     enter(Phase::kParked,
           std::to_string(size) + " of at least " + counted(wish_.min_workers, "worker"));
+  } else if (!any_member_works()) {
+    enter(Phase::kForming, forming_reason());  // it loads, or the start has failed
   } else if (suspect_since_ && first_attempt_) {
     enter(Phase::kRecovering, suspect_why_);  // again, in a while
   } else {

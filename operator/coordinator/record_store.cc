@@ -34,6 +34,25 @@ Result<json::Value> write_first_record(kube::Client& client, const kube::Key& jo
   return written;
 }
 
+Result<json::Value> write_first_record(kube::Client& client, const UnbegunJob& job,
+                                       std::uint64_t epoch) {
+  UnbegunJob seen = job;
+  for (int tries = 1;; ++tries) {
+    auto written = write_first_record(client, seen.key, seen.version, seen.has_status, epoch);
+    if (written.ok() || written.error().code() != Code::kConflict || tries == kOpenTries)
+      return written;
+    TRY(const json::Value live, client.get(api::kTrainingJob, job.key));
+    const json::Value& meta = live["metadata"];
+    const json::Value& status = live["status"];
+    const bool is_as_seen = kube::uid_of(live) == job.uid && meta["deletionTimestamp"].is_null() &&
+                            meta["generation"].int_or(0) == job.generation &&
+                            status["membership"].is_null() && status["allocation"].is_null();
+    if (!is_as_seen) return written;
+    seen.version = kube::resource_version_of(live);
+    seen.has_status = status.is_object();
+  }
+}
+
 Result<json::Value> RecordStore::read() {
   TRY(json::Value job, client_.get(api::kTrainingJob, job_));
   if (kube::uid_of(job) != uid_)

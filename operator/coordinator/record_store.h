@@ -24,6 +24,19 @@ Result<json::Value> write_first_record(kube::Client& client, const kube::Key& jo
                                        const std::string& version, bool has_status,
                                        std::uint64_t epoch);
 
+// A job that has no record and no allocation, as a decision saw it.
+struct UnbegunJob {
+  kube::Key key;
+  std::string uid;
+  std::int64_t generation = 0;  // of its spec
+  std::string version;          // resourceVersion
+  bool has_status = false;
+};
+// The same while others write its status: read and tried again, up to kOpenTries times. kConflict:
+// it is not any more what the decision saw.
+Result<json::Value> write_first_record(kube::Client& client, const UnbegunJob& job,
+                                       std::uint64_t epoch);
+
 class RecordStore {
  public:
   RecordStore(Executor& executor, kube::Client& client, kube::Key job, std::string uid)

@@ -16,8 +16,10 @@
 #include "operator/control/operator.h"
 #include "operator/control/snapshot_folder.h"
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include <CLI/CLI.hpp>
@@ -33,6 +35,8 @@ constexpr auto kOwnCertificateSkew = std::chrono::hours(1);
 constexpr std::size_t kPemBytesMax = 1 << 20;   // of a certificate or key
 constexpr double kCertificateHoursMin = 0.008;  // half a minute, for tests
 constexpr double kCertificateHoursMost = 24 * 3650;
+constexpr double kGangSecondsMin = 0.1;
+constexpr double kWaitSecondsMost = 86400;  // as gangStartSeconds of a SchedulingPolicy
 
 struct Options {
   std::string kubeconfig;
@@ -231,6 +235,17 @@ Status run(const Options& options, char** arguments) {
   return ended;
 }
 
+// As CLI::Range, for which "nan" is in every range.
+CLI::Validator in_range(double least, double most) {
+  const CLI::Validator is_number(
+      [](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "Value " + text + " is not a number"
+                                                              : std::string();
+      },
+      "");
+  return CLI::Range(least, most) & is_number;
+}
+
 // Which cluster it serves, as whom, and where it is reached.
 void add_place(CLI::App& app, Options& options) {
   app.add_option(
@@ -243,8 +258,8 @@ void add_place(CLI::App& app, Options& options) {
                  "names it, or that have none; one for each independent operator of a cluster")
       ->capture_default_str();
   app.add_option("--namespaces", options.namespaces,
-                 "Namespaces whose TrainingJobs it sees; it needs no rights in others but to read "
-                 "pods (default: all)")
+                 "Namespaces whose TrainingJobs it sees; in others it reads pods, no more "
+                 "(default: all). One that it may not list is left alone, and the log says so")
       ->delimiter(',');
   app.add_option("--identity", options.identity, "Name of this replica")->capture_default_str();
   app.add_option("--listen", options.listen, "Where agents are answered, host:port")
@@ -269,21 +284,24 @@ void add_conduct(CLI::App& app, Options& options) {
       ->expected(0, -1);  // else an empty list takes the next option for its value
   app.add_option("--lease-seconds", options.lease_seconds,
                  "How long a silent leader keeps the Lease; a fail-over takes this long")
-      ->check(CLI::Range(1.5, 60.0))
+      ->check(in_range(1.5, 60))
       ->capture_default_str();
   app.add_option("--watch-seconds", options.watch_seconds,
                  "How long a watch lasts; one that fell silent on the way is missed no later")
       ->check(CLI::Range(3, 600))
       ->capture_default_str();
   app.add_option("--node-lease-seconds", options.node_lease_seconds,
-                 "A node whose Lease is older gets no new pod (default: the Lease's own duration)");
+                 "A node whose Lease is older gets no new pod; 0: the Lease's own duration")
+      ->check(in_range(0, kWaitSecondsMost))
+      ->capture_default_str();
   app.add_option("--gang-seconds", options.gang_seconds,
                  "All pods of a first generation must be ready within, and each that comes later")
+      ->check(in_range(kGangSecondsMin, kWaitSecondsMost))
       ->capture_default_str();
   app.add_option(
          "--stall-seconds", options.stall_seconds,
          "A worker that holds the others up for so long, and for 8 median steps, is restarted")
-      ->check(CLI::Range(1.0, 3600.0))
+      ->check(in_range(1, 3600))
       ->capture_default_str();
   app.add_option("--probes", options.probes,
                  "Where /metrics, /healthz and /readyz are served, ip:port (default: nowhere)");
@@ -303,13 +321,13 @@ void add_conduct(CLI::App& app, Options& options) {
                  "there, a quantity (default: the runtime's 64 MiB)");
   app.add_option("--min-gain", options.min_gain,
                  "A job grows only when it gets faster by at least this part; below zero: always")
-      ->check(CLI::Range(-1.0, 1.0))
+      ->check(in_range(-1, 1))
       ->capture_default_str();
   app.add_option(
          "--certificate-hours", options.certificate_hours,
          "How long a certificate of the operator or of a job lasts; it is renewed after two "
          "thirds of that")
-      ->check(CLI::Range(kCertificateHoursMin, kCertificateHoursMost))
+      ->check(in_range(kCertificateHoursMin, kCertificateHoursMost))
       ->capture_default_str();
   app.add_option("--authority-secret", options.authority_secret,
                  "Secret of type kubernetes.io/tls in --namespace whose authority signs them, "

@@ -32,7 +32,7 @@ class Indexed:
     """A dataset with a length and an index. Which samples a micro-batch has is the engine's to say.
 
     micro_batch: samples of one forward pass; micro_batches: how many make a step. None: as the job's manifest says.
-    seed: of the order of the samples, when the job runs alone. collate: list of samples -> batch; PyTorch's by default.
+    seed: the job's, as Job(seed=) says it, when it runs alone. collate: list of samples -> batch; PyTorch's by default.
     workers: processes that load micro-batches ahead; 0: they are loaded in the main thread. The bits are the same.
     """
 

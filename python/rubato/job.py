@@ -33,7 +33,8 @@ class Job:
     """Iterating trains. Each step is handed out when it is committed, on every worker that has it.
 
     build: makes a new State in each call. loss(model, batch): of one micro-batch, a tensor of one element or Weighted.
-    max_grad_norm: 0 or infinity is no clipping. evaluate: an Indexed whose samples are a fixed list. In a pod the
+    max_grad_norm: 0 or infinity is no clipping. evaluate: an Indexed whose samples are a fixed list. seed: of all
+    random numbers and of the order of the samples; 0 by default. checkpoint: the folder of checkpoints. In a pod the
     manifest says steps, checkpoint, checkpoint_every, evaluate_every, seed and checkpoint_keep (how many checkpoints
     stay); a job that runs alone takes the arguments. The body of the loop may change the state (job.state), if it does
     so alike on every worker. Modules are trained in the mode that build() leaves them in.
@@ -50,7 +51,7 @@ class Job:
         checkpoint=None,
         checkpoint_every=0,
         evaluate_every=0,
-        seed=0,
+        seed=None,
         checkpoint_keep=3,
         _engine=None,
     ):
@@ -200,15 +201,20 @@ def _training(data, steps, checkpoint, checkpoint_every, evaluate_every, seed, c
         raise ValueError("Job(steps=): say how many steps to train; only in a pod does the manifest say it.")
     if not (data.micro_batch and data.micro_batches):
         raise ValueError("Indexed(micro_batch=, micro_batches=): say both; only in a pod does the manifest say them.")
+    if None not in (seed, data.seed) and seed != data.seed:
+        raise ValueError(
+            f"Job(seed={seed!r}) and Indexed(seed={data.seed}): a job has one seed, of which the order of the samples "
+            "is made, too. Say it once."
+        )
     training = {
         "batch": {"micro": data.micro_batch, "global": data.micro_batch * data.micro_batches},
         "stop": {"steps": integer(steps, "Job(steps)", 1)},
-        "seed": integer(seed, "Job(seed)", 0) if data.seed is None else data.seed,
+        "seed": integer(0 if seed is None else seed, "Job(seed)", 0) if data.seed is None else data.seed,
         "evaluateEvery": integer(evaluate_every, "Job(evaluate_every)", 0),
     }
     if checkpoint:
         training["checkpoint"] = {
-            "path": os.path.expanduser(checkpoint),
+            "path": os.path.abspath(os.path.expanduser(checkpoint)),  # the script may go elsewhere
             "every": integer(checkpoint_every, "Job(checkpoint_every)", 0),
             "keep": integer(checkpoint_keep, "Job(checkpoint_keep)", 1),
         }

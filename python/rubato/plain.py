@@ -1,5 +1,6 @@
-"""Values that are no tensors, as JSON and back: numbers, texts, lists, tuples and dictionaries keep their types and
-their order. Functions and types stay as build() made them.
+"""Values that are no tensors, as JSON and back: Python's own numbers and texts, lists, tuples and dictionaries keep
+their types and their order. What is like one of them (numpy.float32, a named tuple) comes back as that one, so a state
+must not hold it: is_plain() tells. Functions and types stay as build() made them.
 """
 
 import numbers
@@ -11,8 +12,10 @@ from .errors import Refused
 
 def encode(value, where, tensors=None):
     """JSON of a value. `where` names it in errors; its tensors, if any may be there, are put into `tensors` by name."""
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of numpy.str_ and the like, too
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
@@ -37,6 +40,16 @@ def encode(value, where, tensors=None):
         f"{where} is a {type(value).__name__}, which cannot be sent to a new worker: use numbers, texts, lists, "
         "tuples and dictionaries.",
     )
+
+
+def is_plain(value):
+    """Whether decode() gives back what encode() was given, where both take it."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value)) and all(map(is_plain, value.values()))
+    if type(value) in (list, tuple):
+        return all(map(is_plain, value))
+    is_own = type(value) in (bool, int, float, str, torch.Size)
+    return is_own or not isinstance(value, (numbers.Real, str, list, tuple))
 
 
 def decode(coded, current, tensors=None):

@@ -38,6 +38,12 @@ class Findings:
 
 def examine(program, seed, micro_batch, steps):
     """Refuses a program that cannot be trained with equal bits."""
+    if torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled():
+        raise Refused(
+            "HiddenState",
+            "torch.autocast is entered around the loop. It keeps what it casts the weights to until it is left, so that "
+            "later steps would compute with old weights: enter it in `loss`.",
+        )
     samples = len(program.data)
     batches = [[(micro * micro_batch + index) % samples for index in range(micro_batch)] for micro in range(2)]
     first = program.replica(seed)
@@ -102,6 +108,13 @@ def _gradients_of(replica):
     trained, _ = replica.model_tensors()
     if not trained:
         raise Refused("NothingToTrain", "No parameter of the model has requires_grad.")
+    for name, parameter in trained.items():
+        if parameter.dtype is torch.float64:
+            raise Refused(
+                "UnsupportedTensor",
+                f"{name} is trained in float64, and gradients are summed in float32: call model.float() in build(), or "
+                "freeze it by requires_grad_(False).",
+            )
     return Gradients.apart(list(trained.values()))
 
 

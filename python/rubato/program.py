@@ -63,6 +63,7 @@ class Program:
                 state.scheduler.step(loss)
             elif state.scheduler:
                 state.scheduler.step()
+        replica.make_plain()
         return rate
 
     def validate(self, replica, seed, micro, ids, ahead=()):

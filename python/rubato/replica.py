@@ -14,7 +14,7 @@ import torch
 
 from . import tensors as memory
 from .errors import Refused
-from .plain import decode, encode
+from .plain import decode, encode, is_plain
 
 
 class Entry(typing.NamedTuple):
@@ -45,6 +45,7 @@ class Replica:
         self._trained = set()  # names
         self._homes = {}  # name -> tensor in the given memory
         self._optimizer_homes = {}
+        self.make_plain()
 
     # ---- Reading ----
 
@@ -80,6 +81,14 @@ class Replica:
         places = self._optimizer_places()
         return [*trained.values(), *rest.values(), *(values[key] for values, key in places.values())]
 
+    def names_in_state_dict(self):
+        """Of the model's tensors, all but buffers with persistent=False."""
+        names = set(self.parameters)
+        for prefix, module in self.state.model.named_modules():
+            persistent = module._buffers.keys() - module._non_persistent_buffers_set
+            names.update(f"{prefix}.{key}" if prefix else key for key in persistent)
+        return names
+
     def coded(self, step):
         """All that is no tensor, as JSON."""
         values = {}  # parameter -> what its optimizer state has beside tensors
@@ -105,6 +114,26 @@ class Replica:
         }
 
     # ---- Writing ----
+
+    def make_plain(self):
+        """Puts plain values where the program has others that are like them: numpy.float32, say, with which it would
+        compute other bits than a new worker, which gets the plain ones.
+        """
+        for index, group in enumerate(self.state.optimizer.param_groups):
+            _make_plain(group, f"optimizer.param_groups.{index}")
+        for parameter, values in self.state.optimizer.state.items():
+            _make_plain(values, f"optimizer.state.{self._names.get(parameter)}")
+        extra = [(f"extra.{name}", thing) for name, thing in self.state.extra.items()]
+        for name, thing in [("scheduler", self.state.scheduler), *extra]:
+            is_read = hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+            if isinstance(thing, torch.nn.Module) or not is_read:
+                continue  # it has tensors alone, or is refused
+            current = thing.state_dict()
+            if not is_plain(current):
+                tensors = {}
+                coded = encode(current, name, tensors)
+                held = {key: tensor.clone() for key, tensor in tensors.items()}
+                thing.load_state_dict(decode(coded, current, held))
 
     def make_contiguous(self):
         """As bind() does: bits may depend on strides."""
@@ -198,8 +227,21 @@ class Replica:
 
     def _named(self):
         trained, rest = self.model_tensors()
-        _require_names(trained, self._trained, "the trained parameters")
         _require_names(trained | rest, self._homes, "the model")
+        sides = sorted(trained.keys() ^ self._trained)
+        if sides:
+            raise Refused(
+                "StateChanged",
+                f"requires_grad of {', '.join(sides[:3])} changed after build(), and the workers hold memory for what "
+                "was trained then: train it from the start, in a group with lr=0 until its time comes.",
+            )
+        for name, parameter in trained.items():
+            if parameter is not self.parameters[name]:
+                raise Refused(
+                    "StateChanged",
+                    f"{name} was replaced by another Parameter, which the optimizer does not have: copy values into "
+                    "the one that build() made (parameter.data.copy_(), load_state_dict() without assign=True).",
+                )
         return trained | rest
 
     def _optimizer_places(self):
@@ -216,6 +258,12 @@ class Replica:
                 if isinstance(value, torch.Tensor):
                     places[f"{key}.{self._names[parameter]}"] = values, key
         return places
+
+
+def _make_plain(values, where):
+    for key, value in values.items():
+        if key != "params" and not is_plain(value):
+            values[key] = decode(encode(value, f"{where}.{key}"), value)
 
 
 def _require_single_step(optimizer):

@@ -51,7 +51,7 @@ def check(tensors):
             raise Refused(
                 "OverlappingTensors",
                 f"{first} and {second} share memory. Tie weights by assigning one Parameter to both modules, and clone "
-                "buffers that are views of another tensor.",
+                "what is a view or a slice of another tensor: nn.Parameter(weight[:2].clone()), say.",
             )
 
 

@@ -33,6 +33,7 @@ class Trainer:
 
     def keep_changes(self):
         """After the loop's body, which may have set a learning rate or fed an average."""
+        self.replica.make_plain()
         self.replica.gather(self.step)
         self._write_extra()
 
@@ -53,6 +54,7 @@ class Trainer:
         self._extra_bytes = found.extra_bytes
         self._validation_count = self._validation_micro_batches()
         config = getattr(self.state.model, "config", None)
+        named = self.replica.names_in_state_dict()
         return {
             "micro_batch": self._micro_batch,
             "micro_batches": micro_batches,
@@ -71,6 +73,7 @@ class Trainer:
                     "dtype": memory.DTYPE_NAMES[entry.dtype],
                     "shape": list(entry.shape),
                     "group": entry.group,
+                    "in_state_dict": entry.group != "optimizer" and entry.name in named,
                 }
                 for entry in self._layout
             ],

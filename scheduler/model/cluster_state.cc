@@ -1,6 +1,7 @@
 #include "scheduler/model/cluster_state.h"
 
 #include "common/check.h"
+#include "common/saturate.h"
 
 #include <algorithm>
 
@@ -33,18 +34,19 @@ void Resources::raise_to_zero() {
 }
 
 Resources& Resources::operator-=(const Resources& other) {
-  gpus -= other.gpus;
-  cpu -= other.cpu;
-  memory -= other.memory;
-  for (std::size_t i = 0; i < kOthers; ++i) others[i] -= other.others[i];
+  gpus = saturating_subtract(gpus, other.gpus);
+  cpu = saturating_subtract(cpu, other.cpu);
+  memory = saturating_subtract(memory, other.memory);
+  for (std::size_t i = 0; i < kOthers; ++i)
+    others[i] = saturating_subtract(others[i], other.others[i]);
   return *this;
 }
 
 Resources& Resources::operator+=(const Resources& other) {
-  gpus += other.gpus;
-  cpu += other.cpu;
-  memory += other.memory;
-  for (std::size_t i = 0; i < kOthers; ++i) others[i] += other.others[i];
+  gpus = saturating_add(gpus, other.gpus);
+  cpu = saturating_add(cpu, other.cpu);
+  memory = saturating_add(memory, other.memory);
+  for (std::size_t i = 0; i < kOthers; ++i) others[i] = saturating_add(others[i], other.others[i]);
   return *this;
 }
 

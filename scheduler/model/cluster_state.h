@@ -36,6 +36,7 @@ struct Resources {
   std::int64_t copies_of(const Resources& wanted) const;
   bool fits(const Resources& wanted) const;
   void raise_to_zero();  // what is negative
+  // Saturating: a pod may ask for as much as a number holds.
   Resources& operator-=(const Resources& other);
   Resources& operator+=(const Resources& other);
   bool operator==(const Resources&) const = default;

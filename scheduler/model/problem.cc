@@ -11,6 +11,8 @@
 namespace rubato::sched {
 namespace {
 
+constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+
 void mix_in(std::size_t& hash, std::size_t value) {
   hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
 }
@@ -35,6 +37,16 @@ bool admits(const Job& job, const Node& node) {
   return node.schedulable && !job.avoid.contains(node.id) && may_use(job, node);
 }
 
+// More may be free, in a snapshot that was written by hand, than is said to be there.
+Resources whole_of(const Node& node) {
+  Resources all{.gpus = node.gpus_total, .cpu = kUnknown, .memory = kUnknown};
+  all.others.fill(kUnknown);
+  if (!node.total) return all;
+  all.cpu = std::max(node.total->cpu, node.free.cpu);
+  all.memory = std::max(node.total->memory, node.free.memory);
+  return all;
+}
+
 void Capacity::add(DomainIndex domain, TypeIndex type, Gpus gpus) {
   const auto of = [&](std::vector<OfType>& types) -> Gpus& {
     auto at = std::ranges::lower_bound(types, type, {}, &OfType::type);
@@ -43,6 +55,16 @@ void Capacity::add(DomainIndex domain, TypeIndex type, Gpus gpus) {
   };
   Gpus& all = of(by_type_);
   all = is_confined_ ? std::max(all, of(by_domain_[domain]) += gpus) : all + gpus;
+}
+
+Gpus Capacity::in(DomainIndex domain, TypeIndex type) const {
+  const auto of = [&](const std::vector<OfType>& types) {
+    const auto at = std::ranges::find(types, type, &OfType::type);
+    return at == types.end() ? 0 : at->gpus;
+  };
+  if (!is_confined_) return of(by_type_);
+  const auto found = by_domain_.find(domain);
+  return found == by_domain_.end() ? 0 : of(found->second);
 }
 
 bool Problem::Like::operator==(const Like& other) const {
@@ -240,16 +262,20 @@ GroupIndex Problem::group_of(JobIndex j) const {
 
 JobGroup Problem::make_group(const Job& job) const {
   JobGroup group{{}, {}, Capacity(job), Capacity(job)};
+  Capacity by_gpus(job);
   for (NodeIndex n; n < end_of_nodes(); ++n) {
     const Node& node = this->node(n);
     if (!may_use(job, node)) continue;
     const DomainIndex domain = confines(job, n);
+    const Gpus whole = whole_of(node).copies_of(job.per_pod) * job.per_pod.gpus;
     // A cordoned or silent node may come back.
-    group.capacity.add_whole(domain, type_of(n), node.gpus_total);
+    group.capacity.add(domain, type_of(n), whole);
+    by_gpus.add(domain, type_of(n), node.gpus_total / job.per_pod.gpus * job.per_pod.gpus);
     if (!admits(job, node)) continue;
-    group.capacity_now.add_whole(domain, type_of(n), node.gpus_total);
+    group.capacity_now.add(domain, type_of(n), whole);
     group.admitted.push_back(n);
   }
+  group.most_gpus = by_gpus.most();
   for (const auto& [type, gpus] : group.capacity.by_type())
     if (gpus > 0) group.types.push_back(type);
   return group;

@@ -27,6 +27,9 @@ bool may_use(const Job& job, const Node& node);
 // … and now: it is schedulable, and the job does not avoid it.
 bool admits(const Job& job, const Node& node);
 
+// All that a node has for jobs; what is not known of it is as much as anybody asks for.
+Resources whole_of(const Node& node);
+
 // Whether all its pods must be in one domain, or on one node.
 inline bool is_confined(const Job& job) { return job.one_node || job.needs_domain(); }
 
@@ -42,9 +45,6 @@ class Capacity {
       : per_pod_(job.per_pod.gpus), is_confined_(is_confined(job)), mix_(job.mix) {}
   // `domain`: of Problem::confines.
   void add(DomainIndex domain, TypeIndex type, Gpus gpus);
-  void add_whole(DomainIndex domain, TypeIndex type, Gpus gpus) {  // in whole pods
-    add(domain, type, in_pods(gpus));
-  }
   Gpus most() const {
     return most([](TypeIndex) { return std::numeric_limits<Gpus>::max(); });
   }
@@ -66,6 +66,8 @@ class Capacity {
   }
   // Of all nodes of a type, or of its best domain; in the order of types.
   const std::vector<OfType>& by_type() const { return by_type_; }
+  // Of a type in a domain, of Problem::confines.
+  Gpus in(DomainIndex domain, TypeIndex type) const;
 
  private:
   Gpus in_pods(Gpus gpus) const { return gpus / per_pod_ * per_pod_; }
@@ -83,6 +85,7 @@ struct JobGroup {
   std::vector<TypeIndex> types;     // of all nodes that may ever hold a pod of theirs, in order
   Capacity capacity;                // of those nodes
   Capacity capacity_now;            // of `admitted`, whoever holds it
+  Gpus most_gpus = 0;               // as `capacity`, if its pods asked for GPUs only
 };
 
 class Problem {

@@ -191,22 +191,43 @@ std::string Cells::why_refused(const Queue& queue) {
 }
 
 Gpus Cells::most_of(QueueIndex queue) const {
-  std::map<std::string, Gpus> of_type;
-  if (!has_cells(queue)) return 0;
+  Job any;
+  any.per_pod.gpus = 1;
+  Gpus most = 0;
+  for (const TypeIndex type : types_of(queue)) most = std::max(most, most_of(queue, type, any));
+  return most;
+}
+
+// The best of each level, as many as the queue has, that may overlap.
+Gpus Cells::most_of(QueueIndex queue, TypeIndex type, const Job& job) const {
+  if (std::ranges::find(types_of(queue), type) == types_of(queue).end()) return 0;
+  const CellForest& forest = forests_.at(type);
+  const auto fits = [&](NodeIndex node) -> Gpus {
+    const Node& of = problem_.node(node);
+    return may_use(job, of) ? whole_of(of).copies_of(job.per_pod) * job.per_pod.gpus : 0;
+  };
+  const auto add = [&](Gpus sum, Gpus more) {
+    return job.one_node ? std::max(sum, more) : sum + more;
+  };
+  Gpus all = 0;
+  for (Number c = 0; c < forest.end(); ++c)
+    if (forest.cell(c).level == 0) all = add(all, fits(forest.cell(c).nodes.front()));
+  Gpus most = 0;
   for (const CellQuota& cells : problem_.queue(queue)->cells) {
-    const CellForest& forest = forests_.at(problem_.type_named(cells.gpu_type));
-    Gpus most = 0;
+    if (problem_.type_named(cells.gpu_type) != type) continue;
+    std::vector<Gpus> of_cells;
     for (Number c = 0; c < forest.end(); ++c) {
       if (forest.cell(c).level != *find_level(cells.level)) continue;
       Gpus gpus = 0;
-      for (const NodeIndex node : forest.cell(c).nodes) gpus += problem_.node(node).gpus_total;
-      most = std::max(most, gpus);
+      for (const NodeIndex node : forest.cell(c).nodes) gpus = add(gpus, fits(node));
+      of_cells.push_back(gpus);
     }
-    of_type[cells.gpu_type] += most * cells.count;
+    std::ranges::sort(of_cells, std::greater{});
+    const auto count = std::min<std::int64_t>(cells.count, std::ssize(of_cells));
+    for (std::int64_t i = 0; i < count; ++i)
+      most = add(most, of_cells[static_cast<std::size_t>(i)]);
   }
-  Gpus most = 0;
-  for (const auto& [type, gpus] : of_type) most = std::max(most, gpus);
-  return most;
+  return std::min(most, all);
 }
 
 bool Cells::is_inside(JobIndex job, std::size_t held) const {

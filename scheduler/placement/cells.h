@@ -119,6 +119,8 @@ class Cells {
   const std::map<std::string, std::string>& refusals() const { return refusals_; }
   // The most GPUs of one type that it has in them.
   Gpus most_of(QueueIndex queue) const;
+  // … of this type, for a job like this one, whoever else is there: no more than that fits.
+  Gpus most_of(QueueIndex queue, TypeIndex type, const Job& job) const;
   // The pod, by its position in Job::held, is in a cell of its queue.
   bool is_inside(JobIndex job, std::size_t held) const;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 namespace rubato::sched {
 namespace {
@@ -13,31 +14,36 @@ namespace {
 struct Promise {
   std::size_t claim = 0;
   Gpus gpus = 0;
-  std::int64_t needs = 0;     // leases
-  std::int64_t deadline = 0;  // in leases from now on
+  std::int64_t must = 0;      // leases that it needs until then
+  std::int64_t needs = 0;     // … and with those that it could have beyond the horizon
+  std::int64_t deadline = 0;  // in leases from now on, the horizon at most
   bool has_started = false;
   bool runs_now = false;  // in the first lease, where all are kept
 };
 
-// Plans all into leases, in order. The first that is late; none: nobody is.
-std::optional<std::size_t> first_late(std::vector<Promise>& promises, Gpus gpus) {
+// Plans all into leases, in order: what each must have, and then what more it needs, as far as that
+// is left. False: one is late.
+bool plan_all(std::vector<Promise>& promises, Gpus gpus) {
   std::int64_t end = 0;
   for (const Promise& one : promises) end = std::max(end, one.deadline);
   std::vector<Gpus> free(static_cast<std::size_t>(end), gpus);
-  for (std::size_t i = 0; i < promises.size(); ++i) {
-    Promise& one = promises[i];
-    one.runs_now = false;
-    std::int64_t needs = one.needs;
-    for (std::int64_t lease = 0; lease < one.deadline && needs > 0; ++lease) {
-      Gpus& left = free[static_cast<std::size_t>(lease)];
-      if (left < one.gpus) continue;
-      left -= one.gpus;
-      --needs;
-      one.runs_now = one.runs_now || lease == 0;
+  std::vector<std::vector<char>> has(promises.size());  // not 0: it has that lease
+  for (const bool all : {false, true}) {
+    for (std::size_t i = 0; i < promises.size(); ++i) {
+      Promise& one = promises[i];
+      has[i].resize(free.size(), 0);
+      std::int64_t wants = all ? one.needs - one.must : one.must;
+      for (std::size_t lease = 0; std::cmp_less(lease, one.deadline) && wants > 0; ++lease) {
+        if (has[i][lease] != 0 || free[lease] < one.gpus) continue;
+        free[lease] -= one.gpus;
+        has[i][lease] = 1;
+        --wants;
+      }
+      if (!all && wants > 0) return false;
+      one.runs_now = !has[i].empty() && has[i].front() != 0;
     }
-    if (needs > 0) return i;
   }
-  return std::nullopt;
+  return true;
 }
 
 // Those that can be kept, the nearest deadline first.
@@ -45,40 +51,41 @@ std::vector<Promise> kept(const std::vector<Promise>& asked, Gpus gpus) {
   std::vector<Promise> promises;
   for (const Promise& one : asked) {
     promises.push_back(one);
-    while (first_late(promises, gpus)) {
+    while (!plan_all(promises, gpus)) {
       const auto costs = [](const Promise& p) {
-        return std::tuple(!p.has_started, p.gpus * p.needs);
+        return std::tuple(p.must > 0, !p.has_started, p.gpus * p.must);
       };
       promises.erase(std::ranges::max_element(promises, {}, costs));
     }
   }
-  first_late(promises, gpus);
+  plan_all(promises, gpus);
   return promises;
 }
 
 std::vector<Promise> asked_for(const Problem& problem, const std::vector<RoundClaim>& claims,
                                TimeMs lease_ms) {
   const TimeMs now_ms = problem.state().now_ms;
-  TimeMs last_ms = now_ms;
   std::vector<std::size_t> asking;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const Job& job = problem.job(claims[i].job);
     if (!job.deadline_ms || !job.remaining_ms || *job.deadline_ms <= now_ms) continue;
     asking.push_back(i);
-    last_ms = std::max(last_ms, *job.deadline_ms);
   }
   std::ranges::stable_sort(asking, {},
                            [&](std::size_t i) { return *problem.job(claims[i].job).deadline_ms; });
   if (asking.size() > Chronus::kDeadlinesMost) asking.resize(Chronus::kDeadlinesMost);
-  const TimeMs slot_ms = std::max(lease_ms, (last_ms - now_ms) / Chronus::kLeasesMost + 1);
   std::vector<Promise> promises;
   promises.reserve(asking.size());
   for (const std::size_t i : asking) {
     const Job& job = problem.job(claims[i].job);
+    const std::int64_t needs = std::max<TimeMs>((*job.remaining_ms + lease_ms - 1) / lease_ms, 1);
+    const std::int64_t deadline = (*job.deadline_ms - now_ms) / lease_ms;
+    const std::int64_t beyond = std::max<std::int64_t>(deadline - Chronus::kLeasesMost, 0);
     promises.push_back({.claim = i,
                         .gpus = claims[i].gpus,
-                        .needs = std::max<TimeMs>((*job.remaining_ms + slot_ms - 1) / slot_ms, 1),
-                        .deadline = (*job.deadline_ms - now_ms) / slot_ms,
+                        .must = std::max<std::int64_t>(needs - beyond, 0),
+                        .needs = needs,
+                        .deadline = deadline - beyond,
                         .has_started = job.attained_gpu_ms > 0});
   }
   return promises;

@@ -9,8 +9,12 @@
 // started keeps its promise as long as it can be kept. Who is dropped, or of whom the work left is
 // not known, is best effort.
 //
+// Plans reach kLeasesMost leases far. A job with a later deadline must have until then what it
+// cannot do between then and its deadline; what more it needs it is planned for where that is left.
+// So a far deadline makes no lease longer, nor takes one from a near deadline.
+//
 // GPUs are counted all together, types one by one as Gavel's rounds fill them. O(D² · T) for D jobs
-// with a deadline (kDeadlinesMost) and T leases (kLeasesMost; beyond, leases count as longer).
+// with a deadline (kDeadlinesMost) and T leases (kLeasesMost).
 #pragma once
 
 #include "scheduler/policy/policy.h"

@@ -21,9 +21,10 @@ struct Cell {
 
 struct JobCells {
   JobIndex index;
-  std::vector<Cell> cells;   // of no goodput none
-  std::optional<Cell> cell;  // none: it waits
-  bool keeps = false;        // it has had its cell for a short while only, or must not change now
+  std::vector<Cell> cells;    // of no goodput none
+  std::optional<Cell> cell;   // none: it waits
+  bool keeps = false;         // it has had its cell for a short while only, or must not change now
+  bool is_exchanged = false;  // for the cell of another one
 };
 
 std::set<Gpus> sizes_of(const Job& job, Gpus most) {
@@ -81,14 +82,32 @@ std::vector<Cell> cells_of(const Problem& problem, JobIndex j, const TypeRatios&
   return cells;
 }
 
+// What nodes have once those have left that are leaving.
+Table<NodeIndex, Resources> free_once_left(const Problem& problem) {
+  Table<NodeIndex, Resources> free = free_on_nodes(problem);
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Job& job = problem.job(j);
+    for (std::size_t i = 0; i < job.held.size(); ++i) {
+      const Held& pod = job.held[i];
+      const auto node = problem.held_at(j)[i].node;
+      if (node && !pod.lost && pod.leaving) free[*node] += job.per_pod;
+    }
+  }
+  return free;
+}
+
 class Search {
  public:
   Search(const Problem& problem, double least_gain, double keep_ms)
-      : problem_(problem), room_(problem), least_gain_(least_gain) {
+      : problem_(problem),
+        room_(problem),
+        free_(problem, free_once_left(problem)),
+        least_gain_(least_gain) {
     const auto now = static_cast<double>(problem.state().now_ms);
     const TypeRatios ratios = ratios_of(problem);
     RoomByType room_by_type(problem);
-    for (const JobIndex j : order_by(problem, [](JobIndex) { return 0; })) {
+    const auto is_new = [&](JobIndex j) { return problem.job(j).attained_gpu_ms == 0; };
+    for (const JobIndex j : order_by(problem, is_new)) {
       order_.push_back(j);
       if (!problem.takes_part(j)) continue;
       const Job& job = problem.job(j);
@@ -126,11 +145,11 @@ class Search {
       double most = 0;
       for (JobCells& one : all_) {
         if (!one.cell || one.keeps) continue;
-        const bool runs = effective_gpus(problem_.job(one.index)) > 0;
-        const double least = runs ? one.cell->worth * (1 + least_gain_) : one.cell->worth;
+        const double least = runs(one) ? one.cell->worth * (1 + least_gain_) : one.cell->worth;
         for (const Cell& cell : one.cells) {
           const double gain = cell.worth - one.cell->worth;
-          if (cell.worth <= least || gain <= most || !has_room(one, cell)) continue;
+          if (cell.worth <= least || gain <= most || !has_room(one, cell) || !may_move(one, cell))
+            continue;
           most = gain;
           gains = &one;
           to = cell;
@@ -150,9 +169,17 @@ class Search {
                     .sizes_hold = true,
                     .types = std::vector<std::optional<TypeIndex>>(count),
                     .types_hold = true};
+    const bool some_leave = std::ranges::any_of(problem_.state().jobs, [](const Job& job) {
+      return std::ranges::any_of(job.held, &Held::leaving);
+    });
     for (const JobCells& one : all_) {
       if (!one.cell) continue;
       targets.sizes[one.index.value] = one.cell->gpus;
+      const bool waits = some_leave && free_.most(one.index, one.cell->type) >= one.cell->gpus;
+      if (one.is_exchanged || waits) {
+        targets.starts.resize(count, 0);
+        targets.starts[one.index.value] = one.cell->gpus;
+      }
       targets.types[one.index.value] = one.cell->type;
     }
     return targets;
@@ -163,6 +190,12 @@ class Search {
   bool has_room(const JobCells& one, const Cell& cell) const {
     const Gpus own = one.cell && one.cell->type == cell.type ? one.cell->gpus : 0;
     return room_.left_for(one.index, cell.type) >= cell.gpus - own;
+  }
+  bool runs(const JobCells& one) const { return effective_gpus(problem_.job(one.index)) > 0; }
+  // Who runs is stopped to change its type: nodes must have room for it there, not types alone.
+  bool may_move(const JobCells& one, const Cell& cell) {
+    return !runs(one) || cell.type == problem_.type_held(one.index) ||
+           free_.most(one.index, cell.type) >= cell.gpus;
   }
   void take(JobCells& one, const Cell& cell) {
     CHECK(room_.take(one.index, cell.type, cell.gpus));
@@ -180,7 +213,20 @@ class Search {
     return best;
   }
 
-  // The job gets a cell, and one that runs another, if both together are worth more than what
+  // … worth more than that, on nodes that have room for it once another job has left.
+  std::optional<Cell> best_without(JobIndex leaver, const JobCells& one, double least) {
+    std::optional<Cell> best;
+    for (const Cell& cell : one.cells) {
+      if (cell.worth <= least || !has_room(one, cell) ||
+          free_.most_without(leaver, one.index, cell.type) < cell.gpus)
+        continue;
+      best = cell;
+      least = cell.worth;
+    }
+    return best;
+  }
+
+  // The job gets a cell, and one that has one another, if both together are worth more than what
   // the first would get without.
   bool exchange(JobCells& wanting, double least) {
     JobCells* other = nullptr;
@@ -193,11 +239,10 @@ class Search {
       for (const Cell& cell : one.cells) {
         const double loss = before.worth - cell.worth;
         if (loss < 0 || (cell.type == before.type && cell.gpus >= before.gpus) ||
-            !has_room(one, cell))
+            !has_room(one, cell) || !may_move(one, cell))
           continue;
         take(one, cell);
-        const auto found = best_with_room(wanting);
-        if (found && found->worth - loss > most + kLeastExchange) {
+        if (const auto found = best_without(one.index, wanting, most + loss + kLeastExchange)) {
           most = found->worth - loss;
           other = &one;
           others = cell;
@@ -212,6 +257,7 @@ class Search {
     take(*other, *others);
     other->keeps = true;
     take(wanting, *own);
+    wanting.is_exchanged = true;
     return true;
   }
 
@@ -219,6 +265,7 @@ class Search {
 
   const Problem& problem_;
   Room room_;
+  RoomByType free_;              // what nobody holds, or is leaving
   bool room_overdrawn_ = false;  // jobs hold what no longer counts: nothing is exchanged
   double least_gain_;
   std::vector<JobIndex> order_;
@@ -232,11 +279,12 @@ Descriptor Crius::describe() {
           .about = "cells (GPU type and count, at the best plan there), exchanged while all gain",
           .rule =
               "A cell is a number of GPUs of one type; it is worth to a job its goodput there over "
-              "that of the job's best cell. Waiting jobs, by arrival, get the cell with room that "
-              "is worth most; or, where the sum of all worths is larger so, a better one for which "
-              "a running job takes a smaller cell or one of another type. What is left goes, one "
-              "change at a time, to whoever gains most worth. A running job changes its cell only "
-              "for `leastGain`, and after `keepSeconds`. Nobody is stopped for another one.",
+              "that of the job's best cell. Waiting jobs, those that have run first, by arrival, "
+              "get the cell with room that is worth most; or, where the sum of all worths is "
+              "larger so, a better one for which a running job takes a smaller cell or one of "
+              "another type, if nodes have room for both. What is left goes, one change at a time, "
+              "to whoever gains most worth. A running job changes its cell only for `leastGain`, "
+              "and after `keepSeconds`. Nobody is stopped for another one.",
           .choose =
               "Where jobs are trained under several parallel plans on several GPU types and the "
               "throughput of the whole cluster counts. It needs goodput or throughput measured on "
@@ -260,7 +308,8 @@ Descriptor Crius::describe() {
                           .least = 0,
                           .most = 1,
                           .standard = 1,
-                          .about = "0: running jobs change nothing for those that wait"}},
+                          .about = "0: running jobs change nothing for those that wait",
+                          .is_whole = true}},
           .elastic = true,
           .timed = true,
           .uses_throughput = true,

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -19,6 +18,7 @@ namespace {
 constexpr TimeMs kNever = std::numeric_limits<TimeMs>::max();
 constexpr double kUnknownMs = 1e15;  // of work
 
+// The last one is what is beyond the horizon.
 using GpusBySlot = std::vector<Gpus>;
 
 enum class Served { kByPlan, kBySurplus, kNot };  // now; the first displaces the others
@@ -50,7 +50,7 @@ struct Claim {
 
 struct Raise {
   bool starts;        // has no GPUs now
-  double saved;       // GPU time later, by the GPU, if it does not start
+  double saved;       // GPU time later, ms by the GPU, if it does not start
   std::size_t place;  // in order
   Gpus to;
   bool operator<(const Raise& other) const {
@@ -58,6 +58,11 @@ struct Raise {
     if (!starts && saved != other.saved) return saved < other.saved;
     return place > other.place;
   }
+};
+
+struct LeastPlan {
+  GpusBySlot gpus;
+  double gpu_ms = 0;  // that the work takes: of the last slot that it needs, only the part in use
 };
 
 // One decision.
@@ -69,7 +74,7 @@ class Planner {
     const std::vector<Claim*> candidates = cut_slots();
     free_ = Table<TypeIndex, GpusBySlot>(problem.count_types());
     for (TypeIndex type; type < free_.end_key(); ++type)
-      free_[type].assign(slots_, room_.left()[type]);
+      free_[type].assign(slots_ + 1, room_.left()[type]);
     whole_ = free_;
     admit(candidates);
   }
@@ -146,9 +151,8 @@ class Planner {
       candidates.push_back(&claim);
       horizon = std::max(horizon, *job.deadline_ms - now_ms_);
     }
-    constexpr TimeMs kMost = ElasticFlow::kSlotsMost;
-    slot_ms_ = std::max(slot_ms_, (horizon + kMost - 1) / kMost);
-    slots_ = static_cast<std::size_t>(std::max<TimeMs>((horizon + slot_ms_ - 1) / slot_ms_, 1));
+    const TimeMs within = std::min(horizon, ElasticFlow::kSlotsMost * slot_ms_);
+    slots_ = static_cast<std::size_t>(std::max<TimeMs>((within + slot_ms_ - 1) / slot_ms_, 1));
     return candidates;
   }
 
@@ -172,30 +176,39 @@ class Planner {
       GpusBySlot& left = free[claim->type];
       auto plan = least_plan(*claim, left, 0, claim->work_ms);
       if (!plan) return false;
-      for (std::size_t t = 0; t < slots_; ++t) left[t] -= (*plan)[t];
-      plans.push_back(*std::move(plan));
+      for (std::size_t t = 0; t < slots_; ++t) left[t] -= plan->gpus[t];
+      plans.push_back(std::move(plan->gpus));
     }
     free_ = std::move(free);
     for (std::size_t i = 0; i < claims.size(); ++i) claims[i]->plan = std::move(plans[i]);
     return true;
   }
 
+  // How much of a slot is before its deadline.
+  double lasts(const Claim& claim, std::size_t slot) const {
+    const TimeMs left_ms = *claim.job->deadline_ms - now_ms_ - static_cast<TimeMs>(slot) * slot_ms_;
+    return static_cast<double>(std::clamp<TimeMs>(left_ms, 0, slot < slots_ ? slot_ms_ : kNever));
+  }
   // What it does in a slot, ms of work.
   double done_in(const Claim& claim, Gpus gpus, std::size_t slot) const {
-    const TimeMs from = now_ms_ + static_cast<TimeMs>(slot) * slot_ms_;
-    const TimeMs lasts = std::clamp<TimeMs>(*claim.job->deadline_ms - from, 0, slot_ms_);
-    return claim.pace_of(gpus) * static_cast<double>(lasts);
+    return claim.pace_of(gpus) * lasts(claim, slot);
+  }
+  double gpu_ms_of(const Claim& claim, const GpusBySlot& gpus, std::size_t first) const {
+    double sum = 0;
+    for (std::size_t t = first; t < gpus.size(); ++t)
+      sum += static_cast<double>(gpus[t]) * lasts(claim, t);
+    return sum;
   }
 
   // From slot `first` on. None: it cannot end in time.
-  std::optional<GpusBySlot> least_plan(const Claim& claim, const GpusBySlot& free,
-                                       std::size_t first, double work_ms) const {
-    GpusBySlot smaller(slots_, 0);
-    if (work_ms <= 0) return smaller;
+  std::optional<LeastPlan> least_plan(const Claim& claim, const GpusBySlot& free, std::size_t first,
+                                      double work_ms) const {
+    GpusBySlot smaller(free.size(), 0);
+    if (work_ms <= 0) return LeastPlan{.gpus = std::move(smaller)};
     for (const Gpus size : claim.sizes) {
-      GpusBySlot plan(slots_, 0);
+      GpusBySlot plan(free.size(), 0);
       double done = 0;
-      for (std::size_t t = first; t < slots_; ++t) {
+      for (std::size_t t = first; t < plan.size() && lasts(claim, t) > 0; ++t) {
         plan[t] = claim.largest_within(std::min(size, free[t]));
         done += done_in(claim, plan[t], t);
       }
@@ -203,33 +216,41 @@ class Planner {
         smaller = std::move(plan);
         continue;
       }
-      for (std::size_t t = first; t < slots_; ++t) {
-        done -= done_in(claim, plan[t], t) - done_in(claim, smaller[t], t);
-        if (done < work_ms) break;
+      double unused = 0;
+      for (std::size_t t = first; t < plan.size(); ++t) {
+        const double more = done_in(claim, plan[t], t) - done_in(claim, smaller[t], t);
+        if (done - more < work_ms) {
+          unused =
+              (done - work_ms) / more * static_cast<double>(plan[t] - smaller[t]) * lasts(claim, t);
+          break;
+        }
+        done -= more;
         plan[t] = smaller[t];
       }
-      return plan;
+      const double gpu_ms = gpu_ms_of(claim, plan, first) - unused;
+      return LeastPlan{.gpus = std::move(plan), .gpu_ms = gpu_ms};
     }
     return std::nullopt;
   }
 
   // What is left to do after this slot, if it has so many GPUs in it.
-  GpusBySlot plan_after(const Claim& claim, Gpus gpus) const {
+  LeastPlan plan_after(const Claim& claim, Gpus gpus) const {
     GpusBySlot free = free_[claim.type];
     for (std::size_t t = 0; t < slots_; ++t) free[t] += claim.plan[t];
+    auto plan = least_plan(claim, free, 1, claim.work_ms - done_in(claim, gpus, 0));
     // It may have less now than its plan says, because its queue may have no more.
-    return least_plan(claim, free, 1, claim.work_ms - done_in(claim, gpus, 0)).value_or(claim.plan);
+    return plan ? *std::move(plan)
+                : LeastPlan{.gpus = claim.plan, .gpu_ms = gpu_ms_of(claim, claim.plan, 1)};
   }
 
-  // GPU time after this slot, GPU-ms.
-  double later(const Claim& claim, Gpus gpus) const {
-    if (claim.is_admitted) {
-      const GpusBySlot plan = gpus == claim.now ? claim.plan : plan_after(claim, gpus);
-      const Gpus sum = std::accumulate(plan.begin() + 1, plan.end(), Gpus{0});
-      return static_cast<double>(sum) * static_cast<double>(slot_ms_);
-    }
-    const double left = claim.work_ms - claim.pace_of(gpus) * static_cast<double>(slot_ms_);
-    return static_cast<double>(claim.job->min) * std::max(left, 0.0);
+  // GPU time after this slot that it needs the less, GPU-ms, if it has `to` in this one.
+  double saved_by(const Claim& claim, Gpus to) const {
+    if (claim.is_admitted)
+      return plan_after(claim, claim.now).gpu_ms - plan_after(claim, to).gpu_ms;
+    const auto done = [&](Gpus gpus) {
+      return std::min(claim.pace_of(gpus) * static_cast<double>(slot_ms_), claim.work_ms);
+    };
+    return static_cast<double>(claim.job->min) * (done(to) - done(claim.now));
   }
 
   void give_surplus(const std::vector<JobIndex>& order) {
@@ -239,9 +260,9 @@ class Planner {
       const auto to = claim == nullptr ? std::nullopt : claim->next();
       if (!to) return;
       Raise step{.starts = claim->now == 0, .saved = 0, .place = place, .to = *to};
+      // In whole ms, so that what equals save is equal.
       if (!step.starts)
-        step.saved = (later(*claim, claim->now) - later(*claim, *to)) /
-                     static_cast<double>(*to - claim->now);
+        step.saved = std::round(saved_by(*claim, *to) / static_cast<double>(*to - claim->now));
       if (step.starts || step.saved > 0) steps.push(step);
     };
     for (std::size_t place = 0; place < order.size(); ++place) push(place);
@@ -251,7 +272,7 @@ class Planner {
       Claim& claim = *claim_of(order[step.place]);
       if (!room_.take(claim.index, claim.type, step.to - claim.now)) continue;
       if (claim.is_admitted) {
-        GpusBySlot plan = plan_after(claim, step.to);
+        GpusBySlot plan = plan_after(claim, step.to).gpus;
         GpusBySlot& free = free_[claim.type];
         for (std::size_t t = 0; t < slots_; ++t) free[t] += claim.plan[t] - plan[t];
         claim.plan = std::move(plan);
@@ -264,8 +285,8 @@ class Planner {
   const Problem& problem_;
   const TimeMs now_ms_;
   Room room_;  // now
-  TimeMs slot_ms_;
-  std::size_t slots_ = 1;
+  const TimeMs slot_ms_;
+  std::size_t slots_ = 1;  // to the horizon
   std::vector<Claim> claims_;
   std::vector<std::optional<std::size_t>> position_;  // in claims_, by JobIndex
   Table<TypeIndex, GpusBySlot> whole_;
@@ -297,7 +318,7 @@ Descriptor ElasticFlow::describe() {
                           .most = 86'400,
                           .standard = 60,
                           .unit = "s",
-                          .about = "how finely time is planned"}},
+                          .about = "how finely time is planned, 240 slots ahead"}},
           .knows = Knows::kRemaining,
           .elastic = true,
           .timed = true,

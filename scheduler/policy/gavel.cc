@@ -107,7 +107,7 @@ constexpr const char* kSource =
     "*unverified* here";
 
 Parameter objective(double most, std::string about) {
-  return {.name = "objective", .most = most, .about = std::move(about)};
+  return {.name = "objective", .most = most, .about = std::move(about), .is_whole = true};
 }
 
 Parameter round_length() {

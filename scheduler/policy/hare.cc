@@ -50,9 +50,10 @@ Descriptor Hare::describe() {
           .rule =
               "Who has had the least service goes first: GPU time on each type, times the job's "
               "speed there over its speed on its fastest type, over its weight. It takes as many "
-              "GPUs as are left, from its minimum to its maximum, of the type where that many make "
-              "it fastest: it never waits for its whole size. A job keeps its type unless another "
-              "one is faster by `switchGain`, and its turn for `quantumSeconds`.",
+              "GPUs as are left, and as nodes have room for without other jobs, from its minimum "
+              "to its maximum, of the type where that many make it fastest: it never waits for its "
+              "whole size. A job keeps its type unless another one is faster by `switchGain`, and "
+              "its turn for `quantumSeconds`.",
           .choose =
               "Where GPU types differ much, jobs can run on fewer GPUs than they ask for, and a "
               "change costs little. Nothing need be known of durations.",

@@ -6,8 +6,8 @@
 //   service[j] = sum over types m of GPU time attained on m · speed[j][m] / most speed[j]
 //
 // Who has had least goes first, and takes the type where its own rate is highest with what is left
-// there. Who holds GPUs keeps its type unless another one is faster by switchGain, and its turn for
-// a quantum. O(J · M + J log J) for M types.
+// there, and nodes have room for without other jobs. Who holds GPUs keeps its type unless another
+// one is faster by switchGain, and its turn for a quantum. O(J · M + J log J) for M types.
 #pragma once
 
 #include "scheduler/policy/policy.h"

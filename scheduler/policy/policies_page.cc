@@ -16,9 +16,12 @@ constexpr const char* kHead = R"(# Scheduling policies
 A policy says in which order jobs are served, and whom they may displace. All else is the same under every policy:
 
 - Each job gets its minimum (`gpus.min`), in that order; those inside the guarantee of their queue come first.
-- Room is made by pods that are leaving, then by the surplus of elastic jobs, then by preempting those whom the policy
-  lets a job displace, as far as its queue and priority class allow it. What a queue has lent of its guarantee it gets
-  back under every policy. In a queue that has all that its limit allows its own jobs make room for each other so.
+- Room is made by pods that are leaving, then by what elastic jobs have beyond their minimum (under `rubato`, which says
+  sizes for jobs to start with: beyond their size), then by preempting those whom the policy lets a job displace, as far
+  as its queue and priority class allow it. What a queue has lent of its guarantee it gets back under every policy, down
+  to minimums. In a queue that has all that its limit allows its own jobs make room for each other so.
+- A job that may use several GPU types starts, where the policy says nothing of types, on the one that fewest waiting
+  jobs are bound to.
 - Priority (`priorityClassName`) comes before any policy's own order.
 - A job whose pods did not start in time gets only what is free, after all others, for twice as long as they had, and
   twice as long after each further such start in a row, at most an hour: nobody makes room for it.

@@ -41,6 +41,7 @@ struct Parameter {
   double standard = 0;  // what holds unless it is said
   std::string unit;     // "s", "GPU-s", "" …
   std::string about;
+  bool is_whole = false;  // it counts: a fraction is refused
 };
 
 struct Descriptor {
@@ -86,9 +87,12 @@ struct Targets {
   // Those sizes hold: who is to have nothing does not start, but inside its queue's guarantee.
   bool sizes_hold = false;
   // By JobIndex: the GPUs that a job starts with at least, where the cluster has so many; 0: its
-  // minimum. Not empty: nobody is made to give what would leave it less than its size, but to be
-  // stopped. Together with `sizes` alone.
+  // minimum. Together with `sizes` alone.
   std::vector<Gpus> starts = {};
+  // Sizes are kept against jobs below their minimum: nobody is made to give them what would leave
+  // it less than its size, but to be stopped. Else all give what they have beyond their minimum.
+  // Together with `sizes` alone.
+  bool sizes_are_kept = false;
   // By JobIndex: the node of each of its pods, as many as its size says; none, or empty: whichever
   // has room, as for a job whose pods must all be in one domain. Pods that are elsewhere leave, and
   // come back once there is room: together with `sizes` alone.

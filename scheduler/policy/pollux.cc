@@ -221,7 +221,8 @@ Descriptor Pollux::describe() {
           "place than it has costs it the share of its life that it has spent, and would spend, in "
           "restarts. A genetic search finds sizes and places with the largest power mean of these "
           "values; no two jobs that span nodes share one. Of jobs that cannot all run, those that "
-          "have had least GPU time come first. A job gets at most as many GPUs as its goodput "
+          "run stay, then those that have had least GPU time come first. A job gets at most as "
+          "many GPUs as its goodput "
           "table has; without a table, twice as many as it was measured on. Where a job may not be "
           "on every node, or CPU or memory may run out, sizes alone are searched and nobody moves.",
       .choose =
@@ -251,13 +252,15 @@ Descriptor Pollux::describe() {
                       .most = 1000,
                       .standard = 100,
                       .unit = "",
-                      .about = "of the genetic search, at most"},
+                      .about = "of the genetic search, at most",
+                      .is_whole = true},
                      {.name = "seed",
                       .least = 0,
                       .most = 1e9,
                       .standard = 0,
                       .unit = "",
-                      .about = "of the genetic search's chance, beside the time of the round"}},
+                      .about = "of the genetic search's chance, beside the time of the round",
+                      .is_whole = true}},
       .elastic = true,
       .timed = true,
       .uses_throughput = true,
@@ -274,14 +277,19 @@ Targets Pollux::decide(const Problem& problem) const {
   Targets targets{.displaces = Displaces::kLaterInOrder};
   targets.sizes.assign(problem.state().jobs.size(), 0);
   targets.places.assign(problem.state().jobs.size(), std::nullopt);
-  const auto attained = [&](JobIndex j) { return problem.job(j).attained_gpu_ms; };
-  const std::vector<Part> parts = split_by_type(problem, order_by(problem, attained));
+  // Who holds GPUs stays before equals that wait. By what they have had alone a job that starts
+  // would come behind them at once, and be stopped before it has trained.
+  const auto rank = [&](JobIndex j) {
+    const Job& job = problem.job(j);
+    return std::pair(effective_gpus(job) == 0, job.attained_gpu_ms);
+  };
+  const std::vector<Part> parts = split_by_type(problem, order_by(problem, rank));
   for (std::size_t t = 0; t < parts.size(); ++t)
     if (!parts[t].jobs.empty())
       share_out(problem, parts[t], {static_cast<std::uint32_t>(t)}, settings_, targets);
   // Whoever is left out displaces nobody.
   targets.order = order_by(
-      problem, [&](JobIndex j) { return std::pair(targets.sizes[j.value] == 0, attained(j)); });
+      problem, [&](JobIndex j) { return std::pair(targets.sizes[j.value] == 0, rank(j)); });
   return targets;
 }
 

@@ -33,6 +33,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -83,10 +84,12 @@ std::string names_of(const std::vector<Parameter>& parameters) {
 }
 
 Status check(const Parameter& parameter, double value) {
-  if (value >= parameter.least && value <= parameter.most) return ok();  // NaN is not
+  const bool is_in_range = value >= parameter.least && value <= parameter.most;  // NaN is not
+  if (is_in_range && (!parameter.is_whole || std::floor(value) == value)) return ok();
   return Error(Code::kInvalid,
-               fmt::format("parameters.{} is {}, but must be a number from {} to {}{}; change it",
-                           parameter.name, value, parameter.least, parameter.most,
+               fmt::format("parameters.{} is {}, but must be a {} from {} to {}{}; change it",
+                           parameter.name, value, parameter.is_whole ? "whole number" : "number",
+                           parameter.least, parameter.most,
                            parameter.unit.empty() ? "" : " " + parameter.unit));
 }
 

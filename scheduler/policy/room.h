@@ -12,16 +12,21 @@
 
 namespace rubato::sched {
 
+// What nobody holds.
+inline Table<NodeIndex, Resources> free_on_nodes(const Problem& problem) {
+  Table<NodeIndex, Resources> free;
+  free.reserve(problem.end_of_nodes().value);
+  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
+    free.push_back(problem.node(n).free);
+    free[n].raise_to_zero();
+  }
+  return free;
+}
+
 // What each node has for all jobs together that take part: it is free, or one of them holds it, or
 // it is about to be free.
 inline Table<NodeIndex, Resources> room_on_nodes(const Problem& problem) {
-  Table<NodeIndex, Resources> room;
-  room.reserve(problem.end_of_nodes().value);
-  for (NodeIndex n; n < problem.end_of_nodes(); ++n) {
-    Resources free = problem.node(n).free;
-    free.raise_to_zero();
-    room.push_back(free);
-  }
+  Table<NodeIndex, Resources> room = free_on_nodes(problem);
   for (JobIndex j; j < problem.end_of_jobs(); ++j) {
     const Job& job = problem.job(j);
     for (std::size_t i = 0; i < job.held.size(); ++i) {
@@ -43,14 +48,26 @@ class RoomByType {
       : problem_(problem), on_nodes_(std::move(on_nodes)) {}
 
   // On nodes that admit it.
-  Gpus most(JobIndex j, TypeIndex type) {
+  Gpus most(JobIndex j, TypeIndex type) { return gpus_of(of_group(j), type); }
+  // … of its best type, or of all together where it mixes them.
+  Gpus most(JobIndex j) { return of_group(j).most(); }
+  // On nodes that admit it, once the pods of another job have left that are not leaving yet, where
+  // `on_nodes` does not count them. O(pods of that job · log of domains).
+  Gpus most_without(JobIndex leaver, JobIndex j, TypeIndex type) {
+    const Capacity& now = of_group(j);
     const Job& job = problem_.job(j);
-    const auto [at, is_new] = of_groups_.try_emplace(problem_.group_of(j), job);
-    if (is_new)
-      for (const NodeIndex n : problem_.group(j).admitted)
-        at->second.add(problem_.confines(job, n), problem_.type_of(n),
-                       on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
-    return gpus_of(at->second, type);
+    Gpus most = gpus_of(now, type);
+    std::map<DomainIndex, Gpus> more;
+    for (const auto& [node, given] : given_by(leaver)) {
+      if (problem_.type_of(node) != type || !admits(job, problem_.node(node))) continue;
+      Resources room = on_nodes_[node];
+      const std::int64_t before = room.copies_of(job.per_pod);
+      room += given;
+      more[problem_.confines(job, node)] +=
+          (room.copies_of(job.per_pod) - before) * job.per_pod.gpus;
+    }
+    for (const auto& [domain, gpus] : more) most = std::max(most, now.in(domain, type) + gpus);
+    return most;
   }
 
   // For policies whose types hold: whether it has room for its minimum there, or holds that much of
@@ -63,14 +80,26 @@ class RoomByType {
     return most(j, type) >= *least || held(j, type) >= *least;
   }
 
-  // Of a type that it may choose: what all nodes have that admit it, whoever holds it, or what it
-  // holds. Of another one 0.
+  // Of a type that it may choose: what it could have there if no other job were there, and what it
+  // holds. Where not even its minimum has room, and there is nothing to choose, what all nodes have
+  // that admit it. Of another type 0.
   Gpus most_to_try(JobIndex j, TypeIndex type) {
     if (!may_choose(j, type)) return 0;
-    return std::max(gpus_of(problem_.group(j).capacity_now, type), held(j, type));
+    const Gpus room = most(j, type) + held_elsewhere(j, type);
+    const bool has_room = room >= problem_.job(j).min;
+    return std::max(has_room ? room : gpus_of(problem_.group(j).capacity_now, type), held(j, type));
   }
 
  private:
+  const Capacity& of_group(JobIndex j) {
+    const Job& job = problem_.job(j);
+    const auto [at, is_new] = of_groups_.try_emplace(problem_.group_of(j), job);
+    if (is_new)
+      for (const NodeIndex n : problem_.group(j).admitted)
+        at->second.add(problem_.confines(job, n), problem_.type_of(n),
+                       on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
+    return at->second;
+  }
   static Gpus gpus_of(const Capacity& capacity, TypeIndex type) {
     const auto& types = capacity.by_type();
     const auto found = std::ranges::find(types, type, &Capacity::OfType::type);
@@ -78,6 +107,27 @@ class RoomByType {
   }
   Gpus held(JobIndex j, TypeIndex type) const {
     return problem_.type_held(j) == type ? effective_gpus(problem_.job(j)) : 0;
+  }
+  std::map<NodeIndex, Resources> given_by(JobIndex leaver) const {
+    std::map<NodeIndex, Resources> given;
+    for (std::size_t i = 0; i < problem_.job(leaver).held.size(); ++i) {
+      const Held& pod = problem_.job(leaver).held[i];
+      const auto node = problem_.held_at(leaver)[i].node;
+      if (node && !pod.lost && !pod.leaving) given[*node] += problem_.job(leaver).per_pod;
+    }
+    return given;
+  }
+  // On nodes that do not admit it any more: it may keep these.
+  Gpus held_elsewhere(JobIndex j, TypeIndex type) const {
+    const Job& job = problem_.job(j);
+    Gpus gpus = 0;
+    for (std::size_t i = 0; i < job.held.size(); ++i) {
+      const auto& [of_type, node] = problem_.held_at(j)[i];
+      if (job.held[i].stays() && of_type == type &&
+          !(node && std::ranges::binary_search(problem_.group(j).admitted, *node)))
+        gpus += job.held[i].gpus;
+    }
+    return gpus;
   }
 
   const Problem& problem_;
@@ -92,10 +142,7 @@ class Room {
 
   // What nobody holds.
   static Room unheld(const Problem& problem) {
-    Table<NodeIndex, Resources> free;
-    free.reserve(problem.end_of_nodes().value);
-    for (NodeIndex n; n < problem.end_of_nodes(); ++n) free.push_back(problem.node(n).free);
-    Room room(problem, free);
+    Room room(problem, free_on_nodes(problem));
     for (JobIndex j; j < problem.end_of_jobs(); ++j) {
       const std::vector<Held>& held = problem.job(j).held;
       for (std::size_t i = 0; i < held.size(); ++i)

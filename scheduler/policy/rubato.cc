@@ -130,13 +130,18 @@ std::optional<RubatoPolicy::Move> RubatoPolicy::best_move(const Claim& claim, st
 Targets RubatoPolicy::decide(const Problem& problem) const {
   View view = look_at(problem);
   std::vector<Claim>& claims = view.claims;
-  const ValueTable table = table_of(problem, view);
-  for (Claim& claim : claims) claim.values = &table[claim.index];
+  RoomByType room_by_type(problem);
+  const ValueTable table = table_of(problem, view, room_by_type);
+  for (Claim& claim : claims) {
+    claim.values = &table[claim.index];
+    if (claim.held == 0 && room_by_type.most(claim.index) < claim.job->min) claim.most = 0;
+  }
   Room room(problem);
   const PriceTable prices = prices_of(problem, table, room.left());
   if (problem.count_types() > 1) choose_types(claims, room, prices);
   share_out(problem, claims, room, prices);
   Targets targets{.displaces = Displaces::kLaterInOrder,
+                  .sizes_are_kept = true,
                   .types_hold = problem.count_types() > 1,
                   .few_nodes_yield = true};
   targets.order = order_by(problem, [&](JobIndex j) {

@@ -30,11 +30,13 @@
 //
 // What the jobs of a queue with a limit have first is the best that fits into it: a knapsack.
 //
-// GPUs are counted by type: which nodes have room is the session's business, but a type where its
-// minimum has none, whichever of our jobs leave, is no choice for a job. Which type a job looks at
-// first is found by prices of the types (scheduler/solver). On a type on which it was not measured
-// it is hoped to be as fast as any other job was; one on which all others are slower it tries once
-// where GPUs of it are free and it has long to go.
+// GPUs are counted by type: which nodes have room is the session's business, but a size or type
+// that has none, whichever of our jobs leave, is no choice for a job, and who has room nowhere
+// claims nothing. Which type a job looks at first is found by prices of the types
+// (scheduler/solver). On a type on which it was not measured it is hoped to be as fast as any other
+// job was, and to gain by GPUs as on the best type of those where it was; one on which all others
+// are slower it tries once where GPUs of it are free and it has long to go. Whether it holds a type
+// changes nothing in that.
 #pragma once
 
 #include "scheduler/policy/policy.h"
@@ -57,6 +59,7 @@ class RubatoPolicy : public Policy {
   class Speed;
   struct Claim;
   struct Cluster;
+  struct Free;
   struct Move;
   struct Way;
   struct View;  // of a round: the cluster, and what each job is
@@ -65,17 +68,20 @@ class RubatoPolicy : public Policy {
   Claim claim_of(const Problem& problem, const Cluster& cluster, JobIndex index) const;
   void guess_speeds(const Problem& problem, View& view) const;
   void hope_to_try(const Problem& problem, const TypeRatios& ratios, View& view) const;
-  std::optional<TypeIndex> type_to_try(const Problem& problem, const TypeRatios& ratios,
-                                       const Table<TypeIndex, Gpus>& free, const Claim& claim,
-                                       TypeIndex best) const;
+  static double price_of(const Cluster& cluster, TypeIndex type);
+  static std::optional<TypeIndex> best_known(const Problem& problem, const Cluster& cluster,
+                                             const Claim& claim);
+  std::optional<TypeIndex> type_to_try(const Problem& problem, const TypeRatios& ratios, Free& free,
+                                       const Claim& claim) const;
   static double typical(const Problem& problem, std::optional<TimeMs> Job::* measured,
                         double unless_known);
-  ValueTable table_of(const Problem& problem, const View& view) const;
+  ValueTable table_of(const Problem& problem, const View& view, RoomByType& room) const;
   static std::vector<TypeIndex> types_of(const Problem& problem, const Claim& claim,
                                          RoomByType& room);
   JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim,
                       RoomByType& room) const;
-  JobValues::List list_of(const Claim& claim, const Way& way) const;
+  static Gpus most_listed(const Claim& claim, TypeIndex type, RoomByType& room);
+  JobValues::List list_of(const Claim& claim, const Way& way, Gpus most) const;
   double time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus, double speed) const;
   double saved_ms(const Claim& claim, double from, double to, bool is_change) const;
 

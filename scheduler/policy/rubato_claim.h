@@ -2,6 +2,7 @@
 #pragma once
 
 #include "scheduler/perf/goodput_table.h"
+#include "scheduler/policy/room.h"
 #include "scheduler/policy/rubato.h"
 
 #include <algorithm>
@@ -46,7 +47,8 @@ struct RubatoPolicy::Claim {
   std::optional<TypeIndex> holds;
   std::optional<TypeIndex> type;  // that it must keep, or was given
   std::vector<Speed> curves;      // by type, known or not
-  Speed known;                    // where most is known of it
+  Speed known;                    // of the best type, else where most is known of it
+  std::optional<TypeIndex> best;  // of those where it was measured: by what its speed costs others
   std::vector<double> speeds;     // at its minimum, by type: measured or guessed
   std::vector<Gpus> sizes;        // that are looked at
   double left_ms = 0;             // at its minimum, where it is fastest
@@ -67,6 +69,12 @@ struct RubatoPolicy::Claim {
 struct RubatoPolicy::View {
   Cluster cluster;
   std::vector<Claim> claims;  // by JobIndex
+};
+
+// What nobody holds, for tries.
+struct RubatoPolicy::Free {
+  Table<TypeIndex, Gpus> gpus;  // that nobody else is to try
+  RoomByType room;
 };
 
 // What a job would be on one type.

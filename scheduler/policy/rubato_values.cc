@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 namespace rubato::sched {
@@ -58,6 +57,20 @@ std::vector<Gpus> sizes_of(const Job& job, Gpus held, Gpus each) {
   return sizes;
 }
 
+// Of the point with most GPUs, by name among equals; "": there is none.
+std::string_view type_known_furthest(const Job& job) {
+  std::string_view type;
+  Gpus most = 0;
+  const auto look_at = [&](const auto& point) {
+    if (point.gpus < most || (point.gpus == most && point.gpu_type >= type)) return;
+    type = point.gpu_type;
+    most = point.gpus;
+  };
+  for (const ThroughputPoint& point : job.measured) look_at(point);
+  for (const GoodputPoint& point : job.goodput) look_at(point);
+  return type;
+}
+
 // A goodput table says itself how far it may be tried.
 Gpus most_tried(const Job& job) {
   Gpus known = job.min;
@@ -106,17 +119,10 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
   curves.reserve(problem.count_types());
   for (TypeIndex t; t.value < problem.count_types(); ++t)
     curves.emplace_back(job, problem.name(t), cluster.largest[t]);
-  const auto speed_on = [&](std::string_view name) {
-    const auto type = problem.find_type(name);
-    return type ? curves[type->value] : Speed(job, name, 1);
-  };
+  const std::string_view furthest = type_known_furthest(job);
+  const auto of_cluster = problem.find_type(furthest);
+  const Speed known = of_cluster ? curves[of_cluster->value] : Speed(job, furthest, 1);
   const auto held = problem.type_held(index);
-  Speed known = speed_on(held ? std::string_view(problem.name(*held)) : "");
-  std::set<std::string_view> types;
-  for (const ThroughputPoint& point : job.measured) types.insert(point.gpu_type);
-  for (const GoodputPoint& point : job.goodput) types.insert(point.gpu_type);
-  for (const std::string_view type : types)
-    if (!known.is_known()) known = speed_on(type);
   Claim claim{.index = index,
               .job = &job,
               .holds = held,
@@ -167,29 +173,43 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
       all += power[problem.type_of(n).value] * static_cast<double>(problem.node(n).gpus_total);
   for (TypeIndex t; all > 0 && t.value < types; ++t)
     view.cluster.keeps[t] = jobs * power[t.value] / all;
+  for (Claim& claim : view.claims) {
+    claim.best = best_known(problem, view.cluster, claim);
+    if (claim.best) claim.known = claim.curves[claim.best->value];
+  }
   if (types > 1 && exploration_ > 0) hope_to_try(problem, ratios, view);
+}
+
+double RubatoPolicy::price_of(const Cluster& cluster, TypeIndex type) {
+  return std::max(cluster.keeps[type], 1.0);
+}
+
+// Whether it holds GPUs there makes no difference: a job that runs looks at types as if it waited.
+std::optional<TypeIndex> RubatoPolicy::best_known(const Problem& problem, const Cluster& cluster,
+                                                  const Claim& claim) {
+  const auto worth = [&](TypeIndex t) { return claim.speeds[t.value] / price_of(cluster, t); };
+  std::optional<TypeIndex> best;
+  for (const TypeIndex t : problem.group(claim.index).types)
+    if (claim.curves[t.value].is_known() && (!best || worth(t) > worth(*best))) best = t;
+  return best;
 }
 
 // A type on which others are slower may be the best for a job all the same, and nobody knows before
 // it was there. Where GPUs of it are free, a job that has long to go tries it, and stays until it
 // was measured. So does one that was stopped for that.
 void RubatoPolicy::hope_to_try(const Problem& problem, const TypeRatios& ratios, View& view) const {
-  Table<TypeIndex, Gpus> free(problem.count_types());
+  Table<NodeIndex, Resources> on_nodes = free_on_nodes(problem);
+  Free free{.gpus = Table<TypeIndex, Gpus>(problem.count_types()), .room = {problem, on_nodes}};
   for (NodeIndex n; n < problem.end_of_nodes(); ++n)
-    if (problem.node(n).schedulable)
-      free[problem.type_of(n)] += std::max<Gpus>(problem.node(n).free.gpus, 0);
+    if (problem.node(n).schedulable) free.gpus[problem.type_of(n)] += on_nodes[n].gpus;
   for (Claim& claim : view.claims) {
-    if (claim.type || !claim.known.is_known() || !problem.takes_part(claim.index)) continue;
-    const auto price = [&](TypeIndex t) { return std::max(view.cluster.keeps[t], 1.0); };
-    const auto worth = [&](TypeIndex t) { return claim.speeds[t.value] / price(t); };
-    std::optional<TypeIndex> best;  // of those that it was on
-    for (const TypeIndex t : problem.group(claim.index).types)
-      if (claim.curves[t.value].is_known() && (!best || worth(t) > worth(*best))) best = t;
-    if (!best) continue;
-    const auto tries = type_to_try(problem, ratios, free, claim, *best);
+    if (claim.type || !claim.best || !problem.takes_part(claim.index)) continue;
+    const auto tries = type_to_try(problem, ratios, free, claim);
     if (!tries) continue;
-    if (claim.holds != tries) free[*tries] -= std::max(claim.held, claim.job->min);
-    const double hope = kHopeToTry * (1 + switching_margin_) * worth(*best) * price(*tries);
+    if (claim.holds != tries) free.gpus[*tries] -= std::max(claim.held, claim.job->min);
+    const double rate = price_of(view.cluster, *tries) / price_of(view.cluster, *claim.best);
+    const double hope =
+        kHopeToTry * (1 + switching_margin_) * claim.speeds[claim.best->value] * rate;
     claim.speeds[tries->value] = std::max(claim.speeds[tries->value], hope);
   }
 }
@@ -198,32 +218,34 @@ void RubatoPolicy::hope_to_try(const Problem& problem, const TypeRatios& ratios,
 // a job is the first of `many` that is faster there with a chance of 1 / (many + 2); what it then
 // saves must pay for the way there and back.
 std::optional<TypeIndex> RubatoPolicy::type_to_try(const Problem& problem, const TypeRatios& ratios,
-                                                   const Table<TypeIndex, Gpus>& free,
-                                                   const Claim& claim, TypeIndex best) const {
+                                                   Free& free, const Claim& claim) const {
+  const Gpus least = std::max(claim.held, claim.job->min);
   std::optional<TypeIndex> fastest;
   for (const TypeIndex t : problem.group(claim.index).types) {
     if (claim.curves[t.value].is_known()) continue;
     if (claim.holds == t) return t;
-    const double chance = 1 / (ratios.count(t.value, best.value) + 2);
-    if (free[t] < std::max(claim.held, claim.job->min) ||
-        claim.left_ms * exploration_ * chance < 2 * (claim.start_ms + claim.stall_ms))
+    const double chance = 1 / (ratios.count(t.value, claim.best->value) + 2);
+    if (free.gpus[t] < least ||
+        claim.left_ms * exploration_ * chance < 2 * (claim.start_ms + claim.stall_ms) ||
+        free.room.most(claim.index, t) < least)
       continue;
     if (!fastest || claim.speeds[t.value] > claim.speeds[fastest->value]) fastest = t;
   }
   return fastest;
 }
 
-ValueTable RubatoPolicy::table_of(const Problem& problem, const View& view) const {
+ValueTable RubatoPolicy::table_of(const Problem& problem, const View& view,
+                                  RoomByType& room) const {
   ValueTable table;
   table.reserve(view.claims.size());
-  RoomByType room(problem);
   for (const Claim& claim : view.claims)
     table.push_back(values_of(problem, view.cluster, claim, room));
   return table;
 }
 
 std::optional<ValueTable> RubatoPolicy::values(const Problem& problem) const {
-  return table_of(problem, look_at(problem));
+  RoomByType room(problem);
+  return table_of(problem, look_at(problem), room);
 }
 
 // The one that it must keep, or else the one that it holds and all that have room for it. Where
@@ -251,13 +273,22 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster
     if (!way.speed.is_known())
       way.speed = claim.known.times(claim.speeds[type.value] / claim.known.at(claim.job->min));
     values.types.push_back({type, values.lists.size()});
-    values.lists.push_back(list_of(claim, way));
+    values.lists.push_back(list_of(claim, way, most_listed(claim, type, room)));
   }
   return values;
 }
 
-JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way) const {
-  const std::size_t count = claim.sizes.size();
+// No size that it could not have though no other job were there. Where not even the least has room,
+// all: it may come to have some. Of types that it mixes it has room on all together.
+Gpus RubatoPolicy::most_listed(const Claim& claim, TypeIndex type, RoomByType& room) {
+  if (claim.sizes.empty() || claim.job->mix) return claim.job->max;
+  const Gpus most = room.most_to_try(claim.index, type);
+  return most < claim.sizes.front() ? claim.job->max : most;
+}
+
+JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way, Gpus most) const {
+  const auto count =
+      static_cast<std::size_t>(std::ranges::upper_bound(claim.sizes, most) - claim.sizes.begin());
   const bool is_there = way.is_held && claim.held > 0;
   const double as_it_is = is_there ? way.speed.at(claim.held) : 0;
   std::vector<double> speeds(count);

@@ -28,13 +28,16 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       kept_(problem.count_queues(), 0),
       verdicts_(problem.state().jobs.size()),
       from_anybody_(problem.count_types(), 0),
-      held_mixed_(problem.count_types(), 0) {
+      held_mixed_(problem.count_types(), 0),
+      bound_to_type_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
   entries_.reserve(targets.order.size());
   for (const JobIndex j : targets.order) entries_.push_back(entry_of(j));
   for (const auto& [name, queue] : problem.state().queues)
-    for (const auto& [type, gpus] : queue.held_by_leavers)
+    for (const auto& [type, gpus] : queue.held_by_leavers) {
       quota_.take(problem.queue_named(name), problem.type_named(type), gpus);
+      has_leavers_ = has_leavers_ || gpus > 0;
+    }
   for (Entry& entry : entries_) {
     for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
     if (entry.pods.empty()) continue;
@@ -94,6 +97,7 @@ Plan Session::run() {
   if (!targets_.sizes.empty()) shrink_to_targets();
   settle_guests();
   count_what_others_can_give();
+  count_bound_to_types();
   if (quota_.has_guarantees()) list_waiting();
   if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
@@ -108,6 +112,7 @@ Plan Session::run() {
   if (targets_.few_nodes_yield) start_those_of_few_nodes();
   if (!targets_.sizes.empty()) grow_to_targets();
   if (targets_.sizes.empty() || config_.min_relative_gain < 0) grow();
+  for (Entry& entry : entries_) keep_shape(entry);
   leave_hosts_that_change();
   return collect();
 }
@@ -188,6 +193,20 @@ void Session::keep_limit(Entry& entry) {
   }
 }
 
+// Of a job whose spec.gpus allows its size no longer, and that does not grow, now or when its turn
+// comes: the next smaller one that it does, if there is one.
+void Session::keep_shape(Entry& entry) {
+  const bool is_changed = !entry.add.empty() || !entry.remove.empty();
+  if (!entry.job->settled || entry.job->cooling || is_changed || entry.host != nullptr) return;
+  const auto larger = size_at_least(*entry.job, entry.now);
+  const bool waits_its_turn = grown_ >= config_.grown_per_round && may_grow(entry);
+  if (waits_its_turn && larger && *larger - entry.now <= gpus_that_fit(entry)) return;
+  const auto size = size_at_most(*entry.job, entry.now);
+  if (!size || *size == entry.now) return;
+  shrink_to(entry, *size);
+  if (!entry.remove.empty()) entry.cause = SizeNotAllowed{};
+}
+
 void Session::give_minimum(Entry& entry) {
   const Job& job = *entry.job;
   if (entry.host != nullptr) return verdict(entry, {});
@@ -195,7 +214,8 @@ void Session::give_minimum(Entry& entry) {
     return verdict(entry, std::move(no));
   const auto wanted = least_wanted(entry);
   if (is_to_move(entry) && move_to_type(entry, size_after_move(entry))) return;
-  if (entry.now >= job.min) return verdict(entry, {});
+  if (entry.now >= job.min)
+    return verdict(entry, {.reason = has_queue(entry) ? Reason::kPlaced : Reason::kQueueUnknown});
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
   Verdict no = why_too_large(entry, *wanted);
@@ -303,7 +323,8 @@ bool Session::may_grow(const Entry& entry) const {
   const bool starting = !entry.add.empty() && !job.started;
   const bool just_shrunk = !entry.remove.empty() && !entry.repaired;
   if (entry.blocked || just_shrunk || entry.now < job.min) return false;
-  if (is_confined_to_cells(entry)) return false;
+  // What the queue may hold is not known where there is none.
+  if (is_confined_to_cells(entry) || !has_queue(entry)) return false;
   if (!job.settled && !starting) return false;
   return !job.started || !job.cooling || !entry.add.empty();
 }

@@ -9,7 +9,8 @@
 //      then of those that get what is free only
 //   4. growth to the policy's sizes; or by marginal throughput, where it says none, and of what is
 //      left over where a gain below zero is enough
-//   5. collect actions
+//   5. sizes that are not allowed any more, of those that did not grow, shrink to one that is
+//   6. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
 
@@ -18,12 +19,14 @@
 #include "scheduler/placement/place.h"
 #include "scheduler/plan.h"
 #include "scheduler/policy/policy.h"
+#include "scheduler/policy/room.h"
 
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -130,6 +133,8 @@ class Session {
   void count_from_anybody(const Entry& entry, std::span<const Pod> pods);
   void settle_losses(Entry& entry);
   void keep_limit(Entry& entry);
+  void keep_shape(Entry& entry);
+  bool has_queue(const Entry& entry) const { return problem_.queue(queue_of(entry)) != nullptr; }
   void give_minimum(Entry& entry);
   std::optional<Gpus> least_wanted(const Entry& entry) const;
   std::optional<Gpus> start_size(const Entry& entry) const;
@@ -329,6 +334,11 @@ class Session {
   QueueIndex with_least(QueueIndex queue, const Of& of) const;
   std::string name_of_parent(QueueIndex queue, const Entry& entry) const;
   Gpus most_of(const Entry& entry, const Capacity& capacity) const;
+  Gpus most_in_cells(const Entry& entry) const;
+  Gpus most_without_others(const Entry& entry) const;
+  Table<NodeIndex, Resources> room_without_jobs() const;
+  void count_bound_to_types();
+  std::optional<TypeIndex> least_needed_type(const Entry& entry) const;
   const std::vector<TypeIndex>& types_for(const Entry& entry) const;
   // The narrowest queue inside whose guarantee it is, with its least size; against jobs of another.
   std::optional<QueueIndex> guarantor_of(const Entry& entry,
@@ -384,8 +394,14 @@ class Session {
   };
   std::map<std::pair<QueueIndex, TypeIndex>, std::vector<HeldBehind>> held_by_queue_;
   ByType held_mixed_;
-  bool is_by_order_ = true;      // whom a job may displace comes after it
-  const Entry* head_ = nullptr;  // the first that waits for GPUs
+  bool is_by_order_ = true;                       // whom a job may displace comes after it
+  const Entry* head_ = nullptr;                   // the first that waits for GPUs
+  Table<TypeIndex, std::int64_t> bound_to_type_;  // jobs that waited when the round began
+  // What nodes have for a job if no other is there; made when it is first asked for.
+  mutable std::optional<RoomByType> without_others_;
+  // What fits into the cells of a queue; found when it is first asked for.
+  mutable std::map<std::tuple<QueueIndex, GroupIndex, TypeIndex>, Gpus> most_in_cells_;
+  bool has_leavers_ = false;  // jobs that are not in the state still hold some
   std::int64_t grown_ = 0;
   // By node, where there are cells: held by pods that may leave for them; not free yet, but leaving
   // or kept back; what of it jobs that wait for cells are to have.

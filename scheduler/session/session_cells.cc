@@ -26,7 +26,7 @@ void Session::give_cells() {
       enter_cells(entry, *places);
     else if (is_confined_to_cells(entry) && displace_in_cells(entry, pods))
       continue;
-    else if (cells_.most_of(queue_of(entry)) >= *wanted)
+    else if (most_in_cells(entry) >= *wanted)
       has_head.insert(queue_of(entry));
   }
   set_aside_ = cells_.set_aside(costs_of_nodes());
@@ -183,9 +183,11 @@ void Session::enter_cells(Entry& entry, const std::vector<Cells::Place>& places)
     coming_[node] += all;
     free_.take(node, all);
   }
+  const Gpus needed = std::ssize(places) * job.per_pod.gpus;
+  keep_quota(entry, needed, problem_.type_of(places.front().node));
   verdict(entry, {.outcome = Outcome::kNotNow,
                   .reason = Reason::kWaitingForRelease,
-                  .needed = std::ssize(places) * job.per_pod.gpus,
+                  .needed = needed,
                   .waits_for = std::move(names)});
 }
 
@@ -306,11 +308,10 @@ bool Session::is_confined_to_cells(const Entry& entry) const {
 }
 
 Verdict Session::why_not_in_cells(const Entry& entry, Gpus wanted) const {
-  const Gpus most = cells_.most_of(queue_of(entry));
-  return {.outcome = most < wanted ? Outcome::kNever : Outcome::kNotNow,
+  return {.outcome = Outcome::kNotNow,
           .reason = Reason::kCellsFull,
           .needed = wanted - entry.now,
-          .available = most,
+          .available = most_in_cells(entry),
           .in_use = quota_.used(queue_of(entry))};
 }
 

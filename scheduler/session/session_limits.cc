@@ -1,9 +1,11 @@
 // What a job may take: its queue's room, the types it can use, all that the cluster has for it.
 #include "common/check.h"
+#include "scheduler/model/sharing.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/session/session.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace rubato::sched {
 namespace {
@@ -43,7 +45,10 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
   const JobGroup& group = problem_.group(entry.index);
   if (const Gpus most = most_of(entry, group.capacity); most < wanted) {
     if (most == group.capacity.most())
-      return {.outcome = Outcome::kNever, .reason = Reason::kExceedsCluster, .available = most};
+      return {.outcome = Outcome::kNever,
+              .reason = Reason::kExceedsCluster,
+              .available = most,
+              .of_nodes = group.most_gpus > most ? group.most_gpus : 0};
     const QueueIndex limiting = with_least(queue_of(entry), [&](QueueIndex q) {
       return std::min(quota_.own_most(q), group.capacity.most([&](TypeIndex type) {
         return quota_.own_most(q, type);
@@ -54,6 +59,9 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
             .available = most,
             .queue = name_of_parent(limiting, entry)};
   }
+  if (is_confined_to_cells(entry))
+    if (const Gpus most = most_in_cells(entry); most < wanted)
+      return {.outcome = Outcome::kNever, .reason = Reason::kCellsFull, .available = most};
   const auto queue_is_full = [&](Gpus room) {
     const QueueIndex full = with_least(queue_of(entry), [&](QueueIndex q) {
       if (job.mix) return quota_.own_room(q);
@@ -80,8 +88,58 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
     const Verdict no = of_nodes(capacity_where(entry, is_not_avoided), Reason::kNodesAvoided);
     if (no.outcome != Outcome::kPlaced) return no;
   }
-  return of_nodes(effective_gpus(job) > 0 ? capacity_where(entry, admits) : group.capacity_now,
-                  Reason::kNodesUnavailable);
+  const Capacity now = effective_gpus(job) > 0 ? capacity_where(entry, admits) : group.capacity_now;
+  if (Verdict no = of_nodes(now, Reason::kNodesUnavailable); no.outcome != Outcome::kPlaced)
+    return no;
+  const Gpus most = most_without_others(entry);
+  if (most >= wanted) return {};
+  return {.outcome = Outcome::kNotNow,
+          .reason = Reason::kNodesUnavailable,
+          .available = most,
+          .of_nodes = now.most()};
+}
+
+// In the cells of its queue, as far as that lets it have so much of a type.
+Gpus Session::most_in_cells(const Entry& entry) const {
+  const QueueIndex queue = queue_of(entry);
+  Gpus most = 0;
+  for (const TypeIndex type : cells_.types_of(queue)) {
+    const std::tuple kind(queue, problem_.group_of(entry.index), type);
+    const auto [known, is_new] = most_in_cells_.try_emplace(kind);
+    if (is_new) known->second = cells_.most_of(queue, type, *entry.job);
+    most = std::max(most, std::min(known->second, quota_.most(queue, type)));
+  }
+  return most;
+}
+
+// What nodes that take pods of it have CPU, memory and all else for, if no other job were there;
+// kNoLimit where that is not known: jobs that are not in the state hold some.
+Gpus Session::most_without_others(const Entry& entry) const {
+  if (has_leavers_) return kNoLimit;
+  if (!without_others_) without_others_.emplace(problem_, room_without_jobs());
+  Gpus most = 0;
+  for (const TypeIndex type : types_for(entry)) {
+    const Gpus of_type = without_others_->most(entry.index, type);
+    most = entry.job->mix ? most + of_type : std::max(most, of_type);
+  }
+  for (const Pod& pod : entry.pods)
+    if (!admits(*entry.job, problem_.node(node_of(pod)))) most += pod.gpus;
+  return most;
+}
+
+// All GPUs, and beside them what pods of no job have left.
+Table<NodeIndex, Resources> Session::room_without_jobs() const {
+  Table<NodeIndex, Resources> room;
+  room.reserve(problem_.end_of_nodes().value);
+  for (NodeIndex n; n < problem_.end_of_nodes(); ++n) {
+    room.push_back(problem_.node(n).free);
+    room[n].raise_to_zero();
+  }
+  for (JobIndex j; j < problem_.end_of_jobs(); ++j)
+    for (const Problem::HeldAt& held : problem_.held_at(j))
+      if (held.node) room[*held.node] += taken_by_pod(problem_.job(j));
+  for (NodeIndex n; n < problem_.end_of_nodes(); ++n) room[n].gpus = problem_.node(n).gpus_total;
+  return room;
 }
 
 // As far as its queue may hold it.
@@ -127,8 +185,8 @@ Capacity Session::capacity_where(const Entry& entry,
   Capacity capacity(job);
   for (NodeIndex n; n < problem_.end_of_nodes(); ++n)
     if (suits(n))
-      capacity.add_whole(problem_.confines(job, n), problem_.type_of(n),
-                         problem_.node(n).gpus_total);
+      capacity.add(problem_.confines(job, n), problem_.type_of(n),
+                   whole_of(problem_.node(n)).copies_of(job.per_pod) * job.per_pod.gpus);
   for (const Pod& pod : entry.pods)
     if (const NodeIndex n = node_of(pod); !suits(n))
       capacity.add(problem_.confines(job, n), pod.type, pod.gpus);
@@ -141,6 +199,28 @@ bool Session::avoids_all(const Job& job) const {
     return may_use(job, node) && node.gpus_total >= job.per_pod.gpus &&
            !job.avoid.contains(node.id);
   });
+}
+
+// Who wait for what may come, and may have one type only.
+void Session::count_bound_to_types() {
+  for (const Entry& entry : entries_) {
+    if (entry.now > 0 || types_for(entry).size() != 1 || entry.job->gets_spare_only()) continue;
+    if (is_left_out(entry) || why_kept_out(entry).outcome != Outcome::kPlaced) continue;
+    const auto least = size_at_least(*entry.job, 0);
+    if (least && *least <= problem_.group(entry.index).capacity.most())
+      ++bound_to_type_[types_for(entry).front()];
+  }
+}
+
+// The type that it leaves to fewest of those that can have no other; of equals where most is free.
+// None: it has no choice, or they are alike in this.
+std::optional<TypeIndex> Session::least_needed_type(const Entry& entry) const {
+  const std::vector<TypeIndex>& types = types_for(entry);
+  const auto needed = [&](TypeIndex type) { return bound_to_type_[type]; };
+  if (std::ranges::adjacent_find(types, std::ranges::not_equal_to{}, needed) == types.end())
+    return std::nullopt;
+  return *std::ranges::min_element(
+      types, {}, [&](TypeIndex type) { return std::pair(needed(type), -free_.gpus(type)); });
 }
 
 // Of the pods that it holds, else of those placed in this round.
@@ -162,7 +242,8 @@ Bound Session::bound_of(const Entry& entry) const {
   Bound bound = placer_.bound_of(entry.index);
   if (entry.only) bound.domain = entry.only;
   if (!bound.type) bound.type = fixed_type(entry);
-  if (!targets_.types.empty()) bound.preferred = targets_.types[entry.index.value];
+  bound.preferred =
+      targets_.types.empty() ? least_needed_type(entry) : targets_.types[entry.index.value];
   if (entry.add.empty() || entry.type) return bound;  // pods that are lost bind nothing
   if (!entry.job->mix) bound.type = problem_.type_of(entry.add.front());
   if (entry.job->topology) bound.used = entry.add;

@@ -23,8 +23,8 @@ void Session::leave_other_places() {
   for (const auto& [node, per_pod] : leaving_) is_emptied_[node.value] = true;
   for (Entry& entry : entries_) {
     const auto* places = places_of(entry);
-    const bool may_change =
-        entry.job->settled && entry.remove.empty() && entry.now > 0 && !is_in_cells(entry);
+    const bool may_change = entry.job->settled && entry.remove.empty() && entry.now > 0 &&
+                            !is_in_cells(entry) && has_queue(entry);
     if (places != nullptr && may_change) leave_for_places(entry, *places);
   }
 }

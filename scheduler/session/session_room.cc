@@ -100,13 +100,13 @@ Session::ByType Session::most_displaced(const Entry& wanting) const {
 
 // What is left to it by those whom it is below their minimum for.
 Gpus Session::least_kept(const Entry& entry) const {
-  const Gpus target = targets_.starts.empty() ? 0 : targets_.sizes[entry.index.value];
+  const Gpus target = targets_.sizes_are_kept ? targets_.sizes[entry.index.value] : 0;
   return std::max(entry.job->min, target);
 }
 
 // … to one that it is above its minimum for: what it has borrowed it gives back.
 Gpus Session::least_kept(const Entry& entry, const Entry& wanting) const {
-  const bool keeps_more = !targets_.starts.empty() && !may_reclaim(wanting, entry, quota_);
+  const bool keeps_more = targets_.sizes_are_kept && !may_reclaim(wanting, entry, quota_);
   return keeps_more ? least_kept(entry) : entry.job->min;
 }
 

@@ -60,6 +60,7 @@ std::vector<Session::Wanting> Session::below_targets() const {
 
 bool Session::may_get_more(const Entry& entry) const {
   if (why_kept_out(entry).outcome != Outcome::kPlaced || entry.job->gets_spare_only()) return false;
+  if (!has_queue(entry)) return false;
   return !entry.job->started || (entry.job->settled && !entry.job->cooling);
 }
 
@@ -169,7 +170,7 @@ void Session::start_those_of_few_nodes() {
 
 bool Session::is_to_move(const Entry& entry) const {
   const auto to = fixed_type(entry);
-  if (!to || !config_.preempt) return false;
+  if (!to || !config_.preempt || !has_queue(entry)) return false;
   const bool is_whole = entry.now >= entry.job->min && entry.job->settled;
   return is_whole && entry.remove.empty() && *to != type_of(entry);
 }

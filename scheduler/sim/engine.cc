@@ -20,27 +20,25 @@ constexpr int kRoundsPerInstant = 1000;
 constexpr std::int64_t kRoundsPerReport = 256;
 constexpr std::int64_t kRoundsWithoutProgress = 100'000;
 constexpr std::int64_t kQuantaPerUnit = 1'000'000'000;
-constexpr double kQuantaMost = 4e18;
-constexpr double kRateLeast = 1e5;  // quanta/ms: a speed is rounded by less than a part in 10^5
-// So that times and GPU times stay integers whatever happens: of one job, and of all.
-constexpr double kJobSecondsMost = 1e10;
-constexpr double kGpuSecondsMost = 1e15;
 
-// Units/s where it is slowest: at its min, on its slowest type.
-double slowest(const TraceJob& job) {
-  double least = job.speed.fastest();
-  if (job.request_speed) least = std::min(least, *job.request_speed);
-  for (const auto& [type, points] : job.speed.points())
-    least = std::min(least, job.speed.at(type, job.min));
-  for (const auto& [type, points] : job.speed.points())
-    for (const SpeedPoint& point : points) least = std::min(least, point.units_per_second);
+// Units/s where it is slowest, of the types and sizes that it may have. Between two points of a
+// curve no size is slower than both.
+double slowest(const TraceJob& job, const std::vector<std::string>& types) {
+  double least = job.request_speed.value_or(std::numeric_limits<double>::infinity());
+  for (const std::string& type : types) {
+    if (!job.may_use(type)) continue;
+    least = std::min({least, job.speed.at(type, job.min), job.speed.at(type, job.max)});
+    for (const SpeedPoint& point : job.speed.points_on(type))
+      if (point.gpus > job.min && point.gpus < job.max)
+        least = std::min(least, point.units_per_second);
+  }
   return least;
 }
 
-double quanta_per_unit(const TraceJob& job) {
+double quanta_per_unit(const TraceJob& job, const std::vector<std::string>& types) {
   double scale = static_cast<double>(kQuantaPerUnit);
   while (job.work * scale > kQuantaMost && scale > 1) scale /= 10;
-  const double least = slowest(job);
+  const double least = slowest(job, types);
   while (least * scale / 1000 < kRateLeast && job.work * scale * 10 <= kQuantaMost) scale *= 10;
   return scale;
 }
@@ -88,7 +86,8 @@ Status Engine::check_jobs() const {
   double gpu_seconds = 0;
   for (const TraceJob& job : trace_) {
     const auto bad = [&](const std::string& why) {
-      return Error(Code::kInvalid, fmt::format("job {}: {}", job.id, why));
+      const std::string where = job.line > 0 ? fmt::format("line {}: ", job.line) : "";
+      return Error(Code::kInvalid, fmt::format("{}job {}: {}", where, job.id, why));
     };
     if (!known.emplace(job.id, true).second) return bad("there are two of this id");
     if (job.submit_ms < 0) return bad("is submitted before the trace begins");
@@ -98,10 +97,19 @@ Status Engine::check_jobs() const {
                              job.min, job.request, job.max));
     if (job.training && !options_.in_lockstep) return bad("adapts its batch: needs lockstep");
     if (job.request_speed && !(*job.request_speed > 0)) return bad("its speed must be above 0");
-    const double seconds = job.work / slowest(job);
+    const double seconds = job.work / slowest(job, types_);
     if (!(seconds <= kJobSecondsMost))
       return bad(fmt::format("trains for {:g} s where it is slowest; at most {:g} can be played",
                              seconds, kJobSecondsMost));
+    const double fastest = std::max(job.speed.fastest(), job.request_speed.value_or(0));
+    const double rounds =
+        job.work / fastest * 1000 / static_cast<double>(std::max<TimeMs>(options_.round_ms, 1));
+    if ((about_.timed || options_.in_lockstep) &&
+        rounds > static_cast<double>(options_.rounds_most))
+      return bad(
+          fmt::format("trains for {:g} s at least, in which policy {} decides {:g} times; "
+                      "at most {} rounds can be played: make the time between them longer",
+                      job.work / fastest, about_.name, rounds, options_.rounds_most));
     gpu_seconds += seconds * static_cast<double>(job.max);
     if (gpu_seconds > kGpuSecondsMost)
       return bad(
@@ -114,21 +122,16 @@ Status Engine::check_jobs() const {
 // the head of a queue for ever.
 void Engine::refuse_what_never_fits() {
   const auto by_type = cluster_.gpus_by_type();
-  std::map<std::string, Gpus> of_node;
-  for (const NodeGroup& group : cluster_.groups)
-    of_node[group.gpu_type] = std::max(of_node[group.gpu_type], group.gpus);
+  const auto of_node = cluster_.largest_node_by_type();
   const Problem problem(state_);
   const QuotaBook quota(problem);
   const Cells cells(problem);
   std::erase_if(trace_, [&](const TraceJob& job) {
     const QueueIndex queue = problem.queue_named(job.queue);
     Gpus most = 0;
-    for (const auto& [type, gpus] : job.one_node ? of_node : by_type) {
-      const bool allowed = job.allow.empty() ||
-                           std::find(job.allow.begin(), job.allow.end(), type) != job.allow.end();
-      if (allowed && job.speed.runs_on(type))
+    for (const auto& [type, gpus] : job.one_node ? of_node : by_type)
+      if (job.may_use(type))
         most = std::max(most, std::min(gpus, quota.most(queue, problem.type_named(type))));
-    }
     if (is_confined_to_cells(*problem.queue(queue))) most = std::min(most, cells.most_of(queue));
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
@@ -147,7 +150,7 @@ Result<SimResult> Engine::run() {
   for (std::size_t i = 0; i < trace_.size(); ++i) {
     const TraceJob& job = trace_[i];
     index_of_[job.id] = i;
-    const double scale = quanta_per_unit(job);
+    const double scale = quanta_per_unit(job, types_);
     runs_[i].quanta_per_unit = scale;
     runs_[i].total = runs_[i].left = std::max<std::int64_t>(std::llround(job.work * scale), 1);
     result_.jobs[i] = {
@@ -162,14 +165,20 @@ Result<SimResult> Engine::run() {
   while (true) {
     const TimeMs next = next_instant();
     if (next == kNever) break;
-    in_system_ +=
-        static_cast<double>(state_.jobs.size()) * static_cast<double>(next - in_system_at_ms_);
+    const auto passed = static_cast<double>(next - in_system_at_ms_);
+    in_system_ += static_cast<double>(state_.jobs.size()) * passed;
+    held_gpu_ms_ += static_cast<double>(held_) * passed;
+    if (held_gpu_ms_ > kGpuSecondsMost * 1000)
+      return Error(Code::kInvalid,
+                   fmt::format("policy {}: until {} ms the jobs hold GPUs for more than {:g} "
+                               "GPU-seconds, which is the most that can be played",
+                               about_.name, next, kGpuSecondsMost));
     in_system_at_ms_ = now_ = next;
     while (arrived_ < trace_.size() && trace_[arrived_].submit_ms == now_) arrive(arrived_++);
     while (!events_.empty() && events_.top().at_ms == now_) {
       const Event event = events_.top();
       events_.pop();
-      handle(event);
+      TRY_OK(handle(event));
     }
     if (options_.in_lockstep ? now_ % options_.round_ms != 0 : !changed_ && next_round() != now_)
       continue;
@@ -180,6 +189,12 @@ Result<SimResult> Engine::run() {
                    fmt::format("policy {} makes no progress at {} ms: no job has trained for {} "
                                "rounds; is the round interval shorter than a restart?",
                                about_.name, now_, kRoundsWithoutProgress));
+    if (result_.rounds > options_.rounds_most)
+      return Error(Code::kInvalid,
+                   fmt::format("policy {} has decided {} times until {} ms, which is the most that "
+                               "can be played, and {} of {} jobs are done: make the time between "
+                               "rounds longer, or play fewer jobs",
+                               about_.name, options_.rounds_most, now_, finished_, trace_.size()));
     if (options_.on_progress && result_.rounds % kRoundsPerReport == 0 &&
         !options_.on_progress(finished_, trace_.size(), now_))
       return Error(Code::kCancelled, "stopped");
@@ -232,11 +247,8 @@ void Engine::arrive(std::size_t index) {
   if (job.dataset)
     job.dataset->bytes_per_second = std::max<Bytes>(
         std::llround(static_cast<double>(trace.dataset->bytes_per_second) * of_request), 1);
-  for (const std::string& type : types_) {
-    const bool allowed = trace.allow.empty() || std::find(trace.allow.begin(), trace.allow.end(),
-                                                          type) != trace.allow.end();
-    if (allowed && trace.speed.runs_on(type)) job.allow.push_back(type);
-  }
+  for (const std::string& type : types_)
+    if (trace.may_use(type)) job.allow.push_back(type);
   if (const auto known = observed_.find(trace.profile); known != observed_.end())
     job.measured = known->second;
   if (options_.profiled) tell_speeds(trace, job);
@@ -248,7 +260,7 @@ void Engine::arrive(std::size_t index) {
   changed_ = true;
 }
 
-void Engine::handle(const Event& event) {
+Status Engine::handle(const Event& event) {
   if (event.kind == EventKind::kReleased) {
     state_.nodes[event.node].free.gpus += event.gpus;
     held_ -= event.gpus;
@@ -260,23 +272,23 @@ void Engine::handle(const Event& event) {
       state_.queues[trace_[event.job].queue].held_by_leavers[types_[type_of_node_[event.node]]] -=
           event.gpus;
     changed_ = true;
-    return;
+    return ok();
   }
   if (event.kind == EventKind::kCooled) {
     const Run& cooled = runs_[event.job];
-    if (cooled.phase == Phase::kDone || cooled.cool_ms != now_) return;
+    if (cooled.phase == Phase::kDone || cooled.cool_ms != now_) return ok();
     job_of(event.job).cooling = false;
     changed_ = true;
-    return;
+    return ok();
   }
   Run& run = runs_[event.job];
-  if (event.version != run.version) return;
+  if (event.version != run.version) return ok();
   switch (event.kind) {
     case EventKind::kReady:
-      if (run.until_ms != now_) return;  // a join came between
+      if (run.until_ms != now_) return ok();  // a join came between
       advance(event.job);
       train(event.job);
-      if (!about_.elastic) return;  // what has begun to train is nothing new to the others
+      if (!about_.elastic) return ok();  // what has begun to train is nothing new to the others
       break;
     case EventKind::kJoin:
       advance(event.job);
@@ -287,18 +299,19 @@ void Engine::handle(const Event& event) {
       run.phase = Phase::kStalled;
       run.until_ms = now_ + options_.costs.rescale_ms;
       push(EventKind::kReady, event.job, run.until_ms);
-      return;
+      return ok();
     case EventKind::kFinish:
-      finish(event.job);
+      TRY_OK(finish(event.job));
       break;
     case EventKind::kObserve:
       observe(event.job);
-      return;
+      return ok();
     case EventKind::kCooled:
     case EventKind::kReleased:
       break;
   }
   changed_ = true;
+  return ok();
 }
 
 Status Engine::round() {
@@ -312,7 +325,7 @@ Status Engine::round() {
     tell_goodput();
     const std::int64_t began = options_.stopwatch_ns ? options_.stopwatch_ns() : 0;
     const Plan plan = scheduler_.decide(state_);
-    if (options_.stopwatch_ns) result_.decisions_ns.push_back(options_.stopwatch_ns() - began);
+    if (options_.stopwatch_ns) result_.decisions.add(options_.stopwatch_ns() - began);
     wake_ms_ = scheduler_.next_wake(state_);
     ++result_.rounds;
     result_.job_rounds += std::ssize(state_.jobs);

@@ -2,9 +2,10 @@
 // kept for the scheduler and changed in place: an event touches its own job and nodes, a round
 // copies nothing.
 //
-// Work is counted in quanta, integers: 10^9 a unit; more for a slow job, fewer for one of so much
-// work that the whole would be beyond 4·10^18. A speed is quanta a millisecond, rounded once; a job
-// ends at the first millisecond at which nothing is left.
+// Work is counted in quanta, integers: 10^9 a unit; more for a slow job, also once it is slowed
+// down by what it has to share, fewer for one of so much work that the whole would be beyond
+// 4·10^18. A speed is quanta a millisecond, rounded once; a job ends at the first millisecond at
+// which nothing is left.
 #pragma once
 
 #include "scheduler/sim/adaptive_run.h"
@@ -17,6 +18,12 @@
 #include <vector>
 
 namespace rubato::sched::sim {
+
+constexpr double kQuantaMost = 4e18;
+constexpr double kRateLeast = 1e5;  // quanta/ms: a speed is rounded by less than a part in 10^5
+// So that times and GPU times stay integers whatever happens: of one job, and of all.
+constexpr double kJobSecondsMost = 1e10;
+constexpr double kGpuSecondsMost = 1e15;
 
 class Engine {
  public:
@@ -65,6 +72,8 @@ class Engine {
     std::optional<std::size_t> host;  // on whose GPUs it is
     std::vector<std::size_t> guests;  // on its
     double shares_part = 1;           // of its speed, for what it has of storage, CPU and memory
+    std::int64_t part_left = -1;      // of kParts of its work, at the last change of its GPUs
+    std::int64_t changes = 0;         // of its GPUs, in which that part was left
   };
 
   // engine.cc
@@ -73,7 +82,7 @@ class Engine {
   TimeMs next_instant() const;
   TimeMs next_round() const;
   void arrive(std::size_t index);
-  void handle(const Event& event);
+  Status handle(const Event& event);
   Status round();
   void refresh_history();
   void sample();
@@ -115,13 +124,14 @@ class Engine {
   Status remove_pods(std::size_t index, const std::vector<std::int64_t>& ordinals);
   Status add_pods(std::size_t index, const std::vector<Placement>& add);
   void change_pace(std::size_t index, Gpus removed, Gpus added);
+  Status count_change(std::size_t index);
   void start(std::size_t index);
   void stop(std::size_t index);
   double speed_of(const TraceJob& job, const std::string& type, Gpus gpus) const;
   TimeMs end_of(const Run& run) const;
   void train(std::size_t index);
   void advance(std::size_t index);
-  void finish(std::size_t index);
+  Status finish(std::size_t index);
   void release(std::size_t index, const Held& held);
   void push(EventKind kind, std::size_t index, TimeMs at_ms);
   bool hears_of_speeds() const {
@@ -164,6 +174,7 @@ class Engine {
   std::optional<TimeMs> wake_ms_;
   double in_system_ = 0;  // integral of the number of jobs over time, in jobs · ms
   TimeMs in_system_at_ms_ = 0;
+  double held_gpu_ms_ = 0;  // integral of held_ over time, until in_system_at_ms_
   SimResult result_;
 };
 

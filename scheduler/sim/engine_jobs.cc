@@ -1,5 +1,4 @@
 // What happens to a job: it gets and loses pods, starts, stalls, trains, ends.
-#include "common/check.h"
 #include "scheduler/sim/engine.h"
 #include "scheduler/sim/results.h"
 
@@ -10,6 +9,15 @@
 #include <fmt/format.h>
 
 namespace rubato::sched::sim {
+namespace {
+
+// Whose GPUs change so often while it does so small a part of its work would never end.
+constexpr std::int64_t kParts = 1000;
+constexpr std::int64_t kChangesPerPart = 10'000;
+// At one speed. A hundredth more than what a trace may say, for speeds are rounded.
+constexpr auto kTrainingMsMost = static_cast<TimeMs>(kJobSecondsMost * 1010);
+
+}  // namespace
 
 void Engine::push(EventKind kind, std::size_t index, TimeMs at_ms) {
   events_.push({.at_ms = at_ms,
@@ -52,8 +60,21 @@ Status Engine::apply(const Action& action) {
                  fmt::format("{} GPUs are not between {} and {}", run.held, job.min, job.max));
   if (before == 0 && run.held > 0) ++running_;
   if (before > 0 && run.held == 0) --running_;
-  if (removed > 0 || added > 0) change_pace(index, removed, added);
-  return ok();
+  if (removed == 0 && added == 0) return ok();
+  change_pace(index, removed, added);
+  return run.held > 0 ? count_change(index) : ok();
+}
+
+Status Engine::count_change(std::size_t index) {
+  Run& run = runs_[index];
+  const std::int64_t part = run.left / (run.total / kParts + 1);
+  if (std::exchange(run.part_left, part) != part) run.changes = 0;
+  if (++run.changes <= kChangesPerPart) return ok();
+  return Error(Code::kInternal,
+               fmt::format("it makes no progress: its GPUs have changed {} times while it did less "
+                           "than a thousandth of its work; is the round interval shorter than a "
+                           "restart?",
+                           kChangesPerPart));
 }
 
 Status Engine::remove_pods(std::size_t index, const std::vector<std::int64_t>& ordinals) {
@@ -219,6 +240,12 @@ void Engine::train(std::size_t index) {
   }
   const double speed = speed_of(trace_[index], types_[run.type], run.training) *
                        part_of_speed(index) * part_at_distance(index) * run.shares_part;
+  while (speed * run.quanta_per_unit / 1000.0 < kRateLeast &&
+         static_cast<double>(run.total) <= kQuantaMost / 10) {
+    run.total *= 10;
+    run.left *= 10;
+    run.quanta_per_unit *= 10;
+  }
   const double rate =
       std::min(speed * run.quanta_per_unit / 1000.0, static_cast<double>(run.total));
   run.rate = std::max<std::int64_t>(std::llround(rate), 1);
@@ -233,8 +260,10 @@ double Engine::speed_of(const TraceJob& job, const std::string& type, Gpus gpus)
                         : job.request_speed.value_or(job.speed.at(type, gpus));
 }
 
-// The first instant at which nothing is left.
-TimeMs Engine::end_of(const Run& run) const { return now_ + (run.left + run.rate - 1) / run.rate; }
+// The first instant at which nothing is left, or at which it has trained for too long.
+TimeMs Engine::end_of(const Run& run) const {
+  return now_ + std::min((run.left + run.rate - 1) / run.rate, kTrainingMsMost);
+}
 
 // Brings its progress and its GPU time to this instant.
 void Engine::advance(std::size_t index) {
@@ -254,10 +283,16 @@ void Engine::advance(std::size_t index) {
   run.left = passed >= (run.left + run.rate - 1) / run.rate ? 0 : run.left - run.rate * passed;
 }
 
-void Engine::finish(std::size_t index) {
+Status Engine::finish(std::size_t index) {
   advance(index);
   Run& run = runs_[index];
-  CHECK_EQ(run.left, 0);
+  if (run.left > 0)
+    return Error(
+        Code::kInvalid,
+        fmt::format("policy {} at {} ms: job {} has trained for {:g} s and is not done, so "
+                    "slow is it with what it has of data, CPU, memory, network and shared "
+                    "GPUs; longer cannot be played",
+                    about_.name, now_, trace_[index].id, kJobSecondsMost));
   JobResult& result = result_.jobs[index];
   result.finish_ms = now_;
   const double jobs_beside =
@@ -286,6 +321,7 @@ void Engine::finish(std::size_t index) {
   }
   state_.jobs.pop_back();
   index_of_job_.pop_back();
+  return ok();
 }
 
 }  // namespace rubato::sched::sim

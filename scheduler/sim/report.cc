@@ -18,7 +18,9 @@ constexpr std::size_t kPoints = 400;
 // Colours that people with any colour vision tell apart (Okabe and Ito, 2008).
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                     "#E69F00", "#56B4E9", "#000000", "#999999"};
-constexpr const char* kDashes[] = {"", "6 3", "2 2", "8 3 2 3"};
+constexpr const char* kDashes[] = {"",    "6 3",         "2 2",      "8 3 2 3",      "12 4",
+                                   "1 4", "8 3 2 3 2 3", "12 3 3 3", "14 3 1 3 1 3", "4 8"};
+constexpr std::size_t kLeftOutNamed = 1000;
 
 struct Point {
   double x = 0;
@@ -44,6 +46,13 @@ std::string escaped(const std::string& text) {
       out += c;
   }
   return out;
+}
+
+// What one line is known by, in plots and in the legend: by its number.
+std::string style_of(std::size_t i) {
+  return fmt::format("stroke=\"{}\" stroke-width=\"1.5\" stroke-dasharray=\"{}\"",
+                     kColours[i % std::size(kColours)],
+                     kDashes[i / std::size(kColours) % std::size(kDashes)]);
 }
 
 double hours(TimeMs ms) { return static_cast<double>(ms) / 3.6e6; }
@@ -82,6 +91,7 @@ Line over_time(const SimResult& result, const std::string& name,
   return line;
 }
 
+// In percent of all jobs: those that never end are not done within any time.
 Line done_within(const SimResult& result, const std::string& name) {
   Line line{name, {}};
   std::vector<TimeMs> jcts;
@@ -90,10 +100,13 @@ Line done_within(const SimResult& result, const std::string& name) {
   std::sort(jcts.begin(), jcts.end());
   const std::size_t n = jcts.size();
   const std::size_t stride = std::max<std::size_t>(n / kPoints, 1);
-  for (std::size_t i = 0; i < n; i += stride)
-    line.points.push_back({std::log10(std::max(hours(jcts[i]), 1e-4)),
-                           100.0 * static_cast<double>(i + 1) / static_cast<double>(n)});
-  if (n > 0) line.points.push_back({std::log10(std::max(hours(jcts.back()), 1e-4)), 100});
+  const auto add = [&](std::size_t i) {
+    line.points.push_back(
+        {std::log10(std::max(hours(jcts[i]), 1e-4)),
+         100.0 * static_cast<double>(i + 1) / static_cast<double>(result.jobs.size())});
+  };
+  for (std::size_t i = 0; i < n; i += stride) add(i);
+  if (n > 0) add(n - 1);
   return line;
 }
 
@@ -142,11 +155,8 @@ std::string plot(const std::vector<Line>& lines, const std::string& x_name,
     std::string points;
     for (const Point& p : lines[i].points)
       points += fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.y));
-    svg += fmt::format(
-        "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" stroke-dasharray=\"{}\" "
-        "points=\"{}\"><title>{}</title></polyline>\n",
-        kColours[i % std::size(kColours)], kDashes[i / std::size(kColours) % std::size(kDashes)],
-        points, escaped(lines[i].name));
+    svg += fmt::format("<polyline fill=\"none\" {} points=\"{}\"><title>{}</title></polyline>\n",
+                       style_of(i), points, escaped(lines[i].name));
   }
   return svg + "</svg>\n";
 }
@@ -154,8 +164,10 @@ std::string plot(const std::vector<Line>& lines, const std::string& x_name,
 std::string legend(const std::vector<Line>& lines) {
   std::string html = "<p>";
   for (std::size_t i = 0; i < lines.size(); ++i)
-    html += fmt::format("<span style=\"color:{}\">&#9632;</span> {} &nbsp; ",
-                        kColours[i % std::size(kColours)], escaped(lines[i].name));
+    html += fmt::format(
+        "<span class=\"n\"><svg class=\"k\" viewBox=\"0 0 50 8\" aria-hidden=\"true\"><line "
+        "x2=\"50\" y1=\"4\" y2=\"4\" {}/></svg> {}</span>\n",
+        style_of(i), escaped(lines[i].name));
   return html + "</p>\n";
 }
 
@@ -163,16 +175,31 @@ std::string table_of(const std::vector<Summary>& runs) {
   std::string html =
       "<table><tr><th>policy<th>cost<th>knows<th>JCT mean, s<th>p50, s<th>p99, s<th>makespan, h"
       "<th>GPU hours<th>used<th>trained<th>worst &rho;<th>&rho; &gt; 1.05<th>restarts<th>rescales"
-      "<th>decision p99, &micro;s<th>unfinished</tr>\n";
+      "<th>decision p99, &micro;s<th>unfinished<th>left out</tr>\n";
   for (const Summary& run : runs)
     html += fmt::format(
         "<tr><td>{}<td>{}<td>{}<td>{:.1f}<td>{:.1f}<td>{:.1f}<td>{:.2f}<td>{:.1f}<td>{:.1f} "
-        "%<td>{:.1f} %<td>{:.2f}<td>{:.1f} %<td>{}<td>{}<td>{:.0f}<td>{}</tr>\n",
+        "%<td>{:.1f} %<td>{:.2f}<td>{:.1f} %<td>{}<td>{}<td>{:.0f}<td>{}<td>{}</tr>\n",
         escaped(run.policy), escaped(run.costs), escaped(run.knows), run.jct_mean_s, run.jct_p50_s,
         run.jct_p99_s, run.makespan_s / 3600, run.gpu_hours, run.utilisation * 100,
         run.training_share * 100, run.rho_worst, run.rho_above_share * 100, run.restarts,
-        run.rescales, run.decision_p99_us, run.unfinished);
+        run.rescales, run.decision_p99_us, run.unfinished, run.refused);
   return html + "</table>\n";
+}
+
+// The same jobs under every policy.
+std::string left_out(const SimResult& result) {
+  if (result.refused.empty()) return "";
+  std::string html = fmt::format(
+      "<details><summary>left out: {} of {} jobs, which this cluster could never hold</summary>\n"
+      "<ul>\n",
+      result.refused.size(), result.refused.size() + result.jobs.size());
+  for (std::size_t i = 0; i < std::min(kLeftOutNamed, result.refused.size()); ++i)
+    html += fmt::format("<li>{}: {}</li>\n", escaped(result.refused[i].id),
+                        escaped(result.refused[i].why));
+  if (result.refused.size() > kLeftOutNamed)
+    html += fmt::format("<li>and {} more</li>\n", result.refused.size() - kLeftOutNamed);
+  return html + "</ul></details>\n";
 }
 
 constexpr const char* kHead =
@@ -180,7 +207,7 @@ constexpr const char* kHead =
     "sans-serif;max-width:62em;margin:2em auto;padding:0 1em}table{border-collapse:collapse;"
     "font-size:13px}td,th{padding:.25em .6em;text-align:right;border-bottom:1px solid #ccc}"
     "td:nth-child(-n+3),th:nth-child(-n+3){text-align:left}svg{width:100%;font-size:11px}"
-    ".g{stroke:#ddd}</style>\n";
+    ".g{stroke:#ddd}.k{width:50px;height:8px}.n{white-space:nowrap;margin-right:1em}</style>\n";
 
 }  // namespace
 
@@ -202,7 +229,9 @@ std::string html_report(const std::string& title, const std::vector<SimResult>& 
   if (!results.empty())
     html += fmt::format("<p>{} jobs on {} ({} GPUs)</p>\n", results.front().jobs.size(),
                         escaped(to_text(results.front().cluster)), results.front().cluster.gpus());
-  html += table_of(runs) + legend(held);
+  html += table_of(runs);
+  if (!results.empty()) html += left_out(results.front());
+  html += legend(held);
   html += "<h2>GPUs held</h2>\n" + plot(held, "hours", "GPUs", false);
   html += "<h2>Jobs that wait</h2>\n" + plot(waiting, "hours", "jobs", false);
   html += "<h2>Jobs done within a time of their submission</h2>\n" +

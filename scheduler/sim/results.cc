@@ -1,6 +1,7 @@
 #include "scheduler/sim/results.h"
 
 #include "common/json.h"
+#include "scheduler/sim/import/csv.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,15 +21,11 @@ T at_percentile(const std::vector<T>& sorted, double share) {
 }
 
 void add_decisions(const SimResult& result, Summary& sum) {
-  std::vector<std::int64_t> sorted = result.decisions_ns;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted.empty()) return;
-  sum.decision_p50_us = static_cast<double>(at_percentile(sorted, 0.5)) / 1e3;
-  sum.decision_p99_us = static_cast<double>(at_percentile(sorted, 0.99)) / 1e3;
-  sum.decision_worst_us = static_cast<double>(sorted.back()) / 1e3;
-  double total = 0;
-  for (const std::int64_t ns : sorted) total += static_cast<double>(ns);
-  sum.decision_total_s = total / 1e9;
+  const DecisionTimes& times = result.decisions;
+  sum.decision_p50_us = static_cast<double>(times.percentile_ns(0.5)) / 1e3;
+  sum.decision_p99_us = static_cast<double>(times.percentile_ns(0.99)) / 1e3;
+  sum.decision_worst_us = static_cast<double>(times.worst_ns()) / 1e3;
+  sum.decision_total_s = times.total_ns() / 1e9;
 }
 
 }  // namespace
@@ -40,9 +37,7 @@ TimeMs alone_ms(const TraceJob& job, const SimCluster& cluster, double jobs_besi
   double weighted = 0;
   std::vector<std::pair<std::string, double>> types;
   for (const auto& [type, gpus] : cluster.gpus_by_type()) {
-    const bool allowed =
-        job.allow.empty() || std::find(job.allow.begin(), job.allow.end(), type) != job.allow.end();
-    if (!allowed || !job.speed.runs_on(type)) continue;
+    if (!job.may_use(type)) continue;
     types.emplace_back(type, static_cast<double>(gpus));
     usable += static_cast<double>(gpus);
   }
@@ -120,12 +115,12 @@ std::string to_csv(const SimResult& result) {
   };
   for (const JobResult& job : result.jobs) {
     const bool done = job.finish_ms >= 0;
-    text +=
-        fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", job.id, job.queue, job.request,
-                    time(job.submit_ms), time(job.start_ms), time(job.finish_ms),
-                    done ? time(job.jct_ms()) : "", time(job.gpu_ms), time(job.training_gpu_ms),
-                    done ? time(job.alone_ms) : "", done ? fmt::format("{:.4f}", job.rho()) : "",
-                    job.restarts, job.rescales, job.preemptions);
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_cell(job.id),
+                        csv_cell(job.queue), job.request, time(job.submit_ms), time(job.start_ms),
+                        time(job.finish_ms), done ? time(job.jct_ms()) : "", time(job.gpu_ms),
+                        time(job.training_gpu_ms), done ? time(job.alone_ms) : "",
+                        done ? fmt::format("{:.4f}", job.rho()) : "", job.restarts, job.rescales,
+                        job.preemptions);
   }
   return text;
 }

@@ -58,7 +58,8 @@ constexpr double kUnfairRho = 1.05;
 Summary summarise(const SimResult& result);
 
 // A line per job: id,queue,gpus,submit_s,start_s,finish_s,jct_s,gpu_s,training_gpu_s,alone_s,rho,
-// restarts,rescales,preemptions. Empty where there is no such time.
+// restarts,rescales,preemptions. Empty where there is no such time; names are in quotes where they
+// must be (csv_cell).
 std::string to_csv(const SimResult& result);
 // One object with an array "runs"; names as in Summary, camelCase. The format is in
 // docs/simulate.md.

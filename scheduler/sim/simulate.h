@@ -15,6 +15,7 @@
 #pragma once
 
 #include "scheduler/sim/costs.h"
+#include "scheduler/sim/decision_times.h"
 #include "scheduler/sim/scheduler.h"
 
 #include <functional>
@@ -64,8 +65,8 @@ struct SimResult {
   std::vector<Sample> samples;   // in time
   TimeMs freed_ms = 0;           // when GPUs last came free
   std::int64_t rounds = 0;
-  std::int64_t job_rounds = 0;             // jobs in the system, summed over rounds
-  std::vector<std::int64_t> decisions_ns;  // one a round; empty without a stopwatch
+  std::int64_t job_rounds = 0;  // jobs in the system, summed over rounds
+  DecisionTimes decisions;      // one a round; empty without a stopwatch
 };
 
 // What policies that ask for durations or remaining work are told.
@@ -80,6 +81,7 @@ enum class Oracle {
 struct SimOptions {
   CostModel costs = restart_costs();
   TimeMs round_ms = 60'000;  // longest time between rounds
+  std::int64_t rounds_most = 100'000'000;
   // What is said of queues; of one that is not there nothing.
   std::map<std::string, Queue> queues = {};
   // A job's speed is known once it has trained for so long on one set of GPUs.
@@ -110,9 +112,11 @@ struct SimOptions {
   std::function<bool(std::size_t finished, std::size_t of, TimeMs now)> on_progress;
 };
 
-// kInvalid: ids that are not unique, a job without work. kInternal: the scheduler's plan
-// cannot be applied (an unknown job, GPUs that are not free, a size outside the job's bounds) or it
-// never comes to rest at one instant. `jobs` in any order.
+// kInvalid: ids that are not unique, a job without work, one that takes longer than can be played
+// (also because of what it has to share), more than SimOptions::rounds_most rounds. kInternal: the
+// scheduler's plan cannot be applied (an unknown job, GPUs that are not free, a size outside the
+// job's bounds), it never comes to rest at one instant, or it changes the GPUs of a job so often
+// that the job does nothing. `jobs` in any order.
 Result<SimResult> simulate(const SimCluster& cluster, std::vector<TraceJob> jobs,
                            Scheduler& scheduler, const SimOptions& options);
 

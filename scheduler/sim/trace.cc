@@ -78,6 +78,12 @@ const std::vector<SpeedPoint>* SpeedCurve::find(const std::string& gpu_type) con
   return found == points_.end() ? nullptr : &found->second;
 }
 
+const std::vector<SpeedPoint>& SpeedCurve::points_on(const std::string& gpu_type) const {
+  const std::vector<SpeedPoint>* points = find(gpu_type);
+  CHECK(points != nullptr);
+  return *points;
+}
+
 double SpeedCurve::at(const std::string& gpu_type, Gpus gpus) const {
   const std::vector<SpeedPoint>* points = find(gpu_type);
   if (points == nullptr || gpus <= 0) return 0;
@@ -107,6 +113,11 @@ double SpeedCurve::fastest() const {
   return best;
 }
 
+bool TraceJob::may_use(const std::string& gpu_type) const {
+  const bool is_declared = allow.empty() || std::ranges::find(allow, gpu_type) != allow.end();
+  return is_declared && speed.runs_on(gpu_type);
+}
+
 Gpus SimCluster::gpus() const {
   Gpus sum = 0;
   for (const NodeGroup& group : groups) sum += group.nodes * group.gpus;
@@ -116,6 +127,13 @@ Gpus SimCluster::gpus() const {
 std::map<std::string, Gpus> SimCluster::gpus_by_type() const {
   std::map<std::string, Gpus> by_type;
   for (const NodeGroup& group : groups) by_type[group.gpu_type] += group.nodes * group.gpus;
+  return by_type;
+}
+
+std::map<std::string, Gpus> SimCluster::largest_node_by_type() const {
+  std::map<std::string, Gpus> by_type;
+  for (const NodeGroup& group : groups)
+    by_type[group.gpu_type] = std::max(by_type[group.gpu_type], group.gpus);
   return by_type;
 }
 

@@ -36,7 +36,8 @@ class SpeedCurve {
   bool has_point(const std::string& gpu_type, Gpus gpus) const;
   bool runs_on(const std::string& gpu_type) const { return find(gpu_type) != nullptr; }
   const std::map<std::string, std::vector<SpeedPoint>>& points() const { return points_; }
-  double fastest() const;  // of all points
+  const std::vector<SpeedPoint>& points_on(const std::string& gpu_type) const;  // runs_on() it
+  double fastest() const;                                                       // of all points
 
  private:
   const std::vector<SpeedPoint>* find(const std::string& gpu_type) const;
@@ -64,6 +65,7 @@ struct SharingProfile {
 
 struct TraceJob {
   JobId id;
+  std::int64_t line = 0;  // of the text that it was read from, for errors; 0: it was made
   TimeMs submit_ms = 0;
   std::string queue = "default";
   std::int64_t priority = 0;
@@ -92,6 +94,9 @@ struct TraceJob {
   std::optional<SharingProfile> sharing;
   // None: as `speed` says at any time and anywhere. Needs SimOptions::in_lockstep. Hidden.
   std::optional<AdaptiveTraining> training;
+
+  // Whether it declares this type, and runs on it.
+  bool may_use(const std::string& gpu_type) const;
 };
 
 struct NodeGroup {
@@ -111,6 +116,7 @@ struct SimCluster {
   std::vector<DomainSize> domains = {};  // the widest first
   Gpus gpus() const;
   std::map<std::string, Gpus> gpus_by_type() const;
+  std::map<std::string, Gpus> largest_node_by_type() const;  // its GPUs
 };
 
 // "16x4:T4" or "24x4:T4,2x8:A100": nodes x GPUs of each : type. kInvalid says which part is wrong.

@@ -104,6 +104,11 @@ json::Value to_json(const Plan& plan, const ClusterState& state, const std::vect
   Value all = Value::object({{"version", kSnapshotVersion},
                              {"actions", std::move(actions)},
                              {"verdicts", std::move(verdicts)}});
+  if (!plan.refused_cells.empty()) {
+    Value refused = Value::object({});
+    for (const auto& [queue, why] : plan.refused_cells) refused.set(queue, why);
+    all.set("refusedCells", std::move(refused));
+  }
   if (!plan.queue_shares.empty()) {
     Value shares = Value::object({});
     for (const auto& [queue, gpus] : plan.queue_shares) shares.set(queue, gpus);

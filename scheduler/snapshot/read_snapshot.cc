@@ -28,7 +28,8 @@ constexpr double kLoadMost = 1e6;
 constexpr double kGainMost = 1e6;
 constexpr std::int64_t kPriorityMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kDropped = -1;  // ordinal of a pod that its allocation has dropped
-constexpr json::Limits kJsonLimits{.depth = 16, .bytes = kSnapshotBytesMost};
+constexpr json::Limits kJsonLimits{
+    .depth = 16, .bytes = kSnapshotBytesMost, .refuses_duplicates = true};
 
 class Reader {
  public:
@@ -166,7 +167,8 @@ class Reader {
       JsonCursor quota(v, p, trouble_);
       Quota& of_type = queue.quotas[new_name(quota, "gpuType", types, 0)];
       of_type.guaranteed = quota.whole("guaranteed", 0, kQuotaMost, 0);
-      if (quota.member("limit")) of_type.limit = quota.whole("limit", 0, kQuotaMost);
+      if (quota.member("limit"))
+        of_type.limit = quota.whole("limit", of_type.guaranteed, kQuotaMost);
       quota.end();
     });
     queue.borrowing = c.flag("borrowing", queue.borrowing);

@@ -100,7 +100,7 @@ def allows(grant, namespaces, call):
 def counts(plane, binding):
     """Does the API server know already what this binding grants?"""
     ask = {"": ("list", "nodes"),
-           "default": ("list", "trainingjobs.rubato.dev", "-n", "default"),
+           "default": ("create", "pods", "-n", "default"),
            NAMESPACE: ("create", "leases.coordination.k8s.io", "-n", NAMESPACE),
            "kube-node-lease": ("list", "leases.coordination.k8s.io", "-n", "kube-node-lease")}
     words = ask[binding["metadata"].get("namespace", "")]

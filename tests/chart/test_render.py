@@ -17,7 +17,8 @@ BAD_VALUES = [  # what is set, and a word of the refusal
     ("image.digest=sha256:12", "pattern"), ("scheduler.gpuResource=gpu", "pattern"),
     ("workers.runtimeClassName=NVIDIA", "pattern"), ("workers.sharedMemory=much", "pattern"),
     ("scheduler.minGain=2", "maximum"), ("certificates.hours=0", "minimum"),
-    ("certificates.authoritySecret=Our CA", "pattern"), ("scheduler.gangSeconds=0", "exclusive"),
+    ("certificates.authoritySecret=Our CA", "pattern"), ("scheduler.gangSeconds=0", "minimum"),
+    ("scheduler.nodeLeaseSeconds=1e6", "maximum"),
     ("leaderElection.leaseSeconds=1", "minimum"), ("coordinator.port=0", "minimum"),
     ("coordinator.port=8080", "a number of its own"),
     ("coordinator.port=65536", "maximum"), ("podAntiAffinity=maybe", "value must be one of"),
@@ -138,8 +139,32 @@ def test_kustomize_renders_the_same_objects(helm):
     assert built("defaults") == {key(found): found for hook, found in rendered if hook}
 
 
+def test_agents_know_the_coordinators_service_by_its_address_and_by_its_name(helm):
+    rendered = objects(helm.template("--set", "coordinator.port=9443", release="gpu", namespace="ml"))
+    [deployment] = [found for found in rendered if found["kind"] == "Deployment"]
+    [service] = [found for found in rendered
+                 if found["kind"] == "Service" and found["metadata"]["name"].endswith("-coordinator")]
+    name = service["metadata"]["name"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    variable = name.upper().replace("-", "_") + "_SERVICE_HOST"
+    assert f"--coordinators=$({variable}):9443,{name}.ml.svc:9443" in container["args"]
+    assert service["spec"]["ports"][0]["port"] == 9443
+
+
+def test_jobs_can_be_ended_in_a_namespace_that_has_lost_its_role(helm):
+    """The namespace controller deletes a RoleBinding before jobs let their finalizer go."""
+    rendered = objects(helm.template("--set", "namespaces={team-a}"))
+    everywhere = [rule for found in rendered if found["kind"] == "ClusterRole" for rule in found["rules"]
+                  if found["metadata"]["name"] == "rubato-operator"]
+    granted = {(resource, verb) for rule in everywhere for resource in rule.get("resources", []) for verb in rule["verbs"]}
+    assert {("trainingjobs", "list"), ("trainingjobs", "watch"), ("trainingjobs", "patch"),
+            ("trainingjobs/status", "patch")} <= granted
+    assert not granted & {("trainingjobs", "delete"), ("pods", "create"), ("pods", "delete"), ("secrets", "create")}
+
+
 def test_notes_tell_the_next_command(helm):
     said = helm.run("install", "rubato", CHART, "--dry-run=client", "--namespace", "rubato-system")
     notes = said.split("NOTES:")[1]
     assert "rollout status deployment/rubato-operator" in notes
     assert r"nvidia\.com/gpu" in notes
+    assert "kubectl delete priorityclass rubato-operator rubato-" in notes

@@ -1,5 +1,6 @@
 // What a spec says of a job's life: how often it may fail, how long it may take, how long it stays.
 #include "operator/api/resources.h"
+#include "tests/sim/sim_script.h"
 #include "tests/sim/told_stories.h"
 
 #include <algorithm>
@@ -62,6 +63,8 @@ class Life {
   void remove(const std::string& job) {
     EXPECT_TRUE(cluster_.server().remove(api::kTrainingJob, {"default", job}).ok()) << job;
   }
+  // The leader's wall clock, against those of all others.
+  void set_clock(Duration by) { cluster_.leader()->process()->skew(Duration(0), by); }
   const json::Value& object(const std::string& job) const {
     return cluster_.witness().jobs().at("default/" + job).object;
   }
@@ -151,6 +154,19 @@ TEST(LifecycleStories, WhoWaitsIsToldWhenItIsToStart) {
   const auto took = *began - *queued;
   EXPECT_GT(expected - *queued, took * 8 / 10);
   EXPECT_LT(expected - *queued, took * 12 / 10);
+}
+
+// As RequestQueue is: what the engine keeps of a job that is done is its own.
+TEST(LifecycleStories, AScriptIsOverOnceItsWorkerHasFinished) {
+  bool has_finished = false;
+  const auto script = make_sim_script([] {}, [&] { return has_finished; });
+  EXPECT_FALSE(script->is_over());
+  EXPECT_TRUE(script->loaded(1).ok());
+  has_finished = true;
+  EXPECT_TRUE(script->is_over());
+  EXPECT_EQ(script->loaded(1).error().code(), Code::kCancelled);
+  EXPECT_EQ(script->compute({}, {}).error().code(), Code::kCancelled);
+  EXPECT_EQ(script->validate(0).error().code(), Code::kCancelled);
 }
 
 // The step that its script calls the last one is the last, whoever is lost while it ends.
@@ -291,6 +307,22 @@ TEST(LifecycleStories, AJobWhoseSpecCannotBeReadIsToldAndDeleted) {
   for (const char* job : {"trains", "waits"}) life.remove(job);
   EXPECT_TRUE(
       life.until([&] { return !life.is_there("trains") && !life.is_there("waits"); }, kSoon));
+}
+
+// deletionTimestamp is of the API server's clock. The last checkpoint cannot be written, so all of
+// the grace is used, and no more.
+TEST(LifecycleStories, ADeletionHasItsGraceWhateverTheLeadersClockSays) {
+  for (const Duration by : {Duration(1h), Duration(-1h)}) {
+    Life life({training("saving", 1, 1)});
+    ASSERT_TRUE(life.goes_on("saving"));
+    life.set_clock(by);
+    life.inject({.kind = FaultKind::kDiskFull, .spell = 1h});
+    life.pass(1s);
+    life.remove("saving");
+    const auto is_gone = [&] { return !life.is_there("saving"); };
+    EXPECT_FALSE(life.until(is_gone, kGrace - kJitter)) << by.count();
+    EXPECT_TRUE(life.until(is_gone, 2 * kJitter + kSoon)) << by.count();
+  }
 }
 
 TEST(LifecycleStories, ADeadlineInTheYear9999IsKept) {

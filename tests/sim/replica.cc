@@ -147,6 +147,8 @@ std::optional<Error> Replica::Faults::before(const kube::Operation& operation) {
     crash_if_due(false, operation);
   }
   if (replica_.rng_.chance(replica_.trouble_.flaky)) return refused(operation);
+  if (replica_.trouble_.refuses)
+    if (auto refusal = replica_.trouble_.refuses(operation)) return refusal;
   if (operation.verb == kube::Verb::kWatch && expired_.contains(operation.type.plural))
     return Error(Code::kExpired, "too old resource version");
   left_ = began;

@@ -36,6 +36,8 @@ struct ApiTrouble {
   Duration slow_events{};  // events of `slow_kind` come late
   std::string slow_kind;
   double late = 0;  // chance that a fenced write takes effect after its client gave up
+  // What the API server says no to, and how; unset: to nothing.
+  std::function<std::optional<Error>(const kube::Operation&)> refuses = {};
 };
 
 struct ReplicaSettings {

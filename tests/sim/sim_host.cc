@@ -30,7 +30,8 @@ struct SimHost::Life {
   std::deque<std::string> commands;
   std::unique_ptr<FileSystem> disk;
   bool over = false;
-  bool hangs = false;  // its step thread
+  bool has_finished = false;  // it said so
+  bool hangs = false;         // its step thread
   bool hangs_altogether = false;
   worker::Replica* replica = nullptr;
   std::optional<std::uint64_t> flip;  // a bit that is to flip
@@ -97,6 +98,7 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
       process.sleep_for(times.micro);
       hung();
     };
+    hooks.has_finished = [life] { return life->has_finished; };
     hooks.holds = [&world, life](std::uint64_t step, std::uint64_t digest) {
       world.holds(life->id, step, digest);
     };
@@ -112,6 +114,8 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
             [this, &world, life](const std::string& event) {
               wire::WorkerEvent parsed;
               CHECK(parsed.ParseFromString(event));
+              life->has_finished =
+                  life->has_finished || parsed.standing().phase() == wire::WORKER_FINISHED;
               if (parts_.is_old_build) parsed = as_old_event(std::move(parsed));
               life->heal();
               world.emitted(life->id, parsed);

@@ -112,6 +112,14 @@ class WatchedReplica : public Replica {
   Result<std::shared_ptr<worker::Snapshot>> snapshot() override { return replica_->snapshot(); }
   Result<std::uint64_t> weight_digest() override { return replica_->weight_digest(); }
   Status show() override { return replica_->show(); }
+  Status keep_apart() override {
+    const Buffer before = replica_->sections()[0];
+    TRY_OK(replica_->keep_apart());
+    // Behind its loop a script may write its model.
+    const bool is_apart = replica_->sections()[0].address() != before.address();
+    if (is_apart) replica_->device().memset(replica_->stream(), before, 0xa5);
+    return replica_->stream().synchronize();
+  }
   void take_place(std::uint32_t rank, std::uint32_t members, std::uint64_t stop_steps) override {
     replica_->take_place(rank, members, stop_steps);
   }
@@ -200,7 +208,7 @@ Result<std::unique_ptr<Replica>> make_sim_replica(const worker::TrainingConfig& 
                               Device& device) -> Result<std::unique_ptr<worker::Model>> {
     return make_tiny_model(model, micro_batch, device, work);
   };
-  auto script = config.has_model ? nullptr : make_sim_script(work);
+  auto script = config.has_model ? nullptr : make_sim_script(work, hooks.has_finished);
   TRY(auto replica, script ? worker::make_torch_replica(config, options, *script)
                            : worker::make_model_replica(config, options));
   return std::unique_ptr<Replica>(

@@ -51,6 +51,8 @@ struct ReplicaHooks {
   bool has_memory = true;
   std::function<void()> start = {};  // called once, by configure
   std::function<void()> work = {};   // called once a micro-batch
+  // The worker has said FINISHED: the script's loop is over.
+  std::function<bool()> has_finished = [] { return false; };
   std::function<void(std::uint64_t step, std::uint64_t digest)> holds = {};
 };
 Result<std::unique_ptr<worker::Replica>> make_sim_replica(const worker::TrainingConfig& config,

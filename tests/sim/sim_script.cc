@@ -15,7 +15,8 @@ constexpr double kSpike = 4096;
 
 class SimScript : public worker::PlainProgram {
  public:
-  explicit SimScript(std::function<void()> work) : work_(std::move(work)) {}
+  SimScript(std::function<void()> work, std::function<bool()> has_finished)
+      : work_(std::move(work)), has_finished_(std::move(has_finished)) {}
 
   Result<worker::TorchSetup> configure(const std::string& training) override {
     TRY(const json::Value spec, json::parse(training));
@@ -31,6 +32,7 @@ class SimScript : public worker::PlainProgram {
   }
   Result<worker::MicroBatchLoss> compute(const worker::MicroBatch& micro_batch,
                                          std::span<const worker::MicroBatch> next) override {
+    TRY_OK(ask());
     work_();
     const bool is_spike = std::ranges::any_of(micro_batch.samples, [](std::int64_t sample) {
       return sample % kSpikesOneIn == kSpikesOneIn - 1;
@@ -41,15 +43,19 @@ class SimScript : public worker::PlainProgram {
     return loss;
   }
 
+  bool is_over() override { return has_finished_(); }
+
  private:
   const std::function<void()> work_;
+  const std::function<bool()> has_finished_;
   std::uint64_t ends_at_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<worker::TorchProgram> make_sim_script(std::function<void()> work) {
-  return std::make_unique<SimScript>(std::move(work));
+std::unique_ptr<worker::TorchProgram> make_sim_script(std::function<void()> work,
+                                                      std::function<bool()> has_finished) {
+  return std::make_unique<SimScript>(std::move(work), std::move(has_finished));
 }
 
 }  // namespace rubato::sim

@@ -144,6 +144,7 @@ void WholeCluster::install() {
   write_tokens(disk);
   server_->follow([this](const kube::StoreId& id, std::uint64_t, const Value* object) {
     witness_.committed(id, object);
+    return ok();
   });
   for (const api::Kind& kind : api::kinds()) {
     must(server_->create(kube::types::kCustomResourceDefinition, "", api::crd(kind)));

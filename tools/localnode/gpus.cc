@@ -109,6 +109,16 @@ Result<std::vector<Gpu>> find_gpus(const GpuPaths& paths) {
   return gpus;
 }
 
+std::vector<std::string> gpu_device_names(const std::string& devices) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(devices, error))
+    if (std::string name = entry.path().filename().string(); name.starts_with("nvidia"))
+      names.push_back(std::move(name));
+  std::ranges::sort(names);
+  return names;
+}
+
 Result<std::vector<Gpu>> choose_gpus(const std::vector<Gpu>& found, const std::string& wanted) {
   std::vector<Gpu> chosen;
   if (wanted == "auto") {

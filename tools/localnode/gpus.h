@@ -31,6 +31,9 @@ struct GpuPaths {
 // use them; the error says what is missing and what to do.
 Result<std::vector<Gpu>> find_gpus(const GpuPaths& paths);
 
+// Names in `devices` of all that the driver has there: nvidia0, nvidiactl, nvidia-uvm …
+std::vector<std::string> gpu_device_names(const std::string& devices);
+
 // Of those found: "auto" is all, "0,2" these minors. kInvalid: another word, one that is not there,
 // one twice, or GPUs of several products, which one node's label cannot name.
 Result<std::vector<Gpu>> choose_gpus(const std::vector<Gpu>& found, const std::string& wanted);

@@ -60,6 +60,7 @@ Status take_gpus(Options& options) {
   options.node.slots = static_cast<int>(chosen.size());
   options.node.gpu_type = product_label(chosen.front().product);
   options.node.gpus = GpuPool(std::move(chosen), options.gpu_locks);
+  options.node.gpu_devices = options.gpu_paths.devices;
   if (const char* path = std::getenv("LD_LIBRARY_PATH")) options.node.library_path = path;
   return ok();
 }

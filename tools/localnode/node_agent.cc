@@ -4,7 +4,8 @@
 #include "common/net/certificates.h"
 #include "tools/localnode/pod_folders.h"
 
-#include <set>
+#include <algorithm>
+#include <filesystem>
 
 #include <fmt/core.h>
 
@@ -27,6 +28,7 @@ NodeAgent::NodeAgent(Executor& executor, kube::Client& client, Metrics& metrics,
                        .root = settings_.root,
                        .path = settings_.path,
                        .gpus = settings_.gpus,
+                       .gpu_devices = settings_.gpu_devices,
                        .resource = settings_.resource,
                        .library_path = settings_.library_path},
       volumes_(client, settings_.claims),
@@ -118,10 +120,14 @@ json::Value NodeAgent::node_object() const {
 
 json::Value NodeAgent::node_status(bool ready) const {
   const std::string now = to_rfc3339(executor_.clock().wall());
-  const Value amounts = Value::object({{"cpu", std::to_string(settings_.cpus)},
-                                       {"memory", std::to_string(settings_.memory_bytes)},
-                                       {"pods", std::to_string(kPodsMax)},
-                                       {settings_.resource, std::to_string(settings_.slots)}});
+  Value amounts = Value::object({{"cpu", std::to_string(settings_.cpus)},
+                                 {"memory", std::to_string(settings_.memory_bytes)},
+                                 {"pods", std::to_string(kPodsMax)},
+                                 {settings_.resource, std::to_string(settings_.slots)}});
+  // Of the disk all, as of the memory: what is asked of it is counted, and not enforced.
+  std::error_code error;
+  const auto disk = std::filesystem::space(settings_.root, error);
+  if (!error) amounts.set("ephemeral-storage", std::to_string(disk.capacity));
   return Value::object(
       {{"capacity", amounts},
        {"allocatable", amounts},
@@ -204,8 +210,8 @@ void NodeAgent::reconcile_once() {
       if (found != runners_.end()) runner = found->second.get();
     }
     if (pod->meta.deleting) {
-      const auto grace =
-          std::chrono::seconds(pod->value["metadata"]["deletionGracePeriodSeconds"].int_or(30));
+      const auto grace = std::chrono::seconds(std::clamp<std::int64_t>(
+          pod->value["metadata"]["deletionGracePeriodSeconds"].int_or(30), 0, kGraceSecondsMost));
       if (runner != nullptr) {
         runner->terminate(grace);
       } else {  // never ran here, or before a reboot: there is nothing to wait for
@@ -227,11 +233,20 @@ void NodeAgent::reconcile_once() {
     }
     start_runner(*pod);
   }
+  drop_gone(std::move(present));
+}
+
+// A runner is destroyed when it is done: before that its destructor waits for processes that may
+// outlive SIGKILL, and the pods that are well would wait with it.
+void NodeAgent::drop_gone(std::set<std::string> present) {
   std::vector<std::unique_ptr<PodRunner>> gone;  // ended outside the lock
   {
     std::lock_guard lock(mutex_);
     for (auto it = runners_.begin(); it != runners_.end();) {
-      if (present.contains(it->first)) {
+      const bool is_known = present.contains(it->first);
+      if (!is_known) it->second->abandon();
+      if (is_known || !it->second->is_done()) {
+        present.insert(it->first);  // what is in its folder is still in use
         ++it;
         continue;
       }
@@ -241,7 +256,6 @@ void NodeAgent::reconcile_once() {
     std::erase_if(uids_, [&](const auto& entry) { return !runners_.contains(entry.second); });
   }
   if (gone.empty()) return;
-  for (const auto& runner : gone) runner->abandon();
   gone.clear();
   remove_gone_pods(settings_.root, present, kGonePodsKept);
 }

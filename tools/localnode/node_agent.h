@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace rubato::localnode {
@@ -29,6 +30,7 @@ struct NodeSettings {
   std::string claims;            // folder of PersistentVolumeClaims
   std::string path;              // PATH inside pods
   GpuPool gpus;                  // what the slots are; empty: numbers alone
+  std::string gpu_devices;       // where their device nodes are
   std::string library_path;      // LD_LIBRARY_PATH of containers with GPUs; empty: not set
   int cpus = 1;
   std::int64_t memory_bytes = 0;
@@ -61,6 +63,7 @@ class NodeAgent {
   Status write_lease();
   void reconcile(std::stop_token stop);
   void reconcile_once();
+  void drop_gone(std::set<std::string> present);
   void start_runner(const kube::Object& pod);
   std::string free_address() const;
 

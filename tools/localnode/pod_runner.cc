@@ -3,7 +3,6 @@
 #include "common/log.h"
 #include "kube/quantity.h"
 #include "tools/localnode/pod_folders.h"
-#include "tools/localnode/sandbox.h"
 
 #include <algorithm>
 #include <array>
@@ -22,18 +21,29 @@ namespace {
 
 using json::Value;
 constexpr auto kVolumeRetry = 500ms;
-constexpr auto kVolumeRefresh = 10s;  // Secrets that were renewed meanwhile
-constexpr auto kKillWait = 5s;        // after SIGKILL; the kernel is not asked for longer
-constexpr Duration kWriteRetry = 200ms;
-constexpr Duration kWriteRetryMost = 5s;
+constexpr auto kVolumeRefresh = 10s;        // Secrets that were renewed meanwhile
+constexpr auto kLook = 1h;                  // what is waited for wakes us
+constexpr std::int64_t kGraceSeconds = 30;  // as a kubelet's
 
-Value condition(const char* type, bool value, WallTime now) {
-  return Value::object({{"type", type},
-                        {"status", value ? "True" : "False"},
-                        {"lastTransitionTime", to_rfc3339(now)}});
+bool is_sidecar(const Value& init_container) {
+  return init_container["restartPolicy"].string_view_or("") == "Always";
 }
 
 }  // namespace
+
+std::size_t gpus_of_pod(const json::Value& pod,
+                        const std::function<std::size_t(const json::Value&)>& gpus_of) {
+  std::size_t sidecars = 0;
+  std::size_t most = 0;
+  for (const auto& container : pod["spec"]["initContainers"].items()) {
+    const std::size_t count = sidecars + gpus_of(container);
+    if (is_sidecar(container)) sidecars = count;
+    most = std::max(most, count);
+  }
+  std::size_t beside = sidecars;
+  for (const auto& container : pod["spec"]["containers"].items()) beside += gpus_of(container);
+  return std::max(most, beside);
+}
 
 PodRunner::PodRunner(Executor& executor, kube::Client& client, const RunnerSettings& settings,
                      Volumes& volumes, json::Value pod, std::string pod_ip)
@@ -69,12 +79,11 @@ void PodRunner::terminate(Duration grace) {
 }
 
 void PodRunner::abandon() {
-  {
-    std::lock_guard lock(mutex_);
-    abandoned_ = true;
-    changed_->notify_all();
-  }
-  signal_all(SIGKILL);
+  std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  for (const auto& container : containers_)
+    if (container->pid > 0) ::kill(container->pid, SIGKILL);
+  changed_->notify_all();
 }
 
 bool PodRunner::is_done() const { return done_; }
@@ -89,53 +98,53 @@ std::shared_ptr<ContainerLog> PodRunner::log(const std::string& container) const
 
 void PodRunner::run(std::stop_token stop) {
   began_ = executor_.clock().wall();
-  const Status prepared = prepare(stop);
-  if (!prepared.ok()) {
-    fail("CreateContainerConfigError", prepared.error().what());
-  } else if (run_init_containers(stop)) {
-    for (const auto& spec : pod_["spec"]["containers"].items()) {
-      auto container = std::make_unique<Container>();
-      container->name = spec["name"].string_or("");
-      container->spec = spec;
-      const Status launched = launch(*container);
-      std::lock_guard lock(mutex_);
-      containers_.push_back(std::move(container));
-      if (!launched.ok()) {
-        containers_.back()->exited = true;
-        containers_.back()->exit_code = 127;
-        containers_.back()->start_error = launched.error().what();
-        containers_.back()->began = containers_.back()->ended = executor_.clock().wall();
-        LOG_WARNING("localnode", "{}: {}", kube::name_of(pod_), launched.error().to_string());
-      }
-    }
-    write_status("Running");
-    const Task refreshed = executor_.spawn("volumes-" + kube::name_of(pod_), [this](auto ended) {
-      while (executor_.sleep_for(kVolumeRefresh, ended)) (void)volumes_.prepare(pod_, folder_);
-    });
-    wait_for_end(stop);
-  }
+  const std::optional<Failure> failure = run_containers(stop);
+  end_sidecars();
   gpus_ = GpuLease();  // whoever is told of the end counts them as free
-  bool remove = false;
-  bool silent = false;
-  {
-    std::lock_guard lock(mutex_);
-    remove = kill_at_.has_value();
-    silent = abandoned_;
-  }
-  if (!silent && !containers_.empty()) {
-    const bool good = std::all_of(containers_.begin(), containers_.end(),
-                                  [](const auto& c) { return c->exit_code == 0; });
-    write_status(good ? "Succeeded" : "Failed");
-  }
+  write_end(failure);
   clear_pod_folder(folder_);
   // A pod that ended by itself is removed when somebody deletes it (terminate()).
-  while (!remove && !silent && !stop.stop_requested()) {
+  bool silent = false;
+  {
     std::unique_lock lock(mutex_);
-    changed_->wait_until(lock, executor_.now() + 1s, [&] { return kill_at_ || abandoned_; });
-    remove = kill_at_.has_value();
-    silent = abandoned_;
+    while (!is_to_end() && !stop.stop_requested()) changed_->wait_until(lock, executor_.now() + 1s);
+    silent = abandoned_ || !kill_at_;
   }
-  if (remove && !silent) remove_object();
+  if (!silent) remove_object();
+}
+
+// What kept the containers from being started.
+std::optional<PodRunner::Failure> PodRunner::run_containers(std::stop_token stop) {
+  const Status prepared = prepare(stop);
+  if (!prepared.ok()) return Failure{"CreateContainerConfigError", prepared.error().what()};
+  const Status begun = run_init_containers();
+  if (!begun.ok()) return Failure{"Init:Error", begun.error().what()};
+  initialized_ = true;
+  for (const auto& spec : pod_["spec"]["containers"].items()) start_container(spec, Kind::kMain);
+  const Task refreshed = executor_.spawn("volumes-" + kube::name_of(pod_), [this](auto ended) {
+    while (executor_.sleep_for(kVolumeRefresh, ended)) (void)volumes_.prepare(pod_, folder_);
+  });
+  wait_for_end(Kind::kMain);
+  return std::nullopt;
+}
+
+// A pod that was deleted before its containers started goes without a word.
+void PodRunner::write_end(const std::optional<Failure>& failure) {
+  bool silent = false;
+  bool good = true;
+  {
+    std::lock_guard lock(mutex_);
+    silent = abandoned_ || (failure && kill_at_);
+    for (const auto& container : containers_)
+      if (container->kind == Kind::kMain) good = good && container->exit_code == 0;
+  }
+  if (failure)
+    LOG_WARNING("localnode", "{}: {}: {}", kube::name_of(pod_), failure->reason, failure->message);
+  if (silent) return;
+  if (failure)
+    write_status("Failed", failure->reason, failure->message);
+  else
+    write_status(good ? "Succeeded" : "Failed");
 }
 
 Status PodRunner::prepare(std::stop_token stop) {
@@ -148,9 +157,8 @@ Status PodRunner::prepare(std::stop_token stop) {
     // exists.
     write_status("Pending", "ContainerCreating", tried.error().what());
     std::unique_lock lock(mutex_);
-    changed_->wait_until(lock, executor_.now() + kVolumeRetry,
-                         [&] { return kill_at_ || abandoned_; });
-    if (kill_at_ || abandoned_ || stop.stop_requested()) {
+    changed_->wait_until(lock, executor_.now() + kVolumeRetry, [&] { return is_to_end(); });
+    if (is_to_end() || stop.stop_requested()) {
       return Error(Code::kCancelled, "the pod was deleted before it started");
     }
   }
@@ -163,10 +171,7 @@ Status PodRunner::try_prepare() {
       auto& environment = environments_[container["name"].string_or("")];
       TRY(environment, environment_of(client_, pod_, container));
     }
-  std::size_t count = 0;
-  for (const auto& container : pod_["spec"]["containers"].items()) count += gpus_of(container);
-  for (const auto& container : pod_["spec"]["initContainers"].items())
-    count = std::max(count, gpus_of(container));
+  const auto count = gpus_of_pod(pod_, [&](const Value& container) { return gpus_of(container); });
   TRY(gpus_, settings_.gpus.take(count));
   return ok();
 }
@@ -180,9 +185,9 @@ std::size_t PodRunner::gpus_of(const json::Value& container) const {
 
 // Every container on a node with GPUs sees its own and no other; an image for GPUs would say on
 // what its worker computes, and here the node does.
-void PodRunner::add_gpus(const Container& container,
-                         std::map<std::string, std::string>& environment) {
+void PodRunner::add_gpus(const Container& container, SandboxSpec& spec) {
   if (settings_.gpus.is_empty()) return;
+  auto& environment = spec.environment;
   const std::size_t count = gpus_of(container.spec);
   CHECK(gpus_given_ + count <= gpus_.gpus().size());
   const auto first = gpus_.gpus().begin() + static_cast<std::ptrdiff_t>(gpus_given_);
@@ -191,37 +196,49 @@ void PodRunner::add_gpus(const Container& container,
   environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
   if (count == 0) return;
   gpus_given_ += count;
+  for (const std::string& name : gpu_device_names(settings_.gpu_devices))
+    spec.mounts.push_back({settings_.gpu_devices + "/" + name, "/dev/" + name, false});
   environment.emplace("RUBATO_DEVICE", "cuda");
   if (!settings_.library_path.empty())
     environment.emplace("LD_LIBRARY_PATH", settings_.library_path);
 }
 
-bool PodRunner::run_init_containers(std::stop_token stop) {
+Status PodRunner::run_init_containers() {
   for (const auto& spec : pod_["spec"]["initContainers"].items()) {
-    auto container = std::make_unique<Container>();
-    container->name = spec["name"].string_or("");
-    container->spec = spec;
-    const Status launched = launch(*container);
-    Container* running = container.get();
-    {
-      std::lock_guard lock(mutex_);
-      containers_.push_back(std::move(container));
+    const Kind kind = is_sidecar(spec) ? Kind::kSidecar : Kind::kInit;
+    const std::size_t given = gpus_given_;
+    const Container& container = start_container(spec, kind);
+    if (kind == Kind::kInit) {
+      wait_for_end(kind);
+      gpus_given_ = given;
     }
-    if (!launched.ok()) {
-      fail("Init:Error", launched.error().what());
-      return false;
-    }
-    wait_for_end(stop);
-    gpus_given_ = 0;
-    if (running->exit_code != 0 || kill_at_ || abandoned_) {
-      fail("Init:Error",
-           fmt::format("init container \"{}\" ended with {}", running->name, running->exit_code));
-      return false;
-    }
+    std::lock_guard lock(mutex_);
+    if (!container.start_error.empty()) return Error(Code::kInvalid, container.start_error);
+    if (is_to_end()) return Error(Code::kCancelled, "the pod was deleted before it started");
+    if (kind == Kind::kInit && container.exit_code != 0)
+      return Error(Code::kInvalid, fmt::format("init container \"{}\" ended with {}",
+                                               container.name, container.exit_code));
   }
+  return ok();
+}
+
+PodRunner::Container& PodRunner::start_container(const json::Value& spec, Kind kind) {
+  auto made = std::make_unique<Container>();
+  Container& container = *made;
+  container.kind = kind;
+  container.name = spec["name"].string_or("");
+  container.spec = spec;
+  const Status launched = launch(container);
   std::lock_guard lock(mutex_);
-  containers_.clear();
-  return true;
+  containers_.push_back(std::move(made));
+  if (!launched.ok()) {
+    container.exited = true;
+    container.exit_code = 127;
+    container.start_error = launched.error().what();
+    container.began = container.ended = executor_.clock().wall();
+    LOG_WARNING("localnode", "{}: {}", kube::name_of(pod_), launched.error().to_string());
+  }
+  return container;
 }
 
 Status PodRunner::launch(Container& container) {
@@ -236,31 +253,13 @@ Status PodRunner::launch(Container& container) {
   }
   spec.environment.emplace("HOSTNAME", kube::name_of(pod_));
   spec.environment.emplace("HOME", "/tmp");
-  add_gpus(container, spec.environment);
+  add_gpus(container, spec);
   spec.path = settings_.path;
   spec.hostname = kube::name_of(pod_);
   spec.new_root = folder_ + "/root";
-  spec.working_folder = container.spec["workingDir"].string_or("/");
-  // A pod has a /tmp of its own, which would hide programs that were built below this machine's.
-  const std::string programs = settings_.path.substr(0, settings_.path.find(':'));
-  const bool are_mounted = programs.starts_with("/tmp/");
-  for (const auto& mount : container.spec["volumeMounts"].items()) {
-    const auto folder = volume_folders_.find(mount["name"].string_or(""));
-    if (folder == volume_folders_.end()) {
-      return Error(Code::kInvalid,
-                   "volumeMount of an unknown volume \"" + mount["name"].string_or("") + "\"");
-    }
-    TRY(const std::string source, sub_path_of(folder->second, mount["subPath"].string_or("")));
-    const std::string target = mount["mountPath"].string_or("");
-    if (!are_mounted && (programs + "/").starts_with(target.ends_with('/') ? target : target + "/"))
-      return Error(
-          Code::kInvalid,
-          fmt::format("the volume at {} would hide the programs of Rubato, which are in {} "
-                      "on this node; mount it elsewhere",
-                      target, programs));
-    spec.mounts.push_back({source, target, mount["readOnly"].bool_or(false)});
-  }
-  if (are_mounted) spec.mounts.push_back({programs, programs, true});
+  spec.working_folder = container.spec["workingDir"].string_or("");
+  if (spec.working_folder.empty()) spec.working_folder = "/";
+  TRY_OK(add_volumes(container, spec));
   TRY(const SandboxProcess started,
       start_sandbox(spec, folder_ + "/" + container.name + ".json", gpus_.descriptors()));
   container.pid = started.pid;
@@ -271,6 +270,31 @@ Status PodRunner::launch(Container& container) {
       std::make_shared<ContainerLog>(executor_, folder_ + "/" + container.name + ".log");
   container.pump = executor_.spawn("log-" + container.name,
                                    [this, &container](std::stop_token) { pump_output(container); });
+  return ok();
+}
+
+Status PodRunner::add_volumes(const Container& container, SandboxSpec& spec) const {
+  // A pod has a /tmp of its own, which would hide programs that were built below this machine's.
+  const std::string programs = settings_.path.substr(0, settings_.path.find(':'));
+  const bool are_mounted = programs.starts_with("/tmp/");
+  for (const auto& mount : container.spec["volumeMounts"].items()) {
+    const std::string name = mount["name"].string_or("");
+    const auto folder = volume_folders_.find(name);
+    if (folder == volume_folders_.end())
+      return Error(Code::kInvalid, "volumeMount of an unknown volume \"" + name + "\"");
+    TRY(const std::string sub_path, sub_path_in(mount, environments_.at(container.name)));
+    TRY(const std::string source, sub_path_of(folder->second, sub_path));
+    TRY(const std::string target, mount_target(mount["mountPath"].string_or("")));
+    if (!are_mounted && (programs + "/").starts_with(target + "/"))
+      return Error(
+          Code::kInvalid,
+          fmt::format("the volume at {} would hide the programs of Rubato, which are in {} "
+                      "on this node; mount it elsewhere",
+                      target, programs));
+    spec.mounts.push_back(
+        {source, target, mount["readOnly"].bool_or(false) || is_written_here(pod_, name)});
+  }
+  if (are_mounted) spec.mounts.push_back({programs, programs, true});
   return ok();
 }
 
@@ -298,132 +322,75 @@ void PodRunner::pump_output(Container& container) {
   changed_->notify_all();
 }
 
-bool PodRunner::all_exited() const {
+bool PodRunner::have_ended(Kind kind) const {
   return std::all_of(containers_.begin(), containers_.end(),
-                     [](const auto& c) { return c->exited; });
+                     [&](const auto& c) { return c->kind != kind || c->exited; });
 }
 
-void PodRunner::wait_for_end(std::stop_token) {
-  std::unique_lock lock(mutex_);
-  const auto far = [&] { return executor_.now() + std::chrono::hours(1); };
-  while (!all_exited() && !kill_at_ && !abandoned_) changed_->wait_until(lock, far());
-  if (all_exited()) return;
-  lock.unlock();
-  signal_all(abandoned_ ? SIGKILL : SIGTERM);
-  lock.lock();
-  while (!all_exited() && !abandoned_ && executor_.now() < *kill_at_) {
-    changed_->wait_until(lock, *kill_at_);  // a later, shorter grace wakes us too
+std::size_t PodRunner::exits() const {
+  return static_cast<std::size_t>(std::count_if(containers_.begin(), containers_.end(),
+                                                [](const auto& c) { return c->exited; }));
+}
+
+bool PodRunner::is_to_end() const { return kill_at_ || abandoned_; }
+
+void PodRunner::wait_for_end(Kind kind) {
+  std::vector<Container*> left;
+  while (true) {
+    std::size_t told = 0;
+    {
+      std::lock_guard lock(mutex_);
+      if (have_ended(kind)) return;
+      told = exits();
+    }
+    write_status(kind == Kind::kMain ? "Running" : "Pending");
+    std::unique_lock lock(mutex_);
+    while (exits() == told && !is_to_end()) changed_->wait_until(lock, executor_.now() + kLook);
+    if (!is_to_end()) continue;
+    for (const auto& container : containers_)
+      if (container->kind == kind) left.push_back(container.get());
+    break;
   }
-  if (all_exited()) return;
-  lock.unlock();
-  signal_all(SIGKILL);
-  lock.lock();
-  const MonoTime limit = executor_.now() + kKillWait;
-  changed_->wait_until(lock, limit, [&] { return all_exited(); });
+  end(left, executor_.now());
 }
 
-void PodRunner::signal_all(int signal) {
-  std::lock_guard lock(mutex_);
-  for (const auto& container : containers_) {
-    if (container->pid > 0) ::kill(container->pid, signal);
-  }
-}
-
-void PodRunner::fail(const std::string& reason, const std::string& message) {
-  LOG_WARNING("localnode", "{}: {}: {}", kube::name_of(pod_), reason, message);
-  bool wanted = false;
+// The last one first, each when the one before has ended, in one grace for all.
+void PodRunner::end_sidecars() {
+  std::vector<Container*> sidecars;
+  bool tell = false;
   {
     std::lock_guard lock(mutex_);
-    wanted = !kill_at_ && !abandoned_;
+    for (const auto& container : containers_)
+      if (container->kind == Kind::kSidecar) sidecars.push_back(container.get());
+    if (sidecars.empty()) return;
+    tell = initialized_ && !abandoned_;
   }
-  if (wanted) write_status("Failed", reason, message);
-  std::lock_guard lock(mutex_);
-  containers_.clear();
+  if (tell) write_status("Running");  // the containers have ended
+  const auto grace = std::chrono::seconds(std::clamp<std::int64_t>(
+      pod_["spec"]["terminationGracePeriodSeconds"].int_or(kGraceSeconds), 0, kGraceSecondsMost));
+  const MonoTime latest = executor_.now() + grace;
+  for (auto it = sidecars.rbegin(); it != sidecars.rend(); ++it) end({*it}, latest);
 }
 
-json::Value PodRunner::container_status(const Container& container) const {
-  Value state = Value::object();
-  if (container.exited) {
-    Value ended = Value::object({{"exitCode", container.exit_code},
-                                 {"reason", container.exit_code == 0 ? "Completed" : "Error"},
-                                 {"startedAt", to_rfc3339(container.began)},
-                                 {"finishedAt", to_rfc3339(container.ended)}});
-    if (container.exit_code > 128) ended.set("signal", container.exit_code - 128);
-    if (!container.start_error.empty()) {
-      ended.set("reason", "StartError");
-      ended.set("message", container.start_error);
-    }
-    state.set("terminated", std::move(ended));
-  } else {
-    state.set("running", Value::object({{"startedAt", to_rfc3339(container.began)}}));
-  }
-  return Value::object({{"name", container.name},
-                        {"image", container.spec["image"].string_or("")},
-                        {"imageID", ""},
-                        {"ready", !container.exited},
-                        {"started", container.started},
-                        {"restartCount", 0},
-                        {"state", std::move(state)}});
-}
-
-void PodRunner::write_status(const char* phase, const std::string& reason,
-                             const std::string& message) {
-  const WallTime now = executor_.clock().wall();
-  const bool running = std::string_view(phase) == "Running";
-  Value statuses = Value::array();
-  for (const auto& container : containers_) statuses.push_back(container_status(*container));
-  Value status =
-      Value::object({{"phase", phase},
-                     {"podIP", pod_ip_},
-                     {"podIPs", Value::array({Value::object({{"ip", pod_ip_}})})},
-                     {"hostIP", settings_.host_ip},
-                     {"startTime", to_rfc3339(began_)},
-                     {"conditions", Value::array({condition("PodScheduled", true, began_),
-                                                  condition("Initialized", running, now),
-                                                  condition("ContainersReady", running, now),
-                                                  condition("Ready", running, now)})},
-                     {"containerStatuses", std::move(statuses)},
-                     {"reason", reason.empty() ? Value() : Value(reason)},
-                     {"message", message.empty() ? Value() : Value(message)}});
-  const Value patch = Value::object(
-      {{"metadata", Value::object({{"uid", kube::uid_of(pod_)}})}, {"status", std::move(status)}});
-  const auto write = [&]() -> Status {
-    const auto written =
-        client_.patch(kube::types::kPod, kube::key_of(pod_), kube::PatchType::kMerge, patch,
-                      {.subresource = "status", .field_manager = "rubato-localnode"});
-    return written.ok() ? ok() : Status(written.error());
+// SIGTERM, and SIGKILL when the grace is over, which is at `latest` if the pod is not deleted.
+void PodRunner::end(const std::vector<Container*>& containers, MonoTime latest) {
+  const auto are_gone = [&] {
+    return std::all_of(containers.begin(), containers.end(), [](auto* c) { return c->exited; });
   };
-  const bool is_end = !running && std::string_view(phase) != "Pending";
-  insist("status", write, [&] { return !is_end && (kill_at_ || all_exited()); });
-}
-
-void PodRunner::remove_object() {
-  const auto remove = [&] {
-    const Status removed = client_.remove(kube::types::kPod, kube::key_of(pod_),
-                                          {.uid = kube::uid_of(pod_), .grace_period_seconds = 0});
-    const bool is_another = !removed.ok() && removed.error().code() == Code::kConflict;
-    return is_another ? ok() : removed;  // of the same name
+  const auto send = [&](int signal) {
+    for (const Container* container : containers)
+      if (container->pid > 0) ::kill(container->pid, signal);
   };
-  insist("removal", remove, [] { return false; });
-}
-
-// An API server that is away comes back; one that starts may refuse for a moment what it grants.
-// `is_moot`, under mutex_: something else is to be written now.
-void PodRunner::insist(const char* what, const std::function<Status()>& write,
-                       const std::function<bool()>& is_moot) {
-  for (Duration pause = kWriteRetry;; pause = std::min(2 * pause, kWriteRetryMost)) {
-    const Status done = write();
-    if (done.ok() || done.error().code() == Code::kNotFound) return;
-    const bool is_refused = done.error().code() == Code::kInvalid;
-    if (is_refused || pause == kWriteRetry)
-      LOG_WARNING("localnode", "{}: {} is not written{}: {}", kube::name_of(pod_), what,
-                  is_refused ? "" : " yet", done.error().to_string());
-    if (is_refused) return;
-    std::unique_lock lock(mutex_);
-    if (changed_->wait_until(lock, executor_.now() + pause,
-                             [&] { return abandoned_ || is_moot(); }))
-      return;
+  const auto kill_at = [&] { return kill_at_.value_or(latest); };
+  std::unique_lock lock(mutex_);
+  send(abandoned_ ? SIGKILL : SIGTERM);
+  while (!are_gone() && !abandoned_ && executor_.now() < kill_at()) {
+    changed_->wait_until(lock, kill_at());  // a later, shorter grace wakes us too
   }
+  send(SIGKILL);
+  // What waits for a disk (D state) outlives SIGKILL: until it is gone the pod has not ended, and
+  // its GPUs and its folder are its own.
+  while (!are_gone()) changed_->wait_until(lock, executor_.now() + kLook);
 }
 
 }  // namespace rubato::localnode

@@ -1,5 +1,6 @@
 #include "tools/localnode/sandbox.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -12,6 +13,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sched.h>
 #include <spawn.h>
 #include <sys/mount.h>
@@ -59,12 +61,18 @@ void make_empty_file(const std::string& path) {
   if (fd >= 0) ::close(fd);
 }
 
-Status bind(const std::string& source, const std::string& target, bool read_only) {
+Status bind_mount(const std::string& source, const std::string& target, bool read_only) {
   if (::mount(source.c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
     return failed("binding " + source);
   }
   if (!read_only) return ok();
-  // Flags that the original mount carries are locked in a user namespace: keep them.
+  // With all that is mounted below it.
+  mount_attr attributes{};
+  attributes.attr_set = MOUNT_ATTR_RDONLY;
+  if (::mount_setattr(-1, target.c_str(), AT_RECURSIVE, &attributes, sizeof attributes) == 0)
+    return ok();
+  // Before Linux 5.12. Flags that the original mount carries are locked in a user namespace: keep
+  // them.
   for (const unsigned long extra :
        {0ul, static_cast<unsigned long>(MS_NOSUID | MS_NODEV),
         static_cast<unsigned long>(MS_NOSUID | MS_NODEV | MS_NOEXEC),
@@ -77,52 +85,75 @@ Status bind(const std::string& source, const std::string& target, bool read_only
   return ok();  // what the machine itself would not let us write stays as it is
 }
 
-// Builds the container's file system below `root`: this machine's, read-only, with room made for
-// the mount targets, which may lie in folders that do not exist here.
+bool is_within(const std::string& path, const std::string& folder) {
+  return path == folder || path.starts_with(folder == "/" ? folder : folder + "/");
+}
+
+// An empty folder, or file, to mount `source` on.
+Status make_mount_point(const std::string& source, const std::string& target) {
+  std::error_code error;
+  const bool is_folder = fs::is_directory(source, error);
+  fs::create_directories(is_folder ? fs::path(target) : fs::path(target).parent_path(), error);
+  if (!error && !is_folder && !fs::exists(target, error)) make_empty_file(target);
+  if (!error) return ok();
+  return Error(Code::kUnavailable,
+               "making room for the volume at " + target + ": " + error.message());
+}
+
+// The container's file system below `root`: this machine's, read-only, with room made for the mount
+// targets, which may lie in folders that do not exist here, and with a /dev of its own.
+//
+// Volumes come in two steps. build() mounts them in a folder of the view; place_volumes() moves
+// them to their targets when this machine's root is gone, so that whatever link lies on the way (in
+// a volume, too) leads to a place in the view and to nothing of the machine.
 class View {
  public:
-  View(std::string root, const std::vector<Mount>& mounts) : root_(std::move(root)) {
-    for (const Mount& mount : mounts) {
-      fs::path path = fs::path("/");
-      // Targets below symbolic links (/var/run) mean what the link points to.
-      std::error_code ignored;
-      path = fs::weakly_canonical(mount.target, ignored);
-      targets_.emplace_back(mount, path.lexically_normal().string());
-    }
-  }
+  explicit View(std::string root) : root_(std::move(root)) {}
 
-  Status build() {
+  Status build(const std::vector<Mount>& mounts) {
+    for (const Mount& mount : mounts) {
+      TRY(const std::string target, mount_target(mount.target));
+      targets_.emplace_back(target, mount);
+    }
+    std::ranges::stable_sort(targets_, {}, &Target::first);  // an outer one does not hide an inner
     if (::mount("view", root_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") != 0) {
       return failed("mounting the root of the view");
     }
     TRY_OK(mirror("/"));
-    for (const auto& [mount, target] : targets_) {
-      const std::string inside = root_ + target;
-      std::error_code error;
-      if (fs::is_directory(mount.source, error)) {
-        fs::create_directories(inside, error);
-      } else {
-        fs::create_directories(fs::path(inside).parent_path(), error);
-        make_empty_file(inside);
-      }
-      TRY_OK(bind(mount.source, inside, mount.read_only));
+    TRY_OK(make_devices());
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+      const Mount& mount = targets_[i].second;
+      TRY_OK(make_mount_point(mount.source, root_ + waiting(i)));
+      TRY_OK(bind_mount(mount.source, root_ + waiting(i), mount.read_only));
     }
     return ok();
   }
 
- private:
-  bool leads_to_target(const std::string& folder) const {
-    const std::string prefix = folder == "/" ? "/" : folder + "/";
-    for (const auto& [mount, target] : targets_) {
-      if (target.starts_with(prefix)) return true;
+  // Within the view.
+  Status place_volumes() const {
+    std::error_code error;
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+      const std::string& target = targets_[i].first;
+      TRY_OK(make_mount_point(waiting(i), target));
+      if (::mount(waiting(i).c_str(), target.c_str(), nullptr, MS_MOVE, nullptr) != 0)
+        return failed("mounting a volume at " + target);
     }
-    return false;
+    fs::remove_all(kWaiting, error);
+    return ok();
   }
-  bool is_target(const std::string& folder) const {
-    for (const auto& [mount, target] : targets_) {
-      if (target == folder) return true;
-    }
-    return false;
+
+ private:
+  using Target = std::pair<std::string, Mount>;
+  static constexpr const char* kWaiting = "/.volumes";
+
+  static std::string waiting(std::size_t i) { return fmt::format("{}/{}", kWaiting, i); }
+  bool leads_to_target(const std::string& folder) const {
+    return std::ranges::any_of(targets_, [&](const Target& target) {
+      return target.first != folder && is_within(target.first, folder);
+    });
+  }
+  bool is_target(const std::string& path) const {
+    return std::ranges::find(targets_, path, &Target::first) != targets_.end();
   }
 
   // Copies the shape of a folder: children are bound, except those on the way to a target.
@@ -132,8 +163,8 @@ class View {
          fs::directory_iterator(folder, fs::directory_options::skip_permission_denied, error)) {
       const std::string path = entry.path().string();
       const std::string inside = root_ + path;
-      if (is_target(path)) continue;  // build() makes it, as a file or a folder
-      if (path == "/proc" || path == "/tmp" || path == root_) {
+      if (is_target(path)) continue;  // place_volumes() makes it, as a file or a folder
+      if (path == "/proc" || path == "/dev" || path == "/tmp" || path == root_) {
         ::mkdir(inside.c_str(), path == "/tmp" ? 01777 : 0755);
         continue;
       }
@@ -145,24 +176,56 @@ class View {
         if (leads_to_target(path)) {
           TRY_OK(mirror(path));
         } else {
-          TRY_OK(bind(path, inside, path != "/dev"));
+          TRY_OK(bind_mount(path, inside, true));
         }
       } else if (entry.is_regular_file(error)) {
         make_empty_file(inside);
-        (void)bind(path, inside, true);
+        (void)bind_mount(path, inside, true);
       }
     }
     return ok();
   }
 
+  // As a container runtime does: the devices that hold nothing, terminals of its own, shared memory
+  // of its own, as much as the machine's. GPUs come as mounts.
+  Status make_devices() const {
+    const std::string devices = root_ + "/dev/";
+    std::error_code error;
+    for (const std::string name : {"null", "zero", "full", "random", "urandom", "tty"}) {
+      if (!fs::is_character_file("/dev/" + name, error) || is_target("/dev/" + name)) continue;
+      make_empty_file(devices + name);
+      TRY_OK(bind_mount("/dev/" + name, devices + name, false));
+    }
+    const std::pair<const char*, const char*> links[] = {{"/proc/self/fd", "fd"},
+                                                         {"/proc/self/fd/0", "stdin"},
+                                                         {"/proc/self/fd/1", "stdout"},
+                                                         {"/proc/self/fd/2", "stderr"},
+                                                         {"pts/ptmx", "ptmx"}};
+    for (const auto& [to, name] : links)
+      if (::symlink(to, (devices + name).c_str()) != 0)
+        return failed("linking /dev/" + std::string(name));
+    ::mkdir((devices + "pts").c_str(), 0755);
+    (void)::mount("devpts", (devices + "pts").c_str(), "devpts", MS_NOSUID | MS_NOEXEC,
+                  "newinstance,ptmxmode=0666,mode=0620");
+    ::mkdir((devices + "shm").c_str(), 01777);
+    const fs::space_info room = fs::space("/dev/shm", error);
+    const std::string options =
+        "mode=1777" + (error ? std::string() : fmt::format(",size={}", room.capacity));
+    if (::mount("shm", (devices + "shm").c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) !=
+        0)
+      return failed("mounting /dev/shm");
+    return ok();
+  }
+
   std::string root_;
-  std::vector<std::pair<Mount, std::string>> targets_;
+  std::vector<Target> targets_;
 };
 
 Status change_root(const std::string& root) {
   if (::chdir(root.c_str()) != 0) return failed("entering the view");
   if (::syscall(SYS_pivot_root, ".", ".") != 0) return failed("changing the root");
   if (::umount2(".", MNT_DETACH) != 0) return failed("leaving the old root");
+  if (::chdir("/") != 0) return failed("entering the view");
   return ok();
 }
 
@@ -171,13 +234,15 @@ Status become_pid_one(const SandboxSpec& spec) {
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
     return failed("making mounts private");
   }
-  TRY_OK(View(spec.new_root, spec.mounts).build());
+  View view(spec.new_root);
+  TRY_OK(view.build(spec.mounts));
   // While the machine's own /proc can still be seen: the kernel refuses a new one otherwise.
   const std::string proc = spec.new_root + "/proc";
   if (::mount("proc", proc.c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
     return failed("mounting /proc");
   }
   TRY_OK(change_root(spec.new_root));
+  TRY_OK(view.place_volumes());
   if (!spec.hostname.empty() && ::sethostname(spec.hostname.data(), spec.hostname.size()) != 0) {
     return failed("setting the host name " + spec.hostname);
   }
@@ -234,6 +299,20 @@ int supervise(pid_t child) {
 }
 
 }  // namespace
+
+Result<std::string> mount_target(const std::string& path) {
+  if (!path.starts_with('/'))
+    return Error(Code::kInvalid, "mountPath \"" + path + "\" is not an absolute path");
+  std::error_code error;
+  const std::string target = fs::weakly_canonical(path, error).lexically_normal().string();
+  if (error) return Error(Code::kInvalid, "mountPath " + path + ": " + error.message());
+  const std::string plain =
+      target.size() > 1 && target.ends_with('/') ? target.substr(0, target.size() - 1) : target;
+  if (plain != "/" && plain != "/dev" && !is_within(plain, "/proc")) return plain;
+  return Error(Code::kInvalid, "mountPath " + path +
+                                   ": a volume may not be mounted on /, on /dev or in /proc, which "
+                                   "every container has of its own; mount it elsewhere");
+}
 
 json::Value to_json(const SandboxSpec& spec) {
   json::Value value = json::Value::object();

@@ -1,5 +1,7 @@
 // Sandbox: runs one container's command as PID 1 of its own user, mount and PID namespaces, with
-// volumes at their mount paths over a read-only view of this machine's files.
+// volumes at their mount paths over a read-only view of this machine's files. /proc, /dev and /tmp
+// are its own: of this machine's devices it has null, zero, full, random, urandom, tty, and those
+// that come as mounts. No mount path, and no link in a volume, leads to a file of this machine.
 //
 // It works through a second life of this program (`rubato-localnode --sandbox SPEC`), which is
 // single threaded and so may unshare and fork freely: it makes the namespaces, forks PID 1,
@@ -19,7 +21,7 @@
 namespace rubato::localnode {
 
 struct Mount {
-  std::string source;  // a folder or file of this machine
+  std::string source;  // a folder, file or device of this machine
   std::string target;  // absolute path inside
   bool read_only = false;
 };
@@ -33,6 +35,10 @@ struct SandboxSpec {
   std::string hostname;
   std::string new_root;  // an empty folder to build the view in
 };
+
+// Where a volume with this mountPath is mounted: the path without links of this machine. kInvalid:
+// it is not absolute, or on /, on /dev or in /proc.
+Result<std::string> mount_target(const std::string& path);
 
 json::Value to_json(const SandboxSpec& spec);
 Result<SandboxSpec> sandbox_spec(const json::Value& value);

@@ -2,6 +2,7 @@
 
 #include "common/files.h"
 #include "common/net/certificates.h"
+#include "tools/localnode/downward_api.h"
 
 #include <cerrno>
 #include <cstring>
@@ -30,6 +31,7 @@ Status write_private(const std::string& path, const std::string& bytes, mode_t m
   ::unlink(fresh.c_str());
   const int fd = ::open(fresh.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
   if (fd < 0) return Error(Code::kUnavailable, "writing " + fresh + ": " + std::strerror(errno));
+  (void)::fchmod(fd, mode);  // whatever the umask is
   const ssize_t n = ::write(fd, bytes.data(), bytes.size());
   ::close(fd);
   if (n != static_cast<ssize_t>(bytes.size())) return Error(Code::kUnavailable, "writing " + fresh);
@@ -45,20 +47,40 @@ Status make_folder(const std::string& path) {
   return ok();
 }
 
-// The key's path within the volume: items[].key → items[].path, or the key itself.
-std::string path_of(const json::Value& source, const std::string& key, bool& wanted) {
-  wanted = source["items"].size() == 0;
-  for (const auto& item : source["items"].items()) {
-    if (item["key"].string_view_or("") == key) {
-      wanted = true;
-      return item["path"].string_or(key);
+using Contents = std::map<std::string, std::string>;  // bytes by key
+
+// What a Secret or ConfigMap holds.
+Result<Contents> contents_of(const json::Value& object, bool secret) {
+  Contents contents;
+  for (const auto& [key, text] : object["data"].members()) {
+    std::string& bytes = contents[key];
+    bytes = text.string_or("");
+    if (secret) {
+      TRY(bytes, net::base64_decode(bytes));
     }
   }
-  return key;
+  for (const auto& [key, text] : object["binaryData"].members()) {
+    TRY(contents[key], net::base64_decode(text.string_or("")));
+  }
+  return contents;
 }
 
 bool is_safe_path(const std::string& path) {
   return !path.empty() && path[0] != '/' && path.find("..") == std::string::npos;
+}
+
+// A file of a volume.
+Status write_volume_file(const std::string& folder, const std::string& path,
+                         const std::string& bytes, mode_t mode) {
+  if (!is_safe_path(path)) return Error(Code::kInvalid, "\"" + path + "\" is no file name");
+  TRY_OK(make_folder(fs::path(folder + "/" + path).parent_path().string()));
+  return write_private(folder + "/" + path, bytes, mode);
+}
+
+// Its owner may always read it: the node does.
+mode_t mode_of(const json::Value& source, const json::Value& item, mode_t usual) {
+  const std::int64_t common = source["defaultMode"].int_or(usual);
+  return static_cast<mode_t>(item["mode"].int_or(common) & 0777) | 0400;
 }
 
 }  // namespace
@@ -100,7 +122,12 @@ Result<std::string> Volumes::make(const json::Value& pod, const json::Value& vol
     return folder;
   }
   if (const auto& projected = volume["projected"]; projected.is_object()) {
-    for (const auto& source : projected["sources"].items()) TRY_OK(add_source(pod, source, folder));
+    for (json::Value source : projected["sources"].items()) {
+      // The modes of files are those of the volume, where an item names none.
+      for (auto& [kind, content] : source.mutable_members())
+        if (content.is_object()) content.set("defaultMode", projected["defaultMode"]);
+      TRY_OK(add_source(pod, source, folder));
+    }
     return folder;
   }
   return Error(Code::kInvalid,
@@ -118,13 +145,15 @@ Status Volumes::add_source(const json::Value& pod, const json::Value& source,
       const std::string path = item["path"].string_or("");
       if (!is_safe_path(path))
         return Error(Code::kInvalid, "downwardAPI item without a proper path");
-      TRY(const std::string value, field_of(pod, item["fieldRef"]["fieldPath"].string_or("")));
-      TRY_OK(make_folder(fs::path(folder + "/" + path).parent_path().string()));
-      TRY_OK(write_private(folder + "/" + path, value, 0444));
+      TRY(const std::string value, downward_file(pod, item));
+      TRY_OK(write_volume_file(folder, path, value, mode_of(fields, item, 0444)));
     }
     return ok();
   }
-  return Error(Code::kInvalid, "a projected source of this type is not supported here");
+  const auto& members = source.members();
+  return Error(Code::kInvalid,
+               "projected sources of type \"" + (members.empty() ? "" : members.front().first) +
+                   "\" are not supported here; use secret, configMap or downwardAPI");
 }
 
 Status Volumes::add_object(const std::string& ns, const json::Value& source, bool secret,
@@ -137,51 +166,40 @@ Status Volumes::add_object(const std::string& ns, const json::Value& source, boo
     if (source["optional"].bool_or(false) && object.error().code() == Code::kNotFound) return ok();
     return object.error();
   }
-  for (const auto& [key, text] : (*object)["data"].members()) {
-    bool wanted = false;
-    const std::string path = path_of(source, key, wanted);
-    if (!wanted) continue;
-    if (!is_safe_path(path)) return Error(Code::kInvalid, "key \"" + key + "\" is no file name");
-    std::string bytes = text.string_or("");
-    if (secret) {
-      TRY(bytes, net::base64_decode(bytes));
+  TRY(const Contents contents, contents_of(*object, secret));
+  const mode_t mode = secret ? 0400 : 0444;
+  const auto& items = source["items"];
+  if (items.size() == 0)
+    for (const auto& [key, bytes] : contents)
+      TRY_OK(write_volume_file(folder, key, bytes, mode_of(source, json::Value(), mode)));
+  for (const auto& item : items.items()) {
+    const std::string key = item["key"].string_or("");
+    const auto found = contents.find(key);
+    if (found != contents.end()) {
+      TRY_OK(write_volume_file(folder, item["path"].string_or(key), found->second,
+                               mode_of(source, item, mode)));
+    } else if (!source["optional"].bool_or(false)) {
+      return Error(Code::kNotFound,
+                   type.kind + " " + name + " has no key \"" + key + "\", which items names");
     }
-    TRY_OK(make_folder(fs::path(folder + "/" + path).parent_path().string()));
-    TRY_OK(write_private(folder + "/" + path, bytes, secret ? 0400 : 0444));
   }
   return ok();
-}
-
-Result<std::string> field_of(const json::Value& pod, const std::string& path) {
-  const auto& metadata = pod["metadata"];
-  if (path == "metadata.name") return metadata["name"].string_or("");
-  if (path == "metadata.namespace") return metadata["namespace"].string_or("");
-  if (path == "metadata.uid") return metadata["uid"].string_or("");
-  if (path == "spec.nodeName") return pod["spec"]["nodeName"].string_or("");
-  if (path == "spec.serviceAccountName")
-    return pod["spec"]["serviceAccountName"].string_or("default");
-  if (path == "status.podIP") return pod["status"]["podIP"].string_or("");
-  if (path == "status.hostIP") return pod["status"]["hostIP"].string_or("");
-  for (const char* map : {"labels", "annotations"}) {
-    const std::string prefix = std::string("metadata.") + map + "['";
-    if (path.starts_with(prefix) && path.ends_with("']")) {
-      const std::string key = path.substr(prefix.size(), path.size() - prefix.size() - 2);
-      return metadata[map][key].string_or("");
-    }
-  }
-  return Error(Code::kInvalid, "the downward API field \"" + path + "\" is not known here");
 }
 
 namespace {
 
 Result<std::string> referred(kube::Client& client, const json::Value& pod,
-                             const json::Value& from) {
+                             const json::Value& container, const json::Value& from) {
   if (from["fieldRef"].is_object())
     return field_of(pod, from["fieldRef"]["fieldPath"].string_or(""));
+  if (from["resourceFieldRef"].is_object())
+    return resource_of(pod, container["name"].string_or(""), from["resourceFieldRef"]);
   const bool secret = from["secretKeyRef"].is_object();
   const auto& ref = secret ? from["secretKeyRef"] : from["configMapKeyRef"];
   if (!ref.is_object())
-    return Error(Code::kInvalid, "valueFrom of this type is not supported here");
+    return Error(Code::kInvalid,
+                 "valueFrom of this type is not supported here; use fieldRef, resourceFieldRef, "
+                 "secretKeyRef or configMapKeyRef");
   TRY(const json::Value object, client.get(secret ? kube::types::kSecret : kube::types::kConfigMap,
                                            {kube::namespace_of(pod), ref["name"].string_or("")}));
   const auto& text = object["data"][ref["key"].string_or("")];
@@ -221,17 +239,37 @@ Status add_all(kube::Client& client, const std::string& ns, const json::Value& s
 
 }  // namespace
 
+bool is_written_here(const json::Value& pod, const std::string& volume) {
+  for (const auto& item : pod["spec"]["volumes"].items())
+    if (item["name"].string_view_or("") == volume)
+      return item["secret"].is_object() || item["configMap"].is_object() ||
+             item["downwardAPI"].is_object() || item["projected"].is_object();
+  return false;
+}
+
 Result<std::string> sub_path_of(const std::string& volume_folder, const std::string& sub_path) {
   if (sub_path.empty()) return volume_folder;
   if (!is_safe_path(sub_path))
     return Error(Code::kInvalid, "subPath \"" + sub_path + "\" may not contain .. or begin with /");
-  const std::string path = volume_folder + "/" + sub_path;
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) TRY_OK(make_folder(path));
-  return path;
+  std::error_code error;
+  const fs::path volume = fs::canonical(volume_folder, error);
+  const fs::path path =
+      error ? fs::path() : fs::weakly_canonical(volume / sub_path, error).lexically_normal();
+  if (error)
+    return Error(Code::kUnavailable, "looking for subPath " + sub_path + ": " + error.message());
+  if (!(path.string() + "/").starts_with(volume.string() + "/"))
+    return Error(Code::kInvalid, "subPath \"" + sub_path +
+                                     "\" is a link that leads out of the volume; name a folder or "
+                                     "file in it");
+  if (!fs::exists(path, error)) TRY_OK(make_folder(path.string()));
+  return path.string();
 }
 
-std::string expand(const std::string& text, const std::map<std::string, std::string>& known) {
+namespace {
+
+// `unknown`: a name that has no value, when there is one.
+std::string expand_noting(const std::string& text, const std::map<std::string, std::string>& known,
+                          std::string& unknown) {
   std::string out;
   std::size_t at = 0;
   while (true) {
@@ -246,9 +284,29 @@ std::string expand(const std::string& text, const std::map<std::string, std::str
       continue;
     }
     at = close + 1;
-    const auto found = known.find(text.substr(sign + 2, close - sign - 2));
+    const std::string name = text.substr(sign + 2, close - sign - 2);
+    const auto found = known.find(name);
+    if (found == known.end()) unknown = name;
     out += found == known.end() ? text.substr(sign, at - sign) : found->second;
   }
+}
+
+}  // namespace
+
+std::string expand(const std::string& text, const std::map<std::string, std::string>& known) {
+  std::string unknown;
+  return expand_noting(text, known, unknown);
+}
+
+Result<std::string> sub_path_in(const json::Value& mount,
+                                const std::map<std::string, std::string>& environment) {
+  const std::string expression = mount["subPathExpr"].string_or("");
+  if (expression.empty()) return mount["subPath"].string_or("");
+  std::string unknown;
+  std::string path = expand_noting(expression, environment, unknown);
+  if (unknown.empty()) return path;
+  return Error(Code::kInvalid, "subPathExpr \"" + expression + "\" names the variable " + unknown +
+                                   ", which the container's env does not set");
 }
 
 Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
@@ -260,7 +318,7 @@ Result<std::map<std::string, std::string>> environment_of(kube::Client& client,
   for (const auto& item : container["env"].items()) {
     const std::string name = item["name"].string_or("");
     if (item["valueFrom"].is_object()) {
-      auto value = referred(client, pod, item["valueFrom"]);
+      auto value = referred(client, pod, container, item["valueFrom"]);
       if (!value.ok() && value.error().code() == Code::kNotFound && is_optional(item)) continue;
       if (!value.ok()) return value.error().in("environment variable " + name);
       environment[name] = *value;

@@ -1,6 +1,6 @@
 // Volumes of a pod as folders of this machine: emptyDir, secret, configMap, downwardAPI, projected
-// and persistentVolumeClaim (one folder per claim, shared by all nodes of the machine). Files of
-// secrets are 0400.
+// and persistentVolumeClaim (one folder per claim, shared by all nodes of the machine). Where no
+// mode is named, files of secrets are 0400 and others 0444.
 #pragma once
 
 #include "common/json.h"
@@ -17,9 +17,9 @@ class Volumes {
   // `claims`: where PersistentVolumeClaims live, as <claims>/<namespace>/<name>.
   Volumes(kube::Client& client, std::string claims);
 
-  // Volume name → folder, made below `pod_folder`. kNotFound (a Secret or ConfigMap that is not
-  // there yet) may be tried again; kInvalid may not. Called again, it replaces the files that are
-  // others now, one by one.
+  // Volume name → folder, made below `pod_folder`. kNotFound (a Secret or ConfigMap, or a key of
+  // one that `items` names, is not there yet) may be tried again; kInvalid may not. Called again,
+  // it replaces the files that are others now, one by one.
   Result<std::map<std::string, std::string>> prepare(const json::Value& pod,
                                                      const std::string& pod_folder);
 
@@ -34,12 +34,17 @@ class Volumes {
   std::string claims_;
 };
 
-// The value of a downward API field ("metadata.uid", "status.podIP", "metadata.labels['x']").
-// kInvalid for a path we do not know.
-Result<std::string> field_of(const json::Value& pod, const std::string& path);
+// Whether what is in the pod's volume of this name is written by this node (a Secret, a ConfigMap,
+// of the downward API, projected): its mounts are read-only, as a kubelet's.
+bool is_written_here(const json::Value& pod, const std::string& volume);
+
+// A volumeMount's subPath, or its subPathExpr with the container's variables. kInvalid: one is
+// unknown.
+Result<std::string> sub_path_in(const json::Value& mount,
+                                const std::map<std::string, std::string>& environment);
 
 // Where a mount's subPath is in the volume; made as a folder when nothing is there. kInvalid: it
-// would lead out of the volume.
+// would lead out of the volume, by itself or by a link that is there.
 Result<std::string> sub_path_of(const std::string& volume_folder, const std::string& sub_path);
 
 // As a kubelet does: $(NAME) is the variable's value, or stays when there is none; $$ is one $, so

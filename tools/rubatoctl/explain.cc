@@ -57,10 +57,13 @@ class SnapshotStory {
   std::string tell() {
     say_what_it_holds();
     say_what_is_done();
-    if (verdict_.outcome == sched::Outcome::kPlaced) return text_;
+    const sched::Explanation told = explain(verdict_, job_);
+    if (verdict_.outcome == sched::Outcome::kPlaced) {
+      if (!told.message.empty()) say(fmt::format("But ({}): {}.", told.reason, told.message));
+      return text_;
+    }
     const char* begin =
         verdict_.outcome == sched::Outcome::kNever ? "It can never be placed" : "It waits";
-    const sched::Explanation told = explain(verdict_, job_);
     say(fmt::format("{} ({}): {}.", begin, told.reason, told.message));
     if (verdict_.outcome == sched::Outcome::kNever) {
       const sched::Fix fix = fix_of(state_, job_);

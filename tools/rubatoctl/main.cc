@@ -9,6 +9,7 @@
 #include "tools/rubatoctl/demo/demo.h"
 #include "tools/rubatoctl/doctor/doctor.h"
 #include "tools/rubatoctl/doctor/machine_checks.h"
+#include "tools/rubatoctl/durations.h"
 #include "tools/rubatoctl/explain.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/objects.h"
@@ -146,7 +147,18 @@ class Program {
     delete_command->add_option("names", delete_.names, "their names");
     delete_command->add_option("-f,--filename", delete_.file, "the objects of a manifest");
     delete_command->add_option("--wait", delete_.wait, "true or false")->capture_default_str();
-    delete_command->add_option("--timeout", delete_timeout_s_, "seconds to wait")
+    add_timeout(*delete_command, delete_timeout_s_);
+  }
+
+  static void add_timeout(CLI::App& sub, int& seconds) {
+    const auto in_seconds = [](std::string& text) -> std::string {
+      const auto wait = parse_wait(text);
+      if (!wait.ok()) return wait.error().what();
+      text = std::to_string(wait->count());
+      return "";
+    };
+    sub.add_option("--timeout", seconds, "how long to wait: seconds, or as 1h30m")
+        ->transform(CLI::Validator(in_seconds, ""))
         ->check(CLI::Range(0, kTimeoutMost))
         ->capture_default_str();
   }
@@ -173,9 +185,7 @@ class Program {
     wait_command
         ->add_option("--for", condition_, "Running, Complete, Suspended …; also condition=complete")
         ->default_str("Complete");
-    wait_command->add_option("--timeout", wait_timeout_s_, "seconds")
-        ->check(CLI::Range(0, kTimeoutMost))
-        ->capture_default_str();
+    add_timeout(*wait_command, wait_timeout_s_);
   }
 
   void add_training_commands() {
@@ -334,9 +344,7 @@ class Program {
     auto* drain_command = on_node(
         "drain", "Cordon, evict every pod, wait until they are gone",
         [this](Session& s) { return drain(s, name_, std::chrono::seconds(drain_timeout_s_)); });
-    drain_command->add_option("--timeout", drain_timeout_s_, "seconds")
-        ->check(CLI::Range(0, kTimeoutMost))
-        ->capture_default_str();
+    add_timeout(*drain_command, drain_timeout_s_);
   }
 
   void add_state(CLI::App& sub) {

@@ -1,6 +1,5 @@
 #include "worker/agent/error_output.h"
 
-#include "common/utf8.h"
 #include "common/words.h"
 
 #include <algorithm>
@@ -50,21 +49,6 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// Without control characters, and with a mark for each byte that is no text.
-std::string readable(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text, i);
-    const bool is_control = static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f;
-    if (length == 0 || is_control)
-      out += is_control ? ' ' : '?';
-    else
-      out += text.substr(i, length);
-    i += std::max<std::size_t>(length, 1);
-  }
-  return out;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ErrorOutput>> ErrorOutput::open(Executor& executor,
@@ -81,7 +65,8 @@ Result<std::unique_ptr<ErrorOutput>> ErrorOutput::open(Executor& executor,
   }
   ::fcntl(pipe[0], F_SETFL, O_NONBLOCK);
   std::unique_ptr<ErrorOutput> output(new ErrorOutput(pipe[0], pipe[1], wake));
-  output->task_ = executor.spawn(name, [self = output.get()](std::stop_token) { self->run(); });
+  TRY(output->task_,
+      executor.try_spawn(name, [self = output.get()](std::stop_token) { self->run(); }));
   return output;
 }
 

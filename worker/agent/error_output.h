@@ -15,7 +15,7 @@ constexpr std::size_t kLastWordsBytes = 512;
 
 class ErrorOutput {
  public:
-  // kUnavailable: no file descriptors are left.
+  // kUnavailable: no file descriptors, or no threads, are left.
   static Result<std::unique_ptr<ErrorOutput>> open(Executor& executor, const std::string& name);
   ~ErrorOutput();
   // For the worker, until forget_write_end().

@@ -237,6 +237,11 @@ ProcessHost::~ProcessHost() {
 }
 
 Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
+  // Its threads first: a program that runs already cannot do without them.
+  if (impl_->reaper.done()) {
+    TRY(impl_->reaper,
+        impl_->executor.try_spawn("reaper", [this](std::stop_token stop) { impl_->reap(stop); }));
+  }
   const std::string name = "worker-" + std::to_string(slot);
   auto worker = std::make_shared<Worker>();
   worker->slot = slot;
@@ -247,17 +252,19 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
     return Error(Code::kUnavailable, std::string("socketpair: ") + std::strerror(errno));
   }
   worker->fd = pair[0];
+  auto reader = impl_->executor.try_spawn(
+      name,
+      [impl = impl_.get(), worker = worker.get()](std::stop_token) { impl->read_frames(*worker); });
+  if (!reader.ok()) {
+    ::close(pair[1]);
+    return reader.error();
+  }
+  worker->reader = std::move(reader).value();
   int error = 0;
   {
     std::lock_guard lock(impl_->mutex);  // the reaper must know all of it before it can reap it
     error = start_program(impl_->command, *worker, pair[1]);
-    if (error == 0) {
-      worker->reader =
-          impl_->executor.spawn(name, [impl = impl_.get(), worker = worker.get()](std::stop_token) {
-            impl->read_frames(*worker);
-          });
-      impl_->workers[slot] = worker;
-    }
+    if (error == 0) impl_->workers[slot] = worker;
     impl_->changed->notify_all();
   }
   ::close(pair[1]);
@@ -265,10 +272,6 @@ Status ProcessHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
   if (error != 0) {
     return Error(code_of(error),
                  "starting " + impl_->command.front() + ": " + std::strerror(error));
-  }
-  if (impl_->reaper.done()) {
-    impl_->reaper =
-        impl_->executor.spawn("reaper", [this](std::stop_token stop) { impl_->reap(stop); });
   }
   return ok();
 }

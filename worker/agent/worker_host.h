@@ -25,7 +25,8 @@ struct HostEvent {
 class WorkerHost {
  public:
   virtual ~WorkerHost() = default;
-  // kNotFound: there is no such program, or it may not be started.
+  // kNotFound: there is no such program, or it may not be started. kUnavailable: no memory,
+  // processes, threads or file descriptors are left now; nothing was started.
   virtual Status spawn(std::uint32_t slot, std::uint64_t incarnation) = 0;
   // A serialised wire::WorkerCommand to the slot's present worker. Never blocks for long; a worker
   // that does not read for kSendLimit is killed.

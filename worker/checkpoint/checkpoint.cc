@@ -89,19 +89,43 @@ Result<std::string> resolve(FileSystem& files, const std::string& path) {
   return CheckpointStore(files, path, 1).latest();
 }
 
+// The disk does not answer, or lets us not read: nothing is known of the bytes.
+bool is_unread(const Error& error) {
+  return error.code() == Code::kUnavailable || error.code() == Code::kDenied;
+}
+
 // Of one whose run.json is what was written.
 Result<CheckpointInfo> info_of_whole(FileSystem& files, const std::string& path) {
   TRY_OK(checkpoint_summary(files, path));
   return read_checkpoint_info(files, path);
 }
 
-// Of `present`, all but the newest `keep`; and the drafts that nobody needs once `step` stands.
+// For whoever finds checkpoints of another job in the directory.
+std::string ways_out(const CheckpointInfo& ours, const std::string& directory) {
+  const bool is_script = !ours.script.empty();
+  if (is_script && ours.job_uid.empty())
+    return "Give Job(checkpoint=), or output_dir of RubatoTrainer, a folder of its own, or "
+           "remove " +
+           directory;
+  const std::string start =
+      is_script ? "" : " (to start from these weights, name them in training.model.initFrom)";
+  return "Give the job a training.checkpoint.path of its own" + start +
+         ", or remove what is there: rubatoctl checkpoint prune --keep 0 " + directory +
+         " (to hand them to the next job instead: rubatoctl checkpoint release " + directory +
+         "); that is the path inside the pod";
+}
+
+// Of `present`, all but the newest `keep` and `step`, which has just been written; and the drafts
+// that nobody needs once that stands.
 Status remove_old(const CheckpointFolder& folder, std::span<const std::int64_t> present, int keep,
                   std::int64_t step) {
   const std::size_t old =
       present.size() - std::min<std::size_t>(present.size(), static_cast<std::size_t>(keep));
-  const Status removed =
-      folder.remove(planted(Bug::kPruneNewest) ? present.last(old) : present.first(old));
+  const bool is_wrong = planted(Bug::kPruneNewest);
+  const auto excess = is_wrong ? present.last(old) : present.first(old);
+  std::vector<std::int64_t> gone(excess.begin(), excess.end());
+  if (!is_wrong) std::erase(gone, step);
+  const Status removed = folder.remove(gone);
   const Status dropped = folder.remove_drafts(step);
   return removed.ok() ? dropped : removed;
 }
@@ -125,7 +149,7 @@ Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
     const std::string path = folder_.path_of(step);
     const Result<CheckpointInfo> theirs = info_of_whole(files_, path);
     if (!theirs.ok()) {  // damaged: it says nothing of owners
-      if (theirs.error().code() == Code::kUnavailable) unread = theirs.error();
+      if (is_unread(theirs.error())) unread = theirs.error();
       continue;
     }
     const std::string why = difference(*theirs, ours);
@@ -134,13 +158,7 @@ Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
       continue;
     }
     return Error(Code::kConflict,
-                 path + " is not this job's: " + why +
-                     ". Give the job a training.checkpoint.path of its own (to start from these "
-                     "weights, name them in training.model.initFrom), or remove what is there: "
-                     "rubatoctl checkpoint prune --keep 0 " +
-                     folder_.directory() +
-                     " (to hand them to the next job instead: rubatoctl checkpoint release " +
-                     folder_.directory() + "); that is the path inside the pod")
+                 path + " is not this job's: " + why + ". " + ways_out(ours, folder_.directory()))
         .set_reason(kCheckpointPathTaken);
   }
   if (unread && !is_ours) return *unread;
@@ -161,6 +179,20 @@ Status CheckpointStore::save(Device& device, Stream& stream, const ParameterTabl
 Status CheckpointStore::save(const CheckpointInfo& info, std::span<const StepRecord> records,
                              const WriteFiles& write) const {
   CHECK_EQ(static_cast<std::int64_t>(records.size()), info.step);
+  const Status saved = save_once(info, records, write);
+  if (saved.ok() || saved.error().code() != Code::kExhausted) return saved;
+  // What writers left that died in a save takes room, and goes behind a save that is done. Here
+  // alone it goes before one: another job's draft may be among it (take_turn).
+  const auto left = folder_.drafts();
+  if (!left.ok() || left->empty()) return saved;
+  LOG_WARNING("checkpoint", "{}; drafts of writers that died go, and it is written once more",
+              saved.error().what());
+  (void)folder_.remove_drafts(info.step);  // the disk says what that was good for
+  return save_once(info, records, write);
+}
+
+Status CheckpointStore::save_once(const CheckpointInfo& info, std::span<const StepRecord> records,
+                                  const WriteFiles& write) const {
   TRY_OK(check_owner(info));
   TRY(const std::string draft, folder_.make_draft(info.step));
   Status done = write_files(files_, draft, info, records, write);
@@ -182,7 +214,7 @@ Status CheckpointStore::take_turn(const CheckpointInfo& info) const {
   TRY(const std::vector<std::string> drafts, folder_.drafts());
   for (const std::string& name : drafts) {
     const auto theirs = read_checkpoint_info(files_, folder_.path_in_draft(name));
-    if (!theirs.ok() && theirs.error().code() == Code::kUnavailable) return theirs.error();
+    if (!theirs.ok() && is_unread(theirs.error())) return theirs.error();
     if (theirs.ok() && !difference(*theirs, info).empty()) TRY_OK(folder_.remove_entry(name));
   }
   return ok();
@@ -273,7 +305,7 @@ Result<Checkpoint> verify_checkpoint(FileSystem& files, const std::string& direc
   Checkpoint checkpoint;
   TRY(checkpoint.info, read_checkpoint_info(files, directory));
   auto records = read_step_records(files, directory + "/steps.bin");
-  if (!records.ok() && records.error().code() == Code::kUnavailable) return records.error();
+  if (!records.ok() && is_unread(records.error())) return records.error();
   if (!records.ok()) return damaged(records.error().what());
   checkpoint.records = std::move(records).value();
   if (static_cast<std::int64_t>(checkpoint.records.size()) != checkpoint.info.step)

@@ -8,7 +8,7 @@
 // Written into a hidden directory of the writer's own, synced, renamed: what has its name is
 // complete, and the highest step is the newest. A crash or a power cut at any point leaves the
 // previous checkpoint whole. One writer per run; one that was frozen and comes back late does no
-// harm: its checkpoint stands beside newer ones, or goes with the old. Readers at any time.
+// harm: its checkpoint stands beside newer ones, and goes with the old. Readers at any time.
 //
 // A directory belongs to one job: neither loads nor saves touch another's checkpoints. Of jobs that
 // begin on an empty one at once, whose first checkpoint is published first owns it.
@@ -77,23 +77,24 @@ using FileDigests = std::map<std::string, std::uint64_t>;
 
 class CheckpointStore {
  public:
-  // `keep` >= 1 newest checkpoints survive a save, and no draft of its step or an older one.
+  // The `keep` >= 1 newest checkpoints survive a save, as does its own, and no draft of its step or
+  // an older one.
   CheckpointStore(FileSystem& files, std::string directory, int keep);
 
   const CheckpointFolder& folder() const { return folder_; }
 
   // kConflict, "CheckpointPathTaken": a checkpoint in the directory is another job's, or of another
   // training than ours. The text names the difference and the ways out. What is damaged is
-  // nobody's. kUnavailable: one cannot be read, and none of the others is ours.
+  // nobody's. kUnavailable, kDenied: one cannot be read, and none of the others is ours.
   Status check_owner(const CheckpointInfo& ours) const;
 
   // Waits for the stream, copies the state to the host and writes; blocks for as long as the disk
   // takes. `records` are those of the steps 0 .. info.step - 1. info.step and state_digest are
   // filled from the state. A checkpoint of the same step stays when it is whole and holds the same
   // state, or that of another attempt at the next step; else it is set aside. Errors of
-  // check_owner(); kExhausted: the disk is full; kUnavailable. After an error nothing has changed
-  // but a draft, which the next save removes, or the new checkpoint stands and may not last. It is
-  // no error that old ones cannot be removed.
+  // check_owner(); kExhausted: the disk is full, also without such drafts (`write` was called twice
+  // then, if there were any); kUnavailable. After an error nothing has changed but drafts, or the
+  // new checkpoint stands and may not last. It is no error that old ones cannot be removed.
   Status save(Device& device, Stream& stream, const ParameterTable& table,
               const TrainingState& state, CheckpointInfo info,
               std::span<const StepRecord> records) const;
@@ -107,6 +108,8 @@ class CheckpointStore {
   Result<std::string> latest() const;
 
  private:
+  Status save_once(const CheckpointInfo& info, std::span<const StepRecord> records,
+                   const WriteFiles& write) const;
   Status take_turn(const CheckpointInfo& info) const;
   Status publish(const std::string& draft, const CheckpointInfo& info) const;
   FileSystem& files_;

@@ -30,7 +30,7 @@ std::string directory_name(std::int64_t step) {
   return text;
 }
 
-// -1 for any other name.
+// -1 for any other name than directory_name() gives.
 std::int64_t step_of(std::string_view name) {
   if (!name.starts_with(kStep)) return -1;
   const std::string_view digits = name.substr(kStep.size());
@@ -40,7 +40,7 @@ std::int64_t step_of(std::string_view name) {
     if (c < '0' || c > '9') return -1;
     step = step * 10 + (c - '0');
   }
-  return step;
+  return directory_name(step) == name ? step : -1;
 }
 
 // Of ".draft-step-00000500-x7Gh2k" and the like; -1 for any other name.
@@ -104,8 +104,14 @@ std::int64_t CheckpointFolder::step_of_draft(std::string_view name) {
 Result<std::vector<std::int64_t>> CheckpointFolder::steps() const {
   TRY(const auto names, names_with(kStep));
   std::vector<std::int64_t> steps;
-  for (const std::string& name : names)
-    if (step_of(name) >= 0) steps.push_back(step_of(name));
+  for (const std::string& name : names) {
+    if (step_of(name) < 0) continue;
+    const auto about = files_.stat(directory_ + "/" + name);
+    if (about.ok() && about->is_directory) steps.push_back(step_of(name));
+    const bool leads_nowhere = !about.ok() && (about.error().code() == Code::kNotFound ||
+                                               about.error().code() == Code::kInvalid);
+    if (!about.ok() && !leads_nowhere) return about.error();
+  }
   std::ranges::sort(steps);
   return steps;
 }
@@ -134,6 +140,8 @@ Result<CheckpointSummary> checkpoint_summary(FileSystem& files, const std::strin
     return damaged_checkpoint(path, "run.json is not what was written");
   if (seal != std::string::npos && !has_files)
     return damaged_checkpoint(path, "run.json names no files");
+  if (seal == std::string::npos && !summary.job_uid.empty())
+    return damaged_checkpoint(path, "run.json names a job and has no digest of its own");
   if (has_files)
     for (const auto& [name, digest] : (*run)["files"].members())
       summary.files[name] = from_hex(digest.string_or(""));
@@ -259,7 +267,10 @@ Status CheckpointFolder::release(std::int64_t step) const {
   TRY(const std::string text, read_text(files_, file, kJsonBytesMax));
   TRY(json::Value run, json::parse(text));
   run.set("jobUid", "");
-  TRY_OK(replace_file(files_, file, sealed(json::dump(run, 2) + "\n")));
+  const std::string freed = json::dump(run, 2) + "\n";
+  if (seal_place(freed) == std::string::npos)  // it was whole a moment ago
+    return damaged_checkpoint(path_of(step), "run.json has no digest of its own");
+  TRY_OK(replace_file(files_, file, sealed(freed)));
   return files_.sync_directory(path_of(step));
 }
 

@@ -6,7 +6,8 @@
 //   <dir>/LATEST                   the name of the newest, for people and scripts
 //
 // Errors: "CheckpointDamaged" (reason(), kInvalid): the bytes are wrong, and stay wrong.
-// kUnavailable: the disk does not answer; nothing is known of the bytes.
+// kUnavailable: the disk does not answer, kDenied: it may not be read; nothing is known of the
+// bytes.
 //
 // Thread: any; one writer for a directory, readers at any time.
 #pragma once
@@ -53,7 +54,8 @@ class CheckpointFolder {
 
   const std::string& directory() const { return directory_; }
   std::string path_of(std::int64_t step) const;
-  // Steps of the complete checkpoints, ascending; none when there is no such directory.
+  // Steps of the complete checkpoints, ascending; none when there is no such directory. A folder
+  // whose name path_of() does not give (step-900) is none, nor is a file or a link to nothing.
   Result<std::vector<std::int64_t>> steps() const;
   // Names in the directory, sorted.
   Result<std::vector<std::string>> drafts() const;
@@ -75,6 +77,7 @@ class CheckpointFolder {
   // Leftovers of writers that died, of `step` and older ones: all that can be removed.
   Status remove_drafts(std::int64_t step) const;
   // A checkpoint without an owner belongs to the next job that goes on from it.
+  // "CheckpointDamaged": run.json is not what was written.
   Status release(std::int64_t step) const;
   // Of the checkpoint in a draft.
   std::string path_in_draft(const std::string& name) const;

@@ -42,6 +42,9 @@ OptimizerConfig optimizer_from(const json::Value& v) {
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 std::string text_of(double value) { return json::dump(json::Value(value)); }
 
+constexpr const char* kDataField = "the data's digest";
+constexpr const char* kScriptField = "what the script trains";
+
 // A field that decides the numbers: its name in the job, and its value.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
@@ -49,7 +52,7 @@ Fields fields_before_owners(const CheckpointInfo& info) {
   const OptimizerConfig& o = info.optimizer;
   const ModelConfig& m = info.model;
   return {{"seed", std::to_string(info.seed)},
-          {"the data's digest", to_hex(info.data_digest)},
+          {kDataField, to_hex(info.data_digest)},
           {"batch.global", text_of(info.global_batch)},
           {"batch.micro", text_of(info.micro_batch)},
           {"batch.sequenceLength", text_of(m.sequence_length)},
@@ -71,10 +74,10 @@ Fields fields_before_owners(const CheckpointInfo& info) {
 
 Fields fields_of_script(const CheckpointInfo& info) {
   return {{"seed", std::to_string(info.seed)},
-          {"the data's digest", to_hex(info.data_digest)},
+          {kDataField, to_hex(info.data_digest)},
           {"batch.global", text_of(info.global_batch)},
           {"batch.micro", text_of(info.micro_batch)},
-          {"what the script trains", info.script}};
+          {kScriptField, info.script}};
 }
 
 Fields fields_of(const CheckpointInfo& info) {
@@ -91,6 +94,23 @@ Fields fields_of(const CheckpointInfo& info) {
   fields.emplace_back("model.normEpsilon", text_of(static_cast<double>(m.norm_epsilon)));
   fields.emplace_back("model.tieEmbeddings", m.has_tied_head ? "true" : "false");
   return fields;
+}
+
+// Tokens or samples of its data; "": its fingerprint does not say.
+std::string data_count(const CheckpointInfo& info) {
+  const std::size_t data = info.fingerprint.find(kDataOfFingerprint);
+  const std::size_t comma = data == std::string::npos ? data : info.fingerprint.find(',', data);
+  return comma == std::string::npos ? "" : info.fingerprint.substr(comma + 1);
+}
+
+std::string difference_of_data(const CheckpointInfo& theirs, const CheckpointInfo& ours) {
+  const std::string before = data_count(theirs);
+  const std::string now = data_count(ours);
+  if (before.empty() || now.empty() || before == now)
+    return "its data has the digest " + to_hex(theirs.data_digest) + ", this job's has " +
+           to_hex(ours.data_digest);
+  const char* unit = ours.script.empty() ? " tokens" : " samples";
+  return "its data has " + before + unit + ", this job's has " + now;
 }
 
 }  // namespace
@@ -118,10 +138,14 @@ std::string difference(const CheckpointInfo& theirs, const CheckpointInfo& ours)
   const bool says_all = has_owner || !theirs.script.empty();
   const Fields of_theirs = says_all ? fields_of(theirs) : fields_before_owners(theirs);
   const Fields of_ours = says_all ? fields_of(ours) : fields_before_owners(ours);
-  for (std::size_t i = 0; i < of_theirs.size(); ++i)
-    if (of_theirs[i].second != of_ours[i].second)
-      return "its " + of_theirs[i].first + " is " + of_theirs[i].second + ", this job's is " +
-             of_ours[i].second;
+  for (std::size_t i = 0; i < of_theirs.size(); ++i) {
+    const auto& [name, value] = of_theirs[i];
+    const std::string& our_value = of_ours[i].second;
+    if (value == our_value) continue;
+    if (name == kDataField) return difference_of_data(theirs, ours);
+    if (name == kScriptField) return name + " was " + value + ", and is " + our_value;
+    return "its " + name + " is " + value + ", this job's is " + our_value;
+  }
   if (has_owner && !ours.job_uid.empty() && theirs.job_uid != ours.job_uid)
     return "it belongs to the job with uid " + theirs.job_uid + ", this one's is " + ours.job_uid;
   const std::string arithmetic = comparable(ours.fingerprint, theirs.fingerprint);

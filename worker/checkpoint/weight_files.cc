@@ -42,6 +42,13 @@ Result<ModelConfig> parse_config(const std::string& text, const std::string& fol
   return read;
 }
 
+// What cannot be looked at is not missing.
+Result<bool> is_in_folder(FileSystem& files, const std::string& folder, const char* name) {
+  const auto about = files.stat(folder + "/" + name);
+  if (!about.ok() && about.error().code() != Code::kNotFound) return about.error();
+  return about.ok();
+}
+
 std::string_view without_root(std::string_view name) {
   for (const std::string_view root : kRoots)
     if (name.starts_with(root)) return name.substr(root.size());
@@ -81,11 +88,12 @@ Result<WeightFiles> WeightFiles::open(FileSystem& files, const std::string& path
     TRY_OK(weights.add_file(files, path));
     return weights;
   }
-  if (files.stat(path + "/" + kConfigName).ok()) {
+  TRY(const bool has_config, is_in_folder(files, path, kConfigName));
+  if (has_config) {
     TRY(weights.config_, read_text(files, path + "/" + kConfigName, kConfigBytesMax));
   }
-  const bool has_single = files.stat(path + "/" + kSingleName).ok();
-  const bool has_index = files.stat(path + "/" + kIndexName).ok();
+  TRY(const bool has_single, is_in_folder(files, path, kSingleName));
+  TRY(const bool has_index, is_in_folder(files, path, kIndexName));
   if (has_single == has_index)
     return unlike(path, "weights", std::string(kSingleName) + " or " + kIndexName,
                   has_single ? "both" : "neither");

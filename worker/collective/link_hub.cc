@@ -108,10 +108,15 @@ void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
       LOG_WARNING("links", "too many connections of {}", source);
       continue;
     }
-    handshakes.push_back(
-        {source, executor.spawn("link-handshake", [this, came](const std::stop_token& stopped) {
-           greet(*came, stopped);
-         })});
+    const auto begin = [&] {
+      return executor.try_spawn("link-handshake", [this, came](const std::stop_token& stopped) {
+        greet(*came, stopped);
+      });
+    };
+    Result<Task> task = begin();
+    if (!task.ok()) LOG_WARNING("links", "a connection waits: {}", task.error().what());
+    while (!task.ok() && executor.sleep_for(kAcceptPause, stop)) task = begin();
+    if (task.ok()) handshakes.push_back({source, std::move(task).value()});
   }
   handshakes.clear();
 }

@@ -275,9 +275,9 @@ Result<TcpCommunicator::Links> dial_out(LinkHub& hub, const Membership& membersh
   Result<std::unique_ptr<Link>> parent = std::unique_ptr<Link>();
   Task climbing;
   if (has_parent) {
-    climbing = hub.executor().spawn("tree-link", [&](const std::stop_token&) {
+    TRY(climbing, hub.executor().try_spawn("tree-link", [&](const std::stop_token&) {
       parent = dial(tree_parent(membership.rank), kTree);
-    });
+    }));
   }
   auto next = dial((membership.rank + 1) % membership.size(), kRing);
   if (!next.ok()) cancel.request_stop();

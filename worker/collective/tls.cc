@@ -118,13 +118,14 @@ struct TlsIdentity::Impl {
   Context dials;
   Context accepts;
 
-  // Files that change while they are read are read again the next time.
+  // Files that cannot be read, or that change while they are, are read again the next time.
   Status read() {
-    marks = marks_of(dir);
+    const FileMarks seen = marks_of(dir);
     TRY(Context for_dials, make_context(TLS_client_method(), dir));
     TRY(Context for_accepts, make_context(TLS_server_method(), dir));
     dials = std::move(for_dials);
     accepts = std::move(for_accepts);
+    marks = seen;
     return ok();
   }
   // It keeps the context that it was made by.

@@ -12,7 +12,8 @@ namespace rubato::worker {
 // Mutual TLS 1.3 by the job's Secret: tls.crt, tls.key and ca.crt in one folder. Every worker of a
 // job presents the same certificate; a peer is trusted when it presents that very one, or one that
 // is signed by ca.crt and names the job uid (common name). The files are read again once they have
-// changed, for links that are made from then on; what cannot be used leaves those before in place.
+// changed, for links that are made from then on; what cannot be used leaves those before in place,
+// and is read again for the next link.
 // Thread-safe after open().
 class TlsIdentity {
  public:

@@ -28,6 +28,15 @@ int ceil_log2(std::int64_t x) {
   return bits;
 }
 
+// The lower of both, where they are even in number; kZeroExponent: no tensor has a gradient.
+std::int32_t median_of_used(std::vector<std::int32_t> tops) {
+  std::erase(tops, Kernels::kZeroExponent);
+  if (tops.empty()) return Kernels::kZeroExponent;
+  const auto middle = tops.begin() + static_cast<std::ptrdiff_t>((tops.size() - 1) / 2);
+  std::ranges::nth_element(tops, middle);
+  return *middle;
+}
+
 }  // namespace
 
 Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
@@ -110,17 +119,30 @@ Status ExactSum::find_by_guards(Stream& stream, ConstBuffer reduced, Buffer expo
 
 Status ExactSum::calibrate(Stream& stream, ConstBuffer micro_gradient, Buffer exponents) {
   TRY_OK(find_by_gradient(stream, micro_gradient));
+  const std::vector<std::int32_t> tops = tops_of_tensors();
+  const std::int32_t unused = keeps_unused() ? median_of_used(tops) : Kernels::kZeroExponent;
   std::size_t block = 0;
-  for (const std::int64_t end : tensor_ends_) {
-    const std::size_t first = block;
-    std::int32_t top = Kernels::kZeroExponent;
-    for (; block < static_cast<std::size_t>(end); ++block) top = std::max(top, host_found_[block]);
-    for (std::size_t i = first; i < block; ++i)
-      host_exponents_[i] =
-          std::clamp(std::max(host_found_[i], top - kBelowTensor), kExponentMin, kExponentMax);
+  for (std::size_t tensor = 0; tensor < tops.size(); ++tensor) {
+    const std::int32_t top = tops[tensor];
+    const std::int32_t least = top == Kernels::kZeroExponent ? unused : top - kBelowTensor;
+    for (; block < static_cast<std::size_t>(tensor_ends_[tensor]); ++block)
+      host_exponents_[block] =
+          std::clamp(std::max(host_found_[block], least), kExponentMin, kExponentMax);
   }
   device_->copy_to_device(stream, exponents, host_exponents_.data());
   return stream.synchronize();
+}
+
+std::vector<std::int32_t> ExactSum::tops_of_tensors() const {
+  std::vector<std::int32_t> tops;
+  tops.reserve(tensor_ends_.size());
+  std::size_t block = 0;
+  for (const std::int64_t end : tensor_ends_) {
+    std::int32_t top = Kernels::kZeroExponent;
+    for (; block < static_cast<std::size_t>(end); ++block) top = std::max(top, host_found_[block]);
+    tops.push_back(top);
+  }
+  return tops;
 }
 
 void ExactSum::clear(Stream& stream) { device_->memset(stream, accumulators_, 0); }
@@ -200,14 +222,16 @@ Status ExactSum::advance(Stream& stream, ConstBuffer reduced, ConstBuffer gradie
                              : find_by_guards(stream, reduced, exponents));
   device_->copy_to_host(stream, host_exponents_.data(), exponents);
   TRY_OK(stream.synchronize());
+  const std::vector<std::int32_t> tops = tops_of_tensors();
   std::size_t block = 0;
-  for (const std::int64_t end : tensor_ends_) {
-    const std::size_t first = block;
-    std::int32_t top = Kernels::kZeroExponent;
-    for (; block < static_cast<std::size_t>(end); ++block) top = std::max(top, host_found_[block]);
-    for (std::size_t i = first; i < block; ++i) {
-      const std::int32_t least = std::max(host_exponents_[i] - kDecay, top - kBelowTensor);
-      host_exponents_[i] = std::clamp(std::max(host_found_[i], least), kExponentMin, kExponentMax);
+  for (std::size_t tensor = 0; tensor < tops.size(); ++tensor) {
+    const bool is_kept = keeps_unused() && tops[tensor] == Kernels::kZeroExponent;
+    for (; block < static_cast<std::size_t>(tensor_ends_[tensor]); ++block) {
+      if (is_kept) continue;
+      const std::int32_t least =
+          std::max(host_exponents_[block] - kDecay, tops[tensor] - kBelowTensor);
+      host_exponents_[block] =
+          std::clamp(std::max(host_found_[block], least), kExponentMin, kExponentMax);
     }
   }
   device_->copy_to_device(stream, exponents, host_exponents_.data());

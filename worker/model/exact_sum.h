@@ -60,10 +60,19 @@
 // gradient g that is M * 2^-(F + 4) where contributions agree, as A = M g then, and more by up to
 // sqrt(M) where they are mostly noise.) Headroom: A may grow by 2^4 from one step to the next.
 //
-// Numerics version 1 (numerics.h), for jobs that began under it: x is rounded to nearest, so that a
-// contribution below half a quantum vanishes however many there are; F = 28 - ceil(log2(M) / 2);
-// s = 12; and a is ceil(log2) of the block's largest |sum|, with room for contributions that are
-// mostly noise, sqrt(M) larger than their sum, taken from F.
+// A tensor that no micro-batch of a step used (an expert that no token chose, the head of another
+// task) says nothing of what its next gradient is like: it keeps its exponents. One that the first
+// gradient does not use begins with the median of the largest exponents of those that it does use:
+// where that is too low, a step is redone; where it is too high, its first sums are that much
+// coarser than the bound says, and e sinks by 2 with each step that uses it.
+//
+// Numerics version 2 (numerics.h), for jobs that began under it: a tensor without a gradient sinks
+// by 2 a step, and begins at the bottom, so that its next gradient overflows: steps are redone.
+//
+// Version 1: the same, and x is rounded to nearest, so that a contribution below half a quantum
+// vanishes however many there are; F = 28 - ceil(log2(M) / 2); s = 12; and a is ceil(log2) of the
+// block's largest |sum|, with room for contributions that are mostly noise, sqrt(M) larger than
+// their sum, taken from F.
 //
 // Use per step, by every worker:
 //   sum.clear(stream);  for each own micro-batch m: sum.add(stream, step, m, gradient, exponents);
@@ -134,11 +143,13 @@ class ExactSum {
   static Result<ExactSum> without_memory(Device& device, const ParameterTable& table,
                                          std::int64_t micro_batches, int numerics);
   bool rounds_to_nearest() const { return numerics_ == 1; }
+  bool keeps_unused() const { return numerics_ >= 3; }
   Status read_guards(Stream& stream, ConstBuffer reduced);
   bool is_over(std::int32_t guard) const;
   // Into host_found_, what a block's exponent would be if only the last step counted.
   Status find_by_gradient(Stream& stream, ConstBuffer gradient);
   Status find_by_guards(Stream& stream, ConstBuffer reduced, Buffer exponents);
+  std::vector<std::int32_t> tops_of_tensors() const;  // the largest of host_found_ in each
   std::uint32_t dither_offset(std::int64_t step, std::int64_t micro);
 
   Device* device_ = nullptr;

@@ -23,7 +23,7 @@ struct ProbeMemory {
   Buffer gradient;  // f32
 };
 
-// "2-cpu/avx512_core/…-<16 hex digits>": the version of the numerics in use comes first. Costs
+// "3-cpu/avx512_core/…-<16 hex digits>": the version of the numerics in use comes first. Costs
 // about two micro-batches, and takes no memory of the device.
 Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& model,
                                          const OptimizerConfig& optimizer,

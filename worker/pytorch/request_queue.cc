@@ -96,7 +96,7 @@ void RequestQueue::end(bool finished, const std::string& reason) {
 // that it does. What ends the wait otherwise is the end of the script, which stops the queue.
 Result<Value> RequestQueue::ask(const Value& request) {
   std::unique_lock lock(mutex_);
-  if (has_heard_end_) return Error(Code::kCancelled, "the script's loop is over");
+  if (!end_.empty()) return Error(Code::kCancelled, "the script's loop is over");
   reply_.reset();
   request_ = json::dump(request);
   changed_.notify_all();
@@ -111,6 +111,11 @@ Result<Value> RequestQueue::ask(const Value& request) {
 void RequestQueue::wait_until_idle() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return is_waiting_ || is_stopped_ || has_heard_end_; });
+}
+
+bool RequestQueue::is_over() {
+  const std::lock_guard lock(mutex_);
+  return is_stopped_ || !end_.empty();
 }
 
 Result<TorchSetup> RequestQueue::configure(const std::string& training) {
@@ -135,6 +140,7 @@ Result<TorchSetup> RequestQueue::configure(const std::string& training) {
   for (const Value& each : said["tensors"].items()) {
     TorchTensor tensor{.name = each["name"].string_or(""), .dtype = each["dtype"].string_or("")};
     TRY(tensor.group, group_in(each["group"].string_or("")));
+    tensor.in_state_dict = each["in_state_dict"].bool_or(true);
     for (const Value& size : each["shape"].items()) tensor.shape.push_back(size.int_or(-1));
     setup.tensors.push_back(std::move(tensor));
   }

@@ -54,6 +54,7 @@ class RequestQueue : public TorchProgram {
                        MemberPlace place) override;
   Result<double> validate(std::uint32_t micro) override;
   void wait_until_idle() override;
+  bool is_over() override;
 
  private:
   Result<json::Value> ask(const json::Value& request);
@@ -70,7 +71,7 @@ class RequestQueue : public TorchProgram {
   Duration busy_{0};  // in all before that
   bool is_stopped_ = false;
   std::string end_;
-  bool has_heard_end_ = false;  // and uses the model as it likes
+  bool has_heard_end_ = false;
 };
 
 }  // namespace rubato::worker

@@ -22,10 +22,11 @@ namespace rubato::worker {
 enum class TensorGroup : std::uint8_t { kTrained, kModel, kOptimizer };
 
 struct TorchTensor {
-  std::string name;   // as state_dict() has it; "<key>.<parameter>" of the optimizer's
+  std::string name;   // as named_parameters() has it; "<key>.<parameter>" of the optimizer's
   std::string dtype;  // as safetensors has it: "F32", "BF16", …
   std::vector<std::int64_t> shape;
   TensorGroup group = TensorGroup::kTrained;
+  bool in_state_dict = true;  // of the model; else it is the script's alone (an average, say)
 
   std::int64_t count() const;  // elements
   std::size_t bytes() const;   // 0 for a dtype that is not known
@@ -100,6 +101,9 @@ class TorchProgram {
   // Waits until the script looks at none of the memory: it may, between two steps. Returns at once
   // when it has ended.
   virtual void wait_until_idle() = 0;
+  // Its loop has ended, or it is told so: it is asked nothing more, and writes the memory as it
+  // likes.
+  virtual bool is_over() = 0;
 };
 
 }  // namespace rubato::worker

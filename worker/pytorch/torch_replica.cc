@@ -25,6 +25,37 @@ namespace {
 
 constexpr double kLossSumMost = static_cast<double>(std::int64_t{1} << 33);
 
+// A loss too large for loss_q: its digits to the base 2^17, the lowest in quanta of kLossQuantum.
+// They are summed behind the weight, and the sum over all micro-batches fits. Below 2^140. Members
+// of builds before sum none of them: numerics version 3.
+constexpr int kNumericsOfDigits = 3;
+constexpr int kDigitBits = 17;
+constexpr std::size_t kDigits = 10;
+using LossDigits = std::array<std::int32_t, kDigits>;
+static_assert(ExactSum::kMicroBatchesMax << kDigitBits < std::int64_t{1} << 31);
+static_assert(1 + kDigits <= kBlockElements);
+
+// None: the loss is not finite, or larger still.
+std::optional<LossDigits> digits_of(double loss) {
+  LossDigits digits{};
+  double rest = std::abs(loss) / kLossQuantum;
+  for (std::size_t i = kDigits; i-- > 0;) {
+    const double unit = std::ldexp(1.0, kDigitBits * static_cast<int>(i));
+    const double digit = std::floor(rest / unit);
+    if (!(digit < std::ldexp(1.0, kDigitBits))) return std::nullopt;
+    rest -= digit * unit;
+    digits[i] = static_cast<std::int32_t>(loss < 0 ? -digit : digit);
+  }
+  return digits;
+}
+
+double value_of(std::span<const std::int32_t> digits) {
+  double value = 0;
+  for (std::size_t i = digits.size(); i-- > 0;)
+    value += std::ldexp(kLossQuantum * digits[i], kDigitBits * static_cast<int>(i));
+  return value;
+}
+
 class TorchSnapshot : public Snapshot {
  public:
   TorchSnapshot(std::shared_ptr<TorchState> state, FileSystem& files, const TorchLayout& layout,
@@ -50,7 +81,7 @@ class TorchSnapshot : public Snapshot {
     info_.redo_attempts = redo_attempts;
     info_.state_digest = state_->digest();
     TRY_OK(store_->save(info_, records, [&](const std::string& directory) {
-      return write_torch_state(files_, directory, layout_, *state_);
+      return write_torch_state(files_, directory, layout_, *state_, info_.numerics_version);
     }));
     return store_->folder().path_of(info_.step);
   }
@@ -66,10 +97,11 @@ class TorchSnapshot : public Snapshot {
 class TorchReplica : public StoredReplica {
  public:
   TorchReplica(const TrainingConfig& config, const ReplicaOptions& options, TorchProgram& program,
-               std::unique_ptr<Device> device, TorchLayout layout, Sampler sampler)
+               std::unique_ptr<Device> device, TorchLayout layout, Sampler sampler, int numerics)
       : StoredReplica(options.files, config.checkpoint_path, config.checkpoint_keep),
         files_(options.files),
         job_uid_(options.job_uid),
+        numerics_(numerics),
         ledger_(options.ledger),
         program_(program),
         device_(std::move(device)),
@@ -94,9 +126,9 @@ class TorchReplica : public StoredReplica {
   double learning_rate(std::uint64_t) const override { return learning_rate_; }
   Result<std::string> fingerprint() override { return fingerprint_of(); }
 
-  std::uint64_t step() const override { return state_.step(); }
+  std::uint64_t step() const override { return state().step(); }
   void set_step(std::uint64_t step) override {
-    state_.set_step(step);
+    state().set_step(step);
     is_news_ = true;
     place_ = {.stop_steps = place_.stop_steps};
   }
@@ -105,16 +137,17 @@ class TorchReplica : public StoredReplica {
   }
   std::vector<Buffer> sections() override {
     program_.wait_until_idle();
-    return state_.sections();
+    return state().sections();
   }
   Status init_from_seed() override;
   Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override;
   Result<std::shared_ptr<Snapshot>> snapshot() override;
   Result<std::uint64_t> weight_digest() override {
     program_.wait_until_idle();
-    return state_.weight_digest(layout_);
+    return state().weight_digest(layout_);
   }
   Status show() override { return tell_news(); }
+  Status keep_apart() override;
 
   void clear() override { sum_->clear(*stream_); }
   void expect(std::span<const std::uint32_t> micros) override {
@@ -127,7 +160,7 @@ class TorchReplica : public StoredReplica {
   Result<Verdict> judge(std::uint32_t attempt) override;
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override;
   Status raise(std::uint32_t attempt) override {
-    return sum_->raise(*stream_, buffers_.reduced, static_cast<int>(attempt), state_.exponents());
+    return sum_->raise(*stream_, buffers_.reduced, static_cast<int>(attempt), state().exponents());
   }
   Result<std::int64_t> validate(std::uint32_t micro) override;
   double norm_of_mean() const override { return norm_of_mean_; }
@@ -137,6 +170,9 @@ class TorchReplica : public StoredReplica {
 
  private:
   const TorchSetup& setup() const { return layout_.setup(); }
+  const TorchState& state() const { return apart_ ? *apart_ : state_; }
+  TorchState& state() { return apart_ ? *apart_ : state_; }
+  Result<std::shared_ptr<TorchState>> copy();
   std::string fingerprint_of() const;
   CheckpointInfo info() const override;
   Status tell_news();
@@ -145,9 +181,11 @@ class TorchReplica : public StoredReplica {
   std::int32_t& weight_in(Buffer sums) {
     return static_cast<std::int32_t*>(device_->host_view(sums))[layout_.weight_offset()];
   }
+  std::span<std::int32_t> digits_in(Buffer sums) { return {&weight_in(sums) + 1, kDigits}; }
 
   FileSystem& files_;
   const std::string job_uid_;
+  const int numerics_;
   SampleLedger* ledger_;
   TorchProgram& program_;
   std::unique_ptr<Device> device_;
@@ -155,8 +193,9 @@ class TorchReplica : public StoredReplica {
   const TorchLayout layout_;
   Sampler sampler_;
   std::uint64_t data_digest_ = 0;
-  TorchState state_;
-  bool is_news_ = true;  // the script has not seen what is in the state
+  TorchState state_;                   // in which the script's tensors lie
+  std::shared_ptr<TorchState> apart_;  // see keep_apart(); null: the state is state_
+  bool is_news_ = true;                // the script has not seen what is in the state
   MemberPlace place_;
   std::optional<ExactSum> sum_;
   GradientNorm norm_of_;
@@ -170,11 +209,12 @@ class TorchReplica : public StoredReplica {
   std::vector<std::uint32_t> expected_;
   std::uint32_t micro_ = 0;        // of the gradient that compute() left
   std::int32_t micro_weight_ = 1;  // and its weight
+  LossDigits micro_digits_{};      // and its loss, if it is a large one
 };
 
 Status TorchReplica::allocate() {
   TRY(state_, TorchState::create(*device_, layout_));
-  TRY(ExactSum sum, ExactSum::create(*device_, layout_.table(), setup().micro_batches));
+  TRY(ExactSum sum, ExactSum::create(*device_, layout_.table(), setup().micro_batches, numerics_));
   sum_.emplace(std::move(sum));
   const std::int64_t flat = layout_.table().flat_count();
   TRY(norm_of_, GradientNorm::create(*device_, flat));
@@ -195,13 +235,19 @@ Status TorchReplica::allocate() {
 }
 
 std::string TorchReplica::fingerprint_of() const {
-  return fmt::format("{}-{}/{}{}{},{}", kNumericsVersion, device_->fingerprint(),
-                     setup().fingerprint, kDataOfFingerprint, to_hex(data_digest_),
-                     setup().samples);
+  return fmt::format("{}-{}/{}{}{},{}", numerics_, device_->fingerprint(), setup().fingerprint,
+                     kDataOfFingerprint, to_hex(data_digest_), setup().samples);
 }
 
 // The script reads the state when it needs it: rounds that a follower applies come one by one.
 Status TorchReplica::tell_news() {
+  if (apart_) {
+    if (program_.is_over()) return Error(Code::kCancelled, "the script's loop is over");
+    program_.wait_until_idle();
+    state_.copy_from(*apart_);
+    apart_.reset();
+    is_news_ = true;
+  }
   if (!is_news_) return ok();
   TRY_OK(program_.loaded(state_.step()));
   is_news_ = false;
@@ -211,6 +257,7 @@ Status TorchReplica::tell_news() {
 Status TorchReplica::init_from_seed() {
   program_.wait_until_idle();
   TRY_OK(program_.init());
+  apart_.reset();
   state_.set_step(0);
   is_news_ = false;
   device_->memset(*stream_, state_.exponents(), 0);
@@ -226,34 +273,46 @@ Status TorchReplica::init_from_seed() {
 Result<LoadedCheckpoint> TorchReplica::load_checkpoint(std::uint64_t step) {
   TRY(const std::string path, own_path(step));
   program_.wait_until_idle();
-  TRY(Checkpoint loaded, load_torch_state(files_, path, layout_, state_));
+  TRY(Checkpoint loaded, load_torch_state(files_, path, layout_, state()));
   is_news_ = true;
-  CHECK_EQ(state_.step(), step);
+  CHECK_EQ(state().step(), step);
   return LoadedCheckpoint{std::move(loaded.records), loaded.info.redo_attempts};
 }
 
 CheckpointInfo TorchReplica::info() const {
   CheckpointInfo info;
-  info.step = static_cast<std::int64_t>(state_.step());
+  info.step = static_cast<std::int64_t>(state().step());
   info.sequence = info.step;
   info.seed = setup().seed;
   info.data_digest = data_digest_;
   info.global_batch = setup().micro_batch * setup().micro_batches;
   info.micro_batch = setup().micro_batch;
-  info.numerics_version = kNumericsVersion;
+  info.numerics_version = numerics_;
   info.job_uid = job_uid_;
   info.fingerprint = fingerprint_of();
   info.script = fmt::format("{} tensors, {}", setup().tensors.size(), to_hex(layout_.digest()));
   return info;
 }
 
-Result<std::shared_ptr<Snapshot>> TorchReplica::snapshot() {
+Result<std::shared_ptr<TorchState>> TorchReplica::copy() {
   program_.wait_until_idle();
-  TRY(const std::shared_ptr<TorchState> copy,
+  TRY(std::shared_ptr<TorchState> copy,
       copies_.take([&] { return TorchState::create(*device_, layout_); }));
-  copy->copy_from(state_);
+  copy->copy_from(state());
+  return copy;
+}
+
+Result<std::shared_ptr<Snapshot>> TorchReplica::snapshot() {
+  TRY(std::shared_ptr<TorchState> copied, copy());
   return std::shared_ptr<Snapshot>(
-      std::make_shared<TorchSnapshot>(copy, files_, layout_, store(), info()));
+      std::make_shared<TorchSnapshot>(std::move(copied), files_, layout_, store(), info()));
+}
+
+// Whoever writes no checkpoints needs no state at the end.
+Status TorchReplica::keep_apart() {
+  if (apart_ || store() == nullptr) return ok();
+  TRY(apart_, copy());
+  return ok();
 }
 
 // ---- A round ----
@@ -295,8 +354,15 @@ Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro
   micro_ = micro;
   micro_weight_ = static_cast<std::int32_t>(loss.weight);
   MicroPart part;
-  part.non_finite = !(std::abs(loss.loss) < kLossSumMost / static_cast<double>(micro_batches()));
-  if (!part.non_finite) part.loss_q = std::llround(loss.loss / kLossQuantum);
+  const bool fits = std::abs(loss.loss) < kLossSumMost / static_cast<double>(micro_batches());
+  if (fits) part.loss_q = std::llround(loss.loss / kLossQuantum);
+  std::optional<LossDigits> digits;
+  if (fits)
+    digits.emplace();
+  else if (numerics_ >= kNumericsOfDigits)
+    digits = digits_of(loss.loss);
+  part.non_finite = !digits;
+  micro_digits_ = digits.value_or(LossDigits{});
   part.sample_digest = digest;
   part.ends = loss.ends;
   if (measures_noise(state_.step(), micro_batches())) {
@@ -311,6 +377,8 @@ Status TorchReplica::accumulate() {
             state_.exponents());
   TRY_OK(stream_->synchronize());
   weight_in(sum_->accumulators()) += micro_weight_;
+  const auto digits = digits_in(sum_->accumulators());
+  for (std::size_t i = 0; i < kDigits; ++i) digits[i] += micro_digits_[i];
   return ok();
 }
 
@@ -323,9 +391,10 @@ Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
     if (attempt >= static_cast<std::uint32_t>(ExactSum::kRedosMax)) verdict.non_finite = true;
     return verdict;
   }
-  sum_->mean(*stream_, buffers_.reduced, state_.exponents(), buffers_.gradient);
+  sum_->mean(*stream_, buffers_.reduced, state().exponents(), buffers_.gradient);
   TRY_OK(stream_->synchronize());
-  static_cast<float*>(device_->host_view(buffers_.gradient))[layout_.weight_offset()] = 0;
+  auto* gradient = static_cast<float*>(device_->host_view(buffers_.gradient));
+  std::fill_n(gradient + layout_.weight_offset(), 1 + kDigits, 0.0f);
   TRY(norm_of_mean_, norm_of_.of(*stream_, buffers_.gradient));
   // 0: of nothing but padding, and the gradient is zero.
   weight_ = std::max(weight_in(buffers_.reduced), 1);
@@ -339,10 +408,12 @@ Result<Verdict> TorchReplica::judge(std::uint32_t attempt) {
 }
 
 Result<StepRecord> TorchReplica::apply(std::int64_t loss_q, std::uint64_t digest) {
-  const auto step = static_cast<std::int64_t>(state_.step());
+  const auto step = static_cast<std::int64_t>(state().step());
   TRY_OK(check_samples(sampler_, step, digest));
   TRY_OK(tell_news());
-  const double loss = static_cast<double>(loss_q) * kLossQuantum / static_cast<double>(weight_);
+  const double sum =
+      static_cast<double>(loss_q) * kLossQuantum + value_of(digits_in(buffers_.reduced));
+  const double loss = sum / static_cast<double>(weight_);
   const StepRecord record = make_step_record(step, loss, digest, norm_);
   TRY(learning_rate_, program_.apply(state_.step(), factor_, loss, norm_, place_));
   TRY_OK(sum_->advance(*stream_, buffers_.reduced, buffers_.gradient, state_.exponents()));
@@ -354,9 +425,7 @@ Result<std::int64_t> TorchReplica::validate(std::uint32_t micro) {
   TRY_OK(tell_news());
   TRY(const double loss, program_.validate(micro));
   if (!(std::abs(loss) < kLossSumMost / std::max(validation_micro_batches(), 1u)))
-    return Error(Code::kInvalid,
-                 fmt::format("validation micro-batch {}: its loss is {}", micro, loss))
-        .set_reason("NonFinite");
+    return kNotFiniteQ;
   return std::llround(loss / kLossQuantum);
 }
 
@@ -390,6 +459,8 @@ Result<std::unique_ptr<Replica>> make_torch_replica(const TrainingConfig& config
                  "training.model and training.data are of runtime builtin; a "
                  "script says what it trains")
         .set_reason("BadTraining");
+  // First, for it may have to be asked again, and the script builds its model once.
+  TRY(const int numerics, numerics_of(options.files, config.checkpoint_path, options.numerics));
   TRY(TorchSetup setup, program.configure(options.training));
   TRY_OK(check_setup(config, setup));
   SamplerConfig samples = config.sampler;
@@ -406,7 +477,7 @@ Result<std::unique_ptr<Replica>> make_torch_replica(const TrainingConfig& config
   if (!layout.ok()) return Error(layout.error()).set_reason("BadTraining");
   TRY(auto device, options.open_device({.kind = options.device}));
   auto replica = std::make_unique<TorchReplica>(config, options, program, std::move(device),
-                                                std::move(layout).value(), *sampler);
+                                                std::move(layout).value(), *sampler, numerics);
   TRY_OK(replica->check_path());
   TRY_OK(replica->allocate());
   return std::unique_ptr<Replica>(std::move(replica));

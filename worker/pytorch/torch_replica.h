@@ -11,7 +11,9 @@
 
 namespace rubato::worker {
 
-// Losses are summed as integers of this size; the sum of a step stays below 2^33.
+// Losses are summed as integers of this size. That of a micro-batch may be any f32: large ones,
+// with which a step's sum could reach 2^33, are summed beside the gradients; under numerics before
+// version 3 they count as not finite. So does a validation's sum that large.
 constexpr double kLossQuantum = 1.0 / (std::int64_t{1} << 30);
 
 // Waits for the script to build its model: seconds. Errors as of make_model_replica(), and what the

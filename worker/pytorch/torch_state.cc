@@ -2,6 +2,7 @@
 
 #include "worker/checkpoint/file_writer.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/model/numerics.h"
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +21,7 @@ constexpr const char* kExponentsName = "rubato.exponents";
 constexpr const char* kExtraName = "rubato.extra";
 constexpr std::int64_t kTensorAlignment = 64;  // bytes; what vector instructions like
 constexpr std::int64_t kElementsMost = std::int64_t{1} << 40;
+constexpr int kNumericsOfPlaces = 3;  // from which a tensor's file depends on in_state_dict
 
 struct TypeSize {
   std::string_view name;
@@ -40,11 +42,14 @@ Digest digest_in_pieces(Digest digest, std::span<const std::byte> bytes) {
   return digest;
 }
 
-std::string group_of_names(TensorGroup group) {
-  return group == TensorGroup::kOptimizer ? "optimizer" : "model";
+// Members of builds before, which may be in a job of older numerics, find all but the optimizer's
+// in the model's file only.
+bool is_for_model_file(const TorchTensor& tensor, int numerics) {
+  const bool is_in_model = tensor.group != TensorGroup::kOptimizer;
+  return is_in_model && (tensor.in_state_dict || numerics < kNumericsOfPlaces);
 }
 
-// The tensors of a file in the order of the layout; the optimizer's with what else is its.
+// The tensors of a file in the order of the layout, that of the optimizer's with what is no tensor.
 struct StateTensor {
   std::string name;
   std::string dtype;
@@ -52,16 +57,16 @@ struct StateTensor {
   std::span<std::byte> bytes;
 };
 std::vector<StateTensor> tensors_of(const TorchLayout& layout, const TorchState& state,
-                                    bool of_optimizer) {
+                                    bool of_model, int numerics) {
   std::vector<StateTensor> all;
   const auto& tensors = layout.setup().tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    if ((tensors[i].group == TensorGroup::kOptimizer) == of_optimizer)
+    if (is_for_model_file(tensors[i], numerics) == of_model)
       all.push_back({tensors[i].name,
                      tensors[i].dtype,
                      tensors[i].shape,
                      {state.tensor(layout.offsets()[i]), tensors[i].bytes()}});
-  if (!of_optimizer) return all;
+  if (of_model) return all;
   const auto sections = state.bytes();
   const auto exponents = static_cast<std::int64_t>(sections[1].size() / sizeof(std::int32_t));
   all.push_back({kExponentsName, "I32", {exponents}, sections[1]});
@@ -81,16 +86,17 @@ Result<std::uint64_t> write_tensor_file(FileSystem& files, const std::string& pa
   return write_safetensors(files, path, views, metadata);
 }
 
-Status read_tensor_file(FileSystem& files, const std::string& path,
-                        const std::vector<StateTensor>& all) {
-  TRY(const Safetensors file, Safetensors::open(files, path));
+// From the file that they belong into, or else the other one.
+Status read_tensors(const Safetensors& file, const Safetensors& other, const std::string& path,
+                    const std::vector<StateTensor>& all) {
   for (const StateTensor& tensor : all) {
-    const TensorEntry* found = file.find(tensor.name);
+    const Safetensors& holder = file.find(tensor.name) != nullptr ? file : other;
+    const TensorEntry* found = holder.find(tensor.name);
     if (found == nullptr) return Error(Code::kInvalid, path + " has no tensor " + tensor.name);
     if (found->dtype != tensor.dtype || found->shape != tensor.shape)
       return Error(Code::kInvalid, path + ": tensor " + tensor.name +
                                        " has another type or shape than the script's");
-    TRY_OK(file.read(*found, tensor.bytes));
+    TRY_OK(holder.read(*found, tensor.bytes));
   }
   return ok();
 }
@@ -112,7 +118,7 @@ std::size_t TorchTensor::bytes() const {
 
 Result<TorchLayout> TorchLayout::create(TorchSetup setup) {
   TorchLayout layout;
-  std::set<std::pair<std::string, std::string>> names;
+  std::set<std::pair<bool, std::string>> names;
   for (const TorchTensor& tensor : setup.tensors) {
     const auto bad = [&](const std::string& why) {
       return Error(Code::kInvalid, fmt::format("tensor {}: {}", tensor.name, why));
@@ -122,7 +128,7 @@ Result<TorchLayout> TorchLayout::create(TorchSetup setup) {
     if (tensor.count() < 0) return bad("it is too large");
     if (tensor.group == TensorGroup::kTrained && tensor.dtype[0] != 'F' && tensor.dtype != "BF16")
       return bad("type " + tensor.dtype + " cannot be trained");
-    if (!names.emplace(group_of_names(tensor.group), tensor.name).second)
+    if (!names.emplace(is_for_model_file(tensor, kNumericsVersion), tensor.name).second)
       return bad("two have this name");
     layout.offsets_.push_back(layout.tensor_bytes_);
     layout.tensor_bytes_ += (static_cast<std::int64_t>(tensor.bytes()) + kTensorAlignment - 1) /
@@ -193,14 +199,15 @@ void TorchState::copy_from(const TorchState& other) {
 }
 
 Result<FileDigests> write_torch_state(FileSystem& files, const std::string& directory,
-                                      const TorchLayout& layout, const TorchState& state) {
+                                      const TorchLayout& layout, const TorchState& state,
+                                      int numerics) {
   FileDigests digests;
   TRY(digests["model.safetensors"],
-      write_tensor_file(files, directory + "/model.safetensors", tensors_of(layout, state, false),
-                        {{"format", "pt"}}));
+      write_tensor_file(files, directory + "/model.safetensors",
+                        tensors_of(layout, state, true, numerics), {{"format", "pt"}}));
   TRY(digests["optimizer.safetensors"],
       write_tensor_file(files, directory + "/optimizer.safetensors",
-                        tensors_of(layout, state, true), {}));
+                        tensors_of(layout, state, false, numerics), {}));
   if (const std::string& config = layout.setup().model_config; !config.empty()) {
     TRY(digests["config.json"],
         write_file(files, directory + "/config.json", config.data(), config.size()));
@@ -211,8 +218,11 @@ Result<FileDigests> write_torch_state(FileSystem& files, const std::string& dire
 Result<Checkpoint> load_torch_state(FileSystem& files, const std::string& path,
                                     const TorchLayout& layout, TorchState& state) {
   TRY(Checkpoint checkpoint, verify_checkpoint(files, path));
-  TRY_OK(read_tensor_file(files, path + "/model.safetensors", tensors_of(layout, state, false)));
-  TRY_OK(read_tensor_file(files, path + "/optimizer.safetensors", tensors_of(layout, state, true)));
+  TRY(const Safetensors model, Safetensors::open(files, path + "/model.safetensors"));
+  TRY(const Safetensors optimizer, Safetensors::open(files, path + "/optimizer.safetensors"));
+  const int numerics = checkpoint.info.numerics_version;
+  TRY_OK(read_tensors(model, optimizer, path, tensors_of(layout, state, true, numerics)));
+  TRY_OK(read_tensors(optimizer, model, path, tensors_of(layout, state, false, numerics)));
   state.set_step(static_cast<std::uint64_t>(checkpoint.info.step));
   if (state.digest() != checkpoint.info.state_digest)
     return damaged_checkpoint(path, "its state has not the digest in run.json");

@@ -1,6 +1,10 @@
 // TorchState: all replicated state of a PyTorch job in one piece of memory, and its checkpoints:
-//   model.safetensors      parameters and buffers, as the model's state_dict() names them
-//   optimizer.safetensors  the optimizer's tensors, exponents, and "extra": the rest, as JSON
+//   model.safetensors      parameters (tied ones once) and buffers, as the model's state_dict()
+//                          names them
+//   optimizer.safetensors  the optimizer's tensors, exponents, those that no state_dict() has, and
+//                          "extra": the rest, as JSON
+// Builds before wrote all that is not the optimizer's into the first, as is done under numerics
+// before version 3, so that they read it: either file may have either.
 //   config.json            where the script gives one, so that from_pretrained() reads the folder
 #pragma once
 
@@ -20,8 +24,8 @@ class TorchLayout {
   static Result<TorchLayout> create(TorchSetup setup);
 
   const TorchSetup& setup() const { return setup_; }
-  // Of the trained tensors; behind them one element, kWeightName: a sum of integers that is no
-  // gradient.
+  // Of the trained tensors; behind them one element, kWeightName, with the rest of its block: sums
+  // of integers that are no gradient.
   const ParameterTable& table() const { return table_; }
   std::int64_t weight_offset() const { return weight_offset_; }          // of that element
   const std::vector<std::int64_t>& offsets() const { return offsets_; }  // bytes, of each tensor
@@ -67,9 +71,10 @@ class TorchState {
   std::uint64_t step_ = 0;
 };
 
-// As CheckpointStore::WriteFiles wants it.
+// As CheckpointStore::WriteFiles wants it. `numerics`: the version of the job's.
 Result<FileDigests> write_torch_state(FileSystem& files, const std::string& directory,
-                                      const TorchLayout& layout, const TorchState& state);
+                                      const TorchLayout& layout, const TorchState& state,
+                                      int numerics);
 // "CheckpointDamaged": see CheckpointFolder; kInvalid: tensors that are not the layout's.
 Result<Checkpoint> load_torch_state(FileSystem& files, const std::string& path,
                                     const TorchLayout& layout, TorchState& state);

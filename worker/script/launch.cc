@@ -2,11 +2,13 @@
 
 #include "common/json.h"
 #include "common/words.h"
+#include "worker/script/launcher.h"
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace rubato::worker {
 namespace {
@@ -14,7 +16,7 @@ namespace {
 constexpr std::uint32_t kPortMost = 65535;
 
 // Of torchrun, without its dashes and with dashes inside.
-constexpr std::array<std::string_view, 24> kWithValue = {"nnodes",
+constexpr std::array<std::string_view, 28> kWithValue = {"nnodes",
                                                          "nproc-per-node",
                                                          "rdzv-backend",
                                                          "rdzv-endpoint",
@@ -36,36 +38,25 @@ constexpr std::array<std::string_view, 24> kWithValue = {"nnodes",
                                                          "logs-specs",
                                                          "numa-binding",
                                                          "signals-to-handle",
+                                                         "shutdown-timeout",
+                                                         "log-line-prefix-template",
+                                                         "duplicate-stdout-filters",
+                                                         "duplicate-stderr-filters",
                                                          "r",
                                                          "t"};
-constexpr std::array<std::string_view, 2> kAlone = {"standalone", "virtual-local-rank"};
-constexpr std::array<std::string_view, 2> kLaunchers = {"torch.distributed.run",
-                                                        "torch.distributed.launch"};
-constexpr std::array<std::string_view, 6> kShells = {"sh", "bash", "dash", "ash", "ksh", "zsh"};
-// They start the program that is among their arguments.
-constexpr std::array<std::string_view, 13> kWrappers = {
-    "env",  "uv",        "uvx",  "conda",   "micromamba", "poetry", "pipenv",
-    "tini", "dumb-init", "nice", "numactl", "stdbuf",     "time"};
-
-std::string_view last_part(std::string_view path) {
-  return path.substr(path.rfind('/') == std::string_view::npos ? 0 : path.rfind('/') + 1);
-}
-
-bool is_python(std::string_view word) { return last_part(word).starts_with("python"); }
+constexpr std::string_view kLocalRank = "${local_rank}";
 
 template <class List>
 bool has(const List& list, std::string_view name) {
   return std::ranges::find(list, name) != list.end();
 }
 
-bool is_torchrun(std::string_view word) {
-  return last_part(word) == "torchrun" || has(kLaunchers, word);
-}
-
-// `words` from `at` on are options of torchrun and what it starts.
-Result<std::vector<std::string>> started_by_torchrun(const std::string& python,
-                                                     const std::vector<std::string>& words,
-                                                     std::size_t at) {
+// `words` from `at` on are options of torchrun and what it starts. `is_launch`: of its predecessor,
+// whose scripts get their local rank as an argument.
+Result<RankProgram> started_by_torchrun(const std::string& python,
+                                        const std::vector<std::string>& words, std::size_t at,
+                                        bool is_launch) {
+  bool gives_rank = is_launch;
   bool is_module = false;
   bool no_python = false;
   for (; at < words.size() && words[at].starts_with("-"); ++at) {
@@ -83,9 +74,11 @@ Result<std::vector<std::string>> started_by_torchrun(const std::string& python,
       is_module = true;
     } else if (name == "no-python") {
       no_python = true;
+    } else if (is_launch && name == "use-env") {
+      gives_rank = false;
     } else if (has(kWithValue, name)) {
       if (!has_value) ++at;
-    } else if (!has(kAlone, name)) {
+    } else if (name != "standalone") {
       return Error(Code::kInvalid,
                    "the command's option " + words[at] +
                        " of torchrun is not known here; leave it out, or start the script by "
@@ -97,91 +90,70 @@ Result<std::vector<std::string>> started_by_torchrun(const std::string& python,
   std::vector<std::string> program;
   if (!no_python) program = {python, "-u"};
   if (is_module) program.emplace_back("-m");
-  program.insert(program.end(), words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
-  return program;
+  program.push_back(words[at]);
+  if (gives_rank) program.push_back("--local-rank=" + std::string(kLocalRank));
+  program.insert(program.end(), words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end());
+  return RankProgram{.words = std::move(program), .is_of_torchrun = true};
 }
 
-struct Module {
-  std::string name;
-  std::size_t arguments = 0;  // index of the first word behind it
-};
-
-// What -m names among the interpreter's options; nothing: a script, a text or no program follows.
-std::optional<Module> module_of(const std::vector<std::string>& command) {
-  for (std::size_t at = 1; at < command.size() && command[at].starts_with("-"); ++at) {
-    const std::string& word = command[at];
-    if (word == "--check-hash-based-pycs") ++at;
-    if (word.starts_with("--")) continue;
-    const std::size_t letter = word.find_first_of("cmWX");  // those with a value
-    if (letter == std::string::npos) continue;
-    const bool is_value_apart = letter + 1 == word.size();
-    if (word[letter] == 'c') return std::nullopt;
-    if (word[letter] == 'm' && !is_value_apart) return Module{word.substr(letter + 1), at + 1};
-    if (is_value_apart) ++at;
-    if (word[letter] == 'm' && at < command.size()) return Module{command[at], at + 1};
-  }
-  return std::nullopt;
-}
-
-// Whether a shell is to run a text (-c) in which torchrun is a word.
-bool is_torchrun_in_shell(std::span<const std::string> command) {
-  if (!has(kShells, last_part(command.front()))) return false;
-  const auto is_text = [](const std::string& word) {
-    return word.starts_with("-") && !word.starts_with("--") && word.ends_with("c");
+// A string of JSON from behind its first quote, which may be cut short; enough for `most` bytes.
+std::string text_of_json(std::string_view text, std::size_t most) {
+  const auto unit = [&](std::size_t at) {  // of UTF-16, where one is written; else 0
+    unsigned number = 0;
+    if (at + 6 <= text.size() && text.substr(at).starts_with("\\u"))
+      std::from_chars(text.data() + at + 2, text.data() + at + 6, number, 16);
+    return number;
   };
-  const auto option = std::find_if(command.begin() + 1, command.end(), is_text);
-  if (option == command.end() || option + 1 == command.end()) return false;
-  constexpr const char* kBetween = " \t\n;&|()\"'`";
-  const std::string& text = option[1];
-  for (std::size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string::npos;) {
-    const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
-    const std::string_view word = std::string_view(text).substr(at, end - at);
-    if (is_torchrun(word)) return true;
-    at = end;
+  const auto is_high = [&](std::size_t at) { return unit(at) >= 0xd800 && unit(at) < 0xdc00; };
+  const auto is_low = [&](std::size_t at) { return unit(at) >= 0xdc00 && unit(at) < 0xe000; };
+  std::string found;
+  for (std::size_t at = 0; at < text.size() && text[at] != '"' && found.size() < 6 * most;) {
+    const bool is_pair = is_high(at) && is_low(at + 6);
+    const bool is_half = !is_pair && (is_high(at) || is_low(at));
+    std::size_t length = text[at] == '\\' ? 2 : 1;
+    if (text.substr(at).starts_with("\\u")) length = is_pair ? 12 : 6;
+    if (at + length > text.size()) break;
+    found += is_half ? "?" : text.substr(at, length);
+    at += length;
   }
-  return false;
-}
-
-// Whether a wrapper is to start torchrun. What follows a script of Python is the script's.
-bool is_torchrun_in_wrapper(std::span<const std::string> command) {
-  if (!has(kWrappers, last_part(command.front()))) return false;
-  for (std::size_t at = 1; at < command.size() && !command[at].ends_with(".py"); ++at) {
-    if (command[at].find('=') != std::string::npos) continue;  // a variable or an option's value
-    if (is_torchrun(command[at]) || is_torchrun_in_shell(command.subspan(at))) return true;
-  }
-  return false;
+  const auto parsed = json::parse("\"" + readable(found) + "\"");
+  return parsed.ok() ? parsed->string_or("") : "";
 }
 
 }  // namespace
 
-Result<std::vector<std::string>> program_of(const std::vector<std::string>& command) {
+Result<RankProgram> program_of(const std::vector<std::string>& command) {
   if (command.empty() || command.front().empty())
     return Error(Code::kInvalid, "the container \"worker\" has no command; say what it is to run");
-  if (last_part(command.front()) == "torchrun") {
-    // Its interpreter is the one beside it, as in a virtual environment.
-    const std::string& path = command.front();
-    const std::string python = path.find('/') == std::string::npos
-                                   ? "python3"
-                                   : path.substr(0, path.rfind('/') + 1) + "python3";
-    return started_by_torchrun(python, command, 1);
+  if (last_part(command.front()) == kTorchrun) {
+    TRY(const std::string python, interpreter_of(command.front()));
+    return started_by_torchrun(python, command, 1, false);
   }
   if (is_python(command.front())) {
-    const auto module = module_of(command);
-    if (module && has(kLaunchers, module->name))
-      return started_by_torchrun(command.front(), command, module->arguments);
+    const PythonStart start = started_by_python(command);
+    const bool is_launch = start.is_module && start.name == kLaunchModule;
+    const bool is_torchrun =
+        start.is_module ? start.name == kTorchrunModule : last_part(start.name) == kTorchrun;
+    if (is_launch || is_torchrun)
+      return started_by_torchrun(command.front(), command, start.at, is_launch);
   }
-  if (is_torchrun_in_shell(command))
-    return Error(
-        Code::kInvalid,
-        "the command starts torchrun inside a shell: each pod would train alone, as rank 0 "
-        "of 1; make torchrun the command itself, or put `python` there: ranks, rendezvous "
-        "and restarts come from the job");
-  if (is_torchrun_in_wrapper(command))
+  if (const std::string launcher = launcher_in(command); !launcher.empty())
     return Error(Code::kInvalid,
-                 "the command starts torchrun behind " + command.front() +
-                     ": each pod would train alone, as rank 0 of 1; put `python` there: ranks, "
+                 "the command starts " + launcher +
+                     ", which would begin ranks of its own: each pod would train alone; put "
+                     "`python` in its place, or make torchrun the command's first word: ranks, "
                      "rendezvous and restarts come from the job");
-  return command;
+  return RankProgram{.words = command};
+}
+
+std::vector<std::string> words_of(const RankProgram& program, std::uint32_t local_rank) {
+  std::vector<std::string> words = program.words;
+  if (!program.is_of_torchrun) return words;
+  const std::string number = std::to_string(local_rank);
+  for (std::string& word : words)
+    for (std::size_t at = 0; (at = word.find(kLocalRank, at)) != std::string::npos;)
+      word.replace(at, kLocalRank.size(), number);
+  return words;
 }
 
 std::optional<PythonCommand> python_of(const std::vector<std::string>& program) {
@@ -248,21 +220,22 @@ std::map<std::string, std::string> environment_of(const RankPlace& place, const 
       {"TORCHELASTIC_RUN_ID", facts.job_uid},
       {"TORCHELASTIC_ERROR_FILE", facts.error_file},
       {"RUBATO_PROGRESS_FILE", facts.progress_file},
-      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
       {"JAX_COORDINATOR_ADDRESS", first.host() + ":" + port},
       {"JAX_NUM_PROCESSES", world},
       {"JAX_PROCESS_ID", rank}};
+  if (facts.sets_nccl_errors) variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (place.local_world > 1 && facts.sets_threads) variables["OMP_NUM_THREADS"] = "1";
   return variables;
 }
 
-std::string message_of_error_file(const std::string& text, std::size_t most) {
-  const auto parsed = json::parse(text);
-  if (!parsed.ok()) return "";
-  const json::Value& message = (*parsed)["message"];
-  return clipped(
-      message.is_object() ? message["message"].string_view_or("") : message.string_view_or(""),
-      most);
+std::string message_of_error_file(std::string_view text, std::size_t most) {
+  constexpr std::string_view kKey = "\"message\"";
+  for (std::size_t at = text.find(kKey); at != std::string_view::npos; at = text.find(kKey, at)) {
+    at = text.find_first_not_of(" \t\r\n:", at + kKey.size());
+    if (at != std::string_view::npos && text[at] == '"')
+      return clipped(readable(text_of_json(text.substr(at + 1), most)), most);
+  }
+  return "";
 }
 
 }  // namespace rubato::worker

@@ -68,24 +68,26 @@ int run() {
   auto log = log_for(variable("RUBATO_PROGRESS_PATTERN"), progress_file);
   PosixProgram program(log.ok() ? log->get() : nullptr);
   AgentLink agent(fd);
-  ScriptProcess process({.pod_uid = variable("RUBATO_POD_UID"),
-                         .slot = slot,
-                         .incarnation = number("RUBATO_INCARNATION", "1"),
-                         .host = variable("RUBATO_POD_IP", "127.0.0.1"),
-                         .command = std::move(command).value(),
-                         .problem = log.ok() ? "" : log.error().what(),
-                         .job_uid = variable("RUBATO_JOB_UID"),
-                         .restarts_most = number("RUBATO_MAX_RESTARTS", "0"),
-                         .error_file = folder + "/rubato-error-" + id,
-                         .progress_file = progress_file,
-                         .sets_threads = std::getenv("OMP_NUM_THREADS") == nullptr,
-                         .has_spares = variable("RUBATO_RUNTIME") == "torchrun" &&
-                                       variable("RUBATO_SPARES", "on") != "off",
-                         .end_limit = std::min<Duration>(kEndLimit, grace),
-                         .stop_limit = stop_limit_of(grace),
-                         .program = program,
-                         .send = [&](const std::string& event) { agent.send(event); }},
-                        clock.now());
+  ScriptProcess process(
+      {.pod_uid = variable("RUBATO_POD_UID"),
+       .slot = slot,
+       .incarnation = number("RUBATO_INCARNATION", "1"),
+       .host = variable("RUBATO_POD_IP", "127.0.0.1"),
+       .command = std::move(command).value(),
+       .problem = log.ok() ? "" : log.error().what(),
+       .job_uid = variable("RUBATO_JOB_UID"),
+       .restarts_most = number("RUBATO_MAX_RESTARTS", "0"),
+       .error_file = folder + "/rubato-error-" + id,
+       .progress_file = progress_file,
+       .sets_threads = std::getenv("OMP_NUM_THREADS") == nullptr,
+       .sets_nccl_errors = std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr,
+       .has_spares =
+           variable("RUBATO_RUNTIME") == "torchrun" && variable("RUBATO_SPARES", "on") != "off",
+       .end_limit = std::min<Duration>(kEndLimit, grace),
+       .stop_limit = stop_limit_of(grace),
+       .program = program,
+       .send = [&](const std::string& event) { agent.send(event); }},
+      clock.now());
   agent.run([&](const std::string& body) { process.command(clock.now(), body); },
             [&] {
               process.tick(clock.now());

@@ -153,6 +153,10 @@ Status PosixProgram::start(const std::vector<std::string>& command,
   CHECK(pid_ < 0 && !command.empty());
   is_told_ = false;
   if (log_ != nullptr) log_->begin();
+  // One that made it not wait for its readers did so for itself alone.
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO, output()})
+    if (const int flags = ::fcntl(fd, F_GETFL); flags >= 0)
+      ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
   if (hand_over(command, variables)) return ok();
   TRY(pid_, spawn(command, variables, -1, output()));
   return ok();
@@ -170,6 +174,8 @@ void PosixProgram::prepare(const std::vector<std::string>& command,
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
   std::vector<std::string> words = python->interpreter;
   words.insert(words.end(), {"-c", kSpareSource});
+  if (python->is_module) words.emplace_back("-m");
+  words.insert(words.end(), python->arguments.begin(), python->arguments.end());
   std::map<std::string, std::string> some{{kSpareDescriptor, std::to_string(kSpareFd)}};
   const std::string threads = value_of(variables, kThreads);
   if (!threads.empty()) some.emplace(kThreads, threads);
@@ -211,19 +217,10 @@ void PosixProgram::end_spare() {
 bool PosixProgram::hand_over(const std::vector<std::string>& command,
                              const std::map<std::string, std::string>& variables) {
   if (!has_spare()) return false;
-  const auto python = python_of(command);
-  const bool fits =
-      python && spare_.command == command && spare_.threads == value_of(variables, kThreads);
-  json::Value words = json::Value::array();
+  const bool fits = spare_.command == command && spare_.threads == value_of(variables, kThreads);
   json::Value more = json::Value::object();
-  if (fits) {
-    for (const std::string& word : python->arguments) words.push_back(word);
-    for (const auto& [name, value] : variables) more.set(name, value);
-  }
-  const std::string told = json::dump(json::Value::object({{"module", fits && python->is_module},
-                                                           {"arguments", std::move(words)},
-                                                           {"variables", std::move(more)}})) +
-                           "\n";
+  for (const auto& [name, value] : variables) more.set(name, value);
+  const std::string told = json::dump(more) + "\n";
   const bool is_told = fits && ::send(spare_.line, told.data(), told.size(), MSG_NOSIGNAL) ==
                                    static_cast<ssize_t>(told.size());
   if (!is_told) {

@@ -20,17 +20,20 @@ struct ToldProgress {
 };
 
 // The last whole line of its progress file, a JSON object such as
-// {"step": 120, "loss": 2.31, "tokens": 4194304}. Nothing: no such line, or one without a step.
-std::optional<ToldProgress> progress_of_file(const std::string& text);
+// {"step": 120, "loss": 2.31, "tokens": 4194304}. Numbers are rounded where they count; NaN and
+// Infinity, as Python writes them, are not told. Nothing: there is no whole line. kInvalid: the
+// line is no such object, or has no number `step`.
+Result<std::optional<ToldProgress>> progress_of_file(const std::string& text);
 // Such a line.
 std::string progress_line(const ToldProgress& progress);
 
 constexpr std::size_t kProgressPatternMost = 1000;
 constexpr std::size_t kProgressLineMost = 1024;  // of a line: what follows is not looked at
 
-// Finds these in the lines that an unmodified program prints: an ECMAScript regular expression with
-// the named groups `step` and, as far as the lines say them, `loss` and `tokens`, such as
-// `step (?<step>\d+).* loss (?<loss>[\d.]+)`. Python's `(?P<step>…)` is the same.
+// Finds these in the lines that an unmodified program prints: a regular expression of RE2, whose
+// time is linear in the line, with the named groups `step` and, as far as the lines say them,
+// `loss` and `tokens`, such as `step (?<step>\d+).* loss (?<loss>[\d.]+)`. Python's `(?P<step>…)`
+// is the same.
 class ProgressPattern {
  public:
   // kInvalid: it is none, is too long, or has no group `step`.

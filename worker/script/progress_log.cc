@@ -56,8 +56,7 @@ struct ProgressLog::Impl {
       if (waits[0].revents != 0 || (ready < 0 && errno != EINTR)) return;
       const bool has_more = ready > 0 && waits[1].revents != 0;
       if (has_more) take();
-      is_due = has_more && is_early();
-      if (!is_due) write_file();
+      is_due = (has_more && is_early()) || !write_file();
     }
   }
 
@@ -101,19 +100,24 @@ struct ProgressLog::Impl {
     return last;
   }
 
-  void write_file() {
+  bool write_file() {
     std::lock_guard lock(mutex);
-    write_newest();
+    return write_newest();
   }
 
-  void write_newest() {  // locked
-    if (!newest || newest == written) return;
-    written = newest;
+  // Locked. False: it cannot be written now, and what stands there stays.
+  bool write_newest() {
+    if (!newest || newest == written) return true;
     written_at = clock.now();
     const std::string hidden = file + ".new";
-    std::ofstream(hidden, std::ios::trunc) << progress_line(*written);
-    std::error_code ignored;
-    std::filesystem::rename(hidden, file, ignored);
+    std::ofstream beside(hidden, std::ios::trunc);
+    beside << progress_line(*newest);
+    beside.close();
+    std::error_code failed;
+    if (beside) std::filesystem::rename(hidden, file, failed);
+    if (!beside || failed) return false;
+    written = newest;
+    return true;
   }
 
   void read_out(std::unique_lock<std::mutex>& lock) {
@@ -126,7 +130,7 @@ struct ProgressLog::Impl {
   void end() {
     std::unique_lock lock(mutex);
     read_out(lock);
-    write_newest();
+    (void)write_newest();  // the thread goes on trying
   }
 
   void begin() {

@@ -1,7 +1,7 @@
 // A pipe for a program's output, read for how far it is. A thread hands all of it on to `out`, byte
 // for byte, and keeps in `file` what the newest line says that the pattern finds something in, as a
 // program would write it itself (progress_of_file). Lines end with \n or, as progress bars have it,
-// \r.
+// \r. A file that cannot be written, as on a full disk, keeps what it has, and is tried again.
 #pragma once
 
 #include "worker/script/progress.h"
@@ -20,7 +20,7 @@ class ProgressLog {
   ProgressLog& operator=(const ProgressLog&) = delete;
   int input() const;  // for the program's standard output and error
   // The program is gone: what it printed is read, 100 ms are waited for that at most, and is in the
-  // file.
+  // file, if that can be written.
   void end();
   // Another one starts: what the last one printed counts no more.
   void begin();

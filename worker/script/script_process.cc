@@ -17,7 +17,7 @@
 namespace rubato::worker {
 namespace {
 
-constexpr std::size_t kErrorFileMost = 1 << 20;
+constexpr std::size_t kErrorFileMost = 1 << 16;  // of its beginning, which has the message
 
 // Its last `most` bytes.
 std::string end_of(const std::string& path, std::size_t most) {
@@ -28,6 +28,15 @@ std::string end_of(const std::string& path, std::size_t most) {
   std::string text(length, '\0');
   in.seekg(static_cast<std::streamoff>(size - length));
   in.read(text.data(), static_cast<std::streamsize>(length));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return text;
+}
+
+// Its first `most` bytes.
+std::string beginning_of(const std::string& path, std::size_t most) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(most, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(most));
   text.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
   return text;
 }
@@ -150,8 +159,10 @@ struct ScriptProcess::Impl {
                                 .restarts_most = parts.restarts_most,
                                 .error_file = parts.error_file,
                                 .progress_file = parts.progress_file,
-                                .sets_threads = parts.sets_threads});
-    const Status started = parts.program.start(program, variables);
+                                .sets_threads = parts.sets_threads,
+                                .sets_nccl_errors = parts.sets_nccl_errors});
+    words = words_of(program, place->local_rank);
+    const Status started = parts.program.start(words, variables);
     LOG_INFO("script", "generation {}: rank {} of {}, program {}", told.generation(), place->rank,
              place->world, started.ok() ? "started" : "not started");
     runs = started.ok();
@@ -163,7 +174,14 @@ struct ScriptProcess::Impl {
   }
 
   void take_progress(MonoTime now) {
-    const auto told = progress_of_file(end_of(parts.progress_file, kProgressTextMost));
+    const auto read = progress_of_file(end_of(parts.progress_file, kProgressTextMost));
+    if (!read.ok() && !std::exchange(warned_of_progress, true))
+      LOG_WARNING(
+          "script",
+          "the file of RUBATO_PROGRESS_FILE is not understood: {}; it is to be a JSON object "
+          "of at most {} bytes, such as {{\"step\": 120, \"loss\": 2.31}}",
+          read.error().what(), kProgressTextMost);
+    const auto told = read.ok() ? *read : std::nullopt;
     if (!told || (counted && told->step == counted->step)) return;
     if (counted && told->step > counted->step && now > counted_at) {
       const std::chrono::duration<double> took = now - counted_at;
@@ -208,7 +226,7 @@ struct ScriptProcess::Impl {
     } else if (!was_told) {
       enter(wire::WORKER_ABORTED, "failed");
       const std::string told =
-          message_of_error_file(end_of(parts.error_file, kErrorFileMost), kFailureTextMost);
+          message_of_error_file(beginning_of(parts.error_file, kErrorFileMost), kFailureTextMost);
       fail(now, "ProgramFailed",
            fmt::format("the program {}{}{}", to_text(end), told.empty() ? "" : ": ", told), false);
     }
@@ -217,8 +235,10 @@ struct ScriptProcess::Impl {
 
   ScriptParts parts;
   wire::WorkerStanding standing;
-  std::vector<std::string> program;
-  std::map<std::string, std::string> variables;  // of the newest start
+  RankProgram program;
+  // Of the newest start:
+  std::vector<std::string> words;
+  std::map<std::string, std::string> variables;
   HeldPort port;
   bool runs = false;
   bool stops = false;
@@ -230,6 +250,7 @@ struct ScriptProcess::Impl {
   std::optional<wire::Form> pending;
   std::optional<ToldProgress> counted;
   MonoTime counted_at{};
+  bool warned_of_progress = false;
 };
 
 ScriptProcess::ScriptProcess(ScriptParts parts, MonoTime now)
@@ -279,7 +300,7 @@ void ScriptProcess::tick(MonoTime now) {
   if (!has_settled && now - impl.said_at < kStandingPause) return;
   impl.take_progress(now);
   if (impl.parts.has_spares && !impl.kill_at && now - impl.runs_since >= kSpareAfter)
-    impl.parts.program.prepare(impl.program, impl.variables);
+    impl.parts.program.prepare(impl.words, impl.variables);
   impl.standing.set_micro_done(impl.standing.micro_done() + 1);
   impl.say(now);
 }

@@ -46,10 +46,11 @@ struct ScriptParts {
   std::string problem;               // why it can never run; "": it can
   std::string job_uid;
   std::uint64_t restarts_most = 0;
-  std::string error_file;     // where `record` writes; read when the program fails
-  std::string progress_file;  // where the program may tell how far it is (launch.h)
-  bool sets_threads = true;
-  bool has_spares = false;  // of the program, to be started again sooner
+  std::string error_file;        // where `record` writes; read when the program fails
+  std::string progress_file;     // where the program may tell how far it is (launch.h)
+  bool sets_threads = true;      // as in LaunchFacts
+  bool sets_nccl_errors = true;  // as in LaunchFacts
+  bool has_spares = false;       // of the program, to be started again sooner
   Duration end_limit = kEndLimit;
   Duration stop_limit = kEndLimit;  // instead of it, when the job stops
   Program& program;

@@ -174,11 +174,8 @@ struct StepEngine::Impl {
   bool wants_stop = false;
   wire::Members known_members;  // of generation standing.members_of()
   std::deque<wire::WorkerCommand> orders;
-  std::deque<wire::Form> planned;        // for the forming thread
-  std::uint64_t forming_generation = 0;  // the forming thread is at it; 0: none
-  std::optional<Prepared> prepared;
-  std::shared_ptr<Communicator> communicator;  // of the generation in use
-  std::unique_ptr<CommunicatorFactory> factory;
+  std::deque<wire::Form> planned;           // for the forming thread
+  std::uint64_t forming_generation = 0;     // the forming thread is at it; 0: none
   std::optional<std::uint64_t> saved_step;  // the last that the writer wrote
   std::optional<Error> save_error;          // of its last try
   std::optional<std::stop_source> follow_cancel;
@@ -189,6 +186,10 @@ struct StepEngine::Impl {
   JobPlan job;
   std::unique_ptr<SampleLedger> ledger;
   std::unique_ptr<Replica> replica;
+  // Shared, and of the replica's device, which they must not outlive.
+  std::unique_ptr<CommunicatorFactory> factory;
+  std::shared_ptr<Communicator> communicator;  // of the generation in use
+  std::optional<Prepared> prepared;
   Membership membership;
   std::vector<wire::MicroRange> mine;  // this round's micro-batches
   RoundShare share;

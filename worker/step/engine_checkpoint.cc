@@ -4,6 +4,7 @@
 #include "worker/step/engine.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -174,20 +175,25 @@ void StepEngine::Impl::fail_save(const std::string& what, const Error& error,
 // ---- Looking -----------------------------------------------------------------------------------
 
 // What is on disk now: the newest that says of itself that it is whole. One that does not is set
-// aside, and the one before looked at. kUnavailable: the disk does not answer.
+// aside, and the one before looked at, as it is where one has just gone. kUnavailable: the disk
+// does not answer, or all have gone that it named, and others may have come.
 Result<std::optional<FoundCheckpoint>> StepEngine::Impl::find_checkpoint() {
   if (!job.has_checkpoints) return std::optional<FoundCheckpoint>();
-  for (;;) {
-    TRY(const std::vector<std::uint64_t> steps, replica->checkpoints());
-    if (steps.empty()) return std::optional<FoundCheckpoint>();
-    const auto found = replica->look_at_checkpoint(steps.back());
+  TRY(const std::vector<std::uint64_t> steps, replica->checkpoints());
+  std::optional<Error> gone;
+  for (const std::uint64_t step : std::views::reverse(steps)) {
+    const auto found = replica->look_at_checkpoint(step);
     if (found.ok()) return std::optional(*found);
     if (found.error().reason() == kCheckpointDamaged) {
-      TRY_OK(set_aside(steps.back(), found.error().what()));
-    } else if (found.error().code() != Code::kNotFound) {  // else it has just gone
+      TRY_OK(set_aside(step, found.error().what()));
+    } else if (found.error().code() == Code::kNotFound) {
+      gone = found.error();
+    } else {
       return found.error();
     }
   }
+  if (gone) return Error(Code::kUnavailable, "a checkpoint has just gone: " + gone->what());
+  return std::optional<FoundCheckpoint>();
 }
 
 // Says that a checkpoint is damaged, and makes room for the one before.
@@ -242,8 +248,8 @@ Status StepEngine::Impl::check_nothing_to_load() {
   if (damaged.empty()) return ok();
   return Error(Code::kInvalid,
                fmt::format("no checkpoint can be read, and there were some: {} and {} more are "
-                           "damaged. Put a good copy back (as step-…), or begin from the seed "
-                           "after `rubatoctl checkpoint prune --damaged`",
+                           "damaged. Put a good copy back (as step-…, the number in eight digits), "
+                           "or begin from the seed after `rubatoctl checkpoint prune --damaged`",
                            damaged.back(), damaged.size() - 1))
       .set_reason("CheckpointUnusable");
 }

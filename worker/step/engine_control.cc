@@ -255,10 +255,11 @@ bool StepEngine::Impl::wait_settled(std::unique_lock<std::mutex>& lock) {
 }
 
 // All at once, for silence takes the whole limit. One question at a time: who asks another while
-// this one is open has given its answer up.
+// this one is open has given its answer up. Where the system has no thread for one of them, the
+// answer says nothing of it.
 void StepEngine::Impl::probe(const wire::Probe& order) {
   if (!probing.done()) return;
-  probing = parts.executor.spawn("probe", [this, order](const std::stop_token& stop) {
+  auto begun = parts.executor.try_spawn("probe", [this, order](const std::stop_token& stop) {
     const MonoTime deadline = now() + order.limit_ms() * 1ms;
     std::vector<char> reached(static_cast<std::size_t>(order.members_size()), 0);
     std::vector<Task> tasks;
@@ -266,10 +267,12 @@ void StepEngine::Impl::probe(const wire::Probe& order) {
       const wire::Member& member = order.members(static_cast<int>(i));
       const Peer to{to_name(member.id()), member.address().host(),
                     static_cast<std::uint16_t>(member.address().port())};
-      tasks.push_back(parts.executor.spawn(
+      auto task = parts.executor.try_spawn(
           "probe", [this, to, deadline, at = &reached[i]](const std::stop_token& stopped) {
             *at = parts.hub.probe(to, deadline, stopped) ? 1 : 0;
-          }));
+          });
+      if (!task.ok()) break;
+      tasks.push_back(std::move(task).value());
     }
     for (Task& task : tasks) task.join();
     if (stop.stop_requested()) return;
@@ -281,6 +284,10 @@ void StepEngine::Impl::probe(const wire::Probe& order) {
           order.members(static_cast<int>(i)).id();
     emit(std::move(event));
   });
+  if (begun.ok())
+    probing = std::move(begun).value();
+  else
+    LOG_WARNING("step", "a question for members goes unanswered: {}", begun.error().what());
 }
 
 void StepEngine::Impl::plan(const wire::Form& form) {

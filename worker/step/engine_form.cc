@@ -15,6 +15,12 @@ std::vector<wire::MicroRange> ranges_of(const wire::Share& share) {
   for (const wire::Range& range : share.ranges()) ranges.push_back({range.begin(), range.end()});
   return ranges;
 }
+
+// A disk that does not answer or may not be read, and whose word for people is none.
+bool is_unanswered(const Error& error) {
+  const bool is_unread = error.code() == Code::kUnavailable || error.code() == Code::kDenied;
+  return is_unread && error.reason().empty();
+}
 }  // namespace
 
 void StepEngine::Impl::run() {
@@ -89,6 +95,19 @@ void StepEngine::Impl::configure(const wire::Configure& order) {
   if (replica) return emit({});  // a new leader asks again: the standing says it all
   set_phase_name("configure");
   auto made = parts.configure(order.training(), order.fingerprint());
+  // Under which numerics the job goes on, its checkpoints say: their disk is asked until it
+  // answers, or another leader asks.
+  while (!made.ok() && is_unanswered(made.error())) {
+    LOG_WARNING("step", "{}; tries again", made.error().what());
+    {
+      std::unique_lock lock(mutex);
+      standing.set_micro_done(standing.micro_done() + 1);  // it lives
+      const bool has_orders =
+          changed->wait_until(lock, now() + kLookRetry, [&] { return retired || !orders.empty(); });
+      if (has_orders) return;
+    }
+    made = parts.configure(order.training(), order.fingerprint());
+  }
   if (!made.ok()) {
     const std::string& reason = made.error().reason();
     return fail(reason.empty() ? "BadTraining" : reason, made.error().what(),

@@ -184,6 +184,17 @@ Status StepEngine::Impl::finish() {
       return ok();
     }
   }
+  Status kept = ok();
+  live_until(now() + kLastWriteWait, [&](MonoTime until) {
+    kept = replica->keep_apart();
+    if (kept.ok() || kept.error().code() != Code::kUnavailable) return true;
+    parts.executor.sleep_until(until);
+    return false;
+  });
+  if (is_interrupted()) return ok();
+  if (!kept.ok())  // no reason to fail a job that is done
+    LOG_WARNING("step", "what the script does to its model from now on is not kept apart: {}",
+                kept.error().what());
   {
     const std::lock_guard lock(mutex);
     standing.set_phase(wire::WORKER_FINISHED);

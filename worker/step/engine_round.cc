@@ -357,8 +357,9 @@ Status StepEngine::Impl::note_non_finite(const wire::CommitRecord& record) {
   ++non_finite_count;
   last_non_finite = record;
   if (!again && non_finite_count < kNonFiniteMax) return ok();
-  return Error(Code::kInvalid, fmt::format("step {}: the gradient is not finite, {} times in a row",
-                                           record.step() + 1, non_finite_count))
+  return Error(Code::kInvalid,
+               fmt::format("step {}: the loss or its gradient is not finite, {} times in a row",
+                           record.step() + 1, non_finite_count))
       .set_reason("NonFinite");
 }
 

@@ -21,7 +21,6 @@
 
 #include <cmath>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -289,19 +288,6 @@ Result<std::string> find_tokens(FileSystem& files, const std::string& path) {
       .set_reason("DataNotFound");
 }
 
-// The version of the numerics to compute under: see ReplicaOptions.
-int numerics_of(FileSystem& files, const TrainingConfig& config, int pinned) {
-  if (knows_numerics(pinned)) return pinned;
-  if (config.checkpoint_path.empty()) return kNumericsVersion;
-  const CheckpointFolder folder(files, config.checkpoint_path);
-  const auto steps = folder.steps().value_or({});
-  for (const std::int64_t step : std::views::reverse(steps)) {
-    const auto info = read_checkpoint_info(files, folder.path_of(step));
-    if (info.ok() && knows_numerics(info->numerics_version)) return info->numerics_version;
-  }
-  return kNumericsVersion;
-}
-
 // "1-cpu/avx512_core/…" pins the instruction set.
 std::string isa_of(const std::string& fingerprint) {
   const std::size_t at = fingerprint.find("cpu/");
@@ -311,10 +297,14 @@ std::string isa_of(const std::string& fingerprint) {
 }
 
 // Of the job's own newest checkpoint; empty: none.
-std::string newest_fingerprint(const TrainingConfig& config, const ReplicaOptions& options) {
-  if (config.checkpoint_path.empty()) return "";
+Result<std::string> newest_fingerprint(const TrainingConfig& config,
+                                       const ReplicaOptions& options) {
+  if (config.checkpoint_path.empty()) return std::string();
   const auto newest = read_checkpoint_info(options.files, config.checkpoint_path);
-  return newest.ok() && newest->job_uid == options.job_uid ? newest->fingerprint : "";
+  if (newest.ok()) return newest->job_uid == options.job_uid ? newest->fingerprint : std::string();
+  const Code code = newest.error().code();
+  if (code != Code::kInvalid && code != Code::kNotFound) return newest.error();  // not damaged
+  return std::string();
 }
 
 template <class T>
@@ -347,8 +337,10 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
         .set_reason("DataInvalid");
   }
   TRY(Sampler sampler, with_reason(Sampler::create(config.sampler, file.count()), "DataInvalid"));
-  const std::string began_with =
-      options.pinned.empty() ? newest_fingerprint(config, options) : options.pinned;
+  std::string began_with = options.pinned;
+  if (began_with.empty()) {
+    TRY(began_with, newest_fingerprint(config, options));
+  }
   if (config.evaluate_every > 0 && sampler.validation_micro_batches() == 0) {
     const std::string why = fmt::format(
         "training.evaluateEvery is set, but the validation part of {} has {}, fewer "
@@ -362,7 +354,7 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
   spec.precision = config.precision;
   spec.isa = isa_of(began_with);
   TRY(auto device, with_reason(options.open_device(spec), "DeviceUnavailable"));
-  const int numerics = numerics_of(options.files, config, options.numerics);
+  TRY(const int numerics, numerics_of(options.files, config.checkpoint_path, options.numerics));
   TRY_OK(check_memory(config, numerics, *device, options.make_model));
   TRY(auto model,
       taken(with_reason(options.make_model(config.model, config.sampler.micro_batch, *device),

@@ -38,8 +38,9 @@ struct ReplicaOptions {
 // kConflict: other jobs' checkpoints in checkpoint.path. A device that cannot be opened has the
 // code of open_device(). The reason() of the error is a word for people: "DataNotFound",
 // "DataUnreadable", "DataInvalid", "DataDamaged", "DeviceUnavailable", "OutOfMemory",
-// "BadTraining", "CheckpointPathTaken". What cannot fit is refused before anything is taken
-// (memory_check.h).
+// "BadTraining", "CheckpointPathTaken". Without one, kUnavailable and kDenied: the newest
+// checkpoint, which pins the arithmetic, cannot be read now; trying again may help. What cannot fit
+// is refused before anything is taken (memory_check.h).
 Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config,
                                                     const ReplicaOptions& options);
 

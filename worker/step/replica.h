@@ -102,7 +102,7 @@ class Replica {
   virtual std::vector<Buffer> sections() = 0;
   virtual Status init_from_seed() = 0;
   // ---- Checkpoints. "CheckpointDamaged" (reason()): its bytes are wrong; kUnavailable: the disk
-  // does not answer, and nothing is known.
+  // does not answer, kDenied: it may not be read, and nothing is known.
   virtual Result<std::vector<std::uint64_t>> checkpoints() const = 0;  // steps, ascending
   // What one says of itself, without reading all of it.
   virtual Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const = 0;
@@ -119,6 +119,10 @@ class Replica {
   // At the job's end: whoever looks at the state behind the last step (a script, say) is to see
   // this one, also where no round has followed since it was loaded. kCancelled: nobody looks.
   virtual Status show() { return ok(); }
+  // At the job's end, before the member says so: from then on a script does with its model what it
+  // likes, and the state is a copy, until it trains on. Errors as of snapshot(): the job is done
+  // all the same.
+  virtual Status keep_apart() { return ok(); }
 
   // ---- A round ----
   // Which member of how many this is from now on, and how many steps the job has. For people:

@@ -58,8 +58,16 @@ void StateServer::accept(std::unique_ptr<Link> link, const WorkerName& from,
     session.link = std::move(link);
     session.from = from;
     session.generation = generation;
-    session.task =
-        executor_.spawn("state", [this, &session](const std::stop_token&) { serve(session); });
+    auto task =
+        executor_.try_spawn("state", [this, &session](const std::stop_token&) { serve(session); });
+    if (!task.ok()) {
+      const auto refused = std::move(session.link);
+      sessions_.pop_back();
+      lock.unlock();
+      LOG_WARNING("state", "is busy for follower {}: {}", to_string(from), task.error().what());
+      return send_busy(*refused);
+    }
+    session.task = std::move(task).value();
   }
   wake_();
 }

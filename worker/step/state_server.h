@@ -3,7 +3,7 @@
 // comes; an alive frame says that all there was is sent. What waits for a slow follower is bounded:
 // beyond kFollowLogBytes it is forgotten and a fresh snapshot is sent instead, at most
 // kSnapshotsPerFollower times; then the link is closed. At most kFollowersMax are served at once:
-// one more is told that we are busy.
+// one more, or one without a thread for it, is told that we are busy.
 //
 // Threads: one task per follower does all sending. Everything is thread-safe; the step thread calls
 // give() and push() between rounds and is delayed by the copies alone.

@@ -69,7 +69,8 @@ struct EngineParts {
   WorkerName self;
   std::string host;  // where peers reach the hub
   LinkHub& hub;
-  // From spec.training and the fingerprint the job is pinned to (empty: none yet).
+  // From spec.training and the fingerprint the job is pinned to (empty: none yet). Called again
+  // after kUnavailable or kDenied without a reason(): a disk of checkpoints that does not answer.
   std::function<Result<ConfiguredJob>(const std::string& training, const std::string& pinned)>
       configure;
   std::function<std::unique_ptr<CommunicatorFactory>(Device&)> make_factory;

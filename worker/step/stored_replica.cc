@@ -1,10 +1,29 @@
 #include "worker/step/stored_replica.h"
 
+#include "worker/model/numerics.h"
+
+#include <ranges>
+
 namespace rubato::worker {
 
 namespace {
 Error no_path() { return Error(Code::kNotFound, "checkpoint.path is not set"); }
 }  // namespace
+
+Result<int> numerics_of(FileSystem& files, const std::string& path, int pinned) {
+  if (knows_numerics(pinned)) return pinned;
+  if (path.empty()) return kNumericsVersion;
+  const CheckpointFolder folder(files, path);
+  TRY(const auto steps, folder.steps());
+  for (const std::int64_t step : std::views::reverse(steps)) {
+    const auto info = read_checkpoint_info(files, folder.path_of(step));
+    if (info.ok() && knows_numerics(info->numerics_version)) return info->numerics_version;
+    const bool says_nothing = info.ok() || info.error().code() == Code::kInvalid ||
+                              info.error().code() == Code::kNotFound;
+    if (!says_nothing) return info.error();
+  }
+  return kNumericsVersion;
+}
 
 StoredReplica::StoredReplica(FileSystem& files, const std::string& path, int keep) {
   if (!path.empty()) store_.emplace(files, path, keep);

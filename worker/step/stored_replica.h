@@ -11,6 +11,12 @@
 
 namespace rubato::worker {
 
+// The version of the numerics to compute under: `pinned` (ReplicaOptions::numerics) where this
+// program knows it, else that of the newest checkpoint in `path` that can be read, else that of new
+// jobs. What is damaged or has gone says nothing. kUnavailable: the disk does not answer, kDenied:
+// a checkpoint may not be read; nothing is known then, and it is asked again.
+Result<int> numerics_of(FileSystem& files, const std::string& path, int pinned);
+
 class StoredReplica : public Replica {
  public:
   Result<std::vector<std::uint64_t>> checkpoints() const override;

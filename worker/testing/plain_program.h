@@ -33,17 +33,24 @@ class PlainProgram : public TorchProgram {
   };
   bool is_weighted = false;
   double scale = 1;                   // of the gradients
+  double loss_scale = 1;              // of the losses alone
   std::string failure;                // of compute() and loaded()
   std::vector<std::int64_t> samples;  // of the last compute()
   std::vector<MicroBatch> ahead;      // told with it
   std::uint64_t loaded_at = 0;        // by loaded()
+  int configured = 0;                 // times
+  bool has_ended = false;             // it refuses all, as RequestQueue does
 
-  Result<TorchSetup> configure(const std::string&) override { return setup; }
+  Result<TorchSetup> configure(const std::string&) override {
+    ++configured;
+    return setup;
+  }
   Status bind(const TorchMemory& memory) override {
     memory_ = memory;
     return ok();
   }
   Status init() override {
+    TRY_OK(ask());
     for (std::int64_t i = 0; i < kWeights; ++i) weight()[i] = 0.01f * static_cast<float>(i % 17);
     *bias() = 0.5f;
     std::memset(memory_.tensors[2], 1, 3);
@@ -52,12 +59,14 @@ class PlainProgram : public TorchProgram {
     return ok();
   }
   Status loaded(std::uint64_t step) override {
+    TRY_OK(ask());
     if (!failure.empty()) return Error(Code::kInvalid, failure).set_reason("ProgramFailed");
     loaded_at = step;
     return ok();
   }
   Result<MicroBatchLoss> compute(const MicroBatch& micro_batch,
                                  std::span<const MicroBatch> next) override {
+    TRY_OK(ask());
     samples = micro_batch.samples;
     ahead.assign(next.begin(), next.end());
     if (!failure.empty()) return Error(Code::kInvalid, failure).set_reason("ProgramFailed");
@@ -79,12 +88,14 @@ class PlainProgram : public TorchProgram {
         memory_.gradients[0][i] += static_cast<float>(factor * input[i]);
       *memory_.gradients[1] += static_cast<float>(scale * error);
     }
+    loss *= loss_scale;
     if (is_weighted) return MicroBatchLoss{loss, weight_sum};
     const auto count = static_cast<float>(samples.size());
     for (float& each : memory_.gradient) each /= count;
     return MicroBatchLoss{loss / static_cast<double>(count), 1};
   }
   Result<double> apply(std::uint64_t, float factor, double, double, MemberPlace) override {
+    TRY_OK(ask());
     if (factor != 1)
       for (float& each : memory_.gradient) each *= factor;
     auto* momentum = reinterpret_cast<float*>(memory_.tensors[3]);
@@ -99,11 +110,20 @@ class PlainProgram : public TorchProgram {
     std::memcpy(memory_.extra, &counter, sizeof counter);
     return 0.1;
   }
-  Result<double> validate(std::uint32_t micro) override { return 1.0 + micro; }
+  Result<double> validate(std::uint32_t micro) override {
+    TRY_OK(ask());
+    return loss_scale * (1.0 + micro);
+  }
   void wait_until_idle() override {}
+  bool is_over() override { return has_ended; }
 
   float* weight() { return reinterpret_cast<float*>(memory_.tensors[0]); }
   float* bias() { return reinterpret_cast<float*>(memory_.tensors[1]); }
+
+ protected:
+  Status ask() {
+    return is_over() ? Status(Error(Code::kCancelled, "the script's loop is over")) : ok();
+  }
 
  private:
   static constexpr std::int64_t kInputs = 101;  // different ones

@@ -49,7 +49,10 @@ app.kubernetes.io/part-of: rubato
 {{- end }}
 {{- end }}
 
-{{- /* The kubelet sets NAME_SERVICE_HOST for each Service of the namespace: an address without DNS. */}}
-{{- define "rubato.coordinatorHostVariable" -}}
-{{- printf "%s-coordinator" (include "rubato.fullname" .) | upper | replace "-" "_" }}_SERVICE_HOST
+{{- /* Pods of jobs keep what they are told for life. The kubelet sets NAME_SERVICE_HOST for each Service of the
+namespace: an address without DNS. By its name the Service is found when it was deleted and made again. */}}
+{{- define "rubato.coordinators" -}}
+{{- $service := printf "%s-coordinator" (include "rubato.fullname" .) }}
+{{- $port := int .Values.coordinator.port }}
+{{- printf "$(%s_SERVICE_HOST):%d,%s.%s.svc:%d" ($service | upper | replace "-" "_") $port $service .Release.Namespace $port }}
 {{- end }}

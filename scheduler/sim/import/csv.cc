@@ -17,16 +17,6 @@ namespace {
 constexpr std::size_t kLineMax = 64 * 1024;
 constexpr std::size_t kRowsMax = 10'000'000;
 
-// The next line, without its end; none at the end of the text.
-std::optional<std::string_view> take_line(std::string_view& text) {
-  if (text.empty()) return std::nullopt;
-  const std::size_t end = text.find('\n');
-  std::string_view line = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  return line;
-}
-
 // None: a quote is open at the end.
 std::optional<std::vector<std::string>> split(std::string_view line) {
   std::vector<std::string> cells;
@@ -62,24 +52,42 @@ bool is_passed_over(std::string_view line) { return trimmed(line).empty() || lin
 
 }  // namespace
 
+Lines::Lines(std::string_view text) : left_(without_mark(text)) {}
+
+std::optional<std::string_view> Lines::next() {
+  while (!left_.empty()) {
+    const std::size_t end = left_.find('\n');
+    std::string_view line = left_.substr(0, end);
+    left_.remove_prefix(end == std::string_view::npos ? left_.size() : end + 1);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    ++number_;
+    if (!is_passed_over(line)) return line;
+  }
+  return std::nullopt;
+}
+
+std::string csv_cell(std::string_view text) {
+  const bool is_plain = text.find_first_of(",\"\r\n") == std::string_view::npos &&
+                        trimmed(text) == text && !text.starts_with('#');
+  if (is_plain) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
+  return quoted + '"';
+}
+
 std::vector<std::string> Csv::header_of(std::string_view text) {
-  text = without_mark(text);
-  while (const auto line = take_line(text))
-    if (!is_passed_over(*line)) return split(*line).value_or(std::vector<std::string>{});
-  return {};
+  const auto line = Lines(text).next();
+  return line ? split(*line).value_or(std::vector<std::string>{}) : std::vector<std::string>{};
 }
 
 Result<Csv> Csv::parse(std::string file, std::string_view text,
                        const std::vector<std::string>& columns) {
   Csv csv;
   csv.file_ = std::move(file);
-  text = without_mark(text);
-  std::int64_t number = 0;
-  while (const auto line = take_line(text)) {
-    ++number;
-    if (is_passed_over(*line)) continue;
+  Lines lines(text);
+  while (const auto line = lines.next()) {
     const auto bad = [&](const std::string& why) {
-      return Error(Code::kInvalid, fmt::format("{}:{}: {}", csv.file_, number, why));
+      return Error(Code::kInvalid, fmt::format("{}:{}: {}", csv.file_, lines.number(), why));
     };
     if (line->size() > kLineMax)
       return bad(fmt::format("longer than {} bytes; expected a line per job", kLineMax));
@@ -100,7 +108,7 @@ Result<Csv> Csv::parse(std::string file, std::string_view text,
       return bad(fmt::format("has {} cells; expected {}, as in the header", cells->size(),
                              csv.columns_.size()));
     if (csv.rows_.size() == kRowsMax) return bad(fmt::format("expected at most {} rows", kRowsMax));
-    csv.rows_.push_back({number, std::move(*cells)});
+    csv.rows_.push_back({lines.number(), std::move(*cells)});
   }
   if (csv.columns_.empty())
     return Error(Code::kInvalid, fmt::format("{}:1: expected a header with the columns {}",

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,21 @@ namespace rubato::sched::sim {
 
 constexpr double kSecondsMax = 1e10;
 constexpr std::int64_t kGpusMax = 1'000'000;  // of one job
+
+// The lines of a trace that say something: neither empty nor comments, without their ends.
+class Lines {
+ public:
+  explicit Lines(std::string_view text);           // outlives it
+  std::optional<std::string_view> next();          // none: that was all
+  std::int64_t number() const { return number_; }  // of that line in the text, from 1
+
+ private:
+  std::string_view left_;
+  std::int64_t number_ = 0;
+};
+
+// As Csv reads it back, if it has no end of a line: in quotes where it must be.
+std::string csv_cell(std::string_view text);
 
 class Csv;
 

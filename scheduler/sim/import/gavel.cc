@@ -39,10 +39,6 @@ std::optional<std::pair<std::string, Gpus>> model_and_gpus(std::string_view key)
   return std::pair(std::string(key.substr(kBegin.size(), between - kBegin.size())), gpus);
 }
 
-Error bad_line(const TraceText& trace, std::size_t line, const std::string& why) {
-  return {Code::kInvalid, fmt::format("{}:{}: {}", trace.file, line, why)};
-}
-
 std::vector<std::string_view> cells_of(std::string_view line) {
   std::vector<std::string_view> cells;
   while (true) {
@@ -100,7 +96,8 @@ std::vector<const std::string*> models_with(const GavelSpeeds& speeds, Gpus gpus
 }  // namespace
 
 bool is_gavel_trace(const TraceText& trace) {
-  return cells_of(trace.text.substr(0, trace.text.find('\n'))).size() == kCells;
+  const auto first = Lines(trace.text).next();
+  return first && cells_of(*first).size() == kCells;
 }
 
 Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
@@ -137,26 +134,31 @@ Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
 
 Result<std::vector<TraceJob>> read_gavel(const TraceText& trace, const GavelSpeeds& speeds) {
   std::vector<TraceJob> jobs;
-  std::string_view text = trace.text;
-  for (std::size_t line = 1; !text.empty(); ++line) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::vector<std::string_view> cells = cells_of(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (cells.size() == 1 && cells[0].empty()) continue;
+  Lines lines(trace.text);
+  while (const auto line = lines.next()) {
+    const std::vector<std::string_view> cells = cells_of(*line);
+    const auto bad = [&](const std::string& why) {
+      return Error(Code::kInvalid, fmt::format("{}:{}: {}", trace.file, lines.number(), why));
+    };
+    const auto bad_cell = [&](std::size_t column, const std::string& expected) {
+      return bad(
+          fmt::format("column {}: \"{}\": expected {}", column + 1, cells[column], expected));
+    };
     if (cells.size() != kCells)
-      return bad_line(
-          trace, line,
+      return bad(
           fmt::format("has {} cells; expected {}, with tabs between them", cells.size(), kCells));
     TraceJob job;
     std::int64_t steps = 0;
     double submit_s = 0;
     if (!read_number<std::int64_t>(cells[4], 1, kStepsMost, steps))
-      return bad_line(trace, line, "column 5: expected steps, a whole number from 1 to 10^12");
+      return bad_cell(4, fmt::format("steps, a whole number from 1 to {}", kStepsMost));
     if (!read_number(cells[5], 0.0, kSecondsMax, submit_s))
-      return bad_line(trace, line, "column 6: expected the time of submission in seconds");
+      return bad_cell(
+          5, fmt::format("the time of submission in seconds, from 0 to {:g}", kSecondsMax));
     if (!read_number<Gpus>(cells[6], 1, kGpusMax, job.request))
-      return bad_line(trace, line, "column 7: expected a number of GPUs");
-    job.id = fmt::format("gavel-{:06}", line);
+      return bad_cell(6, fmt::format("a number of GPUs from 1 to {}", kGpusMax));
+    job.line = lines.number();
+    job.id = fmt::format("gavel-{:06}", job.line);
     job.submit_ms = std::llround(submit_s * 1000);
     job.work = static_cast<double>(steps);
     describe_gavel(speeds, std::string(cells[0]), job);

@@ -1,4 +1,5 @@
 // Workloads of Pollux' artifact (OSDI'21), from its workload files and measured profiles.
+#include "scheduler/sim/import/job_list.h"
 #include "scheduler/sim/import/pollux_tables.h"
 
 #include <algorithm>
@@ -129,7 +130,7 @@ Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
     applications[name] = std::move(one);
   }
   TRY(const Csv csv, pollux_workload(trace));
-  std::vector<TraceJob> jobs;
+  JobList jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
     TraceJob job;
@@ -150,9 +151,9 @@ Result<std::vector<TraceJob>> read_pollux(const TraceText& trace,
     job.max = kElasticMax;
     for (const auto& [gpus, rows] : found->second.by_gpus)
       job.speed.add("*", {gpus, 1.0 / iteration_s(rows, gpus, batch)});
-    jobs.push_back(std::move(job));
+    TRY_OK(jobs.add(std::move(job), row, "name"));
   }
-  return jobs;
+  return std::move(jobs).take();
 }
 
 }  // namespace rubato::sched::sim

@@ -1,4 +1,5 @@
 // Workloads of Pollux' artifact (OSDI'21), their batches adapting as in its simulator.
+#include "scheduler/sim/import/job_list.h"
 #include "scheduler/sim/import/pollux_tables.h"
 
 #include <algorithm>
@@ -172,12 +173,12 @@ Result<std::vector<TraceJob>> read_pollux_batches(
     shared[name].application = std::make_shared<const Application>(std::move(one));
   }
   TRY(const Csv csv, pollux_workload(trace));
-  std::vector<TraceJob> jobs;
+  JobList jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     TRY(TraceJob job, read_adaptive_job(csv.row(i), shared));
-    jobs.push_back(std::move(job));
+    TRY_OK(jobs.add(std::move(job), csv.row(i), "name"));
   }
-  return jobs;
+  return std::move(jobs).take();
 }
 
 }  // namespace rubato::sched::sim

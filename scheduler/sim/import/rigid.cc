@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/importers.h"
+#include "scheduler/sim/import/job_list.h"
 
 #include <algorithm>
 #include <chrono>
@@ -41,10 +42,11 @@ Status describe_rigid(const CsvRow& row, const char* gpus, TraceJob& job) {
   return ok();
 }
 
-void begin_at_zero(std::vector<TraceJob>& jobs) {
+std::vector<TraceJob> begun_at_zero(std::vector<TraceJob> jobs) {
   TimeMs first = std::numeric_limits<TimeMs>::max();
   for (const TraceJob& job : jobs) first = std::min(first, job.submit_ms);
   for (TraceJob& job : jobs) job.submit_ms -= first;
+  return jobs;
 }
 
 bool is_header(const std::vector<std::string>& header, const std::vector<std::string>& wanted) {
@@ -73,7 +75,7 @@ Result<TraceFormat> format_of(const TraceText& trace) {
 Result<std::vector<TraceJob>> read_philly(const TraceText& trace) {
   TRY(const Csv csv, Csv::parse(trace.file, trace.text, kPhilly));
   TRY_OK(csv.require(kPhilly));
-  std::vector<TraceJob> jobs;
+  JobList jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
     TraceJob job;
@@ -81,26 +83,24 @@ Result<std::vector<TraceJob>> read_philly(const TraceText& trace) {
     TRY(job.submit_ms, read_timestamp(row, "timestamp"));
     TRY(job.queue, row.word("cluster"));
     TRY_OK(describe_rigid(row, "num_gpus", job));
-    jobs.push_back(std::move(job));
+    TRY_OK(jobs.add(std::move(job), row, "timestamp"));
   }
-  begin_at_zero(jobs);
-  return jobs;
+  return begun_at_zero(std::move(jobs).take());
 }
 
 Result<std::vector<TraceJob>> read_itp(const TraceText& trace) {
   TRY(const Csv csv, Csv::parse(trace.file, trace.text, kItp));
   TRY_OK(csv.require(kItp));
-  std::vector<TraceJob> jobs;
+  JobList jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
     TraceJob job;
     TRY(job.id, row.word("job_id"));
     TRY(job.submit_ms, row.milliseconds("submission_time"));
     TRY_OK(describe_rigid(row, "num_gpu", job));
-    jobs.push_back(std::move(job));
+    TRY_OK(jobs.add(std::move(job), row, "job_id"));
   }
-  begin_at_zero(jobs);
-  return jobs;
+  return begun_at_zero(std::move(jobs).take());
 }
 
 }  // namespace rubato::sched::sim

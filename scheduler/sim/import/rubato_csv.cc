@@ -1,11 +1,11 @@
 // Our own format: docs/simulate.md has the columns.
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/importers.h"
+#include "scheduler/sim/import/job_list.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -143,15 +143,11 @@ Status read_sensitivity(const CsvRow& row, TraceJob& job) {
 Result<TraceJob> read_job(const CsvRow& row) {
   TraceJob job;
   job.id = row.text("id").empty() ? fmt::format("job-{:06}", row.line()) : row.text("id");
-  if (job.id.find_first_of(",\"\n") != std::string::npos)
-    return row.error("id", "no comma and no quote");
   TRY(job.submit_ms, row.milliseconds("submit_s"));
   if (!row.text("deadline_s").empty()) {
     TRY(job.deadline_ms, row.milliseconds("deadline_s"));
   }
   if (!row.text("queue").empty()) job.queue = row.text("queue");
-  if (job.queue.find_first_of(",\"") != std::string::npos)
-    return row.error("queue", "no comma and no quote");
   TRY(job.priority, row.whole_or("priority", 0, -kPriorityMax, kPriorityMax));
   if (row.text("gpus").empty() && row.text("min_gpus").empty())
     return row.error("gpus", "a whole number, or min_gpus and max_gpus");
@@ -180,14 +176,12 @@ Result<TraceJob> read_job(const CsvRow& row) {
 Result<std::vector<TraceJob>> read_rubato(const TraceText& trace) {
   TRY(const Csv csv, Csv::parse(trace.file, trace.text, kColumns));
   TRY_OK(csv.require({"submit_s"}));
-  std::vector<TraceJob> jobs;
-  std::set<JobId> ids;
+  JobList jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     TRY(TraceJob job, read_job(csv.row(i)));
-    if (!ids.insert(job.id).second) return csv.row(i).error("id", "an id that no other job has");
-    jobs.push_back(std::move(job));
+    TRY_OK(jobs.add(std::move(job), csv.row(i), "id"));
   }
-  return jobs;
+  return std::move(jobs).take();
 }
 
 }  // namespace rubato::sched::sim

@@ -1,6 +1,7 @@
 // Workloads of Rubick's artifact (MLSys'25), from its workload file and measured iterations.
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/importers.h"
+#include "scheduler/sim/import/job_list.h"
 
 #include <algorithm>
 
@@ -83,7 +84,7 @@ Result<std::vector<TraceJob>> read_rubick(const TraceText& trace,
   }
   TRY(const Csv csv, Csv::parse(trace.file, trace.text, kRubickWorkload));
   TRY_OK(csv.require(kRubickWorkload));
-  std::vector<TraceJob> jobs;
+  JobList jobs;
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const CsvRow row = csv.row(i);
     TraceJob job;
@@ -104,9 +105,9 @@ Result<std::vector<TraceJob>> read_rubick(const TraceText& trace,
                                                 found->first, job.request));
     job.request_speed = plan->second.at(job.request);
     describe_elastic(found->second, job);
-    jobs.push_back(std::move(job));
+    TRY_OK(jobs.add(std::move(job), row, "name"));
   }
-  return jobs;
+  return std::move(jobs).take();
 }
 
 }  // namespace rubato::sched::sim

@@ -85,6 +85,10 @@ TEST(Codec, ErrorsNameThePath) {
     return decode<TrainingJobSpec>(parsed(spec), "spec").error();
   };
   EXPECT_EQ(error_of(R"({"gpus": {"min": "two"}})").what(), "spec.gpus.min: must be an integer");
+  EXPECT_EQ(error_of(R"({"gpus": {"min": 9223372036854775808}})").what(),
+            "spec.gpus.min: must be a 32-bit integer");
+  EXPECT_EQ(error_of(R"({"training": {"seed": 9223372036854775808}})").what(),
+            "spec.training.seed: must be a 64-bit integer");
   EXPECT_EQ(error_of(R"({"gpus": {"min": 3000000000}})").what(),
             "spec.gpus.min: must be a 32-bit integer");
   EXPECT_EQ(error_of(R"({"gpus": []})").what(), "spec.gpus: must be an object");

@@ -36,6 +36,15 @@ TEST(Clock, TimesOutOfReachAreReadAsTheNearestThatIsHeld) {
   EXPECT_EQ(parse_rfc3339("2261-12-31T23:59:59.5Z").value(), kLastTime - 500ms);
 }
 
+TEST(Clock, SecondsOutOfReachAreTheNearestTimeThatIsHeld) {
+  const auto in = [](std::int64_t seconds) {
+    return nearest_wall_time(std::chrono::sys_seconds(std::chrono::seconds(seconds)));
+  };
+  EXPECT_EQ(in(253402300799), kLastTime) << "9999-12-31";
+  EXPECT_EQ(in(-62135596800), kFirstTime) << "0001-01-01";
+  EXPECT_EQ(in(1795246709), at(1795246709));
+}
+
 TEST(Clock, RefusesWhatIsNoTime) {
   for (const char* text : {"", "2026", "2026-11-21", "2026-11-21T07:38:29", "2026-11-21 07:38:29Z",
                            "2026-13-01T00:00:00Z", "2025-02-29T00:00:00Z", "2026-11-21T24:00:00Z",

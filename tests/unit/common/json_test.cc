@@ -96,6 +96,18 @@ TEST(Json, TheLastDuplicateKeyWins) {
   EXPECT_EQ(read(many)["k9"].int_or(0), 999);
 }
 
+TEST(Json, DuplicateKeysAreRefusedWhereThatIsAskedFor) {
+  const auto error = [](const char* text) {
+    const auto read = parse(text, {.refuses_duplicates = true});
+    return read.ok() ? "" : read.error().what();
+  };
+  EXPECT_EQ(error(R"({"a":[{"b":1},{"b":2}],"b":3})"), "");
+  EXPECT_EQ(error(R"({"a":1,"b":2,"a":3})"),
+            "JSON: the document has a field twice; write each once");
+  EXPECT_EQ(error(R"({"a":[{},{"b":{"c":1,"c":1}}]})"),
+            "JSON: a[1].b has a field twice; write each once");
+}
+
 TEST(Json, NumbersKeepTheirValue) {
   EXPECT_EQ(read("9223372036854775807").int_or(0), std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(read("-9223372036854775808").int_or(0), std::numeric_limits<std::int64_t>::min());

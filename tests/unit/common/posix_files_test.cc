@@ -2,9 +2,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace rubato {
 namespace {
@@ -27,6 +30,33 @@ TEST(CheckWritten, SparesWhatIsReadAndWhatIsNoFile) {
   EXPECT_FALSE(check(folder + "/new", {folder + "/new.tmp"}));
   EXPECT_FALSE(check("/dev/null", {}));
   EXPECT_FALSE(check(folder, {}));
+  std::filesystem::remove_all(folder);
+}
+
+// What stays wrong until somebody changes it has codes of its own; all else may pass.
+TEST(PosixFiles, WhatStaysWrongIsNotUnavailable) {
+  std::string folder = testing::TempDir() + "/codes-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  PosixFileSystem files;
+  std::filesystem::create_symlink(folder + "/circle", folder + "/circle");
+  std::filesystem::create_directory(folder + "/closed");
+  std::ofstream(folder + "/closed/text") << "words";
+  const auto code = [&](const std::string& name) {
+    const auto opened = files.open(folder + "/" + name, OpenMode::kRead);
+    return opened.ok() ? Code::kInternal : opened.error().code();
+  };
+  EXPECT_EQ(code(std::string(300, 'w')), Code::kInvalid);
+  EXPECT_EQ(code("circle"), Code::kInvalid);
+  EXPECT_EQ(code("nothing"), Code::kNotFound);
+  EXPECT_EQ(code("closed/text/below"), Code::kNotFound);
+  const bool is_root = ::geteuid() == 0;  // who may read everything
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod((folder + "/closed").c_str(), 0), 0);
+  if (!is_root || ::seteuid(65534) == 0) {
+    EXPECT_EQ(code("closed/text"), Code::kDenied);
+    ASSERT_TRUE(!is_root || ::seteuid(0) == 0);
+  }
+  ASSERT_EQ(::chmod((folder + "/closed").c_str(), 0755), 0);
   std::filesystem::remove_all(folder);
 }
 

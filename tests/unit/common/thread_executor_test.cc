@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 namespace rubato {
 namespace {
@@ -67,6 +68,46 @@ TEST(ThreadExecutor, WhatTheBodyOwnsDiesBeforeJoinReturns) {
                              [owned = std::move(owned)](std::stop_token) {});
   task.join();
   EXPECT_TRUE(watch.expired());
+}
+
+// Threads of this process get a stack that no address space has room for.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    EXPECT_EQ(pthread_attr_setstacksize(&attributes, std::size_t{1} << 60), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+    pthread_attr_destroy(&attributes);
+  }
+  ~NoMoreThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST(ThreadExecutor, AThreadThatCannotBeStartedIsAnAnswer) {
+  ThreadExecutor executor;
+  auto owned = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = owned;
+  {
+    const NoMoreThreads none;
+    const auto refused = executor.try_spawn("late", [owned = std::move(owned)](std::stop_token) {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code(), Code::kUnavailable);
+    EXPECT_NE(refused.error().what().find("thread late"), std::string::npos);
+  }
+  EXPECT_TRUE(watch.expired());
+  bool is_run = false;
+  auto task = executor.try_spawn("later", [&](std::stop_token) { is_run = true; });
+  ASSERT_TRUE(task.ok());
+  task->join();
+  EXPECT_TRUE(is_run);
 }
 
 }  // namespace

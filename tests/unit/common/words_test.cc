@@ -93,5 +93,9 @@ TEST(Words, AMistakeInNumberIsFound) {
     EXPECT_EQ(wrong_number(right), "") << right;
 }
 
+TEST(Words, WhatIsPrintedIsOneLineOfText) {
+  EXPECT_EQ(readable("a\nb\x1b[31m \xff\xc3\xa4"), "a b [31m ?\xc3\xa4");
+}
+
 }  // namespace
 }  // namespace rubato

@@ -18,7 +18,7 @@ constexpr const char* kAvoidsN2 =
 World world() {
   World w;
   w.nodes = {node("n1", 2), node("n2", 2)};
-  w.now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  w.wall = *parse_rfc3339("2026-11-21T08:00:00Z");
   return w;
 }
 
@@ -128,7 +128,7 @@ TEST(Capture, ARefusedPodIsLostOnceItsNodeIsAvoided) {
   EXPECT_TRUE(state.jobs[0].held[1].refused);
   EXPECT_FALSE(state.jobs[0].held[1].unstarted);
   EXPECT_EQ(state.jobs[0].avoid, (std::set<std::string>{"n2"}));
-  w.now += 31s;  // its time is over; what was refused stays so
+  w.wall += 31s;  // its time is over; what was refused stays so
   EXPECT_TRUE(capture(w, config()).jobs[0].avoid.empty());
   EXPECT_TRUE(capture(w, config()).jobs[0].held[1].lost);
 }
@@ -192,35 +192,6 @@ TEST(TopologyLevels, AreAListOfNamesAndLabels) {
   EXPECT_EQ(wrong({"a=x", "a=y"}), "topology level \"a=y\": there is another of that name");
   EXPECT_EQ(wrong({"1=a", "2=a", "3=a", "4=a", "5=a", "6=a", "7=a", "8=a", "9=a"}),
             "topology level \"9\": expected at most 8 levels");
-}
-
-TEST(Capture, ASuspectNodeGetsNothingUntilItsLeaseRenews) {
-  World w = world();
-  w.suspects["n1"] = w.now - 5s;
-  EXPECT_FALSE(of(capture(w, config()), "n1").schedulable);
-  w.suspects["n1"] = w.now + 8h;  // the clock was set back since
-  EXPECT_TRUE(of(capture(w, config()), "n1").schedulable);
-  w.suspects["n1"] = w.now - 5s;
-  auto lease = std::make_shared<NodeLease>();
-  lease->meta.name = "n1";
-  lease->duration = 40s;
-  lease->renewed = w.now - 1s;
-  w.leases = {lease};
-  EXPECT_TRUE(of(capture(w, config()), "n1").schedulable);
-  lease->renewed = w.now - 41s;
-  w.suspects.clear();
-  EXPECT_EQ(of(capture(w, config()), "n1").why_not, "its Lease is not renewed");
-}
-
-TEST(Capture, ACordonedNodeIsNotSilent) {
-  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
-  const auto cordoned = node("n1", 2, R"("unschedulable":true)");
-  NodeLease lease;
-  lease.duration = 40s;
-  lease.renewed = now - 41s;
-  EXPECT_EQ(why_silent(*cordoned, nullptr, {}, now, config()), "");
-  EXPECT_EQ(why_silent(*cordoned, &lease, {}, now, config()), "its Lease is not renewed");
-  EXPECT_EQ(why_unschedulable(*cordoned, &lease, {}, now, config()), "cordoned");
 }
 
 TEST(Capture, SuspendedFinishedAndDeletedJobsAreAbsent) {
@@ -395,19 +366,6 @@ TEST(Capture, CellsOfAQueueAndWhichPodsAreInOne) {
   EXPECT_EQ(state.jobs[0].held[0].cell, "node");
 }
 
-TEST(Capture, AJobWhoseStartFailedGetsWhatIsFreeUntilItsTimeOrAnotherSpec) {
-  World w = world();
-  w.jobs = {job(1, 2)};
-  const api::TrainingJob& made = w.jobs[0]->job;
-  w.failed_starts[made.meta.uid] = {2, made.meta.generation, w.now + 1s};
-  EXPECT_NE(capture(w, config()).jobs[0].spare_only.find("did not start in time, 2 times in a row"),
-            std::string::npos);
-  w.failed_starts[made.meta.uid].spare_only_until = w.now;
-  EXPECT_EQ(capture(w, config()).jobs[0].spare_only, "");
-  w.failed_starts[made.meta.uid] = {2, made.meta.generation + 1, w.now + 1s};
-  EXPECT_EQ(capture(w, config()).jobs[0].spare_only, "");
-}
-
 TEST(Capture, AQueueSaysWhichNamespacesMayUseIt) {
   World w = world();
   w.jobs = {job(1, 2)};
@@ -484,7 +442,7 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
   EXPECT_EQ(state.jobs[0].allocated_ms, -1);
   EXPECT_EQ(
       state.now_ms,
-      1000 * std::chrono::duration_cast<std::chrono::seconds>(w.now.time_since_epoch()).count());
+      1000 * std::chrono::duration_cast<std::chrono::seconds>(w.wall.time_since_epoch()).count());
 }
 
 TEST(Capture, WhoMayPreemptIsTheQueuesAndThePriorityClasssSay) {

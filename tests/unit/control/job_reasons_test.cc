@@ -34,9 +34,13 @@ TEST(Reasons, OfWaiting) {
   EXPECT_EQ(queued_for(sched::Reason::kLoadLimit), Said("True", "LoadLimit"));
   EXPECT_EQ(queued_for(sched::Reason::kWaitingForRelease), Said("True", "WaitingForRelease"));
   EXPECT_EQ(queued_for(sched::Reason::kInsufficientGpus), Said("True", "WaitingForGPUs"));
-  for (const char* named : {"NeverFits", "ClaimNotFound", "ClaimLost", "ClaimNotBound",
-                            "ClaimInUse", "StorageClassNotFound"})
+  for (const char* named : {"NeverFits", "ClaimNotFound", "ClaimsDenied", "ClaimLost",
+                            "ClaimNotBound", "ClaimInUse", "StorageClassNotFound"})
     EXPECT_EQ(queued_for(sched::Reason::kRefused, named), Said("True", named));
+  const auto placed = status(*job(2, 4), {}, JobVerdict{});  // its allocation is not shown yet
+  EXPECT_EQ(said(placed, "Queued"), Said("True", "WaitingForGPUs"));
+  EXPECT_EQ(api::find_condition(placed.conditions, "Queued")->message,
+            "its GPUs are being assigned");
   JobFacts facts;
   JobObject object = *job(2, 4);
   object.job.status.observed_generation.reset();
@@ -44,6 +48,12 @@ TEST(Reasons, OfWaiting) {
   facts.forbidden = "exceeded quota";
   EXPECT_EQ(said(status_of(facts), "Queued"), Said("True", "PodForbidden"));
   EXPECT_FALSE(status_of(facts).observed_generation) << "it is not scheduled yet";
+  object.job.status.conditions = status_of(facts).conditions;
+  facts.forbidden.clear();
+  facts.is_tried = false;  // the API server was away
+  EXPECT_EQ(status_of(facts).conditions, object.job.status.conditions) << "nothing newer is known";
+  facts.is_tried = true;
+  EXPECT_EQ(said(status_of(facts), "Queued"), Said("True", "WaitingForGPUs"));
   facts.forbidden.clear();
   facts.queued_reason = "InvalidSpec";
   EXPECT_EQ(said(status_of(facts), "Queued"), Said("True", "InvalidSpec"));

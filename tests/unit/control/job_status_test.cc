@@ -334,23 +334,27 @@ TEST(JobStatus, HowLongAStartAndAJoinTookIsWrittenOnce) {
   JobObject object = *job(2, 4, kAllocated);
   facts.job = &object.job;
   facts.now = *parse_rfc3339("2026-11-21T08:00:20Z");
-  facts.newest_member = *parse_rfc3339("2026-11-21T08:00:05Z");
+  const MonoTime formed{1h};
+  facts.newest_pod_made = formed - 10s;
   facts.view = view(Phase::kTraining, 2);
   facts.view->generation = 2;
   facts.view->changes = {
-      {.generation = 2, .kind = "start", .from = 0, .to = 2, .first_step_seconds = 5}};
+      {.generation = 2, .kind = "start", .from = 0, .to = 2, .formed_at = formed}};
+  facts.now += 8h;  // the wall clock jumps, or the status is written late
   object.job.status = status_of(facts);
   EXPECT_EQ(object.job.status.performance->start_seconds, 10);
   facts.now += 60s;
   EXPECT_EQ(status_of(facts).performance, object.job.status.performance) << "it is over";
   facts.view->generation = 3;
   facts.view->changes.push_back(
-      {.generation = 3, .kind = "recover", .from = 2, .to = 1, .first_step_seconds = 1});
+      {.generation = 3, .kind = "recover", .from = 2, .to = 1, .formed_at = formed + 1min});
   EXPECT_EQ(status_of(facts).performance, object.job.status.performance) << "nobody was new";
   facts.view->generation = 4;
   facts.view->changes.push_back(
-      {.generation = 4, .kind = "join", .from = 1, .to = 2, .first_step_seconds = 0.5});
-  facts.newest_member = facts.now - 3s;
+      {.generation = 4, .kind = "join", .from = 1, .to = 2, .formed_at = formed + 2min});
+  facts.newest_pod_made.reset();
+  EXPECT_FALSE(status_of(facts).performance->join_seconds) << "an earlier leader made its pod";
+  facts.newest_pod_made = formed + 2min - 2500ms;
   const auto joined = status_of(facts);
   EXPECT_EQ(joined.performance->start_seconds, 10);
   EXPECT_EQ(joined.performance->join_seconds, 2.5);

@@ -19,6 +19,20 @@ TEST(Memory, GpuTimeGoesOnOverCountsOfTheCoordinator) {
   EXPECT_EQ(all, (GpuSeconds{.useful = 121, .queue = 5, .failure = 2}));
 }
 
+TEST(Memory, AJobWhosePodsEndEarlySaysWhatBecameOfTheLast) {
+  Memory memory;
+  const MonoTime now{1h};
+  memory.note_ended_early("a", "u1", "pod w0 failed", now);
+  EXPECT_FALSE(memory.held_back("a", now)) << "the first may be anything";
+  memory.note_ended_early("a", "u2", "pod w1 failed: no such file", now);
+  memory.note_ended_early("a", "u2", "once more", now);
+  ASSERT_TRUE(memory.held_back("a", now));
+  EXPECT_EQ(memory.held_back("a", now)->why,
+            "its pods ended early, the last one: pod w1 failed: no such file");
+  memory.note_ended_early("a", "u3", std::string(1 << 20, 'w'), now);
+  EXPECT_LT(memory.held_back("a", now)->why.size(), 2000u);
+}
+
 TEST(Memory, TheSameAgainIsNoNews) {
   Memory memory;
   EXPECT_TRUE(memory.is_news("a", "Running", "+Training"));
@@ -42,7 +56,7 @@ TEST(Memory, WhatTheStatusSaidBeforeThisLeaderIsNoNews) {
 
 TEST(Memory, TheMoreStartsFailInARowTheLongerAJobGetsWhatIsFreeOnly) {
   Memory memory;
-  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  const MonoTime now{1h};
   const auto waits = [&] { return memory.failed_starts().at("a").spare_only_until - now; };
   memory.note_failed_start("a", 1, 10s, now);
   EXPECT_EQ(waits(), 20s);
@@ -58,11 +72,12 @@ TEST(Memory, TheMoreStartsFailInARowTheLongerAJobGetsWhatIsFreeOnly) {
 
 TEST(Memory, AJobIsHeldBackUntilItsTimeAndSaysWhy) {
   Memory memory;
-  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  const MonoTime now{1h};
   memory.hold_back("a", {now + 30s, "GangTimeout", "no pod started"});
   ASSERT_TRUE(memory.held_back("a", now + 29s));
-  EXPECT_EQ(to_text(*memory.held_back("a", now)),
-            "no pod started; tried again at 2026-11-21T08:00:30Z");
+  const WallTime wall = *parse_rfc3339("2026-11-21T08:00:00Z");
+  EXPECT_EQ(to_text(*memory.held_back("a", now + 10s), now + 10s, wall),
+            "no pod started; tried again at 2026-11-21T08:00:20Z");
   EXPECT_FALSE(memory.held_back("a", now + 30s));
   EXPECT_FALSE(memory.held_back("b", now));
   memory.forget_job("a");
@@ -77,6 +92,7 @@ TEST(Memory, APodThatIsGivenUpIsRememberedWhileItIsThere) {
   memory.give_up("a", "p2");
   memory.give_up("b", "p3");
   EXPECT_EQ(memory.given_up(), (std::set<std::string>{"p1", "p2", "p3"}));
+  EXPECT_EQ(memory.given_up("c"), std::set<std::string>{});
   memory.forget_unstarted("a", [](const std::string& key) { return key == "p2"; });
   EXPECT_EQ(memory.given_up(), (std::set<std::string>{"p2", "p3"}));
   EXPECT_EQ(memory.waits_since("a", "p1", MonoTime{3h}), MonoTime{3h});
@@ -99,21 +115,93 @@ TEST(Memory, OfManyLostPodsThoseThatAreGoneAreForgotten) {
 
 // Clocks differ, and jump: what counts is when a renewal came to us.
 TEST(Memory, LeasesAreTimedByOurClock) {
-  const WallTime now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  const MonoTime now{10h};
+  const WallTime wall = *parse_rfc3339("2026-11-21T08:00:00Z");
   Memory memory;
   NodeLease lease;
   lease.meta.name = "n1";
-  lease.renewed = now - 1h;
-  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h);
-  memory.note_lease(lease, false, now);  // the first list: nothing is known but what it says
-  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h);
-  memory.note_lease(lease, false, now + 1s);  // no renewal
-  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h);
+  lease.duration = 40s;
+  lease.renewed = wall - 1h;
+  const auto seen = [&](MonoTime then) {
+    return memory.renewal(lease, then, wall + (then - now)).seen;
+  };
+  EXPECT_EQ(seen(now), now - 1h);
+  memory.note_lease(lease, false, now, wall);  // the first list: nothing is known but what it says
+  EXPECT_EQ(seen(now), now - 1h);
+  EXPECT_EQ(memory.renewal(lease, now, wall - 8h).seen, now - 1h) << "our wall clock was set back";
+  EXPECT_EQ(memory.renewal(lease, now, wall).duration, 40s);
+  memory.note_lease(lease, false, now + 1s, wall + 1s);  // no renewal
+  EXPECT_EQ(seen(now + 1s), now - 1h);
   lease.renewed += 10s;
-  memory.note_lease(lease, false, now + 9s);
-  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now + 9s);
-  memory.note_lease(lease, true, now + 10s);
-  EXPECT_EQ(memory.by_our_clock(lease, now).renewed, now - 1h + 10s);
+  EXPECT_EQ(seen(now + 9s), now + 9s) << "it will be noted in a moment";
+  memory.note_lease(lease, false, now + 9s, wall - 8h);
+  EXPECT_EQ(seen(now + 20s), now + 9s);
+  memory.note_lease(lease, true, now + 10s, wall);
+  EXPECT_EQ(seen(now), now - 1h + 10s);
+  lease.renewed = wall + 1h;  // the node's clock is ahead
+  EXPECT_EQ(seen(now), now);
+  lease.renewed = kFirstTime;
+  EXPECT_LT(seen(now), now - 24h);
+}
+
+TEST(Memory, ASuspicionGoesWhenTheLeaseIsRenewedOrTheNodeIsGone) {
+  const MonoTime now{1h};
+  const WallTime wall = *parse_rfc3339("2026-11-21T08:00:00Z");
+  Memory memory;
+  NodeLease lease;
+  lease.meta.name = "n1";
+  lease.renewed = wall;
+  memory.note_lease(lease, false, now, wall);
+  memory.suspect_node("n1", now + 1s);
+  memory.suspect_node("n2", now + 1s);
+  memory.note_lease(lease, false, now + 5s, wall + 5s);  // it says nothing new
+  EXPECT_EQ(memory.suspects().size(), 2u);
+  lease.renewed += 10s;
+  memory.note_lease(lease, false, now + 10s, wall - 1h);
+  EXPECT_EQ(memory.suspects(), (std::map<std::string, MonoTime>{{"n2", now + 1s}}));
+  memory.forget_node("n2");
+  EXPECT_TRUE(memory.suspects().empty());
+}
+
+TEST(Memory, TheOftenerAJobMayNotGrowTheLongerItStaysAsItIs) {
+  Memory memory;
+  MonoTime now{1h};
+  EXPECT_EQ(memory.limit_growth("a", 2, now).until, now + 10s);
+  EXPECT_EQ(memory.limit_growth("a", 2, now + 1s).until, now + 10s) << "another pod of that try";
+  now += 10s;
+  EXPECT_EQ(memory.limit_growth("a", 2, now).until, now + 20s);
+  now += 20s;
+  EXPECT_EQ(memory.limit_growth("a", 3, now).until, now + 10s) << "it came further";
+  for (int i = 0; i < 70; ++i) now = memory.limit_growth("a", 3, now).until;
+  EXPECT_EQ(memory.limit_growth("a", 3, now).until, now + kGrowthLimitMost);
+  EXPECT_EQ(memory.growth_limits().at("a").gpus, 3);
+  now = memory.growth_limits().at("a").until + kGrowthLimitMost + 1s;
+  EXPECT_EQ(memory.limit_growth("a", 3, now).until, now + 10s) << "it could be grown for long";
+  memory.forget_job("a");
+  EXPECT_TRUE(memory.growth_limits().empty());
+}
+
+TEST(Memory, ADeletionCountsFromWhenThisLeaderSawIt) {
+  Memory memory;
+  EXPECT_EQ(memory.deleted_since("a", MonoTime{1h}), MonoTime{1h});
+  EXPECT_EQ(memory.deleted_since("a", MonoTime{2h}), MonoTime{1h});
+  memory.forget_job("a");
+  EXPECT_EQ(memory.deleted_since("a", MonoTime{3h}), MonoTime{3h});
+}
+
+TEST(Memory, WhenThePodsOfAGenerationWereMadeIsSaidOfNewOnesOnly) {
+  Memory memory;
+  EXPECT_FALSE(memory.newest_made("a", 1, {"w0"})) << "an earlier leader made it";
+  memory.note_made("a", "w1", MonoTime{1h});
+  memory.note_made("a", "w2", MonoTime{2h});
+  memory.note_made("a", "w2", MonoTime{3h});  // its name is used once
+  for (int write = 0; write < 2; ++write)     // the first may fail
+    EXPECT_EQ(memory.newest_made("a", 2, {"w0", "w1", "w2"}), MonoTime{2h});
+  EXPECT_FALSE(memory.newest_made("a", 3, {"w0", "w1", "w2"})) << "nobody is new";
+  memory.note_made("a", "w3", MonoTime{4h});
+  memory.note_made("a", "w4", MonoTime{5h});
+  memory.forget_made("a", [](const std::string& pod) { return pod == "w3"; });
+  EXPECT_EQ(memory.newest_made("a", 4, {"w3", "w4"}), MonoTime{4h});
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ const std::string kJob = "job-uid-1";
 TEST(PlacementGate, NothingIsDecidedWhileAPodIsPlaced) {
   PlacementGate gate;
   EXPECT_FALSE(Placing(gate, kJob, 1)) << "what earlier leaders did is not known yet";
-  gate.open({});
+  gate.open({{kJob, 1}});
   {
     const Placing placing(gate, kJob, 1);
     ASSERT_TRUE(placing);
@@ -38,12 +38,24 @@ TEST(PlacementGate, ANewLeaderPlacesNothingAfterAnAllocationThatIsNotTheNewest) 
   gate.open({{kJob, 2}});
   EXPECT_FALSE(Placing(gate, kJob, 1)) << "the cache is older than what the API server has";
   EXPECT_TRUE(Placing(gate, kJob, 2));
+}
+
+TEST(PlacementGate, AJobOfWhichNothingIsKnownPlacesNothing) {
+  PlacementGate gate;
+  gate.open({{kJob, 2}});
+  EXPECT_FALSE(Placing(gate, "another", 1));
+  gate.forget_job(kJob);
+  EXPECT_FALSE(Placing(gate, kJob, 2)) << "it was out of sight";
+  gate.open({{kJob, 2}});
+  EXPECT_TRUE(Placing(gate, kJob, 2));
+  ASSERT_TRUE(gate.begin_decision("another"));
+  gate.end_decision("another", 1);
   EXPECT_TRUE(Placing(gate, "another", 1));
 }
 
 TEST(PlacementGate, ADecisionThatWasNotWrittenChangesNothing) {
   PlacementGate gate;
-  gate.open({});
+  gate.open({{kJob, 1}});
   ASSERT_TRUE(gate.begin_decision(kJob));
   gate.end_decision(kJob);
   EXPECT_TRUE(Placing(gate, kJob, 1));

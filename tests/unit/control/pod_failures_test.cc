@@ -30,6 +30,9 @@ TEST(PodFailures, AreDescribedInTheKubeletsWords) {
             "pod job-w0 failed; container worker ended with exit code 137 (OOMKilled)");
   EXPECT_EQ(describe_failure(ended("DeadlineExceeded", 1, "Error")),
             "pod job-w0 failed (DeadlineExceeded); container worker ended with exit code 1");
+  EXPECT_EQ(describe_end(ended("", 1)),
+            "pod job-w0 failed; container worker ended with exit code 1");
+  EXPECT_EQ(describe_end(*pod("job-w0", "n1", "Succeeded")), "pod job-w0 ended without an error");
   kube::Pod unstarted = ended("", 128, "StartError");
   unstarted.node_name = "n1";
   unstarted.containers[0].message = "exec: \"rubato-agent\": executable file not found in $PATH";

@@ -95,6 +95,21 @@ TEST(Policy, WhatWorkersCannotDoIsRefusedOrLeftOut) {
   }
 }
 
+TEST(Policy, WhatCountsIsWhole) {
+  for (const auto& [policy, parameter] :
+       std::map<std::string, std::string>{{"gavel", "objective"}, {"pollux", "seed"}}) {
+    api::SchedulingPolicySpec spec{.policy = policy, .parameters = {{parameter, 1}}};
+    EXPECT_TRUE(policy_of(Config{}, spec).ok());
+    spec.parameters[parameter] = 1.5;
+    const auto refused = policy_of(Config{}, spec);
+    ASSERT_FALSE(refused.ok()) << policy;
+    EXPECT_NE(refused.error().what().find("spec.parameters." + parameter +
+                                          " is 1.5, but must be a whole number from 0 to "),
+              std::string::npos)
+        << refused.error().what();
+  }
+}
+
 TEST(Policy, OneIsTheDefaultEverywhere) {
   EXPECT_EQ(api::SchedulingPolicySpec{}.policy, sched::kDefaultPolicy);
   EXPECT_EQ(policy_of(Config{}).plan.policy, sched::kDefaultPolicy);

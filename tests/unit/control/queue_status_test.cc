@@ -52,6 +52,32 @@ TEST(QueueStatus, SaysWhatNothingEnforces) {
             "spec.cells is not kept, as if it were not there: there is no node of GPU type \"A\"");
 }
 
+TEST(QueueStatus, SaysWhichGuaranteesTheNodesCannotKeep) {
+  sched::Node a, b;
+  a.gpu_type = "A";
+  a.gpus_total = 6;
+  b.gpu_type = "B";
+  b.gpus_total = 2;
+  const std::vector<sched::Node> nodes{a, b};
+  api::TrainingQueue queue;
+  queue.spec.quotas = {{"*", 8, {}}, {"A", 6, 10}, {"nope", 0, 3}};
+  EXPECT_EQ(missing_guarantees(queue.spec, nodes), "");
+  queue.spec.quotas = {{"*", 1000000, {}}, {"A", 6, {}}, {"nope", 1, {}}};
+  const std::string missing = missing_guarantees(queue.spec, nodes);
+  EXPECT_EQ(missing,
+            "1000000 GPUs, and the nodes have 8; 1 GPU of type \"nope\", and the nodes have 0");
+  queue.spec.weight = 2;
+  const auto some = queue_status(
+      queue, {}, {.cells = "", .parent = "", .weight = true, .guarantees = missing}, {});
+  const auto* enforced = api::find_condition(some.conditions, "Enforced");
+  EXPECT_EQ(enforced->status, api::ConditionStatus::kFalse);
+  EXPECT_EQ(enforced->reason, "PartlyEnforced");
+  EXPECT_NE(enforced->message.find("spec.weight does not count"), std::string::npos);
+  EXPECT_NE(enforced->message.find("Also spec.quotas guarantees more than there is: " + missing),
+            std::string::npos)
+      << enforced->message;
+}
+
 std::shared_ptr<const QueueObject> queue(const std::string& name, const std::string& parent) {
   auto object = std::make_shared<QueueObject>();
   object->meta.name = object->queue.meta.name = name;

@@ -54,16 +54,18 @@ api::TrainingJobStatus while_it_trains(const char* kind) {
   facts.view->recomputed_steps = 2;
   facts.view->rescales = 1;
   facts.view->generation = 5;
-  facts.newest_member = facts.now - 9s;
+  facts.newest_pod_made = MonoTime{1h} - 9s;
   facts.view->changes = {{.generation = 5,
                           .kind = kind,
                           .reason = "pod job-w1 joins",
                           .from = 1,
                           .to = 2,
-                          .stall_seconds = 0.25}};
+                          .stall_seconds = 0.25,
+                          .formed_at = MonoTime{1h}}};
   facts.gpu_seconds = coordinator::GpuSeconds{
       .useful = 90, .queue = 1, .rescale = 2, .failure = 3, .checkpoint = 4, .straggling = 5};
   facts.own_failures = 1;
+  facts.priority = api::JobPriority{.class_name = "high", .value = 100, .preempts = true};
   facts.avoided_nodes = {{.node = "n9",
                           .reason = "DataNotFound",
                           .message = "no such file",

@@ -60,7 +60,7 @@ class Profiles : public ::testing::Test {
   Profiles() : server_(executor_.clock()), memory_client_(server_, executor_, nullptr) {
     for (const api::Kind& kind : api::kinds())
       EXPECT_TRUE(server_.create(kube::types::kCustomResourceDefinition, "", api::crd(kind)).ok());
-    world_.now = *parse_rfc3339("2026-11-21T08:00:00Z");
+    world_.wall = *parse_rfc3339("2026-11-21T08:00:00Z");
   }
   void add_job(const std::string& status, const std::string& kind = "") {
     JobObject object = *job(1, 4, status);
@@ -72,7 +72,7 @@ class Profiles : public ::testing::Test {
     world_.profiles = stored();
     writer_.look_at(world_, now_);
     now_ += kProfilePause;
-    world_.now += kProfilePause;
+    world_.wall += kProfilePause;
   }
   std::vector<std::shared_ptr<const ProfileObject>> stored() {
     std::vector<std::shared_ptr<const ProfileObject>> all;

@@ -8,6 +8,7 @@
 #include "operator/api/resources.h"
 #include "operator/control/job_secret.h"
 #include "operator/control/worker_pod.h"
+#include "tests/unit/common/net/long_lived_authority.h"
 
 namespace rubato::control {
 namespace {
@@ -165,6 +166,15 @@ TEST_F(TrustTest, WithoutTheAuthorityThatItIsGivenItDoesNotBegin) {
   EXPECT_TRUE(make("given").open().ok());
 }
 
+TEST_F(TrustTest, AnAuthorityWithoutAnEndIsTaken) {
+  give(net::long_lived_authority(wall() - 1h, "99991231235959Z"));
+  Trust trust = make("given");
+  const Status opened = trust.open();
+  ASSERT_TRUE(opened.ok()) << opened.error().to_string();
+  EXPECT_EQ(net::certificate_validity(trust.tls().certificate)->not_after,
+            std::chrono::floor<std::chrono::seconds>(wall() + kTiming.life));
+}
+
 TEST_F(TrustTest, TheLeaderWritesDownAnotherAuthorityAndTheOthersFollow) {
   const net::KeyPair one = fresh("one"), two = fresh("two");
   give(one);
@@ -288,6 +298,46 @@ TEST_F(JobSecretTest, OneThatSomebodyDeletedIsMadeForTheNextPods) {
   ASSERT_TRUE(client_.remove(kube::types::kSecret, {"ns", job_secret_name(job())}).ok());
   EXPECT_TRUE(reconcile(trust, true));
   EXPECT_FALSE(in_secret("token").empty());
+}
+
+TEST_F(JobSecretTest, ATrialMakesNone) {
+  Trust trust = make();
+  ASSERT_TRUE(trust.open().ok());
+  const auto is_there = [&] {
+    return client_.get(kube::types::kSecret, {"ns", job_secret_name(job())}, "").ok();
+  };
+  EXPECT_TRUE(try_job_secret(client_, job(), *trust.root()).ok());
+  EXPECT_FALSE(is_there());
+  EXPECT_TRUE(reconcile(trust, true));
+  EXPECT_TRUE(try_job_secret(client_, job(), *trust.root()).ok()) << "it is there";
+}
+
+// A quota that this very Secret fills refuses who makes one, whether it is there or not.
+TEST_F(JobSecretTest, AFullQuotaIsNoReasonWhereItIsThere) {
+  struct FullQuota : kube::FaultHook {
+    std::optional<Error> before(const kube::Operation& operation) override {
+      if (operation.verb != kube::Verb::kCreate) return std::nullopt;
+      return Error(Code::kDenied, "exceeded quota: count/secrets").set_reason("Forbidden");
+    }
+    std::optional<Error> after(const kube::Operation&) override { return std::nullopt; }
+  } full;
+  kube::MemoryClient refused(server_, process_, &full);
+  Trust trust = make();
+  ASSERT_TRUE(trust.open().ok());
+  const auto write = [&](bool replace) {
+    return write_job_secret(refused, job(), *trust.root(), kTiming, wall(), replace);
+  };
+  EXPECT_FALSE(write(true).ok()) << "there is none";
+  EXPECT_TRUE(reconcile(trust, true));
+  const std::string first = in_secret("tls.crt");
+  const auto looked = write(false);
+  ASSERT_TRUE(looked.ok());
+  EXPECT_FALSE(looked->credentials);
+  EXPECT_EQ(in_secret("tls.crt"), first) << "it was looked for only";
+  const auto renewed = write(true);
+  ASSERT_TRUE(renewed.ok());
+  EXPECT_TRUE(renewed->credentials);
+  EXPECT_NE(in_secret("tls.crt"), first);
 }
 
 TEST_F(JobSecretTest, OneThatCannotBeReplacedStaysAndSaysSo) {

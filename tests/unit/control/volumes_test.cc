@@ -36,7 +36,8 @@ struct Storage {
         parse(R"({"metadata":{"name":")" + name + "\"" + meta + R"(},"provisioner":")" +
               provisioner + R"(","volumeBindingMode":")" + binding + "\"" + more + "}"))));
   }
-  StorageView view() const { return storage_of(claims, volumes, classes); }
+  StorageView view() const { return storage_of(claims, volumes, classes, claims_denied); }
+  std::set<std::string> claims_denied;
 };
 
 std::string on_node(const std::string& name) {
@@ -118,6 +119,15 @@ TEST(Volumes, AMissingClaimIsWaitedFor) {
   storage.claim("data", "ReadWriteMany", "", "Bound",
                 R"(,"deletionTimestamp":"2026-11-21T08:00:00Z")");
   expect_waits(needs(storage), "ClaimNotFound", {"is being deleted"});
+}
+
+TEST(Volumes, AClaimThatMayNotBeListedIsNotSaidToBeMissing) {
+  Storage storage;
+  storage.claims_denied = {"ns"};
+  expect_waits(needs(storage), "ClaimsDenied", {"\"data\"", "may not list", "namespace \"ns\""});
+  storage.bound("data");
+  storage.volume("pv", "", "1Gi", "ReadWriteMany", "Bound");
+  EXPECT_EQ(needs(storage).problem.reason, "") << "it was seen before";
 }
 
 TEST(Volumes, ALostClaimIsWaitedFor) {
@@ -265,7 +275,7 @@ TEST(Volumes, WhatStandsBetweenAPodAndItsNode) {
 World world_with(Storage& storage) {
   World w;
   w.nodes = {node("n1", 2), node("n2", 2)};
-  w.now = *parse_rfc3339("2026-11-21T08:00:00Z");
+  w.wall = *parse_rfc3339("2026-11-21T08:00:00Z");
   w.claims = storage.claims;
   w.volumes = storage.volumes;
   w.storage_classes = storage.classes;

@@ -37,6 +37,20 @@ TEST(WorkerPod, CarriesWhatTheAgentNeeds) {
   EXPECT_TRUE(found);
 }
 
+TEST(WorkerPod, HasThePriorityClassThatWasTried) {
+  const auto class_of = [](const json::Value& pod) {
+    return pod["spec"]["priorityClassName"].string_or("none");
+  };
+  const char* high = R"("priorityClassName":"high")";
+  const auto untried = job(1, 2, "", high);
+  EXPECT_EQ(class_of(worker_pod(untried->job, third(), config())), "high");
+  const auto changed = job(1, 2, R"("priority":{"className":"low","value":-5})", high);
+  EXPECT_EQ(class_of(worker_pod(changed->job, third(), config())), "low");
+  EXPECT_EQ(class_of(sample_pod(changed->job, config())), "high") << "it is tried with";
+  const auto removed = job(1, 2, R"("priority":{"className":"low","value":-5})");
+  EXPECT_EQ(class_of(sample_pod(removed->job, config())), "none");
+}
+
 TEST(WorkerPod, ShowsMetricsWhereAPortIsSet) {
   const auto object = job(1, 2);
   const auto worker = [&](int port) {

@@ -112,6 +112,7 @@ TEST(JobTaskBounds, WhatIsNotTakenDownIsBoundedByNumberAndBytes) {
     const JobTask::World world{[] { return MonoTime{}; }, [] { return MonoTime{}; },
                                [] { return MonoTime{}; }};
     JobTask task(executor, client, {}, wish, 0, 1, world, {});
+    EXPECT_TRUE(task.start().ok());
     wire::Hello hello;
     hello.set_pod_uid("uid-0");
     task.attach(1, std::make_shared<NoChannel>(), hello, executor.now());
@@ -128,6 +129,7 @@ TEST(JobTaskBounds, WhatIsNotTakenDownIsBoundedByNumberAndBytes) {
   const JobTask::World world{[] { return MonoTime{}; }, [] { return MonoTime{}; },
                              [] { return MonoTime{}; }};
   JobTask task(executor, client, {}, wish, 0, 1, world, {});
+  ASSERT_TRUE(task.start().ok());
   wire::Hello hello;
   hello.set_pod_uid("uid-0");
   for (std::uint64_t session = 1; session <= 3 * kInputsMax + 1; ++session) {

@@ -84,6 +84,7 @@ TEST(JobMachineStart, FromACheckpointIsNoStep) {
   ASSERT_EQ(pods.view().changes.size(), 1u);
   EXPECT_EQ(pods.view().changes.back().at_step, 40u);
   EXPECT_GE(pods.view().changes.back().first_step_seconds, 3.0);
+  EXPECT_LE(pods.view().changes.back().formed_at, pods.now - 3s);
 }
 
 // ---- A new leader

@@ -123,6 +123,33 @@ TEST_F(RecordStoreTest, TheFirstWriteMayRaceWithOthers) {
   EXPECT_EQ(writes, 3);
 }
 
+// The decision to begin a job is of what the cache showed: that its status has moved since takes
+// nothing back, but another spec does.
+TEST_F(RecordStoreTest, AJobBeginsThoughItsStatusIsNewerThanTheCache) {
+  const json::Value seen = server_.get(api::kTrainingJob, kJob).value();
+  UnbegunJob job{.key = kJob,
+                 .uid = kube::uid_of(seen),
+                 .generation = seen["metadata"]["generation"].int_or(0),
+                 .version = kube::resource_version_of(seen),
+                 .has_status = seen["status"].is_object()};
+  ASSERT_GT(job.generation, 0);
+  const auto change = [&](const char* text, const char* subresource) {
+    EXPECT_TRUE(server_
+                    .patch(api::kTrainingJob, kJob, kube::PatchType::kMerge,
+                           json::parse(text).value(), {.subresource = subresource})
+                    .ok());
+  };
+  change(R"({"status":{"reason":"WaitingForGPUs"}})", "status");
+  change(R"({"spec":{"gpus":{"max":3}}})", "");
+  EXPECT_EQ(write_first_record(client_, job, 3).error().code(), Code::kConflict);
+  ++job.generation;
+  const auto written = write_first_record(client_, job, 3);
+  ASSERT_TRUE(written.ok()) << written.error().to_string();
+  EXPECT_EQ(stored().leader, 3u);
+  EXPECT_EQ((*written)["status"]["reason"].string_or(""), "WaitingForGPUs");
+  EXPECT_EQ(write_first_record(client_, job, 4).error().code(), Code::kConflict) << "it has begun";
+}
+
 TEST_F(RecordStoreTest, ANewLeaderFencesTheOldOne) {
   const auto old = store().open(3);
   const auto fresh = store().open(4);

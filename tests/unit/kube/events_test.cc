@@ -58,6 +58,24 @@ TEST_F(Events, EqualOnesBecomeASeries) {
   EXPECT_EQ(events_in(world).size(), 2u);
 }
 
+// Names must differ; times need not.
+TEST_F(Events, TimesAreThoseOfTheClockThoughItWasAhead) {
+  world.home.skew(Duration(0), 24h);
+  recorder->emit(about("job"), rescaled("ahead"));
+  world.sim.run_for(1s);
+  world.home.skew(Duration(0), -24h);
+  const WallTime corrected = world.home.clock().wall();
+  recorder->emit(about("job"), rescaled("right"));
+  recorder->emit(about("job"), rescaled("and again"));
+  world.sim.run_for(1s);
+  const auto events = events_in(world);
+  ASSERT_EQ(events.size(), 3u);
+  for (const json::Value& event : events) {
+    const WallTime when = parse_rfc3339(event["eventTime"].string_or("")).value();
+    EXPECT_EQ(when > corrected + 1h, event["note"].string_or("") == "ahead") << json::dump(event);
+  }
+}
+
 // `kubectl delete events --all`, or a store from before it.
 TEST_F(Events, ASeriesWhoseEventIsGoneComesBack) {
   const auto emit = [&] {

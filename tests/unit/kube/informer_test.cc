@@ -408,6 +408,57 @@ TEST(Informer, OfSomeNamespaces) {
   EXPECT_EQ(gone, 0);
 }
 
+// Those of one namespace may not be read, and a watch that is open ends.
+struct DeniedNamespace : FaultHook {
+  std::string ns;
+  std::optional<Error> before(const Operation& operation) override {
+    if (ns.empty() || operation.key.ns != ns) return std::nullopt;
+    return Error(Code::kDenied, "forbidden").set_reason("Forbidden");
+  }
+  std::optional<Error> after(const Operation& operation) override {
+    if (ns.empty() || operation.key.ns != ns) return std::nullopt;
+    return Error(Code::kUnavailable, "the watch has ended");
+  }
+};
+
+TEST(Informer, ANamespaceThatMayNotBeListedIsPassedOverUntilItMay) {
+  SimWorld world(1);
+  for (const char* ns : {"a", "b"}) {
+    const json::Value object =
+        json::Value::object({{"metadata", json::Value::object({{"name", ns}})}});
+    ASSERT_TRUE(world.server.create(types::kNamespace, "", object).ok());
+    ASSERT_TRUE(world.server.create(types::kConfigMap, ns, map_in(ns, "first", "x")).ok());
+  }
+  DeniedNamespace rules;
+  rules.ns = "b";
+  MemoryClient client(world.server, world.home, &rules);
+  InformerConfig config = config_maps();
+  config.namespaces = {"a", "b"};
+  Informer<Object> waits(client, world.home, world.metrics, config);
+  config.while_denied = WhileDenied::kForget;
+  Informer<Object> informer(client, world.home, world.metrics, config);
+  config.while_denied = WhileDenied::kKeep;
+  Informer<Object> keeps(client, world.home, world.metrics, config);
+  for (auto* each : {&waits, &informer, &keeps}) each->start();
+  world.sim.run_for(kDeniedPatience - 1s);
+  EXPECT_FALSE(informer.has_synced()) << "the server may not know its rules yet";
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.has_synced(); }, 10s));
+  EXPECT_FALSE(waits.has_synced());
+  EXPECT_EQ(informer.denied(), std::set<std::string>{"b"});
+  EXPECT_EQ(informer.store().size(), 1u);
+  rules.ns = "";
+  ASSERT_TRUE(world.sim.run_until([&] { return informer.denied().empty(); }, 60s));
+  EXPECT_EQ(informer.store().size(), 2u);
+  rules.ns = "b";
+  (void)world.server.create(types::kConfigMap, "b", map_in("b", "second", "x"));
+  ASSERT_TRUE(world.sim.run_until([&] { return !informer.denied().empty(); }, 120s));
+  EXPECT_EQ(informer.store().size(), 1u) << "nothing is known of it any more";
+  EXPECT_TRUE(informer.has_synced());
+  ASSERT_TRUE(world.sim.run_until([&] { return !keeps.denied().empty(); }, 120s));
+  EXPECT_TRUE(keeps.has_synced());
+  EXPECT_TRUE(keeps.store().get({"b", "first"})) << "as it was last seen";
+}
+
 // What is not wanted is as if it were not there; it comes and goes with what makes it wanted.
 TEST(Informer, KeepsOnlyWhatIsWanted) {
   SimWorld world(1);

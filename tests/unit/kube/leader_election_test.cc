@@ -101,6 +101,40 @@ TEST(LeaderElection, ReleaseHandsOverAtOnce) {
   EXPECT_EQ(b.elector.epoch(), 2);
 }
 
+// `kubectl annotate lease`, between the last renewal and the end.
+TEST(LeaderElection, ALeaseThatSomebodyWroteIsReleasedAllTheSame) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  Replica b(world, "b", 2);
+  ASSERT_TRUE(stand_by(world, a, b));
+  Task task = a.process.spawn("release", [&](std::stop_token) {
+    const json::Value note = json::Value::object(
+        {{"metadata",
+          json::Value::object({{"annotations", json::Value::object({{"note", "seen"}})}})}});
+    EXPECT_TRUE(world.server.patch(types::kLease, kLeaseKey, PatchType::kMerge, note).ok());
+    EXPECT_TRUE(a.elector.release().ok());
+  });
+  ASSERT_TRUE(world.sim.run_until([&] { return b.elector.is_leader(); }, 6s));
+  EXPECT_EQ(b.elector.epoch(), 2);
+}
+
+// Of another one by then: frozen for longer than its time, for example.
+TEST(LeaderElection, WhatAnotherHoldsIsNotReleased) {
+  SimWorld world(1);
+  Replica a(world, "a", 1);
+  a.start();
+  ASSERT_TRUE(world.sim.run_until([&] { return a.elector.is_leader(); }, 30s));
+  Task task = a.process.spawn("release", [&](std::stop_token) {
+    const json::Value theirs =
+        json::Value::object({{"spec", json::Value::object({{"holderIdentity", "somebody"}})}});
+    EXPECT_TRUE(world.server.patch(types::kLease, kLeaseKey, PatchType::kMerge, theirs).ok());
+    EXPECT_TRUE(a.elector.release().ok());
+  });
+  world.sim.run_for(1s);
+  const json::Value lease = world.server.get(types::kLease, kLeaseKey).value();
+  EXPECT_EQ(lease["spec"]["holderIdentity"].string_or(""), "somebody");
+}
+
 TEST(LeaderElection, CrashIsFollowedAfterTheLease) {
   SimWorld world(1);
   Replica a(world, "a", 1);

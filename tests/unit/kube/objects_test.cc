@@ -34,6 +34,15 @@ TEST(Quantity, Units) {
     EXPECT_EQ(units.value(), row.units) << row.text;
     EXPECT_EQ(milli.value(), row.milli) << row.text;
   }
+  for (const auto& [text, units] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+           {"0.3333333333333333333333333333Gi", 357913942},
+           {"1.00000000000000000000000Gi", 1 << 30},
+           {"-1.00000000000000000000000Gi", -(1 << 30)},
+           {"1.00000000000000000000000000000000000000001Ki", 1025},
+           {"0.9999999999999999999999999999999999999999Ei", std::int64_t{1} << 60},
+           {"0.0000000000000000000000000000000000000000000000000001Ei", 1}})
+    EXPECT_EQ(parse_quantity(text).value_or(0), units) << text;
+  EXPECT_EQ(parse_quantity_milli("0.50000000000000000000000000000").value_or(0), 500);
   EXPECT_EQ(parse_quantity("16Ei").value_or(0), std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(parse_quantity("99999999999999999999999999999999999").value_or(0),
             std::numeric_limits<std::int64_t>::max());
@@ -178,6 +187,15 @@ TEST(PodTest, WhatThePodAsksForAsAWholeCounts) {
             "cpu=4050;memory=1024;x.io/gpu=2;");
   EXPECT_EQ(requests(R"({"limits":{"cpu":"4","memory":"1Ki"}})"),
             "cpu=2050;memory=1024;x.io/gpu=2;");
+}
+
+TEST(PodTest, SumsOfWhatItAsksForStayAtTheMostThatIsHeld) {
+  const auto pod = Pod::decode(json::parse(R"({"metadata":{"name":"p","uid":"u"},"spec":{
+      "overhead":{"memory":"1Gi"},
+      "containers":[{"resources":{"requests":{"memory":"9E"}}},
+                    {"resources":{"requests":{"memory":"9E"}}}]}})")
+                                   .value());
+  EXPECT_EQ(amount_of(pod.value().requests, "memory"), std::numeric_limits<std::int64_t>::max());
 }
 
 // Both decoders, on the sample and on thousands of damaged ones: parts removed, replaced by values

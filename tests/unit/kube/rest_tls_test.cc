@@ -2,6 +2,11 @@
 #include "kube/errors.h"
 #include "rest_fixture.h"
 
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 namespace rubato::kube {
 namespace {
 
@@ -100,6 +105,40 @@ TEST_F(RestTls, ClientCertificates) {
                   config.credentials.private_key.text = by_name.private_key;
                 }),
             kFine);
+}
+
+// The connection in the pool was opened with the one of before, and the server goes on refusing it.
+TEST_F(RestTls, AClientCertificateThatWasReplacedIsShownOnANewConnection) {
+  std::atomic<int> opened{0};
+  ScriptedServer server(
+      [&](ScriptedServer::Connection& connection) {
+        const bool is_first = opened++ == 0;
+        for (int answered = 0; !connection.read_request().empty(); ++answered)
+          connection.write(is_first && answered > 0
+                               ? http_answer(401, json::dump(make_status(401, "Unauthorized", "x")))
+                               : http_answer(200, pod("p", 1)));
+      },
+      by_address, authority.certificate);
+  std::string folder = (std::filesystem::temp_directory_path() / "rubato-tls-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string certificate = folder + "/tls.crt", key = folder + "/tls.key";
+  const auto put = [&](const net::KeyPair& pair) {
+    std::ofstream(certificate) << pair.certificate;
+    std::ofstream(key) << pair.private_key;
+  };
+  put(by_name);
+  RestConfig config;
+  config.server = secure(server);
+  config.credentials.authority.text = authority.certificate;
+  config.credentials.certificate.file = certificate;
+  config.credentials.private_key.file = key;
+  const auto client = connect(config);
+  ASSERT_TRUE(client->get(types::kPod, {"a", "p"}, "").ok());
+  put(by_address);
+  const auto again = client->get(types::kPod, {"a", "p"}, "");
+  EXPECT_TRUE(again.ok()) << again.error().to_string();
+  EXPECT_EQ(server.connections(), 2);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -97,6 +97,13 @@ def test_another_model_does_not_go_on_from_it(tmp_path):
         next(job)
 
 
+def test_other_samples_are_counted_and_the_way_out_is_an_argument(tmp_path):
+    list(job_of(tmp_path, 2))
+    job = rubato.Job(build, data(40, micro_batch=2, micro_batches=3), loss, steps=4, checkpoint=tmp_path, seed=3)
+    with pytest.raises(SystemExit, match=r"its data has 32 samples, this job's has 40\. Give Job\(checkpoint=\)"):
+        next(job)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_and_loading_ahead_change_nothing(tmp_path, workers):
     evaluate = data(5, micro_batch=2, workers=workers)

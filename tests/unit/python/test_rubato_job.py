@@ -187,6 +187,19 @@ def test_arguments_of_a_job_that_runs_alone(monkeypatch):
     told = trained_by(monkeypatch, steps=numpy.int64(3), seed=2**63 - 1, checkpoint="~/x", checkpoint_keep=1)
     assert told["stop"]["steps"] == 3 and told["seed"] == 2**63 - 1 and told["batch"] == {"micro": 2, "global": 8}
     assert told["checkpoint"] == {"path": os.path.expanduser("~/x"), "every": 0, "keep": 1}
+    assert trained_by(monkeypatch, checkpoint="states")["checkpoint"]["path"] == os.path.abspath("states")
+
+
+def test_a_job_has_one_seed(monkeypatch):
+    def of(**more):
+        return rubato.Indexed(Sequences(), micro_batch=2, micro_batches=4, **more)
+
+    assert trained_by(monkeypatch)["seed"] == 0
+    assert trained_by(monkeypatch, seed=5)["seed"] == 5
+    assert trained_by(monkeypatch, data=of(seed=5))["seed"] == 5
+    assert trained_by(monkeypatch, data=of(seed=5), seed=5)["seed"] == 5
+    with pytest.raises(ValueError, match=r"Job\(seed=0\) and Indexed\(seed=5\).*Say it once"):
+        trained_by(monkeypatch, data=of(seed=5), seed=0)
 
 
 @pytest.mark.parametrize(

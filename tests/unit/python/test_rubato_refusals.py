@@ -1,5 +1,6 @@
 """What cannot be trained with equal bits is refused before the first step, and the way out is named."""
 
+import contextlib
 import random
 
 import pytest
@@ -220,6 +221,85 @@ def test_tensors_that_share_memory_are_refused():
 
     reason, text = refusal(program_of(build, lambda m, b: plain_loss(m[0], b)))
     assert reason == "OverlappingTensors" and "0.weight and 1.weight" in text
+
+
+def test_a_slice_of_another_parameter_is_refused():
+    def build():
+        model = nn.Sequential(linear(), linear())
+        model[1].bias = nn.Parameter(model[0].weight.data[0, :LENGTH])
+        return rubato.State(model, torch.optim.SGD(model.parameters()))
+
+    reason, text = refusal(program_of(build, lambda m, b: plain_loss(m[0], b)))
+    assert reason == "OverlappingTensors" and "slice" in text and "clone()" in text
+
+
+def replaced(state):
+    state.model[0].weight = nn.Parameter(torch.zeros_like(state.model[0].weight))
+
+
+def assigned_whole(state):
+    state.model.load_state_dict({k: v.clone() for k, v in state.model.state_dict().items()}, assign=True)
+
+
+def frozen(state):
+    state.model[0].weight.requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (replaced, r"0\.weight was replaced by another Parameter.*without assign=True"),
+        (assigned_whole, r"0\.weight was replaced by another Parameter"),
+        (frozen, r"requires_grad of 0\.weight changed.*lr=0"),
+    ],
+)
+def test_what_is_trained_stays_the_parameters_of_build(change, text):
+    (worker,) = started(program_of(build_around(linear), plain_loss), 1)
+    train([worker], 0, 1)
+    change(worker.trainer.state)
+    with pytest.raises(rubato.Refused, match=text):
+        worker.trainer.keep_changes()
+
+
+def test_what_is_no_state_is_refused_by_name():
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedulers = [torch.optim.lr_scheduler.StepLR(optimizer, 2)]
+    for wrong, text in [
+        ((optimizer, model), r"State\(model=\) is a SGD.*State\(model, optimizer, scheduler\)"),
+        ((model, [optimizer, optimizer]), r"State\(optimizer=\) is a list.*group"),
+        ((model, optimizer, schedulers), r"State\(scheduler=\) is a list.*Chained"),
+    ]:
+        with pytest.raises(rubato.Refused, match=text):
+            rubato.State(*wrong)
+
+
+def test_float64_is_not_trained_but_may_be_there():
+    wide = nn.Linear(TOKENS, LENGTH, dtype=torch.float64)
+
+    def build():
+        state = build_around(linear)()
+        state.model.register_buffer("wide", torch.zeros(2, dtype=torch.float64))
+        return state
+
+    train(started(program_of(build, plain_loss), 2), 0, 1)
+    reason, text = refusal(program_of(build_around(lambda: wide.requires_grad_()), plain_loss))
+    assert reason == "UnsupportedTensor" and "0.weight is trained in float64" in text and "model.float()" in text
+
+
+@pytest.mark.parametrize("place", ["loop", "loss"])
+def test_autocast_is_entered_in_the_loss(place):
+    def loss(model, batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            return plain_loss(model, batch)
+
+    program = program_of(build_around(linear), loss)
+    with torch.autocast("cpu", torch.bfloat16) if place == "loop" else contextlib.nullcontext():
+        if place == "loop":
+            reason, text = refusal(program)
+            assert reason == "HiddenState" and "torch.autocast" in text and "`loss`" in text
+        else:
+            train(started(program, 2), 0, 2)
 
 
 def test_streams_scalers_and_mismatched_batches_are_refused():

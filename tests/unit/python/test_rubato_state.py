@@ -1,5 +1,6 @@
 """Equal bits on any number of workers, against an engine in Python."""
 
+import enum
 import itertools
 import math
 import random
@@ -28,6 +29,7 @@ from programs import (
     started,
 )
 from rubato.chance import mix, seeded
+from rubato.plain import decode, encode, is_plain
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -82,6 +84,9 @@ def test_layout():
     assert rest["frozen.weight"] == ("F32", [WIDTH, WIDTH])
     assert rest["shift"] == ("F32", [1, WIDTH])
     assert rest["empty"] == ("F32", [0, 3])
+    named = {entry["name"] for entry in found["tensors"] if entry["in_state_dict"]}
+    model = worker.trainer.state.model
+    assert named == model.state_dict().keys() - {"head.weight"} and "empty" not in named, "tied weights stand once"
     dtypes = {entry["name"]: entry["dtype"] for entry in found["tensors"]}
     assert dtypes["narrow.weight"] == dtypes["exp_avg.narrow.weight"] == "BF16"
     assert dtypes["step.unused"] == "F32"
@@ -123,6 +128,61 @@ class Average:
         self.values, self.count = state["values"], state["count"]
 
 
+class Mode(str, enum.Enum):
+    WARM = "warm"
+
+
+class Kept:
+    """An extra with a number of NumPy's, and a text that is not quite one."""
+
+    def __init__(self):
+        self.factor, self.mode = numpy.float32(0.9), Mode.WARM
+
+    def state_dict(self):
+        return {"factor": self.factor, "mode": self.mode}
+
+    def load_state_dict(self, state):
+        self.factor, self.mode = state["factor"], state["mode"]
+
+
+TABLE = numpy.linspace(0.1, 0.01, 20, dtype=numpy.float32)
+
+
+@pytest.mark.parametrize("place", ["build", "schedule", "body", "extra"])
+def test_numbers_of_numpy_are_the_same_for_a_newcomer(place):
+    def build():
+        model = linear()
+        rate = {"build": TABLE[0], "extra": 0.1}.get(place, 1.0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.3)
+        is_scheduled = place == "schedule"
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: TABLE[step]) if is_scheduled else None
+        kept = Kept()
+        if place == "extra":
+            optimizer.register_step_post_hook(lambda *_: optimizer.param_groups[0].update(lr=0.1 * kept.factor))
+        return rubato.State(model, optimizer, scheduler, extra={"kept": kept})
+
+    program = program_of(build, plain_loss)
+    workers = started(program, 1)
+    for step in range(8):
+        train(workers, step, step + 1)  # it compares
+        for worker in workers if place == "body" else ():
+            worker.trainer.state.optimizer.param_groups[0]["lr"] = TABLE[step]
+            worker.trainer.keep_changes()
+        workers[1:] = [FakeWorker(program, TRAINING)]
+        workers[1].load_from(workers[0], step + 1)
+    assert type(workers[0].trainer.state.optimizer.param_groups[0]["lr"]) is float
+    assert type(workers[0].trainer.state.extra["kept"].factor) is float
+    assert type(workers[0].trainer.state.extra["kept"].mode) is str
+
+
+@pytest.mark.parametrize("like", [Mode.WARM, numpy.str_("warm"), numpy.float32(0.5), numpy.int64(3)])
+def test_what_is_like_a_plain_value_becomes_one(like):
+    assert not is_plain({"like": like})
+    coded = encode({"like": like, like: 1}, "state")
+    assert is_plain(decode(coded, {}))
+    assert decode(coded, {}) == {"like": like, like: 1}
+
+
 def build_with_averages():
     model = Tiny()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -134,7 +194,8 @@ def build_with_averages():
 def test_extra_state_travels():
     program = program_of(build_with_averages)
     workers = started(program, 2)
-    assert "extra.average.values.deep.norm.bias" in {entry["name"] for entry in workers[0].found["tensors"]}
+    extra = [entry for entry in workers[0].found["tensors"] if entry["name"] == "extra.average.values.deep.norm.bias"]
+    assert [entry["in_state_dict"] for entry in extra] == [False]
     history = train(workers, 0, 2)
     newcomer = FakeWorker(program, TRAINING)
     newcomer.load_from(workers[0], 2)

@@ -190,6 +190,44 @@ TEST(Cells, WhoMayNotBorrowIsToldSo) {
   EXPECT_NE(told(state, make_plan(state, kFifo), "a3").outcome, Outcome::kNever);
 }
 
+// Two nodes of one type, and the cells of queue "a", which has nothing else; its job wants five.
+ClusterState small_cells(Gpus first, Gpus second, std::int64_t cells) {
+  ClusterState state = cluster({node("n0", first, first), node("n1", second, second)}, {});
+  add_queue(state, "a", {{"A", "node", cells}});
+  state.queues["a"].borrowing = false;
+  state.jobs = {job("a1", 5, 9)};
+  state.jobs[0].queue = "a";
+  return state;
+}
+
+TEST(Cells, WhatHelpsAJobThatTheyCanNeverHoldIsWhatNodesAndLimitsLeaveOfThem) {
+  ClusterState state = small_cells(2, 1, 2);  // the smaller one is a bad one, and of the queue, too
+  EXPECT_EQ(told(state, "a1").message,
+            "needs 5 GPUs; the nodes it may use have 3 in all: lower spec.gpus.min to 3, or add "
+            "nodes");
+  EXPECT_EQ(fix_of(state, state.jobs[0]), Fix{LowerMin{3}});
+  state.jobs[0].min = 3;
+  EXPECT_EQ(told(state, "a1").outcome, Outcome::kPlaced);
+  state = small_cells(4, 4, 1);
+  EXPECT_EQ(fix_of(state, state.jobs[0]), Fix{LowerMin{4}});
+  state.queues["a"].quotas["*"].limit = 2;
+  EXPECT_EQ(told(state, "a1").reason, "QueueLimit");
+  EXPECT_EQ(fix_of(state, state.jobs[0]), Fix{LowerMin{2}});
+  // There are none, and no fewer GPUs help.
+  state = small_cells(4, 4, 3);
+  EXPECT_EQ(told(state, "a1").outcome, Outcome::kNever);
+  EXPECT_TRUE(fix_of(state, state.jobs[0]).empty());
+}
+
+TEST(Cells, WhatTheyCanNeverHoldIsSaidBeforeWhatPasses) {
+  ClusterState state = small_cells(4, 4, 1);
+  state.jobs[0].avoid = {"n0", "n1"};
+  EXPECT_EQ(told(state, "a1").outcome, Outcome::kNever);
+  EXPECT_EQ(told(state, "a1").reason, "CellsFull");
+  state.jobs[0].min = 4;
+  EXPECT_EQ(told(state, "a1").reason, "EveryNodeAvoided");
+}
+
 TEST(Cells, NobodyWaitsBehindAJobThatTheyCanNeverHold) {
   ClusterState state = two_halves(true);
   state.queues["a"].borrowing = false;
@@ -244,6 +282,8 @@ TEST(Cells, AreRefusedWhereTheyCannotBeHad) {
            "ask for fewer, or add nodes"},
           {"d", "this installation knows no level \"zone\" (it knows node, rack)"},
           {"e", "there is no node of GPU type \"T4\""}}));
+  const json::Value plan = to_json(make_plan(state, {}), state);
+  EXPECT_EQ(plan["refusedCells"]["e"].string_or(""), refused.at("e"));
 }
 
 // Brute force. A forest of racks; each claim of each queue is given a cell of its own, in all ways.

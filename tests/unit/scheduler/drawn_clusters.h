@@ -171,6 +171,19 @@ inline void draw_cells(Rng& rng, ClusterState& state, const PolicyConfig& config
   obey(make_plan(state, config), state);
 }
 
+// Nodes run out of CPU, memory or pods before they run out of GPUs: strangers hold the rest.
+inline void draw_scarce(Rng& rng, ClusterState& state) {
+  for (Node& node : state.nodes) {
+    node.free.others[0] = rng.chance(0.6) ? static_cast<std::int64_t>(rng.below(6)) : 110;
+    if (rng.chance(0.5)) node.free.cpu = 100 * static_cast<MilliCpu>(rng.below(12));
+    if (rng.chance(0.5)) node.free.memory = static_cast<Bytes>(rng.below(12)) << 20U;
+  }
+  for (Job& job : state.jobs) {
+    job.per_pod.others[0] = 1;
+    job.per_pod.cpu = 100 * static_cast<MilliCpu>(rng.below(4));
+  }
+}
+
 // As if it were never there; what its pods held is free.
 inline ClusterState without(ClusterState state, const JobId& id) {
   const auto job = std::ranges::find(state.jobs, id, &Job::id);

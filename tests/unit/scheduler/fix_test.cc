@@ -1,5 +1,6 @@
 #include "scheduler/fix.h"
 
+#include "scheduler/placement/cells.h"
 #include "tests/unit/scheduler/drawn_clusters.h"
 
 #include <gtest/gtest.h>
@@ -129,18 +130,33 @@ std::optional<Change> a_little_less(const Job& job, const Change& change) {
 }
 
 // Never is what only a change helps: whoever is told so has a fix by which it is placed, alone in
-// the cluster, and a smaller one of its kind does not help; whoever waits needs none.
+// the cluster, and a smaller one of its kind does not help; whoever waits needs none. In the cells
+// of its queue there may be no fix, where no smaller minimum helps either, and who never comes into
+// them may be told to wait.
 TEST(FixProperty, MakesTheNeverPlaced) {
   const PolicyConfig config;
   std::map<std::string, int> seen;
+  int in_cells = 0;
+  int without_fix = 0;
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {
-    const ClusterState state = drawn_cluster(seed, config);
+    ClusterState state = drawn_cluster(seed, config);
+    Rng of_cells(seed + 3'000'000);
+    if (seed % 3 == 0) draw_cells(of_cells, state, config);
     const Plan plan = make_plan(state, config);
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
       const Job& job = state.jobs[i];
       SCOPED_TRACE("seed " + std::to_string(seed) + ", job " + job.id);
       const Fix fix = fix_of(state, job);
+      const bool is_in_cells = is_confined_to_cells(state.queues.at(job.queue));
+      in_cells += is_in_cells && !fix.empty() ? 1 : 0;
       const ClusterState empty = empty_but_for(state, job.id);
+      if (is_in_cells && fix.empty() &&
+          outcome_with(empty, job.id, {}, config) != Outcome::kPlaced) {
+        for (Gpus min = 1; min < job.min; ++min)
+          EXPECT_NE(outcome_with(empty, job.id, {LowerMin{min}}, config), Outcome::kPlaced) << min;
+        ++without_fix;
+      }
+      if (is_in_cells && (fix.empty() || plan.verdicts[i].outcome != Outcome::kNever)) continue;
       if (plan.verdicts[i].outcome != Outcome::kNever) {
         if (plan.verdicts[i].outcome == Outcome::kNotNow) {
           EXPECT_EQ(to_text(fix), "");
@@ -170,6 +186,8 @@ TEST(FixProperty, MakesTheNeverPlaced) {
        {"lowerMin", "raiseMax", "anyShape", "lowerPerPod", "allowType", "preferTopology",
         "useMoreNodes", "raiseLimit", "raiseGuarantee", "addGpus"})
     EXPECT_GE(seen[change], 1) << change;
+  EXPECT_GE(in_cells, 10);
+  EXPECT_GE(without_fix, 1);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Who is told "never", and who "not now".
+#include "scheduler/fix.h"
 #include "scheduler/plan.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
@@ -75,6 +76,53 @@ TEST(Never, WithoutANodeForItIsToldSo) {
   EXPECT_EQ(told(cluster({node("n1", 8, 8)}, {a}), "a").message,
             "needs 2 GPUs; no node that it may use can hold a pod of it: let it use others, or add "
             "some");
+}
+
+// Its pods fit one by one, and not together.
+Job of_many_cores(Gpus gpus) {
+  Job a = job("a", gpus, gpus);
+  a.per_pod.cpu = 16000;  // of 64000 that a node has
+  return a;
+}
+
+TEST(Never, WhereNodesAreKnownToHaveTooLittleCpuForItsGpus) {
+  Node known = node("n1", 8, 8);
+  known.total = CpuMemory{known.free.cpu, known.free.memory};
+  const ClusterState state = cluster({known}, {of_many_cores(8)});
+  EXPECT_EQ(told(state, "a").outcome, Outcome::kNever);
+  EXPECT_EQ(told(state, "a").reason, "ExceedsCluster");
+  EXPECT_EQ(told(state, "a").message,
+            "needs 8 GPUs; the nodes it may use have 8 in all, and CPU and memory for 4 of them: "
+            "lower spec.gpus.min to 4, or add nodes");
+  EXPECT_EQ(fix_of(state, state.jobs[0]), Fix{LowerMin{4}});
+  EXPECT_EQ(told(cluster({known}, {of_many_cores(4)}), "a").outcome, Outcome::kPlaced);
+  Job large = of_many_cores(1);
+  large.per_pod.cpu = 96000;
+  EXPECT_EQ(told(cluster({known}, {large}), "a").message,
+            "needs 1 GPU; no node that it may use can hold a pod of it: let it use others, or add "
+            "some");
+  EXPECT_EQ(fix_of(cluster({known}, {large}), large), (Fix{AddGpus{"A", 1, false}}));
+}
+
+// Nobody else holds its GPUs, and nobody waits behind it.
+TEST(NotNow, WhatNodesHaveBesideGpusIsNotEnoughThoughNobodyElseIsThere) {
+  ClusterState state = cluster({node("n1", 8, 8)}, {of_many_cores(8), job("b", 1, 1)});
+  const Plan plan = make_plan(state, {.policy = "fifo"});
+  EXPECT_EQ(told(state, plan, "a").outcome, Outcome::kNotNow);
+  EXPECT_EQ(told(state, plan, "a").reason, "NodesUnavailable");
+  EXPECT_EQ(told(state, plan, "a").message,
+            "needs 8 GPUs; the nodes it may use that take pods now have 8 in all, and CPU, memory "
+            "and pod slots for 4 of them, beside pods of no job here: lower spec.gpus.min to 4, or "
+            "let a pod of it ask for less of these, or add nodes");
+  EXPECT_EQ(told(state, plan, "b").outcome, Outcome::kPlaced);
+  // What jobs hold comes free one day, and so does what those hold that are not here any more.
+  state.queues["default"].held_by_leavers["A"] = 1;
+  EXPECT_EQ(told(state, "a").reason, "InsufficientGPUs");
+  Job other = running("b", 1, 1, {"n1"});
+  other.per_pod.cpu = 32000;
+  Node busy = node("n1", 8, 7);
+  busy.free.cpu -= other.per_pod.cpu;
+  EXPECT_EQ(told(cluster({busy}, {of_many_cores(4), other}), "a").reason, "InsufficientGPUs");
 }
 
 // Found by fuzzing: it "grew" by no pod as often as a round may grow jobs.

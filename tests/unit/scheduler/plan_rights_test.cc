@@ -256,6 +256,35 @@ TEST(PlanRights, AQueueAboveItsLimitGivesBackWhatElasticJobsHaveBeyondTheirMinim
     EXPECT_EQ(given, 3) << policy.name << ": nobody is stopped";
   }
 }
+// What "narrow" waits for is of type A, and "wide" may have either: it leaves A to it.
+TEST(PlanRights, WhoHasAChoiceOfTypesLeavesThoseThatOthersAreBoundTo) {
+  Job wide = job("wide", 3, 3);
+  Job narrow = job("narrow", 3, 3);
+  wide.per_pod.gpus = narrow.per_pod.gpus = 3;
+  wide.priority = 1;
+  narrow.allow = {"A"};
+  const ClusterState state =
+      cluster({node("n1", 3, 3, "A"), node("n2", 3, 3, "B")}, {narrow, wide});
+  const Plan plan = make_plan(state, {.policy = "srsf"});
+  ASSERT_EQ(plan.actions.size(), 2u);
+  for (const Action& action : plan.actions)
+    EXPECT_EQ(action.add.at(0).gpu_type, action.job == "wide" ? "B" : "A");
+  const auto type_of_wide = [&](const Job& other) {
+    ClusterState with = state;
+    with.jobs[0] = other;
+    with.queues["closed"] = {.name = "closed", .closed = true};
+    return make_plan(with, {.policy = "srsf"}).actions.at(0).add.at(0).gpu_type;
+  };
+  Job never = narrow;
+  never.min = never.max = 6;
+  EXPECT_EQ(type_of_wide(never), "A") << "it would leave that to nobody";
+  Job kept_out = narrow;
+  kept_out.queue = "closed";
+  EXPECT_EQ(type_of_wide(kept_out), "A");
+  kept_out.queue = narrow.queue;
+  kept_out.not_admitted = "not yet";
+  EXPECT_EQ(type_of_wide(kept_out), "A");
+}
 
 TEST(PlanRights, AMinimumThatIsNoAllowedSizeIsRoundedUp) {
   Job one = job("one", 3, 8);

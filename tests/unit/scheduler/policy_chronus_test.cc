@@ -1,7 +1,9 @@
 // The policy `chronus`.
+#include "common/clock.h"
 #include "tests/unit/scheduler/policy_cases.h"
 
 #include <bit>
+#include <chrono>
 
 namespace rubato::sched {
 namespace {
@@ -46,6 +48,24 @@ TEST(Chronus, WhoHasStartedKeepsItsPromise) {
   EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"b", 1}}));
   state.jobs[0].attained_gpu_ms = 1;
   EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"a", 1}}));
+}
+
+// Half an hour of work in an hour has the GPU, whatever is due years later; that job has it when
+// nobody else needs it, before best effort, and first once it could not be done in time otherwise.
+TEST(Chronus, AFarDeadlineLeavesNearOnesTheirLeases) {
+  ClusterState state = cluster({node("n1", 1, 1)}, {due("urgent", 8, 15), due("far", 2, 15)});
+  state.now_ms = kNow;
+  state.jobs[1].deadline_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kLastTime.time_since_epoch()).count();
+  EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"urgent", 1}}));
+  state.jobs[0].deadline_ms.reset();
+  EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"far", 1}}));
+  state.jobs[0].deadline_ms = kNow + 15 * kLease;
+  state.jobs[1] = due("far", 1000, 1000);
+  state.jobs[1].attained_gpu_ms = 1;
+  EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"far", 1}}));
+  state.jobs[1].deadline_ms = kNow + 1008 * kLease;
+  EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"urgent", 1}}));
 }
 
 // The most jobs that can be met on one GPU, by trying all sets: a set can be met if, for each of

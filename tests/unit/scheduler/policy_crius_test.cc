@@ -1,4 +1,5 @@
 // The policy `crius`.
+#include "tests/unit/scheduler/drawn_clusters.h"
 #include "tests/unit/scheduler/policy_cases.h"
 
 namespace rubato::sched {
@@ -56,6 +57,94 @@ TEST(Crius, ARunningJobBecomesSmallerForOneThatWaits) {
   state.jobs[1].weight = 0.1;
   targets = targets_of(state, "crius");
   EXPECT_EQ(targets.sizes, (std::vector<Gpus>{8, 0}));
+}
+
+// "large" is worth most on four of C, for which "small" goes to B. Both stop at some time, and no
+// round knows what the one before meant for them.
+TEST(Crius, WhatAnExchangeMeansComesOfIt) {
+  const auto with_goodput = [](Job one, Gpus per_pod, std::vector<GoodputPoint> goodput) {
+    one.per_pod.gpus = per_pod;
+    one.goodput = std::move(goodput);
+    return one;
+  };
+  Job small = with_goodput(running("small", 1, 2, {"c2"}), 1, {{"C", 3, 0, 17.3}});
+  small.held[0].gpu_type = "C";
+  small.weight = 0.5;
+  Job first = job("first", 2, 2);
+  first.priority = 2;
+  ClusterState state =
+      cluster({node("c1", 3, 3, "C"), node("c2", 4, 3, "C"), node("b", 8, 8, "B")},
+              {with_goodput(job("large", 2, 4), 2, {{"B", 16, 0, 160}}), first,
+               with_goodput(job("rigid", 4, 4), 1, {{"B", 4, 0, 20}, {"C", 16, 0, 91.9}}), small});
+  for (Job& one : state.jobs)
+    if (one.id != "large") one.shape = Shape::kPowersOfTwo;
+  state.now_ms = 49'000'000;
+  for (const GpuMs attained : {0, 1}) {
+    state.jobs[3].attained_gpu_ms = attained;
+    const ClusterState end = at_rest(state, {.policy = "crius"}, 20, 601'000);
+    EXPECT_TRUE(make_plan(end, {.policy = "crius"}).actions.empty());
+    for (const Job& one : end.jobs) EXPECT_GT(effective_gpus(one), 0) << one.id;
+  }
+}
+
+// By count four of B are left for it, but one of its two pods fits: it would be slower there.
+TEST(Crius, NobodyIsStoppedForACellThatNodesHaveNoRoomFor) {
+  Job one = running("runs", 2, 4, {"a"});
+  one.per_pod.gpus = one.held[0].gpus = 2;
+  one.measured = {{"A", 2, 10}, {"B", 2, 9}, {"B", 4, 18}};
+  one.allocated_ms = 0;
+  Job other = running("other", 1, 1, {"b2"});
+  other.held[0].gpu_type = "B";
+  other.allocated_ms = 0;
+  ClusterState state = cluster(
+      {node("a", 2, 0), node("b1", 2, 2, "B"), node("b2", 2, 1, "B"), node("b3", 1, 1, "B")},
+      {one, other});
+  state.now_ms = 10'000'000;
+  EXPECT_TRUE(make_plan(state, {.policy = "crius"}).actions.empty());
+  state.jobs.pop_back();
+  state.nodes[2].free.gpus = 2;
+  EXPECT_EQ(type_for(state, 0), "B");
+}
+
+// "first" would lose less, but without it no node of B has two GPUs.
+TEST(Crius, ExchangesWithWhoLeavesRoomOnNodes) {
+  ClusterState state = cluster(
+      {node("a", 2, 2), node("b1", 1, 0, "B"), node("b2", 1, 0, "B"), node("b3", 2, 0, "B")},
+      {running("first", 2, 2, {"b1", "b2"}), running("second", 2, 2, {"b3", "b3"}),
+       job("waits", 2, 2)});
+  state.now_ms = 10'000'000;
+  for (std::size_t i : {0U, 1U})
+    for (Held& held : state.jobs[i].held) held.gpu_type = "B";
+  state.jobs[0].measured = {{"A", 2, 9.9}, {"B", 2, 10}};
+  state.jobs[1].measured = {{"A", 2, 9.5}, {"B", 2, 10}};
+  state.jobs[2].measured = {{"A", 2, 10}, {"B", 2, 40}};
+  EXPECT_EQ(type_for(state, 0), "A");
+  state.jobs[2].per_pod.gpus = 2;
+  EXPECT_EQ(type_for(state, 0), "B");
+  EXPECT_EQ(type_for(state, 1), "A");
+  EXPECT_EQ(type_for(state, 2), "B");
+}
+
+// By count two of A are left, but on two nodes: "waits" needs one of what "wide" has beyond its
+// minimum.
+TEST(Crius, APodThatLeavesElsewhereChangesNoRights) {
+  ClusterState state =
+      cluster({node("n1", 4, 1), node("n2", 2, 1), node("b", 2, 1, "B")},
+              {running("wide", 1, 3, {"n1", "n1", "n1"}), running("other", 1, 1, {"n2"}),
+               running("elsewhere", 1, 1, {"b"}), job("waits", 2, 2)});
+  state.now_ms = 10'000'000;
+  for (Job& one : state.jobs) {
+    one.allocated_ms = state.now_ms;
+    one.allow = {one.id == "elsewhere" ? "B" : "A"};
+  }
+  state.jobs[2].held[0].gpu_type = "B";
+  state.jobs[3].per_pod.gpus = 2;
+  const Sizes sizes{{"wide", 2}, {"other", 1}, {"elsewhere", 1}};
+  EXPECT_EQ(sizes_after(state, "crius"), sizes);
+  state.nodes[2].free -= state.jobs[2].per_pod;
+  state.jobs[2].held.push_back(
+      {.ordinal = 1, .node = "b", .gpu_type = "B", .gpus = 1, .leaving = true});
+  EXPECT_EQ(sizes_after(state, "crius"), sizes);
 }
 
 // Worth by an own reading: throughput over the most of the job's cells, in powers of two.

@@ -1,6 +1,9 @@
 // The policy `elasticFlow`.
+#include "common/clock.h"
 #include "tests/unit/scheduler/policy_cases.h"
 
+#include <chrono>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -73,6 +76,43 @@ TEST(ElasticFlow, SurplusGoesToWhoSavesGpuTime) {
   EXPECT_EQ(sizes_after(state, "elasticFlow"), (Sizes{{"flat", 1}, {"steep", 4}}));
 }
 
+// A round may come anywhere in a slot, and work is done meanwhile: no step of size is worth more in
+// one round than in the next, or a job would grow and shrink again.
+TEST(ElasticFlow, SizesDoNotDependOnWhenARoundComes) {
+  ClusterState state = cluster({node("n1", 10, 10)},
+                               {due(job("due", 1, 17), 2'432'147, 6'190'084), job("rest", 2, 18)});
+  state.jobs[1].per_pod.gpus = 2;
+  const std::vector<Gpus> sizes{4, 4};
+  for (const bool is_at_work : {false, true}) {
+    for (TimeMs after_ms = 0; after_ms <= 600'000; after_ms += 30'000) {
+      ClusterState later = state;
+      later.now_ms += after_ms;
+      if (is_at_work) *later.jobs[0].remaining_ms -= after_ms;
+      EXPECT_EQ(targets_of(later, "elasticFlow").sizes, sizes) << after_ms;
+    }
+  }
+}
+
+// `older` can wait for `urgent`, which shows where slots are short, whatever else is due when.
+TEST(ElasticFlow, AFarDeadlineLeavesNearOnesTheirSlots) {
+  constexpr TimeMs kHour = 3'600'000;
+  const TimeMs last_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kLastTime.time_since_epoch()).count();
+  ClusterState state = cluster({node("n1", 1, 1)}, {due(job("older", 1, 1), kHour / 2, 2 * kHour),
+                                                    due(job("urgent", 1, 1), kHour / 2, kHour)});
+  state.jobs[1].queued_at = 9;
+  EXPECT_EQ(sizes_after(state, "elasticFlow"), (Sizes{{"urgent", 1}}));
+  state.jobs.push_back(due(job("far", 1, 1), 1000 * kHour, last_ms));
+  EXPECT_EQ(sizes_after(state, "elasticFlow"), (Sizes{{"urgent", 1}}));
+  // Who has started is asked first: it keeps its promise while what is beyond the horizon is enough
+  // for it, and takes what it must have before.
+  state.jobs[2].attained_gpu_ms = 1;
+  state.jobs[2].started = true;
+  EXPECT_EQ(targets_of(state, "elasticFlow").sizes, (std::vector<Gpus>{0, 1, 0}));
+  state.jobs[2].deadline_ms = 1000 * kHour;
+  EXPECT_EQ(targets_of(state, "elasticFlow").sizes, (std::vector<Gpus>{0, 0, 1}));
+}
+
 // The rule written plainly, for nodes of one type without quotas, and nothing measured. Plans are
 // filled from their deadline backwards.
 class Reference {
@@ -101,7 +141,12 @@ class Reference {
 
  private:
   static constexpr TimeMs kSlot = 60'000;
+  static constexpr TimeMs kUnknown = 1'000'000'000'000'000;  // of work
   using Plan = std::vector<Gpus>;
+  struct Planned {
+    Plan plan;
+    double later_ms = 0;  // GPU time after the first slot, as far as the work needs it
+  };
   struct Own {
     std::set<Gpus> sizes;
     Plan plan;
@@ -138,12 +183,13 @@ class Reference {
     const auto step = [](Gpus n) { return 0.95 / static_cast<double>(n) + 0.05; };
     return gpus == 0 ? 0 : step(jobs()[i].min) / step(gpus);
   }
+  double lasts(std::size_t i, std::size_t t) const {
+    const TimeMs left = *jobs()[i].deadline_ms - now() - static_cast<TimeMs>(t) * kSlot;
+    return static_cast<double>(std::clamp<TimeMs>(left, 0, kSlot));
+  }
   double done(std::size_t i, const Plan& plan) const {
     double sum = 0;
-    for (std::size_t t = 0; t < slots_; ++t) {
-      const TimeMs lasts = *jobs()[i].deadline_ms - now() - static_cast<TimeMs>(t) * kSlot;
-      sum += pace(i, plan[t]) * static_cast<double>(std::clamp<TimeMs>(lasts, 0, kSlot));
-    }
+    for (std::size_t t = 0; t < slots_; ++t) sum += pace(i, plan[t]) * lasts(i, t);
     return sum;
   }
   Gpus within(std::size_t i, Gpus most) const {
@@ -153,15 +199,25 @@ class Reference {
     return found;
   }
   // The first slot is as it is, if that is said.
-  std::optional<Plan> least_plan(std::size_t i, const Plan& free, std::optional<Gpus> now) const {
+  std::optional<Planned> least_plan(std::size_t i, const Plan& free,
+                                    std::optional<Gpus> now) const {
     const auto needed = static_cast<double>(*jobs()[i].remaining_ms);
     Plan plan(slots_, 0);
     plan[0] = now.value_or(0);
-    if (done(i, plan) >= needed) return plan;
+    if (done(i, plan) >= needed) return Planned{.plan = plan};
     for (const Gpus size : own_[i].sizes) {
       for (std::size_t t = slots_; t-- > (now ? 1U : 0U);) {
-        plan[t] = within(i, std::min(size, free[t]));
-        if (done(i, plan) >= needed) return plan;
+        if (lasts(i, t) <= 0) continue;  // it needs nothing after its deadline
+        const Gpus before = std::exchange(plan[t], within(i, std::min(size, free[t])));
+        const double over = done(i, plan) - needed;
+        if (over < 0) continue;
+        // The GPUs that it has here beside those before are not needed to the end of the slot.
+        const double unused = over / (pace(i, plan[t]) - pace(i, before));
+        Planned planned{.plan = plan};
+        for (std::size_t k = 1; k < slots_; ++k)
+          planned.later_ms += static_cast<double>(plan[k]) * lasts(i, k);
+        planned.later_ms -= unused * static_cast<double>(plan[t] - before);
+        return planned;
       }
     }
     return std::nullopt;
@@ -174,8 +230,8 @@ class Reference {
     for (const std::size_t i : order) {
       auto plan = least_plan(i, free, std::nullopt);
       if (!plan) return false;
-      for (std::size_t t = 0; t < slots_; ++t) free[t] -= (*plan)[t];
-      plans[i] = *plan;
+      for (std::size_t t = 0; t < slots_; ++t) free[t] -= plan->plan[t];
+      plans[i] = plan->plan;
     }
     for (auto& [i, plan] : plans) own_[i].plan = plan;
     free_ = free;
@@ -185,19 +241,25 @@ class Reference {
     for (const std::size_t i : admitted_)
       EXPECT_GE(done(i, own_[i].plan), static_cast<double>(*jobs()[i].remaining_ms));
   }
-  std::optional<Plan> with(std::size_t i, Gpus gpus) const {
+  std::optional<Planned> with(std::size_t i, Gpus gpus) const {
     Plan free = free_;
     for (std::size_t t = 0; t < slots_; ++t) free[t] += own_[i].plan[t];
     return least_plan(i, free, gpus);
   }
-  double later(std::size_t i, Gpus gpus) const {
+  // By its next step of size, in whole ms of a GPU.
+  double saved_by(std::size_t i, Gpus next) const {
+    const Gpus now = own_[i].now;
+    double all_ms = 0;
     if (is_admitted(i)) {
-      const Plan plan = gpus == own_[i].now ? own_[i].plan : *with(i, gpus);
-      return static_cast<double>(std::accumulate(plan.begin() + 1, plan.end(), Gpus{0}) * kSlot);
+      all_ms = with(i, now)->later_ms - with(i, next)->later_ms;
+    } else {
+      const auto done = [&](Gpus gpus) {
+        const double left = static_cast<double>(jobs()[i].remaining_ms.value_or(kUnknown));
+        return std::min(pace(i, gpus) * static_cast<double>(kSlot), left);
+      };
+      all_ms = static_cast<double>(jobs()[i].min) * (done(next) - done(now));
     }
-    const double all = static_cast<double>(jobs()[i].remaining_ms.value_or(1'000'000'000'000'000));
-    return static_cast<double>(jobs()[i].min) *
-           std::max(all - pace(i, gpus) * static_cast<double>(kSlot), 0.0);
+    return std::round(all_ms / static_cast<double>(next - now));
   }
   void give_surplus(Gpus left) {
     std::vector<std::size_t> order = by_age(false);
@@ -212,9 +274,7 @@ class Reference {
     const auto look_at = [&](std::size_t i) {
       const auto next = own_[i].sizes.upper_bound(own_[i].now);
       saved.erase(i);
-      if (next != own_[i].sizes.end())
-        saved[i] =
-            (later(i, own_[i].now) - later(i, *next)) / static_cast<double>(*next - own_[i].now);
+      if (next != own_[i].sizes.end()) saved[i] = saved_by(i, *next);
     };
     for (const std::size_t i : order)
       if (own_[i].now > 0) look_at(i);
@@ -241,7 +301,7 @@ class Reference {
   }
   void change(std::size_t i, Gpus to) {
     if (is_admitted(i)) {
-      Plan plan = *with(i, to);
+      Plan plan = with(i, to)->plan;
       for (std::size_t t = 1; t < slots_; ++t) free_[t] += own_[i].plan[t] - plan[t];
       own_[i].plan = plan;
     }

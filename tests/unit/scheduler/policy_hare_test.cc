@@ -67,6 +67,26 @@ TEST(Hare, ChangesItsTypeForAGain) {
   EXPECT_EQ(type_after(11.9, 60'000), "A");
 }
 
+// What nodes have for a job if no other is there that takes part; where that is less than its
+// minimum, all GPUs. All are of one type, and pods of one GPU.
+Gpus room_alone(const ClusterState& state, const Job& job) {
+  Gpus room = 0;
+  Gpus all = 0;
+  for (const Node& node : state.nodes) {
+    Resources left = node.free;
+    left.raise_to_zero();
+    for (const Job& other : state.jobs)
+      for (const Held& held : other.held)
+        if (held.node == node.id && other.refused.empty()) left += other.per_pod;
+    while (left.gpus > 0 && left.cpu >= job.per_pod.cpu && left.memory >= job.per_pod.memory) {
+      left -= job.per_pod;
+      ++room;
+    }
+    all += node.gpus_total;
+  }
+  return room >= job.min ? room : all;
+}
+
 // Who comes before whom and what each is to have, by an own reading of the rule on drawn states of
 // one type.
 TEST(Hare, SharesOutAsTheRuleSays) {
@@ -87,7 +107,7 @@ TEST(Hare, SharesOutAsTheRuleSays) {
     for (const Job* job : jobs) {
       order.push_back(job->id);
       if (!job->refused.empty() || left < job->min) continue;
-      wanted[job->id] = std::min(left, job->max);
+      wanted[job->id] = std::min({left, job->max, room_alone(state, *job)});
       left -= wanted[job->id];
     }
     EXPECT_EQ(order_of(state, "hare"), order);

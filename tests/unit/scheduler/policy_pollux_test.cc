@@ -143,6 +143,33 @@ TEST(Pollux, OfThoseThatCannotAllRunThoseWithLeastGpuTimeDo) {
   EXPECT_EQ(sizes_after(state, "pollux"), (Sizes{{"b", 1}}));
 }
 
+// "small" has the best sizes but the lower priority, so both others are left out: the one that runs
+// is not stopped for its equal that has had nothing yet, or they would take turns without training.
+TEST(Pollux, WhoIsLeftOutStopsNobody) {
+  ClusterState state = cluster(
+      {node("n1", 2, 0), node("n2", 2, 0)},
+      {running("runs", 4, 4, {"n1", "n1", "n2", "n2"}), job("waits", 4, 4), job("small", 1, 3)});
+  for (std::size_t i : {0U, 1U}) state.jobs[i].measured = {{"A", 4, 4}};
+  state.jobs[2].measured = {{"A", 1, 10}, {"A", 3, 17.3}};
+  state.jobs[2].priority = -5;
+  state.jobs[0].attained_gpu_ms = 120'000;
+  state.now_ms = 200'000;
+  EXPECT_EQ(targets_of(state, "pollux").sizes, (std::vector<Gpus>{0, 0, 3}));
+  EXPECT_TRUE(make_plan(state, {.policy = "pollux"}).actions.empty());
+}
+
+// Where a change is taken to cost nothing both are worth the same.
+TEST(Pollux, OfEqualsTheOneThatRunsStays) {
+  ClusterState state =
+      cluster({node("n1", 1, 0)}, {running("runs", 1, 1, {"n1"}), job("waits", 1, 1)});
+  state.jobs[0].attained_gpu_ms = 120'000;
+  state.now_ms = 200'000;
+  for (const double fairness : {-10.0, -1.0, 1.0})
+    EXPECT_EQ(targets_of(state, "pollux", {{"fairness", fairness}, {"restartSeconds", 0}}).sizes,
+              (std::vector<Gpus>{1, 0}))
+        << fairness;
+}
+
 TEST(Pollux, TargetsFit) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

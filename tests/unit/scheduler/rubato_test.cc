@@ -1,7 +1,8 @@
 // The policy `rubato`: who goes first, how many GPUs each gets, and what that makes of running
 // jobs.
 #include "scheduler/plan.h"
-#include "tests/unit/scheduler/small_clusters.h"
+#include "tests/unit/scheduler/drawn_clusters.h"
+#include "tests/unit/scheduler/policy_cases.h"
 
 #include <map>
 
@@ -186,6 +187,75 @@ TEST(Rubato, ATypeOnWhichOthersAreSlowerIsTriedOnce) {
   ASSERT_EQ(plan_of(state).actions.size(), 1u) << "it is slower there, like the others";
   tries.measured.back().tokens_per_second = 220;
   EXPECT_TRUE(plan_of(state).actions.empty());
+}
+
+// Nothing is known of it on C, and A, where it was, has no node: whether it waits or runs on B, it
+// gains by GPUs on C as on B.
+TEST(Rubato, AJobThatRunsLooksAtTypesAsIfItWaited) {
+  Job waits = lasting(job("j", 1, 4), 15'000'000);
+  waits.measured = {{"B", 1, 20}, {"B", 4, 60.6}, {"A", 1, 10}, {"A", 4, 23}};
+  ClusterState state = cluster({node("n1", 8, 8, "B"), node("n2", 8, 8, "C")}, {waits});
+  const auto type_of = [](const ClusterState& one) {
+    const auto type = targets_of(one, "rubato").types[0];
+    return type ? Problem(one).name(*type) : "";
+  };
+  EXPECT_EQ(type_of(state), "C") << "it has long to go, and tries it";
+  ClusterState on_b = state;
+  on_b.nodes[0].free.gpus = 4;
+  on_b.jobs[0].started = true;
+  on_b.jobs[0].allocated_ms = 0;
+  for (std::int64_t i = 0; i < 4; ++i) on_b.jobs[0].held.push_back({i, "n1", "B", 1});
+  EXPECT_EQ(type_of(on_b), "C");
+  for (const double exploration : {0.0, 0.2}) {
+    const PolicyConfig config{.policy = "rubato", .parameters = {{"exploration", exploration}}};
+    for (const ClusterState& from : {state, on_b})
+      EXPECT_TRUE(make_plan(at_rest(from, config, 6), config).actions.empty()) << exploration;
+  }
+}
+
+// Two of three jobs want four GPUs on a node at a time, and only n0 has them, once. The third comes
+// first; of its pods there is room for two on n0 and one on n1: six GPUs. What it can never have it
+// does not claim, or both others would be left out, and take turns.
+TEST(Rubato, NobodyClaimsMoreThanItsPodsHaveRoomFor) {
+  const auto of_pods = [](Job one, Gpus per_pod, double weight) {
+    one.per_pod.gpus = per_pod;
+    one.weight = weight;
+    return one;
+  };
+  Job first = of_pods(job("first", 2, 10), 2, 1);
+  first.per_pod.others[0] = 1;
+  first.shape = Shape::kPowersOfTwo;
+  first.priority = 2;
+  first.stall_ms = 68'207;
+  first.start_ms = 99'266;
+  Job known = lasting(of_pods(job("known", 1, 9), 4, 100), 7'383'099);
+  known.measured = {{"A", 2, 1.5}, {"A", 8, 42.9}};
+  Job unknown = of_pods(job("unknown", 1, 9), 4, 100);
+  unknown.attained_gpu_ms = 2'400'000;
+  for (const Gpus least : {2, 8}) {  // 8: it has no room at all, and claims nothing
+    first.min = least;
+    ClusterState state = cluster({node("n0", 7, 7), node("n1", 3, 3)}, {first, known, unknown});
+    state.nodes[0].free.others[0] = 2;
+    state.nodes[1].free.others[0] = 110;
+    EXPECT_EQ(targets_of(state, "rubato").sizes[0], least == 2 ? 4 : 0);
+    const PolicyConfig config{.policy = "rubato"};
+    EXPECT_TRUE(make_plan(at_rest(state, config, 12), config).actions.empty()) << least;
+  }
+}
+
+// A GPU of the other type is free, but the CPU of its node is not: another job holds it.
+TEST(Rubato, ATypeIsTriedOnlyWhereItsPodsHaveRoom) {
+  Job other = lasting(running("other", 1, 1, {"n2"}), 36'000'000);
+  other.held[0].gpu_type = "B";
+  other.allow = {"B"};
+  other.measured = {{"A", 1, 100}, {"B", 1, 40}};
+  Job one = lasting(running("j", 1, 1, {"n1"}), 36'000'000);
+  one.measured = {{"A", 1, 100}};
+  ClusterState state = cluster({node("n1", 1, 0), node("n2", 2, 1, "B")}, {one, other});
+  const auto type = [&] { return Problem(state).name(*targets_of(state, "rubato").types[0]); };
+  EXPECT_EQ(type(), "B");
+  state.nodes[1].free.cpu = 50;
+  EXPECT_EQ(type(), "A");
 }
 
 TEST(Rubato, AFastTypeGoesToWhoGainsMost) {

@@ -62,7 +62,9 @@ TEST(SimSeam, UndeclaredDurationsChangeNothingNow) {
   for (const Descriptor& policy : all_policies()) {
     bool is_equal = true;
     for (const char* cluster : {"4x4:A", "2x4:A"}) {
-      const auto jobs = some_jobs(2);
+      auto jobs = some_jobs(2);
+      for (std::size_t job = 0; job < jobs.size(); job += 3)
+        jobs[job].deadline_ms = jobs[job].submit_ms + 1'200'000;
       const TimeMs until = jobs[29].submit_ms;
       const SimResult played = play(cluster, jobs, policy.name, gentle_costs());
       auto longer = jobs;
@@ -275,32 +277,6 @@ TEST(SimSeam, APlanThatCannotBeIsAnError) {
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.error().what().find("job b at 5000 ms: node n000000 has 0 GPUs free"),
             std::string::npos)
-      << result.error().what();
-}
-
-// Stops whoever starts, each second.
-class Restless : public Scheduler {
- public:
-  const Descriptor& descriptor() const override { return about_; }
-  Plan decide(const ClusterState& state) override {
-    Action action{.job = state.jobs[0].id};
-    if (const auto& held = state.jobs[0].held; held.empty())
-      action.add = {{state.nodes[0].id, "A", 1}};
-    else if (state.now_ms > state.jobs[0].allocated_ms)
-      action.remove = {held[0].ordinal};
-    return {.actions = {action}};
-  }
-
- private:
-  const Descriptor about_{.name = "restless", .timed = true};
-};
-
-TEST(SimSeam, APolicyUnderWhichNobodyTrainsIsAnErrorNotALoop) {
-  Restless restless;
-  const auto result = simulate(parse_cluster("1x1:A").value(), {rigid("a", 0, 1, 100)}, restless,
-                               {.costs = simple_costs(), .round_ms = 1000});
-  ASSERT_FALSE(result.ok());
-  EXPECT_NE(result.error().what().find("makes no progress"), std::string::npos)
       << result.error().what();
 }
 

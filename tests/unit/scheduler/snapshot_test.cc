@@ -243,7 +243,9 @@ INSTANTIATE_TEST_SUITE_P(
             "queues[0].parent: \"q\": \"q\" is a part of this queue, expected the name of a queue "
             "that is no part of this one"},
         Wrong{"/queues/1/quotas/0/limit", "null",
-              "queues[1].quotas[0].limit: null, expected a whole number from 0 to 1099511627776"},
+              "queues[1].quotas[0].limit: null, expected a whole number from 4 to 1099511627776"},
+        Wrong{"/queues/1/quotas/0/limit", "3",
+              "queues[1].quotas[0].limit: 3, expected a whole number from 4 to 1099511627776"},
         Wrong{"/queues/1/heldByLeavers/0/gpus", "1.5",
               "queues[1].heldByLeavers[0].gpus: 1.5, expected a whole number from 0 to 1048576"}));
 
@@ -307,6 +309,8 @@ TEST(Snapshot, NoJsonOrTooMuchOfIt) {
   for (const char* text : {"", "{", "[]x", "\xff", "nul"})
     EXPECT_EQ(read_snapshot(text).error().code(), Code::kInvalid) << text;
   EXPECT_EQ(read_snapshot("[]").error().what(), "the snapshot: a list, expected an object");
+  const auto twice = read_snapshot(R"({"version":1,"nodes":[],"jobs":[{"id":"a","id":"b"}]})");
+  EXPECT_EQ(twice.error().what(), "JSON: jobs[0] has a field twice; write each once");
   std::string deep(100, '[');
   EXPECT_NE(read_snapshot(deep).error().what().find("deeper than"), std::string::npos);
   std::string id(513, 'x');

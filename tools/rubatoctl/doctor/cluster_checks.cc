@@ -35,6 +35,7 @@ constexpr std::string_view kGpuResources[] = {"nvidia.com/gpu", "amd.com/gpu", "
 constexpr const char* kGpuPresent = "nvidia.com/gpu.present";
 
 constexpr Duration kLeaseGrace = 5s;         // beyond a Lease's own duration
+constexpr Duration kLeaseLook = 1s;          // a leader writes its Lease every two seconds
 constexpr Duration kSkewNoticed = 5s;        // a date has whole seconds, an answer takes its time
 constexpr Duration kSkewWrong = 60s;         // certificates and tokens begin to be refused
 constexpr Duration kNodeLeaseOverdue = 60s;  // a kubelet renews every ten seconds
@@ -135,6 +136,18 @@ std::int64_t amount(const Value& quantities, std::string_view resource) {
   return parsed.ok() ? *parsed : 0;
 }
 
+Duration distance(WallTime a, WallTime b) { return a < b ? b - a : a - b; }
+
+// Whether its holder writes this Lease anew; the time in it is of the holder's clock.
+bool is_renewed(Patient& patient, const kube::Key& key, const Value& lease, Duration within) {
+  for (Duration waited{0}; waited < within; waited += kLeaseLook) {
+    patient.pause(kLeaseLook);
+    const auto now = patient.client.get(types::kLease, key);
+    if (now.ok() && !is_same((*now)["spec"], lease["spec"])) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void check_kinds(Patient& patient, std::vector<Finding>& findings) {
@@ -204,7 +217,8 @@ void check_rights(Patient& patient, const DoctorChoice& choice, std::vector<Find
 void check_operator(Patient& patient, const DoctorChoice& choice, std::vector<Finding>& findings) {
   const auto pods = list_all(patient.client, types::kPod, choice.operator_ns, kOperatorLabels);
   if (pods.ok()) check_images("operator", *pods, findings);
-  const auto lease = patient.client.get(types::kLease, {choice.operator_ns, kOperatorName});
+  const kube::Key key{choice.operator_ns, kOperatorName};
+  const auto lease = patient.client.get(types::kLease, key);
   if (!lease.ok()) {
     if (lease.error().code() != Code::kNotFound)
       return findings.push_back(unread("operator", lease.error()));
@@ -218,20 +232,29 @@ void check_operator(Patient& patient, const DoctorChoice& choice, std::vector<Fi
   const auto renewed = parse_rfc3339(spec["renewTime"].string_or(""));
   const auto server = patient.server_time();
   const WallTime now = server.ok() ? *server : patient.now;
-  const Duration limit =
-      std::chrono::seconds(spec["leaseDurationSeconds"].int_or(15)) + kLeaseGrace;
-  if (holder.empty() || !renewed.ok() || now - *renewed > limit) {
+  const Duration length = std::chrono::seconds(spec["leaseDurationSeconds"].int_or(15));
+  const bool is_held = !holder.empty() && renewed.ok();
+  const bool is_fresh = is_held && distance(now, *renewed) <= length + kLeaseGrace;
+  if (is_fresh) {
+    findings.push_back({Verdict::kOk, "operator", holder + " leads", ""});
+  } else if (is_held && is_renewed(patient, key, *lease, length)) {
+    findings.push_back({Verdict::kWarning, "operator",
+                        fmt::format("{} leads; its clock is {} {} the API server's", holder,
+                                    human_duration(distance(now, *renewed)),
+                                    now < *renewed ? "ahead of" : "behind"),
+                        "set the clock of its node by NTP: certificates and tokens are refused "
+                        "outside their times"});
+  } else {
     findings.push_back(
         {Verdict::kWrong, "operator",
-         (holder.empty() || !renewed.ok() ? std::string("nobody leads")
-                                          : fmt::format("nobody leads: {} last said so {} ago",
-                                                        holder, human_duration(now - *renewed))) +
+         (!is_held ? std::string("nobody leads")
+                   : fmt::format("nobody leads: {} last said so {}", holder,
+                                 now < *renewed ? "at " + to_rfc3339(*renewed)
+                                                : human_duration(now - *renewed) + " ago")) +
              "; jobs train on, but nothing is started or mended",
          fmt::format("`kubectl -n {} get pods -l {}` and their logs; on this machine: "
                      "`rubatoctl local up`",
                      choice.operator_ns, kOperatorLabels)});
-  } else {
-    findings.push_back({Verdict::kOk, "operator", holder + " leads", ""});
   }
 }
 
@@ -315,7 +338,7 @@ void check_clocks(Patient& patient, std::vector<Finding>& findings) {
   const auto server = patient.server_time();
   if (!server.ok()) return;
   const Duration skew = patient.now - *server;
-  const Duration apart = skew < Duration{0} ? -skew : skew;
+  const Duration apart = distance(patient.now, *server);
   bool agree = true;
   if (apart > kSkewNoticed) {
     agree = false;

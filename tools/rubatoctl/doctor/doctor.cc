@@ -83,7 +83,8 @@ std::string report(const std::vector<Finding>& findings) {
 }
 
 Status doctor(Session& session, const DoctorChoice& choice) {
-  Patient patient{session.client(), session.wall(), [&] { return session.rest().server_time(); }};
+  Patient patient{session.client(), session.wall(), [&] { return session.rest().server_time(); },
+                  [&](Duration time) { session.executor().sleep_for(time, {}); }};
   return tell(examine(patient, choice));
 }
 

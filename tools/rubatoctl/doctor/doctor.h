@@ -33,6 +33,7 @@ struct Patient {
   kube::Client& client;
   WallTime now;
   std::function<Result<WallTime>()> server_time;
+  std::function<void(Duration)> pause;  // waits, to see whether something moves
 };
 
 // Each appends its findings. What the user may not read is a warning, never an error of the check.

@@ -1,7 +1,6 @@
 #include "tools/rubatoctl/local/cluster.h"
 
 #include "common/json.h"
-#include "tools/rubatoctl/local/ports.h"
 #include "tools/rubatoctl/session.h"
 
 #include <cerrno>
@@ -88,7 +87,7 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::open(Executor& executor, Loc
 Status LocalCluster::load() {
   const std::string path = settings_.state + "/" + kRecord;
   if (!fs::exists(path)) {
-    TRY(record_.network, free_network());
+    TRY_OK(take_free_network());
     return save();
   }
   std::ostringstream text;
@@ -164,16 +163,23 @@ Status LocalCluster::up(int nodes, int slots, const std::vector<int>& gpus) {
   return wait_for_nodes(started, since);
 }
 
-// Nodes keep their addresses, unless none of them runs and somebody else has one of these.
+Status LocalCluster::take_free_network() {
+  TRY(claim_, NetworkClaim::free());
+  record_.network = claim_->network();
+  return ok();
+}
+
+// Nodes keep their addresses, unless none of them runs and somebody else has one of these or is
+// about to.
 Status LocalCluster::choose_network() {
   std::vector<int> numbers;
   for (const LocalNode& node : record_.nodes) {
     if (runs(node_process(node.name))) return ok();
     numbers.push_back(node.number);
   }
-  if (can_serve(record_.network, numbers)) return ok();
-  TRY(record_.network, free_network());
-  return ok();
+  if (!claim_) claim_ = NetworkClaim::of(record_.network);
+  if (claim_ && can_serve(record_.network, numbers)) return ok();
+  return take_free_network();
 }
 
 Status LocalCluster::start_apiserver() {

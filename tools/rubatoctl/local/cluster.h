@@ -12,10 +12,12 @@
 #include "common/executor.h"
 #include "common/json.h"
 #include "tools/localnode/gpus.h"
+#include "tools/rubatoctl/local/ports.h"
 #include "tools/rubatoctl/local/process.h"
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,9 +78,9 @@ struct ProcessState {
 
 class LocalCluster {
  public:
-  // Takes the state folder's lock for as long as it lives. kUnavailable when another command holds
-  // it. `create`: the folder is made when missing, else kNotFound; kInvalid when it is no cluster's
-  // and holds other files.
+  // Takes the state folder's lock for as long as it lives, and once it chose a network, that.
+  // kUnavailable when another command holds the lock. `create`: the folder is made when missing,
+  // else kNotFound; kInvalid when it is no cluster's and holds other files.
   static Result<std::unique_ptr<LocalCluster>> open(Executor& executor, LocalSettings settings,
                                                     bool create);
   ~LocalCluster();
@@ -116,6 +118,7 @@ class LocalCluster {
   bool runs(const std::string& process) const;
   Status start(const std::string& process, std::vector<std::string> arguments);
   Status choose_network();
+  Status take_free_network();
   Status start_apiserver();
   Status start_operators();
   Status prepare_api();
@@ -133,6 +136,7 @@ class LocalCluster {
   Executor& executor_;
   LocalSettings settings_;
   LocalRecord record_;
+  std::optional<NetworkClaim> claim_;  // of the record's network, once it was chosen here
   int lock_ = -1;
 };
 

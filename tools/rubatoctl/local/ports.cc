@@ -16,6 +16,7 @@ constexpr int kNetworkFirst = 77;
 constexpr int kNetworkLast = 250;
 constexpr int kNodesLooked = 16;
 constexpr int kKubeletPort = 10250;
+constexpr int kClaimPort = 9999;  // of 127.x.255.254, as the integration tests claim theirs
 
 // A socket bound to the address, or -1.
 int bound(const std::string& ip, int port) {
@@ -62,12 +63,22 @@ bool can_serve(int network, const std::vector<int>& numbers) {
       numbers, [&](int number) { return can_listen(node_address(network, number), kKubeletPort); });
 }
 
-Result<int> free_network() {
+std::optional<NetworkClaim> NetworkClaim::of(int network) {
+  const int fd = bound(fmt::format("127.{}.255.254", network), kClaimPort);
+  if (fd < 0) return std::nullopt;
+  return NetworkClaim(network, fd);
+}
+
+Result<NetworkClaim> NetworkClaim::free() {
   std::vector<int> numbers(kNodesLooked);
   std::iota(numbers.begin(), numbers.end(), 1);
   for (int network = kNetworkFirst; network <= kNetworkLast; ++network)
-    if (can_serve(network, numbers)) return network;
+    if (auto claim = of(network); claim && can_serve(network, numbers)) return std::move(*claim);
   return Error(Code::kExhausted, "every network from 127.77 to 127.250 has a node");
+}
+
+NetworkClaim::~NetworkClaim() {
+  if (bound_ >= 0) ::close(bound_);
 }
 
 }  // namespace rubato::ctl

@@ -34,13 +34,21 @@ std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
 
 std::string stat_of(int pid) { return first_line(fmt::format("/proc/{}/stat", pid)); }
 
-// In the child, between fork and exec: only calls that are safe there.
-[[noreturn]] void become(char* const* arguments, int log, int report, pid_t parent, bool tied) {
+// In the child, between fork and exec: only calls that are safe there. It goes on when `go` gives a
+// byte, and ends when that is closed without.
+[[noreturn]] void become(char* const* arguments, int log, const int (&go)[2], int report,
+                         pid_t parent, bool tied) {
+  ::close(go[1]);
   ::setsid();
   if (tied) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);  // it ended before we could ask
   }
+  char word = 0;
+  ssize_t came = 0;
+  while ((came = ::read(go[0], &word, 1)) < 0 && errno == EINTR) {
+  }
+  if (came != 1) ::_exit(1);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -116,26 +124,38 @@ Result<ProcessId> start_process(const ProcessSpec& spec) {
   if (log < 0)
     return Error(Code::kUnavailable, "cannot write " + spec.log + ": " + std::strerror(errno));
   int report[2];
+  int go[2];
   if (::pipe2(report, O_CLOEXEC) != 0) {
     ::close(log);
     return Error(Code::kUnavailable, std::string("pipe: ") + std::strerror(errno));
   }
+  if (::pipe2(go, O_CLOEXEC) != 0) {
+    for (const int fd : {log, report[0], report[1]}) ::close(fd);
+    return Error(Code::kUnavailable, std::string("pipe: ") + std::strerror(errno));
+  }
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) become(arguments.data(), log, report[1], parent, spec.ends_with_us);
-  ::close(log);
-  ::close(report[1]);
-  int error = 0;
-  const ssize_t told = pid < 0 ? 0 : ::read(report[0], &error, sizeof error);
-  ::close(report[0]);
-  if (pid < 0) return Error(Code::kUnavailable, std::string("fork: ") + std::strerror(errno));
-  if (told > 0) {
-    ::waitpid(pid, nullptr, 0);
-    return Error(Code::kInvalid, "cannot run " + spec.arguments[0] + ": " + std::strerror(error));
-  }
+  const int fork_error = errno;
+  if (pid == 0) become(arguments.data(), log, go, report[1], parent, spec.ends_with_us);
+  for (const int fd : {log, report[1], go[0]}) ::close(fd);
   const ProcessId id{pid, start_ticks_of(stat_of(pid)).value_or(0), boot_id()};
-  TRY_OK(write_pid_file(spec.pid_file, id));
-  return id;
+  Status known = pid < 0
+                     ? Error(Code::kUnavailable, std::string("fork: ") + std::strerror(fork_error))
+                     : write_pid_file(spec.pid_file, id);
+  if (known.ok() && ::write(go[1], "g", 1) != 1)
+    known = Error(Code::kUnavailable, spec.arguments[0] + " ended before it was executed");
+  ::close(go[1]);
+  int error = 0;
+  const ssize_t told = known.ok() ? ::read(report[0], &error, sizeof error) : 0;
+  ::close(report[0]);
+  if (known.ok() && told > 0)
+    known = Error(Code::kInvalid, "cannot run " + spec.arguments[0] + ": " + std::strerror(error));
+  if (known.ok()) return id;
+  if (pid > 0) {  // it ends by itself, and nobody is to look for it
+    ::waitpid(pid, nullptr, 0);
+    ::unlink(spec.pid_file.c_str());
+  }
+  return known.error();
 }
 
 bool is_running(const ProcessId& id) {

@@ -28,7 +28,8 @@ struct ProcessId {
   bool operator==(const ProcessId&) const = default;
 };
 
-// kInvalid when the program cannot be executed. The pid file is written before this returns.
+// The program is executed when the pid file stands, and not at all when that cannot be written: no
+// process is left that nobody knows. kInvalid when it cannot be executed.
 Result<ProcessId> start_process(const ProcessSpec& spec);
 
 std::optional<ProcessId> read_pid_file(const std::string& path);

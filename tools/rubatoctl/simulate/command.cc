@@ -110,10 +110,9 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
 
 Status run_simulate(FileSystem& files, const SimulateChoice& choice) {
   SimulateOptions options = choice.options;
-  if (!choice.policy.empty() || !choice.compare.empty()) options.policies.clear();
-  if (!choice.policy.empty()) options.policies.push_back(choice.policy);
-  for (const std::string& other : choice.compare)
-    if (other != choice.policy) options.policies.push_back(other);
+  if (!choice.policy.empty() || !choice.compare.empty()) {
+    TRY(options.policies, chosen_policies(choice.policy, choice.compare));
+  }
   const SystemClock clock;
   TRY(const std::string text, simulate(files, clock, options, [](const std::string& line) {
         fmt::print(stderr, "{}\n", line);

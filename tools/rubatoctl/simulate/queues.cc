@@ -1,4 +1,5 @@
 // The queues of a simulation, and who is in which.
+#include "common/json.h"
 #include "common/rng.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tools/rubatoctl/simulate/simulate.h"
@@ -30,9 +31,13 @@ Result<std::map<std::string, sched::Queue>> load_queues(FileSystem& files,
                                                         const SimulateOptions& options) {
   if (options.queues.empty()) return std::map<std::string, sched::Queue>{};
   TRY(const std::string text, read_text(files, options.queues, kQueuesBytes));
+  const auto list = json::parse(text, {.refuses_duplicates = true});
+  if (!list.ok()) return list.error().in(options.queues);
   // A snapshot of nothing else.
-  auto snapshot = sched::read_snapshot(fmt::format(
-      R"({{"version":{},"nodes":[],"jobs":[],"queues":{}}})", sched::kSnapshotVersion, text));
+  auto snapshot = sched::decode_snapshot(json::Value::object({{"version", sched::kSnapshotVersion},
+                                                              {"nodes", json::Value::array()},
+                                                              {"jobs", json::Value::array()},
+                                                              {"queues", *list}}));
   if (!snapshot.ok()) return snapshot.error().in(options.queues);
   return std::move(snapshot->state.queues);
 }
@@ -43,11 +48,12 @@ Status put_into_queues(std::vector<sched::sim::TraceJob>& jobs,
   if (options.draw_queues != 0 && queues.empty())
     return Error(Code::kInvalid, "--draw-queues: there are none; name them with --queues FILE");
   Rng rng(static_cast<std::uint64_t>(options.draw_queues));
-  sched::Gpus of_node = 0;
-  for (const auto& group : cluster.groups) of_node = std::max(of_node, group.gpus);
+  const auto of_node = cluster.largest_node_by_type();
   for (auto& job : jobs) {
     if (options.draw_queues != 0) job.queue = draw(queues, rng);
-    job.one_node = options.one_node && job.request <= of_node;
+    job.one_node = options.one_node && std::ranges::any_of(of_node, [&](const auto& one) {
+                     return job.may_use(one.first) && job.request <= one.second;
+                   });
   }
   if (!options.only_queue.empty())
     std::erase_if(jobs, [&](const auto& job) { return job.queue != options.only_queue; });

@@ -1,5 +1,6 @@
 #include "tools/rubatoctl/simulate/simulate.h"
 
+#include "common/words.h"
 #include "scheduler/policy/registry.h"
 #include "scheduler/sim/report.h"
 #include "tools/rubatoctl/view/plot.h"
@@ -62,7 +63,10 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
     tell(progress_line(policy + ", " + costs.name, finished, of, seconds_since(clock, began)));
     return true;
   };
-  return sched::sim::simulate(cluster, jobs, *scheduler, options);
+  auto result = sched::sim::simulate(cluster, jobs, *scheduler, options);
+  const bool is_of_trace = !result.ok() && result.error().code() == Code::kInvalid;
+  if (is_of_trace && !chosen.trace.empty()) return result.error().in(chosen.trace);
+  return result;
 }
 
 SimulateOptions as_mode_says(SimulateOptions options) {
@@ -93,6 +97,21 @@ std::string policies_text() {
   for (const sched::Descriptor& one : sched::all_policies())
     text += fmt::format("  {:<20} {}; knows {}\n", one.name, one.about, name_of(one.knows));
   return text;
+}
+
+Result<std::vector<std::string>> chosen_policies(const std::string& first,
+                                                 const std::vector<std::string>& others) {
+  std::vector<std::string> policies;
+  const auto add = [&](std::string_view text) {
+    const std::string_view words = trimmed(text);
+    if (!words.empty() && std::ranges::find(policies, words) == policies.end())
+      policies.emplace_back(words);
+  };
+  add(first);
+  for (const std::string& other : others) add(other);
+  if (policies.empty())
+    return Error(Code::kInvalid, "--compare: expected names of policies, as in fifo,srtf");
+  return policies;
 }
 
 std::string progress_line(const std::string& run, std::size_t finished, std::size_t of,

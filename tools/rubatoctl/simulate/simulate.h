@@ -43,7 +43,7 @@ struct SimulateOptions {
   std::string queues;
   std::int64_t draw_queues = 0;  // seed: each job gets one of these, by weight; 0: its own
   std::string only_queue;        // jobs of no other; "": all
-  bool one_node = false;         // jobs that fit on one node stay on one
+  bool one_node = false;         // jobs that fit on one node that they may use stay on one
   // What a SchedulingPolicy has by default.
   int round_s = 10;
   int growth_pause_s = 60;
@@ -67,6 +67,10 @@ Result<std::map<std::string, sched::Queue>> load_queues(FileSystem& files,
 Status put_into_queues(std::vector<sched::sim::TraceJob>& jobs,
                        const std::map<std::string, sched::Queue>& queues,
                        const sched::sim::SimCluster& cluster, const SimulateOptions& options);
+
+// The policies of --policy and --compare: each once, in order. kInvalid: these name none.
+Result<std::vector<std::string>> chosen_policies(const std::string& first,
+                                                 const std::vector<std::string>& others);
 
 // The table at the end.
 std::string summary_table(const std::vector<sched::sim::Summary>& runs);

@@ -54,6 +54,33 @@ TEST_F(RouterTest, ACollectionIsDeletedInOneNamespace) {
   EXPECT_TRUE(has_config_map("a"));
 }
 
+TEST_F(RouterTest, NamespacesAreNotDeletedAsACollection) {
+  make_config_map("a");
+  EXPECT_EQ(send("DELETE", "/api/v1/namespaces").status, 405);
+  EXPECT_TRUE(has_config_map("a"));
+  const Response found = send("GET", "/api/v1");
+  const json::Value listed = json::parse(found.body).value();
+  for (const json::Value& resource : listed["resources"].items()) {
+    if (resource["name"] != json::Value("namespaces")) continue;
+    EXPECT_EQ(json::dump(resource["verbs"]).find("deletecollection"), std::string::npos);
+  }
+}
+
+TEST_F(RouterTest, AHugeGraceIsTheMostThereIs) {
+  ASSERT_EQ(send("POST", "/api/v1/namespaces/default/pods",
+                 R"({"metadata":{"name":"p"},
+                     "spec":{"nodeName":"n1","containers":[{"name":"c","image":"x:1"}]}})")
+                .status,
+            201);
+  const std::string pod = "/api/v1/namespaces/default/pods/p";
+  // As a 32-bit number this is 0, and the pod would go at once.
+  EXPECT_EQ(send("POST", pod + "/eviction",
+                 R"({"metadata":{"name":"p"},"deleteOptions":{"gracePeriodSeconds":4294967296}})")
+                .status,
+            201);
+  EXPECT_EQ(send("GET", pod).status, 200);
+}
+
 TEST_F(RouterTest, ABodyThatIsNoObjectIsRefused) {
   struct Case {
     const char* method;
@@ -89,6 +116,58 @@ TEST_F(RouterTest, ABodyThatIsNoObjectIsRefused) {
         << c.method << " " << c.target << " " << c.body << ": " << status;
     EXPECT_TRUE(has_config_map("a"));
   }
+}
+
+TEST_F(RouterTest, WhatAKubeletWouldCarryIsRefusedByName) {
+  for (const char* subresource : {"exec", "attach", "portforward", "proxy"})
+    for (const char* method : {"GET", "POST"}) {
+      const Response refused =
+          send(method, std::string("/api/v1/namespaces/default/pods/p/") + subresource, "", "");
+      EXPECT_EQ(refused.status, 501) << method << " " << subresource;
+      EXPECT_NE(refused.body.find("use kubectl logs"), std::string::npos) << refused.body;
+    }
+}
+
+TEST_F(RouterTest, SidecarsCountAsReadyContainersAndHoldNoPodBack) {
+  ASSERT_EQ(send("POST", "/api/v1/namespaces/default/pods",
+                 R"({"metadata":{"name":"p"},"spec":{
+                     "initContainers":[{"name":"s","image":"x:1","restartPolicy":"Always"},
+                                       {"name":"i","image":"x:1"}],
+                     "containers":[{"name":"c","image":"x:1"}]}})")
+                .status,
+            201);
+  const auto row = [&](const char* status) {
+    EXPECT_EQ(send("PATCH", "/api/v1/namespaces/default/pods/p/status",
+                   std::string(R"({"status":)") + status + "}", "application/merge-patch+json")
+                  .status,
+              200);
+    Request request;
+    EXPECT_TRUE(parse_target("/api/v1/namespaces/default/pods/p", request).ok());
+    request.method = "GET";
+    request.authorization = "Bearer secret";
+    request.accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const auto table = json::parse(router_.handle(request).response.body).value();
+    const json::Value& cells = table["rows"][0]["cells"];
+    return cells[1].string_or("") + " " + cells[2].string_or("");
+  };
+  EXPECT_EQ(row(R"({"phase":"Pending","initContainerStatuses":[
+                     {"name":"s","ready":true,"started":true,"state":{"running":{}}},
+                     {"name":"i","ready":false,"started":true,"state":{"running":{}}}]})"),
+            "1/2 Init:1/2");
+  EXPECT_EQ(row(R"({"phase":"Running","conditions":[{"type":"Initialized","status":"True"},
+                                                    {"type":"Ready","status":"True"}],
+                    "initContainerStatuses":[
+                     {"name":"s","ready":true,"started":true,"state":{"running":{}}},
+                     {"name":"i","ready":true,"started":true,"state":{"terminated":{"exitCode":0}}}],
+                    "containerStatuses":[
+                     {"name":"c","ready":true,"started":true,"state":{"running":{}}}]})"),
+            "2/2 Running");
+  EXPECT_EQ(row(R"({"phase":"Failed","initContainerStatuses":[
+                     {"name":"s","ready":false,"started":false,
+                      "state":{"terminated":{"exitCode":143,"reason":"Error"}}}],
+                    "containerStatuses":[{"name":"c","ready":false,"started":false,
+                      "state":{"terminated":{"exitCode":1,"reason":"Error"}}}]})"),
+            "0/2 Error");
 }
 
 }  // namespace

@@ -54,6 +54,24 @@ TEST_F(LifecycleTest, ForegroundWaitsForABoundPod) {
   EXPECT_FALSE(exists(kWidget, "owner"));
 }
 
+TEST_F(LifecycleTest, AGraceBeyondAllTimesEndsAtTheLast) {
+  const std::pair<const char*, std::int64_t> cases[] = {
+      {"9223372036854775807", 1 << 30}, {"10000000000", 1 << 30}, {"-5", 1}};
+  int number = 0;
+  for (const auto& [asked, given] : cases) {
+    const std::string name = "pod-" + std::to_string(number++);
+    Value patient = pod(name);
+    patient.at("spec").set("nodeName", "n1");
+    patient.at("spec").set("terminationGracePeriodSeconds", json::parse(asked).value());
+    make(types::kPod, patient);
+    const auto removal = server.remove(types::kPod, {"default", name});
+    ASSERT_TRUE(removal.ok());
+    EXPECT_EQ(removal->object["metadata"]["deletionGracePeriodSeconds"].int_or(0), given) << asked;
+    const std::string end = removal->object["metadata"]["deletionTimestamp"].string_or("");
+    EXPECT_GT(parse_rfc3339(end).value(), clock.wall()) << end;
+  }
+}
+
 TEST_F(LifecycleTest, OrphansStay) {
   const Value owner = make(kWidget, widget("owner"));
   make(types::kPod, owned_by(pod("child"), owner));

@@ -67,6 +67,18 @@ TEST_F(WatchTest, TooOldAVersionIsExpired) {
   EXPECT_EQ(drain(**watcher).size(), 4U);
 }
 
+TEST_F(WatchTest, AVersionFromTheFutureIsExpired) {
+  WatchRequest request;
+  request.resource_version = std::to_string(server.resource_version() + 5);
+  const auto watcher = server.watch(kWidget, request);
+  ASSERT_FALSE(watcher.ok());
+  EXPECT_EQ(watcher.error().code, 410);
+  request.resource_version = "none";
+  EXPECT_EQ(server.watch(kWidget, request).error().code, 400);
+  request.resource_version = std::to_string(server.resource_version());
+  EXPECT_TRUE(server.watch(kWidget, request).ok());
+}
+
 TEST_F(WatchTest, BookmarksComeWithTimeAndMarkTheInitialEvents) {
   make(kWidget, widget("a"));
   WatchRequest request;

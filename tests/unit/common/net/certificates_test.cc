@@ -1,5 +1,7 @@
 #include "common/net/certificates.h"
 
+#include "tests/unit/common/net/long_lived_authority.h"
+
 #include <gtest/gtest.h>
 
 namespace rubato::net {
@@ -54,6 +56,18 @@ TEST(Certificates, AnAuthorityOfOthersMustBeOne) {
                              KeyPair{"", good.private_key}, KeyPair{good.certificate, "x"}})
     EXPECT_EQ(read_authority(bad).error().code(), Code::kInvalid);
   EXPECT_FALSE(certificate_validity("x").ok());
+}
+
+// RFC 5280 has 9999-12-31 for what has no end; others write a thousand years.
+TEST(Certificates, AnEndThatIsOutOfReachIsReadAsTheLastTime) {
+  for (const char* end : {"99991231235959Z", "30260101000000Z"}) {
+    const KeyPair authority = long_lived_authority(kNow, end);
+    ASSERT_TRUE(read_authority(authority).ok());
+    const auto validity = certificate_validity(authority.certificate);
+    ASSERT_TRUE(validity.ok());
+    EXPECT_EQ(validity->not_before, kNow);
+    EXPECT_EQ(validity->not_after, kLastTime) << to_rfc3339(validity->not_after);
+  }
 }
 
 // FIPS 180-4 and RFC 4231 (test case 2).

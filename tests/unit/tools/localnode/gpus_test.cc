@@ -100,6 +100,14 @@ TEST_F(GpusTest, AreChosenByTheirNumbers) {
   EXPECT_EQ(minors_of(chosen("3").value()), "3");
 }
 
+TEST_F(GpusTest, AllNodesOfTheDriverAreForAPodThatHasSome) {
+  add_gpu("0000:0a:00.0", 0);
+  touch("null");
+  EXPECT_EQ(gpu_device_names(paths_.devices),
+            (std::vector<std::string>{"nvidia-uvm", "nvidia0", "nvidiactl"}));
+  EXPECT_TRUE(gpu_device_names(folder_ + "/none").empty());
+}
+
 TEST_F(GpusTest, NoneIsGivenTwice) {
   for (int i = 0; i < 3; ++i) add_gpu("0000:0" + std::to_string(i) + ":00.0", i);
   const GpuPool mine = pool(), another_node = pool();

@@ -107,5 +107,44 @@ TEST_F(PodRunnerTest, APodThatIsNotKnownAnyMoreIsGivenUp) {
   EXPECT_TRUE(runner.is_done());
 }
 
+// Its sidecar could not start either, so that the containers are not.
+TEST_F(PodRunnerTest, WhatKeptAnInitContainerIsInItsStatus) {
+  auto made = world.server.create(kube::types::kPod, "default",
+                                  json::parse(R"({"apiVersion": "v1", "kind": "Pod",
+          "metadata": {"name": "a", "namespace": "default"},
+          "spec": {"initContainers": [{"name": "proxy", "image": "x", "restartPolicy": "Always"}],
+                   "containers": [{"name": "worker", "image": "x"}]}})")
+                                      .value());
+  ASSERT_TRUE(made.ok());
+  runners.push_back(std::make_unique<PodRunner>(world.home, world.client, settings, volumes,
+                                                made.value().object, "127.0.0.1"));
+  runners.back()->start();
+  world.sim.run_for(6s);
+  const Value status = (*pod("a"))["status"];
+  EXPECT_EQ(status["phase"].string_or(""), "Failed");
+  EXPECT_EQ(status["reason"].string_or(""), "Init:Error");
+  EXPECT_EQ(status["initContainerStatuses"][0]["name"].string_or(""), "proxy");
+  EXPECT_EQ(status["initContainerStatuses"][0]["state"]["terminated"]["reason"].string_or(""),
+            "StartError");
+  EXPECT_EQ(status["containerStatuses"].size(), 0U);
+}
+
+TEST(GpusOfPod, SidecarsHaveTheirsBesideTheOthers) {
+  const auto count = [](const char* spec) {
+    const Value pod = Value::object({{"spec", json::parse(spec).value()}});
+    return gpus_of_pod(
+        pod, [](const Value& c) { return static_cast<std::size_t>(c["gpus"].int_or(0)); });
+  };
+  EXPECT_EQ(count(R"({"containers": [{"gpus": 1}, {"gpus": 2}]})"), 3U);
+  EXPECT_EQ(count(R"({"initContainers": [{"gpus": 4}, {"gpus": 5}], "containers": [{"gpus": 2}]})"),
+            5U);
+  EXPECT_EQ(count(R"({"initContainers": [{"gpus": 1, "restartPolicy": "Always"}, {"gpus": 2}],
+                      "containers": [{"gpus": 2}, {"gpus": 1}]})"),
+            4U);
+  EXPECT_EQ(count(R"({"initContainers": [{"gpus": 1, "restartPolicy": "Always"}, {"gpus": 9}],
+                      "containers": [{"gpus": 2}]})"),
+            10U);
+}
+
 }  // namespace
 }  // namespace rubato::localnode

@@ -28,12 +28,14 @@ TEST(Expand, IsAKubelets) {
 }
 
 struct EnvironmentTest : ::testing::Test {
-  void add(const kube::ResourceType& type, const std::string& name, const Value& data) {
-    const Value object =
+  void add(const kube::ResourceType& type, const std::string& name, const Value& data,
+           const Value& binary = Value()) {
+    Value object =
         Value::object({{"apiVersion", "v1"},
                        {"kind", type.kind},
                        {"metadata", Value::object({{"name", name}, {"namespace", "default"}})},
                        {"data", data}});
+    if (!binary.is_null()) object.set("binaryData", binary);
     CHECK(world.server.create(type, "default", object).ok());
   }
   Result<Environment> of(const char* container) {
@@ -56,11 +58,108 @@ TEST_F(EnvironmentTest, TakesAllOfASecretOrConfigMapAndEnvWins) {
   EXPECT_EQ(*found, (Environment{{"A", "b and secret"}, {"B", "b"}, {"X_B", "secret"}}));
 }
 
+TEST_F(EnvironmentTest, KnowsTheContainersOwnResources) {
+  const auto found = of(R"({"name": "none", "env": [{"name": "CPUS", "valueFrom":
+      {"resourceFieldRef": {"resource": "limits.cpu"}}}]})");
+  ASSERT_FALSE(found.ok());  // the pod has no such container
+  EXPECT_NE(found.error().what().find("the container \"none\""), std::string::npos);
+}
+
 TEST_F(EnvironmentTest, WaitsForWhatIsNotOptional) {
   const auto missing = of(R"({"envFrom": [{"secretRef": {"name": "late"}}]})");
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code(), Code::kNotFound);
   EXPECT_NE(missing.error().what().find("envFrom late"), std::string::npos);
+}
+
+// Volumes of one pod, in a folder that goes with the test.
+struct VolumesTest : EnvironmentTest {
+  VolumesTest() {
+    char path[] = "/tmp/rubato-volume-XXXXXX";
+    folder = mkdtemp(path);
+  }
+  ~VolumesTest() override { fs::remove_all(folder); }
+  Status make(const std::string& volume) {
+    const Value pod =
+        json::parse(R"({"metadata": {"name": "p", "namespace": "default", "labels": {"a": "1"}},
+                        "spec": {"volumes": [)" +
+                    volume + "]}}")
+            .value();
+    const auto made = Volumes(world.client, "/nowhere").prepare(pod, folder);
+    return made.ok() ? ok() : Status(made.error());
+  }
+  std::string read(const std::string& file) const {
+    std::ifstream in(folder + "/volumes/v/" + file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  auto mode(const std::string& file) const {
+    return static_cast<unsigned>(fs::status(folder + "/volumes/v/" + file).permissions());
+  }
+  std::string folder;
+};
+
+TEST_F(VolumesTest, HaveTheBinaryDataOfAConfigMap) {
+  add(kube::types::kConfigMap, "plain", Value::object({{"text", "a"}}),
+      Value::object({{"bytes", "AP8="}}));
+  ASSERT_TRUE(make(R"({"name": "v", "configMap": {"name": "plain"}})").ok());
+  EXPECT_EQ(read("text"), "a");
+  EXPECT_EQ(read("bytes"), std::string("\0\xff", 2));
+}
+
+TEST_F(VolumesTest, WaitForAKeyThatIsNamed) {
+  add(kube::types::kConfigMap, "plain", Value::object({{"here", "a"}}));
+  const std::string items =
+      R"("items": [{"key": "here", "path": "x/y"}, {"key": "late", "path": "z"}])";
+  const Status made = make(R"({"name": "v", "configMap": {"name": "plain", )" + items + "}}");
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code(), Code::kNotFound);
+  EXPECT_NE(made.error().what().find("ConfigMap plain has no key \"late\""), std::string::npos);
+  ASSERT_TRUE(
+      make(R"({"name": "v", "configMap": {"name": "plain", "optional": true, )" + items + "}}")
+          .ok());
+  EXPECT_EQ(read("x/y"), "a");
+  EXPECT_FALSE(fs::exists(folder + "/volumes/v/z"));
+}
+
+TEST_F(VolumesTest, FilesHaveTheirModes) {
+  add(kube::types::kSecret, "hidden", Value::object({{"a", "eA=="}, {"b", "eA=="}}));
+  add(kube::types::kConfigMap, "plain", Value::object({{"run", "x"}, {"more", "x"}}));
+  ASSERT_TRUE(make(R"({"name": "v", "secret": {"secretName": "hidden", "items":
+                       [{"key": "a", "path": "a"}, {"key": "b", "path": "b", "mode": 292}]}})")
+                  .ok());
+  EXPECT_EQ(mode("a"), 0400U);
+  EXPECT_EQ(mode("b"), 0444U);
+  ASSERT_TRUE(make(R"({"name": "v", "projected": {"defaultMode": 493, "sources":
+                       [{"configMap": {"name": "plain"}}]}})")
+                  .ok());
+  EXPECT_EQ(mode("run"), 0755U);
+}
+
+TEST_F(VolumesTest, TellThePodsLabels) {
+  ASSERT_TRUE(make(R"({"name": "v", "downwardAPI": {"items":
+                       [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}})")
+                  .ok());
+  EXPECT_EQ(read("labels"), "a=\"1\"");
+}
+
+TEST_F(VolumesTest, ASourceThatIsNotOfferedIsNamed) {
+  const Status made = make(R"({"name": "v", "projected": {"sources":
+                               [{"serviceAccountToken": {"path": "token"}}]}})");
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code(), Code::kInvalid);
+  EXPECT_NE(made.error().what().find("\"serviceAccountToken\""), std::string::npos);
+}
+
+TEST(SubPath, OfAnExpressionIsTheContainers) {
+  const Environment known = {{"POD", "p-1"}};
+  const auto of = [&](const char* mount) { return sub_path_in(json::parse(mount).value(), known); };
+  EXPECT_EQ(of(R"json({"subPathExpr": "logs/$(POD)"})json").value(), "logs/p-1");
+  EXPECT_EQ(of(R"json({"subPath": "a/$(POD)"})json").value(), "a/$(POD)");
+  EXPECT_EQ(of("{}").value(), "");
+  const auto unknown = of(R"json({"subPathExpr": "$(NONE)/x"})json");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code(), Code::kInvalid);
+  EXPECT_NE(unknown.error().what().find("variable NONE"), std::string::npos);
 }
 
 TEST(SubPath, IsMadeWhenItIsMissing) {
@@ -75,6 +174,32 @@ TEST(SubPath, IsMadeWhenItIsMissing) {
   for (const char* wrong : {"../x", "/etc"})
     EXPECT_EQ(sub_path_of(volume, wrong).error().code(), Code::kInvalid) << wrong;
   fs::remove_all(volume);
+}
+
+TEST(SubPath, ALinkLeadsNowhereOutside) {
+  char path[] = "/tmp/rubato-volume-XXXXXX";
+  const std::string folder = mkdtemp(path);
+  const std::string volume = folder + "/volume";
+  fs::create_directories(volume + "/inside");
+  fs::create_directories(folder + "/volumes");
+  fs::create_symlink(folder, volume + "/out");
+  fs::create_symlink("inside", volume + "/in");
+  fs::create_symlink(folder + "/nothing", volume + "/broken");
+  EXPECT_EQ(sub_path_of(volume, "in").value(), volume + "/inside");
+  for (const char* wrong : {"out", "out/made", "out/volumes"})
+    EXPECT_EQ(sub_path_of(volume, wrong).error().code(), Code::kInvalid) << wrong;
+  EXPECT_FALSE(sub_path_of(volume, "broken/made").ok());
+  EXPECT_FALSE(fs::exists(folder + "/made") || fs::exists(folder + "/nothing"));
+  fs::remove_all(folder);
+}
+
+TEST(Volumes, WhatTheNodeWritesIsReadOnly) {
+  const auto pod = json::parse(R"({"spec":{"volumes":[
+      {"name":"a","secret":{"secretName":"x"}},{"name":"b","configMap":{"name":"x"}},
+      {"name":"c","downwardAPI":{}},{"name":"d","projected":{}},
+      {"name":"e","emptyDir":{}},{"name":"f","persistentVolumeClaim":{"claimName":"x"}}]}})");
+  for (const char* name : {"a", "b", "c", "d"}) EXPECT_TRUE(is_written_here(*pod, name)) << name;
+  for (const char* name : {"e", "f", "g"}) EXPECT_FALSE(is_written_here(*pod, name)) << name;
 }
 
 }  // namespace

@@ -80,7 +80,8 @@ class Doctor : public ::testing::Test {
   }
 
   std::string examined() {
-    Patient patient{client_, now_ + ahead_, [this] { return server_time_; }};
+    Patient patient{client_, now_ + ahead_, [this] { return server_time_; },
+                    [this](Duration) { meanwhile_(); }};
     return report(examine(patient, choice_));
   }
   void expect(const std::string& text) {
@@ -92,6 +93,7 @@ class Doctor : public ::testing::Test {
   WallTime now_ = std::chrono::floor<std::chrono::seconds>(executor_.clock().wall());
   Duration ahead_{0};
   Result<WallTime> server_time_ = now_;
+  std::function<void()> meanwhile_ = [] {};  // what happens while it waits
   SystemClock clock_;
   kube::MemoryServer server_{clock_};
   kube::MemoryClient client_{server_, executor_};
@@ -146,6 +148,22 @@ TEST_F(Doctor, AnOperatorThatDoesNotLead) {
   choice_.operator_ns = "default";
   expect("WRONG    operator: none has led in namespace default");
   expect("--operator-namespace names another one");
+}
+
+TEST_F(Doctor, ALeaderWhoseClockIsWrongLeads) {
+  for (const auto& [skew, words] : std::initializer_list<std::pair<Duration, std::string>>{
+           {-4h, "4h behind"}, {4h, "4h ahead of"}}) {
+    lease("rubato-system", "rubato-operator", "operator-0", now_ + skew);
+    meanwhile_ = [this, at = now_ + skew]() mutable {
+      lease("rubato-system", "rubato-operator", "operator-0", at += 2s);
+    };
+    expect("warning  operator: operator-0 leads; its clock is " + words + " the API server's");
+  }
+}
+
+TEST_F(Doctor, ATimeInTheFutureDoesNotKeepALeaderAlive) {
+  lease("rubato-system", "rubato-operator", "operator-0", now_ + 1h);
+  expect("WRONG    operator: nobody leads: operator-0 last said so at ");
 }
 
 TEST_F(Doctor, AnImageOfTheOperatorThatCannotBePulled) {

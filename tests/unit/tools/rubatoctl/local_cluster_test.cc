@@ -130,5 +130,21 @@ TEST_F(LocalClusterTest, NodesGetOtherAddressesWhenSomebodyElseHasTheirs) {
   ::close(other);
 }
 
+TEST_F(LocalClusterTest, TwoThatStartAtTheSameMomentHaveTwoNetworks) {
+  auto first = open(true).value();
+  const int network = first->record().network;
+  EXPECT_FALSE(NetworkClaim::of(network));
+  state_ = folder_ + "/second";
+  const auto second = open(true).value();
+  EXPECT_NE(second->record().network, network);
+  first.reset();
+  const auto claim = NetworkClaim::of(network);
+  ASSERT_TRUE(claim);
+  // A cluster that was here before, and is about to start while another one is.
+  state_ = folder_ + "/state";
+  (void)open(false).value()->up(1, 1);
+  EXPECT_NE(open(false).value()->record().network, network);
+}
+
 }  // namespace
 }  // namespace rubato::ctl

@@ -1,11 +1,13 @@
 #include "tools/rubatoctl/local/process.h"
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 namespace rubato::ctl {
 namespace {
@@ -82,6 +84,19 @@ TEST_F(ProcessTest, AProgramThatIsMissingIsSaid) {
   const auto id = start_process({{folder_ + "/nothing"}, folder_ + "/log", folder_ + "/pid"});
   ASSERT_FALSE(id.ok());
   EXPECT_NE(id.error().what().find("No such file"), std::string::npos);
+  EXPECT_FALSE(read_pid_file(folder_ + "/pid"));
+}
+
+TEST_F(ProcessTest, NothingIsLeftWhereThePidFileCannotBeWritten) {
+  ProcessSpec spec = shell("echo ran >" + folder_ + "/ran; exec sleep 600");
+  spec.pid_file = folder_ + "/nowhere/pid";
+  const auto id = start_process(spec);
+  ASSERT_FALSE(id.ok());
+  EXPECT_NE(id.error().what().find("cannot write " + spec.pid_file), std::string::npos)
+      << id.error().what();
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);  // no child, not even a dead one
+  EXPECT_EQ(errno, ECHILD);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/ran"));
 }
 
 TEST_F(ProcessTest, RunProgram) {

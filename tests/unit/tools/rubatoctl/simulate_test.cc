@@ -91,6 +91,63 @@ TEST_F(Simulate, TheFolderHoldsReportSummaryAndJobs) {
             std::string::npos);
 }
 
+// On two nodes of its type, for it fits on none of these; the larger node is of another type.
+TEST_F(Simulate, OneNodeIsOneThatTheJobMayUse) {
+  ASSERT_TRUE(replace_file(files_, folder_ + "/jobs.csv",
+                           "id,submit_s,gpus,gpu_types,duration_s\na,0,8,T4,60\nb,0,8,,60\n")
+                  .ok());
+  SimulateOptions options{.trace = folder_ + "/jobs.csv",
+                          .nodes = "4x4:T4,1x8:A100",
+                          .policies = {"fifo"},
+                          .cost = "restart",
+                          .one_node = true};
+  const std::string text = run(options).value();
+  EXPECT_EQ(text.find("left out"), std::string::npos) << text;
+  auto jobs = load_trace(files_, options).value();
+  ASSERT_TRUE(
+      put_into_queues(jobs, {}, sched::sim::parse_cluster(options.nodes).value(), options).ok());
+  EXPECT_FALSE(jobs[0].one_node);
+  EXPECT_TRUE(jobs[1].one_node);
+}
+
+TEST_F(Simulate, FaultsOfQueuesNameAPlaceInTheirFile) {
+  const SimulateOptions options{.queues = folder_ + "/queues.json"};
+  const auto error_of = [&](const std::string& text) {
+    EXPECT_TRUE(replace_file(files_, options.queues, text).ok());
+    const auto read = load_queues(files_, options);
+    return read.ok() ? "" : read.error().what();
+  };
+  EXPECT_EQ(error_of(R"([{"name":"a"}])"), "");
+  for (const std::string bad :
+       {R"([{"name":"a",])", R"([],"jobs":[])", R"([{"name":"a","name":"b"}])"}) {
+    const auto alone = json::parse(bad, {.refuses_duplicates = true});
+    ASSERT_FALSE(alone.ok()) << bad;
+    EXPECT_EQ(error_of(bad), options.queues + ": " + alone.error().what());
+  }
+  EXPECT_NE(error_of(R"([{"name":"a","weight":"b"}])").find("queues[0].weight"), std::string::npos);
+}
+
+TEST_F(Simulate, FaultsOfATraceAsAWholeNameItsFileAndLine) {
+  ASSERT_TRUE(replace_file(files_, folder_ + "/jobs.csv",
+                           "id,submit_s,gpus,work,throughput\na,0,1,1,*:1=1e-11\n")
+                  .ok());
+  const auto ran = run({.trace = folder_ + "/jobs.csv", .policies = {"fifo"}, .cost = "restart"});
+  ASSERT_FALSE(ran.ok());
+  EXPECT_NE(ran.error().what().find("jobs.csv: line 2: job a: trains for 1e+11 s"),
+            std::string::npos)
+      << ran.error().what();
+}
+
+TEST(SimulatePolicies, AreEachChosenOnce) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(chosen_policies("", {"fifo", "", "srtf", "fifo", " las "}).value(),
+            (Words{"fifo", "srtf", "las"}));
+  EXPECT_EQ(chosen_policies("srtf", {"fifo", "srtf"}).value(), (Words{"srtf", "fifo"}));
+  EXPECT_EQ(chosen_policies("fifo", {""}).value(), Words{"fifo"});
+  EXPECT_EQ(chosen_policies("", {"", " "}).error().what(),
+            "--compare: expected names of policies, as in fifo,srtf");
+}
+
 TEST_F(Simulate, GavelsTracesNeedTheirSpeedsAndPoliciesMayHaveParameters) {
   SimulateOptions options{.trace = "tests/data/traces/gavel.trace",
                           .nodes = "1x4:v100,1x4:k80",

@@ -1,8 +1,10 @@
 #include "worker/agent/process_host.h"
 
+#include "common/testing/refusing_executor.h"
 #include "tests/unit/worker/script/eventually.h"
 #include "worker/agent/error_output.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -217,6 +219,29 @@ TEST(ProcessHost, AMissingProgramIsAnErrorThatNamesIt) {
         << spawned.error().what();
   }
   std::filesystem::remove(text);
+}
+
+// PID 1 must not end for want of a thread: the pod and what runs well in it would go with it.
+TEST(ProcessHost, AWorkerWithoutAThreadIsNotStartedAndTheOthersGoOn) {
+  ThreadExecutor threads;
+  std::atomic<int> left = 0;
+  testing::RefusingExecutor few(threads, [&](const std::string&) { return left-- <= 0; });
+  const std::string path = script("threads", "exec sleep 1000");
+  ProcessHost host(few, {path});
+  left = 3;
+  ASSERT_TRUE(host.spawn(0, 1).ok());
+  for (const int threads_left : {0, 1}) {
+    left = threads_left;
+    const Status spawned = host.spawn(1, 1);
+    ASSERT_FALSE(spawned.ok());
+    EXPECT_EQ(spawned.error().code(), Code::kUnavailable);
+    EXPECT_FALSE(host.send(1, "hi").ok()) << "no program runs without its reader";
+  }
+  left = 2;
+  EXPECT_TRUE(host.spawn(1, 1).ok());
+  host.kill(0);
+  EXPECT_EQ(wait_for(host, threads).slot, 0u);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

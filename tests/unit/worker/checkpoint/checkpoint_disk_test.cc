@@ -215,6 +215,34 @@ TEST_F(CheckpointDiskTest, AFullDiskLeavesTheOldOne) {
   EXPECT_TRUE(save(disk, past, 2).ok());
 }
 
+// Saves that a power cut ended have left their drafts, and an interrupted removal what it removed,
+// on a disk that holds no more than one checkpoint beside those that are kept.
+TEST_F(CheckpointDiskTest, WhatACrashLeftTakesNoRoomFromTheNextSave) {
+  History past = history(4);
+  for (const char* cut : {"rename ", "remove "}) {
+    SCOPED_TRACE(cut);
+    SimVolume volume(sim_, 3);
+    SimDisk disk(sim_.process("writer"), "n");
+    disk.mount("/", volume);
+    ASSERT_TRUE(save(disk, past, 1).ok());
+    const std::uint64_t one = volume.used();
+    ASSERT_TRUE(save(disk, past, 2).ok());
+    volume.watch([&](const std::string& operation) {
+      volume.faults().broken = volume.faults().broken || operation.starts_with(cut);
+    });
+    (void)save(disk, past, 3);
+    volume.watch(nullptr);
+    volume.faults().broken = false;
+    const CheckpointFolder folder(disk, kFolder);
+    ASSERT_FALSE(folder.drafts().value().empty());
+    volume.faults().capacity = volume.used() + one / 2;
+    const Status saved = save(disk, past, 4);
+    EXPECT_TRUE(saved.ok()) << saved.error().what();
+    EXPECT_TRUE(folder.verify(4).ok());
+    EXPECT_TRUE(folder.drafts().value().empty());
+  }
+}
+
 // A checkpoint of the same step that holds other bytes is kept aside, never lost.
 TEST_F(CheckpointDiskTest, ADamagedOneOfTheSameStepIsReplacedAndKept) {
   History past = history(1);

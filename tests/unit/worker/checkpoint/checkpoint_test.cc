@@ -2,6 +2,7 @@
 
 #include "common/json.h"
 #include "tests/unit/worker/checkpoint/checkpoint_fixture.h"
+#include "tests/unit/worker/support/troubled_files.h"
 
 #include <filesystem>
 #include <fstream>
@@ -13,46 +14,6 @@ namespace rubato::worker::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Files of which some cannot be read or removed.
-class TroubledFiles : public FileSystem {
- public:
-  explicit TroubledFiles(FileSystem& files) : files_(files) {}
-  std::function<Status(const std::string& path)> on_open = [](const std::string&) { return ok(); };
-  std::function<Status(const std::string& path)> on_remove = on_open;
-
-  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
-    TRY_OK(on_open(path));
-    return files_.open(path, mode);
-  }
-  Result<std::shared_ptr<const FileView>> map(const std::string& path) override {
-    return files_.map(path);
-  }
-  Result<FileStat> stat(const std::string& path) override { return files_.stat(path); }
-  Result<std::vector<std::string>> list(const std::string& path) override {
-    return files_.list(path);
-  }
-  Status make_directories(const std::string& path) override {
-    return files_.make_directories(path);
-  }
-  Result<std::string> make_unique_directory(const std::string& prefix) override {
-    return files_.make_unique_directory(prefix);
-  }
-  Status sync_directory(const std::string& path) override { return files_.sync_directory(path); }
-  Status rename(const std::string& from, const std::string& to) override {
-    return files_.rename(from, to);
-  }
-  Status remove_all(const std::string& path) override {
-    TRY_OK(on_remove(path));
-    return files_.remove_all(path);
-  }
-  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
-    return files_.lock(path);
-  }
-
- private:
-  FileSystem& files_;
-};
 
 class CheckpointTest : public CheckpointFixture {
  protected:
@@ -157,15 +118,18 @@ TEST_F(CheckpointTest, AnOldOneThatCannotBeReadIsInNobodysWay) {
   SmallJob small = job();
   std::vector<StepRecord> records;
   TroubledFiles troubled(files);
+  Code trouble = Code::kUnavailable;
   troubled.on_open = [&](const std::string& path) -> Status {
     if (!path.ends_with("step-00000001/run.json")) return ok();
-    return Error(Code::kUnavailable, "reading " + path);
+    return Error(trouble, "reading " + path);
   };
   const CheckpointStore store(troubled, folder, 3);
   records = train(small, 1, records);
   ASSERT_TRUE(save(small, records, 3).ok());
-  EXPECT_EQ(store.check_owner(info(small)).error().code(), Code::kUnavailable)
-      << "nobody knows whose it is";
+  for (const Code code : {Code::kUnavailable, Code::kDenied}) {
+    trouble = code;
+    EXPECT_EQ(store.check_owner(info(small)).error().code(), code) << "nobody knows whose it is";
+  }
   records = train(small, 1, records);
   ASSERT_TRUE(save(small, records, 3).ok());
   const std::uint64_t hash = small.hash();
@@ -179,10 +143,39 @@ TEST_F(CheckpointTest, AnOldOneThatCannotBeReadIsInNobodysWay) {
   EXPECT_EQ(other.hash(), hash);
 }
 
-TEST_F(CheckpointTest, ANumberThatNoStepHasNamesNoCheckpoint) {
-  for (const char* name : {"step-9000000000000000000", "step-9999999999999999999", "step-"})
+// A copy under a short name, a link whose place is gone: they are no checkpoints, and none goes for
+// them.
+TEST_F(CheckpointTest, WhatHasNotTheNameOfACheckpointIsNone) {
+  for (const char* name : {"step-9000000000000000000", "step-9999999999999999999", "step-",
+                           "step-900", "step-000000900"})
     fs::create_directories(folder + "/" + name);
+  fs::create_directory_symlink(folder + "/gone", folder + "/step-00000901");
+  std::ofstream(folder + "/step-00000902") << "a file";
+  fs::create_directory_symlink("step-00000903", folder + "/step-00000903");
   EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), std::vector<std::int64_t>());
+  SmallJob small = job();
+  auto records = train(small, 1);
+  ASSERT_TRUE(save(small, records, 1).ok());
+  records = train(small, 1, records);
+  ASSERT_TRUE(save(small, records, 1).ok());
+  EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(read_text(files, folder + "/LATEST", 64).value(), "step-00000002\n");
+  SmallJob other = job();
+  EXPECT_TRUE(load(other).ok());
+}
+
+// An empty one that somebody made is newer than all, and takes the place of none.
+TEST_F(CheckpointTest, ASaveNeverRemovesItsOwn) {
+  fs::create_directories(folder + "/step-00000900");
+  SmallJob small = job();
+  std::vector<StepRecord> records;
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    records = train(small, 1, records);
+    ASSERT_TRUE(save(small, records, 1).ok());
+    EXPECT_EQ(CheckpointFolder(files, folder).steps().value(),
+              (std::vector<std::int64_t>{step, 900}));
+  }
+  EXPECT_TRUE(CheckpointFolder(files, folder).verify(2).ok());
 }
 
 TEST_F(CheckpointTest, AnInterruptedSaveLeavesTheOldOne) {
@@ -214,10 +207,13 @@ TEST_F(CheckpointTest, ALateWriterDoesNoHarm) {
   fs::create_directories(draft + "/checkpoint");
   ASSERT_TRUE(save(frozen, old_records).ok());
   const CheckpointStore store(files, folder, 2);
-  EXPECT_EQ(store.folder().steps().value(), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(store.folder().steps().value(), (std::vector<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(store.latest().value(), folder + "/step-00000003");
   EXPECT_EQ(read_text(files, folder + "/LATEST", 64).value(), "step-00000003\n");
   EXPECT_TRUE(fs::exists(draft + "/checkpoint"));
+  records = train(small, 1, records);
+  ASSERT_TRUE(save(small, records).ok());
+  EXPECT_EQ(store.folder().steps().value(), (std::vector<std::int64_t>{3, 4})) << "its went, too";
 }
 
 TEST_F(CheckpointTest, DamageIsNoticed) {
@@ -296,6 +292,23 @@ TEST_F(CheckpointTest, AnotherJobsPathIsRefusedBeforeAnythingIsOverwritten) {
   EXPECT_EQ(CheckpointFolder(files, folder).steps().value(), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(CheckpointFolder(files, folder).drafts().value().size(), 0u);
 
+  // A script has no initFrom, and one that trains alone no manifest, pod or rubatoctl.
+  CheckpointInfo script = other;
+  script.script = "4 tensors, 1";
+  const auto told = [&](const CheckpointInfo& ours) {
+    return CheckpointStore(files, folder, 2).check_owner(ours).error().what();
+  };
+  EXPECT_EQ(told(script).find("initFrom"), std::string::npos) << told(script);
+  EXPECT_NE(told(script).find("training.checkpoint.path"), std::string::npos) << told(script);
+  script.job_uid.clear();
+  EXPECT_TRUE(
+      told(script).ends_with("Give Job(checkpoint=), or output_dir of RubatoTrainer, a "
+                             "folder of its own, or remove " +
+                             folder))
+      << told(script);
+  for (const char* word : {"training.", "the pod", "rubatoctl"})
+    EXPECT_EQ(told(script).find(word), std::string::npos) << word;
+
   // Handed over, they are the next job's.
   ASSERT_TRUE(CheckpointFolder(files, folder).release(1).ok());
   EXPECT_TRUE(CheckpointFolder(files, folder).verify(1).ok());
@@ -335,6 +348,16 @@ TEST_F(CheckpointTest, WhatDecidesTheLineageIsCompared) {
   differs("uid", [](CheckpointInfo& i) { i.job_uid = "uid-b"; });
   differs("computed by", [](CheckpointInfo& i) { i.fingerprint = "1-cpu/data=6,100"; });
   differs("computed by", [](CheckpointInfo& i) { i.fingerprint = "2-cpu/data=5,100"; });
+
+  const auto of_data = [&](std::uint64_t digest, const std::string& count) {
+    CheckpointInfo theirs = ours;
+    theirs.data_digest = digest;
+    theirs.fingerprint = "1-cpu/data=6," + count;
+    return difference(theirs, ours);
+  };
+  EXPECT_EQ(of_data(1, "99"), "its data has 99 tokens, this job's has 100");
+  EXPECT_EQ(of_data(1, "100").find("its data has the digest 0000000000000001, this job's has "), 0u)
+      << of_data(1, "100");
 
   // Written before there were owners: ours when what it says agrees.
   CheckpointInfo older = ours;
@@ -386,6 +409,25 @@ TEST_F(CheckpointTest, OlderCheckpointsAreReadAndAdopted) {
   EXPECT_TRUE(CheckpointStore(files, folder, 2).check_owner(adopting).ok());
   ASSERT_TRUE(flip_last_byte(folder + "/step-00000001/model.safetensors"));
   EXPECT_EQ(load(other).error().reason(), kCheckpointDamaged) << "by the digest of its state";
+}
+
+// No version has written an owner without a digest: whose it is is not known.
+TEST_F(CheckpointTest, AnOwnerWithoutADigestIsDamage) {
+  SmallJob small = job();
+  CheckpointInfo owned = info(small);
+  owned.job_uid = "uid-a";
+  ASSERT_TRUE(save_as(small, train(small, 1), owned).ok());
+  const std::string file = folder + "/step-00000001/run.json";
+  json::Value run = json::parse(read_text(files, file, 1 << 20).value()).value();
+  for (const char* member : {"files", "digest"}) run.erase(member);
+  ASSERT_TRUE(replace_file(files, file, json::dump(run, 2) + "\n").ok());
+  const CheckpointFolder those(files, folder);
+  for (const Status& said :
+       {those.release(1), those.inspect(1).ok() ? ok() : Status(those.inspect(1).error())}) {
+    ASSERT_FALSE(said.ok());
+    EXPECT_EQ(said.error().reason(), kCheckpointDamaged);
+    EXPECT_NE(said.error().what().find("run.json"), std::string::npos);
+  }
 }
 
 // Another attempt at the same step holds other exponents, and is as good.

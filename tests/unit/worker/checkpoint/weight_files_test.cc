@@ -201,6 +201,13 @@ TEST_P(WeightFilesTest, LongerTablesOfPositionsAreCut) {
     ASSERT_EQ(flat[at(*cut) + i], weights[at(*model) + i]) << i;
 }
 
+TEST_P(WeightFilesTest, WhatCannotBeLookedAtIsNotMissing) {
+  write(1 << 30);
+  fs::remove(folder + "/config.json");
+  fs::create_symlink("config.json", folder + "/config.json");
+  EXPECT_EQ(why(), "looking at config.json: Too many levels of symbolic links");
+}
+
 TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
   EXPECT_EQ(why(),
             " weights: expected model.safetensors or model.safetensors.index.json, found "

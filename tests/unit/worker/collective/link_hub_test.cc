@@ -1,6 +1,10 @@
 #include "worker/collective/link_hub.h"
 
+#include "common/testing/refusing_executor.h"
 #include "tests/unit/worker/collective/fleet.h"
+#include "worker/collective/tree_gather.h"
+
+#include <atomic>
 
 namespace rubato::worker {
 namespace {
@@ -108,6 +112,36 @@ TEST_F(LinkHubTest, ADialToNobodyEndsAtItsDeadlineOrWhenCancelled) {
   EXPECT_FALSE(late.ok());
   cancel_.request_stop();
   EXPECT_EQ(dial(fleet.members[0], nobody, 1).error().code(), Code::kCancelled);
+}
+
+// A system that has no thread for a connection keeps it waiting, and the hub goes on.
+TEST_F(LinkHubTest, AConnectionWaitsForAThread) {
+  Fleet fleet(2, secret_.dir(), device_);
+  std::atomic<int> refused = 0;
+  testing::RefusingExecutor few(fleet.executor, [&](const std::string& name) {
+    return name == "link-handshake" && refused < 3 && ++refused > 0;
+  });
+  FleetMember late;
+  late.peer = {{"pod-late", 0, 1}, "127.0.0.1", 0};
+  late.hub = open_hub(few, "job-1", late.peer.name, secret_.dir());
+  late.peer.port = late.hub->port();
+  const auto link = dial(fleet.members[0], late, 1);
+  EXPECT_TRUE(link.ok()) << link.error().to_string();
+  EXPECT_EQ(refused, 3);
+}
+
+// Nor does one who dials end for it.
+TEST_F(LinkHubTest, AGenerationWithoutAThreadIsNotFormed) {
+  Fleet fleet(kTreeMembers, secret_.dir(), device_);
+  testing::RefusingExecutor none(fleet.executor,
+                                 [](const std::string& name) { return name == "tree-link"; });
+  FleetMember last;
+  last.hub = open_hub(none, "job-1", fleet.members.back().peer.name, secret_.dir());
+  TcpCommunicatorFactory factory(*last.hub, device_);
+  const auto made = factory.create(fleet.membership(1, kTreeMembers - 1), soon());
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code(), Code::kUnavailable);
+  EXPECT_EQ(made.error().reason(), "") << "no member is to blame";
 }
 
 }  // namespace

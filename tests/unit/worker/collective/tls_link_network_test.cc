@@ -57,5 +57,20 @@ TEST_F(TlsLinkNetworkTest, ARenewedSecretCountsForLinksThatAreMadeThen) {
   EXPECT_TRUE(connect(*one, *two).ok());
 }
 
+// Out of memory or descriptors for a moment, say; the files stay as they are.
+TEST_F(TlsLinkNetworkTest, AFileThatCouldNotBeReadOnceIsReadAgain) {
+  const JobSecret old("job"), fresh("job");  // each by an authority of its own
+  const auto one = open(old), two = open(fresh);
+  for (const char* name : {"/tls.key", "/ca.crt"})
+    replace(old.dir() + name, read(fresh.dir() + name));
+  const std::string renewed = old.dir() + "/tls.crt";
+  replace(renewed, "not to be read");
+  EXPECT_FALSE(connect(*one, *two).ok()) << "it has its old one";
+  const auto time = std::filesystem::last_write_time(renewed);
+  std::ofstream(renewed) << read(fresh.dir() + "/tls.crt");
+  std::filesystem::last_write_time(renewed, time);
+  EXPECT_TRUE(connect(*one, *two).ok());
+}
+
 }  // namespace
 }  // namespace rubato::worker

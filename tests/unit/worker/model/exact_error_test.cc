@@ -127,7 +127,7 @@ TEST_F(ExactErrorTest, EveryElementKeepsItsBoundAndNothingDriftsAtAnyM) {
       {"agreed", agreed}, {"noisy", noisy}, {"rare", rare}, {"mixed", mixed}};
   for (const auto& [name, pattern] : patterns) {
     for (const std::size_t count : {8u, 64u, 512u, 4096u}) {
-      const Errors now = measure(count, 2, pattern);
+      const Errors now = measure(count, kNumericsVersion, pattern);
       const Errors before = measure(std::min<std::size_t>(count, 4095), 1, pattern);
       SCOPED_TRACE(name + ", M = " + std::to_string(count));
       EXPECT_LT(now.worst, 1);
@@ -206,7 +206,8 @@ class WideBlock {
 
 TEST_F(ExactErrorTest, SmallElementsOfAWideBlockLearnAsInF32) {
   WideBlock block(*device);
-  const auto plain = block.learn(0, 120), now = block.learn(2, 120), before = block.learn(1, 120);
+  const auto plain = block.learn(0, 120), now = block.learn(kNumericsVersion, 120),
+             before = block.learn(1, 120);
   int still = 0;
   for (std::size_t i = 0; i < WideBlock::kCount; ++i) {
     ASSERT_NEAR(plain[i], 1.0f, 0.1f);

@@ -88,9 +88,12 @@ TEST(RequestQueueTest, TheEndComesLastAndAStoppedScriptIsWaitedForByNobody) {
 }
 
 // What a script does behind its loop is its own affair: nothing is asked, and nobody waits for it.
-TEST(RequestQueueTest, AfterTheEndIsHeardNothingIsAsked) {
+TEST(RequestQueueTest, AfterTheEndNothingIsAsked) {
   RequestQueue queue(kClock);
+  EXPECT_FALSE(queue.is_over());
   queue.end(true, "");
+  EXPECT_TRUE(queue.is_over());
+  EXPECT_EQ(queue.loaded(1).error().code(), Code::kCancelled) << "it may hear of it at any moment";
   queue.end(false, "the first word holds");
   EXPECT_EQ(queue.next(kLimit), R"({"kind":"end","finished":true,"reason":""})");
   queue.wait_until_idle();
@@ -146,13 +149,16 @@ TEST(RequestQueueTest, TheSetupIsReadWhole) {
       queue,
       R"({"micro_batch":2,"micro_batches":8,"samples":100,"tokens_per_step":16,"seed":3,)"
       R"("validation_micro_batches":1,"max_grad_norm":0.5,"ahead":4,"extra_bytes":128,"fingerprint":"f",)"
-      R"("config":"{}","tensors":[{"name":"w","dtype":"F32","shape":[2,3],"group":"trained"}]})");
+      R"("config":"{}","tensors":[{"name":"w","dtype":"F32","shape":[2,3],"group":"trained"},)"
+      R"({"name":"b","dtype":"F32","shape":[],"group":"model","in_state_dict":false}]})");
   engine.join();
   EXPECT_EQ(setup->micro_batches, 8);
   EXPECT_EQ(setup->max_grad_norm, 0.5);
   EXPECT_EQ(setup->ahead, 4u);
   EXPECT_EQ(setup->tensors.at(0).count(), 6);
   EXPECT_EQ(setup->tensors.at(0).bytes(), 24u);
+  EXPECT_TRUE(setup->tensors.at(0).in_state_dict);
+  EXPECT_FALSE(setup->tensors.at(1).in_state_dict);
 
   std::thread again([&] { setup = queue.configure("{}"); });
   answer(queue, R"({"tensors":[{"name":"w","dtype":"F32","shape":[2],"group":"odd"}]})");

@@ -2,6 +2,7 @@
 #include "worker/pytorch/torch_replica.h"
 
 #include "common/files.h"
+#include "tests/unit/worker/support/troubled_files.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/data/sampler.h"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -44,7 +46,8 @@ class TorchReplicaTest : public ::testing::Test {
     Member member;
     if (edit) edit(*member.program);
     TRY(member.replica,
-        make_torch_replica(config_, {.files = files_, .job_uid = job_uid}, *member.program));
+        make_torch_replica(config_, {.files = files_, .job_uid = job_uid, .numerics = numerics_},
+                           *member.program));
     return member;
   }
   Member make(const std::function<void(PlainProgram&)>& edit = {}) {
@@ -115,6 +118,7 @@ class TorchReplicaTest : public ::testing::Test {
   PosixFileSystem files_;
   std::string folder_;
   TrainingConfig config_;
+  int numerics_ = 0;  // of the job; 0: it begins
   int redone_ = 0;
 };
 
@@ -132,6 +136,57 @@ TEST_F(TorchReplicaTest, TheSameBytesForAnyNumberOfMembers) {
     }
     EXPECT_EQ(one[0].replica->step(), 20u);
   }
+}
+
+// A job goes on under the numerics that it began with, whatever program its members run.
+TEST_F(TorchReplicaTest, AJobKeepsItsNumerics) {
+  for (const int pinned : {0, 2}) {
+    numerics_ = pinned;
+    const int numerics = pinned == 0 ? kNumericsVersion : pinned;
+    EXPECT_EQ(numerics_version_of(make().replica->fingerprint().value()), numerics);
+  }
+}
+
+// Its record is gone, and its checkpoint alone says which. A disk that does not answer for a moment
+// is no reason to begin under others; what is damaged is passed over.
+TEST_F(TorchReplicaTest, ADiskThatDoesNotAnswerNamesNoNumerics) {
+  numerics_ = 2;
+  std::vector<Member> one = members(1);
+  std::vector<StepRecord> records{step(one)};
+  ASSERT_TRUE(one[0].replica->snapshot().value()->save(records, 0).ok());
+  records.push_back(step(one));
+  const std::string newest = one[0].replica->snapshot().value()->save(records, 0).value();
+  TroubledFiles troubled(files_);
+  std::optional<Code> trouble;
+  troubled.on_open = [&](const std::string& path) -> Status {
+    if (!trouble || path != newest + "/run.json") return ok();
+    return Error(*trouble, "reading " + path);
+  };
+  PlainProgram program;
+  const auto begin = [&] {
+    return make_torch_replica(config_, {.files = troubled, .job_uid = "one"}, program);
+  };
+  for (const Code code : {Code::kUnavailable, Code::kDenied}) {
+    trouble = code;
+    const auto made = begin();
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code(), code);
+    EXPECT_EQ(made.error().reason(), "") << "no word for people: it is tried again";
+    EXPECT_EQ(program.configured, 0) << "a script builds its model once";
+  }
+  for (const std::optional<Code> code : {std::optional<Code>(), std::optional(Code::kNotFound)}) {
+    trouble = code;
+    EXPECT_EQ(numerics_version_of(begin().value()->fingerprint().value()), 2);
+  }
+}
+
+// Members of builds before sum no digits: to all of a job of theirs such a loss is not finite.
+TEST_F(TorchReplicaTest, ALargeLossIsNotFiniteUnderOlderNumerics) {
+  numerics_ = 2;
+  std::vector<Member> one = members(1, [](PlainProgram& p) { p.loss_scale = 1e30; });
+  EXPECT_TRUE(one[0].replica->compute({}, 0).value().non_finite);
+  one[0].program->loss_scale = 1;
+  EXPECT_FALSE(one[0].replica->compute({}, 0).value().non_finite);
 }
 
 // The loss of a step is that of all its samples, by their weights, however they were dealt out.
@@ -155,6 +210,27 @@ TEST_F(TorchReplicaTest, AWeightedLossIsTheMeanByWeight) {
   for (std::uint32_t m = 0; m < 5; ++m)
     for (const std::int64_t sample : sampler.micro_batch_ids(0, m)) weight += 1 + sample % 5;
   EXPECT_NEAR(step(one).loss(), loss / static_cast<double>(weight), 1e-9);
+}
+
+// Any f32 is a loss. At 5e9 some micro-batches are beyond what a step's integer sum has room for.
+TEST_F(TorchReplicaTest, ALargeLossIsSummedAsExactly) {
+  const double plain = [&] {
+    std::vector<Member> one = members(1);
+    return step(one).loss();
+  }();
+  for (const double scale : {5e9, -3e30, 1e38}) {
+    const auto edit = [&](PlainProgram& program) { program.loss_scale = scale; };
+    std::vector<Member> one = members(1, edit), three = members(3, edit);
+    const StepRecord alone = step(one);
+    EXPECT_EQ(alone, step(three));
+    EXPECT_NEAR(alone.loss() / scale, plain, 1e-8);
+    EXPECT_EQ(bytes_of(*three[2].replica), bytes_of(*one[0].replica));
+  }
+  std::vector<Member> one = members(1, [](PlainProgram& p) { p.loss_scale = 1e60; });
+  EXPECT_TRUE(one[0].replica->compute({}, 0).value().non_finite);
+  one[0].program->loss_scale = std::nan("");
+  EXPECT_TRUE(one[0].replica->compute({}, 0).value().non_finite);
+  EXPECT_EQ(one[0].replica->validate(0).value(), kNotFiniteQ) << "said, and trained on";
 }
 
 TEST_F(TorchReplicaTest, TheScriptIsToldWhatComesNext) {
@@ -231,6 +307,56 @@ TEST_F(TorchReplicaTest, ACheckpointIsTheStateAndAnyReaderSeesItsTensors) {
             std::string::npos);
   EXPECT_NE(refused([](PlainProgram& p) { p.setup.seed = 8; }).find("seed"), std::string::npos);
   EXPECT_NE(refused({}, "two").find("belongs to the job with uid one"), std::string::npos);
+}
+
+// What the model's state_dict() has not, model.safetensors has not. Builds before wrote it there,
+// and look for it there, so that it stays where the job is of older numerics.
+TEST_F(TorchReplicaTest, TheModelsFileHasWhatItsStateDictHas) {
+  const auto edit = [](PlainProgram& program) { program.setup.tensors[2].in_state_dict = false; };
+  for (const int numerics : {3, 2}) {
+    const bool is_older = numerics == 2;
+    numerics_ = numerics;
+    config_.checkpoint_path = folder_ + (is_older ? "/older" : "/newer");
+    std::vector<Member> one = members(1, edit);
+    const std::vector<StepRecord> records{step(one)};
+    const std::string path = one[0].replica->snapshot().value()->save(records, 0).value();
+    const auto has_mask = [&](const std::string& name) {
+      return Safetensors::open(files_, path + name).value().find("mask") != nullptr;
+    };
+    EXPECT_EQ(has_mask("/model.safetensors"), is_older);
+    EXPECT_EQ(has_mask("/optimizer.safetensors"), !is_older);
+    Member other = make(edit);
+    ASSERT_TRUE(other.replica->load_checkpoint(1).ok());
+    EXPECT_EQ(bytes_of(*other.replica), bytes_of(*one[0].replica));
+  }
+}
+
+// Rank 0 is lost while it writes the last checkpoint, and another writes it, whose script has left
+// its loop and changed its model.
+TEST_F(TorchReplicaTest, WhatAScriptDoesBehindItsLoopIsNotInTheLastCheckpoint) {
+  std::vector<Member> two = members(2);
+  const std::vector<StepRecord> records{step(two)};
+  const auto committed = bytes_of(*two[0].replica);
+  Replica& replica = *two[1].replica;
+  ASSERT_TRUE(replica.keep_apart().ok());
+  ASSERT_TRUE(replica.keep_apart().ok());
+  two[1].program->has_ended = true;
+  two[1].program->weight()[3] = 77;
+  EXPECT_EQ(bytes_of(replica), committed) << "what members compare";
+  EXPECT_EQ(replica.weight_digest().value(), two[0].replica->weight_digest().value());
+  EXPECT_EQ(replica.show().error().code(), Code::kCancelled);
+  EXPECT_EQ(replica.compute({}, 0).error().code(), Code::kCancelled);
+  ASSERT_TRUE(replica.snapshot().value()->save(records, 0).ok());
+  EXPECT_EQ(two[1].program->weight()[3], 77) << "nor does the job write its model";
+  Member resumed = make();
+  ASSERT_TRUE(resumed.replica->load_checkpoint(1).ok());
+  EXPECT_EQ(bytes_of(*resumed.replica), committed);
+
+  // Where the job goes on after all, before a script was told, it does so from that state.
+  two[1].program->has_ended = false;
+  step(two);
+  EXPECT_EQ(bytes_of(replica), bytes_of(*two[0].replica));
+  EXPECT_NE(bytes_of(replica), committed);
 }
 
 // A job that is over computes no more: the script must see what was loaded all the same.

@@ -1,13 +1,30 @@
 #include "worker/script/launch.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace rubato::worker {
 namespace {
 
 using Words = std::vector<std::string>;
 
+// Whatever this machine has is not found.
+class EmptyPath {
+ public:
+  EmptyPath() { ::setenv("PATH", "/no/such/folder", 1); }
+  ~EmptyPath() { ::setenv("PATH", before_.c_str(), 1); }
+  EmptyPath(const EmptyPath&) = delete;
+
+ private:
+  const std::string before_ = std::getenv("PATH");
+};
+
 TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
+  const EmptyPath path;
   const std::vector<std::pair<Words, Words>> cases = {
       {{"python3", "train.py", "--lr", "1"}, {"python3", "train.py", "--lr", "1"}},
       {{"torchrun", "train.py"}, {"python3", "-u", "train.py"}},
@@ -19,7 +36,13 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
       {{"torchrun", "--rdzv-backend=c10d", "--", "-odd.py"}, {"python3", "-u", "-odd.py"}},
       {{"python", "-m", "torch.distributed.run", "--max-restarts", "3", "t.py"},
        {"python", "-u", "t.py"}},
-      {{"python", "-u", "-m", "torch.distributed.launch", "t.py"}, {"python", "-u", "t.py"}},
+      {{"python", "-u", "-m", "torch.distributed.launch", "--use_env", "t.py", "a"},
+       {"python", "-u", "t.py", "a"}},
+      {{"python", "-m", "torch.distributed.launch", "--nproc_per_node=2", "t.py", "a"},
+       {"python", "-u", "t.py", "--local-rank=3", "a"}},
+      {{"torchrun", "t.py", "--dir=/x/${local_rank}/${local_rank}"},
+       {"python3", "-u", "t.py", "--dir=/x/3/3"}},
+      {{"./t.py", "${local_rank}"}, {"./t.py", "${local_rank}"}},
       {{"python", "-W", "ignore", "-X", "dev", "-m", "torch.distributed.run", "t.py"},
        {"python", "-u", "t.py"}},
       {{"python", "-uWignore", "--check-hash-based-pycs", "never", "-um", "torch.distributed.run",
@@ -31,7 +54,10 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
       {{"python", "-um"}, {"python", "-um"}},
       {{"sh", "-c", "pip install torchrun-x && exec python t.py"},
        {"sh", "-c", "pip install torchrun-x && exec python t.py"}},
-      {{"sh", "torchrun", "-c"}, {"sh", "torchrun", "-c"}},
+      {{"python", "-u", "/venv/bin/torchrun", "--standalone", "t.py"}, {"python", "-u", "t.py"}},
+      {{"torchrun", "--shutdown-timeout", "9", "--duplicate-stdout-filters=x",
+        "--log_line_prefix_template", "r", "--duplicate_stderr_filters", "y", "t.py"},
+       {"python3", "-u", "t.py"}},
       {{"uv", "run", "python", "t.py"}, {"uv", "run", "python", "t.py"}},
       {{"env", "A=/torchrun", "./t.py", "torchrun"}, {"env", "A=/torchrun", "./t.py", "torchrun"}},
       {{"python", "t.py", "torchrun"}, {"python", "t.py", "torchrun"}},
@@ -39,17 +65,86 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
   for (const auto& [command, program] : cases) {
     const auto found = program_of(command);
     ASSERT_TRUE(found.ok()) << command[0];
-    EXPECT_EQ(*found, program);
+    EXPECT_EQ(words_of(*found, 3), program);
   }
   for (const Words& command :
        {Words{}, Words{""}, Words{"torchrun"}, Words{"torchrun", "--nnodes", "2"},
         Words{"torchrun", "--nnodes"}, Words{"torchrun", "--frobnicate", "t.py"},
-        Words{"sh", "-c", "torchrun t.py"}, Words{"/bin/bash", "-elc", "cd /x;/y/torchrun t.py"},
-        Words{"bash", "-e", "-c", "exec python3 -m torch.distributed.run t.py"},
-        Words{"uv", "run", "torchrun", "t.py"}, Words{"tini", "--", "/v/bin/torchrun", "t.py"},
-        Words{"env", "A=1", "python", "-m", "torch.distributed.run", "t.py"},
-        Words{"/usr/bin/tini", "--", "sh", "-c", "exec torchrun t.py"}})
+        Words{"torchrun", "--virtual-local-rank", "t.py"}, Words{"torchrun", "--use-env", "t.py"}})
     EXPECT_FALSE(program_of(command).ok());
+}
+
+TEST(ScriptLaunch, LaunchersBehindSomethingElseAreRefused) {
+  const std::vector<std::pair<std::string, Words>> refused = {
+      {"torchrun", {"sh", "-c", "torchrun t.py"}},
+      {"torchrun", {"/bin/bash", "-elc", "cd /x;/y/torchrun t.py"}},
+      {"torchrun", {"bash", "-cx", "A=1 torchrun --standalone t.py"}},
+      {"torchrun", {"bash", "-o", "pipefail", "-c", "exec torchrun t.py 2>&1 | tee log"}},
+      {"torchrun", {"/usr/bin/tini", "--", "sh", "-c", "python prepare.py && torchrun t.py"}},
+      {"torchrun", {"timeout", "100", "torchrun", "t.py"}},
+      {"torchrun", {"nohup", "/v/bin/torchrun", "t.py"}},
+      {"torchrun", {"nsys", "profile", "-o", "x", "torchrun", "t.py"}},
+      {"torchrun", {"numactl", "-m", "0", "torchrun", "t.py"}},
+      {"torchrun", {"env", "-S", "A=1 torchrun t.py"}},
+      {"torchrun", {"uv", "run", "torchrun", "t.py"}},
+      {"torch.distributed.run", {"bash", "-c", "python3 -mtorch.distributed.run t.py"}},
+      {"torch.distributed.run", {"env", "A=1", "python", "-m", "torch.distributed.run", "t.py"}},
+      {"torch.distributed.launch", {"uv", "run", "-m", "torch.distributed.launch", "t.py"}},
+      {"torchrun", {"env", "python3", "-u", "/v/bin/torchrun", "t.py"}},
+      {"accelerate launch", {"accelerate", "launch", "t.py"}},
+      {"accelerate.commands.launch", {"python", "-m", "accelerate.commands.launch", "t.py"}},
+      {"deepspeed", {"deepspeed", "--num_gpus", "2", "t.py"}},
+      {"deepspeed", {"bash", "-c", "deepspeed --num_gpus 8 \\\n  t.py"}},
+      {"composer", {"composer", "-n", "8", "t.py"}},
+      {"mpirun", {"mpirun", "-np", "4", "python", "t.py"}},
+      {"horovodrun", {"horovodrun", "-np", "4", "python", "t.py"}}};
+  for (const auto& [launcher, command] : refused) {
+    const auto found = program_of(command);
+    ASSERT_FALSE(found.ok()) << testing::PrintToString(command);
+    EXPECT_NE(found.error().what().find("starts " + launcher + ","), std::string::npos)
+        << found.error().what();
+  }
+  const std::vector<Words> taken = {
+      {"sh", "-c", "pip install deepspeed accelerate && cd composer && exec python t.py"},
+      {"bash", "-c", "python t.py --launcher torchrun"},
+      {"conda", "run", "-n", "deepspeed", "python", "t.py"},
+      {"accelerate", "config", "update"},
+      {"uv", "run", "-m", "pkg.train", "torchrun"},
+      {"env", "HINT=use torchrun for this", "./t.py", "torchrun"},
+      {"nohup", "python", "-m", "pkg.train", "mpirun"},
+      {"./train", "--launcher=torchrun"},
+      {"python", "-c", "print('torchrun t.py')"}};
+  for (const Words& command : taken) {
+    const auto found = program_of(command);
+    ASSERT_TRUE(found.ok()) << found.error().what();
+    EXPECT_EQ(words_of(*found, 0), command);
+  }
+}
+
+TEST(ScriptLaunch, TorchrunsInterpreterIsThatOfItsFirstLine) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("first-" + std::to_string(::getpid()));
+  fs::create_directories(folder / "venv");
+  fs::create_directories(folder / "bin");
+  const std::string own = folder / "venv" / "python3.11";
+  const fs::path file = folder / "venv" / "torchrun";
+  const std::string link = folder / "bin" / "torchrun";
+  std::ofstream{own};
+  fs::create_symlink(file, link);
+  const auto interpreter = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    const auto found = program_of({link, "t.py"});
+    return found.ok() ? found->words.at(0) : found.error().what();
+  };
+  EXPECT_EQ(interpreter("#!" + own + " -E\nimport re\n"), own);
+  const std::string quotes(3, '\'');
+  EXPECT_EQ(interpreter("#!/bin/sh\n" + quotes + "exec' \"" + own + "\" \"$0\"\n"), own);
+  EXPECT_EQ(interpreter("#!/usr/bin/env python3\n"), "python3");
+  EXPECT_NE(interpreter("#!/no/python3\n").find("python -m torch.distributed.run"),
+            std::string::npos);
+  std::ofstream{folder / "venv" / "python3"};
+  EXPECT_EQ(interpreter("#!/bin/sh\n"), fs::canonical(folder / "venv" / "python3").string());
+  fs::remove_all(folder);
 }
 
 TEST(ScriptLaunch, WhatASpareCanRun) {
@@ -99,9 +194,14 @@ TEST(ScriptLaunch, RanksAreAsTorchrunGivesThem) {
                                                    {"TORCHELASTIC_MAX_RESTARTS", "5"},
                                                    {"TORCHELASTIC_ERROR_FILE", "/tmp/e"},
                                                    {"OMP_NUM_THREADS", "1"},
+                                                   {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                                                    {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:7000"},
                                                    {"JAX_PROCESS_ID", "3"}};
   for (const auto& [name, value] : some) EXPECT_EQ(variables.at(name), value) << name;
+  const auto given =
+      environment_of(*place, form, {.sets_threads = false, .sets_nccl_errors = false});
+  for (const char* name : {"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})
+    EXPECT_FALSE(given.contains(name)) << name;
   wire::WorkerId stranger = form.members(3).id();
   stranger.set_incarnation(2);
   EXPECT_FALSE(place_of(form, stranger).ok());
@@ -111,6 +211,12 @@ TEST(ScriptLaunch, ErrorFilesOfRecordAreRead) {
   EXPECT_EQ(message_of_error_file(R"({"message":{"message":"ValueError: x","extraInfo":{}}})", 99),
             "ValueError: x");
   EXPECT_EQ(message_of_error_file(R"({"message":"plain"})", 3), "pla …");
+  // However long it is, its beginning counts; halves of pairs and control characters are no text.
+  const std::string start = R"({"message": {"message": "Error: )";
+  EXPECT_EQ(message_of_error_file(start + std::string(9000, 'x'), 10), "Error: xxx …");
+  EXPECT_EQ(
+      message_of_error_file(start + R"(\udcff \u001b[31m\nb\u00e4d \ud83d\ude00 \"x\", \ud8)", 99),
+      "Error: ?  [31m bäd 😀 \"x\", ");
   for (const char* text : {"", "no json", "{}", "[]", R"({"message":7})"})
     EXPECT_EQ(message_of_error_file(text, 99), "") << text;
 }

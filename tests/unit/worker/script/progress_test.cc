@@ -5,11 +5,14 @@
 #include "worker/script/program.h"
 
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace rubato::worker {
@@ -20,13 +23,26 @@ using std::string_view_literals::operator""sv;
 TEST(ScriptProgress, TheLastWholeLineTellsHowFarAProgramIs) {
   const auto told =
       progress_of_file("{\"step\": 1}\n{\"step\": 7, \"loss\": 2.5, \"tokens\": 9}\n{\"st");
-  ASSERT_TRUE(told.has_value());
-  EXPECT_EQ(told->step, 7u);
-  EXPECT_EQ(told->tokens, 9u);
-  EXPECT_EQ(told->loss, 2.5);
-  EXPECT_EQ(progress_of_file("{\"step\": -3}\n")->step, 0u);
-  for (const char* text : {"", "\n", "{\"step\": 1}", "7\n", "{\"loss\": 1}\n", "step 7\n", "\n\n"})
-    EXPECT_FALSE(progress_of_file(text).has_value()) << text;
+  ASSERT_TRUE(told.ok());
+  EXPECT_EQ(*told, (ToldProgress{7, 9, 2.5}));
+  const std::vector<std::pair<const char*, ToldProgress>> cases = {
+      {"{\"step\": -3}\n", {0, 0, 0}},
+      {"{\"step\": 7.0, \"tokens\": 1e6}\n", {7, 1'000'000, 0}},
+      {"{\"step\": 2, \"loss\": NaN, \"tokens\": 5}\n", {2, 5, 0}},
+      {"{\"step\": 2, \"a\": [Infinity, -Infinity], \"b\": \"\\\"NaN\"}\n", {2, 0, 0}},
+      {"{\"step\": 1e300}\n", {1ULL << 62, 0, 0}}};
+  for (const auto& [text, progress] : cases) {
+    const auto read = progress_of_file(text);
+    ASSERT_TRUE(read.ok()) << text;
+    EXPECT_EQ(*read, progress) << text;
+  }
+  for (const char* text : {"", "{\"step\": 1}", "x"}) {
+    const auto read = progress_of_file(text);
+    EXPECT_TRUE(read.ok() && !read->has_value()) << "no whole line: " << text;
+  }
+  for (const char* text : {"\n", "7\n", "{\"loss\": 1}\n", "step 7\n", "\n\n",
+                           "{\"step\": \"7\"}\n", "{\"step\": NaN}\n"})
+    EXPECT_FALSE(progress_of_file(text).ok()) << text;
 }
 
 TEST(ScriptProgress, APatternFindsItInALine) {
@@ -45,6 +61,23 @@ TEST(ScriptProgress, APatternFindsItInALine) {
   EXPECT_EQ(odd->find("(b(5 6"), (ToldProgress{6, 0, 5}));
 }
 
+// A step of a matcher that goes back is taken 2^n or n^3 times here.
+TEST(ScriptProgress, NoPatternTakesLong) {
+  const SystemClock clock;
+  for (const char* text :
+       {R"(step (?<step>\d+): (\w+\s?)+ loss=(?<loss>[\d.]+))", R"(.*step.*(?<step>\d+).*)",
+        R"(step (?<step>\d+)(.|\n)*loss=(?<loss>.*))"}) {
+    const auto pattern = ProgressPattern::parse(text);
+    ASSERT_TRUE(pattern.ok()) << pattern.error().what();
+    std::string line = "step 7: ";
+    while (line.size() < kProgressLineMost) line += "abcdefgh ";
+    const MonoTime start = clock.now();
+    (void)pattern->find(line);
+    (void)pattern->find(std::string(kProgressLineMost, 'x'));
+    EXPECT_LT(clock.now() - start, 1s) << text;
+  }
+}
+
 TEST(ScriptProgress, WhatIsNoPatternIsSaid) {
   const auto why = [](const std::string& text) {
     const auto parsed = ProgressPattern::parse(text);
@@ -53,6 +86,7 @@ TEST(ScriptProgress, WhatIsNoPatternIsSaid) {
   EXPECT_NE(why("step (\\d+)").find("no group named step"), std::string::npos);
   EXPECT_NE(why("(?<step>\\d+").find("no regular expression"), std::string::npos);
   EXPECT_NE(why("(?<step").find("step"), std::string::npos);
+  EXPECT_NE(why("(?<=a)(?<step>\\d+)").find("neither ahead nor behind"), std::string::npos);
   EXPECT_NE(why(std::string(kProgressPatternMost + 1, 'a')).find("are allowed"), std::string::npos);
 }
 
@@ -85,7 +119,7 @@ class Printed : public testing::Test {
     std::ostringstream text;
     text << std::ifstream(file).rdbuf();
     const auto told = progress_of_file(text.str());
-    return told ? told->step : 0;
+    return told.ok() && *told ? (*told)->step : 0;
   }
   bool comes_to(std::uint64_t number) const {
     return eventually([&] { return step() == number; });
@@ -107,12 +141,49 @@ TEST_F(Printed, AllGoesOnAndTheNewestStepIsKept) {
 
 TEST_F(Printed, AnotherProgramBeginsAnew) {
   PosixProgram program(log.get());
+  ASSERT_EQ(::fcntl(log->input(), F_SETFL, O_NONBLOCK), 0) << "as one before it left it";
   ASSERT_TRUE(program.start({"sh", "-c", "echo step 8; echo step 9; printf 'step 7'"}, {}).ok());
+  EXPECT_EQ(::fcntl(log->input(), F_GETFL) & O_NONBLOCK, 0);
   ASSERT_TRUE(eventually([&] { return program.take_end().has_value(); }));
   EXPECT_EQ(step(), 9u) << "at its end all is read";
   ASSERT_TRUE(program.start({"sh", "-c", "echo; echo step 5; exec sleep 1000"}, {}).ok());
   EXPECT_TRUE(comes_to(5)) << "half a line of the last one is not made whole";
   EXPECT_NE(out_until("step 5\n").find("step 9\nstep 7\nstep 5"), std::string::npos);
+}
+
+// Files of this process take no bytes, as on a full disk.
+class NoRoomInFiles {
+ public:
+  NoRoomInFiles() {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~NoRoomInFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, signal_before_);
+  }
+  NoRoomInFiles(const NoRoomInFiles&) = delete;
+
+ private:
+  rlimit before_{};
+  const sighandler_t signal_before_ = ::signal(SIGXFSZ, SIG_IGN);
+};
+
+TEST_F(Printed, AFullDiskKeepsWhatIsKnownAndTheNewestComesLater) {
+  const auto print = [&](const std::string& line) {
+    ASSERT_EQ(::write(log->input(), line.data(), line.size()), std::ssize(line));
+  };
+  print("step 8\n");
+  ASSERT_TRUE(comes_to(8));
+  {
+    const NoRoomInFiles full;
+    print("step 9\n");
+    EXPECT_EQ(out_until("step 9\n"), "step 8\nstep 9\n");
+    log->end();
+    EXPECT_EQ(step(), 8u);
+  }
+  EXPECT_TRUE(comes_to(9));
 }
 
 }  // namespace

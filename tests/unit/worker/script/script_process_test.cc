@@ -78,7 +78,7 @@ class Script : public testing::Test {
   std::string progress_file = testing::TempDir() + "script-progress";
   ScriptProcess process{{.pod_uid = "p",
                          .host = "10.0.0.1",
-                         .command = {"torchrun", "t.py"},
+                         .command = {"python3", "-m", "torch.distributed.launch", "t.py"},
                          .error_file = error_file,
                          .progress_file = progress_file,
                          .has_spares = true,
@@ -101,7 +101,8 @@ TEST_F(Script, ItBeginsWithAFormAndRuns) {
   EXPECT_GT(port, 0u);
   form(1);
   EXPECT_EQ(phase(), wire::WORKER_TRAINING);
-  EXPECT_EQ(program.started.at(0), (std::vector<std::string>{"python3", "-u", "t.py"}));
+  EXPECT_EQ(program.started.at(0),
+            (std::vector<std::string>{"python3", "-u", "t.py", "--local-rank=0"}));
   EXPECT_EQ(program.environment.at("MASTER_PORT"), std::to_string(port));
   EXPECT_FALSE(last().standing().has_state());
   EXPECT_EQ(last().standing().seq(), 0u);
@@ -158,6 +159,18 @@ TEST_F(Script, HowFarItIsIsWhatTheProgramTells) {
   EXPECT_EQ(last().standing().step(), 14u);
 }
 
+TEST_F(Script, ProgressThatIsNotUnderstoodIsPassedOver) {
+  configure();
+  form(1);
+  after(kRunsAfter);
+  std::ofstream(progress_file) << "{\"step\": 10.0, \"loss\": NaN}\n";
+  after(1s);
+  EXPECT_EQ(last().standing().step(), 10u);
+  std::ofstream(progress_file) << "{\"step\": 11, \"note\": \"" + std::string(5000, 'x') + "\"}\n";
+  after(1s);
+  EXPECT_EQ(last().standing().step(), 10u);
+}
+
 TEST_F(Script, TheLastStepIsToldAtTheEnd) {
   configure();
   form(1);
@@ -190,7 +203,8 @@ TEST_F(Script, HowItEndsIsSaid) {
   EXPECT_EQ(phase(), wire::WORKER_ABORTED);
   form(2);
   EXPECT_FALSE(std::ifstream(error_file).good()) << "of a life that is over";
-  std::ofstream(error_file) << R"({"message":{"message":"ValueError: x"}})";
+  std::ofstream(error_file) << R"({"message":{"message":"ValueError: x"},"more":")"
+                            << std::string(2 << 20, 'x') << "\"}";
   end(3);
   EXPECT_EQ(phase(), wire::WORKER_ABORTED);
   EXPECT_EQ(last().failure().message(), "the program exited with status 3: ValueError: x");

@@ -131,6 +131,21 @@ TEST_F(EngineCheckpointTest, ABrokenDiskIsNotAnEmptyOne) {
   EXPECT_TRUE(sim_.run_until([&] { return second->standing().phase_name() == "idle"; }, 10s));
 }
 
+// Its newest checkpoint says under which arithmetic a job goes on: who is configured waits for it,
+// and is not refused.
+TEST_F(EngineCheckpointTest, WhoIsConfiguredWaitsForTheDisk) {
+  train_four();
+  storage_.checkpoints.faults().broken = true;
+  const auto second = worker({.steps = 4});
+  EXPECT_FALSE(second->until_phase(wire::WORKER_READY, 1min));
+  EXPECT_EQ(second->standing().phase_name(), "configure");
+  EXPECT_EQ(second->failure("BadTraining"), nullptr);
+  EXPECT_LE(second->longest_silence(), 2s) << "it does not hang";
+  storage_.checkpoints.faults().broken = false;
+  ASSERT_TRUE(second->until_phase(wire::WORKER_READY, 10s));
+  EXPECT_EQ(second->standing().checkpoint_step(), 4u);
+}
+
 TEST_F(EngineCheckpointTest, ADamagedOneIsNamedAndSetAsideAndAnOlderOneTried) {
   train_four();
   for (const char* file : {"/step-00000004/optimizer.safetensors", "/step-00000002/run.json"})

@@ -1,6 +1,9 @@
 // StepEngine: states that differ between members, and what a START makes of a state.
 #include "tests/unit/worker/step/engine_fixture.h"
 
+#include <array>
+#include <atomic>
+
 namespace rubato::worker {
 namespace {
 
@@ -133,6 +136,56 @@ TEST_F(EngineStateTest, TheAttemptsAtTheOpenStepGoOnFromACheckpoint) {
   tell({0}, command);
   EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(0).standing().seq(), 8u) << "the first attempt was before the checkpoint";
+}
+
+// Rank 0 or not: once a script hears of the end, its memory is no longer the job's. Copies may be
+// in use for a while.
+TEST_F(EngineStateTest, WhoHasFinishedHasKeptItsStateApart) {
+  const auto tries = std::make_shared<std::array<std::atomic<int>, 2>>();
+  for (std::size_t i = 0; i < tries->size(); ++i) {
+    FakeTroubles troubles;
+    troubles.on_keep_apart = [this, i, tries]() -> Status {
+      EXPECT_NE(workers_[i]->standing().phase(), wire::WORKER_FINISHED);
+      return ++(*tries)[i] < 3 ? Status(Error(Code::kUnavailable, "in use")) : ok();
+    };
+    workers_.push_back(
+        std::make_unique<TestWorker>(static_cast<int>(i), secret_.dir(), 3, troubles));
+  }
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  for (const int worker : {0, 1}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  for (const auto& each : *tries) EXPECT_EQ(each, 3);
+}
+
+// The job is done: its last checkpoint stands, and no memory for a precaution is no failure.
+TEST_F(EngineStateTest, WhoCannotKeepItsStateApartHasFinishedAllTheSame) {
+  FakeTroubles troubles;
+  troubles.on_keep_apart = [] { return Status(Error(Code::kExhausted, "no memory")); };
+  make(2, 3, troubles);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  for (const int worker : {0, 1}) {
+    EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+    EXPECT_EQ(at(worker).failure().reason(), "");
+  }
+}
+
+// It went between the list and the look: the one before counts. Where all have, others may have
+// come: that is no "none", and nobody asks again without a pause.
+TEST_F(EngineStateTest, ACheckpointThatHasJustGoneLeavesTheOneBefore) {
+  const auto looks = std::make_shared<std::atomic<int>>(0);
+  FakeTroubles troubles;
+  troubles.checkpoint_every = 1000;
+  troubles.listed = {5, 9};
+  troubles.on_look = [looks](std::uint64_t step) -> Result<FoundCheckpoint> {
+    if (step == 9 && ++*looks < 100) return Error(Code::kNotFound, "it has gone");
+    return FoundCheckpoint{step, 7};
+  };
+  make(1, 10, troubles);
+  EXPECT_EQ(at(0).standing().checkpoint_step(), 5u);
+  EXPECT_EQ(*looks, 1);
+  troubles.listed = {9};
+  make(1, 10, troubles);
+  EXPECT_FALSE(at(1).standing().has_checkpoint());
+  EXPECT_EQ(*looks, 2);
 }
 
 }  // namespace

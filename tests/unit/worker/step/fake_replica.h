@@ -37,7 +37,10 @@ struct FakeTroubles {
   bool starts_otherwise = false;  // from other weights than those without troubles
   std::function<Status(std::uint64_t step)> on_show = nullptr;
   std::function<Status()> on_snapshot = nullptr;
+  std::function<Status()> on_keep_apart = nullptr;
   std::uint64_t nan_validation_step = ~std::uint64_t{0};  // the loss of one micro-batch there
+  std::vector<std::uint64_t> listed = {};  // checkpoints, ascending; who looks at one asks on_look
+  std::function<Result<FoundCheckpoint>(std::uint64_t step)> on_look = nullptr;
 };
 
 class FakeSnapshot : public Snapshot {
@@ -88,11 +91,10 @@ class FakeReplica : public Replica {
     if (troubles_.starts_otherwise) ballast_[0] = 1;
     return ok();
   }
-  Result<std::vector<std::uint64_t>> checkpoints() const override {
-    return std::vector<std::uint64_t>();
-  }
-  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t) const override {
-    return Error(Code::kNotFound, "none");
+  Result<std::vector<std::uint64_t>> checkpoints() const override { return troubles_.listed; }
+  Result<FoundCheckpoint> look_at_checkpoint(std::uint64_t step) const override {
+    if (!troubles_.on_look) return Error(Code::kNotFound, "none");
+    return troubles_.on_look(step);
   }
   Result<LoadedCheckpoint> load_checkpoint(std::uint64_t step) override {
     if (!troubles_.loads_attempts) return Error(Code::kNotFound, "none");
@@ -119,6 +121,9 @@ class FakeReplica : public Replica {
   }
 
   Status show() override { return troubles_.on_show ? troubles_.on_show(step_) : ok(); }
+  Status keep_apart() override {
+    return troubles_.on_keep_apart ? troubles_.on_keep_apart() : ok();
+  }
 
   void clear() override { sums_.assign(kFakeSize, 0); }
   void expect(std::span<const std::uint32_t> micros) override {

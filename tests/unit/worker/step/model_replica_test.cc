@@ -170,8 +170,10 @@ TEST_F(ModelReplicaTest, StartsFromAHuggingFaceFolder) {
   EXPECT_EQ(other.error().reason(), kInitFromUnusable);
   EXPECT_EQ(other.error().what(), "training.model.initFrom: " + config_.init_from +
                                       "/config.json: n_head: expected 1, found 2");
-  config_.init_from = folder_ + "/nothing";
-  EXPECT_EQ(make(0)->init_from_seed().error().reason(), kInitFromUnusable);
+  for (const std::string& name : {std::string("nothing"), std::string(300, 'w')}) {
+    config_.init_from = folder_ + "/" + name;
+    EXPECT_EQ(make(0)->init_from_seed().error().reason(), kInitFromUnusable) << name;
+  }
 }
 
 TEST_F(ModelReplicaTest, AJoinerComputesUnderTheVersionOfTheJob) {
@@ -184,7 +186,7 @@ TEST_F(ModelReplicaTest, AJoinerComputesUnderTheVersionOfTheJob) {
 }
 
 TEST_F(ModelReplicaTest, ACheckpointGoesOnUnderItsOwnNumerics) {
-  for (const int numerics : {1, 2}) {
+  for (const int numerics : {1, 2, 3}) {
     fs::remove_all(config_.checkpoint_path);
     const std::vector<StepRecord> whole = job_of(numerics);
     EXPECT_EQ(read_checkpoint_info(files_, config_.checkpoint_path)->numerics_version, numerics);
@@ -196,13 +198,13 @@ TEST_F(ModelReplicaTest, ACheckpointGoesOnUnderItsOwnNumerics) {
       train(*resumed, 3, loaded->records);
       EXPECT_EQ(loaded->records, whole) << "version " << numerics;
     }
-    const auto other = make(3 - numerics);  // members of one job never mix
+    const auto other = make(numerics == 1 ? 2 : 1);  // members of one job never mix
     EXPECT_EQ(other->load_checkpoint(3).error().code(), Code::kConflict);
   }
 }
 
 TEST_F(ModelReplicaTest, ACheckpointOfAnUnknownVersionIsRefused) {
-  job_of(2);
+  job_of(kNumericsVersion);
   const std::string path = config_.checkpoint_path + "/step-00000003/run.json";
   std::string text;
   {

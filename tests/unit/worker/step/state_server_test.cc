@@ -1,6 +1,7 @@
 // The donor's side of a join, with a follower that reads when the test says so.
 #include "worker/step/state_server.h"
 
+#include "common/testing/refusing_executor.h"
 #include "tests/unit/worker/collective/fleet.h"
 
 #include <condition_variable>
@@ -82,7 +83,10 @@ class StateServerTest : public ::testing::Test {
   HostDevice device_;
   Fleet fleet_{2, secret_.dir(), device_};
   const std::vector<Peer> both_{fleet_.members[0].peer, fleet_.members[1].peer};
-  StateServer server_{fleet_.executor, [this] {
+  std::atomic<bool> is_out_of_threads_ = false;
+  testing::RefusingExecutor executor_{
+      fleet_.executor, [this](const std::string&) { return is_out_of_threads_.load(); }};
+  StateServer server_{executor_, [this] {
                         const std::lock_guard lock(mutex_);
                         changed_.notify_all();
                       }};
@@ -153,6 +157,21 @@ TEST_F(StateServerTest, OneTooManyIsToldThatWeAreBusy) {
     is_served = !answer.has_busy();
   }
   EXPECT_TRUE(is_served);
+}
+
+// So is who comes when the system has no thread for it.
+TEST_F(StateServerTest, AFollowerWithoutAThreadIsToldThatWeAreBusy) {
+  const auto answer = [&] {
+    const auto link =
+        fleet_.members[1].hub->dial(fleet_.members[0].peer, 2, "state", soon(), {}).value();
+    wire::StateFrame frame;
+    EXPECT_TRUE(frame.ParseFromString(link->receive_frame(soon()).value()));
+    return frame.body_case();
+  };
+  is_out_of_threads_ = true;
+  EXPECT_EQ(answer(), wire::StateFrame::kBusy);
+  is_out_of_threads_ = false;
+  EXPECT_EQ(answer(), wire::StateFrame::kAlive);
 }
 
 }  // namespace

@@ -1,0 +1,242 @@
+// What the API server refuses an operator: a quota, a policy, a webhook that is away, a priority
+// class that is gone.
+#include "kube/errors.h"
+#include "operator/api/resources.h"
+#include "tests/sim/told_stories.h"
+
+#include <algorithm>
+#include <map>
+
+#include <gtest/gtest.h>
+
+namespace rubato::sim {
+namespace {
+
+Error forbidden(const std::string& why) {
+  return kube::error_from_status(403, kube::make_status(403, "Forbidden", why));
+}
+
+class RefusalStories : public ::testing::Test {
+ protected:
+  void start(std::vector<NodePlan> nodes) {
+    Scenario scenario;
+    scenario.nodes = std::move(nodes);
+    scenario.queues = {{"default", 0}};
+    cluster_ = std::make_unique<WholeCluster>(scenario, RunOptions{.listening = true});
+    cluster_->start();
+    ASSERT_TRUE(until([&] { return cluster_->leader() != nullptr; }));
+  }
+  bool until(const std::function<bool()>& done, Duration limit = kSoon) {
+    return cluster_->run_until(done, limit);
+  }
+  // Until lift(): what is asked of objects of whose names this is the beginning.
+  void refuse(
+      kube::Verb verb, const std::string& plural, const std::string& beginning, const Error& error,
+      std::function<bool()> when = [] { return true; }) {
+    cluster_->leader()->trouble().refuses =
+        [=](const kube::Operation& operation) -> std::optional<Error> {
+      const bool is_meant = operation.verb == verb && operation.type.plural == plural &&
+                            operation.subresource.empty() &&
+                            operation.key.name.starts_with(beginning) && when();
+      return is_meant ? std::optional(error) : std::nullopt;
+    };
+  }
+  void lift() { cluster_->leader()->trouble().refuses = {}; }
+
+  json::Value status(const std::string& job) const {
+    const auto found = cluster_->witness().jobs().find("default/" + job);
+    return found == cluster_->witness().jobs().end() ? json::Value()
+                                                     : found->second.object["status"];
+  }
+  bool is(const std::string& job, const std::string& state) const {
+    return status(job)["state"].string_or("") == state;
+  }
+  bool trains(const std::string& job, std::size_t members) const {
+    return is(job, "Running") && members_of(*cluster_, job) == members;
+  }
+  std::int64_t held(const std::string& job) const {
+    return status(job)["allocation"]["gpus"].int_or(0);
+  }
+  // What its condition Queued says; "" when it is not True for this reason.
+  std::string queued(const std::string& job, const std::string& reason) const {
+    const json::Value seen = status(job);
+    for (const json::Value& each : seen["conditions"].items())
+      if (each["type"].string_or("") == "Queued" && each["status"].string_or("") == "True" &&
+          each["reason"].string_or("") == reason)
+        return each["message"].string_or("");
+    return "";
+  }
+  bool was_told(const std::string& reason, const std::string& words) {
+    const auto listed = cluster_->server().list(kube::types::kEvent, "default", {}, {});
+    if (!listed.ok()) return false;
+    return std::any_of(listed->items.begin(), listed->items.end(), [&](const json::Value& event) {
+      return event["reason"].string_or("") == reason &&
+             event["note"].string_or("").find(words) != std::string::npos;
+    });
+  }
+  void patch(const std::string& job, const std::string& what) {
+    ASSERT_TRUE(
+        cluster_->server()
+            .patch(api::kTrainingJob, {"default", job}, kube::PatchType::kMerge, *json::parse(what))
+            .ok());
+  }
+  std::vector<std::string> pods_of(const std::string& job) {
+    std::vector<std::string> names;
+    for (const auto& [uid, pod] : cluster_->witness().pods())
+      if (pod.name.starts_with(job + "-w") && !pod.finished) names.push_back(pod.name);
+    return names;
+  }
+
+  std::unique_ptr<WholeCluster> cluster_;
+};
+
+TEST_F(RefusalStories, AWebhookThatIsAwayIsSaidAndWaitedFor) {
+  start({{"n0", "fast", 1}});
+  refuse(kube::Verb::kCreate, "pods", "new",
+         kube::error_from_status(
+             500, kube::make_status(500, "InternalError", "failed calling webhook \"w\"")));
+  cluster_->submit(training("new", 1, 1));
+  const auto is_said = [&] {
+    return queued("new", "PodForbidden").find("failed calling webhook") != std::string::npos;
+  };
+  ASSERT_TRUE(until(is_said));
+  EXPECT_TRUE(until([&] { return was_told("FailedCreate", "failed calling webhook"); }));
+  EXPECT_FALSE(until([&] { return held("new") > 0; }));
+  lift();
+  EXPECT_TRUE(until([&] { return trains("new", 1); }, 4 * kSoon));
+}
+
+TEST_F(RefusalStories, AJobWhoseSecretMayNotBeMadeHoldsNoGpus) {
+  start({{"n0", "fast", 1}});
+  const Error full = forbidden("exceeded quota: few, requested: count/secrets=1");
+  refuse(kube::Verb::kCreate, "secrets", "first", full);
+  cluster_->submit(training("first", 1, 1));
+  ASSERT_TRUE(until([&] { return !queued("first", "PodForbidden").empty(); }));
+  EXPECT_FALSE(until([&] { return held("first") > 0; }));
+  lift();
+  ASSERT_TRUE(until([&] { return trains("first", 1); }, 2 * kSoon));
+  // The quota is full only once the job was found good.
+  cluster_->submit(training("second", 1, 1));
+  ASSERT_TRUE(until([&] { return !queued("second", "WaitingForGPUs").empty(); }));
+  refuse(kube::Verb::kCreate, "secrets", "second", full);
+  ASSERT_TRUE(cluster_->server().remove(api::kTrainingJob, {"default", "first"}).ok());
+  ASSERT_TRUE(until([&] { return held("second") == 1; }, 2 * kSoon));
+  EXPECT_TRUE(until([&] { return was_told("FailedCreate", "count/secrets"); }));
+  ASSERT_TRUE(until([&] { return held("second") == 0; }, kGang + kSoon));
+  EXPECT_TRUE(until([&] { return !queued("second", "GangTimeout").empty(); }));
+  lift();
+  EXPECT_TRUE(until([&] { return trains("second", 1); }, 4 * kSoon));
+}
+
+TEST_F(RefusalStories, APriorityClassThatItsPodsMayNotHavePreemptsNobody) {
+  start({{"n0", "fast", 1}});
+  cluster_->submit(training("healthy", 1, 1));
+  ASSERT_TRUE(until([&] { return trains("healthy", 1); }, 2 * kSoon));
+  cluster_->submit(training("second", 1, 1));
+  ASSERT_TRUE(until([&] { return !queued("second", "WaitingForGPUs").empty(); }));
+  const Error none = forbidden("insufficient quota to match these scopes: PriorityClass");
+  refuse(kube::Verb::kCreate, "pods", "second", none);
+  patch("second", R"({"spec":{"priorityClassName":"high"}})");
+  const auto is_said = [&] {
+    return queued("second", "PodForbidden").find("match these scopes") != std::string::npos;
+  };
+  ASSERT_TRUE(until(is_said));
+  EXPECT_FALSE(until([&] { return !is("healthy", "Running"); }, 2 * kSoon));
+  lift();
+  EXPECT_TRUE(until([&] { return trains("second", 1); }, 4 * kSoon));
+  // Who holds GPUs goes on with the class that it has.
+  refuse(kube::Verb::kCreate, "pods", "second", none);
+  patch("second", R"({"spec":{"priorityClassName":""}})");
+  EXPECT_TRUE(until([&] { return was_told("FailedCreate", "the one before"); }));
+  EXPECT_EQ(status("second")["priority"]["className"].string_or(""), "high");
+  EXPECT_EQ(status("second")["priority"]["value"].int_or(0), 100);
+  EXPECT_TRUE(trains("second", 1));
+}
+
+TEST_F(RefusalStories, AJobKeepsThePriorityOfAClassThatIsGone) {
+  start({{"n0", "fast", 1}});
+  JobPlan urgent = training("urgent", 1, 1);
+  urgent.priority_class = "high";
+  cluster_->submit(urgent);
+  ASSERT_TRUE(until([&] { return trains("urgent", 1); }, 2 * kSoon));
+  ASSERT_TRUE(cluster_->server().remove(kube::types::kPriorityClass, {"", "high"}).ok());
+  must(cluster_->server().create(
+      kube::types::kPriorityClass, "",
+      json::Value::object({{"apiVersion", "scheduling.k8s.io/v1"},
+                           {"kind", "PriorityClass"},
+                           {"metadata", json::Value::object({{"name", "middle"}})},
+                           {"value", 50}})));
+  JobPlan other = training("other", 1, 1);
+  other.priority_class = "middle";
+  cluster_->submit(other);
+  EXPECT_TRUE(until([&] { return was_told("PriorityKept", "keeps priority 100"); }, 2 * kSoon));
+  EXPECT_FALSE(until([&] { return !is("urgent", "Running"); }, 2 * kSoon));
+  // One that has none waits for the class.
+  patch("urgent", R"({"spec":{"suspend":true}})");
+  ASSERT_TRUE(until([&] { return is("urgent", "Suspended"); }));
+  patch("urgent", R"({"spec":{"suspend":false}})");
+  EXPECT_TRUE(until([&] { return !queued("urgent", "PodForbidden").empty(); }, 2 * kSoon));
+}
+
+// The rest of its GPUs is for others; no node is avoided, and it is grown once the quota is raised.
+TEST_F(RefusalStories, AJobThatMayHaveNoMorePodsLeavesTheGpusToOthers) {
+  start({{"n0", "fast", 2}, {"n1", "fast", 1}});
+  refuse(kube::Verb::kCreate, "pods", "elastic", forbidden("exceeded quota: few"),
+         [&] { return pods_of("elastic").size() >= 2; });
+  cluster_->submit(training("elastic", 2, 3));
+  const auto has_two = [&] { return trains("elastic", 2) && held("elastic") == 2; };
+  ASSERT_TRUE(until(has_two, kGang)) << "at once, not when the time of a gang is over";
+  EXPECT_TRUE(until([&] { return was_told("PodGivenUp", "not grown beyond 2 GPUs"); }));
+  EXPECT_EQ(status("elastic")["avoidedNodes"].size(), 0U);
+  cluster_->submit(training("small", 1, 1));
+  ASSERT_TRUE(until([&] { return trains("small", 1); }, 2 * kSoon));
+  EXPECT_TRUE(trains("elastic", 2));
+  ASSERT_TRUE(cluster_->server().remove(api::kTrainingJob, {"default", "small"}).ok());
+  lift();
+  EXPECT_TRUE(until([&] { return trains("elastic", 3); }, 6 * kSoon));
+}
+
+// A round may have given its GPU to others by then, though the allocation does not say so yet.
+TEST_F(RefusalStories, APodThatWasGivenUpIsNotMadeWhenItMayBe) {
+  start({{"n0", "fast", 2}, {"n1", "fast", 1}});
+  std::map<std::string, int> asked;
+  const Error full = forbidden("exceeded quota: few");
+  cluster_->leader()->trouble().refuses =
+      [&](const kube::Operation& operation) -> std::optional<Error> {
+    const bool is_job = operation.key.name == "elastic" && operation.verb == kube::Verb::kPatch;
+    if (is_job && !asked.empty() && operation.subresource == "status") return full;
+    const bool makes = operation.verb == kube::Verb::kCreate && operation.type.plural == "pods" &&
+                       operation.subresource.empty() && operation.key.name.starts_with("elastic-w");
+    if (!makes || pods_of("elastic").size() < 2) return std::nullopt;
+    if (members_of(*cluster_, "elastic") == 2) ++asked[operation.key.name];
+    return full;
+  };
+  cluster_->submit(training("elastic", 2, 3));
+  ASSERT_TRUE(until([&] { return was_told("PodGivenUp", "not grown beyond 2 GPUs"); }, 2 * kGang));
+  EXPECT_EQ(held("elastic"), 3) << "its status may not be written";
+  asked.clear();
+  asked["none"] = 1;
+  EXPECT_FALSE(until([&] { return asked.size() > 1; }, 2s)) << "it may be bound to a GPU of others";
+  EXPECT_EQ(pods_of("elastic").size(), 2U);
+  lift();
+  EXPECT_TRUE(until([&] { return trains("elastic", 3); }, 6 * kSoon));
+}
+
+TEST_F(RefusalStories, APodThatMayNotBeDeletedKeepsNoOther) {
+  start({{"n0", "fast", 2}});
+  cluster_->inject({.kind = FaultKind::kNodeIdle, .spell = 10min});
+  cluster_->submit(training("pair", 2, 2));
+  ASSERT_TRUE(until([&] { return pods_of("pair").size() == 2; }));
+  const std::string kept = pods_of("pair").front();
+  refuse(kube::Verb::kRemove, "pods", kept, forbidden("deletes are denied by policy"));
+  patch("pair", R"({"spec":{"suspend":true}})");
+  EXPECT_TRUE(until([&] { return pods_of("pair") == std::vector<std::string>{kept}; }));
+  EXPECT_TRUE(until([&] { return held("pair") == 0; }));
+  EXPECT_TRUE(until([&] { return was_told("FailedDelete", kept); }));
+  EXPECT_TRUE(until([&] { return status("pair")["reason"].string_or("") == "Suspending"; }));
+  lift();
+  EXPECT_TRUE(until([&] { return is("pair", "Suspended"); }));
+}
+
+}  // namespace
+}  // namespace rubato::sim
