@@ -91,6 +91,7 @@ class SchedulerLoop {
   bool settle();
   bool settle(const kube::Key& key, const Unsettled& doubt);
   bool take_stock();
+  std::map<kube::Key, kube::Pod> note_bound(const std::vector<json::Value>& pods);
   void note_broken_promises(const api::TrainingJob& job,
                             const std::map<kube::Key, kube::Pod>& there);
   bool has_taken_over();

@@ -25,6 +25,20 @@ constexpr int kTriesMost = 4;  // of a write that met another
 constexpr std::size_t kWritesAtOnce = 8;
 }  // namespace
 
+// What is bound counts until the cache shows it. Returns the pods of namespaces that were left
+// alone.
+std::map<kube::Key, kube::Pod> SchedulerLoop::note_bound(const std::vector<json::Value>& pods) {
+  std::map<kube::Key, kube::Pod> there;
+  for (const auto& item : pods) {
+    auto pod = kube::Pod::decode(item);
+    if (!pod.ok()) continue;
+    if (!pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
+      d_.gate.binds(*pod, pod->node_name, d_.executor.now());
+    if (left_alone_.contains(pod->meta.ns)) there.emplace(pod->meta.key(), std::move(*pod));
+  }
+  return there;
+}
+
 // What earlier leaders did may be newer than our caches. From the API server itself: the newest
 // allocations, for which a round waits, and what is bound, which counts until the cache shows it.
 // Of a namespace whose jobs may not be listed nothing is known and nothing is waited for; all of
@@ -45,14 +59,7 @@ bool SchedulerLoop::take_stock() {
                 (jobs.ok() ? pods.error() : jobs.error()).to_string());
     return false;
   }
-  std::map<kube::Key, kube::Pod> there;
-  for (const auto& item : *pods) {
-    auto pod = kube::Pod::decode(item);
-    if (!pod.ok()) continue;
-    if (!pod->node_name.empty() && !pod->is_finished() && !shows_bound(*pod))
-      d_.gate.binds(*pod, pod->node_name, d_.executor.now());
-    if (left_alone_.contains(pod->meta.ns)) there.emplace(pod->meta.key(), std::move(*pod));
-  }
+  const std::map<kube::Key, kube::Pod> there = note_bound(*pods);
   written_.clear();
   behind_.clear();
   std::vector<api::TrainingJob> of_earlier;

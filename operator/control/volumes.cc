@@ -273,6 +273,7 @@ ClaimState claim_state(const Claim* claim, const kube::Node& node, const Storage
 
 std::vector<kube::Key> claims_of(const kube::Pod& pod) {
   std::vector<kube::Key> keys;
+  keys.reserve(pod.claims.size() + pod.ephemeral.size());
   for (const std::string& name : pod.claims) keys.push_back({pod.meta.ns, name});
   for (const kube::EphemeralVolume& volume : pod.ephemeral)
     keys.push_back({pod.meta.ns, pod.meta.name + "-" + volume.name});
