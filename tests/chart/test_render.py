@@ -18,7 +18,7 @@ BAD_VALUES = [  # what is set, and a word of the refusal
     ("workers.runtimeClassName=NVIDIA", "pattern"), ("workers.sharedMemory=much", "pattern"),
     ("scheduler.minGain=2", "maximum"), ("certificates.hours=0", "minimum"),
     ("certificates.authoritySecret=Our CA", "pattern"), ("scheduler.gangSeconds=0", "minimum"),
-    ("scheduler.nodeLeaseSeconds=1e6", "maximum"),
+    ("scheduler.nodeLeaseSeconds=1000000", "maximum"),
     ("leaderElection.leaseSeconds=1", "minimum"), ("coordinator.port=0", "minimum"),
     ("coordinator.port=8080", "a number of its own"),
     ("coordinator.port=65536", "maximum"), ("podAntiAffinity=maybe", "value must be one of"),
