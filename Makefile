@@ -35,7 +35,7 @@ test: ## Run all tests, against a real Kubernetes API server too
 	scripts/setup tests
 	$(call CONFIGURE,dev)
 	$(call BUILD,dev)
-	$(call RUN_CTEST,dev) -LE '^cluster$$' $(CTEST)
+	$(call RUN_CTEST,dev) -LE '^cluster$$' $(CTEST); status=$$?; tests/skipped build/dev; exit $$status
 
 test-cluster: ## Run Rubato on a real Kubernetes with kubelets, on this machine (root; skipped where it cannot)
 	scripts/setup cluster

@@ -1,27 +1,67 @@
-# CUDA, where there is a compiler for it: `scripts/setup cuda`, or a toolkit of the machine. Compiling
-# needs no GPU, and programs link nothing but the static runtime, which looks for a driver when it is
-# first asked for a device; cuBLAS is looked up then, too (worker/backend/cuda/matmul.h).
+# CUDA, where there is a compiler for it: `scripts/setup cuda`, or a toolkit of the machine in CUDA_HOME, or
+# else in /usr/local/cuda. Compiling needs no GPU, and programs link nothing but the static runtime, which looks for a
+# driver when it is first asked for a device; cuBLAS is looked up then, too (worker/backend/cuda/matmul.h).
 #
 # Sets RUBATO_CUDA_KIT (empty: none) and NCCL_INCLUDE, where NCCL's header is. -DRUBATO_CUDA=OFF
 # builds without, -DRUBATO_CUDA=/usr/local/cuda with that one.
 set(RUBATO_CUDA AUTO CACHE STRING "AUTO, OFF, or the folder of a CUDA 13 toolkit")
 set(RUBATO_CUDA_KIT "")
+set(RUBATO_CUDA_MAJOR 13)  # older compilers do not know all our architectures; programs look up cuBLAS of this one
+set(cuda_missing "scripts/setup cuda brings its compiler")
+# Which `scripts/setup cuda` touches: builds that were configured before look again.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/build-cuda)
+
+# rubato_cuda_version(FOLDER VARIABLE): 13.0, say, of the toolkit in a folder.
+function(rubato_cuda_version folder variable)
+  set(line "")
+  if(EXISTS ${folder}/include/cuda.h)
+    file(STRINGS ${folder}/include/cuda.h line REGEX "^#define CUDA_VERSION +[0-9]+")
+  endif()
+  string(REGEX MATCH "[0-9]+" number "${line}")
+  set(version unknown)
+  if(number)
+    math(EXPR major "${number} / 1000")
+    math(EXPR minor "${number} % 1000 / 10")
+    set(version ${major}.${minor})
+  endif()
+  set(${variable} ${version} PARENT_SCOPE)
+endfunction()
+
 if(RUBATO_SANITIZE)
   # The sanitizers see nothing of it.
 elseif(RUBATO_CUDA STREQUAL AUTO)
   execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/build-cuda --print
     OUTPUT_VARIABLE RUBATO_CUDA_KIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(NOT RUBATO_CUDA_KIT AND EXISTS /usr/local/cuda/include/cublasLt.h)
-    set(RUBATO_CUDA_KIT /usr/local/cuda)
+  set(places $ENV{CUDA_HOME})
+  if(EXISTS /usr/local/cuda)
+    list(APPEND places /usr/local/cuda)
   endif()
+  list(REMOVE_DUPLICATES places)
+  foreach(place IN LISTS places)
+    if(RUBATO_CUDA_KIT)
+      break()
+    endif()
+    rubato_cuda_version(${place} version)
+    if(NOT EXISTS ${place}/include/cublasLt.h)
+      string(PREPEND cuda_missing "${place} has no include/cublasLt.h; ")
+    elseif(NOT version MATCHES "^${RUBATO_CUDA_MAJOR}\\.")
+      string(PREPEND cuda_missing "${place} is CUDA ${version}, not ${RUBATO_CUDA_MAJOR}; ")
+    else()
+      set(RUBATO_CUDA_KIT ${place})
+    endif()
+  endforeach()
 elseif(RUBATO_CUDA)
+  rubato_cuda_version(${RUBATO_CUDA} version)
+  if(NOT version MATCHES "^${RUBATO_CUDA_MAJOR}\\.")
+    message(FATAL_ERROR "RUBATO_CUDA: ${RUBATO_CUDA} is CUDA ${version}, not ${RUBATO_CUDA_MAJOR}")
+  endif()
   set(RUBATO_CUDA_KIT ${RUBATO_CUDA})
 endif()
 if(RUBATO_CUDA_KIT)
   find_path(NCCL_INCLUDE nccl.h PATHS ${RUBATO_CUDA_KIT}/../nccl/include NO_CACHE)
   message(STATUS "CUDA backend: compiled with ${RUBATO_CUDA_KIT}/bin/nvcc")
 else()
-  message(STATUS "CUDA backend: left out (scripts/setup cuda brings its compiler)")
+  message(STATUS "CUDA backend: left out (${cuda_missing})")
 endif()
 
 # Our own kernels, always with the flags of nvcc.options whatever the preset: no contraction,

@@ -109,6 +109,9 @@ std::string parent_of(const std::string& path);
 Status make_lasting_directories(FileSystem& files, const std::string& path);
 // The whole file. kInvalid beyond `most` bytes.
 Result<std::string> read_text(FileSystem& files, const std::string& path, std::size_t most);
+// All that somebody gives by a path: of a file, of a pipe, or, for "-", of standard input. kInvalid
+// beyond `most` bytes. A folder is an error, too.
+Result<std::string> read_input(const std::string& path, std::size_t most);
 // Writes beside (path + ".tmp"), syncs, renames: the path holds the old or the new text, never
 // half. The name itself is durable after sync_directory().
 Status replace_file(FileSystem& files, const std::string& path, std::string_view text);

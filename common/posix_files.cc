@@ -247,6 +247,27 @@ Result<std::string> read_text(FileSystem& files, const std::string& path, std::s
   return text;
 }
 
+Result<std::string> read_input(const std::string& path, std::size_t most) {
+  constexpr std::size_t kPart = 64u << 10;
+  const bool is_standard = path == "-";
+  const std::string name = is_standard ? "standard input" : path;
+  const int fd = is_standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                             : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed("opening", name);
+  const PosixFile file(fd, name);  // closes it
+  std::string text;
+  for (;;) {
+    const std::size_t size = text.size();
+    text.resize(size + kPart);
+    const auto got = ::read(fd, text.data() + size, kPart);
+    if (got < 0 && errno != EINTR) return failed("reading", name);
+    text.resize(size + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return text;
+    if (text.size() > most)
+      return Error(Code::kInvalid, name + " has more than " + std::to_string(most) + " bytes");
+  }
+}
+
 Status replace_file(FileSystem& files, const std::string& path, std::string_view text) {
   const std::string beside = path + ".tmp";
   {

@@ -12,6 +12,14 @@ Key parse_key(std::string_view text) {
   return Key{std::string(text.substr(0, slash)), std::string(text.substr(slash + 1))};
 }
 
+Status check_key(const Key& key) {
+  if (key.name.empty()) return Error(Code::kInvalid, "a name may not be empty");
+  for (const std::string& part : {key.name, key.ns})
+    if (part == "." || part == "..")
+      return Error(Code::kInvalid, "a name may not be \"" + part + "\"");
+  return ok();
+}
+
 Result<json::Value> WatchEvent::object() const {
   if (raw.empty()) return value;
   return json::parse(raw);

@@ -38,6 +38,10 @@ struct Key {
 };
 std::string to_string(const Key& key);  // "ns/name" or "name"
 Key parse_key(std::string_view text);
+// kInvalid where no path leads to one object: without its name the path is that of all objects, and
+// "." and ".." mean another folder to whatever stands between. Each call of a Client that is about
+// one object looks at its key first.
+Status check_key(const Key& key);
 
 struct ListOptions {
   std::string label_selector;

@@ -1,26 +1,14 @@
 #include "kube/credentials.h"
 
+#include "common/files.h"
 #include "common/net/certificates.h"
 
-#include <fstream>
 #include <mutex>
-#include <sstream>
 
 namespace rubato::kube {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 4u << 20;
-
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Error(Code::kInvalid, "cannot read " + path);
-  std::string text;
-  text.resize(kFileBytesMax + 1);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > kFileBytesMax) return Error(Code::kInvalid, path + " is too large");
-  return text;
-}
 
 std::string stripped(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
@@ -36,8 +24,9 @@ class Source {
   Result<std::string> get(MonoTime now) {
     if (!from_.text.empty() || from_.file.empty()) return from_.text;
     if (have_ && now < read_at_ + age_) return text_;
-    auto text = read_file(from_.file);
-    if (!text.ok() && !have_) return text.error();
+    auto text = read_input(from_.file, kFileBytesMax);
+    // Whatever the reason: a request fails by it, and must not seem to have found no object.
+    if (!text.ok() && !have_) return Error(Code::kInvalid, text.error().what());
     if (text.ok()) text_ = std::move(text).value();
     have_ = true;
     read_at_ = now;

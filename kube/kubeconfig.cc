@@ -1,5 +1,6 @@
 #include "kube/kubeconfig.h"
 
+#include "common/files.h"
 #include "common/net/certificates.h"
 #include "common/yaml.h"
 #include "kube/rest_url.h"
@@ -50,12 +51,9 @@ void merge_named(const YAML::Node& list, const char* inner, const fs::path& fold
 }
 
 Status merge_file(const fs::path& path, Merged& merged) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error(Code::kInvalid, "cannot be read");
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  TRY_OK(yaml::check_text(bytes.str()));
-  const YAML::Node root = YAML::Load(bytes.str());
+  TRY(const std::string bytes, read_input(path.string(), yaml::kMaxBytes));
+  TRY_OK(yaml::check_text(bytes));
+  const YAML::Node root = YAML::Load(bytes);
   if (!root.IsMap()) return ok();
   const fs::path folder = fs::absolute(path).parent_path();
   merge_named(root["clusters"], "cluster", folder, merged.clusters);
@@ -236,9 +234,10 @@ Result<RestConfig> in_cluster_config(const std::string& folder) {
   return config;
 }
 
-Result<RestConfig> default_config(const KubeconfigOptions& options) {
-  if (!options.path.empty() || !env("KUBECONFIG").empty()) return load_kubeconfig(options);
-  auto inside = in_cluster_config();
+Result<RestConfig> default_config(const KubeconfigOptions& options, const std::string& folder) {
+  if (!options.path.empty() || !options.context.empty() || !env("KUBECONFIG").empty())
+    return load_kubeconfig(options);
+  auto inside = in_cluster_config(folder);
   if (inside.ok() || inside.error().code() != Code::kNotFound) return inside;
   return load_kubeconfig(options);
 }

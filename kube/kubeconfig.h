@@ -29,11 +29,15 @@ struct KubeconfigOptions {
 // ignored; what we cannot honour (proxy-url, auth-provider, an interactive plugin) is kInvalid.
 Result<RestConfig> load_kubeconfig(const KubeconfigOptions& options = {});
 
+// Where a pod finds its service account.
+inline constexpr const char* kServiceAccountFolder =
+    "/var/run/secrets/kubernetes.io/serviceaccount";
 // A pod's service account. kNotFound outside a cluster.
-Result<RestConfig> in_cluster_config(
-    const std::string& folder = "/var/run/secrets/kubernetes.io/serviceaccount");
+Result<RestConfig> in_cluster_config(const std::string& folder = kServiceAccountFolder);
 
-// An explicit path or $KUBECONFIG, else the cluster we run in, else ~/.kube/config.
-Result<RestConfig> default_config(const KubeconfigOptions& options = {});
+// An explicit path or $KUBECONFIG, else the cluster we run in, else ~/.kube/config. A context is
+// looked for in kubeconfig files alone: the cluster we run in has none.
+Result<RestConfig> default_config(const KubeconfigOptions& options = {},
+                                  const std::string& folder = kServiceAccountFolder);
 
 }  // namespace rubato::kube

@@ -48,6 +48,12 @@ bool may_repeat(const HttpRequest& request, const HttpResponse& response) {
   return response.code == 429 || (response.code >= 500 && request.method == "GET");
 }
 
+Result<std::string> path_of_one(const ResourceType& type, const Key& key,
+                                const std::string& subresource = "") {
+  TRY_OK(check_key(key));
+  return object_path(type, key, subresource);
+}
+
 bool has_test(const json::Value& operations) {
   return std::any_of(operations.items().begin(), operations.items().end(),
                      [](const auto& item) { return item["op"].string_view_or("") == "test"; });
@@ -183,7 +189,8 @@ Result<std::unique_ptr<LineStream>> RestClient::stream(const std::string& path,
 
 Result<json::Value> RestClient::get(const ResourceType& type, const Key& key,
                                     const std::string& subresource) {
-  HttpRequest request = read(object_path(type, key, subresource));
+  TRY(std::string path, path_of_one(type, key, subresource));
+  HttpRequest request = read(std::move(path));
   request.is_small = true;
   return send_json(std::move(request));
 }
@@ -233,25 +240,25 @@ Result<json::Value> RestClient::create(const ResourceType& type, const std::stri
                                        const json::Value& object, const WriteOptions& options) {
   const std::string query = encode_query(write_query(options, PatchType::kMerge, false));
   const std::string where = ns.empty() ? namespace_of(object) : ns;
-  const std::string path =
-      options.subresource.empty()
-          ? collection_path(type, where)
-          : object_path(type, Key{where, name_of(object)}, options.subresource);
+  std::string path = collection_path(type, where);
+  if (!options.subresource.empty()) {
+    TRY(path, path_of_one(type, {where, name_of(object)}, options.subresource));
+  }
   return send_json(with_body("POST", path + query, object));
 }
 
 Result<json::Value> RestClient::update(const ResourceType& type, const json::Value& object,
                                        const WriteOptions& options) {
   const std::string query = encode_query(write_query(options, PatchType::kMerge, false));
-  return send_json(
-      with_body("PUT", object_path(type, key_of(object), options.subresource) + query, object));
+  TRY(const std::string path, path_of_one(type, key_of(object), options.subresource));
+  return send_json(with_body("PUT", path + query, object));
 }
 
 Result<json::Value> RestClient::patch(const ResourceType& type, const Key& key, PatchType kind,
                                       const json::Value& body, const WriteOptions& options) {
   const std::string query = encode_query(write_query(options, kind, true));
-  auto patched = send_json(with_body("PATCH", object_path(type, key, options.subresource) + query,
-                                     body, content_type(kind)));
+  TRY(const std::string path, path_of_one(type, key, options.subresource));
+  auto patched = send_json(with_body("PATCH", path + query, body, content_type(kind)));
   if (!patched.ok() && kind == PatchType::kJson && has_test(body) &&
       is_unexplained_patch_failure(patched.error()))
     return explain_patch_failure(type, key, body, patched.error());
@@ -272,7 +279,8 @@ Error RestClient::explain_patch_failure(const ResourceType& type, const Key& key
 }
 
 Status RestClient::remove(const ResourceType& type, const Key& key, const DeleteOptions& options) {
-  TRY_OK(send(with_body("DELETE", object_path(type, key), delete_body(options))));
+  TRY(const std::string path, path_of_one(type, key));
+  TRY_OK(send(with_body("DELETE", path, delete_body(options))));
   return ok();
 }
 

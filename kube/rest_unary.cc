@@ -53,6 +53,14 @@ Error to_error(const web::http::http_exception& failure, TlsRefusal& refusal) {
   return Error(timeout ? Code::kTimeout : Code::kUnavailable, failure.what() + refusal.take());
 }
 
+// cpprestsdk gives the host to the resolver as it stands in the URI, and the resolver knows no
+// brackets. Its URIs can do without them where the port is said.
+web::uri base_uri(const ServerUrl& url) {
+  const bool is_v6 = url.host.find(':') != std::string::npos;
+  return (url.tls ? "https://" : "http://") +
+         (is_v6 ? url.host + ":" + std::to_string(url.port) : authority_of(url));
+}
+
 std::string header(const web::http::http_headers& headers, const char* name) {
   const auto at = headers.find(name);
   return at == headers.end() ? "" : at->second;
@@ -91,8 +99,7 @@ class CppRestTransport : public UnaryTransport {
     const std::lock_guard lock(mutex_);
     if (client_ && (!credential.ok() || credential->certificate == certificate_)) return client_;
     if (credential.ok()) certificate_ = credential->certificate;
-    client_ = std::make_shared<http_client>(
-        web::uri((target_.url.tls ? "https://" : "http://") + authority_of(target_.url)), config());
+    client_ = std::make_shared<http_client>(base_uri(target_.url), config());
     return client_;
   }
 

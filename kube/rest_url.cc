@@ -69,6 +69,8 @@ Result<ServerUrl> parse_server_url(std::string_view text) {
     const auto close = rest.find(']');
     if (close == std::string_view::npos) return bad("no ']'");
     url.host = std::string(rest.substr(1, close - 1));
+    if (url.host.find(':') == std::string::npos || !is_ip_address(url.host))
+      return bad("in brackets stands no IPv6 address (zones are not supported)");
     rest.remove_prefix(close + 1);
   } else {
     url.host = std::string(rest.substr(0, rest.find(':')));

@@ -152,8 +152,13 @@ std::string nodes_unavailable(const Verdict& v, const Job& job) {
 }
 
 std::string queue_is_full(const Verdict& v, const Job& job) {
-  return fmt::format("{} holds {} and may take {} more that this job can use; needed: {}",
-                     limiting_queue(v, job), counted(v.in_use, "GPU"), v.available, v.needed);
+  const std::string promised =
+      v.promised == 0
+          ? ""
+          : fmt::format(", has promised {} to jobs that come first,", counted(v.promised, "GPU"));
+  return fmt::format("{} holds {}{} and may take {} more that this job can use; needed: {}",
+                     limiting_queue(v, job), counted(v.in_use, "GPU"), promised, v.available,
+                     v.needed);
 }
 
 std::string not_in_cells(const Verdict& v, const Job& job) {

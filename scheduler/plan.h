@@ -128,7 +128,8 @@ enum class Reason {
   kQueueForbidden,  // Job::not_admitted
   kQueueClosed,
   kQueueLimit,         // available: what its queue may still take; in_use: what the queue holds;
-                       // never: available: the most that its queue lets it have
+                       // promised: what it will hold beside that; never: available: the most that
+                       // its queue lets it have
   kNoAllowedSize,      // never
   kExceedsCluster,     // never; available: the most there is for it
   kEveryNodeAvoided,   // available: 0
@@ -149,6 +150,7 @@ struct Verdict {
   Gpus needed = 0;  // beyond what it holds
   Gpus available = 0;
   Gpus in_use = 0;
+  Gpus promised = 0;  // to jobs that come first, and wait for pods to leave
   // Of kExceedsCluster and kNodesUnavailable: GPUs that these nodes have, where CPU, memory or pod
   // slots leave it fewer; 0: they do not.
   Gpus of_nodes = 0;

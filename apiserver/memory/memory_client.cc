@@ -11,6 +11,23 @@ constexpr auto kBookmarkLeast = 1ms;  // a wait for a bookmark always moves time
 
 Error unreachable() { return Error(Code::kUnavailable, "the API server cannot be reached"); }
 
+bool is_about_one_object(const Operation& operation) {
+  switch (operation.verb) {
+    case Verb::kList:
+    case Verb::kWatch:
+    case Verb::kNext:
+      return false;
+    case Verb::kCreate:
+      return !operation.subresource.empty();
+    case Verb::kGet:
+    case Verb::kUpdate:
+    case Verb::kPatch:
+    case Verb::kRemove:
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const char* name_of(Verb verb) {
@@ -158,6 +175,7 @@ MemoryClient::~MemoryClient() = default;
 
 template <class T, class Act>
 Result<T> MemoryClient::run(const Operation& operation, Act act) {
+  if (is_about_one_object(operation)) TRY_OK(check_key(operation.key));
   if (faults_ != nullptr)
     if (auto fault = faults_->before(operation)) return *fault;
   {
@@ -239,7 +257,7 @@ Result<json::Value> MemoryClient::update(const ResourceType& type, const json::V
 
 Result<json::Value> MemoryClient::patch(const ResourceType& type, const Key& key, PatchType kind,
                                         const json::Value& body, const WriteOptions& options) {
-  const Operation operation{Verb::kPatch, type, key, options.subresource};
+  const Operation operation{Verb::kPatch, type, key, options.subresource, &body};
   return run<json::Value>(operation, [&]() -> Result<json::Value> {
     if (faults_ != nullptr) {
       auto later = [&server = server_, type, key, kind, body, options] {

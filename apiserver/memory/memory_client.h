@@ -28,6 +28,7 @@ struct Operation {
   ResourceType type;
   Key key;  // for lists and watches only the namespace
   std::string subresource;
+  const json::Value* body = nullptr;  // of a patch, for the time of the call
 };
 
 class FaultHook {

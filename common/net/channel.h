@@ -16,6 +16,7 @@ namespace rubato::net {
 constexpr std::size_t kMaxFrame = 16u << 20;
 constexpr std::size_t kSendQueueBytes = 32u << 20;     // full: send() waits up to its deadline
 constexpr std::size_t kReceiveQueueBytes = 32u << 20;  // full: we stop reading the socket
+constexpr Duration kReadBeat = 100ms;                  // see ListenLimits::beat
 
 struct Endpoint {
   std::string host;  // an IP address, or a name where DNS exists
@@ -24,6 +25,7 @@ struct Endpoint {
 };
 std::string to_string(const Endpoint& endpoint);  // "127.0.0.1:4430", "[::1]:4430"
 Result<Endpoint> parse_endpoint(std::string_view text);
+bool is_address(const std::string& host);  // or it is a name, and DNS is asked
 
 // PEM texts, not file names; `authority` may hold several certificates. A side with `certificate`
 // presents it; a side with `authority` demands a peer certificate signed by it. `peer_name`: the
@@ -37,19 +39,29 @@ struct TlsConfig {
   bool require_peer_certificate = false;  // for listeners
 };
 
+// Why a connection was closed before accept() could give it out.
+enum class Refusal {
+  kTooMany,    // beyond the limits of pending ones
+  kHandshake,  // it failed, or took too long
+};
+
 // What a listener grants those who dial it, whoever they are.
 struct ListenLimits {
   std::size_t frame = kMaxFrame;                   // bytes of a received one
   std::size_t receive_queue = kReceiveQueueBytes;  // of each channel
   std::size_t send_queue = kSendQueueBytes;
-  // Connections whose handshake goes on, or that accept() has not given out. Beyond: new ones wait
-  // in the kernel's backlog.
+  // Connections whose handshake goes on, or that accept() has not given out. Beyond: who comes
+  // takes the place of the oldest handshake of the IP address that has most, if that are more than
+  // kFewHandshakes and than its own has; where all have few, new ones wait in the kernel's backlog.
   std::size_t pending = 1024;
-  // Of those from one IP address. Beyond: closed at once, and `refused` is called (from any
-  // thread; must not wait). So no one host keeps the others out.
+  // Of those from one IP address. Beyond: closed at once. So no few hosts keep the others out.
   std::size_t pending_per_source = 256;
-  std::function<void()> refused = {};
+  std::function<void(Refusal)> refused = {};  // called from any thread; must not wait
+  // Called every kReadBeat by the thread that reads the channels, while it has time for all: what
+  // had arrived at one beat is read by the next. Must not wait.
+  std::function<void()> beat = {};
 };
+constexpr std::size_t kFewHandshakes = 8;
 
 // Thread-safe: one reader and any number of senders.
 class Channel {

@@ -2,7 +2,15 @@
 
 #include <charconv>
 
+#include <boost/asio/ip/address.hpp>
+
 namespace rubato::net {
+
+bool is_address(const std::string& host) {
+  boost::system::error_code code;
+  boost::asio::ip::make_address(host, code);
+  return !code;
+}
 
 std::string to_string(const Endpoint& endpoint) {
   const bool v6 = endpoint.host.find(':') != std::string::npos;

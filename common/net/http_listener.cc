@@ -4,8 +4,10 @@
 #include "common/net/tls_context.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
@@ -23,7 +25,7 @@ using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::size_t kConnectionsMax = 256;
-constexpr std::size_t kConnectionsPerSource = 32;  // nobody keeps all others out
+constexpr std::size_t kConnectionsPerSource = 32;  // beyond: closed at once
 constexpr std::uint32_t kHeaderBytesMax = 16 * 1024;
 constexpr std::uint64_t kBodyBytesMax = 1024;
 constexpr auto kRequestLimit = std::chrono::seconds(10);
@@ -38,6 +40,7 @@ class Session : public std::enable_shared_from_this<Session> {
   virtual void close() = 0;
   virtual void answer(std::optional<HttpResponse> refusal) = 0;  // to the request that waits
   asio::ip::address from;
+  std::uint64_t number = 0;  // in the order of their coming
 };
 
 struct Server {
@@ -48,7 +51,8 @@ struct Server {
   HttpOptions options;
   std::shared_ptr<SslContext> tls;  // null: plain
   std::chrono::steady_clock::time_point tls_read;
-  std::set<Session*> sessions;                 // I/O thread, as all that follows
+  std::set<Session*> sessions;  // I/O thread, as all that follows
+  std::uint64_t last_session = 0;
   std::set<std::shared_ptr<Session>> waiting;  // for the word of `admit`
   bool closed = false;
 };
@@ -199,6 +203,23 @@ std::shared_ptr<Session> make_session(const std::shared_ptr<Server>& server, Tcp
       server, std::move(socket), *server->tls);
 }
 
+// For one of `from`; false: it has enough already. With all places taken the oldest connection of
+// the source that has most goes: a few sources keep nobody out.
+bool make_room(Server& server, const asio::ip::address& from) {
+  std::map<asio::ip::address, std::vector<Session*>> sources;
+  for (Session* session : server.sessions) sources[session->from].push_back(session);
+  const std::size_t own = sources[from].size();
+  if (own >= kConnectionsPerSource) return false;
+  if (server.sessions.size() < kConnectionsMax) return true;
+  const auto count = [](const auto& source) { return source.second.size(); };
+  const auto& most = std::ranges::max_element(sources, {}, count)->second;
+  if (own >= most.size()) return false;
+  Session* oldest = *std::ranges::min_element(most, {}, &Session::number);
+  oldest->close();
+  server.sessions.erase(oldest);
+  return true;
+}
+
 void accept_next(const std::shared_ptr<Server>& server) {
   // The pointer to the listener's own is valid while its thread runs.
   server->acceptor.async_accept(
@@ -217,11 +238,10 @@ void accept_next(const std::shared_ptr<Server>& server) {
         ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
         ErrorCode unknown;
         const asio::ip::address from = socket.remote_endpoint(unknown).address();
-        const auto of_source = static_cast<std::size_t>(std::ranges::count_if(
-            listener->sessions, [&](const Session* session) { return session->from == from; }));
-        if (listener->sessions.size() < kConnectionsMax && of_source < kConnectionsPerSource) {
+        if (make_room(*listener, from)) {
           const auto session = make_session(listener, std::move(socket));
           session->from = from;
+          session->number = ++listener->last_session;
           session->start();
         }  // else the socket closes here
         accept_next(listener);

@@ -1,8 +1,9 @@
 // A small HTTP/1.1 server for /metrics, /healthz, /readyz and the like: plain text over TCP or TLS
 // 1.3, GET and HEAD only, for scrapers and probes. Not for the API of anything.
 //
-// One I/O thread of its own calls the handlers: they must be quick and must not wait. Bounds: 64
-// connections (more are closed at once), 16 KiB of request, 10 s per handshake, per request, per
+// One I/O thread of its own calls the handlers: they must be quick and must not wait. Bounds: 256
+// connections, 32 of them from one address (more are closed at once, and with all places taken the
+// oldest of the address that has most), 16 KiB of request, 10 s per handshake, per request, per
 // answer and of idleness. A shared body is sent to all of them from one copy.
 #pragma once
 

@@ -1,5 +1,6 @@
 #include "common/net/tls_connection.h"
 
+#include "common/net/tls_limits.h"
 #include "common/net/tls_network.h"
 
 #include <cerrno>
@@ -173,7 +174,10 @@ void TlsConnection::read() {
     const int count = SSL_read(ssl_.get(), chunk.data(), static_cast<int>(chunk.size()));
     if (count <= 0) {
       const int wants = SSL_get_error(ssl_.get(), count);
-      if (!wait_for_socket(wants, &TlsConnection::read)) fail(closed_error(tls_problem(wants)));
+      if (is_over_limit(ssl_.get()))
+        fail(closed_error("the peer sent more TLS messages than a connection may"));
+      else if (!wait_for_socket(wants, &TlsConnection::read))
+        fail(closed_error(tls_problem(wants)));
       return;
     }
     if (!take({chunk.data(), static_cast<std::size_t>(count)})) return;

@@ -1,6 +1,7 @@
 #include "common/net/tls_context.h"
 
 #include "common/free_with.h"
+#include "common/net/tls_limits.h"
 #include "common/net/x509_name.h"
 
 #include <algorithm>
@@ -18,12 +19,6 @@ namespace asio = boost::asio;
 // A process dials with one identity, and for a moment with two when its certificate is renewed; a
 // test or a benchmark plays several.
 constexpr std::size_t kContextsKept = 16;
-
-bool is_ip(const std::string& host) {
-  boost::system::error_code code;
-  asio::ip::make_address(host, code);
-  return !code;
-}
 
 Error bad_pem(const char* what) { return {Code::kInvalid, std::string("TLS: bad ") + what}; }
 
@@ -62,6 +57,7 @@ Result<std::shared_ptr<SslContext>> make_context(const TlsConfig& config, TlsRol
   const auto context = std::make_shared<SslContext>(SslContext::tls);
   SSL_CTX* raw = context->native_handle();
   CHECK(SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) == 1);
+  limit_peers(raw);
   // An idle connection holds no 32 KiB. What we show is what we were given: by itself OpenSSL would
   // look for the authorities of our own certificate again at each handshake.
   SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
@@ -93,7 +89,7 @@ Result<std::shared_ptr<SslContext>> ClientContexts::context_of(const TlsConfig& 
 
 Status demand_peer_name(SSL* ssl, const std::string& name, TlsRole role) {
   X509_VERIFY_PARAM* param = SSL_get0_param(ssl);
-  if (is_ip(name)) {
+  if (is_address(name)) {
     if (X509_VERIFY_PARAM_set1_ip_asc(param, name.c_str()) == 1) return ok();
     return Error(Code::kInvalid, "TLS: bad peer address " + name);
   }

@@ -36,8 +36,7 @@ json::Value encode(const T& object) {
 bool is_same(const json::Value& a, const json::Value& b);
 
 // The merge patch (RFC 7386) that turns `before` into `after`; an empty object when they are equal.
-// For a status update: diff(encode(seen), encode(wanted)) touches only what changed, so fields of a
-// newer version stay.
+// What only `before` has is removed.
 json::Value diff(const json::Value& before, const json::Value& after);
 
 }  // namespace rubato::api

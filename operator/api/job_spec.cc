@@ -27,7 +27,8 @@ const ObjectSchema& GpusSpec::schema() {
         .at_least(1)
         .at_most(1024);
     s.field("shape", &GpusSpec::shape,
-            "Which counts are allowed: `any` multiple of perPod, `powersOfTwo`, or `wholeNodes`.")
+            "Which counts are allowed: `any` multiple of perPod, or `powersOfTwo`. This release "
+            "refuses `wholeNodes`.")
         .defaulted();
     return s.build();
   }();
@@ -42,7 +43,8 @@ const ObjectSchema& AcceleratorsSpec::schema() {
         .immutable()
         .entries(0, 32)
         .each_length(1, 63);
-    s.field("mix", &AcceleratorsSpec::mix, "Whether the job may hold several types at once.")
+    s.field("mix", &AcceleratorsSpec::mix,
+            "Whether the job may hold several types at once; this release refuses true.")
         .defaulted()
         .immutable();
     return s.build();

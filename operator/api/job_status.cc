@@ -326,13 +326,16 @@ const ObjectSchema& TrainingJobStatus::schema() {
 
 namespace {
 
-TrainingJobSpec readable_part(const json::Value& spec) {
+TrainingJobSpec readable_part(const json::Value& spec, std::set<std::string>& unreadable) {
   TrainingJobSpec read;
   for (const FieldSchema& field : TrainingJobSpec::schema().fields()) {
     const json::Value& member = spec[field.name];
+    if (member.is_null()) continue;
     TrainingJobSpec with_it = read;
-    if (!member.is_null() && field.decode(&with_it, member, field.name).ok())
+    if (field.decode(&with_it, member, field.name).ok())
       read = std::move(with_it);
+    else
+      unreadable.insert(field.name);
   }
   return read;
 }
@@ -344,7 +347,8 @@ Result<TrainingJob> decode_training_job(const json::Value& object) {
   job.meta = decode_meta(object);
   auto spec = decode<TrainingJobSpec>(object["spec"], "spec");
   if (!spec.ok()) job.unreadable = spec.error().what();
-  job.spec = spec.ok() ? std::move(spec).value() : readable_part(object["spec"]);
+  job.spec =
+      spec.ok() ? std::move(spec).value() : readable_part(object["spec"], job.unreadable_members);
   TRY(job.status, decode<TrainingJobStatus>(object["status"], "status"));
   return job;
 }

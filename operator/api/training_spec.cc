@@ -299,12 +299,13 @@ const ObjectSchema& TrainingSpec::schema() {
          "processors with AVX512-BF16 or AMX.")
         .defaulted()
         .immutable();
-    s.field("parallelism", &TrainingSpec::parallelism, "How the model is split.")
+    s.field("parallelism", &TrainingSpec::parallelism,
+            "How the model is split; this release refuses degrees above 1.")
         .defaulted()
         .immutable();
     s.field("reduce", &TrainingSpec::reduce,
-            "`exact`: loss and weights do not depend on the number of GPUs, bit for bit. `fast`: "
-            "floating point, and the only choice when types are mixed.")
+            "`exact`: loss and weights do not depend on the number of GPUs, bit for bit. This "
+            "release refuses `fast`, sums in floating point.")
         .defaulted()
         .immutable();
     s.field("checkpoint", &TrainingSpec::checkpoint, "When and where state is saved.")

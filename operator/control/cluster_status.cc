@@ -9,14 +9,16 @@ namespace rubato::control {
 
 namespace {
 
-void write(kube::Client& client, const kube::ResourceType& type, const std::string& name,
-           const json::Value& seen, const json::Value& wanted) {
-  const json::Value patch = api::diff(seen.is_object() ? seen : json::Value::object(), wanted);
+void write(kube::Client& client, StatusDiff& diff, const kube::ResourceType& type,
+           const std::string& name, const json::Value& seen, const json::Value& wanted,
+           MonoTime now) {
+  const json::Value patch = diff.patch(type, seen, wanted, now);
   if (patch.size() == 0) return;
   const auto written =
       client.patch(type, {"", name}, kube::PatchType::kMerge,
                    json::Value::object({{"status", patch}}), {.subresource = "status"});
-  if (written.ok() || written.error().code() == Code::kNotFound) return;
+  if (written.ok()) return diff.note_written(type, patch, wanted, (*written)["status"], now);
+  if (written.error().code() == Code::kNotFound) return;
   LOG_WARNING("scheduler", "status of {} {} is not written: {}", type.kind, name,
               written.error().to_string());
 }
@@ -28,8 +30,9 @@ bool is_of_another(const kube::Meta& meta, const std::string& writer,
 
 }  // namespace
 
-void write_queues(kube::Client& client, const World& world, const sched::Snapshot& decided_on,
-                  const sched::Plan& plan, const Installation& installation) {
+void write_queues(kube::Client& client, StatusDiff& diff, const World& world,
+                  const sched::Snapshot& decided_on, const sched::Plan& plan,
+                  const Installation& installation) {
   if (world.queues.empty()) return;
   auto usage = queue_usage(world);
   const sched::Queues tree = queue_tree(world);
@@ -50,18 +53,21 @@ void write_queues(kube::Client& client, const World& world, const sched::Snapsho
     if (const auto share = plan.queue_shares.find(name); share != plan.queue_shares.end())
       wanted.share = static_cast<std::int32_t>(share->second);
     wanted.installation = installation.name;
-    write(client, api::kTrainingQueue, object->meta.name, object->status, api::encode(wanted));
+    write(client, diff, api::kTrainingQueue, object->meta.name, object->status, api::encode(wanted),
+          world.now);
   }
 }
 
-void write_policies(kube::Client& client, const World& world, const Policy& in_force,
-                    const std::string& refused, const Installation& installation) {
+void write_policies(kube::Client& client, StatusDiff& diff, const World& world,
+                    const Policy& in_force, const std::string& refused,
+                    const Installation& installation) {
   for (const auto& object : world.policies) {
     if (is_of_another(object->meta, object->policy.status.installation, installation)) continue;
     api::SchedulingPolicyStatus wanted =
         policy_status(object->policy, in_force, refused, world.wall);
     wanted.installation = installation.name;
-    write(client, api::kSchedulingPolicy, object->meta.name, object->status, api::encode(wanted));
+    write(client, diff, api::kSchedulingPolicy, object->meta.name, object->status,
+          api::encode(wanted), world.now);
   }
 }
 

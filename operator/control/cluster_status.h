@@ -8,6 +8,7 @@
 #include "operator/control/installation.h"
 #include "operator/control/policy.h"
 #include "operator/control/queue_status.h"
+#include "operator/control/status_diff.h"
 #include "scheduler/snapshot/snapshot.h"
 
 #include <map>
@@ -16,10 +17,12 @@
 namespace rubato::control {
 
 // `plan`: what came of the queues in the world as it was decided on.
-void write_queues(kube::Client& client, const World& world, const sched::Snapshot& decided_on,
-                  const sched::Plan& plan, const Installation& installation);
+void write_queues(kube::Client& client, StatusDiff& diff, const World& world,
+                  const sched::Snapshot& decided_on, const sched::Plan& plan,
+                  const Installation& installation);
 // `refused`: why the object named "default" was not loaded; empty when it was.
-void write_policies(kube::Client& client, const World& world, const Policy& in_force,
-                    const std::string& refused, const Installation& installation);
+void write_policies(kube::Client& client, StatusDiff& diff, const World& world,
+                    const Policy& in_force, const std::string& refused,
+                    const Installation& installation);
 
 }  // namespace rubato::control

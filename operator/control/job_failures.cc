@@ -50,11 +50,16 @@ std::uint64_t JobPass::own_failures() const {
 
 // Of the time to come that a pod (null: to be made) has. It is counted from the decision on it or,
 // where it was made again, from that: both are durable, so that it does not begin anew with each
-// leader.
-Duration JobPass::time_to_come(const kube::Pod* pod) const {
+// leader. Nor does it last longer than from when this leader saw the pod wait, whatever clocks say.
+Duration JobPass::time_to_come(const api::AllocatedPod& allocated, const kube::Pod* pod) const {
+  const Duration patience = d_.policy.get()->gang_start;
   WallTime from = *job_.status.allocation->since;
   if (pod != nullptr) from = std::max(from, pod->meta.created);
-  return from + d_.policy.get()->gang_start - wall();
+  const Duration left = from + patience - wall();
+  const std::string key = start_key(job_.meta.ns, allocated, pod);
+  if (key.empty()) return left;  // it has ended, and is about to leave the allocation
+  return std::min<Duration>(left,
+                            d_.memory.waits_since(job_.meta.uid, key, now()) + patience - now());
 }
 
 // What may be a matter of a moment is waited for as long as that from when this leader saw it so.
@@ -73,7 +78,7 @@ Status JobPass::check_gang() {
   std::int64_t gpus_soon = 0;
   for (const auto& [name, allocated] : allocated_) {
     const kube::Pod* pod = find(name);
-    left = std::max(left, time_to_come(pod));
+    left = std::max(left, time_to_come(*allocated, pod));
     if (may_come_at_once(pod)) gpus_soon += allocated->gpus;
     if (pod != nullptr && is_member(pod->meta.uid))
       left = std::max<Duration>(
@@ -125,7 +130,8 @@ void JobPass::give_up_useless() {
       unmade.insert(start_key(job_.meta.ns, *allocated, nullptr));
   }
   d_.memory.forget_unstarted(job_.meta.uid, [&](const std::string& key) {
-    return is_gang || waiting.contains(key) || refused.contains(key) || unmade.contains(key);
+    return (is_gang && holds_gpus()) || waiting.contains(key) || refused.contains(key) ||
+           unmade.contains(key);
   });
   give_up_unstarted(waiting);
 }
@@ -144,7 +150,7 @@ void JobPass::give_up_unstarted(const std::map<std::string, const api::Allocated
     if (pod == nullptr && was_made) continue;  // the cache will show it, or adopt_pod its loss
     const MonoTime seen = d_.memory.waits_since(job_.meta.uid, key, d_.executor.now());
     // A later decision, on others, does not lengthen what this leader has seen.
-    Duration left = std::min<Duration>(time_to_come(pod), seen + patience - d_.executor.now());
+    Duration left = time_to_come(*allocated, pod);
     if (may_come_at_once(pod)) left = std::max(left, time_to_hear(seen));
     left = std::max(left, time_after_sleep());
     // What the API server lets nobody make now is given back at once by a job that can go without.
@@ -201,9 +207,10 @@ void JobPass::give_up_unmade(const std::string& key, const std::string& what) {
   d_.memory.give_up(job_.meta.uid, key);
   d_.wake_scheduler();
   if (!d_.memory.say_once(job_.meta.uid, key + " given up")) return;
+  const std::string why = pod_refusal_.empty() ? "" : " (" + pod_refusal_ + ")";
   emit({kube::EventLevel::kWarning, "PodGivenUp", "Starting",
-        fmt::format("{}: its GPUs are given back, and the job is not grown beyond {} before {}",
-                    what, counted(limit.gpus, "GPU"),
+        fmt::format("{}{}: its GPUs are given back, and the job is not grown beyond {} before {}",
+                    what, why, counted(limit.gpus, "GPU"),
                     to_rfc3339(wall_of(limit.until, now(), wall())))});
 }
 
@@ -234,7 +241,7 @@ std::map<std::string, const api::AllocatedPod*> JobPass::unstarted() const {
 }
 
 std::string JobPass::start_problems() const {
-  std::vector<std::string> problems(claim_waits_.begin(), claim_waits_.end());
+  std::vector<std::string> problems(start_waits_.begin(), start_waits_.end());
   for (const auto& pod : pods_) {
     const std::string why = start_problem(*pod);
     if (why.empty() || !is_allocated(pod->meta.name) || pod->meta.deleting) continue;

@@ -52,7 +52,10 @@ kube::Outcome JobPass::run() {
   // 1. Nothing is made before the job is ours and the finalizer stands.
   if (!job_.meta.is_deleting()) {
     bool written = false;
-    TRY_OK(claim(written));
+    if (const Status claimed = claim(written); !claimed.ok()) {
+      go_on(claimed);
+      return outcome();
+    }
     if (written) return kube::done();  // the change brings us back
   } else {
     deleted_since_ = d_.memory.deleted_since(job_.meta.uid, now());
@@ -61,10 +64,7 @@ kube::Outcome JobPass::run() {
     return clean_up_finished();
   }
   // What goes wrong from here on is no reason to leave the rest, or the status without a word.
-  Status all = check_template();
-  const auto go_on = [&all](const Status& step) {
-    if (all.ok()) all = step;
-  };
+  go_on(check_template());
   // 2. What is wanted now?
   decide();
   if (intent_ == Intent::kTrain && view_ && view_->end == Phase::kStopped) {
@@ -79,14 +79,13 @@ kube::Outcome JobPass::run() {
            std::ranges::any_of(allocated_, is_allocated_pod);
   });
   d_.memory.forget_made(job_.meta.uid, [&](const std::string& pod) { return is_allocated(pod); });
-  // 3. Make it so. Of a spec that cannot be read nothing is made: what runs goes on as it was told
-  // last.
-  const bool is_readable = job_.unreadable.empty();
-  if (intent_ == Intent::kTrain && is_readable) {
+  // 3. Make it so. Of a spec that cannot be read no pod is made. What runs goes on, and is led
+  // where all can be read that its coordinator is told.
+  if (intent_ == Intent::kTrain && job_.unreadable.empty()) {
     go_on(ensure_pods());
     give_up_useless();
   }
-  if (intent_ != Intent::kTrain || is_readable) instruct_coordinator();
+  if (intent_ != Intent::kTrain || can_be_led(job_)) instruct_coordinator();
   go_on(remove_left_pods());
   if (intent_ != Intent::kTrain) {
     go_on(finish_stop());
@@ -95,12 +94,30 @@ kube::Outcome JobPass::run() {
   if (job_.meta.is_deleting()) {
     bool gone = false;
     go_on(finish_teardown(gone));
-    if (gone) return kube::done();
+    if (gone) return all_.ok() ? kube::done() : outcome();
   }
   // 4. Say so.
   go_on(write_status());
-  if (!all.ok()) return all;
-  return kube::Outcome::requeue_after(again_);
+  return outcome();
+}
+
+// The first thing that went wrong counts, but one that is worth trying again before one that is
+// not.
+void JobPass::go_on(const Status& step) {
+  const bool counts = all_.ok() || kube::Outcome(all_).kind == kube::Outcome::Kind::kTerminal;
+  if (!step.ok() && counts) all_ = step;
+}
+
+// What is wrong as it is may be right later, by a policy or a webhook that changes: it is tried
+// again, at the pace of all that is refused, however soon the other steps want to look again.
+kube::Outcome JobPass::outcome() const {
+  if (all_.ok()) return kube::Outcome::requeue_after(again_);
+  kube::Outcome failed(all_);
+  if (failed.kind == kube::Outcome::Kind::kTerminal) {
+    failed.kind = kube::Outcome::Kind::kError;
+    failed.after = std::max<Duration>(again_, kRefusalPause);
+  }
+  return failed;
 }
 
 Status JobPass::claim(bool& written) {
@@ -155,7 +172,9 @@ void JobPass::note_losses() {
     d_.memory.note_lost(job_.meta.uid, failure.pod_uid);
     lost_.insert(failure.pod_uid);
     if (const kube::Pod* pod = find(failure.pod); pod && !pod->node_name.empty()) {
-      d_.memory.suspect_node(pod->node_name, now());
+      d_.memory.suspect_node(pod->node_name, now(), [&] {
+        return d_.caches.nodes.store().get({"", pod->node_name}) != nullptr;
+      });
       LOG_WARNING("control", "{}: pod {} on node {} is lost: {}", to_string(key_), failure.pod,
                   pod->node_name, failure.message);
     }
@@ -202,8 +221,7 @@ void JobPass::instruct_coordinator() {
 // The workers have stopped (or had their grace): the GPUs go back.
 Status JobPass::finish_stop() {
   if (!stop_is_over()) return ok();
-  if (job_.status.allocation && !job_.status.allocation->pods.empty()) return release(stop_reason_);
-  return ok();
+  return holds_gpus() ? release(stop_reason_) : ok();
 }
 
 bool JobPass::stop_is_over() const {
@@ -229,12 +247,14 @@ Status JobPass::finish_teardown(bool& gone) {
   const bool pods_left = std::any_of(pods_.begin(), pods_.end(), [&](const auto& pod) {
     return !pod->is_finished() && !was_lost(*pod) && !is_on_lost_node(*pod);
   });
-  if (!stop_is_over() || (pods_left && !waited_enough)) return ok();
+  if (!stop_is_over() || ((pods_left || holds_gpus()) && !waited_enough)) return ok();
+  const bool has_ours = job_.meta.has_finalizer(api::kFinalizer);
   // Where another's finalizer keeps the object, what it says last must be true.
-  const bool is_kept = job_.meta.finalizers.size() > 1;
-  if (is_kept && !waited_enough && status_of(facts()).conditions != job_.status.conditions)
-    return ok();
-  if (job_.meta.has_finalizer(api::kFinalizer)) {
+  const bool is_kept = std::ranges::any_of(
+      job_.meta.finalizers, [](const std::string& other) { return other != api::kFinalizer; });
+  const bool may_say = !waited_enough || !has_ours;
+  if (is_kept && may_say && status_of(facts()).conditions != job_.status.conditions) return ok();
+  if (has_ours) {
     Value finalizers = Value::array();
     for (const std::string& other : job_.meta.finalizers) {
       if (other != api::kFinalizer) finalizers.push_back(other);
@@ -247,6 +267,7 @@ Status JobPass::finish_teardown(bool& gone) {
       return result.error().in("removing the finalizer");
     }
   }
+  if (holds_gpus()) return ok();  // while another keeps the object they stay promised
   d_.coordinator.forget(job_.meta.uid);
   d_.memory.forget_job(job_.meta.uid);
   gone = true;
@@ -258,33 +279,30 @@ Status JobPass::finish_teardown(bool& gone) {
 kube::Outcome JobPass::clean_up_finished() {
   intent_ = Intent::kOver;
   stop_reason_ = "the job is finished";
-  if (job_.status.allocation && !job_.status.allocation->pods.empty())
-    TRY_OK(release(stop_reason_));
+  if (holds_gpus()) go_on(release(stop_reason_));
   const bool failed = api::is_true(job_.status.conditions, api::condition::kFailed);
   const api::Condition* end = api::find_condition(
       job_.status.conditions, failed ? api::condition::kFailed : api::condition::kComplete);
   const WallTime ended = end->last_transition_time.value_or(wall());
+  const bool is_time_over =
+      now() - d_.memory.finished_since(job_.meta.uid, now()) >= d_.config.teardown_extra;
   for (const auto& pod : pods_) {
     if (pod->is_finished() || pod->meta.deleting) continue;
-    // Workers of a complete job have been told to go and end by themselves.
-    const bool ends_by_itself = !was_lost(*pod) && wall() - ended < d_.config.teardown_extra;
-    if (ends_by_itself) {
-      again_ = std::min<Duration>(again_, kWhileStopping);
-      continue;
-    }
     again_ = std::min<Duration>(again_, kWhileStopping);  // until it is gone
-    (void)remove_pod(*pod);
+    // Workers of a complete job have been told to go and end by themselves.
+    if (is_time_over || was_lost(*pod)) go_on(remove_pod(*pod));
   }
   if (pods_.empty() ||
       std::all_of(pods_.begin(), pods_.end(), [](const auto& pod) { return pod->is_finished(); })) {
     d_.coordinator.forget(job_.meta.uid);
   }
-  TRY_OK(write_status());
-  if (!job_.spec.ttl_seconds_after_finished) return kube::Outcome::requeue_after(again_);
-  const Duration left =
-      ended + std::chrono::seconds(*job_.spec.ttl_seconds_after_finished) - wall();
-  if (left > 0s) return kube::Outcome::requeue_after(std::min(left, again_));
-  return d_.client.remove(api::kTrainingJob, key_, {.uid = job_.meta.uid});
+  go_on(write_status());
+  if (const auto& stays = job_.spec.ttl_seconds_after_finished) {
+    const Duration left = ended + std::chrono::seconds(*stays) - wall();
+    if (left <= 0s) go_on(d_.client.remove(api::kTrainingJob, key_, {.uid = job_.meta.uid}));
+    if (left > 0s) again_ = std::min(left, again_);
+  }
+  return outcome();
 }
 
 Status JobPass::release(const std::string& reason) {

@@ -30,7 +30,10 @@ class JobPass {
   Status claim(bool& written);
   Status check_template();
   bool is_trial_due();
+  std::optional<api::JobPriority> priority_of_spec() const;
+  void note_untried(const Error& error);
   Status ensure_pods();
+  void forbid_pods(const std::string& what, const Error& error);
   bool is_to_leave(const api::AllocatedPod& allocated, const kube::Pod* pod) const;
   Status ensure_credentials();
   Status check_gang();
@@ -43,7 +46,12 @@ class JobPass {
   Status create_pod(const api::AllocatedPod& pod);
   bool is_refused_for_good(const Error& error) const;
   void refuse_template(const Error& error);
+  std::optional<Error> refused_lately(const std::string& request);
+  void pause_after(const std::string& request, const Error& error);
+  void warn_at_times(const char* reason, const char* action, const std::string& note);
+  Status tell_refused(const std::string& what, const Error& error);
   Status note_refusal(const std::string& what, const Error& error);
+  bool waits_after_refusal(const std::string& what);
   // job_pass_claims.cc: before a pod is bound.
   Status ready_claims(const kube::Pod& pod, const std::string& node, bool& ready);
   Status select_node(const kube::Claim& claim, const kube::Pod& pod, const kube::Node& node);
@@ -62,18 +70,20 @@ class JobPass {
   Status write_status();
   json::Value status_operations(const json::Value& changed, const json::Value& wanted) const;
   kube::Outcome clean_up_finished();
+  void go_on(const Status& step);
+  kube::Outcome outcome() const;
 
   void decide();
   std::string failure();  // sets failed_*: permanent failures
   bool stop_is_over() const;
   bool is_overdue() const;  // it is being deleted for so long that nothing more is waited for
   std::uint64_t own_failures() const;
-  Duration time_to_come(const kube::Pod* pod) const;  // of an allocation; null: not there yet
+  Duration time_to_come(const api::AllocatedPod& allocated, const kube::Pod* pod) const;
   Duration time_to_hear(MonoTime first_seen) const;
   Duration time_after_sleep() const;
   std::map<std::string, const api::AllocatedPod*> unstarted() const;  // by start_key
   std::optional<CommonRefusal> refused_by_all() const;
-  std::string start_problems() const;  // of allocated pods that the kubelet cannot start
+  std::string start_problems() const;  // why allocated pods are not made, bound or started
   bool holds_gpus() const {
     return job_.status.allocation && !job_.status.allocation->pods.empty();
   }
@@ -117,10 +127,13 @@ class JobPass {
   std::optional<MonoTime> deleted_since_;  // it is being deleted; as this leader saw it first
   std::string queued_reason_, queued_message_;
   std::string failed_reason_, failed_message_;
-  bool is_pod_forbidden_ = false;      // one was: the others wait for the next reconcile
+  Status all_ = ok();                  // what went wrong
+  bool makes_pods_ = true;             // one was refused: the others wait for the next reconcile
+  bool is_pod_forbidden_ = false;      // one was, by who may lift that
+  std::string pod_refusal_;            // what was said then, for people
   bool is_tried_ = true;               // a pod of the spec was tried and may be made
   std::string forbidden_;              // why the API server lets nobody make the job's pods now
-  std::set<std::string> claim_waits_;  // what allocated pods wait for before they are bound
+  std::set<std::string> start_waits_;  // why allocated pods are not made or bound, for people
   Duration again_ = 30s;               // come back no later than this
 };
 

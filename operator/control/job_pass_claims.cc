@@ -10,6 +10,12 @@ namespace rubato::control {
 
 using json::Value;
 
+namespace {
+bool is_of_an_old_view(const Error& error) {
+  return error.code() == Code::kConflict || error.code() == Code::kNotFound;
+}
+}  // namespace
+
 // `ready`: nothing stands between the pod and the node.
 Status JobPass::ready_claims(const kube::Pod& pod, const std::string& node, bool& ready) {
   ready = true;
@@ -44,7 +50,7 @@ Status JobPass::ready_claims(const kube::Pod& pod, const std::string& node, bool
         ready = false;
         break;
     }
-    claim_waits_.insert(fmt::format("waits until claim {} is bound; see kubectl describe pvc {}",
+    start_waits_.insert(fmt::format("waits until claim {} is bound; see kubectl describe pvc {}",
                                     key.name, key.name));
   }
   return ok();
@@ -74,18 +80,18 @@ Status JobPass::select_node(const kube::Claim& claim, const kube::Pod& pod,
 
 // Only over the state that was judged: somebody else may have selected meanwhile.
 Status JobPass::annotate_claim(const kube::Claim& claim, const std::string& node) {
+  const std::string what = fmt::format("the choice of node {} for claim {}", node, claim.meta.name);
+  if (waits_after_refusal(what)) return ok();
   const Value patch = Value::object(
       {{"metadata", Value::object({{"resourceVersion", claim.meta.resource_version},
                                    {"annotations",
                                     Value::object({{std::string(kube::kSelectedNode), node}})}})}});
   const auto written = d_.client.patch(kube::types::kPersistentVolumeClaim, claim.meta.key(),
                                        kube::PatchType::kMerge, patch);
+  if (!written.ok() && !is_of_an_old_view(written.error()))
+    return note_refusal(what, written.error());
   again_ = std::min<Duration>(again_, kWhileBehind);
-  if (!written.ok()) {
-    const Code code = written.error().code();
-    if (code == Code::kConflict || code == Code::kNotFound) return ok();  // the cache will show it
-    return written.error().in(fmt::format("selecting node {} for claim {}", node, claim.meta.name));
-  }
+  if (!written.ok()) return ok();  // the cache will show it
   d_.caches.claims.wrote(*written);
   d_.memory.note_selected(job_.meta.uid, claim.meta.uid, node);
   emit({kube::EventLevel::kNormal, "VolumeNodeSelected", "Binding",
@@ -103,6 +109,9 @@ Status JobPass::bind_volume(const kube::Claim& claim, const kube::Pod& pod,
     return ok();
   }
   if (volume->claim && volume->claim_uid == claim.meta.uid) return ok();
+  const std::string what =
+      fmt::format("the choice of volume {} for claim {}", volume->meta.name, claim.meta.name);
+  if (waits_after_refusal(what)) return ok();
   const Value reference = Value::object({{"apiVersion", "v1"},
                                          {"kind", "PersistentVolumeClaim"},
                                          {"namespace", claim.meta.ns},
@@ -116,13 +125,10 @@ Status JobPass::bind_volume(const kube::Claim& claim, const kube::Pod& pod,
        {"spec", Value::object({{"claimRef", reference}})}});
   const auto written = d_.client.patch(kube::types::kPersistentVolume, volume->meta.key(),
                                        kube::PatchType::kMerge, patch);
+  if (!written.ok() && !is_of_an_old_view(written.error()))
+    return note_refusal(what, written.error());
   again_ = std::min<Duration>(again_, kWhileBehind);
-  if (!written.ok()) {
-    const Code code = written.error().code();
-    if (code == Code::kConflict || code == Code::kNotFound) return ok();
-    return written.error().in(
-        fmt::format("keeping volume {} for claim {}", volume->meta.name, claim.meta.name));
-  }
+  if (!written.ok()) return ok();
   d_.caches.volumes.wrote(*written);
   emit({kube::EventLevel::kNormal, "VolumeSelected", "Binding",
         fmt::format("claim {}: volume {} is kept for it, on node {}", claim.meta.name,

@@ -14,8 +14,6 @@ namespace rubato::control {
 using json::Value;
 
 namespace {
-constexpr auto kWhileForbidden = std::chrono::seconds(10);  // how soon it is tried again
-
 // Pod Security, a quota, a policy: the job's owner can have it lifted.
 bool is_forbidden_now(const Error& error) {
   return kube::is_forbidden(error) || error.code() == Code::kInvalid;
@@ -25,6 +23,10 @@ bool is_forbidden_now(const Error& error) {
 bool is_refused_now(const Error& error) {
   return is_forbidden_now(error) || error.code() == Code::kInternal;
 }
+
+std::string refusal_of(const std::string& what, const Error& error) {
+  return fmt::format("{} is refused: {}", what, error.what());
+}
 }  // namespace
 
 // Before the job is scheduled, a pod of it, and the Secret that it mounts, are made for a trial:
@@ -33,6 +35,14 @@ bool is_refused_now(const Error& error) {
 // that holds GPUs goes on with the priority class that it has.
 Status JobPass::check_template() {
   if (job_.meta.is_deleting() || !job_.unreadable.empty() || !is_trial_due()) return ok();
+  const auto asked = priority_of_spec();
+  const std::string trial =
+      fmt::format("a trial of generation {}, priority {}", job_.meta.generation,
+                  asked ? std::to_string(asked->value) : "unknown");
+  if (const auto refused = refused_lately(trial)) {
+    note_untried(*refused);
+    return ok();
+  }
   const auto made = d_.client.create(kube::types::kPod, job_.meta.ns, sample_pod(job_, d_.config),
                                      {.dry_run = true});
   Status tried = ok();
@@ -46,19 +56,31 @@ Status JobPass::check_template() {
     tried = try_job_secret(d_.client, job_, *d_.trust.root());
   }
   if (tried.ok()) {
-    const auto priority =
-        priority_of(job_.spec.priority_class_name, d_.caches.priorities.store().list());
+    d_.memory.forget_refusals(job_.meta.uid);
+    const auto priority = priority_of_spec();
     is_tried_ = priority.has_value();
     if (priority) priority_ = priority;
     if (!priority) again_ = std::min<Duration>(again_, kWhileBehind);  // its class was just made
     return ok();
   }
+  note_untried(tried.error());
+  const Status told = tell_refused(holds_gpus() ? "a pod with the priority class of its spec (it "
+                                                  "goes on with the one before)"
+                                                : "a pod of spec.template",
+                                   tried.error());
+  pause_after(trial, tried.error());
+  return told;
+}
+
+// Of a job that holds GPUs a pod could be made before: all else of its spec is in force.
+void JobPass::note_untried(const Error& error) {
+  if (holds_gpus()) return;
   is_tried_ = false;
-  if (is_refused_now(tried.error())) forbidden_ = tried.error().what();
-  return note_refusal(holds_gpus() ? "a pod with the priority class of its spec (it goes on with "
-                                     "the one before)"
-                                   : "a pod of spec.template",
-                      tried.error());
+  if (is_refused_now(error)) forbidden_ = error.what();
+}
+
+std::optional<api::JobPriority> JobPass::priority_of_spec() const {
+  return priority_of(job_.spec.priority_class_name, d_.caches.priorities.store().list());
 }
 
 // Once, and as long as none may be made. Then again when the priority is another one: no more of
@@ -66,8 +88,7 @@ Status JobPass::check_template() {
 // do: the class may be deleted, and made again with another value.
 bool JobPass::is_trial_due() {
   if (!job_.status.observed_generation || is_pod_forbidden(job_)) return true;
-  const auto priority =
-      priority_of(job_.spec.priority_class_name, d_.caches.priorities.store().list());
+  const auto priority = priority_of_spec();
   if (!priority_) priority_ = priority;  // of an earlier build, which kept none
   if (priority == priority_) return false;
   if (!holds_gpus() || priority_->class_name != job_.spec.priority_class_name) return true;
@@ -90,15 +111,48 @@ bool JobPass::is_refused_for_good(const Error& error) const {
   return error.code() == Code::kInvalid && !kube::is_denied_by_admission(error) && !has_had_pods;
 }
 
-// What the API server says is told. Where it forbids it is asked again at a steady pace: pauses
-// that double would miss the end of the gang's patience. All else is an error of the reconcile.
+// What was refused so short a time ago that it is not asked again yet: why. The reconcile comes
+// back then. Its own writes, and those of a job that trains, bring it back much sooner.
+std::optional<Error> JobPass::refused_lately(const std::string& request) {
+  const auto refusal = d_.memory.refusal(job_.meta.uid, request, now());
+  if (!refusal) return std::nullopt;
+  again_ = std::min(again_, refusal->until - now());
+  return refusal->error;
+}
+
+void JobPass::pause_after(const std::string& request, const Error& error) {
+  d_.memory.note_refused(job_.meta.uid, request, error,
+                         is_forbidden_now(error) ? Duration(kRefusalPause) : Duration(kErrorPause),
+                         now());
+  (void)refused_lately(request);  // comes back then
+}
+
+void JobPass::warn_at_times(const char* reason, const char* action, const std::string& note) {
+  if (d_.memory.may_tell(job_.meta.uid, reason, now()))
+    emit({kube::EventLevel::kWarning, reason, action, note});
+}
+
+// What the API server says is told. What is not allowed is no error of the reconcile: all else is.
+Status JobPass::tell_refused(const std::string& what, const Error& error) {
+  if (is_refused_now(error)) warn_at_times("FailedCreate", "Creating", refusal_of(what, error));
+  if (is_forbidden_now(error)) return ok();
+  return error.in(what);
+}
+
 Status JobPass::note_refusal(const std::string& what, const Error& error) {
-  if (is_refused_now(error))
-    emit({kube::EventLevel::kWarning, "FailedCreate", "Creating",
-          fmt::format("{} is refused: {}", what, error.what())});
-  if (!is_forbidden_now(error)) return error.in("creating " + what);
-  again_ = std::min<Duration>(again_, kWhileForbidden);
-  return ok();
+  const Status told = tell_refused(what, error);
+  if (is_refused_now(error)) {
+    pause_after(what, error);
+    start_waits_.insert(refusal_of(what, error));
+  }
+  return told;
+}
+
+// `what`, which an allocated pod needs, is not asked again yet.
+bool JobPass::waits_after_refusal(const std::string& what) {
+  const auto refused = refused_lately(what);
+  if (refused) start_waits_.insert(refusal_of(what, *refused));
+  return refused.has_value();
 }
 
 void JobPass::refuse_template(const Error& error) {
@@ -108,19 +162,31 @@ void JobPass::refuse_template(const Error& error) {
 
 Status JobPass::ensure_pods() {
   if (!job_.status.allocation || job_.status.allocation->pods.empty()) return ok();
-  Status made = ensure_credentials();
-  if (!made.ok()) {
-    is_pod_forbidden_ = is_forbidden_now(made.error());
-    made = note_refusal("Secret " + job_secret_name(job_), made.error());
+  const std::string secret = "Secret " + job_secret_name(job_);
+  Status made = ok();
+  if (const auto refused = refused_lately(secret)) {
+    forbid_pods(secret, *refused);
+  } else if (const Status ready = ensure_credentials(); !ready.ok()) {
+    forbid_pods(secret, ready.error());
+    made = note_refusal(secret, ready.error());
   }
   for (const auto& allocated : job_.status.allocation->pods) {
     const kube::Pod* pod = find(allocated.name);
     const bool is_there = pod != nullptr && (!pod->node_name.empty() || pod->meta.deleting);
-    if (made.ok() && !is_pod_forbidden_ && !is_there && !is_to_leave(allocated, pod))
+    if (made.ok() && makes_pods_ && !is_there && !is_to_leave(allocated, pod))
       made = place(allocated, pod);
   }
   const Status gang = check_gang();
   return made.ok() ? gang : made;
+}
+
+// The others wait for the next reconcile.
+void JobPass::forbid_pods(const std::string& what, const Error& error) {
+  makes_pods_ = false;
+  is_pod_forbidden_ = is_forbidden_now(error);
+  if (!is_refused_now(error)) return;
+  pod_refusal_ = refusal_of(what, error);
+  start_waits_.insert(pod_refusal_);
 }
 
 // It was lost, or given up because it was not made: a round may have given its GPUs to others
@@ -142,6 +208,8 @@ Status JobPass::ensure_credentials() {
     waits = waits || (pod != nullptr && pod->phase == kube::PodPhase::kPending);
   }
   if (waits) again_ = std::min<Duration>(again_, kRenewalPause);
+  const char* const renewal = "a new Secret";
+  if (d_.memory.refusal(job_.meta.uid, renewal, now())) return ok();  // the one that is there stays
   const auto root = d_.trust.root();
   const bool is_due = are_credentials_due(job_, *root, d_.trust.timing(), wall());
   const bool makes_first = makes && !job_.status.credentials;
@@ -151,8 +219,10 @@ Status JobPass::ensure_credentials() {
   TRY(WrittenSecret written,
       write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
   if (written.credentials) credentials_ = std::move(written.credentials);
-  if (!written.renewed.ok())
-    emit({kube::EventLevel::kWarning, "NotRenewed", "Renewing", written.renewed.error().what()});
+  if (!written.renewed.ok()) {
+    warn_at_times("NotRenewed", "Renewing", written.renewed.error().what());
+    d_.memory.note_refused(job_.meta.uid, renewal, written.renewed.error(), kRefusalPause, now());
+  }
   return ok();
 }
 
@@ -176,6 +246,11 @@ Status JobPass::place(const api::AllocatedPod& allocated, const kube::Pod* pod) 
 }
 
 Status JobPass::create_pod(const api::AllocatedPod& allocated) {
+  const std::string what = "pod " + allocated.name;
+  if (const auto refused = refused_lately(what)) {
+    forbid_pods(what, *refused);
+    return ok();
+  }
   const MonoTime asked = now();
   auto created =
       d_.client.create(kube::types::kPod, job_.meta.ns, worker_pod(job_, allocated, d_.config));
@@ -187,8 +262,8 @@ Status JobPass::create_pod(const api::AllocatedPod& allocated) {
       intent_ = Intent::kOver;
       return ok();
     }
-    is_pod_forbidden_ = is_forbidden_now(error);
-    return note_refusal("pod " + allocated.name, error);
+    forbid_pods(what, error);
+    return note_refusal(what, error);
   }
   TRY(const kube::Pod pod, kube::Pod::decode(*created));
   d_.gate.note_made(job_.meta.uid, allocated.name);
@@ -225,6 +300,8 @@ Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
   bool ready = false;
   TRY_OK(ready_claims(pod, node, ready));
   if (!ready) return ok();
+  const std::string what = "the binding of pod " + pod.meta.name + " to node " + node;
+  if (waits_after_refusal(what)) return ok();
   const Value binding = Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Binding"},
@@ -241,7 +318,7 @@ Status JobPass::bind_pod(const kube::Pod& pod, const std::string& node) {
     return ok();
   }
   if (!kube::may_have_happened(bound.error())) d_.gate.not_bound(pod.meta.uid);
-  return note_refusal("the binding of pod " + pod.meta.name + " to node " + node, bound.error());
+  return note_refusal(what, bound.error());
 }
 
 // Pods that are no longer in the allocation go once their workers have left, or at once when they
@@ -264,16 +341,21 @@ Status JobPass::remove_left_pods() {
 
 // Deletion is graceful, never forced: only the kubelet says when GPUs are free.
 Status JobPass::remove_pod(const kube::Pod& pod) {
+  const std::string what = "the deletion of pod " + pod.meta.name;
+  if (refused_lately(what)) return ok();
   const Status removed = d_.client.remove(kube::types::kPod, pod.meta.key(), {.uid = pod.meta.uid});
   if (removed.ok()) return ok();
   const Error& error = removed.error();
-  const bool is_gone = error.code() == Code::kNotFound || error.code() == Code::kConflict;
-  if (is_refused_now(error))
-    emit({kube::EventLevel::kWarning, "FailedDelete", "Deleting",
-          fmt::format("pod {} may not be deleted: {}", pod.meta.name, error.what())});
-  again_ = std::min<Duration>(again_, is_gone ? Duration(kWhileBehind) : Duration(kWhileForbidden));
-  if (is_gone || is_forbidden_now(error)) return ok();
-  return error.in("deleting pod " + pod.meta.name);
+  if (error.code() == Code::kNotFound || error.code() == Code::kConflict) {  // it is gone
+    again_ = std::min<Duration>(again_, kWhileBehind);
+    return ok();
+  }
+  if (is_refused_now(error)) {
+    warn_at_times("FailedDelete", "Deleting",
+                  fmt::format("pod {} may not be deleted: {}", pod.meta.name, error.what()));
+    pause_after(what, error);
+  }
+  return is_forbidden_now(error) ? ok() : error.in("deleting pod " + pod.meta.name);
 }
 
 }  // namespace rubato::control

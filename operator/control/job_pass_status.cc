@@ -4,6 +4,7 @@
 #include "operator/api/resources.h"
 #include "operator/control/job_history.h"
 #include "operator/control/job_pass.h"
+#include "operator/control/job_training.h"
 #include "operator/control/pod_failures.h"
 #include "operator/control/worker_pod.h"
 
@@ -127,7 +128,8 @@ Status JobPass::write_status() {
   Value seen = object_->status.is_object() ? object_->status : Value::object();
   seen.erase("allocation");
   seen.erase("membership");
-  const Value patch = api::diff(seen, api::encode(wanted));
+  const Value encoded = api::encode(wanted);
+  const Value patch = d_.memory.status_diff().patch(api::kTrainingJob, seen, encoded, now());
   const bool only_progress =
       std::all_of(patch.members().begin(), patch.members().end(), [](const json::Member& member) {
         return member.first == "progress" || member.first == "performance" ||
@@ -140,10 +142,14 @@ Status JobPass::write_status() {
        d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))) {
     const auto written =
         d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kJson,
-                        status_operations(patch, api::encode(wanted)), {.subresource = "status"});
+                        status_operations(patch, encoded), {.subresource = "status"});
     if (!written.ok() && written.error().code() != Code::kNotFound)
       return written.error().in("writing status");
-    if (written.ok()) d_.caches.jobs.wrote(*written);
+    if (written.ok()) {
+      d_.memory.status_diff().note_written(api::kTrainingJob, patch, encoded, (*written)["status"],
+                                           now());
+      d_.caches.jobs.wrote(*written);
+    }
   }
   emit_transitions(wanted);
   return ok();
@@ -210,8 +216,11 @@ void JobPass::emit_unreadable() {
   if (job_.unreadable.empty() || allocated_.empty() ||
       !d_.memory.say_once(job_.meta.uid, job_.unreadable))
     return;
+  const bool is_led = view_ || can_be_led(job_);
   emit({kube::EventLevel::kWarning, std::string(api::reason::kInvalidSpec), "Reading",
-        object_->problem + "; until then it goes on as it is"});
+        object_->problem + (is_led ? "; until then it goes on, and gets no new pods"
+                                   : "; until then nobody leads it: no lost worker is left out, "
+                                     "its progress and its end are not seen")});
 }
 
 void JobPass::emit(const kube::EventText& text) {

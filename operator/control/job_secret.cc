@@ -1,5 +1,6 @@
 #include "operator/control/job_secret.h"
 
+#include "kube/errors.h"
 #include "operator/api/resources.h"
 #include "operator/control/worker_pod.h"
 
@@ -65,7 +66,16 @@ Result<WrittenSecret> write_job_secret(kube::Client& client, const api::Training
     TRY_OK(client.create(kube::types::kSecret, job.meta.ns, secret));
     return done;
   }
-  if (!job.status.credentials) return written.error();
+  // One that is not there is not found, whatever is written: one that may not be what is written is
+  // there (builds of before 2026-11-24 made it immutable). Who may not write at all has to try.
+  bool is_there = job.status.credentials || written.error().code() == Code::kInvalid;
+  if (!is_there && kube::is_forbidden(written.error())) {
+    const auto made = client.create(kube::types::kSecret, job.meta.ns, secret);
+    if (made.ok()) return done;
+    is_there = made.error().code() == Code::kAlreadyExists;
+    if (!is_there) return made.error();  // who makes it need not be able to update it
+  }
+  if (!is_there) return written.error();
   return WrittenSecret{{}, written.error().in("renewing Secret " + job_secret_name(job))};
 }
 

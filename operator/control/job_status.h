@@ -21,7 +21,7 @@ struct JobFacts {
   // When this leader had the last of the pods made that came with the view's generation, once that
   // has taken its first step.
   std::optional<MonoTime> newest_pod_made;
-  std::string start_problems;                          // of pods that the kubelet cannot start
+  std::string start_problems;                          // why pods are not made, bound or started
   std::uint64_t own_failures = 0;                      // charged to maxRestarts
   std::vector<std::string> pods_left;                  // all that have not ended
   bool finishes_a_stop = false;                        // of a suspend that was taken back too late

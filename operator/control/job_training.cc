@@ -2,11 +2,17 @@
 
 #include "operator/api/codec.h"
 
+#include <algorithm>
+#include <array>
+
 namespace rubato::control {
 
 namespace {
 
 using json::Value;
+
+// Of a spec, all that a Wish says.
+constexpr std::array kToldMembers{"runtime", "gpus", "training", "gracePeriodSeconds"};
 
 // The spec with the numbers of its model written out, so that workers need not know presets or
 // defaults, and with the end of the decay as it was fixed, so that a newcomer computes with the
@@ -36,6 +42,14 @@ std::string script_text(const api::TrainingSpec& training) {
 }
 
 }  // namespace
+
+bool can_be_led(const api::TrainingJob& job) {
+  if (job.unreadable.empty()) return true;
+  const auto& members = job.unreadable_members;
+  return !members.empty() && std::ranges::none_of(kToldMembers, [&](const char* name) {
+    return members.contains(name);
+  });
+}
 
 void put_training(const api::TrainingJob& job, coordinator::Wish& wish) {
   const auto& training = job.spec.training;

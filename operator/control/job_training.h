@@ -8,6 +8,10 @@
 
 namespace rubato::control {
 
+// Whether a coordinator can be told how the job trains: what cannot be read of its spec is about
+// when and where alone.
+bool can_be_led(const api::TrainingJob& job);
+
 // Sets training, stop_steps and micro_batches, or, of a program of its own, is_stateless.
 void put_training(const api::TrainingJob& job, coordinator::Wish& wish);
 

@@ -19,6 +19,12 @@ Duration doubled(Duration first, int times, Duration most) {
   return std::min(wait, most);
 }
 
+// The next pause, which is twice as long as the one before, unless `most` was quiet since.
+void lengthen(int& in_a_row, MonoTime& until, Duration first, Duration most, MonoTime now) {
+  if (now - until > most) in_a_row = 0;
+  until = now + doubled(first, in_a_row++, most);
+}
+
 }  // namespace
 
 std::string to_text(const HeldBack& held, MonoTime now, WallTime wall) {
@@ -63,9 +69,13 @@ std::set<std::string> Memory::lost_pods() const {
   return all;
 }
 
-void Memory::suspect_node(const std::string& node, MonoTime since) {
-  std::lock_guard lock(mutex_);
-  suspects_[node] = since;
+void Memory::suspect_node(const std::string& node, MonoTime since,
+                          const std::function<bool()>& is_there) {
+  {
+    std::lock_guard lock(mutex_);
+    suspects_[node] = since;
+  }
+  if (!is_there()) forget_node(node);  // who forgets nodes that go may have been here before us
 }
 
 std::map<std::string, MonoTime> Memory::suspects() const {
@@ -120,9 +130,21 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
       fmt::format("its pods ended early, the last one: {}", utf8_prefix(why, kEarlyEndTold))};
 }
 
+namespace {
+MonoTime first_of(std::optional<MonoTime>& seen, MonoTime now) {
+  if (!seen) seen = now;
+  return *seen;
+}
+}  // namespace
+
 MonoTime Memory::deleted_since(const std::string& job_uid, MonoTime now) {
   std::lock_guard lock(mutex_);
-  return deletions_.try_emplace(job_uid, now).first->second;
+  return first_of(ends_[job_uid].deleted, now);
+}
+
+MonoTime Memory::finished_since(const std::string& job_uid, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  return first_of(ends_[job_uid].finished, now);
 }
 
 void Memory::note_made(const std::string& job_uid, const std::string& pod, MonoTime now) {
@@ -243,9 +265,8 @@ GrowthLimit Memory::limit_growth(const std::string& job_uid, std::int64_t gpus, 
   std::lock_guard lock(mutex_);
   GrowthLimit& limit = growth_limits_[job_uid];
   if (limit.gpus == gpus && limit.until > now) return limit;  // several pods of one try
-  const bool is_row_over = limit.gpus != gpus || now - limit.until > kGrowthLimitMost;
-  if (is_row_over) limit = {.gpus = gpus};
-  limit.until = now + doubled(kGrowthLimitFirst, limit.in_a_row++, kGrowthLimitMost);
+  if (limit.gpus != gpus) limit = {.gpus = gpus};
+  lengthen(limit.in_a_row, limit.until, kGrowthLimitFirst, kGrowthLimitMost, now);
   return limit;
 }
 
@@ -287,6 +308,40 @@ bool Memory::may_write_progress(const std::string& job_uid, MonoTime now, Durati
 bool Memory::may_renew(const std::string& job_uid, MonoTime now) {
   std::lock_guard lock(mutex_);
   return is_time(renewal_tried_[job_uid], now, kRenewalPause);
+}
+
+void Memory::note_refused(const std::string& job_uid, const std::string& request,
+                          const Error& error, Duration first, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  auto& of_job = refusals_[job_uid];
+  std::erase_if(of_job, [&](const auto& each) { return now - each.second.until > kRefusalQuiet; });
+  Refusal& refusal = of_job.try_emplace(request, Refusal{error}).first->second;
+  refusal.error = error;
+  refusal.until = now + doubled(first, refusal.in_a_row++, kRefusalPause);
+}
+
+std::optional<Refusal> Memory::refusal(const std::string& job_uid, const std::string& request,
+                                       MonoTime now) const {
+  std::lock_guard lock(mutex_);
+  const auto of_job = refusals_.find(job_uid);
+  if (of_job == refusals_.end()) return std::nullopt;
+  const auto found = of_job->second.find(request);
+  if (found == of_job->second.end() || found->second.until <= now) return std::nullopt;
+  return found->second;
+}
+
+bool Memory::may_tell(const std::string& job_uid, const std::string& reason, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  Tells& tells = tells_[job_uid][reason];
+  if (tells.until > now) return false;
+  lengthen(tells.in_a_row, tells.until, kTellFirst, kTellMost, now);
+  return true;
+}
+
+void Memory::forget_refusals(const std::string& job_uid) {
+  std::lock_guard lock(mutex_);
+  refusals_.erase(job_uid);
+  tells_.erase(job_uid);
 }
 
 coordinator::GpuSeconds Memory::gpu_seconds(const std::string& job_uid,
@@ -340,7 +395,9 @@ void Memory::forget_job(const std::string& job_uid) {
   said_.erase(job_uid);
   told_.erase(job_uid);
   early_.erase(job_uid);
-  deletions_.erase(job_uid);
+  ends_.erase(job_uid);
+  refusals_.erase(job_uid);
+  tells_.erase(job_uid);
   made_.erase(job_uid);
   unstarted_.erase(job_uid);
   selected_.erase(job_uid);

@@ -5,7 +5,9 @@
 #pragma once
 
 #include "common/clock.h"
+#include "common/result.h"
 #include "operator/control/objects.h"
+#include "operator/control/status_diff.h"
 #include "operator/coordinator/gpu_time.h"
 #include "scheduler/plan.h"
 
@@ -23,6 +25,22 @@ constexpr auto kEarlyEndMost = std::chrono::seconds(60);
 constexpr auto kEarlyEndQuiet = std::chrono::minutes(5);  // then a row is over
 constexpr std::size_t kLostKept = 256;
 constexpr auto kRenewalPause = std::chrono::seconds(10);  // between two tries at a job's Secret
+
+// What the API server refused a job is asked again so soon: what it forbids at a steady pace, for
+// pauses that double would miss the end of the gang's patience; after any other error first soon.
+constexpr auto kRefusalPause = std::chrono::seconds(10);
+constexpr auto kErrorPause = std::chrono::milliseconds(100);  // doubles up to kRefusalPause
+constexpr auto kRefusalQuiet = std::chrono::minutes(5);       // then it is forgotten
+struct Refusal {
+  Error error;
+  MonoTime until{};
+  int in_a_row = 0;
+};
+
+// Between two events that say what was refused. An object's events are bounded (kube/events.h), and
+// others are to be heard beside these.
+constexpr auto kTellFirst = std::chrono::seconds(10);
+constexpr auto kTellMost = std::chrono::minutes(30);
 
 // A job whose start failed gets what is free only, first for kSpareOnly times as long as its pods
 // had to start, and twice as long after each further one in a row: else one whose pods cannot start
@@ -86,8 +104,8 @@ class Memory {
   std::set<std::string> lost_pods() const;
   std::set<std::string> lost_pods(const std::string& job_uid) const;
 
-  // Until its Lease is renewed, or the node is forgotten.
-  void suspect_node(const std::string& node, MonoTime since);
+  // Until its Lease is renewed, or the node is forgotten: at once, if it is not there by then.
+  void suspect_node(const std::string& node, MonoTime since, const std::function<bool()>& is_there);
   std::map<std::string, MonoTime> suspects() const;
   void forget_node(const std::string& node);  // it is gone
 
@@ -102,8 +120,9 @@ class Memory {
   void note_ended_early(const std::string& job_uid, const std::string& pod_uid,
                         const std::string& why, MonoTime now);
 
-  // When this leader first saw that the job is being deleted.
+  // When this leader first saw that the job is being deleted, or that it is finished.
   MonoTime deleted_since(const std::string& job_uid, MonoTime now);
+  MonoTime finished_since(const std::string& job_uid, MonoTime now);
 
   // This leader had the pod made.
   void note_made(const std::string& job_uid, const std::string& pod, MonoTime now);
@@ -155,6 +174,19 @@ class Memory {
   // it fails.
   bool may_renew(const std::string& job_uid, MonoTime now);
 
+  // What the API server refused of a job: `request` is not made again before the pause is over,
+  // however often the job is looked at, and what was answered then counts until then. The pause is
+  // `first`, twice as long each time in a row, kRefusalPause at most.
+  void note_refused(const std::string& job_uid, const std::string& request, const Error& error,
+                    Duration first, MonoTime now);
+  std::optional<Refusal> refusal(const std::string& job_uid, const std::string& request,
+                                 MonoTime now) const;
+  // Whether an event of this reason is due: the first, then after pauses that double, kTellMost at
+  // most, until that long was quiet.
+  bool may_tell(const std::string& job_uid, const std::string& reason, MonoTime now);
+  // It may have its pods now: what is refused from here on is news.
+  void forget_refusals(const std::string& job_uid);
+
   // All GPU time of the job: what its status said when this leader first saw it, and what the
   // coordinator counted since. `since` tells one count of the coordinator from the next.
   coordinator::GpuSeconds gpu_seconds(const std::string& job_uid,
@@ -169,6 +201,8 @@ class Memory {
   void note_told_before(const std::string& job_uid, const std::string& subject,
                         const std::string& said);
   bool is_news(const std::string& job_uid, const std::string& subject, const std::string& said);
+
+  StatusDiff& status_diff() { return status_diff_; }
 
   void forget_job(const std::string& job_uid);
 
@@ -192,7 +226,10 @@ class Memory {
     MonoTime last{};
   };
   std::map<std::string, EarlyEnds> early_;
-  std::map<std::string, MonoTime> deletions_;
+  struct Ends {
+    std::optional<MonoTime> deleted, finished;
+  };
+  std::map<std::string, Ends> ends_;
   struct Made {
     std::map<std::string, MonoTime> pods;  // that have not taken part yet
     std::uint64_t generation = 0;          // that was asked about last
@@ -207,6 +244,12 @@ class Memory {
   std::map<std::string, std::map<std::string, std::string>> selected_;  // bounded by its claims
   std::map<std::string, MonoTime> progress_written_;
   std::map<std::string, MonoTime> renewal_tried_;
+  std::map<std::string, std::map<std::string, Refusal>> refusals_;  // of the last kRefusalQuiet
+  struct Tells {
+    int in_a_row = 0;
+    MonoTime until{};
+  };
+  std::map<std::string, std::map<std::string, Tells>> tells_;  // by reason
   struct Account {
     coordinator::GpuSeconds before;  // of counts that have ended
     MonoTime since{};
@@ -215,6 +258,7 @@ class Memory {
   std::map<std::string, Account> accounts_;
   std::map<std::string, std::set<std::string>> said_;               // bounded by the job's pods
   std::map<std::string, std::map<std::string, std::string>> told_;  // bounded by the conditions
+  StatusDiff status_diff_;
 };
 
 }  // namespace rubato::control

@@ -269,6 +269,18 @@ struct Operator::Impl {
     });
     caches.storage_classes.on_change(
         [this](const kube::Change<kube::StorageClass>&) { loop->wake(); });
+    // Who has a class by its spec, or as the cluster's default, is tried with what it is now.
+    caches.priorities.on_change([this, enqueue](const kube::Change<PriorityClassObject>& change) {
+      if (!leads) return;
+      const bool is_default = (change.before && change.before->global_default) ||
+                              (change.after && change.after->global_default);
+      for (const auto& object : caches.jobs.store().list()) {
+        const api::TrainingJob& job = object->job;
+        const std::string& named = job.spec.priority_class_name;
+        if (named.empty() ? is_default : named == change.any().meta.name)
+          enqueue({job.meta.ns, job.meta.name});
+      }
+    });
     caches.nodes.on_change([this](const kube::Change<kube::Node>& change) {
       if (!change.after) memory.forget_node(change.before->meta.name);
       loop->wake();

@@ -5,7 +5,12 @@
 #include "scheduler/policy/missing_mechanism.h"
 #include "scheduler/policy/registry.h"
 
-#include <fmt/core.h>
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 namespace rubato::control {
 
@@ -59,8 +64,37 @@ Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& s
 
 Result<Policy> policy_left(const Config& flags, const api::SchedulingPolicyStatus& status) {
   if (!status.in_force) return Error(Code::kNotFound, "status.inForce is not set");
-  auto left = policy_of(flags, *status.in_force);
-  return left.ok() ? left : left.error().in("status.inForce");
+  api::SchedulingPolicySpec taken = *status.in_force;
+  taken.missing_mechanism = api::MissingMechanism::kDegrade;
+  taken.parameters.clear();
+  std::vector<std::string> refused;
+  if (const auto named = policy_of(flags, taken); !named.ok()) {
+    refused.push_back(named.error().what());
+    taken.policy = sched::kDefaultPolicy;
+  }
+  const auto take = [&](const std::string& parameter, double value) -> Status {
+    api::SchedulingPolicySpec with_it = taken;
+    with_it.parameters[parameter] = value;
+    TRY_OK(policy_of(flags, with_it));
+    taken = std::move(with_it);
+    return ok();
+  };
+  const std::vector<sched::Parameter> known = sched::descriptor_of(taken.policy).parameters;
+  const auto counts = [&](const std::string& parameter) {
+    const auto found = std::ranges::find(known, parameter, &sched::Parameter::name);
+    return found != known.end() && found->is_whole;
+  };
+  for (const auto& [parameter, value] : status.in_force->parameters) {
+    const Status taken_whole = take(parameter, value);
+    if (taken_whole.ok()) continue;
+    refused.push_back(taken_whole.error().what());
+    // As releases did that took parts of what counts.
+    if (counts(parameter)) (void)take(parameter, std::floor(value));
+  }
+  TRY(Policy left, policy_of(flags, taken));
+  left.spec = status.in_force;  // for the release that takes it whole
+  left.not_taken = fmt::format("{}", fmt::join(refused, "; "));
+  return left;
 }
 
 std::string to_text(const Policy& policy) {
@@ -98,7 +132,11 @@ api::SchedulingPolicyStatus policy_status(const api::SchedulingPolicy& object,
   } else if (!refused.empty()) {
     active.status = api::ConditionStatus::kFalse;
     active.reason = reason::kRefused;
-    active.message = refused + ". In force stays " + to_text(in_force);
+    const bool is_whole = in_force.not_taken.empty();
+    active.message =
+        fmt::format("{}. In force {} {}", refused, is_whole ? "stays" : "is", to_text(in_force));
+    if (!is_whole)
+      active.message += ". Of what was in force this release refuses: " + in_force.not_taken;
   } else {
     active.status = api::ConditionStatus::kTrue;
     active.reason = reason::kLoaded;

@@ -23,13 +23,15 @@ struct Policy {
   Duration gang_start{};
   Duration growth_pause{};                        // between two growths of one job; 0: none
   std::optional<api::SchedulingPolicySpec> spec;  // that it was loaded from; none: the flags
+  std::string not_taken;  // what of `spec` this release refuses; "": it is taken whole
   bool operator==(const Policy&) const = default;
 };
 
 Policy policy_of(const Config& flags);
 // kInvalid, with the name of the field and the mend, when something in it is not known.
 Result<Policy> policy_of(const Config& flags, const api::SchedulingPolicySpec& spec);
-// As an earlier leader left it; an error where that left nothing, or what this release refuses.
+// As an earlier leader left it; kNotFound where that left nothing. It may have been of another
+// release: what this one refuses of it is left out, and all else stays.
 Result<Policy> policy_left(const Config& flags, const api::SchedulingPolicyStatus& status);
 std::string to_text(const Policy& policy);
 

@@ -170,8 +170,8 @@ void SchedulerLoop::round() {
   written_.clear();
   apply_all(plan.actions, snapshot.state, world);
   tell_verdicts(snapshot, plan);
-  write_policies(d_.client, world, *policy, refused_, d_.installation);
-  write_queues(d_.client, world, snapshot, plan, d_.installation);
+  write_policies(d_.client, d_.memory.status_diff(), world, *policy, refused_, d_.installation);
+  write_queues(d_.client, d_.memory.status_diff(), world, snapshot, plan, d_.installation);
   profile_writer_.look_at(world, d_.executor.now());
   plan_check_.look_at(snapshot, plan, d_.executor.now());
 }
@@ -188,6 +188,9 @@ void SchedulerLoop::load_policy(const World& world) {
   loaded_policy_ = true;
   if (!wanted.ok() || *wanted == *d_.policy.get()) return;
   LOG_INFO("scheduler", "in force: {}", to_text(*wanted));
+  if (!wanted->not_taken.empty())
+    LOG_WARNING("scheduler", "of the policy that was in force this release refuses: {}",
+                wanted->not_taken);
   d_.policy.set(std::move(wanted).value());
 }
 

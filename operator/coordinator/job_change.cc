@@ -1,9 +1,12 @@
 // Planned changes: newcomers follow, leavers leave, settings change; all switch at one commit.
 #include "common/log.h"
 #include "common/words.h"
+#include "operator/coordinator/bounds.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace rubato::coordinator {
 namespace {
@@ -22,6 +25,63 @@ bool JobMachine::is_following(const Worker& worker) {
          donor->standing.id().incarnation() == worker.donor_incarnation;
 }
 
+// It says that it follows no more: it has joined, or its donor is lost or has cut it off, and it is
+// told anew. A donor that lives and has served it for long did so because it is too slow.
+void JobMachine::note_followed(Worker& worker) {
+  const bool was_long = told_ - worker.follow_since >= kFollowLong;
+  if (was_long && worker.donor && is_following(worker) && !worker.caught_up)
+    ++worker.follows_in_vain;
+  worker.follow_generation = 0;
+}
+
+// What a newcomer says of its donor. Who was turned away by a busy one says nothing. Members that
+// move or recover cut off who follows them, and so does the end of a donor, which is known late: a
+// count holds for one generation. Who was served for long did reach it: note_followed() counts.
+void JobMachine::note_lost_donor(Worker& worker, const wire::Suspect& suspect) {
+  LostDonors& lost = worker.lost_donors;
+  const WorkerKey key{suspect.peer().pod_uid(), suspect.peer().slot()};
+  const Worker* donor = is_member(key) ? worker_of(key) : nullptr;
+  const bool is_there = donor != nullptr && !is_leaving(key.pod_uid) &&
+                        donor->standing.id().incarnation() == suspect.peer().incarnation();
+  if (op_ || suspect_since_ || !is_there || suspect.generation() != record_.generation) return;
+  if (told_ - worker.follow_since >= kFollowLong) {
+    lost = {};
+    return;
+  }
+  if (lost.generation != record_.generation)
+    lost = {.generation = record_.generation, .first = told_};
+  ++lost.times;
+  lost.last = told_;
+  lost.donors.insert(key);
+  lost.why = bounded(suspect.why());
+}
+
+// True: it will not be told to follow again.
+bool JobMachine::refuse_unfit(MonoTime now, const WorkerKey& key, Worker& worker) {
+  if (worker.follows_in_vain >= kFollowsInVain) {
+    refuse(key, "TooSlow",
+           fmt::format("{} times in a row it did not catch up with the members: its link, or "
+                       "itself, is slower than their steps",
+                       worker.follows_in_vain));
+    return true;
+  }
+  LostDonors& lost = worker.lost_donors;
+  // Or it has followed since then, and nothing broke: its donor was busy.
+  if (lost.generation != record_.generation || lost.last <= worker.follow_since) lost = {};
+  const bool is_enough = lost.times >= kDonorsLost && now - lost.first >= kFollowLong;
+  if (!is_enough || any_member_leaves()) return false;
+  refuse(key, "Unreachable",
+         fmt::format("{} times in a row its link to a member failed before it had caught up; the "
+                     "last time: {}",
+                     lost.times, lost.why));
+  return true;
+}
+
+bool JobMachine::any_member_leaves() const {
+  return std::ranges::any_of(record_.members,
+                             [&](const Member& m) { return is_leaving(m.key.pod_uid); });
+}
+
 // A leader before us sent it an Abort for a generation that was never written: it would refuse all
 // that it is told in the recorded one.
 bool JobMachine::is_fenced_off(const Worker& worker) const {
@@ -37,13 +97,16 @@ std::map<WorkerKey, std::size_t> JobMachine::followers_of_donors() {
   return load;
 }
 
-// A donor serves few at once and turns the others away, so each gets as many as the others.
-const Member& JobMachine::least_busy(const std::map<WorkerKey, std::size_t>& load) const {
-  const auto followers = [&](const Member& m) {
+// A donor serves few at once and turns the others away, so each gets as many as the others. One
+// whose link has failed comes last.
+const Member& JobMachine::donor_for(const Worker& worker,
+                                    const std::map<WorkerKey, std::size_t>& load) const {
+  const auto rank = [&](const Member& m) {
     const auto found = load.find(m.key);
-    return found == load.end() ? 0 : found->second;
+    const std::size_t followers = found == load.end() ? 0 : found->second;
+    return std::pair(worker.lost_donors.donors.contains(m.key), followers);
   };
-  return *std::ranges::min_element(record_.members, {}, followers);
+  return *std::ranges::min_element(record_.members, {}, rank);
 }
 
 // Everybody who is ready and no member is told to follow one. Who was turned away by a busy donor
@@ -66,12 +129,19 @@ void JobMachine::followers(MonoTime now) {
       worker->caught_up = s.caught_up();
     }
     if (is_following(*worker)) {
-      const bool behind = !worker->caught_up;
-      if (behind && now - worker->follow_since >= timing_.follow_deadline)
-        restart(key, "did not catch up");
-      if (behind) wake_at(worker->follow_since + timing_.follow_deadline);
+      if (worker->caught_up) continue;
+      // However long its link takes: as long as bytes come it lives.
+      const MonoTime due =
+          std::max(worker->follow_since, worker->progress_at) + timing_.follow_deadline;
+      if (now < due) {
+        wake_at(due);
+      } else if (!worker->restart_sent) {
+        ++worker->follows_in_vain;
+        restart(key, "did not catch up", true);  // those who train miss nothing
+      }
       continue;
     }
+    if (refuse_unfit(now, key, *worker)) continue;
     // One that comes back from a freeze is stopped before it is asked to follow.
     if (s.phase() == wire::WORKER_TRAINING || s.phase() == wire::WORKER_PARKED) {
       abort(key, record_.generation);
@@ -85,7 +155,7 @@ void JobMachine::followers(MonoTime now) {
       wake_at(now);
       continue;
     }
-    const Member& from = least_busy(load);
+    const Member& from = donor_for(*worker, load);
     ++load[from.key];
     worker->follow_generation = record_.generation;
     worker->donor = from.key;

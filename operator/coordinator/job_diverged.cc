@@ -25,8 +25,11 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   std::vector<std::string> dropped;
   std::vector<std::string> kept;
   std::vector<Member> minority;
+  std::vector<bool> named(members.size(), false);  // of a list that may be long
+  for (const std::uint32_t rank : record.diverged())
+    if (rank < named.size()) named[rank] = true;
   for (std::uint32_t rank = 0; rank < members.size(); ++rank) {
-    const bool is_named = std::ranges::count(record.diverged(), rank) > 0;
+    const bool is_named = named[rank];
     const std::string name = fmt::format("{} on node {}", members[rank].pod, members[rank].node);
     (is_named ? dropped : kept).push_back(name);
     if (is_named) minority.push_back(members[rank]);

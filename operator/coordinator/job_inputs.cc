@@ -10,8 +10,7 @@ namespace rubato::coordinator {
 namespace {
 
 // Of what agents say, beside bounds.h.
-constexpr std::uint32_t kSlotsMax = 256;           // workers of a pod
-constexpr std::uint64_t kCrashesMost = 1'000'000;  // of these
+constexpr std::uint64_t kCrashesMost = 1'000'000;  // of the workers of a pod
 constexpr std::chrono::seconds kGraceMost = 24h;
 // An agent that hears nothing for twice the silence dials again: not each heartbeat needs a word.
 constexpr int kAcksPerSilence = 4;
@@ -27,11 +26,6 @@ wire::FailureScope scope_of(const wire::Failure& failure) {
   if (!failure.permanent()) return wire::FAILURE_SCOPE_ATTEMPT;
   const bool is_alike = failure.reason() == "NonFinite" || failure.reason() == "LedgerMismatch";
   return is_alike ? wire::FAILURE_SCOPE_JOB : wire::FAILURE_SCOPE_WORKER;
-}
-
-// An agent speaks for the workers of its own pod alone.
-bool is_of(const std::string& pod_uid, const wire::WorkerId& id) {
-  return id.pod_uid() == pod_uid && id.slot() < kSlotsMax;
 }
 
 bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::WorkerStanding& b) {
@@ -94,7 +88,10 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   if (agent_at_.emplace(hello.pod_uid(), &agent).second && is_members) last_back_ = arrived;
   agent.pod = pod;
   agent.name = pod->name;
-  agent.node = pod->node.empty() ? bounded(hello.node()) : pod->node;
+  if (!pod->node.empty())
+    agent.node = pod->node;
+  else if (agent.node.empty())  // it names one, and no other later: what nodes compute is kept
+    agent.node = bounded(hello.node());
   agent.connected = true;
   agent.dead = agent.suspected = false;
   agent.last_seen = told_ = arrived;
@@ -109,7 +106,7 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
     worker.exited = true;  // unless the hello names it
   }
   for (const auto& standing : hello.workers())
-    if (is_of(hello.pod_uid(), standing.id())) take_standing(agent, standing);
+    if (speaks_for(hello.pod_uid(), agent, standing.id())) take_standing(agent, standing);
   take_crashes(hello.crashes(), false,
                hello.has_last_crash()
                    ? failure_of(agent.name, hello.pod_uid(), hello.last_crash())
@@ -139,7 +136,7 @@ void JobMachine::message(MonoTime arrived, const std::string& pod_uid,
   switch (message.body_case()) {
     case wire::AgentMessage::kHeartbeat: {
       for (const auto& standing : message.heartbeat().workers())
-        if (is_of(pod_uid, standing.id())) take_standing(*agent, standing);
+        if (speaks_for(pod_uid, *agent, standing.id())) take_standing(*agent, standing);
       if (arrived < agent->acked_at + timing_.silence / kAcksPerSilence) break;
       agent->acked_at = arrived;
       wire::CoordinatorMessage answer;
@@ -148,10 +145,12 @@ void JobMachine::message(MonoTime arrived, const std::string& pod_uid,
       break;
     }
     case wire::AgentMessage::kWorker:
-      if (is_of(pod_uid, message.worker().standing().id())) take_event(*agent, message.worker());
+      if (speaks_for(pod_uid, *agent, message.worker().standing().id()))
+        take_event(*agent, message.worker());
       break;
     case wire::AgentMessage::kExited:
-      if (is_of(pod_uid, message.exited().id())) take_exit(pod_uid, *agent, message.exited());
+      if (speaks_for(pod_uid, *agent, message.exited().id()))
+        take_exit(pod_uid, *agent, message.exited());
       break;
     case wire::AgentMessage::kLeaving:
       if (!agent->leaving) {
@@ -187,56 +186,77 @@ void JobMachine::tick(MonoTime now, MonoTime heard) {
 
 Outputs JobMachine::take_outputs() { return std::exchange(outputs_, {}); }
 
-void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& standing) {
-  Worker& worker = agent.workers[standing.id().slot()];
-  if (standing.id().incarnation() < worker.standing.id().incarnation()) return;  // replaced
+// An agent speaks for the workers of its own pod alone, and for no more than these are.
+bool JobMachine::speaks_for(const std::string& pod_uid, const Agent& agent,
+                            const wire::WorkerId& id) {
+  const std::uint32_t slots = agent.pod == nullptr ? 0 : std::min(agent.pod->slots, kSlotsMax);
+  return id.pod_uid() == pod_uid && (id.slot() < slots || agent.workers.contains(id.slot()));
+}
+
+void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& said) {
+  Worker& worker = agent.workers[said.id().slot()];
+  if (said.id().incarnation() < worker.standing.id().incarnation()) return;  // replaced
   // What is said later of one that ended, or that we had killed over this connection, is old;
   // agents of a version before name the ended in each heartbeat.
   const bool is_over = worker.exited && (worker.ended || worker.restart_sent);
-  if (is_over && standing.id().incarnation() == worker.standing.id().incarnation()) return;
-  if (standing.id().incarnation() > worker.standing.id().incarnation()) {
+  if (is_over && said.id().incarnation() == worker.standing.id().incarnation()) return;
+  if (said.id().incarnation() > worker.standing.id().incarnation()) {
+    const int in_vain = worker.follows_in_vain;
     worker = Worker{};
     worker.progress_at = told_;
+    worker.follows_in_vain = in_vain;
   }
   worker.exited = false;
-  const wire::WorkerStanding before = std::exchange(worker.standing, standing);
-  bound(worker.standing);
+  const wire::WorkerStanding before =
+      std::exchange(worker.standing, bounded(said, wish_.micro_batches));
+  const wire::WorkerStanding& standing = worker.standing;
   if (!standing.fingerprint().empty()) fingerprint_of_node_[agent.node] = standing.fingerprint();
   const bool ends_change = unfinished_ && standing.seq() > before.seq();
-  has_news_ = has_news_ || ends_change || !differs_in_progress_alone(before, worker.standing);
+  has_news_ = has_news_ || ends_change || !differs_in_progress_alone(before, standing);
   const bool is_known = before.id().incarnation() == standing.id().incarnation();
-  if (is_known && standing.checkpoints_skipped() > before.checkpoints_skipped())
-    outputs_.checkpoints_skipped += standing.checkpoints_skipped() - before.checkpoints_skipped();
+  if (is_known) note_skipped(worker, before.checkpoints_skipped());
   const bool was_starting = before.phase() == wire::WORKER_STARTING;
   const bool has_followed = before.phase() == wire::WORKER_FOLLOWING &&
                             standing.phase() != wire::WORKER_FOLLOWING &&
                             before.following() == worker.follow_generation;
-  if (has_followed) worker.follow_generation = 0;  // joined, or lost its donor: it follows again
+  if (has_followed) note_followed(worker);
   if (was_starting && standing.phase() == wire::WORKER_READY) note_sharing(agent, worker);
-  if (standing.caught_up() && standing.following() == worker.follow_generation)
+  if (standing.caught_up() && standing.following() == worker.follow_generation) {
     worker.caught_up = true;
+    worker.follows_in_vain = 0;
+    worker.lost_donors = {};
+  }
   // A standing names a fence once nothing below it can change any more: it is the Abort's answer.
   if (note_generations(standing))
     worker.settled_below = std::max(worker.settled_below, standing.fenced_below());
   if (standing.generation() >= worker.form_generation) worker.form_since.reset();
-  note_ended(worker.standing);
+  note_ended(standing);
   if (progress_of(standing) != worker.progress_mark) {
     worker.progress_mark = progress_of(standing);
     worker.progress_at = told_;
   }
 }
 
+// What one process says of all that it has skipped does not fall.
+void JobMachine::note_skipped(Worker& worker, std::uint64_t before) {
+  const std::uint64_t now = std::max(before, worker.standing.checkpoints_skipped());
+  worker.standing.set_checkpoints_skipped(now);
+  outputs_.checkpoints_skipped += now - before;
+}
+
 void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
-  const wire::WorkerStanding& standing = event.standing();
-  take_standing(agent, standing);
-  Worker& worker = agent.workers[standing.id().slot()];
-  if (standing.id().incarnation() != worker.standing.id().incarnation()) return;
+  const std::uint64_t incarnation = event.standing().id().incarnation();
+  take_standing(agent, event.standing());
+  Worker& worker = agent.workers[event.standing().id().slot()];
+  const wire::WorkerStanding& standing = worker.standing;
+  if (incarnation != standing.id().incarnation()) return;
   has_news_ = has_news_ || event.news_case() != wire::WorkerEvent::kCommitted;
   switch (event.news_case()) {
     case wire::WorkerEvent::kSuspect: {
       const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
       // Who follows and loses its donor follows anew; of a joiner advance_planned() sees it.
       const bool has_joined = !joins(key) || event.suspect().generation() == op_->next.generation;
+      if (!is_member(key)) note_lost_donor(worker, event.suspect());
       if (!is_member(key) || !has_joined) break;
       if (event.suspect().generation() < oldest_of_interest()) break;
       const bool is_known = suspect_since_ && suspect_cause_ != kLinkFailed;

@@ -243,21 +243,32 @@ void JobMachine::pass(MonoTime now) {
   next_tick_ = std::max(next_tick_, now + kTickMin);
 }
 
+// Who is configured before anybody knows how the job computes asks the checkpoints, and as long as
+// their disk does not answer. Others may have started meanwhile: then it is told what they know.
 void JobMachine::configure_new(MonoTime now) {
   std::optional<std::string> fingerprint;  // the same for all of them
   for (const WorkerKey& key : living()) {
     Worker* worker = worker_of(key);
-    if (worker->configured || worker->refusal) continue;
-    if (worker->standing.phase() != wire::WORKER_STARTING) continue;
+    if (worker->refusal || worker->standing.phase() != wire::WORKER_STARTING) continue;
     if (!agents_[key.pod_uid].connected) continue;
-    worker->configured = true;
-    worker->configured_at = now;
-    if (view_.has_checkpoint) worker->known_checkpoint = view_.checkpoint_step;
+    const bool is_first = !worker->configured;
+    const MonoTime again = worker->configured_at.value_or(now) + kLookDeadline;
+    if (!is_first && now < again) {
+      wake_at(again);
+      continue;
+    }
+    if (!fingerprint) fingerprint = fingerprint_of(living());
+    if (!is_first && (fingerprint->empty() || *fingerprint == worker->told_fingerprint)) continue;
+    if (is_first) {
+      worker->configured = true;
+      worker->configured_at = now;
+      if (view_.has_checkpoint) worker->known_checkpoint = view_.checkpoint_step;
+    }
+    worker->told_fingerprint = *fingerprint;
     wire::WorkerCommand command;
     command.mutable_configure()->set_job(to_string(wish_.job));
     command.mutable_configure()->set_training(wish_.training);
     command.mutable_configure()->set_micro_batches(wish_.micro_batches);
-    if (!fingerprint) fingerprint = fingerprint_of(living());
     command.mutable_configure()->set_fingerprint(*fingerprint);
     order(key, std::move(command));
   }

@@ -41,6 +41,9 @@ constexpr auto kProbeReturn = 1s;       // and for the way of the question and t
 constexpr auto kLinksRetry = 5s;        // who was left out for its links asks for them again, first
 constexpr auto kLinksRetryMost = 2min;  // doubled each time, up to this
 constexpr auto kLinksQuiet = 10min;     // then a row of times is over
+constexpr auto kFollowLong = 1min;  // whom a donor cuts off sooner was turned away, or it was lost
+constexpr int kFollowsInVain = 3;   // then its pod is given back
+constexpr int kDonorsLost = 3;      // likewise, once kFollowLong has passed since the first
 constexpr std::size_t kCheckpointsTold = 64;  // of one batch of inputs
 // Newcomers of a job whose programs start again for them: those of one decision come together.
 constexpr auto kRestartSettle = 2s;
@@ -111,11 +114,22 @@ class JobMachine {
     MonoTime retry_at{};
     std::optional<MonoTime> answer_by;  // it was asked whom it reaches
   };
+  // Links to donors that a newcomer did not get, or that broke before it had caught up: in a row,
+  // while one generation stood.
+  struct LostDonors {
+    std::uint64_t generation = 0;
+    int times = 0;
+    MonoTime first{};
+    MonoTime last{};
+    std::set<WorkerKey> donors = {};
+    std::string why = {};  // of the last
+  };
   struct Worker {
     wire::WorkerStanding standing;
     bool exited = false;
-    bool ended = false;       // its agent said so
-    bool configured = false;  // over this connection
+    bool ended = false;            // its agent said so
+    bool configured = false;       // over this connection,
+    std::string told_fingerprint;  // with this one
     bool asked_stop = false;
     bool retired = false;
     bool caught_up = false;
@@ -141,6 +155,8 @@ class JobMachine {
     std::optional<WorkerKey> donor;         // of that Follow; none: a leader before told it
     std::uint64_t donor_incarnation = 0;    // of that donor: the process after it knows no follower
     MonoTime follow_since{};
+    int follows_in_vain = 0;  // in a row, of all its processes: it did not catch up
+    LostDonors lost_donors;
     std::uint64_t progress_mark = 0;
     MonoTime progress_at{};
   };
@@ -206,7 +222,9 @@ class JobMachine {
   void call_dead(const std::string& uid, Agent& agent);
   // job_inputs.cc
   void forget_gone();
-  void take_standing(Agent& agent, const wire::WorkerStanding& standing);
+  static bool speaks_for(const std::string& pod_uid, const Agent& agent, const wire::WorkerId& id);
+  void take_standing(Agent& agent, const wire::WorkerStanding& said);
+  void note_skipped(Worker& worker, std::uint64_t before);
   void take_event(Agent& agent, const wire::WorkerEvent& event);
   void take_failure(MonoTime now, Agent& agent, Worker& worker, const wire::Failure& failure);
   void refuse(const WorkerKey& key, const std::string& reason, const std::string& message);
@@ -259,7 +277,8 @@ class JobMachine {
   void tell_form(const WorkerKey& key, std::size_t rank);
   bool is_told(const Worker& worker, std::uint64_t generation) const;
   void note_formed(std::uint64_t generation, const std::vector<Member>& members);
-  void restart(const WorkerKey& key, const std::string& reason);
+  // Charged to the job unless it is `infrastructure`.
+  void restart(const WorkerKey& key, const std::string& reason, bool infrastructure = false);
   void send_restart(const std::string& pod_uid, Worker& worker, const std::string& reason);
   void abort(const WorkerKey& key, std::uint64_t below);
   void ask_swap();
@@ -303,11 +322,15 @@ class JobMachine {
   void change_programs(MonoTime now);
   // job_change.cc
   bool is_following(const Worker& worker);
+  void note_followed(Worker& worker);
+  void note_lost_donor(Worker& worker, const wire::Suspect& suspect);
+  bool refuse_unfit(MonoTime now, const WorkerKey& key, Worker& worker);
+  bool any_member_leaves() const;
   bool is_fenced_off(const Worker& worker) const;
   bool newcomer_refuses_us();
   void followers(MonoTime now);
   std::map<WorkerKey, std::size_t> followers_of_donors();
-  const Member& least_busy(const std::map<WorkerKey, std::size_t>& load) const;
+  const Member& donor_for(const Worker& worker, const std::map<WorkerKey, std::size_t>& load) const;
   Moves possible_moves();
   bool begin_planned(MonoTime now);
   bool await_replacements(MonoTime now, const Moves& moves);

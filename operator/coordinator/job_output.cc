@@ -71,7 +71,7 @@ void JobMachine::note_formed(std::uint64_t generation, const std::vector<Member>
   }
 }
 
-void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
+void JobMachine::restart(const WorkerKey& key, const std::string& reason, bool infrastructure) {
   Worker* worker = worker_of(key);
   if (worker == nullptr || worker->restart_sent) return;  // its end is on the way
   const bool counted = worker->restart_ordered == worker->standing.id().incarnation();
@@ -81,7 +81,7 @@ void JobMachine::restart(const WorkerKey& key, const std::string& reason) {
                .pod_uid = key.pod_uid,
                .reason = "Stuck",
                .message = reason,
-               .infrastructure = false});
+               .infrastructure = infrastructure});
 }
 
 void JobMachine::send_restart(const std::string& pod_uid, Worker& worker,

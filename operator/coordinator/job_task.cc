@@ -104,38 +104,40 @@ View JobTask::view() const {
 }
 
 void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channel,
-                     wire::Hello hello, MonoTime arrived) {
+                     wire::Hello hello, std::size_t bytes, MonoTime arrived) {
   std::shared_ptr<net::Channel> replaced;
   {
     const std::lock_guard lock(mutex_);
-    if (inputs_.size() >= kInputsMax) forget_earlier(hello.pod_uid());
     Session& slot = sessions_[hello.pod_uid()];
     // Those that an agent gave up while we slept are all found at once, in any order.
     if (slot.id > session) return channel->close();
+    if (!greeted_.insert(hello.pod_uid()).second) forget_earlier(hello.pod_uid());
     replaced = std::exchange(slot.channel, std::move(channel));
     slot.id = session;
-    put({arrived, std::move(hello)});
+    put({arrived, std::move(hello), bytes});
   }
   if (replaced) replaced->close();
   wake();
 }
 
-// While nothing is taken (a record that cannot be read), agents come again and again: of each the
-// last word counts.
+// While nothing is taken (a record that cannot be read), agents come again and again, each time
+// with all they know: of each the last word counts.
 void JobTask::forget_earlier(const std::string& pod_uid) {
   std::erase_if(inputs_, [&](const Input& input) {
     const auto* hello = std::get_if<wire::Hello>(&input.news);
     const auto* gone = std::get_if<Gone>(&input.news);
-    return (hello != nullptr && hello->pod_uid() == pod_uid) ||
-           (gone != nullptr && gone->pod_uid == pod_uid);
+    const bool is_old = (hello != nullptr && hello->pod_uid() == pod_uid) ||
+                        (gone != nullptr && gone->pod_uid == pod_uid);
+    if (is_old) input_bytes_ -= input.bytes;
+    return is_old;
   });
 }
 
-bool JobTask::is_greeted_by(const std::string& pod_uid) const {
-  return std::ranges::any_of(inputs_, [&](const Input& input) {
-    const auto* hello = std::get_if<wire::Hello>(&input.news);
-    return hello != nullptr && hello->pod_uid() == pod_uid;
-  });
+std::deque<JobTask::Input> JobTask::take_inputs() {
+  greeted_.clear();
+  input_bytes_ = 0;
+  is_urgent_ = false;
+  return std::exchange(inputs_, {});
 }
 
 bool JobTask::has_room() const {
@@ -144,28 +146,24 @@ bool JobTask::has_room() const {
 }
 
 bool JobTask::deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message,
-                      std::size_t size, MonoTime arrived) {
+                      std::size_t bytes, MonoTime arrived) {
   bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(pod_uid);
     if (stopping_ || found == sessions_.end() || found->second.id != session) return false;
-    input_bytes_ += size;
     const bool can_wait = message.has_heartbeat();
-    Input input{arrived, Said{pod_uid, std::move(message)}};
     wakes = inputs_.empty() || !can_wait || inputs_.size() + 1 == kBatchMax;
-    if (can_wait)
-      inputs_.push_back(std::move(input));
-    else
-      put(std::move(input));
+    put({arrived, Said{pod_uid, std::move(message)}, bytes}, can_wait);
   }
   if (wakes) wake();
   return true;
 }
 
-void JobTask::put(Input input) {
+void JobTask::put(Input input, bool can_wait) {
+  input_bytes_ += input.bytes;
   inputs_.push_back(std::move(input));
-  is_urgent_ = true;
+  is_urgent_ = is_urgent_ || !can_wait;
 }
 
 void JobTask::detach(std::uint64_t session, const std::string& pod_uid, const std::string& why,
@@ -193,9 +191,7 @@ void JobTask::think(const std::stop_token& stop) {
     const std::lock_guard lock(mutex_);
     for (auto& [pod, session] : sessions_) session.channel->close();
     sessions_.clear();
-    inputs_.clear();
-    input_bytes_ = 0;
-    is_urgent_ = false;
+    take_inputs();
   }
 }
 
@@ -240,9 +236,7 @@ void JobTask::serve(JobMachine& machine, const std::stop_token& stop) {
         wakeup_->wait_until(lock, until);
       }
       if (stopping_ || stop.stop_requested()) return;
-      batch.swap(inputs_);
-      input_bytes_ = 0;
-      is_urgent_ = false;
+      batch = take_inputs();
     }
     for (Input& input : batch) {
       feed(machine, std::move(input));
@@ -295,7 +289,8 @@ void JobTask::carry_out(JobMachine& machine) {
     if (out.swap) to_write_ = {machine.record(), *out.swap};
     for (const std::string& pod : out.drops) {
       const auto found = sessions_.find(pod);
-      if (found == sessions_.end() || is_greeted_by(pod)) continue;
+      // Its session has come since: its hello is not taken down yet.
+      if (found == sessions_.end() || greeted_.contains(pod)) continue;
       broken.push_back(found->second.channel);
       sessions_.erase(found);
     }

@@ -19,10 +19,10 @@ namespace rubato::coordinator {
 
 // What agents said and is not taken down. Full: sessions are not read, so agents' sockets fill.
 constexpr std::size_t kInputsMax = 8192;
-constexpr std::size_t kInputBytesMax = 16 << 20;
-constexpr std::size_t kBatchMax = 1024;  // so many heartbeats wait for no more
-constexpr auto kInputWait = 5s;          // then the session ends
-constexpr auto kLateMost = 500ms;        // of our own task; later: it has slept
+constexpr std::size_t kInputBytesMax = 32 << 20;  // of memory
+constexpr std::size_t kBatchMax = 1024;           // so many heartbeats wait for no more
+constexpr auto kInputWait = 5s;                   // then the session ends
+constexpr auto kLateMost = 500ms;                 // of our own task; later: it has slept
 
 class JobTask {
  public:
@@ -58,15 +58,15 @@ class JobTask {
   void note_pod(const std::string& pod_name);
   View view() const;
 
-  // A session: at most one per pod, a later one (a higher number) replaces an earlier. `arrived`:
-  // when the session had it from its channel.
+  // A session: at most one per pod, a later one (a higher number) replaces an earlier. `bytes`: of
+  // memory that the message takes. `arrived`: when the session had it from its channel.
   void attach(std::uint64_t session, std::shared_ptr<net::Channel> channel, wire::Hello hello,
-              MonoTime arrived);
+              std::size_t bytes, MonoTime arrived);
   // Room for what one more agent says.
   bool has_room() const;
-  // `size`: of the message on the wire. False: the session should end.
+  // False: the session should end.
   bool deliver(std::uint64_t session, const std::string& pod_uid, wire::AgentMessage message,
-               std::size_t size, MonoTime arrived);
+               std::size_t bytes, MonoTime arrived);
   void detach(std::uint64_t session, const std::string& pod_uid, const std::string& why,
               MonoTime arrived);
 
@@ -83,6 +83,7 @@ class JobTask {
   struct Input {
     MonoTime arrived{};
     News news;
+    std::size_t bytes = 0;  // of what an agent said
   };
   struct Session {
     std::uint64_t id = 0;
@@ -98,10 +99,9 @@ class JobTask {
   void feed(JobMachine& machine, Input input);
   void judge(JobMachine& machine, MonoTime due);
   void carry_out(JobMachine& machine);
-  void put(Input input);  // under the lock, as the next
+  void put(Input input, bool can_wait = false);  // under the lock, as the next two
   void forget_earlier(const std::string& pod_uid);
-  // Under the lock: the pod's session has come since, for its hello is not taken down yet.
-  bool is_greeted_by(const std::string& pod_uid) const;
+  std::deque<Input> take_inputs();
   void index_wish();  // under the lock, after each change of wish_
   void wake() { wakeup_->notify_all(); }
 
@@ -124,8 +124,9 @@ class JobTask {
   std::string write_problem_;          // why the record could not be written; empty: it could
   std::int64_t highest_ordinal_ = -1;  // of pods whose agents came
   std::deque<Input> inputs_;
+  std::unordered_set<std::string> greeted_;  // pods whose hellos are in inputs_: of each the last
   bool is_urgent_ = false;                   // some are more than heartbeats
-  std::size_t input_bytes_ = 0;              // of what agents said in them
+  std::size_t input_bytes_ = 0;              // of them all
   std::map<std::string, Session> sessions_;  // by pod uid
   std::optional<std::pair<Record, Record>> to_write_;
   std::uint64_t changes_seen_ = 0;  // generation of the newest reported Change

@@ -73,8 +73,9 @@ RecoveryPlan plan_recovery(const std::vector<wire::WorkerStanding>& standings,
     held[r] = ranges;
   }
   plan.recomputed = micro_batches - plan.salvaged;
-  const auto shares = wire::salvage_shares(held, micro_batches);
   plan.shares.resize(standings.size());
+  if (rank.empty()) return plan;  // `heard` alone knows the round that begins
+  const auto shares = wire::salvage_shares(held, micro_batches);
   for (std::size_t r = 0; r < rank.size(); ++r) plan.shares[rank[r]] = shares[r];
   return plan;
 }

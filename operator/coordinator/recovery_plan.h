@@ -22,7 +22,7 @@ struct RecoveryPlan {
 
 // `standings`: of all workers asked, in order of rank; at least one has state. Shares are dealt to
 // those that level; the share of another is empty. `heard`: of workers that will be no members;
-// what they have decided is decided.
+// what they have decided is decided. It may be that nobody levels with that.
 RecoveryPlan plan_recovery(const std::vector<wire::WorkerStanding>& standings,
                            std::uint32_t micro_batches,
                            const std::vector<wire::WorkerStanding>& heard = {});

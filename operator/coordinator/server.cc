@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "common/net/certificates.h"
+#include "operator/coordinator/bounds.h"
 
 #include <algorithm>
 #include <deque>
@@ -14,6 +15,8 @@ constexpr auto kRoomInterval = 10ms;   // at jobs that had no room
 constexpr Duration kPausePerSession = 1us;
 constexpr Duration kPauseLeast = 100us;
 constexpr Duration kPauseMost = 5ms;
+// The thread that reads sockets may be this late before nobody is judged by what it has not read.
+constexpr Duration kReadLate = 4 * net::kReadBeat;
 }  // namespace
 
 struct Server::Inbox {
@@ -33,6 +36,17 @@ struct Server::Inbox {
     arrived->notify_all();
   }
 
+  void note_beat() {
+    const std::lock_guard lock(mutex);
+    beat_before = std::exchange(beat, executor.now());
+  }
+
+  // All that had arrived by then had been read; now, unless the beats are late. Under the lock.
+  MonoTime read_until() const {
+    const MonoTime now = executor.now();
+    return beat_before && now - *beat_before > kReadLate ? *beat_before : now;
+  }
+
   Executor& executor;
   mutable std::mutex mutex;
   const std::unique_ptr<Condition> arrived;
@@ -40,6 +54,10 @@ struct Server::Inbox {
   std::vector<std::uint64_t> ready;
   MonoTime since{};               // the oldest of them came
   std::optional<MonoTime> taken;  // a batch is being worked on, and came by then
+  // Of the thread that reads: what waited in sockets at the one before the last is read by the
+  // last.
+  std::optional<MonoTime> beat;
+  std::optional<MonoTime> beat_before;
 };
 
 Server::Server(const Dependencies& dependencies,
@@ -72,7 +90,9 @@ Status Server::start() {
   limits.receive_queue = kAgentQueueMax;
   limits.send_queue = kAgentOutboxMax;
   // The I/O thread may say so when we are gone; the registry stays.
-  limits.refused = [&counter = refusals("TooManyHandshakes")] { counter.add(); };
+  limits.refused = [&many = refusals("TooManyHandshakes"), &failed = refusals("Handshake")](
+                       net::Refusal why) { (why == net::Refusal::kTooMany ? many : failed).add(); };
+  limits.beat = [inbox = inbox_] { inbox->note_beat(); };
   TRY(listener_,
       dependencies_.network.listen(dependencies_.listen, dependencies_.credentials.tls, limits));
   acceptor_ = executor_.spawn("agents-accept", [this](std::stop_token stop) { accept_all(stop); });
@@ -102,8 +122,10 @@ std::string Server::signed_by_us(const std::string& message) const {
 
 MonoTime Server::heard_until() const {
   const std::lock_guard lock(inbox_->mutex);
-  if (inbox_->taken) return *inbox_->taken;
-  return inbox_->newcomers.empty() && inbox_->ready.empty() ? executor_.now() : inbox_->since;
+  const MonoTime read = inbox_->read_until();
+  if (inbox_->taken) return std::min(read, *inbox_->taken);
+  const bool is_empty = inbox_->newcomers.empty() && inbox_->ready.empty();
+  return is_empty ? read : std::min(read, inbox_->since);
 }
 
 void Server::accept_all(const std::stop_token& stop) {
@@ -200,6 +222,7 @@ void Server::take_turn(std::uint64_t id) {
   if (found == sessions_.end()) return;
   Session& session = found->second;
   session.is_queued->store(false);
+  std::size_t bytes = 0;
   for (std::size_t taken = 0;; ++taken) {
     if (session.stage == Stage::kMember && !session.job->has_room()) {
       if (full_.insert(id).second && limited_.insert(id).second)
@@ -207,7 +230,7 @@ void Server::take_turn(std::uint64_t id) {
       return;
     }
     if (session.stage == Stage::kMember) limited_.erase(id);  // its job had room again
-    if (taken == kTurnFrames) {
+    if (taken == kTurnFrames || bytes >= kTurnBytes) {
       if (!session.is_queued->exchange(true)) inbox_->add([&] { inbox_->ready.push_back(id); });
       return;
     }
@@ -217,6 +240,7 @@ void Server::take_turn(std::uint64_t id) {
       if (frame.error().code() != Code::kTimeout) end(id, "connection closed");
       return;
     }
+    bytes += frame->size();
     if (const char* why = take(id, session, *frame, now)) return end(id, why);
   }
 }
@@ -226,13 +250,14 @@ const char* Server::take(std::uint64_t id, Session& session, const std::string& 
   constexpr const char* kNotTheProtocol = "spoke what is not the protocol";
   if (session.stage == Stage::kFarewell) return nullptr;
   wire::AgentMessage message;
-  if (!message.ParseFromString(frame)) {
+  if (!has_few_parts(frame) || !message.ParseFromString(frame)) {
     count_refused("NotTheProtocol");
     return kNotTheProtocol;
   }
+  const std::size_t bytes = message.SpaceUsedLong();
   if (session.stage == Stage::kMember) {
     const bool is_taken =
-        session.job->deliver(id, session.pod_uid, std::move(message), frame.size(), arrived);
+        session.job->deliver(id, session.pod_uid, std::move(message), bytes, arrived);
     return is_taken ? nullptr : "another connection took its place";
   }
   if (!message.has_hello()) {
@@ -255,17 +280,19 @@ const char* Server::take(std::uint64_t id, Session& session, const std::string& 
   session.pod_uid = message.hello().pod_uid();
   limited_.erase(id);
   agents_.add(1);
-  note_arrival(arrived);
-  session.job->attach(id, session.channel, std::move(*message.mutable_hello()), arrived);
+  note_arrival(arrived, session.pod_uid);
+  session.job->attach(id, session.channel, std::move(*message.mutable_hello()), bytes, arrived);
   return nullptr;
 }
 
-void Server::note_arrival(MonoTime now) {
+// An agent that comes again and again is no crowd.
+void Server::note_arrival(MonoTime now, const std::string& pod_uid) {
   if (now - second_began_ >= 1s) {
     second_began_ = now;
-    arrivals_ = 0;
+    arrived_.clear();
   }
-  if (++arrivals_ > kCrowd) crowded_at_ = now;
+  if (arrived_.size() <= kCrowd) arrived_.insert(pod_uid);
+  if (arrived_.size() > kCrowd) crowded_at_ = now;
 }
 
 void Server::end(std::uint64_t id, const std::string& why) {

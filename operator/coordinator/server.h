@@ -2,8 +2,9 @@
 // versions and whether we lead, and then carries an agent's messages to its job.
 //
 // One task serves all agents: each channel that has news gets its turn, and in a turn at most
-// kTurnFrames are taken, so that who floods us delays the others by that much. A channel whose job
-// has no room is not read until there is some; its socket fills, and its agent waits.
+// kTurnFrames are taken, and no more than one beyond kTurnBytes, so that who floods us delays the
+// others by that much. A channel whose job has no room is not read until there is some; its socket
+// fills, and its agent waits.
 // Private to this folder.
 #pragma once
 
@@ -27,7 +28,8 @@ constexpr std::size_t kSessionsMax = 16384;  // beyond: connections are closed a
 constexpr auto kHelloLimit = 5s;
 constexpr auto kFarewellLimit = 1s;  // for an agent to read why it is refused
 constexpr std::size_t kTurnFrames = 16;
-constexpr int kCrowd = 50;
+constexpr std::size_t kTurnBytes = 64 << 10;  // of them: the frame that reaches it is the last
+constexpr std::size_t kCrowd = 50;
 // Where there are many agents each beats less often, down to kBeatsPerSilence.
 constexpr std::size_t kBeatsPerSecond = 20'000;
 constexpr int kBeatsPerSilence = 5;
@@ -57,10 +59,11 @@ class Server {
   Status start();
   net::Endpoint local() const;
   void renew(Credentials credentials);  // any thread
-  // When more than kCrowd agents of whatever job had come within a second, last: others wait, here
-  // or in the network. Any thread.
+  // When agents of more than kCrowd pods, of whatever jobs, had come within a second, last: others
+  // wait, here or in the network. Any thread.
   MonoTime crowded_at() const { return crowded_at_; }
-  // All that had arrived by then is with its job. Any thread.
+  // All that had arrived by then is with its job: neither waits here, nor in a socket because the
+  // thread that reads them is late. Any thread.
   MonoTime heard_until() const;
 
  private:
@@ -83,7 +86,7 @@ class Server {
   // Why the session is over; null: it is not.
   const char* take(std::uint64_t id, Session& session, const std::string& frame, MonoTime arrived);
   void leave_greeting(const Session& session);
-  void note_arrival(MonoTime now);
+  void note_arrival(MonoTime now, const std::string& pod_uid);
   void end(std::uint64_t id, const std::string& why);
   void look_at_limits();
   // The hello's answer; a job when the agent is welcome.
@@ -112,7 +115,7 @@ class Server {
   std::set<std::uint64_t> limited_;                 // by `limit`
   std::map<std::string, std::size_t> greeting_of_;  // by identity; none is zero
   MonoTime second_began_{};
-  int arrivals_ = 0;  // of agents since then
+  std::set<std::string> arrived_;  // pods whose agents came since then; kCrowd and one, at most
   std::atomic<MonoTime> crowded_at_{MonoTime{}};
   std::set<std::uint64_t> full_;  // their jobs have no room
   Task acceptor_;

@@ -16,6 +16,7 @@
 #include "operator/control/operator.h"
 #include "operator/control/snapshot_folder.h"
 
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +25,7 @@
 
 #include <CLI/CLI.hpp>
 #include <linux/close_range.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace rubato {
@@ -68,6 +70,31 @@ struct Options {
   bool verbose = false;
 };
 
+// Where to listen. "[::]" is IPv4 too; where the kernel has no IPv6, it is IPv4 alone.
+Result<net::Endpoint> parse_listen(const std::string& text) {
+  TRY(net::Endpoint at, net::parse_endpoint(text));
+  if (at.host != "::") return at;
+  const int probe = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe >= 0) {
+    ::close(probe);
+  } else if (errno == EAFNOSUPPORT) {
+    at.host = "0.0.0.0";
+  }
+  return at;
+}
+
+// An address for others to dial, with brackets where it needs some.
+Result<std::string> parse_address(const std::string& text) {
+  if (text.find("$(") != std::string::npos)  // as the kubelet leaves it
+    return Error(Code::kInvalid,
+                 "endpoint \"" + text +
+                     "\": there is no such variable (yet)\n  What to do: nothing where the next "
+                     "start has it; else set enableServiceLinks of the pod to true, or the "
+                     "variable itself (chart: extraEnv)");
+  TRY(const net::Endpoint endpoint, net::parse_endpoint(text));
+  return to_string(endpoint);
+}
+
 Result<control::OperatorSettings> settings_of(const Options& options) {
   control::OperatorSettings settings;
   settings.ns = options.ns;
@@ -75,17 +102,17 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
   TRY_OK(settings.installation.check());
   settings.seed = random_seed();
   settings.identity = options.identity + "_" + net::random_hex(4);
-  TRY(settings.coordinator_listen, net::parse_endpoint(options.listen));
-  settings.coordinator_advertised = options.advertise.empty() ? options.listen : options.advertise;
+  TRY(settings.coordinator_listen, parse_listen(options.listen));
+  TRY(settings.coordinator_advertised,
+      parse_address(options.advertise.empty() ? options.listen : options.advertise));
   settings.config.gpu_resource = options.gpu_resource;
   TRY(settings.config.topology, control::parse_topology_levels(options.topology_levels));
-  settings.config.coordinator_addresses = options.coordinators;
+  for (const std::string& text : options.coordinators) {
+    TRY(std::string address, parse_address(text));
+    settings.config.coordinator_addresses.push_back(std::move(address));
+  }
   if (settings.config.coordinator_addresses.empty()) {
     settings.config.coordinator_addresses = {settings.coordinator_advertised};
-  }
-  for (const std::string& address : settings.config.coordinator_addresses) {
-    TRY(const net::Endpoint checked, net::parse_endpoint(address));
-    (void)checked;
   }
   const auto seconds = [](double s) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
@@ -156,7 +183,7 @@ Result<std::unique_ptr<net::HttpListener>> serve_metrics(Executor& executor,
                                                          control::MetricsAccess& access,
                                                          const Options& options) {
   if (options.metrics.empty()) return std::unique_ptr<net::HttpListener>();
-  TRY(const net::Endpoint endpoint, net::parse_endpoint(options.metrics));
+  TRY(const net::Endpoint endpoint, parse_listen(options.metrics));
   return net::HttpListener::start(
       executor, endpoint, {{"/metrics", [&replica] { return metrics_of(replica); }}},
       {.certificate = certificate_source(options, executor.clock()),
@@ -171,7 +198,7 @@ Result<std::unique_ptr<net::HttpListener>> serve_probes(Executor& executor,
                                                         control::Operator& replica,
                                                         const Options& options) {
   if (options.probes.empty()) return std::unique_ptr<net::HttpListener>();
-  TRY(const net::Endpoint endpoint, net::parse_endpoint(options.probes));
+  TRY(const net::Endpoint endpoint, parse_listen(options.probes));
   const auto yes_or_no = [](bool good) {
     return net::HttpResponse{.status = good ? 200 : 503, .body = good ? "ok\n" : "no\n"};
   };
@@ -287,7 +314,8 @@ void add_conduct(CLI::App& app, Options& options) {
       ->check(in_range(1.5, 60))
       ->capture_default_str();
   app.add_option("--watch-seconds", options.watch_seconds,
-                 "How long a watch lasts; one that fell silent on the way is missed no later")
+                 "How long a watch lasts, a third more at most; one that fell silent on the way is "
+                 "missed five seconds after its end")
       ->check(CLI::Range(3, 600))
       ->capture_default_str();
   app.add_option("--node-lease-seconds", options.node_lease_seconds,
@@ -340,6 +368,17 @@ void add_conduct(CLI::App& app, Options& options) {
   app.add_flag("--verbose", options.verbose, "Debug lines too");
 }
 
+// An option that is written with nothing after its equals sign takes the next one for its value.
+void refuse_options_as_values(CLI::App& app) {
+  const CLI::Validator is_no_option(
+      [](const std::string& text) {
+        return text.starts_with("--") ? "a value is missing before " + text : std::string();
+      },
+      "");
+  for (CLI::Option* option : app.get_options())
+    if (option->get_items_expected_min() > 0) option->transform(is_no_option);  // before the others
+}
+
 }  // namespace
 }  // namespace rubato
 
@@ -349,12 +388,14 @@ int main(int argc, char** argv) {
       "The Rubato operator: watches TrainingJobs, assigns GPUs, and coordinates elastic workers.\n"
       "Run two replicas; one leads by a Lease, the other takes over. Training goes on meanwhile."};
   app.set_version_flag("--version", rubato::version_of("rubato-operator"));
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   rubato::Options options;
   char host[256] = "operator";
   ::gethostname(host, sizeof host - 1);
   options.identity = host;
   rubato::add_place(app, options);
   rubato::add_conduct(app, options);
+  rubato::refuse_options_as_values(app);
   CLI11_PARSE(app, argc, argv);
   rubato::configure_log(
       {.level = options.verbose ? rubato::LogLevel::kDebug : rubato::LogLevel::kInfo,

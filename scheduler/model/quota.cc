@@ -44,6 +44,7 @@ QuotaBook::QuotaBook(const Problem& problem)
   Rules rules(problem.count_queues());
   for (QueueIndex q; q < used_all_.end_key(); ++q) {
     for (auto one = parent_of(q); one; one = parent_of(*one)) ++rules.level[q];
+    rules.deepest = std::max(rules.deepest, rules.level[q]);
     const Queue* queue = problem.queue(q);
     if (queue == nullptr) continue;
     rules.borrows[q] = goes_beyond_guarantees(*queue) ? 1 : 0;

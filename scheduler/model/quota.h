@@ -73,6 +73,9 @@ class QuotaBook {
   bool is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const;
   // 1: it is a part of none; its parts have 2 …
   std::size_t level_of(QueueIndex queue) const { return rules_->level[queue]; }
+  std::size_t deepest_level() const { return rules_->deepest; }  // of all queues
+  // … or that one itself.
+  bool is_part_of(QueueIndex queue, QueueIndex whole) const;
   // Whether there is anything that it may not hold.
   bool is_bounded(QueueIndex queue) const;
   // Whether it lacks room where `other` holds some, too: in the queue of both, or a parent of both.
@@ -96,6 +99,7 @@ class QuotaBook {
     Table<QueueIndex, Gpus> guaranteed;      // of all types together
     Table<QueueIndex, char> by_type;         // something is guaranteed of one type
     Table<QueueIndex, std::size_t> level;
+    std::size_t deepest = 0;
     bool has_guarantees = false;
   };
   static constexpr std::uint32_t kNoRow = std::numeric_limits<std::uint32_t>::max();
@@ -112,7 +116,6 @@ class QuotaBook {
     return least;
   }
   std::optional<QueueIndex> parent_of(QueueIndex queue) const { return problem_->parent_of(queue); }
-  bool is_part_of(QueueIndex queue, QueueIndex whole) const;
 
   const Problem* problem_;
   std::shared_ptr<const Rules> rules_;

@@ -29,7 +29,8 @@ A policy says in which order jobs are served, and whom they may displace. All el
 
 The SchedulingPolicy named `default` is in force. It may be changed while jobs train: the next round decides by the new
 one. A parameter that a policy does not know is refused, the condition `Active` says why, and what was in force stays,
-under the next leader too: `status.inForce` has it.
+under the next leader too: `status.inForce` has it. Where that is of another release, which refuses a part of it, the
+rest stays.
 
 ```yaml
 apiVersion: rubato.dev/v1alpha1

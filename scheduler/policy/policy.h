@@ -87,7 +87,8 @@ struct Targets {
   // Those sizes hold: who is to have nothing does not start, but inside its queue's guarantee.
   bool sizes_hold = false;
   // By JobIndex: the GPUs that a job starts with at least, where the cluster has so many; 0: its
-  // minimum. Together with `sizes` alone.
+  // minimum. Where no room is made for so many it starts with less, in rounds that make room for
+  // nobody. Together with `sizes` alone.
   std::vector<Gpus> starts = {};
   // Sizes are kept against jobs below their minimum: nobody is made to give them what would leave
   // it less than its size, but to be stopped. Else all give what they have beyond their minimum.
@@ -105,7 +106,8 @@ struct Targets {
   bool types_hold = false;
   // Sizes and types are by GPUs in all. So a job that may use some nodes only (eligible, avoided,
   // in one domain) and finds no room there for what it is to have, where none is made for it
-  // either, starts with less or on another type, in rounds that make room for nobody.
+  // either, starts with less (as by `starts`) or on another type, in rounds that make room for
+  // nobody.
   bool few_nodes_yield = false;
   // By JobIndex: the jobs on whose GPUs it may be as long as it has none of its own, tried in this
   // order; the guest of another one stops. Empty: nobody shares. A guest counts for no quota, and

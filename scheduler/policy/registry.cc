@@ -135,7 +135,7 @@ Result<std::unique_ptr<Policy>> make_policy(const std::string& name,
     TRY(const std::vector<double> values, values_of(about, parameters));
     return one.make(values);
   }
-  return Error(Code::kInvalid, fmt::format("there is no policy \"{}\"; there are {}", name,
+  return Error(Code::kInvalid, fmt::format("policy: there is no policy \"{}\"; there are {}", name,
                                            fmt::join(names, ", ")));
 }
 

@@ -2,7 +2,6 @@
 #include "scheduler/session/session.h"
 
 #include "common/check.h"
-#include "scheduler/model/queue_tree.h"
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
@@ -28,6 +27,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       kept_(problem.count_queues(), 0),
       verdicts_(problem.state().jobs.size()),
       from_anybody_(problem.count_types(), 0),
+      held_by_queue_(problem.count_types()),
       held_mixed_(problem.count_types(), 0),
       bound_to_type_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
@@ -101,7 +101,7 @@ Plan Session::run() {
   if (quota_.has_guarantees()) list_waiting();
   if (cells_.exist()) give_cells();
   if (quota_.has_guarantees())
-    for (std::size_t level = kQueueLevelsMost + 1; level > 0; --level)
+    for (std::size_t level = quota_.deepest_level(); level > 0; --level)
       for (Entry& entry : entries_)
         if (!entry.has_verdict && !entry.job->gets_spare_only())
           if (const auto queue = guarantor_of(entry); queue && quota_.level_of(*queue) == level)
@@ -109,7 +109,7 @@ Plan Session::run() {
   for (const bool spare_only : {false, true})
     for (Entry& entry : entries_)
       if (!entry.has_verdict && entry.job->gets_spare_only() == spare_only) give_minimum(entry);
-  if (targets_.few_nodes_yield) start_those_of_few_nodes();
+  if (targets_.few_nodes_yield || !targets_.starts.empty()) start_with_what_fits();
   if (!targets_.sizes.empty()) grow_to_targets();
   if (targets_.sizes.empty() || config_.min_relative_gain < 0) grow();
   for (Entry& entry : entries_) keep_shape(entry);
@@ -148,7 +148,7 @@ void Session::count_held(const Entry& entry, std::size_t index) {
       held_mixed_[problem_.type_of(node_of(pod))] += entry.job->per_pod.gpus;
     return;
   }
-  std::vector<HeldBehind>& held = held_by_queue_[{queue_of(entry), type}];
+  std::vector<HeldBehind>& held = held_by_queue_[type][queue_of(entry)];
   const Gpus gpus = std::ssize(entry.pods) * entry.job->per_pod.gpus;
   held.push_back({index, (held.empty() ? 0 : held.back().gpus) + gpus});
 }

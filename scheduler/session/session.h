@@ -222,7 +222,8 @@ class Session {
     return targets_.types[entry.index.value];
   }
   bool yields(const Entry& entry) const;
-  void start_those_of_few_nodes();
+  bool is_to_start_larger(const Entry& entry) const;
+  void start_with_what_fits();
   bool is_to_move(const Entry& entry) const;
   bool move_to_type(Entry& entry, Gpus wanted);
 
@@ -231,7 +232,8 @@ class Session {
   std::int64_t count_fitting(const Entry& entry);
   Gpus gpus_that_fit(const Entry& entry);
   bool may_be_helped(const Entry& wanting, Gpus wanted) const;
-  ByType most_displaced(const Entry& wanting) const;
+  Gpus most_displaced(const Entry& wanting, TypeIndex type,
+                      std::optional<QueueIndex> guarantor) const;
   Gpus least_kept(const Entry& entry) const;
   Gpus least_kept(const Entry& entry, const Entry& wanting) const;
   std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
@@ -392,7 +394,7 @@ class Session {
     std::size_t entry = 0;
     Gpus gpus = 0;  // of it and those before it in the list
   };
-  std::map<std::pair<QueueIndex, TypeIndex>, std::vector<HeldBehind>> held_by_queue_;
+  Table<TypeIndex, std::map<QueueIndex, std::vector<HeldBehind>>> held_by_queue_;
   ByType held_mixed_;
   bool is_by_order_ = true;                       // whom a job may displace comes after it
   const Entry* head_ = nullptr;                   // the first that waits for GPUs

@@ -312,7 +312,7 @@ Verdict Session::why_not_in_cells(const Entry& entry, Gpus wanted) const {
           .reason = Reason::kCellsFull,
           .needed = wanted - entry.now,
           .available = most_in_cells(entry),
-          .in_use = quota_.used(queue_of(entry))};
+          .in_use = quota_.used(queue_of(entry)) - kept_[queue_of(entry)]};
 }
 
 // Elsewhere than on the nodes that are set aside, if there is room.

@@ -73,6 +73,7 @@ Verdict Session::why_too_large(const Entry& entry, Gpus wanted) const {
                    .reason = Reason::kQueueLimit,
                    .available = std::max<Gpus>(room, 0),
                    .in_use = quota_.used(full) - kept_[full],
+                   .promised = kept_[full],
                    .queue = name_of_parent(full, entry)};
   };
   if (const Gpus room = room_for(entry); room < wanted - entry.now) return queue_is_full(room);
@@ -151,8 +152,10 @@ Gpus Session::most_of(const Entry& entry, const Capacity& capacity) const {
   return std::min(most, quota_.most(queue) / per_pod * per_pod);
 }
 
+// One that mixes types is bound to none by what it holds.
 const std::vector<TypeIndex>& Session::types_for(const Entry& entry) const {
-  return entry.types.empty() ? problem_.group(entry.index).types : entry.types;
+  const bool is_bound = !entry.types.empty() && !entry.job->mix;
+  return is_bound ? entry.types : problem_.group(entry.index).types;
 }
 
 std::optional<QueueIndex> Session::guarantor_of(const Entry& entry,
@@ -162,11 +165,13 @@ std::optional<QueueIndex> Session::guarantor_of(const Entry& entry,
   const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
   std::optional<QueueIndex> narrowest;
   for (const TypeIndex type : types_for(entry)) {
-    const auto queue = quota_.guarantor(queue_of(entry), type, more, against);
+    const auto queue = quota_.guarantor(queue_of(entry), type, more);
     if (queue && (!narrowest || quota_.level_of(*queue) > quota_.level_of(*narrowest)))
       narrowest = queue;
   }
-  return narrowest;
+  // What the other one is a part of, it is a part of the wider ones, too.
+  const bool is_within = narrowest && against && quota_.is_part_of(*against, *narrowest);
+  return is_within ? std::nullopt : narrowest;
 }
 
 // Of nodes that are open to the job, and what it holds on others; of what its pods bind it to.

@@ -63,10 +63,10 @@ Gpus Session::gpus_that_fit(const Entry& entry) {
 
 // False: whatever others give, it would not be enough.
 bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
-  const ByType displaced = most_displaced(wanting);
+  const auto guarantor = guarantor_of(wanting);
   Gpus all = 0;
   const auto is_enough = [&](TypeIndex type) {
-    const Gpus given = from_anybody_[type] + displaced[type];
+    const Gpus given = from_anybody_[type] + most_displaced(wanting, type, guarantor);
     all += free_.gpus(type) + given;
     return given > 0 && free_.gpus(type) + given >= wanted;
   };
@@ -75,25 +75,26 @@ bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
   return wanting.job->mix && all >= wanted;
 }
 
-// What it could get by stopping jobs, at most, by what each queue holds of a type and whether the
-// guarantees let it have that.
-Session::ByType Session::most_displaced(const Entry& wanting) const {
-  if (!config_.preempt) return ByType(problem_.count_types(), 0);
-  ByType most = held_mixed_;
+// What it could get of a type by stopping jobs, at most, by what each queue holds of it and whether
+// the guarantees let it have that; inside the guarantee of `guarantor`, all of queues that are no
+// part of that one.
+Gpus Session::most_displaced(const Entry& wanting, TypeIndex type,
+                             std::optional<QueueIndex> guarantor) const {
+  if (!config_.preempt) return 0;
+  Gpus most = held_mixed_[type];
   const QueueIndex own = queue_of(wanting);
   const bool displaces = targets_.displaces != Displaces::kNobody;
-  const bool reclaims = is_inside_guarantee(wanting);
   const auto behind = static_cast<std::size_t>(&wanting - entries_.data()) + 1;
-  for (const auto& [bucket, held] : held_by_queue_) {
-    const auto [queue, type] = bucket;
-    if (is_guaranteed(queue, type, own, quota_)) continue;
-    if (reclaims && queue != own && guarantor_of(wanting, queue)) {
-      most[type] += held.back().gpus;
-    } else if (displaces) {
-      const auto end = std::ranges::partition_point(
-          held, [&](const HeldBehind& one) { return !is_by_order_ || one.entry >= behind; });
-      if (end != held.begin()) most[type] += std::prev(end)->gpus;
-    }
+  const auto is_behind = [&](const HeldBehind& one) {
+    return !is_by_order_ || one.entry >= behind;
+  };
+  for (const auto& [queue, held] : held_by_queue_[type]) {
+    Gpus gpus = 0;
+    if (guarantor && !quota_.is_part_of(queue, *guarantor))
+      gpus = held.back().gpus;
+    else if (displaces && is_behind(held.front()))
+      gpus = std::prev(std::ranges::partition_point(held, is_behind))->gpus;
+    if (gpus > 0 && !is_guaranteed(queue, type, own, quota_)) most += gpus;
   }
   return most;
 }

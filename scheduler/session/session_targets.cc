@@ -143,9 +143,16 @@ bool Session::yields(const Entry& entry) const {
   return targets_.few_nodes_yield && (is_of_few || !job.avoid.empty() || is_confined(job));
 }
 
-// Those that wait, and for nobody who gives them anything. Not while room is being made for others:
-// they may be about to take what is free.
-void Session::start_those_of_few_nodes() {
+// By what the policy says: with more than its minimum.
+bool Session::is_to_start_larger(const Entry& entry) const {
+  if (targets_.starts.empty() || entry.job->started) return false;
+  const auto least = size_at_least(*entry.job, 0);
+  return least && targets_.starts[entry.index.value] > *least;
+}
+
+// Those that wait for more than they need, or on few nodes, and for nobody who gives them anything.
+// Not while room is being made for others: they may be about to take what is free.
+void Session::start_with_what_fits() {
   const bool is_room_made = std::ranges::any_of(entries_, [&](const Entry& entry) {
     return entry.preempted || verdicts_[entry.index.value].reason == Reason::kWaitingForRelease;
   });
@@ -153,8 +160,8 @@ void Session::start_those_of_few_nodes() {
   for (Entry& entry : entries_) {
     const bool waits =
         entry.now == 0 && verdicts_[entry.index.value].reason == Reason::kInsufficientGpus;
-    if (!waits || !yields(entry)) continue;
-    entry.of_any_type = true;
+    if (!waits || !(yields(entry) || is_to_start_larger(entry))) continue;
+    entry.of_any_type = yields(entry);
     const auto most = least_wanted(entry);
     const auto size =
         most ? size_at_most(*entry.job, std::min(gpus_that_fit(entry), *most)) : std::nullopt;

@@ -26,7 +26,7 @@ KUBE_VERSION = "1.36.3"
 LIMIT_S = 120
 ALL_OPTIONS = GOLDEN / "all-options.values.yaml"
 HELM_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
-HELM_ANNOTATIONS = "helm.sh/"
+HELM_ANNOTATIONS = ("helm.sh/", "argocd.argoproj.io/hook")
 PREAMBLE = "# Written by tests/chart/charts.py from helm/rubato. Do not edit: run `make chart`.\n"
 
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 import yaml
-from charts import (ALL_OPTIONS, CHART, KUSTOMIZE, ROOT, Helm, is_hook, kept_files, key, namespace_object,
+from charts import (ALL_OPTIONS, CHART, KUSTOMIZE, ROOT, Helm, Loader, is_hook, kept_files, key, namespace_object,
                     objects, plain)
 
 BAD_VALUES = [  # what is set, and a word of the refusal
@@ -26,7 +26,42 @@ BAD_VALUES = [  # what is set, and a word of the refusal
     ("priorityClasses[0].value=1", "name"), ("defaults.policy.name=other", "default"),
     ("log.json=perhaps", "want boolean"), ("networkPolicy.workerNamespaces[0]=Team_A", "pattern"),
     ("serviceAccount.name=Operator", "pattern"), ("crds.keep=1", "want boolean"),
+    ("scheduler.gpuResource=null", "missing property 'gpuResource'"), ("workers=null", "missing property 'workers'"),
+    ("metrics.port=null", "missing property 'port'"), ("podDisruptionBudget.minAvailable=2", "less than replicas"),
+    ("podDisruptionBudget.minAvailable=51%", "less than replicas"), ("nameOverride=team.", "pattern"),
+    ("podDisruptionBudget.minAvailable=null", "missing property 'minAvailable'"),
+    ("metrics.prometheusRule.enabled=true,metrics.prometheusRule.stuckFor=null", "missing property 'stuckFor'"),
+    ("defaults.queue.name=null", "missing property 'name'"), ("crds.keep=null", "missing property 'keep'"),
+    ("nameOverride=" + "a" * 55, "maxLength"), ("fullnameOverride=2gpus", "pattern"),
+    ("defaults.queue.weight=2000000", "maximum"), ("coordinator.service.clusterIP=None", "pattern"),
+    ("commonLabels.team=the platform", "pattern"),
+    ("metrics.workers.podMonitor.enabled=true", "metrics.workers.enabled"),
+    (",".join(f"scheduler.topologyLevels[{at}].name=rack,scheduler.topologyLevels[{at}].label=l{at}" for at in (0, 1)),
+     "two levels have one name"),
 ]
+GOOD_VALUES = [  # beside the golden renderings
+    "enabled=true",  # the condition of a chart that depends on this one
+    "podDisruptionBudget.minAvailable=50%", "podDisruptionBudget.minAvailable=0",
+    "replicas=1,podDisruptionBudget.minAvailable=1",  # there is none then
+    "coordinator.service.clusterIP=fd00::7", "image.tag=null", "tolerations=null",
+    "fullnameOverride=rubato,nameOverride=team.a", "nameOverride=team.a",
+    "defaults.queue=null,defaults.policy=null,metrics.serviceMonitor=null,metrics.workers.podMonitor=null,"
+    "metrics.prometheusRule=null,metrics.dashboard=null",
+    "metrics.serviceMonitor=null,metrics.prometheusRule.enabled=true,metrics.service.enabled=false",
+    "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.interval=null,"
+    "metrics.serviceMonitor.scrapeTimeout=null",
+    "metrics.workers.enabled=true,metrics.workers.podMonitor.enabled=true,"
+    "metrics.workers.podMonitor.interval=null,metrics.workers.podMonitor.scrapeTimeout=null",
+    "podAntiAffinity=null,terminationGracePeriodSeconds=null,log.json=null,log.verbose=null,rbac.aggregate=null",
+    "podDisruptionBudget.enabled=false,podDisruptionBudget.minAvailable=null,metrics.prometheusRule.waitSeconds=null",
+    "defaults.queue.create=false,defaults.queue.name=null,metrics.secure.port=null,metrics.workers.port=null",
+]
+OPTIONAL = {  # templates look whether these are there; crds.keep is not among them: without it jobs could be lost
+    "", ".resources", ".terminationGracePeriodSeconds", ".podAntiAffinity", ".defaults.queue", ".defaults.policy",
+    ".metrics.serviceMonitor", ".metrics.workers.podMonitor", ".metrics.prometheusRule", ".metrics.dashboard",
+    *(f".metrics.{monitor}.{name}" for monitor in ("serviceMonitor", "workers.podMonitor")
+      for name in ("interval", "scrapeTimeout")),
+}
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +110,46 @@ def test_schema_refuses(helm, setting, word):
     assert word in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("setting", GOOD_VALUES)
+def test_schema_admits(helm, setting):
+    def walk(found, path):
+        assert found is not None, path
+        if isinstance(found, list):
+            found = dict(enumerate(found))
+        for name, value in found.items() if isinstance(found, dict) else ():
+            walk(value, [*path, name])
+    rendered = [found for found in objects(helm.template("--set", setting))
+                if found["kind"] != "CustomResourceDefinition"]
+    assert rendered
+    walk(rendered, [])
+
+
+def test_what_has_no_empty_value_cannot_be_left_out():
+    """A key with nothing after it (or null) is taken out by Helm, and the templates would render nothing there. What an
+    object's own switch turns off may be left out with it off."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def has_empty(path, described):
+        if path in OPTIONAL or described.get("type") == "boolean":
+            return path != ".crds.keep"
+        if described.get("type") == "string":
+            return "minLength" not in described and re.search(described.get("pattern", ""), "") is not None
+        return described.get("type") == "array" or "$ref" in described or \
+            described.get("type") == "object" and "properties" not in described
+
+    def walk(values, schema, path):
+        given = {name: described for name, described in schema["properties"].items() if name in values}
+        wanted = {name for name, described in given.items() if not has_empty(f"{path}.{name}", described)}
+        assert set(schema.get("required", [])) | set(schema.get("then", {}).get("required", [])) == wanted, path
+        for name, described in given.items():
+            # Kubernetes has defaults for the parts of these.
+            if "properties" in described and name != "resources" and path != ".probes":
+                walk(values[name], described, f"{path}.{name}")
+
+    walk(values, schema, "")
+
+
 def test_every_value_is_described_and_used():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
@@ -99,9 +174,84 @@ def test_every_value_is_described_and_used():
     walk(values, schema, "")
 
 
-def test_names_stay_within_their_limits(helm):
-    found = objects(helm.template(release="a" * 53))
+@pytest.mark.parametrize("release", ["a" * 53, "team.a"])
+@pytest.mark.parametrize("override", ["", "b" * 54, "team.b"])
+def test_names_stay_within_their_limits(helm, release, override):
+    found = objects(helm.template("--set", f"nameOverride={override}", release=release))
     assert all(len(item["metadata"]["name"]) <= 63 for item in found if item["kind"] != "CustomResourceDefinition")
+    assert all(len(value) <= 63 for item in found for value in item["metadata"]["labels"].values())
+    services = [item["metadata"]["name"] for item in found if item["kind"] == "Service"]
+    assert services and all(re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name) for name in services)
+
+
+def test_a_release_whose_name_begins_with_a_digit_is_told_the_way_out(helm):
+    done = helm.try_run("template", "2nd", CHART)
+    assert done.returncode != 0 and "set fullnameOverride" in done.stderr
+    assert objects(helm.template("--set", "fullnameOverride=second", release="2nd"))
+
+
+def test_names_that_look_like_numbers_are_texts(helm):
+    given = {"namespaces": ["2024"], "networkPolicy.workerNamespaces": ["2024"],
+             "priorityClasses": [{"name": "2024", "value": 1}], "fullnameOverride": "true"}
+    given |= dict.fromkeys(["serviceAccount.name", "certificates.authoritySecret", "metrics.secure.certificateSecret",
+                            "priorityClassName", "defaults.queue.name"], "2024")
+    given |= dict.fromkeys(["metrics.secure.enabled", "metrics.serviceMonitor.enabled",
+                            "metrics.prometheusRule.enabled"], True)
+    words = [word for name, value in given.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+    texts = {"name", "namespace", "secretName", "priorityClassName", "serviceAccountName", "resourceNames"}
+
+    def walk(found, path):
+        if isinstance(found, dict):
+            for name, value in found.items():
+                walk(value, [*path, name])
+        elif isinstance(found, list):
+            for value in found:
+                walk(value, path)
+        elif path[-1] in texts or path[-2] in ("labels", "matchLabels"):
+            assert isinstance(found, str), (path, found)
+
+    for item in objects(helm.template(*words, release="2024", namespace="2024")):
+        if item["kind"] != "CustomResourceDefinition":
+            walk(item, [item["kind"]])
+
+
+def test_argo_cd_leaves_alone_what_is_made_once(helm):
+    """It would make a hook anew at each sync, and delete all of them where one object is refused."""
+    once = [found for found in objects(helm.template()) if is_hook(found)]
+    assert {found["kind"] for found in once} == {"TrainingQueue", "SchedulingPolicy"}
+    assert {found["metadata"]["annotations"]["argocd.argoproj.io/hook"] for found in once} == {"Skip"}
+    # Of what docs/install.md has made by hand, with the labels of the release, it deletes nothing.
+    options = {found["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] for found in map(plain, once)}
+    assert options == {"Prune=false,Delete=false"}
+
+
+class OneOfEachKey(Loader):
+    """Refuses a key that is there twice, as kustomize and Flux do."""
+
+    def construct_mapping(self, node, deep=False):
+        names = [self.construct_object(name, deep=True) for name, _ in node.value]
+        assert len(names) == len(set(names)), (names, node.start_mark.line)
+        return super().construct_mapping(node, deep)
+
+
+def test_labels_and_annotations_of_ours_can_be_given_too(helm):
+    """`rubatoctl doctor` finds pods by one of them, and Services by others."""
+    told = {f"{kind}/{name}": "ml" for kind, names in {
+        "app.kubernetes.io": ("name", "instance", "version", "part-of", "managed-by", "component"),
+        "helm.sh": ("chart", "resource-policy"), "rubato.dev": ("component",)}.items() for name in names}
+    places = ["commonLabels", "podLabels", "coordinator.service.annotations"]
+    for monitor in ("serviceMonitor", "workers.podMonitor", "prometheusRule", "dashboard"):
+        places.append(f"metrics.{monitor}.labels")
+    words = [word for place in places for word in ("--set-json", f"{place}={json.dumps(told)}")]
+    rendered = list(yaml.load_all(helm.template("--values", ALL_OPTIONS, *words), OneOfEachKey))
+    [deployment] = [found for found in rendered if found["kind"] == "Deployment"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels["rubato.dev/component"] == "operator" and labels["app.kubernetes.io/part-of"] == "ml"
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    [metrics] = [found for found in rendered
+                 if found["kind"] == "Service" and found["metadata"]["name"].endswith("-metrics")]
+    [monitor] = [found for found in rendered if found["kind"] == "ServiceMonitor"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= metrics["metadata"]["labels"].items()
 
 
 def test_the_default_policy_starts_gangs_as_the_values_say(helm):
@@ -145,9 +295,10 @@ def test_agents_know_the_coordinators_service_by_its_address_and_by_its_name(hel
     [service] = [found for found in rendered
                  if found["kind"] == "Service" and found["metadata"]["name"].endswith("-coordinator")]
     name = service["metadata"]["name"]
+    assert deployment["spec"]["template"]["spec"]["enableServiceLinks"] is True  # or there is no such variable
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     variable = name.upper().replace("-", "_") + "_SERVICE_HOST"
-    assert f"--coordinators=$({variable}):9443,{name}.ml.svc:9443" in container["args"]
+    assert f"--coordinators=[$({variable})]:9443,{name}.ml.svc:9443" in container["args"]
     assert service["spec"]["ports"][0]["port"] == 9443
 
 
@@ -162,9 +313,29 @@ def test_jobs_can_be_ended_in_a_namespace_that_has_lost_its_role(helm):
     assert not granted & {("trainingjobs", "delete"), ("pods", "create"), ("pods", "delete"), ("secrets", "create")}
 
 
+def notes(helm, *values):
+    said = helm.run("install", "rubato", CHART, "--dry-run=client", "--namespace", "rubato-system", *values)
+    return said.split("NOTES:")[1]
+
+
 def test_notes_tell_the_next_command(helm):
-    said = helm.run("install", "rubato", CHART, "--dry-run=client", "--namespace", "rubato-system")
-    notes = said.split("NOTES:")[1]
-    assert "rollout status deployment/rubato-operator" in notes
-    assert r"nvidia\.com/gpu" in notes
-    assert "kubectl delete priorityclass rubato-operator rubato-" in notes
+    said = notes(helm)
+    assert "rollout status deployment/rubato-operator" in said
+    assert r"nvidia\.com/gpu" in said
+    assert "kubectl delete priorityclass rubato-operator rubato-" in said
+    assert "leaves the CRDs and every TrainingJob in place" in said
+    assert "NOTE" not in said
+
+
+@pytest.mark.parametrize("setting,word", [
+    ("crds.keep=false", "kubectl delete trainingjobs --all --all-namespaces"), ("priorityClassName=ours", "class ours"),
+    ("replicas=1", "one replica only"), ("networkPolicy.enabled=false", "any pod may dial the coordinator")])
+def test_notes_warn(helm, setting, word):
+    said = notes(helm, "--set", setting)
+    assert "NOTE: " in said and word in said
+
+
+@pytest.mark.parametrize("setting", ["priorityClassName=system-cluster-critical", "priorityClassName=rubato-high",
+                                     "priorityClassName="])
+def test_notes_are_silent_of_a_priority_class_that_there_is(helm, setting):
+    assert "NOTE" not in notes(helm, "--set", setting)

@@ -130,6 +130,22 @@ TEST_P(Malformed, PatchesAreRefused) {
   bind("p", "some-node");
 }
 
+// Without its name the path of one object is that of all of them.
+TEST_P(Malformed, KeysWithoutANameAreRefused) {
+  make(kWidget, widget("a"));
+  for (const char* name : {"", ".", ".."}) {
+    const Value nameless = widget(name);
+    expect_refused(client().get(kWidget, key(name)), name);
+    expect_refused(client().update(kWidget, nameless), name);
+    expect_refused(client().patch(kWidget, key(name), PatchType::kMerge, nameless), name);
+    expect_refused(client().create(kWidget, ns(), nameless, on("scale")), name);
+    const Status removed = client().remove(kWidget, key(name));
+    ASSERT_FALSE(removed.ok()) << name;
+    EXPECT_EQ(removed.error().code(), Code::kInvalid);
+  }
+  EXPECT_TRUE(exists(kWidget, "a"));
+}
+
 TEST_P(Malformed, BodiesOfSubresourcesAreRefused) {
   const ResourceType binding{"", "v1", "bindings", "Binding", true};
   const ResourceType eviction{"policy", "v1", "evictions", "Eviction", true};

@@ -146,7 +146,7 @@ def test_an_account_of_the_operator_without_rights_is_told(plane):
     wait_until(lambda: plane.kubectl("-n", "rubato-system", "get", "serviceaccount", "default",
                                      check=False).returncode == 0, LIMIT_S, "the namespace's account")
     apply(plane, {"apiVersion": "v1", "kind": "Pod", "metadata": {
-        "name": "operator", "namespace": "rubato-system", "labels": {"app.kubernetes.io/name": "rubato-operator"}},
+        "name": "operator", "namespace": "rubato-system", "labels": {"rubato.dev/component": "operator"}},
         "spec": {"nodeName": "n1", "containers": [{"name": "operator", "image": "x"}]}})
     said = doctor(plane)[1]
     assert "WRONG    the operator's rights: system:serviceaccount:rubato-system:default may not list trainingjobs" in said

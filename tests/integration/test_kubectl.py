@@ -128,8 +128,8 @@ STORY = [
     (["get", "wg", "w1", "--subresource=scale"], None),
     (["wait", "wg/w1", "--for=condition=Ready", "--timeout=60s"], None),
     (["wait", "wg/w1", "--for=jsonpath={.spec.size}=large", "--timeout=60s"], None),
-    (["wait", "wg/w1", "--for=condition=Never", "--timeout=6s"], None),  # enough to see the widget
-    (["wait", "wg/w9", "--for=condition=Ready", "--timeout=6s"], None),
+    (["wait", "wg/w1", "--for=condition=Never", "--timeout=15s"], None),  # enough to see the widget
+    (["wait", "wg/w9", "--for=condition=Ready", "--timeout=15s"], None),
     (["scale", "wg", "w1", "--replicas=4"], None),
     (["scale", "wg", "w1", "--replicas=40"], None),
     (["label", "wg", "w1", "tier=web"], None),

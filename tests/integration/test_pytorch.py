@@ -10,15 +10,20 @@ from script_jobs import ROOT, START_S, TorchJob
 from watching import conditions_of
 
 
+def interpreters_of(job):
+    return {pid for of_pod in job.interpreters().values() for pid in of_pod}
+
+
 def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_one(cluster, tmp_path):
     first = cluster.add_node()
     job = cluster.apply(TorchJob("torch", gpus=(1, 3), steps=100000, every=20, pause=0.2))
     job.wait_members(1, START_S)
     job.wait_step(10, START_S)
+    before = interpreters_of(job)
     second = cluster.add_node(slots=2)
     job.wait_members(3, START_S)
-    pids = {pid for of_pod in job.interpreters().values() for pid in of_pod}
-    assert len(pids) == 3, "nobody was started again"
+    pids = interpreters_of(job)
+    assert before and before < pids and len(pids) == 3, "nobody was started again"
     job.wait_step(job.steps_done() + 10, START_S)
 
     # A process dies: the others go on, and the one in its place joins them.
@@ -27,7 +32,7 @@ def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_
     job.wait_step(job.steps_done() + 10, START_S)
     job.wait(lambda o: o["status"].get("restarts", {}).get("count") == 1, CHANGE_S, "the charge")
     job.wait_members(3, START_S)
-    assert len(pids & {pid for of_pod in job.interpreters().values() for pid in of_pod}) == 2
+    assert len(pids & interpreters_of(job)) == 2
 
     # A node is lost.
     lost = first if job.pods()[job.pod_of_rank(0)]["spec"]["nodeName"] == first.name else second

@@ -266,13 +266,15 @@ def test_a_policy_and_a_queue_say_what_is_in_force(world, trained):
                       '[{"op": "remove", "path": "/spec/parameters/fairness"}]')
         wait_until(lambda: "gang start 77 s" in conditions(world, "sp/default")[0]["Active"]["message"],
                    CHANGE_S, "the mended policy to be in force")
-        for parent, reason in (("nowhere", "ParentRefused"), ("default", "AllEnforced")):
-            world.kubectl("patch", "tq", "research", "--type=merge", "-p",
-                          json.dumps({"spec": {"parent": parent, "weight": 1}}))
+        limited = [{"gpuType": "*", "guaranteed": 1, "limit": 32}]
+        for changed, reason, says in (({"parent": "nowhere"}, "ParentRefused", 'there is no queue "nowhere"'),
+                                      ({"parent": "default"}, "PartlyEnforced", "8 GPUs, and the nodes have 2;"),
+                                      ({"quotas": limited}, "AllEnforced", "guarantees, limits, borrowing")):
+            world.kubectl("patch", "tq", "research", "--type=merge", "-p", json.dumps({"spec": changed}))
             wait_until(lambda: conditions(world, "tq/research")[0].get("Enforced", {}).get("reason") == reason,
                        CHANGE_S, f"the queue to say {reason}")
             told = conditions(world, "tq/research")[0]["Enforced"]["message"]
-            assert ('there is no queue "nowhere"' in told) == (parent == "nowhere"), told
+            assert says in told, told
     finally:
         world.ctl("delete", "-f", ROOT / "examples" / "scheduling.yaml")
 
@@ -348,8 +350,31 @@ def test_a_typo_in_a_job_that_is_there_is_told_without_the_job(world, trained):
     assert "apiVersion" not in told and len(told) < 1000, told
 
 
+def test_delete_takes_what_is_named_and_nothing_else(world, tmp_path):
+    manifest = tmp_path / "maps.yaml"
+    manifest.write_text("".join(f"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: kept-{number}}}\n"
+                                for number in range(3)))
+    world.ctl("apply", "-f", manifest)
+    for nothing in (("cm", ""), ("cm/",), ("cm", "kept-0", ""), ("", "kept-0"), ("cm", "kept-0", "-f", manifest)):
+        world.refused("delete", *nothing)
+    assert len(re.findall("kept-", world.ctl("get", "cm", "-o", "name").stdout)) == 3
+    assert "not found" in (told := world.refused("delete", "cm", "kept-0", "gone", "kept-1")), told
+    assert "1 of 3 objects was not deleted" in told
+    assert re.findall("kept-.", world.ctl("get", "cm", "-o", "name").stdout) == ["kept-2"]
+    world.ctl("delete", "-f", manifest)
+
+
+def test_kinds_of_the_core_are_found(world):
+    found = world.ctl("get", "replicationcontrollers", check=world.state is None)
+    assert world.state or "No replicationcontrollers found" in found.stderr
+    assert "Is a directory" in world.refused("apply", "-f", ROOT / "crds")
+
+
 def test_errors_say_what_to_do(world, tmp_path):
     assert "one kind at a time" in world.refused("get", "tj,pvc")
+    for words, why in ((("tj", "-w", "-o", "json"), "-w follows the table alone"),
+                       (("tj", "a", "-A"), "name its own with -n instead of -A")):
+        assert why in world.refused("get", *words)
     for command in ("logs", "loss"):
         assert "not found" in world.refused(command, "nobody")
     assert re.search(r"rubatoctl get tj|What to do", world.refused("describe", "tj", "nobody"))

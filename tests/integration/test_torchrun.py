@@ -30,9 +30,11 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     job.wait_steps_of(3)
     grown = job.lines()[-1]["variables"]
     assert (grown["MASTER_ADDR"], grown["MASTER_PORT"]) != (about["MASTER_ADDR"], about["MASTER_PORT"])
-    assert int(grown["TORCHELASTIC_RESTART_COUNT"]) > int(about["TORCHELASTIC_RESTART_COUNT"])
+    restarts = int(grown["TORCHELASTIC_RESTART_COUNT"]) - int(about["TORCHELASTIC_RESTART_COUNT"])
+    assert restarts > 0
     steps = [line["step"] for line in job.lines()]
-    assert steps[0] == 0 and each_follows(steps) and len(steps) - len(set(steps)) <= 1, "the checkpoint is taken up"
+    assert steps[0] == 0 and each_follows(steps), "the checkpoint is taken up"
+    assert len(steps) - len(set(steps)) <= restarts, "each may repeat the step in which it stopped the script"
 
     job.wait(lambda o: o["status"].get("performance", {}).get("tokensPerSecond", 0) > 0, CHANGE_S, "its speed")
     assert job.status()["display"]["progress"].endswith(" steps") and float(job.status()["display"]["loss"]) >= 0

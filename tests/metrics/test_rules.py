@@ -44,8 +44,8 @@ def helm(tmp_path_factory):
     return Helm(tmp_path_factory.mktemp("helm"))
 
 
-def rules(helm, **settings):
-    words = ["--set", "metrics.prometheusRule.enabled=true"]
+def rules(helm, *words, **settings):
+    words = [*words, "--set", "metrics.prometheusRule.enabled=true"]
     for name, value in settings.items():
         words += ["--set-json", f"metrics.prometheusRule.{name}={json.dumps(value)}"]
     [found] = [item for item in objects(helm.template(*words)) if item["kind"] == "PrometheusRule"]
@@ -144,6 +144,24 @@ ALERTS = {
 @pytest.mark.parametrize("alert", ALERTS)
 def test_alert_fires_when_it_should_and_only_then(run, helm, tmp_path, alert):
     said = evaluate(run, tmp_path, ALERTS[alert](run.events), rules(helm, **SHORT))
+    assert not said, said
+
+
+class BesideAnother:
+    """The operators of rubato-system answer and none leads, from the first minute on; those of `elsewhere` lead."""
+
+    interval_s = 15
+
+    def input_series(self):
+        series = 'leader_election_master_status{{name="rubato-operator",namespace="{}"}}'
+        return [{"series": series.format("rubato-system"), "values": "1x4 0x20"},
+                {"series": series.format("elsewhere"), "values": "1x24"}]
+
+
+@pytest.mark.parametrize("namespace,word", [("rubato-system", fires), ("elsewhere", silent)])
+def test_the_leader_of_another_installation_counts_for_nothing(helm, tmp_path, namespace, word):
+    found = rules(helm, "--set", "metrics.serviceMonitor.enabled=true", "--namespace", namespace)
+    said = evaluate(BesideAnother(), tmp_path, [silent("RubatoNoLeader", 60), word("RubatoNoLeader", 300)], found)
     assert not said, said
 
 

@@ -47,7 +47,7 @@ def in_code():
     for path in sorted((ROOT / "python/rubato").glob("*.py")):  # what a script of runtime pytorch does wrong
         found["reasons of conditions"] |= set(re.findall(r'(?:Refused\(\s*|"reason": )"(\w+)"', path.read_text()))
     for text in sources(["operator/control"]):
-        for call in re.findall(r"\bemit\((.*?)\);", text, re.S):
+        for call in re.findall(r"\b(?:emit|warn_at_times)\((.*?)\);", text, re.S):
             before_note = call.split("fmt::format")[0]
             # "Reason", "Action": every second word of a call that names them; alternatives by ?:.
             literals = re.findall(r'"([A-Z]\w+)"', before_note)

@@ -11,7 +11,8 @@ namespace rubato::sim {
 namespace {
 
 constexpr Duration kGangStart = 20s;  // of these operators
-constexpr Duration kProgress = 5s;    // a job that trains is looked at so often, and more often
+constexpr Duration kTeardownExtra = 5s;
+constexpr Duration kProgress = 5s;  // a job that trains is looked at so often, and more often
 
 class Life {
  public:
@@ -62,6 +63,23 @@ class Life {
   }
   void remove(const std::string& job) {
     EXPECT_TRUE(cluster_.server().remove(api::kTrainingJob, {"default", job}).ok()) << job;
+  }
+  // Decisions about the GPUs of the job are refused until lift().
+  void refuse_decisions(const std::string& job, const Error& error) {
+    cluster_.leader()->trouble().refuses =
+        [=](const kube::Operation& operation) -> std::optional<Error> {
+      const bool is_meant = operation.key.name == job && is_decision(operation);
+      return is_meant ? std::optional(error) : std::nullopt;
+    };
+  }
+  void lift() { cluster_.leader()->trouble().refuses = {}; }
+  bool holds_gpus(const std::string& job) const { return held_on(cluster_, job, "n0") > 0; }
+  // Pods that have not ended, of those that are being deleted or of the others.
+  std::ptrdiff_t pods(bool are_deleting) const {
+    const auto& all = cluster_.witness().pods();
+    return std::count_if(all.begin(), all.end(), [&](const auto& pod) {
+      return !pod.second.finished && pod.second.deleting == are_deleting;
+    });
   }
   // The leader's wall clock, against those of all others.
   void set_clock(Duration by) { cluster_.leader()->process()->skew(Duration(0), by); }
@@ -309,6 +327,20 @@ TEST(LifecycleStories, AJobWhoseSpecCannotBeReadIsToldAndDeleted) {
       life.until([&] { return !life.is_there("trains") && !life.is_there("waits"); }, kSoon));
 }
 
+// The next leader knows how it trains, though not by when it is to be done.
+TEST(LifecycleStories, AJobWhoseDeadlineCannotBeReadIsLedByTheNextLeader) {
+  Life life({training("trains", 1, 1)});
+  ASSERT_TRUE(life.goes_on("trains"));
+  life.patch("trains", R"({"spec":{"objective":{"deadline":"2126-11-21T07:38:29+99:99"}}})");
+  ASSERT_TRUE(life.goes_on("trains"));
+  life.inject({.kind = FaultKind::kOperatorCrash, .pick = 1});
+  life.pass(kSoon);
+  EXPECT_TRUE(life.goes_on("trains"));
+  life.inject({.kind = FaultKind::kWorkerKilled});
+  EXPECT_TRUE(life.until([&] { return life.restarts("trains") == 1; }, kSoon));
+  EXPECT_TRUE(life.goes_on("trains"));
+}
+
 // deletionTimestamp is of the API server's clock. The last checkpoint cannot be written, so all of
 // the grace is used, and no more.
 TEST(LifecycleStories, ADeletionHasItsGraceWhateverTheLeadersClockSays) {
@@ -322,6 +354,72 @@ TEST(LifecycleStories, ADeletionHasItsGraceWhateverTheLeadersClockSays) {
     const auto is_gone = [&] { return !life.is_there("saving"); };
     EXPECT_FALSE(life.until(is_gone, kGrace - kJitter)) << by.count();
     EXPECT_TRUE(life.until(is_gone, 2 * kJitter + kSoon)) << by.count();
+  }
+}
+
+// It cannot end by itself: its last checkpoint cannot be written, and then its pod stands still.
+TEST(LifecycleStories, WorkersOfAFinishedJobAreEndedInTimeWhateverTheLeadersClockSays) {
+  JobPlan job = training("limited", 1, 1);
+  job.deadline_seconds = 30;
+  Life life({job});
+  ASSERT_TRUE(life.goes_on("limited"));
+  life.inject({.kind = FaultKind::kDiskFull, .spell = 1h});
+  ASSERT_TRUE(life.until([&] { return life.is("limited", "Failed"); }, 2min));
+  life.inject({.kind = FaultKind::kPodFrozen, .spell = 1h});
+  life.set_clock(-1h);
+  life.pass(1s);
+  EXPECT_EQ(life.pods(false), 1);
+  EXPECT_TRUE(life.until([&] { return life.pods(false) == 0; }, kTeardownExtra + kJitter));
+}
+
+// The times of pods are of the API server's clock.
+TEST(LifecycleStories, AGangIsWaitedForNoLongerWhateverTheLeadersClockSays) {
+  JobPlan idle = training("idle", 1, 1);
+  idle.submit_at = 20s;
+  Life life({idle});
+  ASSERT_TRUE(life.until([&] { return life.is_there("idle"); }, 2min));
+  life.set_clock(-1h);
+  life.inject({.kind = FaultKind::kNodeIdle, .spell = 1h});
+  const auto has_failed = [&] {
+    return life.status("idle")["reason"].string_view_or("") == "GangTimeout";
+  };
+  EXPECT_TRUE(life.until(has_failed, 2 * kGangStart + kSoon));
+}
+
+// Of a time to live that is over, and of GPUs that nobody may give back, neither waits for the
+// other for ever.
+TEST(LifecycleStories, WhatHasEndedIsDeletedThoughItsGpusMayNotBeGivenBack) {
+  for (const Code code : {Code::kExhausted, Code::kInvalid}) {
+    JobPlan job = training("short", 1, 1);
+    job.shape.steps = 10;
+    job.ttl_seconds = 5;
+    Life life({job});
+    ASSERT_TRUE(life.until([&] { return life.is("short", "Running"); }, kSoon));
+    life.refuse_decisions("short", Error(code, "not now"));
+    ASSERT_TRUE(life.until([&] { return life.is("short", "Complete"); }, 4 * kSoon));
+    EXPECT_TRUE(life.until([&] { return !life.is_there("short"); }, 4 * kSoon)) << name_of(code);
+  }
+}
+
+// Another's finalizer keeps the object, and with it what it holds: it is asked for until it is
+// given back, also when nothing else of the job is left.
+TEST(LifecycleStories, ADeletedJobGivesItsGpusBackThoughThatIsRefusedAtFirst) {
+  for (const Duration spell : {kGrace, kGrace + kTeardownExtra + kSoon}) {
+    JobPlan next = training("next", 1, 1);
+    next.submit_at = 1min;
+    Life life({training("kept", 1, 1), next});
+    ASSERT_TRUE(life.goes_on("kept"));
+    ASSERT_TRUE(life.until([&] { return life.is_there("next"); }, 2min));
+    life.patch("kept", R"({"metadata":{"finalizers":["rubato.dev/teardown","example.dev/kept"]}})");
+    life.refuse_decisions("kept", Error(Code::kExhausted, "too many requests"));
+    life.remove("kept");
+    life.pass(spell);
+    EXPECT_TRUE(life.holds_gpus("kept")) << "it could not be written";
+    EXPECT_EQ(life.object("kept")["metadata"]["finalizers"].size(), spell == kGrace ? 2U : 1U);
+    life.lift();
+    EXPECT_TRUE(life.until([&] { return !life.holds_gpus("kept"); }, kSoon)) << spell.count();
+    EXPECT_TRUE(life.until([&] { return life.is("next", "Running"); }, kSoon));
+    EXPECT_TRUE(life.until([&] { return life.says("kept", "holds nothing any more"); }, kSoon));
   }
 }
 

@@ -74,6 +74,17 @@ class RefusalStories : public ::testing::Test {
              event["note"].string_or("").find(words) != std::string::npos;
     });
   }
+  void wait(Duration time) {
+    until([] { return false; }, time);
+  }
+  void make_class(const std::string& name, int value) {
+    must(cluster_->server().create(
+        kube::types::kPriorityClass, "",
+        json::Value::object({{"apiVersion", "scheduling.k8s.io/v1"},
+                             {"kind", "PriorityClass"},
+                             {"metadata", json::Value::object({{"name", name}})},
+                             {"value", value}})));
+  }
   void patch(const std::string& job, const std::string& what) {
     ASSERT_TRUE(
         cluster_->server()
@@ -106,6 +117,26 @@ TEST_F(RefusalStories, AWebhookThatIsAwayIsSaidAndWaitedFor) {
   EXPECT_TRUE(until([&] { return trains("new", 1); }, 4 * kSoon));
 }
 
+// What a job writes of itself brings it back at once.
+TEST_F(RefusalStories, AWebhookThatSaysAnotherErrorEachTimeIsAskedWithPauses) {
+  start({{"n0", "fast", 1}});
+  int asked = 0;
+  cluster_->leader()->trouble().refuses =
+      [&](const kube::Operation& operation) -> std::optional<Error> {
+    if (operation.verb != kube::Verb::kCreate || operation.type.plural != "pods")
+      return std::nullopt;
+    const std::string said = "failed calling webhook \"w\": port " + std::to_string(++asked);
+    return kube::error_from_status(500, kube::make_status(500, "InternalError", said));
+  };
+  cluster_->submit(training("new", 1, 1));
+  ASSERT_TRUE(until([&] { return !queued("new", "PodForbidden").empty(); }));
+  wait(1min);
+  EXPECT_GE(asked, 6) << "it may be there again";
+  EXPECT_LE(asked, 20);
+  lift();
+  EXPECT_TRUE(until([&] { return trains("new", 1); }, 2 * kSoon));
+}
+
 TEST_F(RefusalStories, AJobWhoseSecretMayNotBeMadeHoldsNoGpus) {
   start({{"n0", "fast", 1}});
   const Error full = forbidden("exceeded quota: few, requested: count/secrets=1");
@@ -123,9 +154,36 @@ TEST_F(RefusalStories, AJobWhoseSecretMayNotBeMadeHoldsNoGpus) {
   ASSERT_TRUE(until([&] { return held("second") == 1; }, 2 * kSoon));
   EXPECT_TRUE(until([&] { return was_told("FailedCreate", "count/secrets"); }));
   ASSERT_TRUE(until([&] { return held("second") == 0; }, kGang + kSoon));
-  EXPECT_TRUE(until([&] { return !queued("second", "GangTimeout").empty(); }));
+  EXPECT_TRUE(until(
+      [&] { return queued("second", "GangTimeout").find("count/secrets") != std::string::npos; }));
   lift();
   EXPECT_TRUE(until([&] { return trains("second", 1); }, 4 * kSoon));
+}
+
+// As builds of before 2026-11-24 made them, which kept no credentials in the status either.
+TEST_F(RefusalStories, AJobWhoseSecretIsImmutableGetsItsPods) {
+  start({{"n0", "fast", 1}});
+  cluster_->submit(training("old", 1, 1));
+  ASSERT_TRUE(until([&] { return trains("old", 1); }, 2 * kSoon));
+  int asked = 0;
+  refuse(kube::Verb::kUpdate, "secrets", "old",
+         kube::error_from_status(422, kube::make_status(422, "Invalid", "field is immutable")),
+         [&] { return ++asked > 0; });
+  ASSERT_TRUE(cluster_->server()
+                  .patch(api::kTrainingJob, {"default", "old"}, kube::PatchType::kMerge,
+                         *json::parse(R"({"status":{"credentials":null}})"),
+                         {.subresource = "status"})
+                  .ok());
+  patch("old", R"({"spec":{"suspend":true}})");
+  ASSERT_TRUE(until([&] { return is("old", "Suspended"); }));
+  patch("old", R"({"spec":{"suspend":false}})");
+  EXPECT_TRUE(until([&] { return trains("old", 1); }, 2 * kSoon));
+  EXPECT_TRUE(until([&] { return was_told("NotRenewed", "field is immutable"); }));
+  asked = 0;
+  wait(1min);
+  EXPECT_LE(asked, 6);
+  lift();
+  EXPECT_TRUE(until([&] { return status("old")["credentials"].is_object(); }));
 }
 
 TEST_F(RefusalStories, APriorityClassThatItsPodsMayNotHavePreemptsNobody) {
@@ -153,6 +211,41 @@ TEST_F(RefusalStories, APriorityClassThatItsPodsMayNotHavePreemptsNobody) {
   EXPECT_TRUE(trains("second", 1));
 }
 
+// A job that trains is looked at every few seconds. It is not tried so often, and has events left
+// for what else becomes of it.
+TEST_F(RefusalStories, APriorityClassThatIsRefusedForLongIsAskedForAtASteadyPace) {
+  start({{"n0", "fast", 1}, {"n1", "fast", 1}});
+  cluster_->submit(training("elastic", 1, 2));
+  ASSERT_TRUE(until([&] { return trains("elastic", 2); }, 4 * kSoon));
+  int asked = 0;
+  refuse(kube::Verb::kCreate, "pods", "elastic", forbidden("exceeded quota: few"),
+         [&] { return ++asked > 0; });
+  patch("elastic", R"({"spec":{"priorityClassName":"high"}})");
+  wait(5min);
+  EXPECT_GE(asked, 25);
+  EXPECT_LE(asked, 31);
+  EXPECT_TRUE(trains("elastic", 2));
+  const json::Value& object = cluster_->witness().jobs().at("default/elastic").object;
+  EXPECT_EQ(object["status"]["observedGeneration"].int_or(0),
+            object["metadata"]["generation"].int_or(-1))
+      << "all else of its spec is in force";
+  patch("elastic", R"({"spec":{"gpus":{"max":1}}})");
+  EXPECT_TRUE(until([&] { return was_told("Rescaled", "from 2 to 1"); }, 2 * kSoon));
+  lift();
+}
+
+TEST_F(RefusalStories, APriorityClassThatIsMadeIsHeardOfAtOnce) {
+  start({{"n0", "fast", 1}});
+  JobPlan early = training("early", 1, 1);
+  early.priority_class = "later";
+  cluster_->submit(early);
+  ASSERT_TRUE(until([&] { return !queued("early", "PodForbidden").empty(); }));
+  wait(3s);
+  ASSERT_FALSE(queued("early", "PodForbidden").empty());
+  make_class("later", 50);
+  EXPECT_TRUE(until([&] { return queued("early", "PodForbidden").empty(); }, 2s));
+}
+
 TEST_F(RefusalStories, AJobKeepsThePriorityOfAClassThatIsGone) {
   start({{"n0", "fast", 1}});
   JobPlan urgent = training("urgent", 1, 1);
@@ -160,12 +253,7 @@ TEST_F(RefusalStories, AJobKeepsThePriorityOfAClassThatIsGone) {
   cluster_->submit(urgent);
   ASSERT_TRUE(until([&] { return trains("urgent", 1); }, 2 * kSoon));
   ASSERT_TRUE(cluster_->server().remove(kube::types::kPriorityClass, {"", "high"}).ok());
-  must(cluster_->server().create(
-      kube::types::kPriorityClass, "",
-      json::Value::object({{"apiVersion", "scheduling.k8s.io/v1"},
-                           {"kind", "PriorityClass"},
-                           {"metadata", json::Value::object({{"name", "middle"}})},
-                           {"value", 50}})));
+  make_class("middle", 50);
   JobPlan other = training("other", 1, 1);
   other.priority_class = "middle";
   cluster_->submit(other);
@@ -188,12 +276,16 @@ TEST_F(RefusalStories, AJobThatMayHaveNoMorePodsLeavesTheGpusToOthers) {
   ASSERT_TRUE(until(has_two, kGang)) << "at once, not when the time of a gang is over";
   EXPECT_TRUE(until([&] { return was_told("PodGivenUp", "not grown beyond 2 GPUs"); }));
   EXPECT_EQ(status("elastic")["avoidedNodes"].size(), 0U);
+  // Another cause is told with the next pod, however long the first one has been told already.
+  refuse(kube::Verb::kCreate, "pods", "elastic", forbidden("violates PodSecurity"),
+         [&] { return pods_of("elastic").size() >= 2; });
+  EXPECT_TRUE(until([&] { return was_told("PodGivenUp", "violates PodSecurity"); }, 4 * kSoon));
   cluster_->submit(training("small", 1, 1));
   ASSERT_TRUE(until([&] { return trains("small", 1); }, 2 * kSoon));
   EXPECT_TRUE(trains("elastic", 2));
   ASSERT_TRUE(cluster_->server().remove(api::kTrainingJob, {"default", "small"}).ok());
   lift();
-  EXPECT_TRUE(until([&] { return trains("elastic", 3); }, 6 * kSoon));
+  EXPECT_TRUE(until([&] { return trains("elastic", 3); }, 12 * kSoon));
 }
 
 // A round may have given its GPU to others by then, though the allocation does not say so yet.
@@ -228,14 +320,43 @@ TEST_F(RefusalStories, APodThatMayNotBeDeletedKeepsNoOther) {
   cluster_->submit(training("pair", 2, 2));
   ASSERT_TRUE(until([&] { return pods_of("pair").size() == 2; }));
   const std::string kept = pods_of("pair").front();
-  refuse(kube::Verb::kRemove, "pods", kept, forbidden("deletes are denied by policy"));
+  int asked = 0;
+  refuse(kube::Verb::kRemove, "pods", kept, forbidden("deletes are denied by policy"),
+         [&] { return ++asked > 0; });
   patch("pair", R"({"spec":{"suspend":true}})");
   EXPECT_TRUE(until([&] { return pods_of("pair") == std::vector<std::string>{kept}; }));
   EXPECT_TRUE(until([&] { return held("pair") == 0; }));
   EXPECT_TRUE(until([&] { return was_told("FailedDelete", kept); }));
   EXPECT_TRUE(until([&] { return status("pair")["reason"].string_or("") == "Suspending"; }));
+  asked = 0;
+  wait(1min);
+  EXPECT_LE(asked, 6) << "it is looked at every second";
   lift();
   EXPECT_TRUE(until([&] { return is("pair", "Suspended"); }));
+}
+
+// As by a policy, or by a CRD of an earlier release that does not know the value.
+TEST_F(RefusalStories, AStatusThatIsRefusedIsWrittenAtASteadyPace) {
+  start({{"n0", "fast", 1}});
+  cluster_->submit(training("idle", 1, 1));
+  ASSERT_TRUE(until([&] { return trains("idle", 1); }, 2 * kSoon));
+  int asked = 0;
+  cluster_->leader()->trouble().refuses =
+      [&](const kube::Operation& operation) -> std::optional<Error> {
+    if (operation.key.name != "idle" || !writes_status(operation, "conditions"))
+      return std::nullopt;
+    ++asked;
+    return kube::error_from_status(422, kube::make_status(422, "Invalid", "Unsupported value"));
+  };
+  patch("idle", R"({"spec":{"suspend":true}})");
+  ASSERT_TRUE(until([&] { return held("idle") == 0 && pods_of("idle").empty(); }, 4 * kSoon));
+  wait(10s);
+  asked = 0;
+  wait(1min);
+  EXPECT_GE(asked, 5) << "it may be allowed again";
+  EXPECT_LE(asked, 7) << "a job that is to stop is looked at every second";
+  lift();
+  EXPECT_TRUE(until([&] { return is("idle", "Suspended"); }));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 namespace rubato::sim {
 
@@ -20,6 +21,21 @@ inline JobPlan training(const std::string& name, int min, int max) {
   job.min = min;
   job.max = max;
   return job;
+}
+
+// Whether it writes this field of a status.
+inline bool writes_status(const kube::Operation& operation, std::string_view field) {
+  if (operation.body == nullptr || operation.subresource != "status") return false;
+  const std::string path = "/status/" + std::string(field);
+  const auto& parts = operation.body->items();
+  return std::any_of(parts.begin(), parts.end(), [&](const json::Value& part) {
+    return part["path"].string_view_or("") == path;
+  });
+}
+
+// Whether it is a decision about the GPUs of a job.
+inline bool is_decision(const kube::Operation& operation) {
+  return writes_status(operation, "allocation");
 }
 
 // GPUs of the job that its allocation has on the node; -1: there is no such job.

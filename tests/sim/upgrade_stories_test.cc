@@ -1,7 +1,12 @@
 // Stories of several builds at once: an operator of the next version, and workers of the one
 // before.
+#include "operator/api/crd.h"
+#include "operator/api/kinds.h"
+#include "operator/api/resources.h"
+#include "operator/control/status_diff.h"
 #include "tests/sim/whole_cluster.h"
 
+#include <functional>
 #include <string>
 
 #include <fmt/format.h>
@@ -109,6 +114,56 @@ TEST(UpgradeStories, WorkersThatCannotBeAskedToLookFindTheCheckpointBefore) {
   ASSERT_TRUE(cluster.volume().flip_bit(file, 600, 3).ok()) << file;
   for (std::uint64_t node : {0, 0, 0}) cluster.inject({FaultKind::kPowerCut, 0s, 3s, node, 0});
   EXPECT_TRUE(cluster.run_until([&] { return saved() > newest; }, 2min));
+}
+
+// The CRD of TrainingJob, with another status.
+void serve(kube::MemoryServer& server, const std::function<void(json::Value& fields)>& change) {
+  json::Value versions = api::crd(*api::find_kind("TrainingJob"))["spec"]["versions"];
+  json::Value& schema = versions.mutable_items().at(0).at("schema").at("openAPIV3Schema");
+  change(schema.at("properties").at("status").at("properties"));
+  const auto served = server.patch(
+      kube::types::kCustomResourceDefinition, {"", "trainingjobs.rubato.dev"},
+      kube::PatchType::kMerge,
+      json::Value::object({{"spec", json::Value::object({{"versions", std::move(versions)}})}}));
+  ASSERT_TRUE(served.ok());
+}
+
+// What it has no room for is not written for ever, and is written once it has; what only a newer
+// operator knows of stays.
+TEST(UpgradeStories, AnOperatorWritesWhatItAndTheCrdKnow) {
+  Scenario scenario = three_train(1, 100'000);
+  scenario.jobs[0].min = scenario.jobs[0].max = 9;  // it waits
+  scenario.jobs[0].submit_at = 1s;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  serve(cluster.server(), [](json::Value& fields) { EXPECT_TRUE(fields.erase("priority")); });
+  const auto job = [&]() -> const json::Value& { return cluster.witness().jobs().at(kJob).object; };
+  const auto is = [&](const std::string& state) {
+    return cluster.witness().jobs().contains(kJob) &&
+           job()["status"]["state"].string_view_or("") == state;
+  };
+  const auto ask = [&](const std::string& what, const kube::WriteOptions& options) {
+    ASSERT_TRUE(cluster.server()
+                    .patch(api::kTrainingJob, {"default", "elastic"}, kube::PatchType::kMerge,
+                           *json::parse(what), options)
+                    .ok());
+  };
+  ASSERT_TRUE(cluster.run_until([&] { return is("Queued"); }, kSoon));
+  cluster.run_until([] { return false; }, 2 * kSoon);
+  const std::string version = job()["metadata"]["resourceVersion"].string_or("");
+  cluster.run_until([] { return false; }, 3min);
+  EXPECT_EQ(job()["metadata"]["resourceVersion"].string_view_or(""), version);
+  EXPECT_FALSE(job()["status"].has("priority"));
+
+  serve(cluster.server(), [](json::Value& fields) {
+    fields.set("fieldOfTomorrow", json::Value::object({{"type", "integer"}}));
+  });
+  ask(R"({"status":{"fieldOfTomorrow":1}})", {.subresource = "status"});
+  const auto has_priority = [&] { return job()["status"].has("priority"); };
+  EXPECT_TRUE(cluster.run_until(has_priority, control::kDroppedFor + 1min));
+  ask(R"({"spec":{"suspend":true}})", {});
+  EXPECT_TRUE(cluster.run_until([&] { return is("Suspended"); }, kSoon));
+  EXPECT_EQ(job()["status"]["fieldOfTomorrow"].int_or(0), 1);
 }
 
 }  // namespace

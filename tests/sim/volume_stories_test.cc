@@ -135,6 +135,24 @@ class VolumeStories : public ::testing::Test {
   std::unique_ptr<WholeCluster> cluster_;
 };
 
+// By a policy, say. It may be lifted: what is wrong now is not wrong for ever.
+TEST_F(VolumeStories, AClaimThatMayNotBeChangedIsToldAndTriedAgain) {
+  WholeCluster& cluster = start_mounting(1, 1);
+  make_class();
+  make_claim();
+  ASSERT_TRUE(until([&] { return cluster.leader() != nullptr; }));
+  cluster.leader()->trouble().refuses =
+      [](const kube::Operation& operation) -> std::optional<Error> {
+    const bool is_meant =
+        operation.verb == kube::Verb::kPatch && operation.type.plural == "persistentvolumeclaims";
+    return is_meant ? std::optional(Error(Code::kInvalid, "denied the request")) : std::nullopt;
+  };
+  EXPECT_TRUE(until([&] { return has_event("FailedCreate"); }, 2 * kSoon));
+  EXPECT_EQ(selected(), "");
+  cluster.leader()->trouble().refuses = {};
+  EXPECT_TRUE(until([&] { return !selected().empty(); }, 4 * kSoon));
+}
+
 // Each in turn is said, with nothing allocated, and mended.
 TEST_F(VolumeStories, AJobWaitsVisiblyForItsClaimAndTrainsOnceItIsBound) {
   start_mounting(2, 4);

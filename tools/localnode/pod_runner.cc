@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "kube/quantity.h"
 #include "tools/localnode/pod_folders.h"
+#include "tools/localnode/sub_path.h"
 
 #include <algorithm>
 #include <array>
@@ -283,7 +284,10 @@ Status PodRunner::add_volumes(const Container& container, SandboxSpec& spec) con
     if (folder == volume_folders_.end())
       return Error(Code::kInvalid, "volumeMount of an unknown volume \"" + name + "\"");
     TRY(const std::string sub_path, sub_path_in(mount, environments_.at(container.name)));
-    TRY(const std::string source, sub_path_of(folder->second, sub_path));
+    if (!sub_path.empty()) {  // what is wrong with it is said here; the sandbox opens it anew
+      const auto opened = open_sub_path(folder->second, sub_path);
+      if (!opened.ok()) return opened.error();
+    }
     TRY(const std::string target, mount_target(mount["mountPath"].string_or("")));
     if (!are_mounted && (programs + "/").starts_with(target + "/"))
       return Error(
@@ -291,8 +295,9 @@ Status PodRunner::add_volumes(const Container& container, SandboxSpec& spec) con
           fmt::format("the volume at {} would hide the programs of Rubato, which are in {} "
                       "on this node; mount it elsewhere",
                       target, programs));
-    spec.mounts.push_back(
-        {source, target, mount["readOnly"].bool_or(false) || is_written_here(pod_, name)});
+    spec.mounts.push_back({folder->second, target,
+                           mount["readOnly"].bool_or(false) || is_written_here(pod_, name),
+                           sub_path});
   }
   if (are_mounted) spec.mounts.push_back({programs, programs, true});
   return ok();
@@ -338,12 +343,14 @@ void PodRunner::wait_for_end(Kind kind) {
   std::vector<Container*> left;
   while (true) {
     std::size_t told = 0;
+    bool tell = false;
     {
       std::lock_guard lock(mutex_);
       if (have_ended(kind)) return;
       told = exits();
+      tell = !is_to_end();  // the grace of a pod that is to end goes by
     }
-    write_status(kind == Kind::kMain ? "Running" : "Pending");
+    if (tell) write_status(kind == Kind::kMain ? "Running" : "Pending");
     std::unique_lock lock(mutex_);
     while (exits() == told && !is_to_end()) changed_->wait_until(lock, executor_.now() + kLook);
     if (!is_to_end()) continue;
@@ -363,7 +370,7 @@ void PodRunner::end_sidecars() {
     for (const auto& container : containers_)
       if (container->kind == Kind::kSidecar) sidecars.push_back(container.get());
     if (sidecars.empty()) return;
-    tell = initialized_ && !abandoned_;
+    tell = initialized_ && !is_to_end();
   }
   if (tell) write_status("Running");  // the containers have ended
   const auto grace = std::chrono::seconds(std::clamp<std::int64_t>(

@@ -1,5 +1,7 @@
 #include "tools/localnode/sandbox.h"
 
+#include "tools/localnode/sub_path.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -122,7 +124,12 @@ class View {
     TRY_OK(mirror("/"));
     TRY_OK(make_devices());
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      const Mount& mount = targets_[i].second;
+      Mount mount = targets_[i].second;
+      OpenPath part;  // until it is mounted
+      if (!mount.sub_path.empty()) {
+        TRY(part, open_sub_path(mount.source, mount.sub_path));
+        mount.source = part.path();
+      }
       TRY_OK(make_mount_point(mount.source, root_ + waiting(i)));
       TRY_OK(bind_mount(mount.source, root_ + waiting(i), mount.read_only));
     }
@@ -322,8 +329,10 @@ json::Value to_json(const SandboxSpec& spec) {
   for (const auto& [name, text] : spec.environment) value.at("environment").set(name, text);
   value.set("mounts", json::Value::array());
   for (const Mount& mount : spec.mounts) {
-    value.at("mounts").push_back(json::Value::object(
-        {{"source", mount.source}, {"target", mount.target}, {"readOnly", mount.read_only}}));
+    value.at("mounts").push_back(json::Value::object({{"source", mount.source},
+                                                      {"target", mount.target},
+                                                      {"readOnly", mount.read_only},
+                                                      {"subPath", mount.sub_path}}));
   }
   value.set("workingFolder", spec.working_folder);
   value.set("hostname", spec.hostname);
@@ -341,7 +350,7 @@ Result<SandboxSpec> sandbox_spec(const json::Value& value) {
   }
   for (const auto& mount : value["mounts"].items()) {
     spec.mounts.push_back({mount["source"].string_or(""), mount["target"].string_or(""),
-                           mount["readOnly"].bool_or(false)});
+                           mount["readOnly"].bool_or(false), mount["subPath"].string_or("")});
   }
   spec.working_folder = value["workingFolder"].string_or("/");
   spec.hostname = value["hostname"].string_or("");

@@ -1,7 +1,7 @@
 // Sandbox: runs one container's command as PID 1 of its own user, mount and PID namespaces, with
 // volumes at their mount paths over a read-only view of this machine's files. /proc, /dev and /tmp
 // are its own: of this machine's devices it has null, zero, full, random, urandom, tty, and those
-// that come as mounts. No mount path, and no link in a volume, leads to a file of this machine.
+// that come as mounts. No mount path, subPath or link in a volume leads to a file of this machine.
 //
 // It works through a second life of this program (`rubato-localnode --sandbox SPEC`), which is
 // single threaded and so may unshare and fork freely: it makes the namespaces, forks PID 1,
@@ -24,6 +24,7 @@ struct Mount {
   std::string source;  // a folder, file or device of this machine
   std::string target;  // absolute path inside
   bool read_only = false;
+  std::string sub_path = {};  // of the source, the part that is mounted (sub_path.h); "": all
 };
 
 struct SandboxSpec {

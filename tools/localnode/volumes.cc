@@ -247,24 +247,6 @@ bool is_written_here(const json::Value& pod, const std::string& volume) {
   return false;
 }
 
-Result<std::string> sub_path_of(const std::string& volume_folder, const std::string& sub_path) {
-  if (sub_path.empty()) return volume_folder;
-  if (!is_safe_path(sub_path))
-    return Error(Code::kInvalid, "subPath \"" + sub_path + "\" may not contain .. or begin with /");
-  std::error_code error;
-  const fs::path volume = fs::canonical(volume_folder, error);
-  const fs::path path =
-      error ? fs::path() : fs::weakly_canonical(volume / sub_path, error).lexically_normal();
-  if (error)
-    return Error(Code::kUnavailable, "looking for subPath " + sub_path + ": " + error.message());
-  if (!(path.string() + "/").starts_with(volume.string() + "/"))
-    return Error(Code::kInvalid, "subPath \"" + sub_path +
-                                     "\" is a link that leads out of the volume; name a folder or "
-                                     "file in it");
-  if (!fs::exists(path, error)) TRY_OK(make_folder(path.string()));
-  return path.string();
-}
-
 namespace {
 
 // `unknown`: a name that has no value, when there is one.

@@ -43,10 +43,6 @@ bool is_written_here(const json::Value& pod, const std::string& volume);
 Result<std::string> sub_path_in(const json::Value& mount,
                                 const std::map<std::string, std::string>& environment);
 
-// Where a mount's subPath is in the volume; made as a folder when nothing is there. kInvalid: it
-// would lead out of the volume, by itself or by a link that is there.
-Result<std::string> sub_path_of(const std::string& volume_folder, const std::string& sub_path);
-
 // As a kubelet does: $(NAME) is the variable's value, or stays when there is none; $$ is one $, so
 // that $$(NAME) is $(NAME).
 std::string expand(const std::string& text, const std::map<std::string, std::string>& known);

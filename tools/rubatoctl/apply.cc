@@ -1,12 +1,12 @@
+#include "common/files.h"
 #include "common/words.h"
+#include "common/yaml.h"
 #include "tools/rubatoctl/manifests.h"
 #include "tools/rubatoctl/objects.h"
 #include "tools/rubatoctl/resources.h"
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <sstream>
+#include <optional>
 
 #include <fmt/core.h>
 
@@ -19,18 +19,11 @@ namespace {
 constexpr auto kGonePoll = 200ms;
 
 Result<std::string> read_manifest(const std::string& file) {
-  std::ostringstream text;
-  if (file == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream in(file, std::ios::binary);
-  if (!in)
-    return Error(Code::kNotFound, "cannot read " + file +
-                                      "\n  What to do: check the path; `-f -` reads standard "
-                                      "input");
-  text << in.rdbuf();
-  return text.str();
+  auto text = read_input(file, yaml::kMaxBytes);
+  if (text.ok()) return text;
+  return Error(text.error().code(), text.error().what() +
+                                        "\n  What to do: name one file (folders are not read); "
+                                        "`-f -` reads standard input");
 }
 
 // "created", "configured" or "unchanged".
@@ -100,6 +93,28 @@ Status apply(Session& session, const std::string& file, bool dry_run) {
 // ---- Delete
 // --------------------------------------------------------------------------------------
 
+Result<DeleteChoice> checked_choice(DeleteChoice choice) {
+  if (!choice.file.empty()) {
+    if (choice.resource.empty() && choice.names.empty()) return choice;
+    return Error(Code::kInvalid,
+                 "name objects, or a file of them by -f, not both: nothing was deleted");
+  }
+  if (const auto slash = choice.resource.find('/'); slash != std::string::npos) {
+    choice.names.insert(choice.names.begin(), choice.resource.substr(slash + 1));
+    choice.resource.resize(slash);
+  }
+  if (choice.names.empty())
+    return Error(Code::kInvalid,
+                 "name what to delete: `rubatoctl delete tj NAME`, or `rubatoctl delete -f FILE`");
+  for (const std::string& name : choice.names) {
+    if (const Status named = kube::check_key({"", name}); !named.ok())
+      return Error(Code::kInvalid, named.error().what() +
+                                       ": nothing was deleted\n  What to do: see whether a "
+                                       "variable of your shell is empty");
+  }
+  return choice;
+}
+
 namespace {
 
 Result<std::vector<ObjectRef>> targets_of(Session& session, const DeleteChoice& choice) {
@@ -119,17 +134,8 @@ Result<std::vector<ObjectRef>> targets_of(Session& session, const DeleteChoice& 
     }
     return targets;
   }
-  std::string resource = choice.resource;
-  std::vector<std::string> names = choice.names;
-  if (const auto slash = resource.find('/'); slash != std::string::npos) {
-    names.insert(names.begin(), resource.substr(slash + 1));
-    resource.resize(slash);
-  }
-  if (names.empty())
-    return Error(Code::kInvalid,
-                 "name what to delete: `rubatoctl delete tj NAME`, or `rubatoctl delete -f FILE`");
-  TRY(const kube::ResourceType type, resource_named(session.rest(), resource));
-  for (const std::string& name : names)
+  TRY(const kube::ResourceType type, resource_named(session.rest(), choice.resource));
+  for (const std::string& name : choice.names)
     targets.push_back({type, {type.namespaced ? session.ns() : "", name}, ""});
   return targets;
 }
@@ -155,28 +161,49 @@ Status wait_until_gone(kube::Client& client, Executor& executor, const ObjectRef
   }
 }
 
-Status remove(Session& session, const DeleteChoice& choice) {
-  TRY(std::vector<ObjectRef> targets, targets_of(session, choice));
+Status remove_objects(kube::Client& client, Executor& executor, std::vector<ObjectRef> targets,
+                      const DeleteChoice& choice) {
+  std::size_t failures = 0;
+  std::optional<Error> last;
+  const auto note = [&](const ObjectRef& target, const Error& error) {
+    ++failures;
+    last = error;
+    if (targets.size() > 1)
+      fmt::print(stderr, "{}: {}\n", display_name(target.type, target.key.name), error.what());
+  };
+  std::vector<ObjectRef> leaving;
   for (ObjectRef& target : targets) {
     if (choice.wait) {
-      const auto live = session.client().get(target.type, target.key);
+      const auto live = client.get(target.type, target.key);
       if (live.ok()) target.uid = kube::uid_of(*live);
     }
-    const Status removed = session.client().remove(target.type, target.key);
-    if (!removed.ok()) {
-      if (!choice.file.empty() && removed.error().code() == Code::kNotFound) continue;
-      return advised(removed.error());
+    const Status removed = client.remove(target.type, target.key);
+    if (removed.ok()) {
+      fmt::print("{} deleted\n", display_name(target.type, target.key.name));
+      leaving.push_back(target);
+    } else if (choice.file.empty() || removed.error().code() != Code::kNotFound) {
+      note(target, advised(removed.error()));
     }
-    fmt::print("{} deleted\n", display_name(target.type, target.key.name));
   }
-  const MonoTime deadline = session.executor().now() + choice.timeout;
-  for (const ObjectRef& target : targets) {
+  const MonoTime deadline = executor.now() + choice.timeout;
+  for (const ObjectRef& target : leaving) {
     if (!choice.wait) break;
-    TRY_OK(wait_until_gone(session.client(), session.executor(), target, deadline,
-                           "its finalizers wait for something: see `rubatoctl describe`; "
-                           "--wait=false does not wait"));
+    const Status gone = wait_until_gone(client, executor, target, deadline,
+                                        "its finalizers wait for something: see `rubatoctl "
+                                        "describe`; --wait=false does not wait");
+    if (!gone.ok()) note(target, gone.error());
   }
-  return ok();
+  if (failures == 0) return ok();
+  if (targets.size() == 1) return *last;
+  return Error(Code::kInvalid,
+               fmt::format("{} {} not deleted", counted_of(failures, targets.size(), "object"),
+                           agreeing(failures, "was", "were")));
+}
+
+Status remove(Session& session, const DeleteChoice& given) {
+  TRY(const DeleteChoice choice, checked_choice(given));
+  TRY(std::vector<ObjectRef> targets, targets_of(session, choice));
+  return remove_objects(session.client(), session.executor(), std::move(targets), choice);
 }
 
 }  // namespace rubato::ctl

@@ -28,12 +28,22 @@ struct Row {
 };
 
 bool is_damage(const Error& error) { return error.reason() == worker::kCheckpointDamaged; }
+// A job removed it meanwhile.
+template <class T>
+bool is_gone(const Result<T>& read) {
+  return !read.ok() && read.error().code() == Code::kNotFound;
+}
+bool is_unread(const Result<CheckpointSummary>& read) {
+  return !read.ok() && !is_damage(read.error());
+}
 
 Row row_of(const CheckpointFolder& folder, std::int64_t step, const Result<CheckpointSummary>& is) {
   Row row;
   row.name = folder.path_of(step).substr(folder.directory().size() + 1);
   row.step = std::to_string(step);
-  row.state = is.ok() ? "complete" : "damaged: " + is.error().what();
+  row.state = is.ok()         ? "complete"
+              : is_unread(is) ? "cannot be read: " + is.error().what()
+                              : "damaged: " + is.error().what();
   if (!is.ok()) return row;
   row.size = is->bytes;
   row.bytes = human_bytes(is->bytes);
@@ -47,13 +57,14 @@ Status check_is_there(FileSystem& files, const CheckpointFolder& folder) {
   return ok();
 }
 
-Result<std::vector<Row>> rows_of(FileSystem& files, const CheckpointFolder& folder) {
-  TRY_OK(check_is_there(files, folder));
+// Of the checkpoints, counting those that cannot be read, then of what else is there.
+Result<std::vector<Row>> rows_of(const CheckpointFolder& folder, int& unread) {
   std::vector<Row> rows;
   TRY(const auto steps, folder.steps());
   for (const std::int64_t step : steps) {
     const auto summary = folder.inspect(step);
-    if (!summary.ok() && !is_damage(summary.error())) return summary.error();
+    if (is_gone(summary)) continue;
+    unread += is_unread(summary) ? 1 : 0;
     rows.push_back(row_of(folder, step, summary));
   }
   TRY(const auto damaged, folder.damaged());
@@ -65,12 +76,8 @@ Result<std::vector<Row>> rows_of(FileSystem& files, const CheckpointFolder& fold
   return rows;
 }
 
-}  // namespace
-
-Result<std::string> list_checkpoints(FileSystem& files, const std::string& path,
-                                     const std::string& output) {
-  const CheckpointFolder folder(files, path);
-  TRY(const std::vector<Row> rows, rows_of(files, folder));
+std::string listing(const std::string& path, const std::vector<Row>& rows,
+                    const std::string& output) {
   if (output == "json") {
     Value items = Value::array();
     for (const Row& row : rows) {
@@ -91,20 +98,40 @@ Result<std::string> list_checkpoints(FileSystem& files, const std::string& path,
   return render(table);
 }
 
+}  // namespace
+
+Status verdict(const CheckReport& report) {
+  std::string text;
+  if (report.damaged > 0)
+    text = fmt::format("{} damaged; a job sets them aside and takes an older one", report.damaged);
+  if (report.unread > 0)
+    text += fmt::format("{}{} cannot be read; look at the disk, and at the rights of this user",
+                        text.empty() ? "" : "; ", report.unread);
+  return text.empty() ? ok() : Status(Error(Code::kInvalid, text));
+}
+
+Result<CheckReport> list_checkpoints(FileSystem& files, const std::string& path,
+                                     const std::string& output) {
+  const CheckpointFolder folder(files, path);
+  TRY_OK(check_is_there(files, folder));
+  CheckReport report;
+  TRY(const std::vector<Row> rows, rows_of(folder, report.unread));
+  report.text = listing(path, rows, output);
+  return report;
+}
+
 Result<CheckReport> verify_checkpoints(FileSystem& files, const std::string& path,
                                        std::int64_t step) {
   const CheckpointFolder folder(files, path);
   TRY(std::vector<std::int64_t> steps, folder.steps());
   if (step >= 0) std::erase_if(steps, [&](std::int64_t other) { return other != step; });
-  if (steps.empty())
-    return Error(Code::kNotFound, (step < 0 ? "no checkpoints in " : "no such checkpoint in ") +
-                                      path + "; `rubatoctl checkpoint list` shows what is there");
   CheckReport report;
   TextTable table{{"NAME", "STEP", "SIZE", "STATE"}, {}};
   for (const std::int64_t each : steps) {
     const auto verified = folder.verify(each);
-    if (!verified.ok() && !is_damage(verified.error())) return verified.error();
-    report.damaged += verified.ok() ? 0 : 1;
+    if (is_gone(verified)) continue;
+    report.unread += is_unread(verified) ? 1 : 0;
+    report.damaged += verified.ok() || is_unread(verified) ? 0 : 1;
     const Row row = row_of(folder, each, verified);
     const bool has_digests = verified.ok() && !verified->files.empty();
     table.rows.push_back(
@@ -113,6 +140,9 @@ Result<CheckReport> verify_checkpoints(FileSystem& files, const std::string& pat
          : has_digests  ? "whole"
                         : "complete; an older version wrote it without digests of its files"});
   }
+  if (table.rows.empty())
+    return Error(Code::kNotFound, (step < 0 ? "no checkpoints in " : "no such checkpoint in ") +
+                                      path + "; `rubatoctl checkpoint list` shows what is there");
   report.text = render(table);
   return report;
 }
@@ -131,8 +161,7 @@ Result<PruneChoice> choose_pruned(const CheckpointFolder& folder, std::vector<st
   for (int whole = 0; whole < options.keep && !steps.empty(); steps.pop_back()) {
     const auto verified = folder.verify(steps.back());
     whole += verified.ok() ? 1 : 0;
-    const bool is_gone = !verified.ok() && verified.error().code() == Code::kNotFound;
-    if (verified.ok() || is_gone) continue;  // a job removed it meanwhile
+    if (verified.ok() || is_gone(verified)) continue;
     if (!is_damage(verified.error())) return verified.error();
     if (options.damaged)
       choice.removed.push_back(steps.back());
@@ -181,11 +210,13 @@ Result<std::string> release_checkpoints(FileSystem& files, const std::string& pa
   TRY(const std::vector<std::int64_t> steps, folder.steps());
   std::string text;
   for (const std::int64_t step : steps) {
-    TRY(const CheckpointSummary about, folder.summary(step));
-    if (about.job_uid.empty()) continue;
+    const auto about = folder.summary(step);
+    if (is_gone(about)) continue;
+    if (!about.ok()) return about.error();
+    if (about->job_uid.empty()) continue;
     TRY_OK(folder.release(step));
-    text +=
-        fmt::format("{} belonged to job {}; it is free now\n", folder.path_of(step), about.job_uid);
+    text += fmt::format("{} belonged to job {}; it is free now\n", folder.path_of(step),
+                        about->job_uid);
   }
   return text.empty() ? "nothing in " + path + " belongs to a job\n" : text;
 }

@@ -10,15 +10,20 @@
 
 namespace rubato::ctl {
 
-// `output`: "table" or "json". Checkpoints by step, then what was set aside or left behind. Reads
-// all but the bytes of tensors: a file that is missing or cut short is damage.
-Result<std::string> list_checkpoints(FileSystem& files, const std::string& folder,
-                                     const std::string& output);
-
+// What was found. A checkpoint that a job removes meanwhile is left out.
 struct CheckReport {
   std::string text;
   int damaged = 0;
+  int unread = 0;  // the disk did not answer, or this user may not read them
 };
+// What is wrong with them, for the exit status; ok: nothing.
+Status verdict(const CheckReport& report);
+
+// `output`: "table" or "json". Checkpoints by step, then what was set aside or left behind. Reads
+// all but the bytes of tensors: a file that is missing or cut short is damage, which is shown and
+// not counted.
+Result<CheckReport> list_checkpoints(FileSystem& files, const std::string& folder,
+                                     const std::string& output);
 // Reads every byte of all checkpoints, or of the one of `step` (-1: all). kNotFound: none.
 Result<CheckReport> verify_checkpoints(FileSystem& files, const std::string& folder,
                                        std::int64_t step);

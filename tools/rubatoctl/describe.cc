@@ -138,30 +138,42 @@ void print_tables(const api::TrainingJob& job, WallTime now) {
   }
 }
 
-Status print_events(Session& session, const std::string& ns, const std::string& uid) {
-  TRY(std::vector<Value> events, session.list(kube::types::kEvent, ns));
-  std::erase_if(events, [&](const Value& event) {
-    return event["regarding"]["uid"].string_view_or("") != uid;
-  });
-  const auto time_of = [](const Value& event) {
-    const std::string last = event["series"]["lastObservedTime"].string_or("");
-    return last.empty() ? event["eventTime"].string_or("") : last;
-  };
-  std::stable_sort(events.begin(), events.end(),
-                   [&](const Value& a, const Value& b) { return time_of(a) < time_of(b); });
-  TextTable table{{"AGE", "TYPE", "REASON", "NOTE"}, {}};
-  for (const Value& event : events) {
-    const auto count = event["series"]["count"].int_or(1);
-    table.rows.push_back(
-        {age_text(time_of(event), session.wall()), event["type"].string_or(""),
-         event["reason"].string_or(""),
-         event["note"].string_or("") + (count > 1 ? fmt::format(" (x{})", count) : "")});
+// When it was last seen. Events of core/v1, as kubelets write them, have the deprecated members
+// alone.
+std::optional<WallTime> last_seen(const Value& event) {
+  for (const Value* time : {&event["series"]["lastObservedTime"], &event["deprecatedLastTimestamp"],
+                            &event["eventTime"], &event["deprecatedFirstTimestamp"],
+                            &event["metadata"]["creationTimestamp"]}) {
+    const auto parsed = parse_rfc3339(time->string_view_or(""));
+    if (parsed.ok()) return *parsed;
   }
-  print_indented("Events", table);
-  return ok();
+  return std::nullopt;
+}
+
+bool is_about(const Value& event, const Value& object) {
+  const Value& regarding = event["regarding"];
+  const std::string_view uid = regarding["uid"].string_view_or("");
+  if (uid == kube::uid_of(object)) return true;
+  // A kubelet knows its node by the name alone.
+  return object["kind"].string_view_or("") == "Node" &&
+         regarding["kind"].string_view_or("") == "Node" && uid == kube::name_of(object);
 }
 
 }  // namespace
+
+TextTable event_table(std::vector<Value> events, const Value& object, WallTime now) {
+  std::erase_if(events, [&](const Value& event) { return !is_about(event, object); });
+  std::ranges::stable_sort(events, {}, last_seen);
+  TextTable table{{"AGE", "TYPE", "REASON", "NOTE"}, {}};
+  for (const Value& event : events) {
+    const std::int64_t count = event["series"]["count"].int_or(event["deprecatedCount"].int_or(1));
+    table.rows.push_back(
+        {age_text(last_seen(event), now), event["type"].string_or(""),
+         event["reason"].string_or(""),
+         event["note"].string_or("") + (count > 1 ? fmt::format(" (x{})", count) : "")});
+  }
+  return table;
+}
 
 Status describe(Session& session, const std::string& resource, const std::string& name) {
   TRY(const kube::ResourceType type, resource_named(session.rest(), resource));
@@ -177,7 +189,9 @@ Status describe(Session& session, const std::string& resource, const std::string
     shown.at("metadata").erase("managedFields");
     std::fputs(api::to_yaml(shown).c_str(), stdout);
   }
-  return print_events(session, ns.empty() ? "default" : ns, kube::uid_of(*object));
+  TRY(std::vector<Value> events, session.list(kube::types::kEvent, ns.empty() ? "default" : ns));
+  print_indented("Events", event_table(std::move(events), *object, session.wall()));
+  return ok();
 }
 
 }  // namespace rubato::ctl

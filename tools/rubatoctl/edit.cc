@@ -65,69 +65,115 @@ Result<std::string> condition_named(std::string_view text) {
                fmt::format("a job has no condition \"{}\"; it has {}", text, known));
 }
 
-Status wait_for(Session& session, const std::string& job, const std::string& wanted,
-                std::chrono::seconds timeout) {
+namespace {
+
+// Whether the condition is True; an error where it never will be.
+Result<bool> is_met(const Value& job, std::string_view condition) {
+  const Value* end = nullptr;
+  for (const Value& item : job["status"]["conditions"].items()) {
+    if (item["status"].string_view_or("") != "True") continue;
+    const std::string_view type = item["type"].string_view_or("");
+    if (type == condition) return true;
+    if (type == api::condition::kFailed || type == api::condition::kComplete) end = &item;
+  }
+  if (end == nullptr) return false;
+  if ((*end)["type"].string_view_or("") == api::condition::kFailed)
+    return Error(Code::kInvalid, "the job failed: " + (*end)["message"].string_or(""));
+  return Error(Code::kInvalid, fmt::format("the job is Complete: {} will not be met", condition));
+}
+
+}  // namespace
+
+Status wait_for(kube::Client& client, Executor& executor, const kube::Key& job,
+                const std::string& wanted, std::chrono::seconds timeout) {
   TRY(const std::string condition, condition_named(wanted));
-  const MonoTime deadline = session.executor().now() + timeout;
+  const MonoTime deadline = executor.now() + timeout;
   while (true) {
-    const auto object = session.client().get(api::kTrainingJob, {session.ns(), job});
-    if (!object.ok()) return advised(object.error());
-    for (const auto& item : (*object)["status"]["conditions"].items()) {
-      if (item["status"].string_view_or("") != "True") continue;
-      const std::string type = item["type"].string_or("");
-      if (type == condition) {
-        fmt::print("trainingjob.rubato.dev/{} condition met\n", job);
+    const auto object = client.get(api::kTrainingJob, job);
+    if (object.ok()) {
+      TRY(const bool met, is_met(*object, condition));
+      if (met) {
+        fmt::print("trainingjob.rubato.dev/{} condition met\n", job.name);
         return ok();
       }
-      if (type == api::condition::kFailed)
-        return Error(Code::kInvalid, "the job failed: " + item["message"].string_or(""));
+    } else if (retry_class(object.error().code()) == Retry::kNever) {
+      return advised(object.error());
     }
-    if (session.executor().now() >= deadline)
+    if (executor.now() >= deadline) {
+      if (!object.ok()) return advised(object.error());
       return Error(Code::kTimeout, fmt::format("condition {} is not met after {} s\n  What to do: "
                                                "`rubatoctl describe tj {}` says why",
-                                               condition, timeout.count(), job));
-    session.executor().sleep_for(kChangePoll);
+                                               condition, timeout.count(), job.name));
+    }
+    executor.sleep_for(kChangePoll);
   }
 }
 
-Status cordon(Session& session, const std::string& node, bool unschedulable) {
+Status cordon(kube::Client& client, const std::string& node, bool unschedulable) {
   Value spec = Value::object({{"unschedulable", nullptr}});
   if (unschedulable) spec.set("unschedulable", true);
   const auto patched =
-      session.client().patch(kube::types::kNode, {"", node}, kube::PatchType::kMerge,
-                             Value::object({{"spec", spec}}), {.field_manager = "rubatoctl"});
+      client.patch(kube::types::kNode, {"", node}, kube::PatchType::kMerge,
+                   Value::object({{"spec", spec}}), {.field_manager = "rubatoctl"});
   if (!patched.ok()) return advised(patched.error());
   fmt::print("node/{} {}\n", node, unschedulable ? "cordoned" : "uncordoned");
   return ok();
 }
 
-Status drain(Session& session, const std::string& node, std::chrono::seconds timeout) {
-  TRY_OK(cordon(session, node, true));
-  const MonoTime deadline = session.executor().now() + timeout;
-  TRY(const std::vector<Value> pods,
-      session.list(kube::types::kPod, "", {.field_selector = "spec.nodeName=" + node}));
+namespace {
+
+// Why a drain leaves the pod where it is; empty: it has to go.
+std::string stays_because(const Value& pod) {
+  const std::string_view phase = pod["status"]["phase"].string_view_or("");
+  if (phase == "Succeeded" || phase == "Failed") return "it has ended";
+  // Its kubelet runs it from a file, whatever the API server says.
+  if (pod["metadata"]["annotations"].has("kubernetes.io/config.mirror")) return "static pod";
+  for (const Value& owner : pod["metadata"]["ownerReferences"].items()) {
+    // Its controller takes no notice of a cordon, and would make it again at once.
+    if (owner["controller"].bool_or(false) && owner["kind"].string_view_or("") == "DaemonSet")
+      return "DaemonSet";
+  }
+  return "";
+}
+
+Status evict(kube::Client& client, Executor& executor, const kube::Key& pod, MonoTime deadline) {
+  const Value eviction =
+      Value::object({{"apiVersion", "policy/v1"},
+                     {"kind", "Eviction"},
+                     {"metadata", Value::object({{"name", pod.name}, {"namespace", pod.ns}})}});
+  while (true) {
+    const auto evicted = client.create(kube::types::kPod, pod.ns, eviction,
+                                       {.subresource = "eviction", .field_manager = "rubatoctl"});
+    if (evicted.ok() || evicted.error().code() == Code::kNotFound) return ok();
+    // A disruption budget that asks to wait (429) may give in; two budgets for one pod (500) never.
+    const Code code = evicted.error().code();
+    const bool may_wait = retry_class(code) != Retry::kNever && code != Code::kInternal;
+    if (!may_wait || executor.now() >= deadline) return advised(evicted.error());
+    executor.sleep_for(kEvictionPoll);
+  }
+}
+
+}  // namespace
+
+Status drain(kube::Client& client, Executor& executor, const std::string& node,
+             std::chrono::seconds timeout) {
+  TRY_OK(cordon(client, node, true));
+  const MonoTime deadline = executor.now() + timeout;
+  const auto pods = client.list(kube::types::kPod, "", {.field_selector = "spec.nodeName=" + node});
+  if (!pods.ok()) return advised(pods.error());
   std::vector<ObjectRef> leaving;
-  for (const Value& pod : pods) {
+  for (const Value& pod : pods->items) {
     const kube::Key key = kube::key_of(pod);
-    const Value eviction =
-        Value::object({{"apiVersion", "policy/v1"},
-                       {"kind", "Eviction"},
-                       {"metadata", Value::object({{"name", key.name}, {"namespace", key.ns}})}});
-    while (true) {
-      const auto evicted =
-          session.client().create(kube::types::kPod, key.ns, eviction,
-                                  {.subresource = "eviction", .field_manager = "rubatoctl"});
-      if (evicted.ok() || evicted.error().code() == Code::kNotFound) break;
-      // 429: a disruption budget asks to wait.
-      const bool may_wait = evicted.error().code() == Code::kExhausted;
-      if (!may_wait || session.executor().now() >= deadline) return advised(evicted.error());
-      session.executor().sleep_for(kEvictionPoll);
+    if (const std::string why = stays_because(pod); !why.empty()) {
+      fmt::print("pod/{} stays ({})\n", key.name, why);
+      continue;
     }
+    TRY_OK(evict(client, executor, key, deadline));
     fmt::print("pod/{} evicted\n", key.name);
     leaving.push_back({kube::types::kPod, key, kube::uid_of(pod)});
   }
   for (const ObjectRef& pod : leaving) {
-    TRY_OK(wait_until_gone(session.client(), session.executor(), pod, deadline,
+    TRY_OK(wait_until_gone(client, executor, pod, deadline,
                            "it has its grace period to write a checkpoint; wait, or look at its "
                            "logs"));
     fmt::print("pod/{} gone\n", pod.key.name);

@@ -4,6 +4,7 @@
 #include "tools/rubatoctl/resources.h"
 #include "tools/rubatoctl/view/text_table.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/core.h>
@@ -18,6 +19,10 @@ constexpr const char* kTables =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;q=0.9";
 constexpr auto kWatchPatience = 1h;
 
+bool is_for_machines(const GetOptions& options) {
+  return options.output == "yaml" || options.output == "json" || options.output == "name";
+}
+
 struct Query {
   kube::ResourceType type;
   std::string ns;
@@ -30,12 +35,6 @@ Result<Query> query_of(Session& session, const GetOptions& options) {
   query.ns = options.all_namespaces || !query.type.namespaced ? "" : session.ns();
   query.path = kube::collection_path(query.type, query.ns);
   return query;
-}
-
-std::string with_parameters(const std::string& path, const GetOptions& options,
-                            kube::Query parameters) {
-  if (!options.selector.empty()) parameters.emplace_back("labelSelector", options.selector);
-  return path + kube::encode_query(parameters);
 }
 
 // The objects asked for: the named ones, or all of the collection.
@@ -102,22 +101,25 @@ class RowPrinter {
   bool has_rows_ = false;
 };
 
-Result<Value> get_table(Session& session, const std::string& path) {
-  auto body = session.rest().get_raw(path, kTables);
-  if (!body.ok()) return advised(body.error());
-  return json::parse(*body);
+Fetch tables_of(Session& session) {
+  return [&session](const std::string& path) -> Result<std::string> {
+    auto body = session.rest().get_raw(path, kTables);
+    if (!body.ok()) return advised(body.error());
+    return body;
+  };
 }
 
 // Prints each change until the server ends the stream for good.
 Status follow(Session& session, const Query& query, const GetOptions& options, std::string version,
               RowPrinter& printer) {
   kube::Query parameters{{"watch", "1"}};
+  if (!options.selector.empty()) parameters.emplace_back("labelSelector", options.selector);
   if (options.names.size() == 1)
     parameters.emplace_back("fieldSelector", "metadata.name=" + options.names[0]);
   while (true) {
     kube::Query now = parameters;
     now.emplace_back("resourceVersion", version);
-    auto stream = session.rest().stream(with_parameters(query.path, options, now), kTables);
+    auto stream = session.rest().stream(query.path + kube::encode_query(now), kTables);
     if (!stream.ok()) return advised(stream.error());
     while (true) {
       const auto line = (*stream)->next(session.executor().now() + kWatchPatience);
@@ -136,24 +138,57 @@ Status follow(Session& session, const Query& query, const GetOptions& options, s
 
 }  // namespace
 
-Status get(Session& session, const GetOptions& given) {
-  GetOptions options = given;
+Result<GetOptions> checked_options(GetOptions options) {
   if (const auto slash = options.resource.find('/'); slash != std::string::npos) {
     options.names.insert(options.names.begin(), options.resource.substr(slash + 1));
     options.resource.resize(slash);
   }
+  const bool is_named = !options.names.empty();
+  const char* why = nullptr;
+  if (std::ranges::find(options.names, "") != options.names.end())
+    why = "a name may not be empty";
+  else if (options.all_namespaces && is_named)
+    why = "an object of that name may be in any namespace: name its own with -n instead of -A";
+  else if (!options.selector.empty() && is_named)
+    why = "objects are chosen by their names or by -l, not by both";
+  else if (options.watch && options.names.size() > 1)
+    why = "-w follows one object or all of them: name one, or none";
+  else if (options.watch && is_for_machines(options))
+    why = "-w follows the table alone: leave -o away, or take -o wide";
+  if (why != nullptr) return Error(Code::kInvalid, why);
+  return options;
+}
+
+Result<std::string> read_table(const Fetch& fetch, const std::string& path,
+                               const kube::ListOptions& options,
+                               const std::function<void(const Value&)>& take) {
+  kube::ListOptions page = options;
+  page.limit = kPage;
+  std::string version = "0";
+  do {
+    TRY(const std::string body, fetch(path + kube::encode_query(kube::list_query(page))));
+    TRY(const Value table, json::parse(body));
+    version = table["metadata"]["resourceVersion"].string_or("0");
+    page.continue_token = table["metadata"]["continue"].string_or("");
+    take(table);
+  } while (!page.continue_token.empty());
+  return version;
+}
+
+Status get(Session& session, const GetOptions& given) {
+  TRY(const GetOptions options, checked_options(given));
   TRY(const Query query, query_of(session, options));
-  if (options.output == "yaml" || options.output == "json" || options.output == "name")
-    return print_objects(session, query, options);
+  if (is_for_machines(options)) return print_objects(session, query, options);
+  const Fetch fetch = tables_of(session);
   RowPrinter printer(options);
   std::string version = "0";
   if (options.names.empty()) {
-    TRY(const Value table, get_table(session, with_parameters(query.path, options, {})));
-    version = table["metadata"]["resourceVersion"].string_or("0");
-    printer.print(table);
+    TRY(version, read_table(fetch, query.path, {.label_selector = options.selector},
+                            [&](const Value& table) { printer.print(table); }));
   }
   for (const std::string& name : options.names) {
-    TRY(const Value table, get_table(session, kube::object_path(query.type, {query.ns, name}, "")));
+    TRY(const std::string body, fetch(kube::object_path(query.type, {query.ns, name}, "")));
+    TRY(const Value table, json::parse(body));
     version = table["rows"][0]["object"]["metadata"]["resourceVersion"].string_or(version);
     printer.print(table);
   }

@@ -4,12 +4,15 @@
 #pragma once
 
 #include "common/executor.h"
+#include "kube/line_stream.h"
 #include "tools/rubatoctl/session.h"
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace rubato::ctl {
@@ -19,10 +22,10 @@ constexpr auto kPodsPoll = 500ms;
 
 struct PodLine {
   std::string pod;
-  std::string time;  // RFC 3339, as the node wrote it
+  std::optional<WallTime> time;  // as the node wrote it; without: the line had none
   std::string line;
 };
-// "2026-11-21T08:00:00.123456Z text"
+// "2026-11-21T08:00:00.123456Z text"; of a node in another time zone "…+08:00 text".
 PodLine split_time(const std::string& pod, const std::string& text);
 
 // Which lines of a log that is read again from its beginning were not read before. Several lines
@@ -32,35 +35,51 @@ class LogPosition {
   // The stream begins: once before each reading.
   void reopen();
   // Called for each line, in order. From the first new one on all are.
-  bool is_new(const std::string& time);
+  bool is_new(const std::optional<WallTime>& time);
 
  private:
-  std::string last_time_;
+  std::optional<WallTime> last_time_;
   std::size_t read_ = 0;     // lines of last_time_
   std::size_t to_skip_ = 0;  // of these, in this reading
   bool skips_ = false;
 };
 
+// What pods and their logs are read through. `open` is for paths of logs.
+struct LogSource {
+  kube::Client& client;
+  Executor& executor;
+  std::function<Result<std::unique_ptr<kube::LineStream>>(const std::string& path)> open;
+};
+LogSource log_source(Session& session);
+
 class JobLogs {
  public:
-  JobLogs(Session& session, std::string ns, std::string job);
+  // What cannot be read is told to `say`, once for each kind of error: from any task.
+  using Say = std::function<void(const std::string& text)>;
+  JobLogs(LogSource source, std::string ns, std::string job, Say say = nullptr);
   ~JobLogs();
   // kTimeout: none until `deadline`. kCancelled: the job is finished or gone, and all is said.
+  // kDenied: this user may not see the job or its pods. kNotFound: the end, and of all its pods no
+  // log could be read.
   Result<PodLine> next(MonoTime deadline);
 
  private:
   struct Reader;
-  void look(const std::stop_token& stop);
+  Error look(const std::stop_token& stop);
+  void read_new(const std::vector<json::Value>& pods);
   void read(Reader& reader, const std::stop_token& stop);
   bool put(PodLine line, const std::stop_token& stop);
+  // `said`: of the same pod, or of all, since it could be read.
+  void tell(std::optional<Code>& said, const Error& error, bool is_last) const;
 
-  Session& session_;
+  LogSource source_;
   std::string ns_;
   std::string job_;
+  Say say_;
   std::mutex mutex_;
   std::unique_ptr<Condition> changed_;
   std::deque<PodLine> lines_;
-  bool ended_ = false;
+  std::optional<Error> end_;
   std::map<std::string, std::unique_ptr<Reader>> readers_;  // by pod uid; the looker's alone
   Task looker_;
 };

@@ -59,7 +59,8 @@ class Program {
     app_.fallthrough();
     app_.failure_message(refusal);
     app_.add_option("--kubeconfig", cluster_.kubeconfig,
-                    "Which cluster (default: $KUBECONFIG, ~/.kube/config, then the local one)");
+                    "Which cluster (default: $KUBECONFIG, ~/.kube/config, the local one, then "
+                    "that of the pod this runs in)");
     app_.add_option("--context", cluster_.context, "Context of the kubeconfig");
     app_.add_option("-n,--namespace", cluster_.ns, "Namespace (default: the kubeconfig's)");
     state_ = default_local_state();
@@ -180,7 +181,8 @@ class Program {
     scale_command->add_option("--min", min_, "at least so many")->check(CLI::Range(1, 1 << 20));
     auto* wait_command =
         job_command("wait", "Wait until a job's condition is True", [this](Session& s) {
-          return wait_for(s, name_, condition_, std::chrono::seconds(wait_timeout_s_));
+          return wait_for(s.client(), s.executor(), {s.ns(), name_}, condition_,
+                          std::chrono::seconds(wait_timeout_s_));
         });
     wait_command
         ->add_option("--for", condition_, "Running, Complete, Suspended …; also condition=complete")
@@ -247,6 +249,15 @@ class Program {
     return sub;
   }
 
+  // What was found is printed, also where the command fails for it.
+  static Result<std::string> judged(const Result<CheckReport>& report) {
+    if (!report.ok()) return report.error();
+    const Status good = verdict(*report);
+    if (good.ok()) return report->text;
+    std::fputs(report->text.c_str(), stdout);
+    return good.error();
+  }
+
   void add_checkpoint_commands() {
     auto* checkpoint = app_.add_subcommand(
         "checkpoint",
@@ -256,20 +267,13 @@ class Program {
         "  rubatoctl checkpoint prune /ckpt/gpt-kjv --keep 1 --damaged --dry-run");
     checkpoint->require_subcommand(1);
     auto* list = on_folder(*checkpoint, "list", "Which stand there, whose they are, what else",
-                           [this] { return list_checkpoints(files_, path_, output_); });
+                           [this] { return judged(list_checkpoints(files_, path_, output_)); });
     list->add_option("-o,--output", output_, "table or json")
         ->check(CLI::IsMember({"table", "json"}))
         ->default_str("table");
-    auto* verify = on_folder(
-        *checkpoint, "verify", "Read every byte and compare it with what was written",
-        [this]() -> Result<std::string> {
-          TRY(const CheckReport report, verify_checkpoints(files_, path_, step_));
-          if (report.damaged == 0) return report.text;
-          std::fputs(report.text.c_str(), stdout);
-          return Error(Code::kInvalid, fmt::format("{} damaged; a job sets them aside and "
-                                                   "takes an older one",
-                                                   report.damaged));
-        });
+    auto* verify =
+        on_folder(*checkpoint, "verify", "Read every byte and compare it with what was written",
+                  [this] { return judged(verify_checkpoints(files_, path_, step_)); });
     verify->add_option("--step", step_, "this one only")->check(CLI::Range(0, 1 << 30));
     auto* prune =
         on_folder(*checkpoint, "prune",
@@ -339,11 +343,15 @@ class Program {
       return sub;
     };
     on_node("cordon", "No new pod for this node",
-            [this](Session& s) { return cordon(s, name_, true); });
-    on_node("uncordon", "New pods again", [this](Session& s) { return cordon(s, name_, false); });
+            [this](Session& s) { return cordon(s.client(), name_, true); });
+    on_node("uncordon", "New pods again",
+            [this](Session& s) { return cordon(s.client(), name_, false); });
     auto* drain_command = on_node(
-        "drain", "Cordon, evict every pod, wait until they are gone",
-        [this](Session& s) { return drain(s, name_, std::chrono::seconds(drain_timeout_s_)); });
+        "drain",
+        "Cordon, evict the pods, wait until they are gone; DaemonSets' and static ones stay",
+        [this](Session& s) {
+          return drain(s.client(), s.executor(), name_, std::chrono::seconds(drain_timeout_s_));
+        });
     add_timeout(*drain_command, drain_timeout_s_);
   }
 

@@ -29,6 +29,26 @@ Value changes(const Value& last, const Value& wanted, const Value& live) {
   return patch;
 }
 
+// What every object has to have, and what of it is read here.
+Status check_manifest(const Value& manifest, const std::string& document) {
+  for (const char* field : {"apiVersion", "kind"})
+    if (!manifest[field].is_string())
+      return Error(Code::kInvalid, fmt::format("{} has no {}", document, field));
+  const auto wrong = [&](const std::string& what) {
+    return Error(Code::kInvalid,
+                 fmt::format("{} ({}) {}", document, manifest["kind"].string_or(""), what));
+  };
+  const Value& metadata = manifest["metadata"];
+  if (!metadata["name"].is_string()) return wrong("has no metadata.name");
+  if (metadata["name"].string_view_or("").empty()) return wrong("has an empty metadata.name");
+  if (!metadata["namespace"].is_null() && !metadata["namespace"].is_string())
+    return wrong("has a metadata.namespace that is no text: put it in quotes");
+  for (const char* field : {"labels", "annotations"})
+    if (!metadata[field].is_null() && !metadata[field].is_object())
+      return wrong(fmt::format("has metadata.{} that are no map", field));
+  return ok();
+}
+
 }  // namespace
 
 Result<std::vector<Value>> read_manifests(const std::string& text) {
@@ -41,14 +61,8 @@ Result<std::vector<Value>> read_manifests(const std::string& text) {
       manifests.push_back(document);
     }
   }
-  for (std::size_t i = 0; i < manifests.size(); ++i) {
-    for (const char* field : {"apiVersion", "kind"})
-      if (!manifests[i][field].is_string())
-        return Error(Code::kInvalid, fmt::format("document {} has no {}", i + 1, field));
-    if (!manifests[i]["metadata"]["name"].is_string())
-      return Error(Code::kInvalid, fmt::format("document {} ({}) has no metadata.name", i + 1,
-                                               manifests[i]["kind"].string_or("")));
-  }
+  for (std::size_t i = 0; i < manifests.size(); ++i)
+    TRY_OK(check_manifest(manifests[i], fmt::format("document {}", i + 1)));
   if (manifests.empty()) return Error(Code::kInvalid, "no object in it");
   return manifests;
 }

@@ -10,7 +10,8 @@ namespace rubato::ctl {
 
 inline constexpr const char* kLastApplied = "kubectl.kubernetes.io/last-applied-configuration";
 
-// The documents of a file, with the items of a List each for itself. kInvalid names what lacks.
+// The documents of a file, with the items of a List each for itself. kInvalid names what lacks, and
+// what of the metadata is of another type than it has to be.
 Result<std::vector<json::Value>> read_manifests(const std::string& text);
 
 // The manifest with kubectl's annotation that remembers it, so that both may be used in turn.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 namespace rubato::ctl {
 namespace {
@@ -70,46 +71,68 @@ kube::ResourceType described(const std::string& api_version, const json::Value& 
   return type;
 }
 
-Result<json::Value> resources_of(kube::RestClient& client, const std::string& api_version) {
-  TRY(const std::string body, client.get_raw(path_of(api_version)));
+ReadPath reader_of(kube::RestClient& client) {
+  return [&client](const std::string& path) { return client.get_raw(path); };
+}
+
+Result<json::Value> read_json(const ReadPath& read, const std::string& path) {
+  TRY(const std::string body, read(path));
   return json::parse(body);
 }
 
+bool is_called(const json::Value& resource, const std::string& group, const std::string& word) {
+  const std::string plural = resource["name"].string_or("");
+  if (plural.find('/') != std::string::npos) return false;
+  const auto& shorts = resource["shortNames"].items();
+  return word == plural || word == resource["singularName"].string_view_or("") ||
+         word == lower(resource["kind"].string_or("")) || word == plural + "." + group ||
+         std::any_of(shorts.begin(), shorts.end(),
+                     [&](const auto& name) { return name.string_view_or("") == word; });
+}
+
+constexpr const char* kInstallAdvice =
+    "are the CustomResourceDefinitions installed? (`kubectl apply --server-side -f crds/`)";
+
 }  // namespace
 
-Result<kube::ResourceType> resource_named(kube::RestClient& client, const std::string& given) {
+Result<kube::ResourceType> resource_named(const ReadPath& read, const std::string& given) {
   const std::string word = lower(given);
+  if (word.empty()) return Error(Code::kInvalid, "a kind may not be empty: tj, pods, nodes …");
   if (word.find(',') != std::string::npos)
     return Error(Code::kInvalid, "one kind at a time, not \"" + given + "\"");
   if (const auto* type = ours(word)) return *type;
   if (const auto* type = builtin(word)) return *type;
-  TRY(const std::string body, client.get_raw("/apis"));
-  TRY(const json::Value groups, json::parse(body));
-  for (const auto& group : groups["groups"].items()) {
-    const std::string version = group["preferredVersion"]["groupVersion"].string_or("");
-    TRY(const json::Value list, resources_of(client, version));
-    for (const auto& resource : list["resources"].items()) {
-      const std::string plural = resource["name"].string_or("");
-      if (plural.find('/') != std::string::npos) continue;
-      const auto& shorts = resource["shortNames"].items();
-      if (word == plural || word == resource["singularName"].string_view_or("") ||
-          word == lower(resource["kind"].string_or("")) ||
-          word == plural + "." + group["name"].string_or("") ||
-          std::any_of(shorts.begin(), shorts.end(),
-                      [&](const auto& name) { return name.string_view_or("") == word; }))
-        return described(version, resource);
+  TRY(const json::Value groups, read_json(read, "/apis"));
+  std::vector<std::string> versions{"v1"};
+  for (const auto& group : groups["groups"].items())
+    versions.push_back(group["preferredVersion"]["groupVersion"].string_or(""));
+  std::optional<Error> unread;
+  for (const std::string& version : versions) {
+    const auto list = read_json(read, path_of(version));
+    if (!list.ok()) {
+      if (!unread) unread = list.error();
+      continue;
+    }
+    for (const auto& resource : (*list)["resources"].items()) {
+      kube::ResourceType type = described(version, resource);
+      if (is_called(resource, type.group, word)) return type;
     }
   }
+  if (unread) return unread->in("looking for \"" + given + "\"");
   return Error(Code::kNotFound,
                "this server has no resource \"" + given +
-                   "\"\n  What to do: try tj, pods, nodes, queues, pvc, events, secrets …; are the "
-                   "CustomResourceDefinitions installed? (`rubatoctl apply -f crds`)");
+                   "\"\n  What to do: try tj, pods, nodes, queues, pvc, events, secrets …; " +
+                   kInstallAdvice);
+}
+
+Result<kube::ResourceType> resource_named(kube::RestClient& client, const std::string& word) {
+  return resource_named(reader_of(client), word);
 }
 
 Result<kube::ResourceType> resource_of_kind(kube::RestClient& client,
                                             const std::string& api_version,
                                             const std::string& kind) {
-  const auto list = resources_of(client, api_version);
+  const auto list = read_json(reader_of(client), path_of(api_version));
   if (!list.ok() && list.error().code() != Code::kNotFound) return list.error();
   if (list.ok()) {
     for (const auto& resource : (*list)["resources"].items())
@@ -118,9 +141,8 @@ Result<kube::ResourceType> resource_of_kind(kube::RestClient& client,
         return described(api_version, resource);
   }
   return Error(Code::kNotFound, "this server knows no kind \"" + kind + "\" in \"" + api_version +
-                                    "\"\n  What to do: check apiVersion and kind; are the "
-                                    "CustomResourceDefinitions installed? (`rubatoctl apply -f "
-                                    "crds`)");
+                                    "\"\n  What to do: check apiVersion and kind; " +
+                                    kInstallAdvice);
 }
 
 std::string display_name(const kube::ResourceType& type, const std::string& name) {

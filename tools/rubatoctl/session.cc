@@ -35,15 +35,15 @@ bool is_file(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// kubectl's order, and the local cluster where kubectl would find nothing.
+}  // namespace
+
 std::string kubeconfig_for(const ClusterChoice& choice) {
   if (!choice.kubeconfig.empty() || !environment("KUBECONFIG").empty()) return choice.kubeconfig;
-  if (is_file(environment("HOME") + "/.kube/config")) return "";
-  const std::string local = local_kubeconfig(default_local_state());
-  return is_file(local) ? local : "";
+  for (const std::string& path :
+       {environment("HOME") + "/.kube/config", local_kubeconfig(default_local_state())})
+    if (is_file(path)) return path;
+  return "";
 }
-
-}  // namespace
 
 std::string default_local_state() {
   const std::string xdg = environment("XDG_STATE_HOME");

@@ -15,15 +15,19 @@ constexpr std::int64_t kPage = 500;  // objects of one answer, of a list
 
 // What every command that talks to a cluster takes.
 struct ClusterChoice {
-  std::string kubeconfig;  // "": $KUBECONFIG, ~/.kube/config, then the local cluster's
-  std::string context;
-  std::string ns;  // "": the kubeconfig's
+  // "": $KUBECONFIG, ~/.kube/config, the local cluster's, then the cluster whose pod this is.
+  std::string kubeconfig;
+  std::string context;  // of a kubeconfig
+  std::string ns;       // "": the kubeconfig's
 };
 
 // Where `local` keeps its cluster unless told otherwise: $XDG_STATE_HOME/rubato/local, or
 // ~/.local/state/rubato/local.
 std::string default_local_state();
 std::string local_kubeconfig(const std::string& state);
+// The file that a choice means. "": what kube::default_config() takes, which is $KUBECONFIG or, in
+// a pod without any of these files, the pod's own cluster.
+std::string kubeconfig_for(const ClusterChoice& choice);
 
 class Session {
  public:

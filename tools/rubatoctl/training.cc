@@ -7,11 +7,13 @@
 #include "tools/rubatoctl/view/plot.h"
 #include "tools/rubatoctl/view/text_table.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace rubato::ctl {
@@ -46,6 +48,12 @@ void print_loss_table(const LossStory& story) {
                           line.replay ? "" : std::to_string(line.gpus),
                           line.replay ? "" : std::to_string(line.generation)});
   std::fputs(render(table).c_str(), stdout);
+}
+
+std::size_t terminal_rows() {
+  winsize size{};
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
+  return is_known ? size.ws_row : 24;
 }
 
 std::string last_rescale(const Value& status, WallTime now) {
@@ -84,7 +92,8 @@ Status logs(Session& session, const std::string& job, bool follow) {
   }
   const auto exists = session.client().get(api::kTrainingJob, {session.ns(), job});
   if (!exists.ok()) return advised(exists.error());
-  JobLogs live(session, session.ns(), job);
+  JobLogs live(log_source(session), session.ns(), job,
+               [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
   bool has_lines = false;
   std::string waited;  // as it was said
   while (true) {
@@ -96,6 +105,7 @@ Status logs(Session& session, const std::string& job, bool follow) {
     }
     std::fflush(stdout);
     if (line.error().code() == Code::kCancelled) return told(story);
+    if (line.error().code() != Code::kTimeout) return advised(line.error());
     if (has_lines) continue;
     const auto seen = session.client().get(api::kTrainingJob, {session.ns(), job});
     const std::string waits = seen.ok() ? waits_for_pods(*seen) : waited;
@@ -144,22 +154,35 @@ std::string top_text(const std::vector<Value>& jobs, WallTime now, bool with_nam
   return table.rows.empty() ? "No training jobs.\n" : render(table);
 }
 
+std::string drawn(const std::string& text, std::size_t rows) {
+  // Lines that are too long are cut, and the cursor stays out of the last row: either would scroll.
+  std::string out = "\x1b[?7l\x1b[H";
+  std::size_t left = rows > 1 ? rows - 1 : 1;
+  for (std::size_t begin = 0; begin < text.size() && left > 0; --left) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    out += text.substr(begin, end - begin) + "\x1b[K\n";
+    begin = end + 1;
+  }
+  return out + "\x1b[J\x1b[?7h";
+}
+
 Status top(Session& session, bool all_namespaces, bool once) {
   const bool live = !once && ::isatty(STDOUT_FILENO) != 0;
+  std::string text;
   while (true) {
-    TRY(const std::vector<Value> jobs,
-        session.list(api::kTrainingJob, all_namespaces ? "" : session.ns()));
-    const std::string text = top_text(jobs, session.wall(), all_namespaces);
-    // Home, the text with each line cleared to its end, then clear below: no flicker.
-    if (live) {
-      std::string drawn = "\x1b[H";
-      for (const char c : text) drawn += c == '\n' ? std::string("\x1b[K\n") : std::string(1, c);
-      std::fputs((drawn + "\x1b[J").c_str(), stdout);
-    } else {
+    const auto jobs = session.list(api::kTrainingJob, all_namespaces ? "" : session.ns());
+    if (jobs.ok()) text = top_text(*jobs, session.wall(), all_namespaces);
+    const bool may_pass = !jobs.ok() && retry_class(jobs.error().code()) != Retry::kNever;
+    if (!jobs.ok() && (text.empty() || !may_pass)) return jobs.error();
+    if (!live) {
       std::fputs(text.c_str(), stdout);
+      return ok();
     }
+    // The last table stays, below why it is an old one.
+    const std::string why = jobs.ok() ? "" : jobs.error().what();
+    const std::string note = why.empty() ? "" : why.substr(0, why.find('\n')) + "; trying again\n";
+    std::fputs(drawn(note + text, terminal_rows()).c_str(), stdout);
     std::fflush(stdout);
-    if (!live) return ok();
     session.executor().sleep_for(1s);
   }
 }

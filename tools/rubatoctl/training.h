@@ -16,10 +16,14 @@ Status logs(Session& session, const std::string& job, bool follow);
 std::string waits_for_pods(const json::Value& job);
 // output: csv, table, plot.
 Status loss(Session& session, const std::string& job, const std::string& output);
-// A live table of all jobs; on a terminal it is drawn anew each second until interrupted.
+// A live table of all jobs; on a terminal it is drawn anew each second until interrupted, also
+// while the server is away.
 Status top(Session& session, bool all_namespaces, bool once);
 // The table's text. Pure.
 std::string top_text(const std::vector<json::Value>& jobs, WallTime now, bool with_namespace);
+// What draws `text` over all that a terminal of so many rows shows, as much of it as has room:
+// nothing flickers, nothing scrolls. Pure.
+std::string drawn(const std::string& text, std::size_t rows);
 
 // Becomes the program of that name in the folder; returns only when it cannot.
 Status become(const std::string& program, const std::vector<std::string>& arguments);

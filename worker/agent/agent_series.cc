@@ -49,7 +49,10 @@ void WorkerSeries::take(const wire::WorkerEvent& event, MonoTime now) {
   const wire::WorkerStanding before = std::exchange(standing, event.standing());
   const bool same = before.id().incarnation() == standing.id().incarnation();
   if (!same) phases_before_ = phases;
-  micro_batches += grown(before.micro_done(), standing.micro_done(), same);
+  // Elsewhere it is a sign of life alone: of one that pulls, or whose disk is slow.
+  const bool trains = standing.phase() == wire::WORKER_TRAINING;
+  if (trains || (same && before.phase() == wire::WORKER_TRAINING))
+    micro_batches += grown(before.micro_done(), standing.micro_done(), same);
   checkpoints_skipped += grown(before.checkpoints_skipped(), standing.checkpoints_skipped(), same);
   for (const wire::PhaseTime& phase : event.phases()) {
     const bool known = phases.contains(phase.name());
@@ -132,7 +135,8 @@ const std::vector<MetricInfo>& agent_metrics() {
        kCounter,
        {"slot"},
        "micro-batches",
-       "Micro-batches that this worker has computed."},
+       "Micro-batches that this worker has computed; signs of life while it waits for its last "
+       "checkpoint, and those of a script, count as well."},
       {"rubato_worker_tokens_per_second",
        kGauge,
        {"slot"},

@@ -4,6 +4,7 @@
 #include "worker/protocol/wire.pb.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato::worker {
 
@@ -11,6 +12,8 @@ namespace {
 constexpr auto kSendWait = 20ms;  // a full queue drops the frame after this
 constexpr auto kWelcomeLimit = 3s;
 constexpr Duration kSilenceDefault = 5s;  // until a Welcome says otherwise
+constexpr auto kWarnAgain = 1min;         // of the same
+constexpr std::size_t kWarnedMost = 16;   // within that time
 }  // namespace
 
 CoordinatorLink::CoordinatorLink(Executor& executor, net::Network& network,
@@ -19,7 +22,12 @@ CoordinatorLink::CoordinatorLink(Executor& executor, net::Network& network,
       network_(network),
       config_(config),
       hooks_(std::move(hooks)),
-      rng_(config.seed) {}
+      rng_(config.seed),
+      listed_(config.coordinators) {
+  const auto names = std::ranges::stable_partition(
+      listed_, [](const net::Endpoint& each) { return net::is_address(each.host); });
+  listed_first_ = names.size() == listed_.size() ? listed_.size() : listed_.size() - names.size();
+}
 
 CoordinatorLink::~CoordinatorLink() { stop(); }
 
@@ -55,18 +63,24 @@ void CoordinatorLink::set_channel(std::shared_ptr<net::Channel> channel) {
   channel_ = std::move(channel);
 }
 
+// Once a minute each: who reaches nobody tries every second.
+void CoordinatorLink::warn(const std::string& text) {
+  const MonoTime now = executor_.now();
+  std::erase_if(warned_, [&](const auto& each) { return each.second + kWarnAgain <= now; });
+  if (warned_.size() >= kWarnedMost || !warned_.emplace(text, now).second) return;
+  LOG_WARNING("agent", "{}", text);
+}
+
 void CoordinatorLink::run(std::stop_token stop) {
   std::size_t next = 0;
   Duration backoff = kDialBackoffFirst;
   std::optional<net::Endpoint> hint;
   while (!stop.stop_requested()) {
-    const std::size_t listed = config_.coordinators.size();
-    const bool lost = last_leader_ && backoff >= kDialBackoffMost;
-    const std::size_t round = listed + (lost ? 1 : 0);
+    const bool lost = backoff >= kDialBackoffMost;
+    const std::size_t listed = lost ? listed_.size() : listed_first_;
+    const std::size_t round = listed + (lost && last_leader_ ? 1 : 0);
     const std::size_t turn = next % round;
-    const net::Endpoint to = hint            ? *hint
-                             : turn < listed ? config_.coordinators[turn]
-                                             : *last_leader_;
+    const net::Endpoint to = hint ? *hint : turn < listed ? listed_[turn] : *last_leader_;
     if (!hint) ++next;
     const bool hinted = hint.has_value();
     hint.reset();
@@ -74,7 +88,7 @@ void CoordinatorLink::run(std::stop_token stop) {
     if (auto fresh = config_.credentials(); fresh.ok()) {
       credentials_ = *std::move(fresh);
     } else {
-      LOG_WARNING("agent", "{}; goes on with the credentials of before", fresh.error().what());
+      warn(fresh.error().what() + "; goes on with the credentials of before");
     }
     auto dialed = network_.dial(to, credentials_.tls, executor_.now() + kDialLimit);
     if (dialed.ok()) {
@@ -87,7 +101,7 @@ void CoordinatorLink::run(std::stop_token stop) {
       set_channel(nullptr);
       channel->close();
     } else {
-      LOG_DEBUG("agent", "no coordinator at {}: {}", to_string(to), dialed.error().what());
+      warn("no coordinator: " + dialed.error().what());
     }
     if (welcomed) backoff = kDialBackoffFirst;
     if (hint && !hinted) continue;  // somebody named the leader: ask there at once
@@ -101,17 +115,25 @@ void CoordinatorLink::run(std::stop_token stop) {
 
 std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::stop_token stop,
                                                    bool& welcomed) {
-  if (!channel
-           .send(hooks_.hello(credentials_.token, leader_epoch_, leader_seal_),
-                 executor_.now() + kWelcomeLimit)
-           .ok())
+  // So it is, too, where our certificate is not known there.
+  const auto no_answer = [&](const Error& error) {
+    warn("the coordinator at " + to_string(channel.peer()) + " has no answer: " + error.what());
+  };
+  const Status said = channel.send(hooks_.hello(credentials_.token, leader_epoch_, leader_seal_),
+                                   executor_.now() + kWelcomeLimit);
+  if (!said.ok()) {
+    no_answer(said.error());
     return {};
+  }
   Duration silence = kSilenceDefault;
   MonoTime deadline = executor_.now() + kWelcomeLimit;
   while (!stop.stop_requested()) {
     auto frame = channel.receive(deadline);
     if (!frame.ok()) {
-      if (welcomed) LOG_INFO("agent", "the coordinator went away: {}", frame.error().what());
+      if (!welcomed)
+        no_answer(frame.error());
+      else
+        LOG_INFO("agent", "the coordinator went away: {}", frame.error().what());
       return {};
     }
     deadline = executor_.now() + silence;
@@ -126,18 +148,19 @@ std::optional<net::Endpoint> CoordinatorLink::talk(net::Channel& channel, std::s
       return *leader;
     }
     if (message.has_refused()) {
-      LOG_WARNING("agent", "refused: {}: {}", message.refused().reason(),
-                  message.refused().message());
+      warn("refused: " + message.refused().reason() + ": " + message.refused().message());
       hooks_.refused(message.refused().reason());
       return {};
     }
     if (message.has_welcome()) {
       const auto& welcome = message.welcome();
       if (welcome.leader_epoch() < leader_epoch_) {
-        LOG_WARNING("agent", "a leader of epoch {} is refused: {} was obeyed",
-                    welcome.leader_epoch(), leader_epoch_);
+        warn(fmt::format("a leader of epoch {} is refused: {} was obeyed", welcome.leader_epoch(),
+                         leader_epoch_));
         return {};
       }
+      if (!std::exchange(warned_, {}).empty())
+        LOG_INFO("agent", "reached the coordinator at {}", to_string(channel.peer()));
       leader_epoch_ = welcome.leader_epoch();
       leader_seal_ = welcome.seal();
       if (auto leader = net::parse_endpoint(welcome.leader()); leader.ok())

@@ -21,6 +21,7 @@ constexpr char kGone = '~';  // ends the name of a draft that is being removed
 constexpr std::string_view kSeal = "\"digest\": \"";
 constexpr std::size_t kSealDigits = 16;
 constexpr int kAsideMax = 1000;  // names tried for one that is set aside
+constexpr int kListsMost = 8;    // of a directory in which checkpoints go meanwhile
 constexpr std::string_view kStep = "step-";
 constexpr std::size_t kStepDigitsMax = 18;  // an int64 holds any number of so many
 
@@ -102,18 +103,25 @@ std::int64_t CheckpointFolder::step_of_draft(std::string_view name) {
 }
 
 Result<std::vector<std::int64_t>> CheckpointFolder::steps() const {
-  TRY(const auto names, names_with(kStep));
-  std::vector<std::int64_t> steps;
-  for (const std::string& name : names) {
-    if (step_of(name) < 0) continue;
-    const auto about = files_.stat(directory_ + "/" + name);
-    if (about.ok() && about->is_directory) steps.push_back(step_of(name));
-    const bool leads_nowhere = !about.ok() && (about.error().code() == Code::kNotFound ||
-                                               about.error().code() == Code::kInvalid);
-    if (!about.ok() && !leads_nowhere) return about.error();
+  std::vector<std::string> nowhere;  // names that led there when they were listed before
+  for (int i = 0; i < kListsMost; ++i) {
+    TRY(const auto names, names_with(kStep));
+    std::vector<std::int64_t> steps;
+    bool has_gone = false;  // a name that is there twice and leads nowhere is a link to nothing
+    for (const std::string& name : names) {
+      if (step_of(name) < 0) continue;
+      const auto about = files_.stat(directory_ + "/" + name);
+      if (about.ok() && about->is_directory) steps.push_back(step_of(name));
+      if (about.ok() || about.error().code() == Code::kInvalid) continue;
+      if (about.error().code() != Code::kNotFound) return about.error();
+      if (std::ranges::find(nowhere, name) != nowhere.end()) continue;
+      nowhere.push_back(name);
+      has_gone = true;
+    }
+    std::ranges::sort(steps);
+    if (!has_gone) return steps;
   }
-  std::ranges::sort(steps);
-  return steps;
+  return Error(Code::kUnavailable, directory_ + ": checkpoints go while they are listed");
 }
 
 // ---- What they say -----------------------------------------------------------------------------

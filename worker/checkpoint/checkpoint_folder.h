@@ -56,6 +56,8 @@ class CheckpointFolder {
   std::string path_of(std::int64_t step) const;
   // Steps of the complete checkpoints, ascending; none when there is no such directory. A folder
   // whose name path_of() does not give (step-900) is none, nor is a file or a link to nothing.
+  // Where one goes meanwhile they are listed anew: another may have come. kUnavailable: they go on
+  // coming and going.
   Result<std::vector<std::int64_t>> steps() const;
   // Names in the directory, sorted.
   Result<std::vector<std::string>> drafts() const;

@@ -56,16 +56,23 @@ struct LinkHub::Impl {
   std::uint64_t fenced_below = 0;
   std::deque<Waiting> waiting;  // oldest first, at most kWaitingLinks
   std::map<std::string, Handler> servers;
+  MonoTime next_line{};  // of the log, about who is turned away
 
   struct Handshake {
     std::string source;
     Task task;
   };
-  std::vector<Handshake> handshakes;  // of the acceptor's thread
+  std::vector<Handshake> handshakes;  // of the acceptor's thread; the oldest first
   Task acceptor;                      // last: it ends before what it uses
 
   void accept_loop(const std::stop_token& stop);
-  void greet(Arrival& arrival, const std::stop_token& stop);
+  void forget_ended();
+  std::map<std::string, std::size_t> handshakes_by_host() const;
+  bool is_full() const;
+  bool make_room(const std::string& source);
+  void warn(const std::string& source, const std::string& why);
+  void greet(Arrival& arrival, const std::string& source, const std::stop_token& stop);
+  bool hear(Link& link, wire::LinkHello& hello, MonoTime deadline);
   wire::LinkAnswer judge(const wire::LinkHello& hello);
   void place(const wire::LinkHello& hello, std::unique_ptr<Link> link);
   wire::LinkHello hello(const Peer& to, std::uint64_t generation, const std::string& purpose) const;
@@ -88,9 +95,8 @@ Executor& LinkHub::executor() { return impl_->executor; }
 
 void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    std::erase_if(handshakes, [](const Handshake& each) { return each.task.done(); });
-    // With all handshake places taken, new connections wait in the backlog.
-    if (handshakes.size() >= kPendingLinkHandshakes) {
+    forget_ended();
+    if (is_full()) {  // new connections wait in the backlog
       executor.sleep_for(kAcceptPause, stop);
       continue;
     }
@@ -102,16 +108,14 @@ void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
     }
     const std::shared_ptr<Arrival> came = std::move(arrival).value();
     const std::string source = came->source();
-    const auto is_of_it = [&](const Handshake& each) { return each.source == source; };
-    const auto pending = std::ranges::count_if(handshakes, is_of_it);
-    if (!source.empty() && static_cast<std::size_t>(pending) >= kPendingPerHost) {
-      LOG_WARNING("links", "too many connections of {}", source);
+    if (!make_room(source)) {
+      warn(source, "too many connections of this host");
       continue;
     }
     const auto begin = [&] {
-      return executor.try_spawn("link-handshake", [this, came](const std::stop_token& stopped) {
-        greet(*came, stopped);
-      });
+      return executor.try_spawn(
+          "link-handshake",
+          [this, came, source](const std::stop_token& stopped) { greet(*came, source, stopped); });
     };
     Result<Task> task = begin();
     if (!task.ok()) LOG_WARNING("links", "a connection waits: {}", task.error().what());
@@ -121,25 +125,81 @@ void LinkHub::Impl::accept_loop(const std::stop_token& stop) {
   handshakes.clear();
 }
 
-void LinkHub::Impl::greet(Arrival& arrival, const std::stop_token& stop) {
+void LinkHub::Impl::forget_ended() {
+  std::erase_if(handshakes, [](const Handshake& each) { return each.task.done(); });
+}
+
+std::map<std::string, std::size_t> LinkHub::Impl::handshakes_by_host() const {
+  std::map<std::string, std::size_t> hosts;
+  for (const Handshake& each : handshakes) ++hosts[each.source];
+  return hosts;
+}
+
+// Whether all places are taken, and nobody would make room.
+bool LinkHub::Impl::is_full() const {
+  if (handshakes.size() < kPendingLinkHandshakes) return false;
+  const auto has_few = [](const auto& host) { return host.second <= kFewOfHost; };
+  return std::ranges::all_of(handshakes_by_host(), has_few);
+}
+
+// For one of `source`; false: it has enough already.
+bool LinkHub::Impl::make_room(const std::string& source) {
+  forget_ended();
+  const auto hosts = handshakes_by_host();
+  const auto found = hosts.find(source);
+  const std::size_t own = found == hosts.end() ? 0 : found->second;
+  if (!source.empty() && own >= kPendingPerHost) return false;
+  if (handshakes.size() < kPendingLinkHandshakes) return true;
+  const auto most =
+      std::ranges::max_element(hosts, {}, [](const auto& host) { return host.second; });
+  if (own >= most->second) return false;
+  warn(most->first, "too many connections of this host");
+  handshakes.erase(std::ranges::find(handshakes, most->first, &Handshake::source));  // and ends it
+  return true;
+}
+
+// Strangers do not fill the log.
+void LinkHub::Impl::warn(const std::string& source, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex);
+    const MonoTime now = executor.now();
+    if (now < next_line) return;
+    next_line = now + kRefusalLine;
+  }
+  LOG_WARNING("links", "refused a connection of {}: {}", source, why);
+}
+
+void LinkHub::Impl::greet(Arrival& arrival, const std::string& source,
+                          const std::stop_token& stop) {
   const MonoTime deadline = executor.now() + kLinkHandshakeLimit;
-  auto link = arrival.secure(deadline, stop);
-  if (!link.ok()) {
-    LOG_WARNING("links", "refused a connection: {}", link.error().what());
+  auto secured = arrival.secure(deadline, stop);
+  if (!secured.ok()) {
+    if (secured.error().code() != Code::kCancelled) warn(source, secured.error().what());
     return;
   }
-  const auto body = link.value()->receive_frame(deadline);
+  std::unique_ptr<Link> link = std::move(secured).value();
   wire::LinkHello hello;
-  if (!body.ok() || !hello.ParseFromString(body.value())) return;
+  bool is_welcome = false;
+  {
+    const std::stop_callback ends(stop, [&] { link->cut(); });
+    is_welcome = hear(*link, hello, deadline);
+  }
+  if (is_welcome && !stop.stop_requested()) place(hello, std::move(link));
+}
+
+// Whether there is a link to be placed.
+bool LinkHub::Impl::hear(Link& link, wire::LinkHello& hello, MonoTime deadline) {
+  const auto body = link.receive_frame(deadline);
+  if (!body.ok() || !hello.ParseFromString(body.value())) return false;
   const wire::LinkAnswer answer = judge(hello);
-  const Status sent = link.value()->send_frame(answer.SerializeAsString(), deadline);
-  if (hello.purpose() == kProbePurpose) return;
+  const Status sent = link.send_frame(answer.SerializeAsString(), deadline);
+  if (hello.purpose() == kProbePurpose) return false;
   if (!answer.accepted()) {
     LOG_INFO("links", "refused {} of generation {} from {}: {}", hello.purpose(),
              hello.generation(), to_string(name_of(hello.from())), answer.reason());
-    return;
+    return false;
   }
-  if (sent.ok()) place(hello, std::move(link).value());
+  return sent.ok();
 }
 
 wire::LinkAnswer LinkHub::Impl::judge(const wire::LinkHello& hello) {

@@ -7,8 +7,9 @@
 // has a server (serve()) go to it instead.
 //
 // Threads: one acceptor; each handshake runs in a task of its own, at most kPendingLinkHandshakes
-// of them and half as many for one host, so that a slow or hostile client never delays others. All
-// methods are thread-safe.
+// of them and half as many for one host. With all places taken, the oldest handshake of the host
+// that has most makes room for a host that has fewer, unless all have few: so a slow or hostile
+// client, of a few hosts, never delays others. All methods are thread-safe.
 #pragma once
 
 #include "common/executor.h"
@@ -26,6 +27,8 @@ namespace rubato::worker {
 constexpr auto kLinkHandshakeLimit = 5s;
 constexpr std::size_t kPendingLinkHandshakes = 128;
 constexpr std::size_t kPendingPerHost = kPendingLinkHandshakes / 2;  // beyond: closed at once
+constexpr std::size_t kFewOfHost = 16;  // who has no more makes no room: a host has some workers
+constexpr auto kRefusalLine = 1s;       // between two lines of the log about those turned away
 constexpr std::size_t kWaitingLinks = 256;
 
 struct LinkHubConfig {

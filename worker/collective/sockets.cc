@@ -80,7 +80,8 @@ Result<Socket> listen_tcp(const std::string& host, std::uint16_t port) {
   Socket socket(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.fd() < 0) return system_error("socket");
   set_option(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::bind(socket.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(socket.fd(), 128) != 0) {
+  if (::bind(socket.fd(), at.ai_addr, at.ai_addrlen) != 0 ||
+      ::listen(socket.fd(), SOMAXCONN) != 0) {
     return system_error("listening on " + name_of_address(host, port));
   }
   return socket;

@@ -1,6 +1,7 @@
 #include "worker/collective/tls.h"
 
 #include "common/log.h"
+#include "common/net/tls_limits.h"
 #include "worker/collective/tls_session.h"
 
 #include <array>
@@ -80,6 +81,7 @@ Result<Context> make_context(const SSL_METHOD* method, const std::string& dir) {
   }
   note_extensions(raw);
   SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION);
+  net::limit_peers(raw);
   SSL_CTX_set_ciphersuites(raw, kSuites);
   SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, verify);
   X509_VERIFY_PARAM_set_purpose(SSL_CTX_get0_param(raw), X509_PURPOSE_ANY);
@@ -173,7 +175,9 @@ Status handshake(SSL* ssl, int fd, TlsIdentity::Side side, MonoTime deadline,
     if (done == 1) return ok();
     const int why = SSL_get_error(ssl, done);
     if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
-      const Code code = why == SSL_ERROR_SSL ? Code::kDenied : Code::kUnavailable;
+      // A peer that ends, or has no place for us now, closes without a word; it may be there later.
+      const bool closed = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+      const Code code = why == SSL_ERROR_SSL && !closed ? Code::kDenied : Code::kUnavailable;
       return Error(code, "TLS handshake: " + openssl_error());
     }
     const auto events = static_cast<short>(why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT);

@@ -40,10 +40,6 @@ Error damaged(const std::string& path, const std::string& why) {
   return with_reason(Error(Code::kInvalid, path + " is damaged: " + why), "DataDamaged");
 }
 
-Error unreadable(const Error& error) {
-  return with_reason(error, error.code() == Code::kNotFound ? "DataNotFound" : "DataUnreadable");
-}
-
 // The largest token + 1.
 std::uint64_t above(std::span<const std::byte> bytes, int width) {
   std::uint64_t highest = 0;
@@ -57,14 +53,18 @@ std::uint64_t above(std::span<const std::byte> bytes, int width) {
 
 }  // namespace
 
+Error unreadable_data(const Error& error) {
+  return with_reason(error, error.code() == Code::kNotFound ? "DataNotFound" : "DataUnreadable");
+}
+
 Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
   TokenFile file;
   file.path_ = path;
   auto opened = files.open(path, OpenMode::kRead);
-  if (!opened.ok()) return unreadable(opened.error());
+  if (!opened.ok()) return unreadable_data(opened.error());
   file.file_ = std::move(opened).value();
   const Result<std::uint64_t> size = file.file_->size();
-  if (!size.ok()) return unreadable(size.error());
+  if (!size.ok()) return unreadable_data(size.error());
   const std::string index = megatron_index_of(path);
   if (!index.empty() && files.stat(index).ok())
     TRY_OK(file.parse_index(files, index));
@@ -88,7 +88,7 @@ Status TokenFile::parse_header(std::uint64_t size) {
   std::int32_t llmc[3];
   if (size < sizeof header) return invalid("only " + counted(size, "byte"));
   const Result<std::size_t> got = file_->read_at(0, std::as_writable_bytes(std::span(&header, 1)));
-  if (!got.ok()) return unreadable(got.error());
+  if (!got.ok()) return unreadable_data(got.error());
   if (*got < sizeof header) return damaged(path_, "it was cut while it was read");
   std::memcpy(llmc, &header, sizeof llmc);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) == 0) {
@@ -119,7 +119,7 @@ Status TokenFile::parse_index(FileSystem& files, const std::string& index) {
   const auto read = read_megatron_index(files, index);
   if (!read.ok() && read.error().code() == Code::kInvalid)
     return with_reason(read.error(), "DataInvalid");
-  if (!read.ok()) return unreadable(read.error());
+  if (!read.ok()) return unreadable_data(read.error());
   width_ = read->width;
   count_ = read->tokens;
   has_vocabulary_ = false;
@@ -160,7 +160,7 @@ Status TokenFile::digest_blocks() {
 // Token bytes [at, at + to.size()).
 Status TokenFile::read_bytes(std::uint64_t at, std::span<std::byte> to) const {
   const Result<std::size_t> got = file_->read_at(header_bytes_ + at, to);
-  if (!got.ok()) return unreadable(got.error());
+  if (!got.ok()) return unreadable_data(got.error());
   if (*got == to.size()) return ok();
   return damaged(path_, "it is shorter than it was when it was opened");
 }

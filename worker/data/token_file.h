@@ -31,6 +31,9 @@ namespace rubato::worker {
 
 constexpr std::size_t kTokenBlockBytes = 16u << 10;
 
+// An error of the disk that data are on, with its reason(): "DataNotFound", "DataUnreadable".
+Error unreadable_data(const Error& error);
+
 class TokenFile {
  public:
   // kNotFound, kUnavailable (the disk), kInvalid. The error's reason(): "DataNotFound",

@@ -20,7 +20,7 @@ MicroRange even_share(std::uint32_t rank, std::uint32_t members, std::uint32_t m
 
 // Shares of an interrupted round: every micro-batch once; what a survivor holds stays with it, the
 // missing ones go to whoever has least left to compute, lowest first, ties to the lower rank.
-// `held[rank]`: disjoint ranges. Cost: O(micro_batches * log members).
+// `held[rank]`: disjoint ranges, of one member at least. Cost: O(micro_batches * log members).
 std::vector<std::vector<MicroRange>> salvage_shares(
     const std::vector<std::vector<MicroRange>>& held, std::uint32_t micro_batches);
 

@@ -26,9 +26,10 @@ struct PythonStart {
 };
 PythonStart started_by_python(std::span<const std::string> command);
 
-// The launcher of ranks (torchrun, accelerate launch, mpirun …) that is a word of the command, or
-// of a text in it that a shell is to run; "": none. What follows a script or a module of Python is
-// its own, and what a file starts is not looked at.
+// The launcher of ranks (torchrun, accelerate launch, mpirun …) that the command starts: its first
+// word is one, or that of a simple command of `sh -c`, or the first one behind programs that are
+// known to start another (env, uv run, timeout …) and their options. "": none is certain. What
+// follows a script or a module of Python is its own, and what a file starts is not looked at.
 std::string launcher_in(std::span<const std::string> words);
 
 // Of the program torchrun: what its #! line names, else what lies beside it. kInvalid: neither.

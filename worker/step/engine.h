@@ -143,6 +143,7 @@ struct StepEngine::Impl {
   Result<std::optional<FoundCheckpoint>> find_checkpoint();
   Status set_aside(std::uint64_t step, const std::string& why);
   void note_found(const std::optional<FoundCheckpoint>& found, std::uint64_t number);
+  bool fails_denied(const Error& error, MonoTime& denied_until);
   void look(std::uint64_t number);
   Status check_nothing_to_load();
 
@@ -154,6 +155,7 @@ struct StepEngine::Impl {
   void note_caught_up(std::uint64_t generation, std::uint64_t donor_seq);
   Status take_snapshot(Link& link, const wire::SnapshotHead& head);
   Status take_round(Link& link, const wire::RoundHead& head);
+  void note_pulled();
   bool begin_if_switched(const wire::CommitRecord& record);
 
   EngineParts parts;
@@ -208,6 +210,7 @@ struct StepEngine::Impl {
   std::optional<std::uint64_t> last_checkpoint;  // step, handed to the writer
   std::optional<std::uint64_t> compared_seq;     // in this generation, or nothing was due there
   MonoTime follow_begun{};
+  MonoTime pull_noted{};
   std::uint64_t follow_bytes = 0;
   int busy_answers = 0;         // of donors, in a row
   bool warned_of_copy = false;  // that newcomers cannot be served

@@ -4,6 +4,7 @@
 #include "worker/step/engine.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <ranges>
 
 #include <fmt/format.h>
@@ -199,7 +200,8 @@ Result<std::optional<FoundCheckpoint>> StepEngine::Impl::find_checkpoint() {
 // Says that a checkpoint is damaged, and makes room for the one before.
 Status StepEngine::Impl::set_aside(std::uint64_t step, const std::string& why) {
   const auto path = replica->set_aside_checkpoint(step);
-  if (!path.ok() && path.error().code() != Code::kNotFound) return path.error();
+  if (!path.ok() && path.error().code() != Code::kNotFound)
+    return path.error().in(fmt::format("step {} is damaged and cannot be set aside", step));
   LOG_ERROR("checkpoint", "step {}: {}; kept as {}", step, why, path.value_or("before"));
   wire::WorkerEvent event;
   wire::CheckpointDamaged& news = *event.mutable_checkpoint_damaged();
@@ -219,11 +221,22 @@ void StepEngine::Impl::note_found(const std::optional<FoundCheckpoint>& found,
   standing.set_checkpoint_digest(found ? found->digest : 0);
 }
 
+// True: said, after kDeniedLimit without another answer, for no time gives a right to read.
+bool StepEngine::Impl::fails_denied(const Error& error, MonoTime& denied_until) {
+  if (error.code() != Code::kDenied) denied_until = now() + kDeniedLimit;
+  if (now() < denied_until) return false;
+  fail("CheckpointFailed", "checkpoints may not be read: " + error.what(),
+       wire::FAILURE_SCOPE_WORKER);
+  return true;
+}
+
 // Answers a Look. A disk that does not answer is asked again until it does, or another order comes:
 // "none" would be a lie that begins the job anew.
 void StepEngine::Impl::look(std::uint64_t number) {
+  MonoTime denied_until = now() + kDeniedLimit;
   for (;;) {
     const auto found = find_checkpoint();
+    if (!found.ok() && fails_denied(found.error(), denied_until)) return;
     std::unique_lock lock(mutex);
     if (found.ok()) {
       note_found(*found, number);
@@ -249,8 +262,10 @@ Status StepEngine::Impl::check_nothing_to_load() {
   return Error(Code::kInvalid,
                fmt::format("no checkpoint can be read, and there were some: {} and {} more are "
                            "damaged. Put a good copy back (as step-…, the number in eight digits), "
-                           "or begin from the seed after `rubatoctl checkpoint prune --damaged`",
-                           damaged.back(), damaged.size() - 1))
+                           "or begin from the seed after `rubatoctl checkpoint prune --damaged {}` "
+                           "(the path inside the pod)",
+                           damaged.back(), damaged.size() - 1,
+                           std::filesystem::path(damaged.back()).parent_path().string()))
       .set_reason("CheckpointUnusable");
 }
 

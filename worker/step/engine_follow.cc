@@ -6,6 +6,7 @@
 #include "worker/step/engine.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace rubato::worker {
@@ -13,14 +14,16 @@ namespace rubato::worker {
 namespace {
 constexpr auto kDonorDial = 10s;        // a donor that answers later is one that was told anew
 constexpr auto kDonorSilence = 60s;     // alive frames come twice a second
+constexpr auto kPullBeat = 10s;         // while bytes come, the coordinator sees that it lives
 constexpr Duration kBusyPause = 200ms;  // after a first donor that is busy; doubled each time
 constexpr Duration kBusyPauseMost = 5s;
 constexpr std::size_t kPieceRecords = kStatePieceBytes / sizeof(StepRecord);
 static_assert(kStatePieceBytes % sizeof(StepRecord) == 0);
 
-// Reads into a buffer of the device, in the pieces that a digest is made of.
+// Reads into a buffer of the device, in the pieces that a digest is made of; `on_piece` is called
+// after each.
 Status read_section(Clock& clock, Link& link, Device& device, Stream& stream, Buffer to,
-                    Digest* digest) {
+                    Digest* digest, const std::function<void()>& on_piece) {
   std::vector<std::byte> staging(kStatePieceBytes);
   auto* host = static_cast<std::byte*>(device.host_view(to));
   const auto element = static_cast<std::int64_t>(size_of(to.type()));
@@ -28,6 +31,7 @@ Status read_section(Clock& clock, Link& link, Device& device, Stream& stream, Bu
     const std::size_t bytes = std::min(kStatePieceBytes, to.bytes() - first);
     std::byte* at = host != nullptr ? host + first : staging.data();
     TRY_OK(link.read_all(at, bytes, clock.now() + kDonorSilence));
+    on_piece();
     if (digest != nullptr) digest->add(at, bytes);
     if (host != nullptr) continue;
     const Buffer piece = to.slice(static_cast<std::int64_t>(first) / element,
@@ -63,7 +67,7 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     followed = order;
     communicator.reset();
   }
-  follow_begun = now();
+  follow_begun = pull_noted = now();
   follow_bytes = 0;
   set_phase_name("pull");
   emit({});
@@ -163,6 +167,13 @@ void StepEngine::Impl::note_caught_up(std::uint64_t generation, std::uint64_t do
   emit(std::move(event));
 }
 
+void StepEngine::Impl::note_pulled() {
+  if (now() < pull_noted + kPullBeat) return;
+  pull_noted = now();
+  const std::lock_guard lock(mutex);
+  standing.set_micro_done(standing.micro_done() + 1);  // it lives
+}
+
 Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& head) {
   parts.reach("pull", head.step());
   {
@@ -181,7 +192,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
       return Error(Code::kInternal, "the donor's state has other sizes");
     }
     TRY_OK(read_section(parts.executor.clock(), link, replica->device(), replica->stream(),
-                        sections[i], &digest));
+                        sections[i], &digest, [this] { note_pulled(); }));
     follow_bytes += sections[i].bytes();
   }
   std::vector<StepRecord> records;  // memory for those that have come, and no more
@@ -236,7 +247,7 @@ Status StepEngine::Impl::take_round(Link& link, const wire::RoundHead& head) {
       return Error(Code::kInternal, "the donor's gradient has another size");
     }
     TRY_OK(read_section(parts.executor.clock(), link, replica->device(), replica->stream(), reduced,
-                        nullptr));
+                        nullptr, [this] { note_pulled(); }));
     follow_bytes += reduced.bytes();
   }
   reach_aside("follow");

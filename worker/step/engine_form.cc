@@ -92,12 +92,14 @@ void StepEngine::Impl::obey(const wire::WorkerCommand& order) {
 }
 
 void StepEngine::Impl::configure(const wire::Configure& order) {
-  if (replica) return emit({});  // a new leader asks again: the standing says it all
+  if (replica) return emit({});  // asked again: the standing says it all
   set_phase_name("configure");
   auto made = parts.configure(order.training(), order.fingerprint());
   // Under which numerics the job goes on, its checkpoints say: their disk is asked until it
-  // answers, or another leader asks.
+  // answers, or until the coordinator knows.
+  MonoTime denied_until = now() + kDeniedLimit;
   while (!made.ok() && is_unanswered(made.error())) {
+    if (fails_denied(made.error(), denied_until)) return;
     LOG_WARNING("step", "{}; tries again", made.error().what());
     {
       std::unique_lock lock(mutex);

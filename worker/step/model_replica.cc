@@ -277,9 +277,10 @@ Result<std::int64_t> ModelReplica::validate(std::uint32_t micro) {
 Result<std::string> find_tokens(FileSystem& files, const std::string& path) {
   const auto about = files.stat(path);
   if (!about.ok() || !about->is_directory) return path;  // opening it says what is wrong
-  TRY(const auto names, files.list(path));
+  const auto names = files.list(path);
+  if (!names.ok()) return unreadable_data(names.error());
   std::vector<std::string> found;
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     if (name.ends_with(".bin")) found.push_back(path + "/" + name);
   }
   if (found.size() == 1) return found.front();
@@ -300,11 +301,13 @@ std::string isa_of(const std::string& fingerprint) {
 Result<std::string> newest_fingerprint(const TrainingConfig& config,
                                        const ReplicaOptions& options) {
   if (config.checkpoint_path.empty()) return std::string();
-  const auto newest = read_checkpoint_info(options.files, config.checkpoint_path);
+  const CheckpointFolder folder(options.files, config.checkpoint_path);
+  TRY(const auto steps, folder.steps());
+  if (steps.empty()) return std::string();
+  const auto newest = info_of_listed(options.files, folder, steps.back());
   if (newest.ok()) return newest->job_uid == options.job_uid ? newest->fingerprint : std::string();
-  const Code code = newest.error().code();
-  if (code != Code::kInvalid && code != Code::kNotFound) return newest.error();  // not damaged
-  return std::string();
+  if (newest.error().code() != Code::kInvalid) return newest.error();
+  return std::string();  // it is damaged
 }
 
 template <class T>

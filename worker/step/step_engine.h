@@ -42,6 +42,7 @@ constexpr auto kSaveRetryFirst = 1s;    // after a last checkpoint that failed; 
 constexpr auto kSaveRetryMost = 30s;
 constexpr std::uint64_t kLooksByItself = 1;   // `looked` of a worker that nobody asked yet
 constexpr auto kLookRetry = 1s;               // at checkpoints on a disk that does not answer
+constexpr auto kDeniedLimit = 30s;            // at those that may not be read, until it is told
 constexpr std::uint32_t kValidationMax = 32;  // validation micro-batches per evaluation
 constexpr std::uint32_t kNonFiniteMax = 4;    // different non-finite results in a row
 constexpr auto kIdleTick = 1min;              // of waits that nothing but news ends

@@ -10,17 +10,26 @@ namespace {
 Error no_path() { return Error(Code::kNotFound, "checkpoint.path is not set"); }
 }  // namespace
 
+Result<CheckpointInfo> info_of_listed(FileSystem& files, const CheckpointFolder& folder,
+                                      std::int64_t step) {
+  const std::string path = folder.path_of(step);
+  Result<CheckpointInfo> info = read_checkpoint_info(files, path);
+  if (info.ok() || info.error().code() != Code::kNotFound) return info;
+  const auto about = files.stat(path);
+  if (about.ok()) return damaged_checkpoint(path, info.error().what());
+  if (about.error().code() != Code::kNotFound) return about.error();
+  return Error(Code::kUnavailable, "a checkpoint has just gone: " + path);
+}
+
 Result<int> numerics_of(FileSystem& files, const std::string& path, int pinned) {
   if (knows_numerics(pinned)) return pinned;
   if (path.empty()) return kNumericsVersion;
   const CheckpointFolder folder(files, path);
   TRY(const auto steps, folder.steps());
   for (const std::int64_t step : std::views::reverse(steps)) {
-    const auto info = read_checkpoint_info(files, folder.path_of(step));
+    const auto info = info_of_listed(files, folder, step);
     if (info.ok() && knows_numerics(info->numerics_version)) return info->numerics_version;
-    const bool says_nothing = info.ok() || info.error().code() == Code::kInvalid ||
-                              info.error().code() == Code::kNotFound;
-    if (!says_nothing) return info.error();
+    if (!info.ok() && info.error().code() != Code::kInvalid) return info.error();
   }
   return kNumericsVersion;
 }

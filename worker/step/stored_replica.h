@@ -11,10 +11,15 @@
 
 namespace rubato::worker {
 
+// What the checkpoint of a listed step says of itself. kInvalid: it is damaged; kUnavailable: the
+// disk does not answer, or it has gone since it was listed, and another may have come; kDenied.
+Result<CheckpointInfo> info_of_listed(FileSystem& files, const CheckpointFolder& folder,
+                                      std::int64_t step);
+
 // The version of the numerics to compute under: `pinned` (ReplicaOptions::numerics) where this
 // program knows it, else that of the newest checkpoint in `path` that can be read, else that of new
-// jobs. What is damaged or has gone says nothing. kUnavailable: the disk does not answer, kDenied:
-// a checkpoint may not be read; nothing is known then, and it is asked again.
+// jobs. What is damaged says nothing. kUnavailable, kDenied: as above; nothing is known then, and
+// it is asked again.
 Result<int> numerics_of(FileSystem& files, const std::string& path, int pinned);
 
 class StoredReplica : public Replica {

@@ -1,20 +1,27 @@
+{{- /* Kept short: a label has at most 63 characters, and "-operator" is added. */}}
 {{- define "rubato.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride | trunc 54 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* Kept short: names of Services have at most 63 characters, and suffixes are added. */}}
+{{- /* Kept short: names of Services have at most 63 characters, and suffixes are added. They begin with a letter and
+have no dot, which names of releases and nameOverride may have. */}}
 {{- define "rubato.fullname" -}}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
-{{- else if contains (include "rubato.name" .) .Release.Name }}
-{{- .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name (include "rubato.name" .) | trunc 40 | trimSuffix "-" }}
+{{- $name := .Values.fullnameOverride }}
+{{- if not $name }}
+{{- $name = .Release.Name | replace "." "-" }}
+{{- $own := include "rubato.name" . | replace "." "-" }}
+{{- if not (contains $own $name) }}
+{{- $name = printf "%s-%s" $name $own }}
 {{- end }}
+{{- end }}
+{{- if not (regexMatch "^[a-z]" $name) }}
+{{- fail (printf "the name of a Service begins with a letter, which %s does not: set fullnameOverride" $name) }}
+{{- end }}
+{{- $name | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "rubato.installation" -}}
-{{- default (include "rubato.fullname" . | replace "." "-") .Values.installation }}
+{{- default (include "rubato.fullname" .) .Values.installation }}
 {{- end }}
 
 {{- define "rubato.serviceAccount" -}}
@@ -27,18 +34,22 @@
 
 {{- define "rubato.selector" -}}
 app.kubernetes.io/name: {{ include "rubato.name" . }}-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- /* A list of maps as one, in which no key is twice; a later map wins. */}}
+{{- define "rubato.merged" -}}
+{{- $all := dict }}
+{{- range . }}{{ range $key, $value := . }}{{ $_ := set $all $key $value }}{{ end }}{{ end }}
+{{- toYaml $all }}
 {{- end }}
 
 {{- define "rubato.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: rubato
-{{ include "rubato.selector" . }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $ours := dict "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
+{{- $_ := set $ours "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $_ := set $ours "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $ours "app.kubernetes.io/part-of" "rubato" }}
+{{- include "rubato.merged" (list $ours .Values.commonLabels (include "rubato.selector" . | fromYaml)) }}
 {{- end }}
 
 {{- define "rubato.image" -}}
@@ -50,9 +61,10 @@ app.kubernetes.io/part-of: rubato
 {{- end }}
 
 {{- /* Pods of jobs keep what they are told for life. The kubelet sets NAME_SERVICE_HOST for each Service of the
-namespace: an address without DNS. By its name the Service is found when it was deleted and made again. */}}
+namespace: an address without DNS, in brackets because it may be IPv6. By its name the Service is found when it was
+deleted and made again. */}}
 {{- define "rubato.coordinators" -}}
 {{- $service := printf "%s-coordinator" (include "rubato.fullname" .) }}
 {{- $port := int .Values.coordinator.port }}
-{{- printf "$(%s_SERVICE_HOST):%d,%s.%s.svc:%d" ($service | upper | replace "-" "_") $port $service .Release.Namespace $port }}
+{{- printf "[$(%s_SERVICE_HOST)]:%d,%s.%s.svc:%d" ($service | upper | replace "-" "_") $port $service .Release.Namespace $port }}
 {{- end }}

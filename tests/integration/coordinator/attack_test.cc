@@ -276,20 +276,20 @@ TEST_F(Attack, OnlyTheJobsCertificateOpensAWorkersPort) {
   const auto stranger = net::make_authority("stranger", now - 1h, now + 1h).value();
   const std::string other = "11111111-0000-0000-0000-000000000000";
   const net::Endpoint port{"127.0.0.1", attack::listening_ports(workers_.at(0).at(0)).at(0)};
-  const auto is_closed = [&](net::TlsConfig config) {
+  const auto is_closed = [&](net::TlsConfig config, MonoTime until) {
     config.authority = job_.authority().certificate;
     config.peer_name = job_.job_uid();
     const auto channel = network_.dial(port, config, soon());
-    return !channel.ok() ||
-           (*channel)->receive(executor_.now() + 2s).error().code() != Code::kTimeout;
+    return !channel.ok() || (*channel)->receive(until).error().code() != Code::kTimeout;
   };
-  EXPECT_FALSE(is_closed(tls(job_.authority(), job_.job_uid())));
-  EXPECT_TRUE(is_closed(tls(job_.authority(), other))) << "another job's";
-  EXPECT_TRUE(is_closed(tls(stranger, job_.job_uid()))) << "of another authority";
-  EXPECT_TRUE(is_closed(tls(job_.authority(), job_.job_uid(), -2h, -1h))) << "that has ended";
+  EXPECT_FALSE(is_closed(tls(job_.authority(), job_.job_uid()), executor_.now() + 2s));
+  EXPECT_TRUE(is_closed(tls(job_.authority(), other), soon())) << "another job's";
+  EXPECT_TRUE(is_closed(tls(stranger, job_.job_uid()), soon())) << "of another authority";
+  EXPECT_TRUE(is_closed(tls(job_.authority(), job_.job_uid(), -2h, -1h), soon()))
+      << "that has ended";
   net::TlsConfig none = tls(job_.authority(), job_.job_uid());
   none.certificate = none.private_key = "";
-  EXPECT_TRUE(is_closed(none)) << "none";
+  EXPECT_TRUE(is_closed(none, soon())) << "none";
   train_on(10);
   expect_whole();
   expect_finish();
@@ -329,6 +329,15 @@ TEST_F(Attack, AFloodOfNonsenseByAPodOfTheJobDisturbsNoMember) {
   expect_whole();
   EXPECT_TRUE(std::isfinite(job_.view().loss));
   EXPECT_LT(job_.view().step, kSteps);
+  // Nothing but empty workers, each of which is two bytes.
+  const auto again = dial(tls(job_.authority(), job_.job_uid()));
+  ASSERT_NE(again, nullptr);
+  ASSERT_TRUE(again->send(first.SerializeAsString(), soon()).ok());
+  wire::AgentMessage empty;
+  for (int i = 0; i < 100'000; ++i) empty.mutable_heartbeat()->add_workers();
+  ASSERT_TRUE(again->send(empty.SerializeAsString(), soon()).ok());
+  expect_closed(again);
+  expect_refused("NotTheProtocol", 1);
   channel->close();
   job_.pods.back()->wanted = false;
   job_.wish();

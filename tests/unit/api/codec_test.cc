@@ -107,6 +107,7 @@ TEST(Codec, AJobIsThereThoughItsSpecCannotBeRead) {
   const auto job = decode_training_job(object);
   ASSERT_TRUE(job.ok()) << job.error().to_string();
   EXPECT_EQ(job->unreadable.find("spec.objective.deadline: "), 0u) << job->unreadable;
+  EXPECT_EQ(job->unreadable_members, (std::set<std::string>{"objective", "runtime"}));
   EXPECT_TRUE(job->spec.suspend);
   EXPECT_EQ(job->spec.gpus.max, 4);
   EXPECT_EQ(job->spec.objective.deadline, std::nullopt);

@@ -33,6 +33,25 @@ TEST(CheckWritten, SparesWhatIsReadAndWhatIsNoFile) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(ReadInput, TakesFilesAndPipesButNoFolders) {
+  std::string folder = testing::TempDir() + "/input-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/text") << std::string(100000, 'w');
+  EXPECT_EQ(read_input(folder + "/text", 100000).value_or(""), std::string(100000, 'w'));
+  EXPECT_EQ(read_input(folder + "/text", 99999).error().code(), Code::kInvalid);
+  EXPECT_EQ(read_input(folder + "/none", 1).error().code(), Code::kNotFound);
+  const auto read = read_input(folder, 1);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().what(), "reading " + folder + ": Is a directory");
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "words", 5), 5);
+  ::close(ends[1]);
+  EXPECT_EQ(read_input("/dev/fd/" + std::to_string(ends[0]), 5).value_or(""), "words");
+  ::close(ends[0]);
+  std::filesystem::remove_all(folder);
+}
+
 // What stays wrong until somebody changes it has codes of its own; all else may pass.
 TEST(PosixFiles, WhatStaysWrongIsNotUnavailable) {
   std::string folder = testing::TempDir() + "/codes-XXXXXX";

@@ -31,6 +31,19 @@ TEST(JobTraining, WorkersAreToldTheNumbersAndTheEndOfTheDecay) {
   EXPECT_EQ(told["optimizer"]["schedule"]["decaySteps"].int_or(0), 70);
 }
 
+TEST(JobTraining, WhatCanBeReadOfASpecMayBeEnoughToLeadBy) {
+  api::TrainingJob made = job(2, 4)->job;
+  EXPECT_TRUE(can_be_led(made));
+  made.unreadable = "spec: must be an object";
+  EXPECT_FALSE(can_be_led(made));
+  made.unreadable_members = {"objective", "template"};
+  EXPECT_TRUE(can_be_led(made));
+  for (const char* name : {"runtime", "gpus", "training", "gracePeriodSeconds"}) {
+    made.unreadable_members = {"objective", name};
+    EXPECT_FALSE(can_be_led(made)) << name;
+  }
+}
+
 // Its state is ours to move and to keep, as the builtin trainer's is.
 TEST(JobTraining, AScriptHasStateAndIsToldWhatItDoesNotSayItself) {
   api::TrainingJob made = of_script();

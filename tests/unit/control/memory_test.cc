@@ -152,8 +152,10 @@ TEST(Memory, ASuspicionGoesWhenTheLeaseIsRenewedOrTheNodeIsGone) {
   lease.meta.name = "n1";
   lease.renewed = wall;
   memory.note_lease(lease, false, now, wall);
-  memory.suspect_node("n1", now + 1s);
-  memory.suspect_node("n2", now + 1s);
+  const auto is_there = [] { return true; };
+  memory.suspect_node("n1", now + 1s, is_there);
+  memory.suspect_node("n2", now + 1s, is_there);
+  memory.suspect_node("n3", now + 1s, [] { return false; });
   memory.note_lease(lease, false, now + 5s, wall + 5s);  // it says nothing new
   EXPECT_EQ(memory.suspects().size(), 2u);
   lease.renewed += 10s;
@@ -181,10 +183,61 @@ TEST(Memory, TheOftenerAJobMayNotGrowTheLongerItStaysAsItIs) {
   EXPECT_TRUE(memory.growth_limits().empty());
 }
 
+TEST(Memory, WhatIsForbiddenIsAskedAgainAtASteadyPace) {
+  Memory memory;
+  const MonoTime now{1h};
+  const Error full(Code::kDenied, "exceeded quota");
+  EXPECT_FALSE(memory.refusal("a", "pod w1", now));
+  for (const MonoTime then : {now, now + kRefusalPause, now + 2 * kRefusalPause}) {
+    memory.note_refused("a", "pod w1", full, kRefusalPause, then);
+    ASSERT_TRUE(memory.refusal("a", "pod w1", then + kRefusalPause - 1ms));
+    EXPECT_EQ(memory.refusal("a", "pod w1", then)->error.what(), "exceeded quota");
+    EXPECT_FALSE(memory.refusal("a", "pod w1", then + kRefusalPause));
+  }
+  EXPECT_FALSE(memory.refusal("a", "pod w2", now)) << "it was not asked for";
+  EXPECT_FALSE(memory.refusal("b", "pod w1", now));
+}
+
+TEST(Memory, AfterAnErrorItIsAskedSoonAndThenSeldom) {
+  Memory memory;
+  MonoTime now{1h};
+  const auto pause = [&] {
+    memory.note_refused("a", "pod w1", Error(Code::kInternal, "broken"), kErrorPause, now);
+    return memory.refusal("a", "pod w1", now)->until - now;
+  };
+  EXPECT_EQ(pause(), kErrorPause);
+  now += kErrorPause;
+  EXPECT_EQ(pause(), 2 * kErrorPause);
+  for (int i = 0; i < 70; ++i) now += pause();
+  EXPECT_EQ(pause(), kRefusalPause);
+  now += kRefusalPause + kRefusalQuiet + 1ms;
+  EXPECT_EQ(pause(), kErrorPause) << "that was long ago";
+  memory.forget_refusals("a");
+  EXPECT_FALSE(memory.refusal("a", "pod w1", now));
+}
+
+// An object's events are bounded, and others are to be heard beside those of what is refused.
+TEST(Memory, WhatIsRefusedForLongIsToldAtPausesThatDouble) {
+  Memory memory;
+  const MonoTime begin{1h};
+  int told = 0;
+  for (MonoTime now = begin; now < begin + 5min; now += 10s)
+    told += memory.may_tell("a", "FailedCreate", now) ? 1 : 0;
+  EXPECT_EQ(told, 5);  // after 0, 10, 30, 70 and 150 s
+  EXPECT_TRUE(memory.may_tell("a", "FailedDelete", begin));
+  EXPECT_TRUE(memory.may_tell("b", "FailedCreate", begin));
+  MonoTime now = begin + 5min;
+  for (int i = 0; i < 2000; ++i, now += 10s) (void)memory.may_tell("a", "FailedCreate", now);
+  EXPECT_FALSE(memory.may_tell("a", "FailedCreate", now));
+  memory.forget_refusals("a");
+  EXPECT_TRUE(memory.may_tell("a", "FailedCreate", now)) << "meanwhile it was allowed";
+}
+
 TEST(Memory, ADeletionCountsFromWhenThisLeaderSawIt) {
   Memory memory;
   EXPECT_EQ(memory.deleted_since("a", MonoTime{1h}), MonoTime{1h});
   EXPECT_EQ(memory.deleted_since("a", MonoTime{2h}), MonoTime{1h});
+  EXPECT_EQ(memory.finished_since("a", MonoTime{2h}), MonoTime{2h}) << "another matter";
   memory.forget_job("a");
   EXPECT_EQ(memory.deleted_since("a", MonoTime{3h}), MonoTime{3h});
 }

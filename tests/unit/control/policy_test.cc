@@ -17,6 +17,7 @@ TEST(Policy, WithoutAnObjectTheFlagsHold) {
   const Policy policy = policy_of(flags);
   EXPECT_EQ(policy.plan.min_relative_gain, -1);
   EXPECT_EQ(policy.gang_start, 7s);
+  EXPECT_EQ(policy.round_interval, 1s) << "as the chart's values.yaml says";
   EXPECT_EQ(policy.growth_pause, 0s);
 }
 
@@ -153,9 +154,54 @@ TEST(Policy, WhatIsInForceOutlivesItsLeader) {
   EXPECT_EQ(object.status.active, "fifo");
   const auto stored = api::decode<api::SchedulingPolicyStatus>(api::encode(object.status));
   EXPECT_EQ(policy_left(flags, stored.value()).value(), loaded);
-  object.status.in_force->policy = "gandiva";
-  EXPECT_EQ(policy_left(flags, object.status).error().code(), Code::kInvalid);
   EXPECT_EQ(policy_left(flags, {}).error().code(), Code::kNotFound);
+}
+
+// A release may refuse what was in force under the one before: all else of it stays, and all of it
+// is kept for a release that takes it.
+TEST(Policy, WhatWasInForceStaysButForWhatThisReleaseRefuses) {
+  const auto left_of = [](const api::SchedulingPolicySpec& spec) {
+    return policy_left(Config{}, {.in_force = spec}).value();
+  };
+  api::SchedulingPolicySpec spec{.policy = "pollux",
+                                 .parameters = {{"seed", 7.5}, {"older", 1}, {"maxLoad", 1.5}}};
+  spec.round_seconds = 3;
+  const Policy left = left_of(spec);
+  EXPECT_EQ(left.plan.policy, "pollux");
+  EXPECT_EQ(left.plan.parameters, (std::map<std::string, double>{{"seed", 7}}));
+  EXPECT_EQ(left.plan.max_load, 1.5);
+  EXPECT_EQ(left.round_interval, 3s);
+  EXPECT_TRUE(sched::make_policy(left.plan.policy, left.plan.parameters).ok());
+  for (const char* refused : {"parameters.seed is 7.5, but", "parameters.older is not known"})
+    EXPECT_NE(left.not_taken.find(refused), std::string::npos) << left.not_taken;
+
+  api::SchedulingPolicy object;
+  object.meta.name = "default";
+  object.spec = spec;
+  const std::string why = policy_of(Config{}, spec).error().what();
+  const auto status = policy_status(object, left, why, kNow);
+  EXPECT_EQ(status.active, "pollux");
+  EXPECT_EQ(status.in_force, spec);
+  const std::string& message = api::find_condition(status.conditions, "Active")->message;
+  EXPECT_NE(message.find("In force is pollux, seed 7"), std::string::npos) << message;
+  EXPECT_NE(message.find("this release refuses: " + left.not_taken), std::string::npos) << message;
+
+  // What is no count is not rounded to one: nobody wrote that.
+  spec = {.policy = "pollux", .parameters = {{"restartSeconds", 100'000.5}, {"preempt", 0.5}}};
+  EXPECT_TRUE(left_of(spec).plan.parameters.empty());
+  EXPECT_EQ(left_of(spec).plan.preempt, policy_of(Config{}).plan.preempt);
+
+  spec = {.policy = "newer", .parameters = {{"maxLoad", 1.5}, {"depth", 2}}};
+  const Policy another = left_of(spec);
+  EXPECT_EQ(another.plan.policy, sched::kDefaultPolicy);
+  EXPECT_EQ(another.plan.max_load, 1.5);
+  EXPECT_EQ(another.spec, spec);
+  EXPECT_EQ(another.not_taken.find("spec.policy: there is no policy \"newer\"; there are "), 0u)
+      << another.not_taken;
+
+  spec = {.policy = "gandiva"};  // needs what workers cannot do
+  EXPECT_EQ(left_of(spec).plan.policy, "gandiva");
+  EXPECT_EQ(left_of(spec).not_taken, "");
 }
 
 }  // namespace

@@ -347,10 +347,43 @@ TEST_F(JobSecretTest, OneThatCannotBeReplacedStaysAndSaysSo) {
   auto secret = client_.get(kube::types::kSecret, {"ns", job_secret_name(job())}, "");
   secret->set("immutable", true);
   ASSERT_TRUE(client_.update(kube::types::kSecret, *secret).ok());
-  const auto written = write_job_secret(client_, job(), *trust.root(), kTiming, wall(), true);
-  ASSERT_TRUE(written.ok());
-  EXPECT_FALSE(written->credentials);
-  EXPECT_NE(written->renewed.error().what().find("renewing Secret"), std::string::npos);
+  for (const bool is_of_an_earlier_build : {false, true}) {
+    if (is_of_an_earlier_build) held_.reset();
+    const auto written = write_job_secret(client_, job(), *trust.root(), kTiming, wall(), true);
+    ASSERT_TRUE(written.ok()) << "pods of it may be made";
+    EXPECT_FALSE(written->credentials);
+    EXPECT_NE(written->renewed.error().what().find("renewing Secret"), std::string::npos);
+  }
+}
+
+// It may not update Secrets: whether there is one it learns by making it.
+TEST_F(JobSecretTest, WithoutTheRightToReplaceItTheFirstOneIsMadeAllTheSame) {
+  struct NoUpdates : kube::FaultHook {
+    std::optional<Error> before(const kube::Operation& operation) override {
+      const auto refusal = [](const char* why) {
+        return Error(Code::kDenied, why).set_reason("Forbidden");
+      };
+      if (operation.verb == kube::Verb::kUpdate) return refusal("may not update");
+      if (operation.verb == kube::Verb::kCreate && is_full) return refusal("exceeded quota");
+      return std::nullopt;
+    }
+    std::optional<Error> after(const kube::Operation&) override { return std::nullopt; }
+    bool is_full = true;
+  } no_updates;
+  kube::MemoryClient refused(server_, process_, &no_updates);
+  Trust trust = make();
+  ASSERT_TRUE(trust.open().ok());
+  const auto kept = write_job_secret(refused, job(), *trust.root(), kTiming, wall(), true);
+  ASSERT_FALSE(kept.ok());
+  EXPECT_NE(kept.error().what().find("exceeded quota"), std::string::npos) << kept.error().what();
+  no_updates.is_full = false;
+  const auto made = write_job_secret(refused, job(), *trust.root(), kTiming, wall(), true);
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(made->credentials);
+  const auto again = write_job_secret(refused, job(), *trust.root(), kTiming, wall(), true);
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->credentials);
+  EXPECT_FALSE(again->renewed.ok());
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ TEST(JobMachineBounds, AnAgentSpeaksForItsOwnWorkersAlone) {
   FakePods pods(2);
   pods.start_training();
   wire::AgentMessage message;
-  for (const auto& [pod, slot] : {std::pair("uid-0", 0u), std::pair("uid-1", 4'000'000'000u)}) {
+  for (const auto& [pod, slot] :
+       {std::pair("uid-0", 0u), std::pair("uid-1", 1u), std::pair("uid-1", 4'000'000'000u)}) {
     wire::WorkerStanding& standing = *message.mutable_heartbeat()->add_workers();
     standing.mutable_id()->set_pod_uid(pod);
     standing.mutable_id()->set_slot(slot);
@@ -50,6 +51,18 @@ TEST(JobMachineBounds, AnAgentSpeaksForItsOwnWorkersAlone) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
   EXPECT_EQ(pods.view().members.size(), 2u);
   EXPECT_EQ(pods.view().generation, 1u);
+  EXPECT_EQ(pods.view().ready_pods.size(), 2u) << "its pod has one slot";
+}
+
+// Said again, or less than before, it is no more than it was.
+TEST(JobMachineBounds, WhatOneProcessHasSkippedIsCountedOnce) {
+  FakePods pods(2);
+  pods.start_training();
+  for (const std::uint64_t skipped : {std::uint64_t{3}, kHuge, kHuge, std::uint64_t{0}, kHuge}) {
+    pods.standing(1).set_checkpoints_skipped(skipped);
+    pods.say(1);
+  }
+  EXPECT_LE(pods.checkpoints_skipped, 1'000'000u);
 }
 
 TEST(JobMachineBounds, TextsAreCutBetweenLetters) {
@@ -115,7 +128,7 @@ TEST(JobTaskBounds, WhatIsNotTakenDownIsBoundedByNumberAndBytes) {
     EXPECT_TRUE(task.start().ok());
     wire::Hello hello;
     hello.set_pod_uid("uid-0");
-    task.attach(1, std::make_shared<NoChannel>(), hello, executor.now());
+    task.attach(1, std::make_shared<NoChannel>(), hello, 0, executor.now());
     std::size_t count = 0;
     while (task.has_room() && count < 10 * kInputsMax) {
       EXPECT_TRUE(task.deliver(1, "uid-0", heartbeat(), bytes, executor.now()));
@@ -133,9 +146,14 @@ TEST(JobTaskBounds, WhatIsNotTakenDownIsBoundedByNumberAndBytes) {
   wire::Hello hello;
   hello.set_pod_uid("uid-0");
   for (std::uint64_t session = 1; session <= 3 * kInputsMax + 1; ++session) {
-    task.attach(session, std::make_shared<NoChannel>(), hello, executor.now());
+    task.attach(session, std::make_shared<NoChannel>(), hello, 1000, executor.now());
     task.detach(session, "uid-0", "it hung up", executor.now());
   }
+  EXPECT_TRUE(task.has_room());
+  // What hellos take counts, of each pod's the last.
+  task.attach(4 * kInputsMax, std::make_shared<NoChannel>(), hello, kInputBytesMax, executor.now());
+  EXPECT_FALSE(task.has_room());
+  task.attach(5 * kInputsMax, std::make_shared<NoChannel>(), hello, 1000, executor.now());
   EXPECT_TRUE(task.has_room());
 }
 

@@ -1,6 +1,9 @@
 // JobMachine: planned changes.
 #include "tests/unit/coordinator/fake_pods.h"
 
+#include <functional>
+#include <set>
+
 #include <gtest/gtest.h>
 
 namespace rubato::coordinator {
@@ -19,6 +22,18 @@ void catch_up(FakePods& pods, int pod) {
   pods.standing(pod).set_seq(pods.standing(0).seq());
   pods.standing(pod).set_caught_up(true);
   pods.say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+}
+
+// It gets no link to its donor, or that breaks.
+void lose_donor(FakePods& pods, int pod) {
+  const wire::Follow follow = pods.last(pod, kFollow)->follow();
+  pods.standing(pod).set_phase(wire::WORKER_READY);
+  pods.standing(pod).clear_following();
+  pods.say(pod, [&](wire::WorkerEvent& event) {
+    event.mutable_suspect()->set_generation(follow.generation());
+    *event.mutable_suspect()->mutable_peer() = follow.donor();
+    event.mutable_suspect()->set_why("no answer");
+  });
 }
 
 void join(FakePods& pods, int pod) {
@@ -122,7 +137,117 @@ TEST(JobMachineChange, ANewcomerThatDoesNotCatchUpIsRestartedOnce) {
     pods.after(15s);
   }
   EXPECT_TRUE(pods.was_restarted(2));
-  EXPECT_EQ(pods.view().failure_count, 1u);  // however long its end is on the way
+  EXPECT_EQ(pods.view().failures.size(), 1u);  // however long its end is on the way
+  EXPECT_EQ(pods.view().failure_count, 0u) << "who trains misses nothing";
+}
+
+// Ten minutes are no time for a large state on a slow link.
+TEST(JobMachineChange, ANewcomerToWhomBytesComeIsLeftToFollow) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  follow(pods, 2);
+  for (int i = 0; i < 82; ++i) {  // beyond twice follow_deadline
+    pods.standing(2).set_micro_done(pods.standing(2).micro_done() + 1);
+    pods.commit_all();
+    pods.after(15s);
+  }
+  EXPECT_FALSE(pods.was_restarted(2));
+  EXPECT_TRUE(pods.view().failures.empty());
+}
+
+// Its donor cuts it off each time, for what waits for it is too much.
+TEST(JobMachineChange, WhoNeverCatchesUpIsGivenBack) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  for (int times = 0; times < 2 * kFollowsInVain; ++times) {
+    follow(pods, 2);
+    pods.after(1s);
+    pods.make_ready(2);  // turned away at once
+  }
+  for (int times = 0; times < kFollowsInVain; ++times) {
+    EXPECT_TRUE(pods.view().refused.empty()) << times;
+    follow(pods, 2);
+    for (Duration waited{}; waited < kFollowLong; waited += 15s) {
+      pods.commit_all();
+      pods.after(15s);
+    }
+    pods.make_ready(2);
+  }
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].reason, "TooSlow");
+  EXPECT_EQ(pods.view().refused[0].pod, "gpt-2");
+  EXPECT_EQ(pods.view().failure_count, 0u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+constexpr auto kDial = 11s;  // of a follower, as long as nobody answers
+
+TEST(JobMachineChange, WhoReachesNoMemberIsGivenBack) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  std::set<std::string> donors;
+  for (Duration waited{}; waited < kFollowLong + kDial; waited += kDial) {
+    EXPECT_TRUE(pods.view().refused.empty()) << "it may be a matter of a moment";
+    follow(pods, 2);
+    donors.insert(pods.last(2, kFollow)->follow().donor().pod_uid());
+    pods.commit_all();
+    pods.after(kDial);
+    lose_donor(pods, 2);
+  }
+  EXPECT_EQ(donors.size(), 2u) << "a member that it does not reach is no reason to try no other";
+  ASSERT_EQ(pods.view().refused.size(), 1u);
+  EXPECT_EQ(pods.view().refused[0].reason, "Unreachable");
+  EXPECT_NE(pods.view().refused[0].message.find("no answer"), std::string::npos);
+  EXPECT_EQ(pods.view().failure_count, 0u);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+}
+
+TEST(JobMachineChange, WhoWasTurnedAwayByABusyDonorHasReachedIt) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  for (int times = 0; times < 4 * kDonorsLost; ++times) {
+    follow(pods, 2);
+    pods.commit_all();
+    pods.after(kDial);
+    if (times % 2 == 0)
+      lose_donor(pods, 2);
+    else
+      pods.make_ready(2);
+  }
+  EXPECT_TRUE(pods.view().refused.empty());
+}
+
+TEST(JobMachineChange, WhoIsCutOffByMembersThatMoveIsNotGivenBack) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.connect(2);
+  const auto lose_when = [&](const std::function<void(std::uint64_t)>& moves) {
+    for (std::uint64_t times = 0; times < 3 * kDonorsLost; ++times) {
+      follow(pods, 2);
+      pods.commit_all();
+      pods.after(kDial);
+      moves(times);
+      lose_donor(pods, 2);
+      pods.settle();
+    }
+    EXPECT_TRUE(pods.view().refused.empty());
+  };
+  lose_when([&](std::uint64_t times) {
+    pods.change_wish([&](Wish& wish) { wish.stop_steps = 1000 + times; });
+    ASSERT_TRUE(pods.to_write.has_value());
+  });
+  // Its donors are about to leave, and wait for it.
+  pods.change_wish([](Wish& wish) { wish.pods[0].leaving = wish.pods[1].leaving = true; });
+  lose_when([](std::uint64_t) {});
 }
 
 // Its donor goes on sending it rounds: another Follow would wait for the end of this one.

@@ -83,6 +83,36 @@ TEST(JobMachineFingerprint, WhatMostOfTheFirstMembersComputeIsPinned) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
+// The disk with the checkpoints does not answer one of two, which cannot know what others do.
+TEST(JobMachineFingerprint, WhoIsNotReadyYetIsToldWhatOthersCompute) {
+  FakePods pods(2, {}, 1);
+  pods.change_wish([](Wish& wish) { wish.min_workers = 1; });
+  pods.connect_all();
+  pods.make_ready(0);
+  pods.after(kJoinSettle + 50ms);
+  pods.settle();
+  EXPECT_EQ(pods.machine.record().fingerprint, "f00d");
+  EXPECT_EQ(pods.count(1, kConfigure), 1u) << "it may be ready in a moment";
+  EXPECT_EQ(pods.last(1, kConfigure)->configure().fingerprint(), "");
+  pods.after(kLookDeadline);
+  EXPECT_EQ(pods.count(1, kConfigure), 2u);
+  EXPECT_EQ(pods.last(1, kConfigure)->configure().fingerprint(), "f00d");
+  pods.after(1min);
+  EXPECT_EQ(pods.count(1, kConfigure), 2u);
+  EXPECT_EQ(pods.count(0, kConfigure), 1u);
+}
+
+// Too few are ready: there is no generation whose fingerprint could be pinned.
+TEST(JobMachineFingerprint, WhoAStartWaitsForIsToldWhatMostCompute) {
+  FakePods pods(2);
+  pods.connect_all();
+  pods.after(2 * kLookDeadline);
+  EXPECT_EQ(pods.count(1, kConfigure), 1u) << "nobody has spoken";
+  pods.make_ready(0);
+  EXPECT_EQ(pods.count(1, kConfigure), 2u);
+  EXPECT_EQ(pods.last(1, kConfigure)->configure().fingerprint(), "f00d");
+}
+
 // A store that is restored from before a job's first generation: its checkpoints are on disk, and
 // who comes first computes otherwise than they were computed.
 TEST(JobMachineFingerprint, AStartThatNeverStandsPinsNothing) {

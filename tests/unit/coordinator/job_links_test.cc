@@ -150,6 +150,25 @@ TEST(JobMachineLinks, WhatOneWhoWaitsHasDecidedStands) {
   EXPECT_TRUE(pods.machine.record().previous.empty());
 }
 
+// Whether it lies, or the others had begun the next reduction when it was decided: it has the
+// newest state alone, and goes on without them.
+TEST(JobMachineLinks, ARoundThatOnlyOneWhoWaitsKnowsIsItsToGoOnFrom) {
+  for (const std::uint64_t ahead : {1u, 1'000'000u}) {
+    FakePods pods = training(3);
+    pods.reaches = [](int from, int) { return from != 2; };
+    pods.break_link(2, 0);
+    pods.after(kSuspectSettle + 50ms);
+    ASSERT_TRUE(pods.to_write.has_value());
+    ASSERT_EQ(pods.to_write->members.size(), 2u);
+    const std::uint64_t round = pods.standing(2).seq() + ahead;
+    pods.standing(2).set_seq(round);
+    pods.standing(2).mutable_last()->set_seq(round - 1);
+    pods.settle();
+    EXPECT_EQ(members(pods), std::set<std::string>{"gpt-2"}) << ahead;
+    EXPECT_EQ(pods.view().end, Phase::kWaiting);
+  }
+}
+
 TEST(JobMachineLinks, WhoWaitsGoesOnWhenTheOthersAreLost) {
   FakePods pods = training(3);
   pods.reaches = [](int a, int b) { return a != 2 && b != 2; };

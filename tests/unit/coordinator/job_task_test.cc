@@ -124,7 +124,7 @@ TEST_F(JobTaskTest, ADropLeavesTheSessionThatHasJustCome) {
                              [&] {  // asked for when silence is about to be judged
                                if (comes_at && process_.now() >= *comes_at) {
                                  comes_at.reset();
-                                 task->attach(2, second, hello, process_.now());
+                                 task->attach(2, second, hello, 0, process_.now());
                                }
                                return process_.now();
                              },
@@ -133,7 +133,7 @@ TEST_F(JobTaskTest, ADropLeavesTheSessionThatHasJustCome) {
   task = &owner;
   ASSERT_TRUE(owner.start().ok());
   sim_.run_for(1s);
-  owner.attach(1, first, hello, process_.now());
+  owner.attach(1, first, hello, 0, process_.now());
   comes_at = process_.now() + timing.silence;
   sim_.run_for(timing.silence + 1s);
   ASSERT_EQ(owner.view().failures.size(), 1u);

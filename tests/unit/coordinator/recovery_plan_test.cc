@@ -56,6 +56,15 @@ TEST(RecoveryPlan, WhoCannotLevelIsNamed) {
   EXPECT_EQ(total(plan), 8u);
 }
 
+TEST(RecoveryPlan, ARoundThatOnlyWhoIsLeftOutKnowsLevelsNobody) {
+  const auto plan = plan_recovery({survivor(5, false, {{0, 2}}), survivor(5, false, {})}, 8,
+                                  {survivor(6, false, {})});
+  EXPECT_EQ(plan.base_seq, 6u);
+  EXPECT_EQ(plan.levels, (std::vector<bool>{false, false}));
+  EXPECT_EQ(plan.shares.size(), 2u);
+  EXPECT_EQ(total(plan), 0u);
+}
+
 TEST(RecoveryPlan, OfTwoHoldersTheYoungerGenerationCounts) {
   const auto plan =
       plan_recovery({survivor(5, false, {{0, 3}}, 1), survivor(5, false, {{2, 6}}, 2)}, 8);

@@ -93,9 +93,10 @@ TEST(RestUrl, Servers) {
   EXPECT_EQ(authority_of(*parse_server_url("https://api.example")), "api.example");
   EXPECT_TRUE(parse_server_url("http://127.0.0.1:8001").ok());
   EXPECT_TRUE(parse_server_url("http://localhost:8001").ok());
-  for (const char* bad : {"http://10.0.0.1", "http://localhost.example", "ftp://x", "10.0.0.1",
-                          "https://", "https://x:0", "https://x:99999", "https://x:1x",
-                          "https://[::1", "http://127.0.0.1.example"})
+  for (const char* bad :
+       {"http://10.0.0.1", "http://localhost.example", "ftp://x", "10.0.0.1", "https://",
+        "https://x:0", "https://x:99999", "https://x:1x", "https://[::1",
+        "http://127.0.0.1.example", "https://[10.0.0.1]", "https://[fe80::1%25eth0]:6443"})
     EXPECT_FALSE(parse_server_url(bad).ok()) << bad;
 }
 

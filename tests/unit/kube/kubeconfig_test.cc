@@ -109,6 +109,38 @@ contexts: [{name: x, context: {cluster: c1, user: u1}}]
   EXPECT_EQ(config->credentials.certificate.text, "cert");
 }
 
+// A folder can be opened, and has no bytes: it must not be taken for an empty file.
+TEST_F(Kubeconfig, WhatCannotBeReadIsNoEmptyFile) {
+  const Error refused = load_kubeconfig(from(folder.string())).error();
+  EXPECT_EQ(refused.code(), Code::kInvalid);
+  EXPECT_NE(refused.what().find("Is a directory"), std::string::npos) << refused.what();
+  SystemClock clock;
+  CredentialConfig config;
+  config.authority.file = folder.string();
+  EXPECT_EQ(Credentials(clock, config).get().error().code(), Code::kInvalid);
+}
+
+// The cluster of the pod has no contexts: one that is named is looked for where there are some.
+TEST_F(Kubeconfig, ANamedContextIsNotTheClusterOfThePod) {
+  file("token", "t0\n");
+  unsetenv("KUBECONFIG");
+  setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1);
+  setenv("KUBERNETES_SERVICE_PORT", "443", 1);
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  setenv("HOME", folder.c_str(), 1);
+  const auto code = [&] { return default_config(from("", "two"), folder.string()).error().code(); };
+  EXPECT_EQ(default_config({}, folder.string())->server, "https://10.0.0.1:443");
+  EXPECT_EQ(code(), Code::kNotFound);
+  fs::create_directories(folder / ".kube");
+  file(".kube/config", "a: b\n");
+  EXPECT_EQ(code(), Code::kInvalid);
+  file(".kube/config", kTwoClusters);
+  EXPECT_EQ(default_config(from("", "two"), folder.string())->server, "https://[::1]:1");
+  setenv("HOME", home.c_str(), 1);
+  unsetenv("KUBERNETES_SERVICE_HOST");
+  unsetenv("KUBERNETES_SERVICE_PORT");
+}
+
 TEST_F(Kubeconfig, InACluster) {
   file("token", "t0\n");
   file("ca.crt", "ca");

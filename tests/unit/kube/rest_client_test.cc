@@ -54,6 +54,25 @@ TEST_F(Rest, RequestsAreWhatKubernetesExpects) {
   EXPECT_LE(server.connections(), 3);  // connections are kept
 }
 
+// A DELETE on the path without a name would be one of everything.
+TEST_F(Rest, OneObjectWithoutItsNameIsNotAskedFor) {
+  ScriptedServer server(answering([](const std::string&) { return http_answer(200, "{}"); }));
+  const auto client = connect(plain(server));
+  WriteOptions eviction;
+  eviction.subresource = "eviction";
+  for (const Key& key : {Key{"a", ""}, Key{"a", "."}, Key{"a", ".."}, Key{"..", "p"}}) {
+    json::Value object = json::parse(pod(key.name, 1)).value();
+    object.at("metadata").set("namespace", key.ns);
+    EXPECT_EQ(client->get(types::kPod, key, "").error().code(), Code::kInvalid);
+    EXPECT_EQ(client->create(types::kPod, key.ns, object, eviction).error().code(), Code::kInvalid);
+    EXPECT_EQ(client->update(types::kPod, object, {}).error().code(), Code::kInvalid);
+    EXPECT_EQ(client->patch(types::kPod, key, PatchType::kMerge, object, {}).error().code(),
+              Code::kInvalid);
+    EXPECT_EQ(client->remove(types::kPod, key, {}).error().code(), Code::kInvalid);
+  }
+  EXPECT_EQ(server.connections(), 0);
+}
+
 TEST_F(Rest, FailuresAreErrors) {
   std::atomic<int> code{404};
   ScriptedServer server(answering([&](const std::string&) {

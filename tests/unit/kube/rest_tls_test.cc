@@ -69,6 +69,29 @@ TEST_F(RestTls, ServersAreVerified) {
   EXPECT_EQ(ask(named, [](RestConfig& config) { config.tls_server_name = "api.test"; }), kFine);
 }
 
+// As in_cluster_config() gives it in a pod of a cluster without IPv4.
+TEST_F(RestTls, ServersOfIpv6AreVerified) {
+  if (!ScriptedServer::has_ipv6()) GTEST_SKIP() << "::1 cannot be listened on here";
+  net::CertificateRequest request;
+  request.common_name = "server";
+  request.not_before = SystemClock().wall() - 1h;
+  request.not_after = SystemClock().wall() + 24h;
+  request.ip_addresses = {"::1"};
+  const auto over = [](const ScriptedServer& server, const std::string& name = "") {
+    return [&server, name](RestConfig& config) {
+      config.server = "https://[::1]:" + std::to_string(server.port());
+      config.tls_server_name = name;
+    };
+  };
+  ScriptedServer right(script, net::issue_certificate(authority, request).value(), "", "::1");
+  EXPECT_EQ(ask(right, over(right)), kFine);
+  EXPECT_EQ(ask(right, over(right, "::2")), Code::kUnavailable);
+  ScriptedServer other(script, by_address, "", "::1");
+  EXPECT_EQ(ask(other, over(other)), Code::kUnavailable);
+  ScriptedServer named(script, by_name, "", "::1");
+  EXPECT_EQ(ask(named, over(named, "api.test")), kFine);
+}
+
 TEST_F(RestTls, ARefusedCertificateSaysWhy) {
   net::CertificateRequest past;
   past.common_name = "api";

@@ -96,21 +96,44 @@ std::shared_ptr<void> make_context(const net::KeyPair& identity, const std::stri
   return context;
 }
 
+// A socket that listens on a free port of the address; -1: it cannot.
+int listening(const std::string& address) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(sockaddr_in);
+  if (auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
+      inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+  } else {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+    CHECK_EQ(inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr), 1);
+    v6->sin6_family = AF_INET6;
+    size = sizeof(sockaddr_in6);
+  }
+  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&storage), size) == 0 && listen(fd, 16) == 0)
+    return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
 }  // namespace
 
+bool ScriptedServer::has_ipv6() {
+  const int fd = listening("::1");
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
 ScriptedServer::ScriptedServer(Script script, const net::KeyPair& identity,
-                               const std::string& client_authority)
+                               const std::string& client_authority, const std::string& address)
     : script_(std::move(script)), tls_(make_context(identity, client_authority)) {
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that the client has closed
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  CHECK_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  CHECK_EQ(listen(listener_, 16), 0);
-  socklen_t size = sizeof address;
-  CHECK_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  port_ = ntohs(address.sin_port);
+  listener_ = listening(address);
+  CHECK_GE(listener_, 0);
+  sockaddr_in6 bound{};  // the port is at the same place for both kinds
+  socklen_t size = sizeof bound;
+  CHECK_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&bound), &size), 0);
+  port_ = ntohs(bound.sin6_port);
   acceptor_ = std::thread([this] { accept_loop(); });
 }
 

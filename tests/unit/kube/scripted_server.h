@@ -30,8 +30,11 @@ class ScriptedServer {
   using Script = std::function<void(Connection&)>;
 
   // With a key pair: TLS. `client_authority` (PEM): demands a client certificate signed by it.
+  // `address`: 127.0.0.1 or ::1.
   explicit ScriptedServer(Script script, const net::KeyPair& identity = {},
-                          const std::string& client_authority = "");
+                          const std::string& client_authority = "",
+                          const std::string& address = "127.0.0.1");
+  static bool has_ipv6();  // whether ::1 can be listened on here
   ~ScriptedServer();
   std::uint16_t port() const { return port_; }
   int connections() const;

@@ -3,6 +3,7 @@
 #include "scheduler/placement/cells.h"
 
 #include "scheduler/fix.h"
+#include "scheduler/model/sizes.h"
 #include "scheduler/snapshot/snapshot.h"
 #include "tests/unit/scheduler/drawn_clusters.h"
 
@@ -169,6 +170,60 @@ TEST(Cells, NobodyInAParentLeavesForAJobThatHasNoRoomInItsCells) {
   const Plan plan = make_plan(state, {});
   EXPECT_TRUE(plan.actions.empty()) << to_text(plan, state);
   EXPECT_EQ(verdict_of(plan, state, "a2").reason, Reason::kQueueLimit);
+}
+
+// Two nodes of eight with four free each, and queues "a", which has one of them as a cell and a job
+// that wants all of it, and "b": parts of one that may hold so many.
+ClusterState parts_that_may_hold(Gpus gpus) {
+  ClusterState state = cluster({node("n0", 8, 4), node("n1", 8, 4)},
+                               {running("x", 4, 4, std::vector<NodeId>(4, "n0")),
+                                running("y", 4, 4, std::vector<NodeId>(4, "n1"))});
+  add_queue(state, "whole", {});
+  state.queues["whole"].quotas["A"].limit = gpus;
+  add_queue(state, "a", {{"A", "node", 1}});
+  add_queue(state, "b", {});
+  state.queues["a"].parent = state.queues["b"].parent = "whole";
+  state.jobs.push_back(one_node_job("a1", "a", 8));
+  state.jobs.back().queued_at = 1;
+  return state;
+}
+
+// What the parent may still take is kept for a job that waits for its cells: who comes later must
+// not take it.
+TEST(Cells, AParentsLimitIsKeptForAJobThatWaitsForItsCells) {
+  ClusterState state = parts_that_may_hold(8);
+  state.jobs.push_back(job("b1", 4, 4));
+  state.jobs.back().queue = "b";
+  state.jobs.back().queued_at = 2;
+
+  Plan plan = make_plan(state, kFifo);
+  EXPECT_EQ(verdict_of(plan, state, "a1").reason, Reason::kWaitingForRelease)
+      << to_text(plan, state);
+  EXPECT_EQ(verdict_of(plan, state, "b1").reason, Reason::kQueueLimit) << to_text(plan, state);
+  EXPECT_EQ(told(state, plan, "b1").message,
+            "queue \"whole\", which has \"b\" as a part, holds 0 GPUs, has promised 8 GPUs to jobs "
+            "that come first, and may take 0 more that this job can use; needed: 4");
+  ASSERT_EQ(plan.actions.size(), 1U);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
+
+  // While pods are leaving, and once they have left.
+  obey(plan, state);
+  EXPECT_EQ(verdict_of(make_plan(state, kFifo), state, "b1").reason, Reason::kQueueLimit);
+  state = at_rest(state, kFifo, 10);
+  EXPECT_EQ(effective_gpus(*std::ranges::find(state.jobs, "a1", &Job::id)), 8);
+  EXPECT_EQ(verdict_of(make_plan(state, kFifo), state, "b1").reason, Reason::kQueueLimit);
+}
+
+TEST(Cells, WhatIsKeptForAJobIsNotHeldByItsQueue) {
+  ClusterState state = parts_that_may_hold(16);
+  state.queues["a"].borrowing = false;
+  state.jobs.push_back(one_node_job("a2", "a", 4));
+  state.jobs.back().queued_at = 2;
+  const Plan plan = make_plan(state, kFifo);
+  EXPECT_EQ(verdict_of(plan, state, "a1").reason, Reason::kWaitingForRelease);
+  EXPECT_EQ(told(state, plan, "a2").message,
+            "needs 4 GPUs on one node; the cells of queue \"a\" have no room for it (its jobs hold "
+            "0 GPUs), and it may not borrow: it starts when one of them ends");
 }
 
 TEST(Cells, WhoMayNotBorrowIsToldSo) {

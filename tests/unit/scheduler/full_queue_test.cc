@@ -107,9 +107,12 @@ TEST(FullQueue, WhatIsBeingMadeFreeIsKeptForWhomItIs) {
   const Plan plan = make_plan(state, {});
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].job, "elastic");
-  const Verdict& told = verdict_of(plan, state, "later");
-  EXPECT_EQ(told.reason, Reason::kQueueLimit);
-  EXPECT_EQ(told.in_use, 2) << "what is kept is not held";
+  const Verdict& verdict = verdict_of(plan, state, "later");
+  EXPECT_EQ(verdict.reason, Reason::kQueueLimit);
+  EXPECT_EQ(verdict.in_use, 2) << "what is kept is not held";
+  EXPECT_EQ(told(state, plan, "later").message,
+            "queue \"default\" holds 2 GPUs, has promised 2 GPUs to jobs that come first, and may "
+            "take 0 more that this job can use; needed: 1");
 }
 
 // A policy that says sizes: who is to have less gives back what another of the queue is to have.

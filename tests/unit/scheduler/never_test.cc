@@ -148,6 +148,26 @@ TEST(NotNow, NodesThatTakePodsAreCountedWithWhatItHoldsOnOthers) {
             "NodesUnavailable");
 }
 
+// What is left of one that mixes types binds it to none of them.
+TEST(NotNow, AMixedJobIsRepairedOnAnotherTypeThanThoseThatItHolds) {
+  Job mixed = running("a", 8, 8, std::vector<NodeId>(4, "n1"));
+  mixed.mix = true;
+  for (int i = 4; i < 8; ++i) mixed.held.push_back({i, "gone", "B", 1, false, true});
+  ClusterState state = cluster({node("n1", 4, 0), node("n2", 8, 8, "C")}, {mixed});
+  Plan plan = make_plan(state, {});
+  EXPECT_EQ(told(state, plan, "a").outcome, Outcome::kPlaced) << told(state, plan, "a").message;
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].kind, ActionKind::kRepair);
+  EXPECT_EQ(plan.actions[0].add.size(), 4u);
+  // Another job has what it needs there, and gives it.
+  Job elastic = running("b", 1, 8, std::vector<NodeId>(8, "n2"));
+  for (Held& held : elastic.held) held.gpu_type = "C";
+  state.jobs.push_back(elastic);
+  state.nodes[1].free.gpus = 0;
+  plan = make_plan(state, {});
+  EXPECT_EQ(told(state, plan, "a").reason, "WaitingForRelease");
+}
+
 TEST(NotNow, LimitsOfTypesAreSeenTogetherWithTheNodesThatTakePods) {
   Node cordoned = node("n1", 3, 3, "A");
   cordoned.schedulable = false;

@@ -125,6 +125,36 @@ TEST(Crius, ExchangesWithWhoLeavesRoomOnNodes) {
   EXPECT_EQ(type_for(state, 2), "B");
 }
 
+// What the other one is to give up for it, and does not: it may not be stopped, or is inside its
+// guarantee.
+TEST(Crius, WhoseCellIsNotGivenUpStartsWithWhatFits) {
+  ClusterState state = cluster({node("a", 8, 8, "A"), node("b", 4, 2, "B")},
+                               {running("runs", 2, 2, {"b", "b"}), job("waits", 2, 4)});
+  state.now_ms = 10'000'000;
+  state.jobs[0].allocated_ms = 0;
+  state.jobs[0].measured = {{"A", 2, 10}, {"B", 2, 10.1}};
+  for (Held& held : state.jobs[0].held) held.gpu_type = "B";
+  state.jobs[1].allow = {"B"};
+  state.jobs[1].measured = {{"B", 2, 10}, {"B", 4, 40}};
+  ASSERT_EQ(type_for(state, 0), "A");
+  const PolicyConfig stops_nobody{.policy = "crius", .preempt = false};
+  EXPECT_EQ(effective_gpus(at_rest(state, stops_nobody, 10).jobs[1]), 2);
+
+  std::vector<NodeId> eight(8, "a0");
+  state = cluster({node("a0", 8, 0), node("a1", 2, 2), node("b", 8, 8, "B")},
+                  {running("runs", 2, 8, eight), job("waits", 2, 8)});
+  state.now_ms = 10'000'000;
+  state.queues["own"] = {.name = "own"};
+  state.queues["own"].quotas["A"].guaranteed = 8;
+  state.jobs[0].queue = "own";
+  state.jobs[0].allocated_ms = 0;
+  state.jobs[0].measured = {{"A", 2, 38}, {"A", 8, 40}};
+  state.jobs[1].measured = {{"A", 2, 10}, {"A", 8, 40}};
+  for (Job& one : state.jobs) one.allow = {"A"};
+  ASSERT_EQ(targets_of(state, "crius").sizes, (std::vector<Gpus>{2, 8}));
+  EXPECT_EQ(effective_gpus(at_rest(state, {.policy = "crius"}, 10).jobs[1]), 2);
+}
+
 // By count two of A are left, but on two nodes: "waits" needs one of what "wide" has beyond its
 // minimum.
 TEST(Crius, APodThatLeavesElsewhereChangesNoRights) {

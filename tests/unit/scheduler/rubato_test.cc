@@ -95,6 +95,20 @@ TEST(Rubato, AJobStartsAtItsSizeOrWaits) {
   EXPECT_EQ(plan.verdicts.at(1).outcome, Outcome::kNotNow);
 }
 
+// Six GPUs are free, and CPU for two pods: what the other one has of it is not given up for a size.
+TEST(Rubato, AJobStartsWithWhatFitsWhereNobodyMakesRoomForItsSize) {
+  Job holds = lasting(running("holds", 2, 2, {"n1", "n1"}), 10'000'000);
+  holds.priority = 1;
+  holds.per_pod.cpu = 300;
+  ClusterState state =
+      cluster({node("n1", 8, 6)}, {holds, lasting(scaling(job("comes", 2, 7)), 10'000'000)});
+  state.nodes[0].free.cpu = 200;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"comes", 2}}));
+  EXPECT_EQ(effective_gpus(at_rest(state, {.policy = "rubato"}, 10).jobs[1]), 2);
+  state.nodes[0].free.cpu = 199;
+  EXPECT_EQ(changes(plan_of(state)), Changes{}) << "less than its minimum";
+}
+
 // On the slow type it would take ten times as long; once it is moved, it stays.
 TEST(Rubato, AJobMovesToTheTypeWhereItIsDoneSooner) {
   Job slow = lasting(running("slow", 1, 1, {"n1"}), 1'000'000);

@@ -7,7 +7,7 @@
 namespace rubato::ctl {
 
 JobWatch::JobWatch(Session& session, const std::string& ns, const std::string& job)
-    : session_(session), ns_(ns), job_(job), logs_(session, ns, job) {}
+    : session_(session), ns_(ns), job_(job), logs_(log_source(session), ns, job) {}
 
 Status JobWatch::pump(MonoTime deadline) {
   Executor& executor = session_.executor();
@@ -22,6 +22,8 @@ Status JobWatch::pump(MonoTime deadline) {
     } else if (line.error().code() == Code::kCancelled) {
       TRY_OK(look());
       return ok();  // all is said
+    } else if (line.error().code() != Code::kTimeout) {
+      return line.error();
     }
   } while (executor.now() < deadline);
   return ok();
@@ -34,10 +36,9 @@ void JobWatch::take(const PodLine& line) {
     if (news && other) other(line.pod, line.line);
     return;
   }
-  const auto time = parse_rfc3339(line.time);
-  if (loss->replay || !time.ok()) return;
-  const auto [seen, is_new] = steps_.emplace(loss->step, StepSeen{*loss, *time});
-  if (!is_new) seen->second.time = std::min(seen->second.time, *time);
+  if (loss->replay || !line.time) return;
+  const auto [seen, is_new] = steps_.emplace(loss->step, StepSeen{*loss, *line.time});
+  if (!is_new) seen->second.time = std::min(seen->second.time, *line.time);
 }
 
 Status JobWatch::look() {

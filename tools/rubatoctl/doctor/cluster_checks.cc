@@ -28,7 +28,8 @@ constexpr const char* kInstall =
     "`helm upgrade --install rubato helm/rubato -n rubato-system` (docs/install.md); on this "
     "machine: `rubatoctl local up`";
 constexpr const char* kOperatorName = "rubato-operator";
-constexpr const char* kOperatorLabels = "app.kubernetes.io/name=rubato-operator";
+constexpr const char* kOperatorLabel = "rubato.dev/component=operator";  // of the chart's pods
+constexpr const char* kOperatorLabelBefore = "app.kubernetes.io/name=rubato-operator";
 constexpr const char* kNodeLeases = "kube-node-lease";
 constexpr std::string_view kGpuResources[] = {"nvidia.com/gpu", "amd.com/gpu", "rubato.dev/slot"};
 // NVIDIA's own label of a node that holds GPUs, whether or not a device plugin offers them.
@@ -102,6 +103,14 @@ Result<std::vector<std::string>> refused(kube::Client& client, std::span<const R
     if (!answer["status"]["allowed"].bool_or(false)) missing.push_back(name_of(right));
   }
   return missing;
+}
+
+// None where the operator runs on this machine. Charts of before 2026-11-29 lack the first label,
+// and have another name in the second where they were told so (nameOverride).
+Result<std::vector<Value>> operator_pods(kube::Client& client, const std::string& ns) {
+  auto pods = list_all(client, types::kPod, ns, kOperatorLabel);
+  if (!pods.ok() || !pods->empty()) return pods;
+  return list_all(client, types::kPod, ns, kOperatorLabelBefore);
 }
 
 // An operator that runs in pods has an account; one on this machine uses a kubeconfig.
@@ -196,7 +205,7 @@ void check_rights(Patient& patient, const DoctorChoice& choice, std::vector<Find
                         "let an administrator bind your user to the chart's role rubato-edit, or "
                         "to `edit`, in this namespace"});
   }
-  const auto pods = list_all(patient.client, types::kPod, choice.operator_ns, kOperatorLabels);
+  const auto pods = operator_pods(patient.client, choice.operator_ns);
   const std::string account = pods.ok() ? account_of(*pods) : "";
   if (account.empty()) return;
   const auto lacking = refused(patient.client, kOfOperator, choice.ns, account);
@@ -215,7 +224,7 @@ void check_rights(Patient& patient, const DoctorChoice& choice, std::vector<Find
 }
 
 void check_operator(Patient& patient, const DoctorChoice& choice, std::vector<Finding>& findings) {
-  const auto pods = list_all(patient.client, types::kPod, choice.operator_ns, kOperatorLabels);
+  const auto pods = operator_pods(patient.client, choice.operator_ns);
   if (pods.ok()) check_images("operator", *pods, findings);
   const kube::Key key{choice.operator_ns, kOperatorName};
   const auto lease = patient.client.get(types::kLease, key);
@@ -252,9 +261,9 @@ void check_operator(Patient& patient, const DoctorChoice& choice, std::vector<Fi
                                  now < *renewed ? "at " + to_rfc3339(*renewed)
                                                 : human_duration(now - *renewed) + " ago")) +
              "; jobs train on, but nothing is started or mended",
-         fmt::format("`kubectl -n {} get pods -l {}` and their logs; on this machine: "
+         fmt::format("`kubectl -n {} get pods` and the operator's logs; on this machine: "
                      "`rubatoctl local up`",
-                     choice.operator_ns, kOperatorLabels)});
+                     choice.operator_ns)});
   }
 }
 

@@ -76,9 +76,18 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::open(Executor& executor, Loc
   std::error_code ignored;
   fs::permissions(state, fs::perms::owner_all, ignored);
   cluster->lock_ = ::open((state + "/" + kLock).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  if (cluster->lock_ < 0 || ::flock(cluster->lock_, LOCK_EX | LOCK_NB) != 0)
-    return Error(Code::kUnavailable, "another rubatoctl is at work on " + state +
-                                         "\n  What to do: wait for it, or choose another --state");
+  if (cluster->lock_ < 0 || ::flock(cluster->lock_, LOCK_EX | LOCK_NB) != 0) {
+    const int why = errno;
+    if (why == EWOULDBLOCK)
+      return Error(Code::kUnavailable,
+                   "another rubatoctl is at work on " + state +
+                       "\n  What to do: wait for it, or choose another --state");
+    return Error(
+        Code::kUnavailable,
+        fmt::format("cannot lock {}/{}: {}\n  What to do: look at its rights and its disk, "
+                    "or choose another --state",
+                    state, kLock, std::strerror(why)));
+  }
   TRY_OK(cluster->load());
   for (const char* folder : kFolders) TRY_OK(make_folder(state + "/" + folder));
   return cluster;

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -206,22 +207,30 @@ Status node_kill(Executor& executor, const std::string& state, const std::string
 Status node_list(Session& session) {
   TRY(const std::vector<Value> nodes, session.list(kube::types::kNode, ""));
   TRY(const std::vector<Value> pods, session.list(kube::types::kPod, ""));
+  // Who may not read them sees the nodes all the same.
+  const auto leases = session.list(kube::types::kLease, "kube-node-lease");
+  std::fputs(nodes_text(nodes, leases.value_or({}), pods, session.wall()).c_str(), stdout);
+  return ok();
+}
+
+std::string nodes_text(const std::vector<Value>& nodes, const std::vector<Value>& leases,
+                       const std::vector<Value>& pods, WallTime now) {
+  std::map<std::string, std::string> heartbeats;
+  for (const Value& lease : leases) heartbeats[kube::name_of(lease)] = heartbeat(lease, now);
+  std::map<std::string, int> bound;
+  for (const Value& pod : pods) ++bound[pod["spec"]["nodeName"].string_or("")];
   TextTable table{{"NAME", "STATUS", "HEARTBEAT", "TYPE", "GPUS", "PODS", "AGE"}, {}};
   for (const Value& node : nodes) {
     const std::string name = kube::name_of(node);
-    const auto lease = session.client().get(kube::types::kLease, {"kube-node-lease", name});
-    int bound = 0;
-    for (const Value& pod : pods) bound += pod["spec"]["nodeName"].string_view_or("") == name;
+    const auto beat = heartbeats.find(name);
     const auto since = parse_rfc3339(node["metadata"]["creationTimestamp"].string_view_or(""));
-    table.rows.push_back(
-        {name, node_state(node), lease.ok() ? heartbeat(*lease, session.wall()) : "-",
-         node["metadata"]["labels"]["nvidia.com/gpu.product"].string_or("-"), gpus_of(node),
-         std::to_string(bound), since.ok() ? human_duration(session.wall() - *since) : "-"});
+    table.rows.push_back({name, node_state(node), beat == heartbeats.end() ? "-" : beat->second,
+                          node["metadata"]["labels"]["nvidia.com/gpu.product"].string_or("-"),
+                          gpus_of(node), std::to_string(bound[name]),
+                          since.ok() ? human_duration(now - *since) : "-"});
   }
-  std::fputs(table.rows.empty() ? "No nodes. `rubatoctl node add` adds one to a local cluster.\n"
-                                : render(table).c_str(),
-             stdout);
-  return ok();
+  return table.rows.empty() ? "No nodes. `rubatoctl node add` adds one to a local cluster.\n"
+                            : render(table);
 }
 
 }  // namespace rubato::ctl

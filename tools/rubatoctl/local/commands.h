@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace rubato::ctl {
 
@@ -46,5 +47,9 @@ Status node_add(Executor& executor, const std::string& state, const std::string&
 Status node_kill(Executor& executor, const std::string& state, const std::string& name);
 // All nodes, of any cluster, and when each gave its last sign of life.
 Status node_list(Session& session);
+// The table's text, by the Leases of the nodes and all pods. Pure.
+std::string nodes_text(const std::vector<json::Value>& nodes,
+                       const std::vector<json::Value>& leases, const std::vector<json::Value>& pods,
+                       WallTime now);
 
 }  // namespace rubato::ctl

@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/view/plot.h"
 
 #include "common/check.h"
+#include "common/words.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,17 +17,17 @@ struct Frame {
   PlotSize size;
 
   std::size_t column(double x) const {
-    if (x_max <= x_min) return 0;
-    const double at = (x - x_min) / (x_max - x_min) * static_cast<double>(size.width - 1);
-    return static_cast<std::size_t>(
-        std::lround(std::clamp(at, 0.0, static_cast<double>(size.width - 1))));
+    return x_max <= x_min ? 0 : place((x - x_min) / (x_max - x_min), size.width);
   }
   // 0 is the top.
   std::size_t line(double y) const {
-    if (y_max <= y_min) return size.height - 1;
-    const double at = (y_max - y) / (y_max - y_min) * static_cast<double>(size.height - 1);
-    return static_cast<std::size_t>(
-        std::lround(std::clamp(at, 0.0, static_cast<double>(size.height - 1))));
+    return y_max <= y_min ? size.height - 1 : place((y_max - y) / (y_max - y_min), size.height);
+  }
+  // Of so many; the first where the range of the points is too large for a double.
+  static std::size_t place(double fraction, std::size_t places) {
+    if (!(fraction > 0)) return 0;
+    const auto last = static_cast<double>(places - 1);
+    return static_cast<std::size_t>(std::lround(std::min(fraction, 1.0) * last));
   }
 };
 
@@ -68,9 +69,18 @@ std::vector<std::string> draw(const std::vector<Point>& points, const Frame& fra
 std::string plot(const std::vector<Point>& points, const std::vector<Mark>& marks,
                  const PlotSize& size) {
   CHECK(size.width >= 2 && size.height >= 2);
-  if (points.empty()) return "";
-  const Frame frame = frame_of(points, size);
-  const auto lines = draw(points, frame);
+  std::vector<Point> finite = points;
+  const std::size_t left_out = std::erase_if(finite, [](const Point& point) {
+    return !std::isfinite(point.x) || !std::isfinite(point.y);
+  });
+  const std::string remark = left_out == 0
+                                 ? ""
+                                 : fmt::format("{} {} not finite, and left out\n",
+                                               counted_of(left_out, points.size(), "point"),
+                                               agreeing(left_out, "is", "are"));
+  if (finite.empty()) return remark;
+  const Frame frame = frame_of(finite, size);
+  const auto lines = draw(finite, frame);
   std::string text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const double y = frame.y_max - (frame.y_max - frame.y_min) * static_cast<double>(i) /
@@ -95,17 +105,18 @@ std::string plot(const std::vector<Point>& points, const std::vector<Mark>& mark
   const std::string right = fmt::format("{:g}", frame.x_max);
   const std::size_t gap =
       size.width > left.size() + right.size() ? size.width - left.size() - right.size() : 1;
-  return text + std::string(10, ' ') + left + std::string(gap, ' ') + right + "\n";
+  return text + std::string(10, ' ') + left + std::string(gap, ' ') + right + "\n" + remark;
 }
 
 std::string bar(double fraction, std::size_t width) {
-  const double filled = std::clamp(fraction, 0.0, 1.0) * static_cast<double>(width);
+  // What is no number is nothing.
+  const double filled = fraction > 0 ? std::min(fraction, 1.0) * static_cast<double>(width) : 0;
   const auto count = static_cast<std::size_t>(filled);
   return "[" + std::string(count, '#') + std::string(width - count, '-') + "]";
 }
 
 std::string short_time(double seconds) {
-  if (!(seconds >= 0)) return "-";
+  if (!(seconds >= 0) || std::isinf(seconds)) return "-";
   const auto whole = std::llround(seconds);
   if (whole < 60) return fmt::format("{}s", whole);
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);

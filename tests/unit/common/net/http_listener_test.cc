@@ -1,48 +1,13 @@
 #include "common/net/http_listener.h"
 
+#include "tests/unit/common/net/raw_client.h"
+
 #include <future>
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 namespace rubato::net {
 namespace {
-
-class RawClient {
- public:
-  explicit RawClient(const Endpoint& to, const char* from = "127.0.0.1")
-      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in own{};
-    own.sin_family = AF_INET;
-    ::inet_pton(AF_INET, from, &own.sin_addr);
-    CHECK_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof own), 0);
-    const timeval limit{.tv_sec = 60, .tv_usec = 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(to.port);
-    ::inet_pton(AF_INET, to.host.c_str(), &address.sin_addr);
-    CHECK_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
-  ~RawClient() { ::close(fd_); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  void send(const std::string& text) { ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // Reads until the text ends with `mark`, or to the end of the stream.
-  std::string read_until(const std::string& mark) {
-    std::string text;
-    char c = 0;
-    while (!(text.ends_with(mark) && !mark.empty()) && ::recv(fd_, &c, 1, 0) == 1) text += c;
-    return text;
-  }
-
- private:
-  int fd_;
-};
 
 class HttpListenerTest : public ::testing::Test {
  protected:
@@ -68,6 +33,16 @@ TEST_F(HttpListenerTest, OneSourceKeepsNobodyElseOut) {
   std::vector<std::unique_ptr<RawClient>> idle;
   for (int i = 0; i < 300; ++i)
     idle.push_back(std::make_unique<RawClient>(http_->local(), "127.0.0.2"));
+  EXPECT_TRUE(ask(get("/healthz")).starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_F(HttpListenerTest, NorDoSomeTogether) {
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int source = 2; source < 10; ++source) {
+    const std::string from = "127.0.0." + std::to_string(source);
+    for (int i = 0; i < 32; ++i)
+      idle.push_back(std::make_unique<RawClient>(http_->local(), from.c_str()));
+  }
   EXPECT_TRUE(ask(get("/healthz")).starts_with("HTTP/1.1 200 OK\r\n"));
 }
 

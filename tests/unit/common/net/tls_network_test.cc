@@ -1,38 +1,131 @@
 #include "common/net/tls_network.h"
 
+#include "common/free_with.h"
 #include "common/net/certificates.h"
+#include "common/net/tls_limits.h"
+#include "tests/unit/common/net/raw_client.h"
 
+#include <array>
 #include <atomic>
+#include <condition_variable>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <netdb.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
 
 namespace rubato::net {
 namespace {
 
 constexpr auto kLong = 60s;  // no step here needs a second
 
-// A plain TCP connection that never speaks.
-class MuteClient {
+// What the system is asked in this program. Of names under silent.test there is no answer until
+// `over`, or for ten seconds.
+struct Dns {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  int silent = 0;  // that were answered
+};
+Dns dns;
+
+int answer_late() {
+  std::unique_lock lock(dns.mutex);
+  dns.changed.wait_for(lock, 10s, [] { return dns.over; });
+  ++dns.silent;
+  dns.changed.notify_all();
+  return EAI_AGAIN;
+}
+
+int answer(std::string_view name, const char* service, const addrinfo* hints, addrinfo** found) {
+  static const auto system =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name == "known.test") return system("127.0.0.1", service, hints, found);
+  return name.ends_with(".silent.test") ? answer_late() : EAI_NONAME;
+}
+
+}  // namespace
+}  // namespace rubato::net
+
+// In place of the C library's.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  return rubato::net::answer(name, service, hints, found);
+}
+
+namespace rubato::net {
+namespace {
+
+// A dialer that has OpenSSL to itself, and answers for none of it.
+class RawTlsClient {
  public:
-  explicit MuteClient(const Endpoint& to) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(to.port);
-    ::inet_pton(AF_INET, to.host.c_str(), &address.sin_addr);
-    CHECK_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  RawTlsClient(const Endpoint& to, const KeyPair& shown)
+      : raw_(to), context_(SSL_CTX_new(TLS_client_method())), certificate_(read(shown)) {
+    const std::unique_ptr<BIO, FreeWith<BIO_free>> text(
+        BIO_new_mem_buf(shown.private_key.data(), static_cast<int>(shown.private_key.size())));
+    const std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>> key(
+        PEM_read_bio_PrivateKey(text.get(), nullptr, nullptr, nullptr));
+    CHECK_EQ(SSL_CTX_use_certificate(context_.get(), certificate_.get()), 1);
+    CHECK_EQ(SSL_CTX_use_PrivateKey(context_.get(), key.get()), 1);
+    ssl_.reset(SSL_new(context_.get()));
+    SSL_set_fd(ssl_.get(), raw_.fd());
   }
-  ~MuteClient() { ::close(fd_); }
-  MuteClient(const MuteClient&) = delete;
-  MuteClient& operator=(const MuteClient&) = delete;
+  bool connect() { return SSL_connect(ssl_.get()) == 1; }
+  void use_groups(const char* groups) { CHECK_EQ(SSL_set1_groups_list(ssl_.get(), groups), 1); }
+  void show_also(int times) {
+    while (times-- > 0) CHECK_EQ(SSL_add1_chain_cert(ssl_.get(), certificate_.get()), 1);
+  }
+  void update_key(int times) {
+    for (; times > 0; --times) {
+      if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return;
+      if (SSL_do_handshake(ssl_.get()) != 1) return;
+    }
+  }
+  void send(const std::string& bytes) {
+    SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size()));
+  }
+
+ private:
+  using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
+  static Certificate read(const KeyPair& pair) {
+    const std::unique_ptr<BIO, FreeWith<BIO_free>> text(
+        BIO_new_mem_buf(pair.certificate.data(), static_cast<int>(pair.certificate.size())));
+    return Certificate(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
+  }
+
+  RawClient raw_;
+  const std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>> context_;
+  const Certificate certificate_;
+  std::unique_ptr<SSL, FreeWith<SSL_free>> ssl_;
+};
+
+// A port that takes no connection more: who dials it hears nothing. On another address than the
+// tests' listeners, so that it may have the port of one of them.
+class SilentPort {
+ public:
+  explicit SilentPort(const char* address, std::uint16_t port = 0)
+      : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(port);
+    ::inet_pton(AF_INET, address, &at.sin_addr);
+    socklen_t size = sizeof at;
+    CHECK_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&at), size), 0);
+    CHECK_EQ(::listen(fd_, 0), 0);
+    CHECK_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &size), 0);
+    fills_ = std::make_unique<RawClient>(Endpoint{address, ntohs(at.sin_port)});
+  }
+  ~SilentPort() { ::close(fd_); }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
 
  private:
   int fd_;
+  std::unique_ptr<RawClient> fills_;
 };
 
 class TlsNetworkTest : public ::testing::Test {
@@ -71,6 +164,24 @@ class TlsNetworkTest : public ::testing::Test {
   std::unique_ptr<Listener> listen() {
     return network_->listen({"127.0.0.1", 0}, server_tls(), {}).value();
   }
+  // Counts what it refuses.
+  std::unique_ptr<Listener> listen(ListenLimits limits) {
+    limits.refused = [this](Refusal why) {
+      const std::lock_guard lock(mutex_);
+      ++refused_.at(static_cast<std::size_t>(why));
+      refuses_->notify_all();
+    };
+    return network_->listen({"127.0.0.1", 0}, server_tls(), limits).value();
+  }
+  int refused(Refusal why) {
+    const std::lock_guard lock(mutex_);
+    return refused_.at(static_cast<std::size_t>(why));
+  }
+  bool refuses(Refusal why, int times) {
+    std::unique_lock lock(mutex_);
+    return refuses_->wait_until(
+        lock, soon(), [&] { return refused_.at(static_cast<std::size_t>(why)) >= times; });
+  }
   Pair connect(Listener& listener) {
     Pair pair;
     pair.client = other_->dial(listener.local(), client_tls(), soon()).value();
@@ -82,6 +193,9 @@ class TlsNetworkTest : public ::testing::Test {
   const KeyPair authority_ = authority("rubato");
   const KeyPair server_ = issue(authority_, {"coordinator.test"}, {"127.0.0.1"});
   const KeyPair client_ = issue(authority_, {}, {});
+  std::mutex mutex_;
+  const std::unique_ptr<Condition> refuses_ = executor_.make_condition();
+  std::array<int, 2> refused_{};  // by Refusal
   std::unique_ptr<TlsNetwork> network_ = std::make_unique<TlsNetwork>(executor_);
   std::unique_ptr<TlsNetwork> other_ = std::make_unique<TlsNetwork>(executor_);
 };
@@ -264,11 +378,173 @@ TEST_F(TlsNetworkTest, ASilentServerMeetsTheDialDeadline) {
 
 TEST_F(TlsNetworkTest, HangingHandshakesDelayNobody) {
   const auto listener = listen();
-  std::vector<std::unique_ptr<MuteClient>> mute;
-  for (int i = 0; i < 100; ++i) mute.push_back(std::make_unique<MuteClient>(listener->local()));
+  std::vector<std::unique_ptr<RawClient>> mute;
+  for (int i = 0; i < 100; ++i) mute.push_back(std::make_unique<RawClient>(listener->local()));
   const MonoTime start = executor_.now();
   const Pair pair = connect(*listener);
   EXPECT_LT(executor_.now() - start, kHandshakeLimit);
+}
+
+// As many as are let in, of more than one host.
+TEST_F(TlsNetworkTest, HangingHandshakesOfAFewHostsMakeRoom) {
+  const auto listener = listen({.pending = 32, .pending_per_source = 16});
+  std::vector<std::unique_ptr<RawClient>> mute;
+  for (const char* from : {"127.0.0.2", "127.0.0.3"})
+    for (int i = 0; i < 16; ++i)
+      mute.push_back(std::make_unique<RawClient>(listener->local(), from));
+  for (int i = 0; i < 4; ++i) connect(*listener);
+  EXPECT_EQ(refused(Refusal::kTooMany), 1);
+  EXPECT_EQ(mute.front()->read_until(""), "") << "the oldest was closed";
+  const RawClient beyond(listener->local(), "127.0.0.3");  // it has 16 still
+  EXPECT_TRUE(refuses(Refusal::kTooMany, 2));
+  EXPECT_EQ(refused(Refusal::kHandshake), 0);
+}
+
+// When all agents come at once nobody loses its place.
+TEST_F(TlsNetworkTest, WhoHasFewHandshakesLosesNone) {
+  const auto listener = listen({.pending = kFewHandshakes});
+  std::vector<std::unique_ptr<RawClient>> mute;
+  for (std::size_t i = 0; i < kFewHandshakes; ++i)
+    mute.push_back(std::make_unique<RawClient>(listener->local(), "127.0.0.2"));
+  const auto waits = other_->dial(listener->local(), client_tls(), executor_.now() + 50ms);
+  EXPECT_EQ(waits.error().code(), Code::kTimeout);
+  EXPECT_EQ(refused(Refusal::kTooMany), 0);
+}
+
+TEST_F(TlsNetworkTest, FailedHandshakesAreCounted) {
+  const auto listener = listen(ListenLimits{});
+  RawClient noise(listener->local());
+  noise.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(refuses(Refusal::kHandshake, 1));
+  const KeyPair stranger = issue(authority("stranger"), {}, {});
+  RawTlsClient(listener->local(), stranger).connect();
+  EXPECT_TRUE(refuses(Refusal::kHandshake, 2));
+  EXPECT_EQ(refused(Refusal::kTooMany), 0);
+}
+
+// Each is 27 bytes for the peer, and OpenSSL reads on as long as they come.
+TEST_F(TlsNetworkTest, WhoOnlyUpdatesItsKeyIsClosed) {
+  const auto listener = listen();
+  RawTlsClient some(listener->local(), client_);
+  ASSERT_TRUE(some.connect());
+  const auto heard = listener->accept(soon()).value();
+  some.update_key(kHandshakeMessagesMost / 2);
+  some.send(std::string("\0\0\0\2hi", 6));
+  EXPECT_EQ(heard->receive(soon()).value(), "hi");
+  RawTlsClient endless(listener->local(), client_);
+  ASSERT_TRUE(endless.connect());
+  const auto closed = listener->accept(soon()).value();
+  endless.update_key(10 * kHandshakeMessagesMost);
+  const auto end = closed->receive(soon());
+  ASSERT_EQ(end.error().code(), Code::kUnavailable);
+  EXPECT_NE(end.error().what().find("more TLS messages"), std::string::npos) << end.error().what();
+}
+
+// Its key exchange costs the thread that serves all 100 ms.
+TEST_F(TlsNetworkTest, NobodyChoosesAKeyExchangeThatIsDear) {
+  const auto listener = listen(ListenLimits{});
+  RawTlsClient dear(listener->local(), client_);
+  dear.use_groups("ffdhe8192");
+  EXPECT_FALSE(dear.connect());
+  EXPECT_TRUE(refuses(Refusal::kHandshake, 1));
+  RawTlsClient old(listener->local(), client_);
+  old.use_groups("P-256");
+  EXPECT_TRUE(old.connect());
+}
+
+TEST_F(TlsNetworkTest, ALongChainIsNotRead) {
+  const auto listener = listen(ListenLimits{});
+  RawTlsClient client(listener->local(), client_);
+  client.show_also(static_cast<int>(kPeerChainBytes / 256));
+  client.connect();
+  EXPECT_TRUE(refuses(Refusal::kHandshake, 1));
+}
+
+// Of a dual-stack name one family may be dead: it swallows what is sent to it.
+TEST_F(TlsNetworkTest, TheNextAddressOfANameIsTriedInTime) {
+  const auto listener = listen();
+  const std::uint16_t port = listener->local().port;
+  const SilentPort silent("127.0.0.9", port);
+  TlsNetwork dialer(executor_, [](const std::string& name, const LookupDone& done) {
+    if (name == "nobody.test") return done(Error(Code::kUnavailable, "Host not found"));
+    done(std::vector<std::string>{"127.0.0.9", "127.0.0.1"});
+  });
+  TlsConfig tls = client_tls();
+  tls.peer_name = "coordinator.test";
+  const auto channel = dialer.dial({"two.test", port}, tls, executor_.now() + 3s);
+  ASSERT_TRUE(channel.ok()) << channel.error().to_string();
+  EXPECT_EQ((*channel)->peer().host, "127.0.0.1");
+  EXPECT_TRUE(listener->accept(soon()).ok());
+  const auto nobody = dialer.dial({"nobody.test", port}, tls, soon());
+  EXPECT_EQ(nobody.error().code(), Code::kUnavailable);
+}
+
+TEST_F(TlsNetworkTest, AnAnswerOfDnsThatComesLateIsForTheNextDial) {
+  const auto listener = listen();
+  std::vector<LookupDone> asked;  // by the I/O thread, before its dial ends
+  TlsNetwork dialer(executor_,
+                    [&](const std::string&, const LookupDone& done) { asked.push_back(done); });
+  TlsConfig tls = client_tls();
+  tls.peer_name = "coordinator.test";
+  const Endpoint to{"late.test", listener->local().port};
+  for (int i = 0; i < 2; ++i) {
+    const auto early = dialer.dial(to, tls, soon());
+    ASSERT_EQ(early.error().code(), Code::kUnavailable) << early.error().to_string();
+  }
+  EXPECT_TRUE(dialer.dial(listener->local(), tls, soon()).ok()) << "an address waits for no name";
+  EXPECT_TRUE(listener->accept(soon()).ok());
+  ASSERT_EQ(asked.size(), 1u) << "it was asked again";
+  asked[0](std::vector<std::string>{"127.0.0.1"});
+  EXPECT_TRUE(dialer.dial(to, tls, soon()).ok());
+  EXPECT_TRUE(listener->accept(soon()).ok());
+  EXPECT_EQ(asked.size(), 1u);
+}
+
+TEST_F(TlsNetworkTest, TheSystemIsAskedForTheAddressesOfAName) {
+  const auto listener = listen();
+  TlsConfig tls = client_tls();
+  tls.peer_name = "coordinator.test";
+  const std::uint16_t port = listener->local().port;
+  const auto channel = other_->dial({"known.test", port}, tls, soon());
+  ASSERT_TRUE(channel.ok()) << channel.error().to_string();
+  EXPECT_EQ((*channel)->peer().host, "127.0.0.1");
+  EXPECT_TRUE(listener->accept(soon()).ok());
+  const auto nobody = other_->dial({"nobody.test", port}, tls, soon());
+  ASSERT_EQ(nobody.error().code(), Code::kUnavailable);
+  EXPECT_NE(nobody.error().what().find(::gai_strerror(EAI_NONAME)), std::string::npos)
+      << nobody.error().what();
+}
+
+// What an agent must not do when its job is over and DNS cannot be reached.
+TEST_F(TlsNetworkTest, ItsEndDoesNotWaitForDns) {
+  for (const char* name : {"a.silent.test", "b.silent.test"}) {
+    const auto channel = other_->dial({name, 1}, client_tls(), soon());
+    EXPECT_EQ(channel.error().code(), Code::kUnavailable);
+  }
+  other_.reset();
+  std::unique_lock lock(dns.mutex);
+  EXPECT_EQ(dns.silent, 0);
+  dns.over = true;
+  dns.changed.notify_all();
+  EXPECT_TRUE(dns.changed.wait_for(lock, kLong, [] { return dns.silent == 2; }));
+}
+
+TEST_F(TlsNetworkTest, TheThreadThatReadsSaysThatItDoes) {
+  const auto beaten = executor_.make_condition();
+  std::mutex mutex;
+  int beats = 0;
+  ListenLimits limits;
+  limits.beat = [&] {
+    const std::lock_guard lock(mutex);
+    ++beats;
+    beaten->notify_all();
+  };
+  {
+    const auto listener = network_->listen({"127.0.0.1", 0}, server_tls(), limits).value();
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(beaten->wait_until(lock, soon(), [&] { return beats >= 3; }));
+  }
+  network_.reset();  // it ends with the listener
 }
 
 TEST_F(TlsNetworkTest, ASlowReaderHoldsTheSenderBack) {

@@ -111,6 +111,22 @@ TEST_F(SandboxTest, ALinkInAVolumeLeadsToNothingOfTheMachine) {
   EXPECT_FALSE(fs::exists("/etc/made"));
 }
 
+// A pod's sidecar puts a link in the place of the folder that a mount of the next container names.
+TEST_F(SandboxTest, ASubPathThatIsReplacedMeanwhileLeadsToNothingOfTheMachine) {
+  std::ofstream(outside() + "/secret") << "machine's";
+  fs::create_directories(volume() + "/part/inner");
+  std::ofstream(volume() + "/part/inner/file") << "mine";
+  spec_.mounts = {{volume(), "/data", false, "part/inner"}, {volume(), "/new", false, "made/here"}};
+  EXPECT_EQ(run("cat /data/file; touch /new/file"), 0) << output();
+  EXPECT_EQ(output(), "mine");
+  EXPECT_TRUE(fs::exists(volume() + "/made/here/file"));
+  fs::remove_all(volume() + "/part/inner");
+  fs::create_symlink(outside(), volume() + "/part/inner");
+  EXPECT_EQ(run("cat /data/secret"), 127);
+  EXPECT_EQ(output().find("machine's"), std::string::npos) << output();
+  EXPECT_NE(output().find("part/inner"), std::string::npos) << output();
+}
+
 TEST_F(SandboxTest, TheMachinesFilesAreReadOnlyAndVolumesAreNot) {
   std::ofstream(outside() + "/file") << "old";
   spec_.mounts = {{outside(), "/opt/none/kept", true}, {volume(), "/opt/none/mine", false}};

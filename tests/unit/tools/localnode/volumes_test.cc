@@ -162,37 +162,6 @@ TEST(SubPath, OfAnExpressionIsTheContainers) {
   EXPECT_NE(unknown.error().what().find("variable NONE"), std::string::npos);
 }
 
-TEST(SubPath, IsMadeWhenItIsMissing) {
-  char path[] = "/tmp/rubato-volume-XXXXXX";
-  const std::string volume = mkdtemp(path);
-  EXPECT_EQ(sub_path_of(volume, "").value(), volume);
-  EXPECT_EQ(sub_path_of(volume, "a/b").value(), volume + "/a/b");
-  EXPECT_TRUE(fs::is_directory(volume + "/a/b"));
-  std::ofstream(volume + "/file") << "x";
-  EXPECT_EQ(sub_path_of(volume, "file").value(), volume + "/file");
-  EXPECT_TRUE(fs::is_regular_file(volume + "/file"));
-  for (const char* wrong : {"../x", "/etc"})
-    EXPECT_EQ(sub_path_of(volume, wrong).error().code(), Code::kInvalid) << wrong;
-  fs::remove_all(volume);
-}
-
-TEST(SubPath, ALinkLeadsNowhereOutside) {
-  char path[] = "/tmp/rubato-volume-XXXXXX";
-  const std::string folder = mkdtemp(path);
-  const std::string volume = folder + "/volume";
-  fs::create_directories(volume + "/inside");
-  fs::create_directories(folder + "/volumes");
-  fs::create_symlink(folder, volume + "/out");
-  fs::create_symlink("inside", volume + "/in");
-  fs::create_symlink(folder + "/nothing", volume + "/broken");
-  EXPECT_EQ(sub_path_of(volume, "in").value(), volume + "/inside");
-  for (const char* wrong : {"out", "out/made", "out/volumes"})
-    EXPECT_EQ(sub_path_of(volume, wrong).error().code(), Code::kInvalid) << wrong;
-  EXPECT_FALSE(sub_path_of(volume, "broken/made").ok());
-  EXPECT_FALSE(fs::exists(folder + "/made") || fs::exists(folder + "/nothing"));
-  fs::remove_all(folder);
-}
-
 TEST(Volumes, WhatTheNodeWritesIsReadOnly) {
   const auto pod = json::parse(R"({"spec":{"volumes":[
       {"name":"a","secret":{"secretName":"x"}},{"name":"b","configMap":{"name":"x"}},

@@ -15,6 +15,44 @@ namespace {
 
 using worker::CheckpointFolder;
 
+// A disk on which a path, with all below it, cannot be read, or goes as soon as it is looked at.
+class FaultyDisk : public FileSystem {
+ public:
+  explicit FaultyDisk(FileSystem& disk) : disk_(disk) {}
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
+    if (path.starts_with(vanishing) && !vanishing.empty()) {
+      EXPECT_TRUE(disk_.remove_all(vanishing).ok());
+    }
+    if (path.starts_with(broken) && !broken.empty())
+      return Error(Code::kUnavailable, path + ": Input/output error");
+    return disk_.open(path, mode);
+  }
+  Result<std::shared_ptr<const FileView>> map(const std::string& path) override {
+    return disk_.map(path);
+  }
+  Result<FileStat> stat(const std::string& path) override { return disk_.stat(path); }
+  Result<std::vector<std::string>> list(const std::string& path) override {
+    return disk_.list(path);
+  }
+  Status make_directories(const std::string& path) override { return disk_.make_directories(path); }
+  Result<std::string> make_unique_directory(const std::string& prefix) override {
+    return disk_.make_unique_directory(prefix);
+  }
+  Status sync_directory(const std::string& path) override { return disk_.sync_directory(path); }
+  Status rename(const std::string& from, const std::string& to) override {
+    return disk_.rename(from, to);
+  }
+  Status remove_all(const std::string& path) override { return disk_.remove_all(path); }
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+    return disk_.lock(path);
+  }
+  std::string vanishing;  // empty: none
+  std::string broken;
+
+ private:
+  FileSystem& disk_;
+};
+
 class CheckpointsTest : public ::testing::Test {
  protected:
   CheckpointsTest() { disk_.mount("/", volume_); }
@@ -41,7 +79,7 @@ class CheckpointsTest : public ::testing::Test {
     ASSERT_TRUE(folder.publish(draft, step).ok());
     ASSERT_TRUE(disk_.remove_all(parent_of(draft)).ok());
   }
-  std::string list() { return list_checkpoints(disk_, "/c", "table").value(); }
+  std::string list() { return list_checkpoints(disk_, "/c", "table").value().text; }
 
   testing::SimExecutor sim_{1};
   testing::SimVolume volume_{sim_, 2};
@@ -62,7 +100,7 @@ TEST_F(CheckpointsTest, ListShowsWhatStandsAndWhoseItIs) {
             ".damaged-step-00000001-1   -      -       -       set aside: it was damaged\n"
             ".draft-step-00000011-x     -      -       -       draft: being written, or left by a "
             "crash\n");
-  const auto json = json::parse(list_checkpoints(disk_, "/c", "json").value()).value();
+  const auto json = json::parse(list_checkpoints(disk_, "/c", "json").value().text).value();
   EXPECT_EQ(json["checkpoints"].size(), 4u);
   EXPECT_EQ(json["checkpoints"][std::size_t{0}]["step"].int_or(0), 2);
   EXPECT_EQ(json["checkpoints"][std::size_t{0}]["jobUid"].string_or(""), "uid-a");
@@ -85,6 +123,51 @@ TEST_F(CheckpointsTest, VerifyReadsEveryByte) {
   EXPECT_EQ(verify_checkpoints(disk_, "/c", 5).error().code(), Code::kNotFound);
   volume_.faults().broken = true;
   EXPECT_EQ(verify_checkpoints(disk_, "/c", -1).error().code(), Code::kUnavailable);
+}
+
+TEST_F(CheckpointsTest, OneThatGoesMeanwhileIsLeftOut) {
+  for (const std::int64_t step : {2, 4, 6}) add(step, "uid-a");
+  FaultyDisk disk(disk_);
+  disk.vanishing = "/c/step-00000002";
+  const auto report = verify_checkpoints(disk, "/c", -1);
+  ASSERT_TRUE(report.ok()) << report.error().what();
+  EXPECT_TRUE(verdict(*report).ok());
+  EXPECT_EQ(report->text,
+            "NAME            STEP   SIZE    STATE\n"
+            "step-00000004   4      218 B   whole\n"
+            "step-00000006   6      218 B   whole\n");
+  disk.vanishing = "/c/step-00000004";
+  EXPECT_EQ(list_checkpoints(disk, "/c", "table")->text,
+            "NAME            STEP   SIZE    JOB     STATE\n"
+            "step-00000006   6      218 B   uid-a   complete\n");
+  disk.vanishing = "/c/step-00000006";
+  EXPECT_EQ(verify_checkpoints(disk, "/c", 6).error().code(), Code::kNotFound);
+  add(8, "uid-a");
+  disk.vanishing = "/c/step-00000008";
+  EXPECT_EQ(release_checkpoints(disk, "/c").value(), "nothing in /c belongs to a job\n");
+}
+
+TEST_F(CheckpointsTest, OneThatCannotBeReadIsARow) {
+  for (const std::int64_t step : {2, 4, 6}) add(step, "uid-a");
+  ASSERT_TRUE(volume_.flip_bit("/c/step-00000002/model.safetensors", 3, 1).ok());
+  FaultyDisk disk(disk_);
+  disk.broken = "/c/step-00000004";
+  const auto report = verify_checkpoints(disk, "/c", -1);
+  ASSERT_TRUE(report.ok()) << report.error().what();
+  EXPECT_EQ(report->damaged, 1);
+  EXPECT_EQ(report->unread, 1);
+  for (const char* row : {"damaged: /c/step-00000002", "cannot be read: /c/step-00000004",
+                          "step-00000006   6      218 B   whole"})
+    EXPECT_NE(report->text.find(row), std::string::npos) << report->text;
+  EXPECT_EQ(verdict(*report).error().what(),
+            "1 damaged; a job sets them aside and takes an older one; 1 cannot be read; look at "
+            "the disk, and at the rights of this user");
+  const auto listed = list_checkpoints(disk, "/c", "table");
+  ASSERT_TRUE(listed.ok());
+  EXPECT_NE(listed->text.find("cannot be read: /c/step-00000004"), std::string::npos);
+  EXPECT_NE(listed->text.find("step-00000006   6      218 B   uid-a   complete"),
+            std::string::npos);
+  EXPECT_FALSE(verdict(*listed).ok());
 }
 
 TEST_F(CheckpointsTest, AFolderThatIsNotThereIsAnError) {

@@ -167,13 +167,16 @@ TEST_F(Doctor, ATimeInTheFutureDoesNotKeepALeaderAlive) {
 }
 
 TEST_F(Doctor, AnImageOfTheOperatorThatCannotBePulled) {
-  make(types::kPod, "rubato-system",
-       parsed(R"({"metadata":{"name":"op-1","labels":{"app.kubernetes.io/name":"rubato-operator"}},
+  const auto pod = [this](const std::string& name, const std::string& labels) {
+    make(types::kPod, "rubato-system",
+         parsed(R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels + R"(}},
       "spec":{"nodeName":"n1","containers":[{"name":"operator","image":"x:1"}]},"status":{"phase":"Pending","containerStatuses":[
       {"name":"operator","image":"x:1","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}})"));
-  expect(
-      "WRONG    operator: pod op-1 on node n1: ImagePullBackOff (x:1)\n         What to do: push "
-      "the image");
+    expect("WRONG    operator: pod " + name +
+           " on node n1: ImagePullBackOff (x:1)\n         What to do: push the image");
+  };
+  pod("older", R"("app.kubernetes.io/name":"rubato-operator")");  // of a chart of before
+  pod("op-1", R"("app.kubernetes.io/name":"elastic-operator","rubato.dev/component":"operator")");
 }
 
 TEST_F(Doctor, Gpus) {

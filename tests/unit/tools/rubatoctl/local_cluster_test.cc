@@ -67,6 +67,18 @@ TEST_F(LocalClusterTest, AnEmptyFolderIsTakenAndOneWhoseFirstCommandWasInterrupt
   EXPECT_TRUE(open(true).ok());
 }
 
+TEST_F(LocalClusterTest, ALockThatCannotBeOpenedIsNotAnotherCommand) {
+  fs::create_directories(state_ + "/lock");
+  const auto refused = open(true);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(refused.error().what().starts_with("cannot lock " + state_ + "/lock: Is a directory"))
+      << refused.error().what();
+  fs::remove(state_ + "/lock");
+  const auto first = open(true);
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(open(true).error().what().starts_with("another rubatoctl is at work"));
+}
+
 TEST_F(LocalClusterTest, PurgeRemovesWhatIsTheClustersAlone) {
   open(true).value();
   write("apiserver/journal");

@@ -27,6 +27,28 @@ TEST(Manifests, WhatLacksIsNamed) {
   EXPECT_FALSE(read_manifests("").ok());
 }
 
+TEST(Manifests, WhatIsOfAnotherTypeIsNamed) {
+  const auto refusal = [](const std::string& metadata) {
+    const auto manifests = read_manifests(
+        "{apiVersion: v1, kind: Secret, metadata: {name: a}}\n---\n"
+        "{apiVersion: v1, kind: Pod, metadata: " +
+        metadata + "}\n");
+    return manifests.ok() ? "" : manifests.error().what();
+  };
+  EXPECT_EQ(refusal("{name: ''}"), "document 2 (Pod) has an empty metadata.name");
+  EXPECT_EQ(refusal("{name: 5}"), "document 2 (Pod) has no metadata.name");
+  EXPECT_EQ(refusal("text"), "document 2 (Pod) has no metadata.name");
+  EXPECT_EQ(refusal("{name: a, namespace: 2024}"),
+            "document 2 (Pod) has a metadata.namespace that is no text: put it in quotes");
+  for (const char* wrong : {"x", "[]", "true"}) {
+    EXPECT_EQ(refusal(std::string("{name: a, annotations: ") + wrong + "}"),
+              "document 2 (Pod) has metadata.annotations that are no map");
+    EXPECT_EQ(refusal(std::string("{name: a, labels: ") + wrong + "}"),
+              "document 2 (Pod) has metadata.labels that are no map");
+  }
+  EXPECT_EQ(refusal("{name: a, namespace: null, labels: null, annotations: null}"), "");
+}
+
 TEST(ThreeWay, SetsRemovesAndLeaves) {
   const Value last = parsed(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2}}})");
   const Value wanted = parsed(R"({"spec":{"a":1,"b":5,"deep":{"x":3}}})");

@@ -2,10 +2,12 @@
 
 #include "common/json.h"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace rubato::ctl {
 namespace {
@@ -59,7 +61,7 @@ TEST(RubatoctlPlan, SaysWhichFieldIsWrong) {
 }
 
 TEST(RubatoctlPlan, ReadsAFileOrItsInput) {
-  const std::string path = ::testing::TempDir() + "plan_test.json";
+  const std::string path = ::testing::TempDir() + "plan_test-" + std::to_string(::getpid());
   std::ofstream(path) << kSnapshot;
   std::istringstream none;
   std::ostringstream from_file, from_input;
@@ -71,6 +73,7 @@ TEST(RubatoctlPlan, ReadsAFileOrItsInput) {
   const Status gone = plan({.file = path + ".gone"}, none, from_file);
   ASSERT_FALSE(gone.ok());
   EXPECT_EQ(gone.error().code(), Code::kNotFound);
+  std::filesystem::remove(path);
 }
 
 TEST(RubatoctlPlan, StreamAnswersEachLineAndGoesOnAfterABadOne) {

@@ -1,6 +1,10 @@
+#include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/training.h"
 #include "tools/rubatoctl/view/plot.h"
 #include "tools/rubatoctl/view/text_table.h"
+
+#include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -56,6 +60,16 @@ TEST(Plot, OnePointAndNone) {
   EXPECT_NE(plot({{1, 2}}).find('*'), std::string::npos);
 }
 
+TEST(Plot, LeavesOutWhatIsNotFinite) {
+  const double nan = std::nan("");
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::string remark = "2 of 4 points are not finite, and left out\n";
+  EXPECT_EQ(plot({{1, 2}, {2, nan}, {3, 1}, {4, inf}}), plot({{1, 2}, {3, 1}}) + remark);
+  EXPECT_EQ(plot({{1, -inf}}), "1 of 1 point is not finite, and left out\n");
+  // Their range and their sum are no doubles.
+  EXPECT_NE(plot({{1, 1e308}, {2, -1e308}, {2, -1e308}}).find('*'), std::string::npos);
+}
+
 TEST(Plot, MarksOfOneColumnStandSideBySide) {
   const std::string text = plot({{0, 1}, {9, 0}}, {{2, 'a'}, {2, 'b'}}, {.width = 10, .height = 2});
   EXPECT_NE(text.find("            ab\n"), std::string::npos) << text;
@@ -65,6 +79,7 @@ TEST(Bar, IsBounded) {
   EXPECT_EQ(bar(-1, 4), "[----]");
   EXPECT_EQ(bar(0.5, 4), "[##--]");
   EXPECT_EQ(bar(7, 4), "[####]");
+  EXPECT_EQ(bar(std::nan(""), 4), "[----]");
 }
 
 TEST(Numbers, AreShort) {
@@ -75,6 +90,7 @@ TEST(Numbers, AreShort) {
   EXPECT_EQ(short_time(312), "5m12s");
   EXPECT_EQ(short_time(3720), "1h02m");
   EXPECT_EQ(short_time(-1), "-");
+  EXPECT_EQ(short_time(std::numeric_limits<double>::infinity()), "-");
 }
 
 TEST(Logs, SayWhatAJobWithoutPodsWaitsFor) {
@@ -103,6 +119,32 @@ TEST(Top, ShowsWhatIsKnown) {
       "gpt    Running   3/2-4   [#####---------------]  25%   2.5000   5.2k       1m15s   4 to "
       "3, 0.25s, 60s ago\n");
   EXPECT_EQ(top_text({}, now, false), "No training jobs.\n");
+}
+
+TEST(Top, IsDrawnInTheRowsThatThereAre) {
+  const std::string begin = "\x1b[?7l\x1b[H";
+  const std::string end = "\x1b[J\x1b[?7h";
+  EXPECT_EQ(drawn("a\nb\n", 24), begin + "a\x1b[K\nb\x1b[K\n" + end);
+  EXPECT_EQ(drawn("a\nb\nc\n", 3), begin + "a\x1b[K\nb\x1b[K\n" + end)
+      << "the cursor in the last row";
+}
+
+TEST(Nodes, AreListedWithTheirLeases) {
+  const WallTime now = parse_rfc3339("2026-11-21T08:01:00Z").value();
+  const auto node = [](const std::string& name) {
+    return parsed(
+        (R"({"metadata":{"name":")" + name +
+         R"(","creationTimestamp":"2026-11-21T07:59:00Z"},"status":{)"
+         R"("conditions":[{"type":"Ready","status":"True"}],"allocatable":{"nvidia.com/gpu":"4"}}})")
+            .c_str());
+  };
+  const auto lease =
+      parsed(R"({"metadata":{"name":"n1"},"spec":{"renewTime":"2026-11-21T08:00:50.000000Z"}})");
+  const auto pod = parsed(R"({"spec":{"nodeName":"n2"}})");
+  EXPECT_EQ(nodes_text({node("n1"), node("n2")}, {lease}, {pod, pod}, now),
+            "NAME   STATUS   HEARTBEAT   TYPE   GPUS   PODS   AGE\n"
+            "n1     Ready    10s ago     -      4      0      2m\n"
+            "n2     Ready    -           -      4      2      2m\n");
 }
 
 }  // namespace

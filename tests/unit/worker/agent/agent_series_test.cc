@@ -51,6 +51,23 @@ TEST(AgentSeries, CountersGoOnOverARestart) {
   EXPECT_TRUE(has(agent, R"(rubato_worker_phase_seconds_total{slot="0",phase="compute"} 5.5)"));
 }
 
+// Who pulls or waits shows life by the same number.
+TEST(AgentSeries, MicroBatchesAreCountedWhileItTrains) {
+  WorkerSeries worker;
+  const auto take = [&](std::uint64_t micro, wire::WorkerPhase phase) {
+    wire::WorkerEvent said = event(1, micro, 0);
+    said.mutable_standing()->set_phase(phase);
+    worker.take(said, MonoTime{} + 1s);
+    return worker.micro_batches;
+  };
+  EXPECT_EQ(take(2, wire::WORKER_STARTING), 0U);
+  EXPECT_EQ(take(360, wire::WORKER_FOLLOWING), 0U);
+  EXPECT_EQ(take(360, wire::WORKER_TRAINING), 0U);
+  EXPECT_EQ(take(364, wire::WORKER_TRAINING), 4U);
+  EXPECT_EQ(take(365, wire::WORKER_ABORTED), 5U) << "computed before the abort";
+  EXPECT_EQ(take(366, wire::WORKER_READY), 5U);
+}
+
 TEST(AgentSeries, SpeedIsTokensOverTheWindow) {
   WorkerSeries worker;
   worker.take(event(1, 0, 1000), MonoTime{} + 10s);

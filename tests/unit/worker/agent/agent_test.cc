@@ -1,6 +1,7 @@
 // The agent on virtual time, with a scripted coordinator and modelled workers.
 #include "worker/agent/agent.h"
 
+#include "common/log.h"
 #include "common/testing/sim_executor.h"
 #include "common/testing/sim_network.h"
 #include "worker/protocol/wire.pb.h"
@@ -81,6 +82,7 @@ struct FakeCoordinator {
   std::string own;  // its own address
   std::uint64_t epoch;
   std::string not_leader;  // not empty: redirect there
+  bool closes = false;     // to whoever comes, as where a certificate is not known
   std::unique_ptr<net::Listener> listener;
   std::shared_ptr<net::Channel> agent;
   std::vector<wire::AgentMessage> heard;
@@ -96,7 +98,7 @@ struct FakeCoordinator {
       listener = std::move(*network->listen({host, 1}, tls, {}));
       while (!stop.stop_requested()) {
         auto channel = listener->accept(process.now() + 1s);
-        if (channel.ok()) serve(std::move(*channel));
+        if (channel.ok() && !closes) serve(std::move(*channel));
       }
     }));
   }
@@ -438,6 +440,35 @@ TEST_F(AgentTest, DialsTheLeaderThatItKnewToo) {
   b_.agent->close();
   b_.heard.clear();
   EXPECT_TRUE(reaches([&] { return b_.has_heard(beats); }));
+}
+
+// To find its address DNS is asked, which may hang; it is needed where a Service was made again.
+TEST_F(AgentTest, DialsANameOnceTheAddressesLeadNowhere) {
+  FakeCoordinator by_address(sim_, net_, "10.0.0.1", 2);
+  start(1, {{"op-a", 1}, {"10.0.0.1", 1}});
+  const auto beats = [](const auto& m) { return m.has_heartbeat(); };
+  ASSERT_TRUE(reaches([&] { return by_address.has_heard(beats); }));
+  by_address.process.crash();
+  EXPECT_TRUE(a_.heard.empty());
+  EXPECT_TRUE(reaches([&] { return a_.has_heard(beats); }));
+}
+
+// The pod's log is where somebody looks whose job does not start.
+TEST_F(AgentTest, SaysOnceAMinuteWhyItReachesNobody) {
+  std::vector<std::string> told;
+  set_log_sink([&](LogLevel level, std::string_view component, std::string_view text) {
+    if (component == "agent" && level == LogLevel::kWarning) told.emplace_back(text);
+  });
+  a_.closes = true;
+  b_.process.crash();
+  start();
+  sim_.run_for(30s);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_NE(told[0].find("the coordinator at op-a:1 has no answer"), std::string::npos) << told[0];
+  EXPECT_NE(told[1].find("no coordinator: "), std::string::npos) << told[1];
+  sim_.run_for(60s);
+  EXPECT_EQ(told.size(), 4u);
+  set_log_sink({});
 }
 
 TEST_F(AgentTest, GoesOnWithoutACoordinator) {

@@ -89,7 +89,7 @@ kill -9 $$)",
   EXPECT_TRUE(eventually([&] { return !is_running(started); }));
   const MonoTime begun = executor.now();
   ASSERT_TRUE(host.spawn(0, 2).ok());
-  EXPECT_LT(executor.now() - begun, 1s);
+  EXPECT_LT(executor.now() - begun, 15s) << "it waited for the old one's program";
   EXPECT_EQ(wait_for(host, executor).exit_code, 0);
   std::filesystem::remove(file);
 }
@@ -113,7 +113,7 @@ until test -s "$0"; do :; done)",
     EXPECT_TRUE(host.spawn(0, 2).ok());
     EXPECT_EQ(wait_for(host, executor).kind, HostEvent::Kind::kExited);
   }
-  EXPECT_LT(executor.now() - begun, 2s);
+  EXPECT_LT(executor.now() - begun, 30s) << "it waited for the orphan";
   const pid_t orphan = pid_in(file);
   ASSERT_GT(orphan, 1);
   EXPECT_TRUE(is_running(orphan));

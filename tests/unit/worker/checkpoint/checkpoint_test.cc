@@ -143,6 +143,28 @@ TEST_F(CheckpointTest, AnOldOneThatCannotBeReadIsInNobodysWay) {
   EXPECT_EQ(other.hash(), hash);
 }
 
+// With `keep: 1` another writer publishes one and removes the one before: there is never none.
+TEST_F(CheckpointTest, OneThatGoesWhileTheyAreListedHasASuccessor) {
+  const auto path = [&](std::int64_t step) {
+    return CheckpointFolder(files, folder).path_of(step);
+  };
+  std::int64_t step = 500;
+  fs::create_directories(path(step));
+  fs::create_directory_symlink(folder + "/gone", path(501));  // whatever else leads nowhere
+  TroubledFiles troubled(files);
+  int moves = 1;
+  troubled.on_stat = [&](const std::string& asked) {
+    if (asked != path(step) || moves-- <= 0) return ok();
+    fs::rename(path(step), path(step + 100));
+    step += 100;
+    return ok();
+  };
+  const CheckpointFolder moving(troubled, folder);
+  EXPECT_EQ(moving.steps().value(), (std::vector<std::int64_t>{600}));
+  moves = 1'000'000;
+  EXPECT_EQ(moving.steps().error().code(), Code::kUnavailable);
+}
+
 // A copy under a short name, a link whose place is gone: they are no checkpoints, and none goes for
 // them.
 TEST_F(CheckpointTest, WhatHasNotTheNameOfACheckpointIsNone) {

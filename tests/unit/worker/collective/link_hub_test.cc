@@ -1,6 +1,7 @@
 #include "worker/collective/link_hub.h"
 
 #include "common/testing/refusing_executor.h"
+#include "tests/unit/common/net/raw_client.h"
 #include "tests/unit/worker/collective/fleet.h"
 #include "worker/collective/tree_gather.h"
 
@@ -128,6 +129,20 @@ TEST_F(LinkHubTest, AConnectionWaitsForAThread) {
   const auto link = dial(fleet.members[0], late, 1);
   EXPECT_TRUE(link.ok()) << link.error().to_string();
   EXPECT_EQ(refused, 3);
+}
+
+// Who connects and says nothing, from as many hosts as it takes to have all places.
+TEST_F(LinkHubTest, ASilentConnectionMakesRoomForAnotherHost) {
+  Fleet fleet(2, secret_.dir(), device_);
+  const net::Endpoint port{"127.0.0.1", fleet.members[1].peer.port};
+  std::vector<std::unique_ptr<net::RawClient>> mute;
+  for (const char* from : {"127.0.0.2", "127.0.0.3"})
+    for (std::size_t i = 0; i < kPendingPerHost; ++i)
+      mute.push_back(std::make_unique<net::RawClient>(port, from));
+  const MonoTime start = SystemClock().now();
+  const auto link = dial(fleet.members[0], fleet.members[1], 1);
+  EXPECT_TRUE(link.ok()) << link.error().to_string();
+  EXPECT_LT(SystemClock().now() - start, kLinkHandshakeLimit);
 }
 
 // Nor does one who dials end for it.

@@ -1,8 +1,13 @@
 #include "tests/unit/worker/collective/fleet.h"
+#include "worker/collective/sockets.h"
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include <poll.h>
+#include <sys/socket.h>
 
 namespace rubato::worker {
 namespace {
@@ -55,6 +60,23 @@ TEST_F(TlsLinkNetworkTest, ARenewedSecretCountsForLinksThatAreMadeThen) {
   replace(old.dir() + "/ca.crt", read(fresh.dir() + "/ca.crt"));
   replace(fresh.dir() + "/ca.crt", read(fresh.dir() + "/ca.crt"));
   EXPECT_TRUE(connect(*one, *two).ok());
+}
+
+// It may have no place for us now, or be about to end: whoever dials tries again.
+TEST_F(TlsLinkNetworkTest, APeerThatClosesInTheHandshakeHasNotRefusedUs) {
+  const JobSecret secret("job");
+  const auto network = open(secret);
+  const Socket listener = listen_tcp("127.0.0.1", 0).value();
+  std::thread closing([&] {
+    std::array<char, 4096> hello{};
+    pollfd wait{listener.fd(), POLLIN, 0};
+    ::poll(&wait, 1, -1);
+    const Socket peer(::accept(listener.fd(), nullptr, nullptr));
+    EXPECT_GT(::recv(peer.fd(), hello.data(), hello.size(), 0), 0);
+  });
+  const auto link = network->dial("127.0.0.1", local_port(listener.fd()).value(), soon(), {});
+  closing.join();
+  EXPECT_EQ(link.error().code(), Code::kUnavailable) << link.error().to_string();
 }
 
 // Out of memory or descriptors for a moment, say; the files stay as they are.

@@ -97,7 +97,19 @@ TEST(ScriptLaunch, LaunchersBehindSomethingElseAreRefused) {
       {"deepspeed", {"bash", "-c", "deepspeed --num_gpus 8 \\\n  t.py"}},
       {"composer", {"composer", "-n", "8", "t.py"}},
       {"mpirun", {"mpirun", "-np", "4", "python", "t.py"}},
-      {"horovodrun", {"horovodrun", "-np", "4", "python", "t.py"}}};
+      {"horovodrun", {"horovodrun", "-np", "4", "python", "t.py"}},
+      {"torchrun", {"bash", "-euo", "pipefail", "-c", "if a; then\n  exec torchrun t.py; fi"}},
+      {"torchrun", {"sh", "-c", "# start\n torchrun --nproc-per-node=$(nvidia-smi -L|wc -l) t.py"}},
+      {"deepspeed", {"sh", "-c", "deepspeed --num_gpus $(echo $N) t.py"}},
+      {"torchrun", {"sh", "-c", "cd x; env A='b c' \"torchrun\" t.py"}},
+      {"torchrun", {"sh", "-c", "bash -c 'exec torchrun t.py'"}},
+      {"torchrun", {"env", "-u", "A", "--", "B=1", "nice", "-n5", "torchrun", "t.py"}},
+      {"torchrun", {"timeout", "--signal=INT", "-k", "5", "100", "torchrun", "t.py"}},
+      {"torchrun", {"sh", "-c", "cd \"$(dirname \"$0\")\" && torchrun t.py"}},
+      {"torchrun", {"sh", "-c", "A=${A:-$((20000 + 1))}; torchrun --master-port=\"${A}\" t.py"}},
+      {"deepspeed", {"sh", "-c", "deepspeed --num_gpus \"$(nvidia-smi -L | wc -l)\" t.py"}},
+      {"torchrun", {"sh", "-c", "echo \"$(torchrun t.py)\""}},
+      {"torchrun", {"uv", "run", "--with", "deepspeed", "torchrun", "t.py"}}};
   for (const auto& [launcher, command] : refused) {
     const auto found = program_of(command);
     ASSERT_FALSE(found.ok()) << testing::PrintToString(command);
@@ -113,6 +125,26 @@ TEST(ScriptLaunch, LaunchersBehindSomethingElseAreRefused) {
       {"env", "HINT=use torchrun for this", "./t.py", "torchrun"},
       {"nohup", "python", "-m", "pkg.train", "mpirun"},
       {"./train", "--launcher=torchrun"},
+      {"uv", "run", "--with", "deepspeed", "train.py"},
+      {"uv", "run", "--unknown", "mpirun", "x"},
+      {"bash", "run.sh", "--launcher", "mpirun"},
+      {"./start", "--c", "mpirun"},
+      {"sh", "-c", "if which mpirun; then module load x; fi; python train.py"},
+      {"sh", "-c", "python train.py; rm -rf mpirun"},
+      {"sh", "-c", "torchrun --version; echo \"x; torchrun t.py\"; python t.py"},
+      {"sh", "-c", "python t.py  # torchrun t.py"},
+      {"sh", "-c", "case $L in a) ls;; mpirun|mpiexec) ls x;; esac; python t.py"},
+      {"sh", "-c", "A=`mpirun --version`; python t.py 2>&1"},
+      {"bash", "-c", "A=(torchrun t.py); python t.py"},
+      {"bash", "-c", "[[ $L =~ ^(torchrun x|mpirun x)$ || mpirun == $L ]]; python t.py"},
+      {"sh", "-c", "cat > hosts <<END\nmpirun x\nEND\npython t.py"},
+      {"sh", "-c", "RUNNING=\"$(pgrep -f \"python torchrun x\")\"; python t.py"},
+      {"sh", "-c", "LOG=\"$(echo \"start torchrun now\")\"; python t.py"},
+      {"sh", "-c", "P=\"$(ls | awk '{print \"a; torchrun x\"}')\"; python t.py"},
+      {"sh", "-c", "MODE=${MODE:-a torchrun x}; python t.py"},
+      {"sh", "-c", "echo \"$(echo \"it's\")\"\necho 'usage:\n torchrun t.py'; python t.py"},
+      {"bash", "-c", "echo $'it\\'s; torchrun x'; python t.py"},
+      {"timeout", "100"},
       {"python", "-c", "print('torchrun t.py')"}};
   for (const Words& command : taken) {
     const auto found = program_of(command);

@@ -74,7 +74,7 @@ TEST(ScriptProgress, NoPatternTakesLong) {
     const MonoTime start = clock.now();
     (void)pattern->find(line);
     (void)pattern->find(std::string(kProgressLineMost, 'x'));
-    EXPECT_LT(clock.now() - start, 1s) << text;
+    EXPECT_LT(clock.now() - start, 15s) << text;
   }
 }
 

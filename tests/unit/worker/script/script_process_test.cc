@@ -4,9 +4,11 @@
 #include "worker/protocol/wire.pb.h"
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace rubato::worker {
 namespace {
@@ -36,6 +38,13 @@ struct FakeProgram : Program {
 
 class Script : public testing::Test {
  protected:
+  void TearDown() override {
+    std::filesystem::remove(error_file);
+    std::filesystem::remove(progress_file);
+  }
+  static std::string temporary(const std::string& name) {
+    return testing::TempDir() + "script-" + name + "-" + std::to_string(::getpid());
+  }
   void tell(const std::function<void(wire::WorkerCommand&)>& fill) {
     wire::WorkerCommand command;
     fill(command);
@@ -74,8 +83,8 @@ class Script : public testing::Test {
   MonoTime now{std::chrono::hours(1)};
   FakeProgram program;
   std::vector<wire::WorkerEvent> said;
-  std::string error_file = testing::TempDir() + "script-error";
-  std::string progress_file = testing::TempDir() + "script-progress";
+  std::string error_file = temporary("error");
+  std::string progress_file = temporary("progress");
   ScriptProcess process{{.pod_uid = "p",
                          .host = "10.0.0.1",
                          .command = {"python3", "-m", "torch.distributed.launch", "t.py"},

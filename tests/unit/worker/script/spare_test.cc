@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 class Spare : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("python3 -c ''") != 0) GTEST_SKIP() << "no python3";
+    ASSERT_EQ(std::system("python3 -c ''"), 0) << "scripts/setup check installs it";
     for (const char* part : {"modules/torch/nn", "modules/torch/utils", "work/apps/app"})
       fs::create_directories(folder / part);
     const fs::path torch = folder / "modules/torch";

@@ -27,6 +27,20 @@ class EngineCheckpointTest : public ::testing::Test {
     ASSERT_TRUE(first->until_phase(wire::WORKER_FINISHED));
   }
   CheckpointFolder folder() { return {*keeper_, "/ckpt"}; }
+  static void deny_checkpoints(SimWorker& worker) {
+    worker.files().on_stat = [](const std::string& path) -> Status {
+      if (!path.starts_with("/ckpt/")) return ok();
+      return Error(Code::kDenied, path + ": Permission denied");
+    };
+  }
+  // After kDeniedLimit, for good here.
+  static void expect_denial_is_said(SimWorker& worker) {
+    EXPECT_FALSE(worker.until_failure("CheckpointFailed", kDeniedLimit - 5s));
+    ASSERT_TRUE(worker.until_failure("CheckpointFailed", 10s));
+    const wire::Failure* told = worker.failure("CheckpointFailed");
+    EXPECT_EQ(told->scope(), wire::FAILURE_SCOPE_WORKER);
+    EXPECT_NE(told->message().find("Permission denied"), std::string::npos) << told->message();
+  }
   void flip(const std::string& file) {
     ASSERT_TRUE(
         storage_.checkpoints.flip_bit(file, keeper_->stat("/ckpt" + file)->size - 20, 2).ok());
@@ -146,6 +160,50 @@ TEST_F(EngineCheckpointTest, WhoIsConfiguredWaitsForTheDisk) {
   EXPECT_EQ(second->standing().checkpoint_step(), 4u);
 }
 
+// The others may have begun without it: what they compute it need not read.
+TEST_F(EngineCheckpointTest, WhoWaitsForTheDiskGoesOnWhenOthersSayWhatItWouldSay) {
+  const auto first = worker({.steps = 4});
+  const std::string known = first->standing().fingerprint();
+  storage_.checkpoints.faults().broken = true;
+  const auto second = worker({.steps = 4});
+  EXPECT_FALSE(second->until_phase(wire::WORKER_READY, 1min));
+  second->configure({.steps = 4, .pinned = known});
+  ASSERT_TRUE(second->until_phase(wire::WORKER_READY, 10s));
+  EXPECT_EQ(second->standing().fingerprint(), known);
+  EXPECT_FALSE(second->standing().has_checkpoint());
+}
+
+// No time helps where permissions are missing; another node may have them.
+TEST_F(EngineCheckpointTest, WhoMayNotReadCheckpointsSaysSo) {
+  train_four();
+  storage_.checkpoints.faults().broken = true;
+  const auto second = worker({.steps = 4});
+  EXPECT_FALSE(second->until_failure("CheckpointFailed", 2 * kDeniedLimit)) << "it may answer yet";
+  deny_checkpoints(*second);
+  storage_.checkpoints.faults().broken = false;
+  expect_denial_is_said(*second);
+  EXPECT_EQ(second->standing().phase(), wire::WORKER_STARTING);
+}
+
+// A job that has run before is known without its checkpoints: who may not read them finds that out
+// when it is to look.
+TEST_F(EngineCheckpointTest, WhoMayNotReadCheckpointsSaysSoWhenItLooks) {
+  train_four();
+  const std::string known = worker({.steps = 4})->standing().fingerprint();
+  const auto second = worker({.steps = 4, .pinned = known});
+  ASSERT_EQ(second->standing().phase(), wire::WORKER_READY);
+  storage_.checkpoints.faults().broken = true;
+  second->look(5);
+  EXPECT_FALSE(second->until_failure("CheckpointFailed", 2 * kDeniedLimit)) << "it may answer yet";
+  deny_checkpoints(*second);
+  storage_.checkpoints.faults().broken = false;
+  expect_denial_is_said(*second);
+  EXPECT_NE(second->standing().looked(), 5u);
+  second->files().on_stat = [](const std::string&) { return ok(); };
+  second->look(6);
+  EXPECT_TRUE(sim_.run_until([&] { return second->standing().looked() == 6; }, 10s));
+}
+
 TEST_F(EngineCheckpointTest, ADamagedOneIsNamedAndSetAsideAndAnOlderOneTried) {
   train_four();
   for (const char* file : {"/step-00000004/optimizer.safetensors", "/step-00000002/run.json"})
@@ -169,7 +227,7 @@ TEST_F(EngineCheckpointTest, ADamagedOneIsNamedAndSetAsideAndAnOlderOneTried) {
   second->start();
   ASSERT_TRUE(second->until_failure("CheckpointUnusable"));
   EXPECT_TRUE(second->failure("CheckpointUnusable")->permanent());
-  EXPECT_NE(second->failure("CheckpointUnusable")->message().find("prune --damaged"),
+  EXPECT_NE(second->failure("CheckpointUnusable")->message().find("prune --damaged /ckpt`"),
             std::string::npos);
 }
 

@@ -2,11 +2,13 @@
 #include "worker/step/model_replica.h"
 
 #include "common/files.h"
+#include "tests/unit/worker/support/troubled_files.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/weight_files.h"
 #include "worker/data/token_file.h"
 #include "worker/model/numerics.h"
 #include "worker/step/noise_scale.h"
+#include "worker/step/stored_replica.h"
 #include "worker/testing/deferred_device.h"
 
 #include <cmath>
@@ -201,6 +203,42 @@ TEST_F(ModelReplicaTest, ACheckpointGoesOnUnderItsOwnNumerics) {
     const auto other = make(numerics == 1 ? 2 : 1);  // members of one job never mix
     EXPECT_EQ(other->load_checkpoint(3).error().code(), Code::kConflict);
   }
+}
+
+// The word is of data, not of the disk of checkpoints, which would be asked again.
+TEST_F(ModelReplicaTest, ADataFolderThatCannotBeListedIsNamed) {
+  config_.data_path = folder_;
+  TroubledFiles troubled(files_);
+  const auto open = [](const DeviceSpec& spec) { return open_test_device(spec); };
+  EXPECT_TRUE(make_model_replica(config_, {.files = troubled, .open_device = open}).ok());
+  const std::vector<std::pair<Code, std::string>> cases = {{Code::kDenied, "DataUnreadable"},
+                                                           {Code::kUnavailable, "DataUnreadable"},
+                                                           {Code::kNotFound, "DataNotFound"}};
+  for (const auto& [code, reason] : cases) {
+    troubled.on_list = [&, code = code](const std::string& path) -> Status {
+      return path == folder_ ? Status(Error(code, "listing " + path)) : ok();
+    };
+    const auto made = make_model_replica(config_, {.files = troubled, .open_device = open});
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code(), code);
+    EXPECT_EQ(made.error().reason(), reason);
+  }
+}
+
+// It goes after it was listed: its successor is of the same version, and is asked for.
+TEST_F(ModelReplicaTest, ACheckpointThatHasJustGoneIsNotNone) {
+  job_of(2);
+  TroubledFiles troubled(files_);
+  troubled.on_open = [&](const std::string& path) {
+    if (path.ends_with("/run.json")) fs::remove_all(fs::path(path).parent_path());
+    return ok();
+  };
+  const auto open = [](const DeviceSpec& spec) { return open_test_device(spec); };
+  const auto of_replica = make_model_replica(config_, {.files = troubled, .open_device = open});
+  EXPECT_EQ(of_replica.error().code(), Code::kUnavailable);
+  EXPECT_EQ(numerics_of(files_, config_.checkpoint_path, 0).value(), kNumericsVersion);
+  job_of(2);
+  EXPECT_EQ(numerics_of(troubled, config_.checkpoint_path, 0).error().code(), Code::kUnavailable);
 }
 
 TEST_F(ModelReplicaTest, ACheckpointOfAnUnknownVersionIsRefused) {

@@ -4,9 +4,11 @@
 
 #include "common/testing/sim_disk.h"
 #include "common/testing/sim_executor.h"
+#include "tests/unit/worker/support/troubled_files.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/step_export.h"
 #include "worker/data/token_file.h"
+#include "worker/model/numerics.h"
 #include "worker/protocol/wire.pb.h"
 #include "worker/step/model_replica.h"
 #include "worker/step/step_engine.h"
@@ -138,11 +140,12 @@ class SimWorker {
       : sim_(sim),
         process_(sim.process("worker")),
         disk_(storage.open(process_)),
+        files_(*disk_),
         hub_(process_, std::make_unique<NoNetwork>(process_),
              {.job_uid = job.uid, .self = {"pod", 0, 1}}) {
     EngineParts parts{
         .executor = process_,
-        .files = *disk_,
+        .files = files_,
         .self = {"pod", 0, 1},
         .host = "host",
         .hub = hub_,
@@ -150,9 +153,10 @@ class SimWorker {
                                  const std::string& pinned) -> Result<ConfiguredJob> {
           TRY(const TrainingConfig config, parse_training(training));
           ConfiguredJob made;
-          TRY(made.replica, make_model_replica(config, {.files = *disk_,
+          TRY(made.replica, make_model_replica(config, {.files = files_,
                                                         .job_uid = job.uid,
                                                         .pinned = pinned,
+                                                        .numerics = numerics_version_of(pinned),
                                                         .open_device = open_test_device}));
           made.plan.stop_steps = config.stop_steps;
           made.plan.checkpoint_every = config.checkpoint_every;
@@ -184,11 +188,7 @@ class SimWorker {
     beat_ = process_.spawn("beat", [this](const std::stop_token& stop) {
       while (process_.sleep_for(250ms, stop)) engine_->beat();
     });
-    wire::WorkerCommand command;
-    command.mutable_configure()->set_micro_batches(2);
-    command.mutable_configure()->set_training(job.training());
-    command.mutable_configure()->set_fingerprint(job.pinned);
-    engine_->command(command);
+    configure(job);
     sim_.settle();
   }
   ~SimWorker() {
@@ -197,6 +197,13 @@ class SimWorker {
     run_ = Task();
   }
 
+  void configure(const SimJob& job) {
+    wire::WorkerCommand command;
+    command.mutable_configure()->set_micro_batches(2);
+    command.mutable_configure()->set_training(job.training());
+    command.mutable_configure()->set_fingerprint(job.pinned);
+    engine_->command(command);
+  }
   // From a checkpoint, or from the seed.
   void start(std::optional<std::uint64_t> checkpoint = std::nullopt) {
     wire::WorkerCommand command;
@@ -261,7 +268,7 @@ class SimWorker {
   }
   Duration longest_silence() const { return longest_silence_; }  // without a sign of life
   const wire::WorkerStanding& standing() const { return standing_; }
-  FileSystem& files() { return *disk_; }
+  TroubledFiles& files() { return files_; }
 
  private:
   void note_life() {
@@ -273,6 +280,7 @@ class SimWorker {
   testing::SimExecutor& sim_;
   testing::SimProcess& process_;
   std::unique_ptr<testing::SimDisk> disk_;
+  TroubledFiles files_;
   LinkHub hub_;
   wire::WorkerStanding standing_;
   std::vector<wire::WorkerEvent> events_;

@@ -1,4 +1,4 @@
-// TroubledFiles: files of which some cannot be read or removed.
+// TroubledFiles: files of which some cannot be read, listed or removed.
 #pragma once
 
 #include "common/files.h"
@@ -15,6 +15,8 @@ class TroubledFiles : public FileSystem {
   explicit TroubledFiles(FileSystem& files) : files_(files) {}
   std::function<Status(const std::string& path)> on_open = [](const std::string&) { return ok(); };
   std::function<Status(const std::string& path)> on_remove = on_open;
+  std::function<Status(const std::string& path)> on_stat = on_open;
+  std::function<Status(const std::string& path)> on_list = on_open;
 
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
     TRY_OK(on_open(path));
@@ -23,8 +25,12 @@ class TroubledFiles : public FileSystem {
   Result<std::shared_ptr<const FileView>> map(const std::string& path) override {
     return files_.map(path);
   }
-  Result<FileStat> stat(const std::string& path) override { return files_.stat(path); }
+  Result<FileStat> stat(const std::string& path) override {
+    TRY_OK(on_stat(path));
+    return files_.stat(path);
+  }
   Result<std::vector<std::string>> list(const std::string& path) override {
+    TRY_OK(on_list(path));
     return files_.list(path);
   }
   Status make_directories(const std::string& path) override {
