@@ -84,14 +84,12 @@ Result<WeightFiles> WeightFiles::open(FileSystem& files, const std::string& path
   WeightFiles weights;
   weights.path_ = path;
   TRY(const FileStat about, files.stat(path));
-  if (!about.is_directory) {
-    TRY_OK(weights.add_file(files, path));
-    return weights;
-  }
+  if (!about.is_directory)
+    return unlike(path, "weights", std::string("a folder that has them and ") + kConfigName,
+                  "a file");
   TRY(const bool has_config, is_in_folder(files, path, kConfigName));
-  if (has_config) {
-    TRY(weights.config_, read_text(files, path + "/" + kConfigName, kConfigBytesMax));
-  }
+  if (!has_config) return unlike(path, kConfigName, "one", "none");
+  TRY(weights.config_, read_text(files, path + "/" + kConfigName, kConfigBytesMax));
   TRY(const bool has_single, is_in_folder(files, path, kSingleName));
   TRY(const bool has_index, is_in_folder(files, path, kIndexName));
   if (has_single == has_index)
@@ -139,7 +137,6 @@ Status WeightFiles::add_file(FileSystem& files, const std::string& path) {
 }
 
 Status WeightFiles::check(const ModelConfig& config) const {
-  if (config_.empty()) return ok();
   const std::string file = path_ + "/" + kConfigName;
   auto read = parse_config(config_, path_);
   if (!read.ok()) return read.error();
@@ -192,7 +189,8 @@ Status WeightFiles::read_tensor(const Parameter& entry, const Place& place,
   return ok();
 }
 
-// What the table does not ask for: constants, and a copy of the tied head.
+// What the table does not ask for: constants, and a copy of the tied head. A tensor of the table
+// under its other name is no such thing: which of the two counts, nobody could say.
 Status WeightFiles::check_rest(const ParameterTable& table, const std::vector<float>& flat) const {
   std::map<std::string_view, const Parameter*> known;
   for (const Parameter& entry : table.entries()) {
@@ -200,7 +198,12 @@ Status WeightFiles::check_rest(const ParameterTable& table, const std::vector<fl
     known[without_root(entry.name)] = &entry;
   }
   for (const auto& [name, place] : tensors_) {
-    if (known.contains(name)) continue;
+    if (const auto entry = known.find(name); entry != known.end()) {
+      const Place* taken = find(entry->second->name);
+      if (taken == &place) continue;
+      return unlike(names_[place.file], "tensor " + name, "it once",
+                    "it also as " + taken->tensor->name);
+    }
     if (std::ranges::any_of(kConstants, [&](auto end) { return name.ends_with(end); })) continue;
     if (name != kHead)
       return unlike(names_[place.file], "tensor " + name, "none (this model has no such tensor)",

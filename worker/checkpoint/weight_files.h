@@ -3,7 +3,8 @@
 // table. Read are F32, BF16 and F16 (the latter two widened exactly); written is F32.
 //
 // What does not fit is refused with the file, the tensor or member, what was expected and what was
-// found. Nothing is taken from a folder that has one tensor too few, too many, or twice.
+// found. Nothing is taken from a folder that has one tensor too few, too many, or twice, or no
+// config.json: much of what a model computes stands there alone.
 #pragma once
 
 #include "common/files.h"
@@ -25,12 +26,12 @@ Result<ModelConfig> read_model_config(FileSystem& files, const std::string& fold
 
 class WeightFiles {
  public:
-  // `path`: a folder, or one file of tensors. Reads all headers. kInvalid: damaged, cut short or
-  // contradictory; else the files' own errors.
+  // Reads all headers of the folder `path`. kInvalid: damaged, cut short, contradictory, or no such
+  // folder; else the files' own errors.
   static Result<WeightFiles> open(FileSystem& files, const std::string& path);
 
-  // kInvalid when the folder's config.json (if there is one) describes another model. The length of
-  // a sequence may differ: GPT-2's table of positions must be as long, and may be longer.
+  // kInvalid when the folder's config.json describes another model. The length of a sequence may
+  // differ: GPT-2's table of positions must be as long, and may be longer.
   Status check(const ModelConfig& config) const;
   // Fills `flat` (flat_count() elements) with the tensors of the table, padding zero. Waits for the
   // disk. Names are taken with and without "transformer." or "model.".
@@ -48,7 +49,7 @@ class WeightFiles {
   Status check_rest(const ParameterTable& table, const std::vector<float>& flat) const;
 
   std::string path_;
-  std::string config_;              // the text of config.json; empty: none
+  std::string config_;              // the text of config.json
   std::vector<std::string> names_;  // of the files
   std::vector<Safetensors> files_;
   std::map<std::string, Place, std::less<>> tensors_;

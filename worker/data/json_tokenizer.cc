@@ -132,6 +132,13 @@ Status JsonTokenizer::read_added(const json::Value& added) {
   const std::int64_t id = added["id"].int_or(-1);
   if (content.empty() || id < 0 || id > INT32_MAX - 1) return refused("added_tokens", added);
   const auto token = static_cast<std::int32_t>(id);
+  const auto known = tokens_.find(content);
+  if (known != tokens_.end() ? known->second != token : texts_.contains(token))
+    return Error(Code::kInvalid,
+                 "tokenizer.json: added_tokens '" + clipped(content, kShownBytes) +
+                     "' has the id " + std::to_string(token) +
+                     (known != tokens_.end() ? ", before it had " + std::to_string(known->second)
+                                             : ", which is another token's"));
   added_[static_cast<unsigned char>(content[0])].push_back(
       {content, token, added["normalized"].bool_or(false)});
   for (std::size_t at = 0; at < content.size();) {

@@ -66,15 +66,17 @@ Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
   const Result<std::uint64_t> size = file.file_->size();
   if (!size.ok()) return unreadable_data(size.error());
   const std::string index = megatron_index_of(path);
-  if (!index.empty() && files.stat(index).ok())
+  const bool has_index = !index.empty() && files.stat(index).ok();
+  if (has_index)
     TRY_OK(file.parse_index(files, index));
   else
     TRY_OK(file.parse_header(*size));
   const auto width = static_cast<std::uint64_t>(file.width_);
   const std::uint64_t body = *size - file.header_bytes_;
   if (body % width != 0 || file.count_ != body / width)
-    return damaged(path, "its header says " + counted(file.count_, "token") + ", it has " +
-                             counted(body, "byte") + " of them");
+    return damaged(path, (has_index ? "its index " + index : std::string("its header")) + " says " +
+                             counted(file.count_, "token") + ", it has " + counted(body, "byte") +
+                             " of them");
   TRY_OK(file.digest_blocks());
   return file;
 }

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <iterator>
+#include <span>
 
 namespace rubato::worker {
 
@@ -28,12 +29,15 @@ Status must_be(const json::Value& config, const char* member, const T& wanted) {
                                    json::dump(json::Value(wanted)) + " only");
 }
 
-Result<std::int64_t> integer(const json::Value& config, const char* member) {
-  const json::Value& found = config[member];
+Result<std::int64_t> integer_of(const json::Value& found, const char* member) {
   if (!found.is_int())
     return Error(Code::kInvalid, std::string("config.json: ") + member +
                                      (found.is_null() ? " is missing" : " is no integer"));
   return found.int_or(0);
+}
+
+Result<std::int64_t> integer(const json::Value& config, const char* member) {
+  return integer_of(config[member], member);
 }
 
 json::Value gpt2_to_json(const ModelConfig& config) {
@@ -78,7 +82,8 @@ Result<ModelConfig> gpt2_from_json(const json::Value& config) {
 }
 
 // transformers 5 has theta and scaling in "rope_parameters", earlier ones in "rope_theta" and
-// "rope_scaling"; both are written, and either is read.
+// "rope_scaling"; both are written, and either is read. Which of them counts where both are there
+// depends on the version, so they must say the same.
 json::Value rope_to_json(const ModelConfig& config) {
   json::Value rope = json::Value::object();
   if (config.rope_scaling.factor == 1) {
@@ -93,20 +98,59 @@ json::Value rope_to_json(const ModelConfig& config) {
   return rope;
 }
 
+// The number that the places agree on; null where none of them says any.
+Result<json::Value> agreed(std::span<const json::Value* const> places, const char* member) {
+  json::Value out;
+  for (const json::Value* place : places) {
+    const json::Value& found = (*place)[member];
+    if (found.is_null()) continue;
+    if (!found.is_number())
+      return Error(Code::kInvalid, std::string("config.json: ") + member + " is " +
+                                       json::dump(found) + ", which is no number");
+    if (out.is_null()) out = found;
+    if (found.double_or(0) != out.double_or(0))
+      return Error(Code::kInvalid, std::string("config.json: ") + member + " is " +
+                                       json::dump(out) + " in one place and " + json::dump(found) +
+                                       " in another");
+  }
+  return out;
+}
+
+// Of both; empty: there is neither.
+Result<std::string> rope_type_of(std::span<const json::Value* const> ropes) {
+  std::string out;
+  for (const json::Value* rope : ropes) {
+    if (rope->is_null()) continue;
+    const std::string type = (*rope)["rope_type"].string_or((*rope)["type"].string_or(""));
+    if (type != "default" && type != "llama3")
+      return Error(Code::kInvalid, "config.json: rope_type is '" + type +
+                                       "', this program computes with default and llama3 only");
+    if (!out.empty() && type != out)
+      return Error(Code::kInvalid, "config.json: rope_type is '" + out +
+                                       "' in rope_parameters and '" + type + "' in rope_scaling");
+    out = type;
+  }
+  return out;
+}
+
 Status rope_from_json(const json::Value& config, ModelConfig& out) {
-  const bool is_new = config["rope_parameters"].is_object();
-  const json::Value& rope = is_new ? config["rope_parameters"] : config["rope_scaling"];
-  out.rope_theta = (is_new ? rope : config)["rope_theta"].double_or(10000);
-  if (rope.is_null()) return ok();
-  const std::string type = rope["rope_type"].string_or(rope["type"].string_or(""));
-  if (type == "default") return ok();
-  if (type != "llama3")
-    return Error(Code::kInvalid, "config.json: rope_type is '" + type +
-                                     "', this program computes with default and llama3 only");
-  out.rope_scaling.factor = rope["factor"].double_or(0);
-  out.rope_scaling.low_frequency_factor = rope["low_freq_factor"].double_or(0);
-  out.rope_scaling.high_frequency_factor = rope["high_freq_factor"].double_or(0);
-  TRY(out.rope_scaling.original_length, integer(rope, "original_max_position_embeddings"));
+  const json::Value* const places[] = {&config["rope_parameters"], &config["rope_scaling"],
+                                       &config};
+  const auto ropes = std::span(places).first(2);
+  TRY(const json::Value theta, agreed(places, "rope_theta"));
+  out.rope_theta = theta.double_or(10000);
+  for (const json::Value* place : places) TRY_OK(must_be(*place, "partial_rotary_factor", 1.0));
+  TRY(const std::string type, rope_type_of(ropes));
+  if (type != "llama3") return ok();
+  TRY(const json::Value factor, agreed(ropes, "factor"));
+  TRY(const json::Value low, agreed(ropes, "low_freq_factor"));
+  TRY(const json::Value high, agreed(ropes, "high_freq_factor"));
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  TRY(const json::Value original, agreed(places, kOriginal));
+  out.rope_scaling.factor = factor.double_or(0);
+  out.rope_scaling.low_frequency_factor = low.double_or(0);
+  out.rope_scaling.high_frequency_factor = high.double_or(0);
+  TRY(out.rope_scaling.original_length, integer_of(original, kOriginal));
   if (out.rope_scaling.factor == 1) out.rope_scaling = {};
   return ok();
 }

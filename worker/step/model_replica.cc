@@ -19,8 +19,10 @@
 #include "worker/step/noise_scale.h"
 #include "worker/step/stored_replica.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,6 +54,7 @@ class ModelReplica : public StoredReplica {
   Status allocate();
   Status compute_fingerprint();  // before there is a state
   Status load_weights(const std::string& from);
+  Error not_finite();  // the first loss
 
   Device& device() override { return *device_; }
   Stream& stream() override { return *stream_; }
@@ -149,6 +152,28 @@ Status ModelReplica::load_weights(const std::string& from) {
                          state_.parameters());
 }
 
+// Of training.model.initFrom: other weights are needed.
+Error unusable(const Error& error) {
+  return error.in("training.model.initFrom").set_reason(kInitFromUnusable);
+}
+
+Error ModelReplica::not_finite() {
+  const Error why(Code::kInvalid, "the first loss is not finite");
+  if (config_.init_from.empty()) return why;
+  std::vector<float> host(static_cast<std::size_t>(model_->table().flat_count()));
+  device_->copy_to_host(*stream_, host.data(), state_.parameters());
+  if (const Status copied = stream_->synchronize(); !copied.ok()) return copied.error();
+  const auto is_broken = [](float weight) { return !std::isfinite(weight); };
+  for (const Parameter& entry : model_->table().entries()) {
+    const auto weights = std::span(host).subspan(static_cast<std::size_t>(entry.offset),
+                                                 static_cast<std::size_t>(entry.count));
+    if (std::ranges::any_of(weights, is_broken))
+      return unusable(Error(Code::kInvalid, config_.init_from + ": tensor " + entry.name +
+                                                ": expected finite numbers, found others"));
+  }
+  return unusable(why.in(config_.init_from));
+}
+
 Status ModelReplica::init_from_seed() {
   std::vector<float> host(static_cast<std::size_t>(model_->table().flat_count()));
   model_->init(config_.seed, host);
@@ -161,15 +186,15 @@ Status ModelReplica::init_from_seed() {
   if (!config_.init_from.empty()) {
     const Status loaded = load_weights(config_.init_from);
     if (!loaded.ok()) {
-      Error why = loaded.error().in("training.model.initFrom");
-      return why.code() == Code::kUnavailable ? why : why.set_reason(kInitFromUnusable);
+      const bool may_change = loaded.error().code() == Code::kUnavailable;
+      return may_change ? loaded.error().in("training.model.initFrom") : unusable(loaded.error());
     }
   }
   // First exponents: from micro-batch 0 of step 0, which every worker computes alike.
   TRY_OK(sampler_.read_micro_batch(file_, 0, 0, tokens_));
   TRY(const MicroLoss loss,
       model_->forward_backward(*stream_, tokens_, state_.parameters(), buffers_.gradient));
-  if (!loss.is_finite) return Error(Code::kInvalid, "the first loss is not finite");
+  if (!loss.is_finite) return not_finite();
   return sum_.calibrate(*stream_, buffers_.gradient, state_.exponents());
 }
 

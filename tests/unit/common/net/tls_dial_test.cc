@@ -19,6 +19,12 @@ class TlsDialTest : public ::testing::Test {
     std::shared_ptr<Dial> dial;
   };
 
+  // What is under way holds all that it uses.
+  ~TlsDialTest() override {
+    io_->context.restart();
+    io_->context.run();
+  }
+
   Attempt start(const std::string& name) {
     Attempt made;
     made.connection =

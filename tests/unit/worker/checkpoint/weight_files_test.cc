@@ -55,6 +55,7 @@ class WeightFilesTest : public EachFamily {
   }
   // All tensors in one file, changed.
   void write_changed(const std::function<void(std::vector<TensorView>&)>& change) {
+    write(1 << 30);
     std::vector<TensorView> tensors;
     for (const Parameter& entry : table().entries())
       tensors.push_back({entry.name, "F32", entry.shape,
@@ -150,6 +151,28 @@ TEST_P(WeightFilesTest, AnotherModelIsRefusedByTheMember) {
   EXPECT_EQ(why(other), "config.json: rope_theta: expected 5e+05, found 10000.0");
 }
 
+// What stands in config.json alone would be computed by the job's word for it.
+TEST_P(WeightFilesTest, WeightsWithoutTheirConfigurationAreRefused) {
+  write(1 << 30);
+  fs::remove(folder + "/config.json");
+  EXPECT_EQ(why(), " config.json: expected one, found none");
+  const auto file = WeightFiles::open(files, folder + "/model.safetensors");
+  EXPECT_EQ(file.error().what(), folder +
+                                     "/model.safetensors: weights: expected a folder that has them "
+                                     "and config.json, found a file");
+}
+
+TEST_P(WeightFilesTest, ATensorUnderBothOfItsNamesIsRefused) {
+  const std::string first = table().entries()[0].name;
+  const std::string other = first.substr(first.find('.') + 1);
+  write_changed([&](std::vector<TensorView>& tensors) {
+    tensors.push_back(tensors[0]);
+    tensors.back().name = other;
+  });
+  EXPECT_EQ(why(),
+            "model.safetensors: tensor " + other + ": expected it once, found it also as " + first);
+}
+
 TEST_P(WeightFilesTest, TensorsThatDoNotFitAreRefused) {
   const std::string first = table().entries()[0].name, last = table().entries().back().name;
   write_changed([](std::vector<TensorView>& tensors) { tensors.pop_back(); });
@@ -209,6 +232,8 @@ TEST_P(WeightFilesTest, WhatCannotBeLookedAtIsNotMissing) {
 }
 
 TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
+  write(1 << 30);
+  fs::remove(folder + "/model.safetensors");
   EXPECT_EQ(why(),
             " weights: expected model.safetensors or model.safetensors.index.json, found "
             "neither");

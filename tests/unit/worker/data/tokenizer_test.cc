@@ -106,6 +106,12 @@ TEST(JsonTokenizer, WhatItDoesNotDoIsRefusedByName) {
             "is not");
   EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("lstrip", true); }),
             "tokenizer.json: added_tokens '<end>'.lstrip true is not supported");
+  EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("id", 5); }),
+            "tokenizer.json: added_tokens '<end>' has the id 5, which is another token's");
+  EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("content", "ab"); }),
+            "tokenizer.json: added_tokens 'ab' has the id 9, before it had 4");
+  EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("content", "ab").set("id", 4); }),
+            "accepted");
 }
 
 TEST(JsonTokenizer, PartsGiveTheTokensOfTheWhole) {

@@ -121,6 +121,50 @@ TEST(ModelConfigTest, MembersThatWouldComputeSomethingElseAreRefused) {
             "config.json: model_type is 'mixtral', this program has gpt2 and llama");
 }
 
+// Two places of one number: which of them counts depends on the version of transformers.
+TEST(ModelConfigTest, PlacesOfTheRotaryEmbeddingMustAgree) {
+  const auto read = [](const json::Value& parameters, const json::Value& scaling,
+                       const json::Value& theta, const json::Value& original) {
+    json::Value config = to_huggingface_config(tiny_llama());
+    config.set("rope_parameters", parameters).set("rope_scaling", scaling);
+    config.set("rope_theta", theta).set("original_max_position_embeddings", original);
+    const auto made = from_huggingface_config(config);
+    if (!made.ok()) return made.error().what();
+    return json::dump(made->rope_theta) + " " + json::dump(made->rope_scaling.factor) + " " +
+           std::to_string(made->rope_scaling.original_length);
+  };
+  const auto object = [](const char* text) { return json::parse(text).value(); };
+  const json::Value none, plain = object(R"({"rope_type": "default"})");
+  const json::Value llama3 = object(R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+      "high_freq_factor": 4, "original_max_position_embeddings": 16})");
+  json::Value other = llama3, shorter = llama3, with_theta = plain;
+  other.set("factor", 4.0);
+  shorter.erase("original_max_position_embeddings");
+  with_theta.set("rope_theta", 50);
+  EXPECT_EQ(read(none, none, none, none), read(plain, plain, 10000, none));
+  EXPECT_EQ(read(plain, none, 500000, none), read(none, none, 500000.0, none));
+  EXPECT_EQ(read(with_theta, none, none, none), read(none, plain, 50.0, none));
+  EXPECT_EQ(read(llama3, llama3, none, 16), "10000.0 8.0 16");
+  EXPECT_EQ(read(none, shorter, none, 16), "10000.0 8.0 16");
+  EXPECT_EQ(read(with_theta, none, 500000, none),
+            "config.json: rope_theta is 50 in one place and 500000 in another");
+  EXPECT_EQ(read(plain, none, "500000", none),
+            "config.json: rope_theta is \"500000\", which is no number");
+  EXPECT_EQ(read(plain, llama3, none, none),
+            "config.json: rope_type is 'default' in rope_parameters and 'llama3' in rope_scaling");
+  EXPECT_EQ(read(plain, object(R"({"type": "yarn"})"), none, none),
+            "config.json: rope_type is 'yarn', this program computes with default and llama3 only");
+  EXPECT_EQ(read(llama3, other, none, none),
+            "config.json: factor is 8 in one place and 4.0 in another");
+  EXPECT_EQ(read(llama3, none, none, 8),
+            "config.json: original_max_position_embeddings is 16 in one place and 8 in another");
+  EXPECT_EQ(read(shorter, none, none, none),
+            "config.json: original_max_position_embeddings is missing");
+  EXPECT_EQ(
+      read(object(R"({"rope_type": "default", "partial_rotary_factor": 0.5})"), none, none, none),
+      "config.json: partial_rotary_factor is 0.5, this program computes with 1.0 only");
+}
+
 TEST(ParameterTableTest, BlocksAreNeverShared) {
   const auto device = take(open_test_device());
   const auto model = take(make_model(tiny_config(), 1, *device));

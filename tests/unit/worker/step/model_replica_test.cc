@@ -11,9 +11,11 @@
 #include "worker/step/stored_replica.h"
 #include "worker/testing/deferred_device.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -176,6 +178,31 @@ TEST_F(ModelReplicaTest, StartsFromAHuggingFaceFolder) {
     config_.init_from = folder_ + "/" + name;
     EXPECT_EQ(make(0)->init_from_seed().error().reason(), kInitFromUnusable) << name;
   }
+}
+
+// No later start is luckier: the job fails by the reason of its weights, and names the tensor.
+TEST_F(ModelReplicaTest, WeightsThatAreNotFiniteAreNamed) {
+  const auto device = open_test_device({}).value();
+  const auto model = make_model(config_.model, 1, *device).value();
+  std::vector<float> weights(static_cast<std::size_t>(model->table().flat_count()));
+  model->init(9, weights);
+  config_.init_from = folder_ + "/weights";
+  fs::create_directory(config_.init_from);
+  const Parameter& last = model->table().entries().back();
+  const std::string start = "training.model.initFrom: " + config_.init_from + ": ";
+  const auto why = [&](float weight) {
+    std::ranges::fill(std::span(weights).subspan(static_cast<std::size_t>(last.offset),
+                                                 static_cast<std::size_t>(last.count)),
+                      weight);
+    EXPECT_TRUE(
+        write_weights(files_, config_.init_from, config_.model, model->table(), weights, 1 << 30)
+            .ok());
+    const Status started = make(0)->init_from_seed();
+    EXPECT_EQ(started.error().reason(), kInitFromUnusable);
+    return started.error().what();
+  };
+  EXPECT_EQ(why(NAN), start + "tensor " + last.name + ": expected finite numbers, found others");
+  EXPECT_EQ(why(1e38f), start + "the first loss is not finite");
 }
 
 TEST_F(ModelReplicaTest, AJoinerComputesUnderTheVersionOfTheJob) {
