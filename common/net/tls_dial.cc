@@ -54,13 +54,13 @@ void system_lookup(const std::string& name, const LookupDone& done) {
 
 }  // namespace
 
-// ---- Names
+// ---- NameLookups
 // ------------------------------------------------------------------------------------------------
 
-Names::Names(std::shared_ptr<Io> io, Lookup lookup)
+NameLookups::NameLookups(std::shared_ptr<Io> io, Lookup lookup)
     : io_(std::move(io)), lookup_(lookup ? std::move(lookup) : system_lookup) {}
 
-void Names::ask(const std::string& name, const std::shared_ptr<Dial>& dial) {
+void NameLookups::ask(const std::string& name, const std::shared_ptr<Dial>& dial) {
   const MonoTime now = io_->executor.now();
   std::erase_if(late_, [&](const auto& each) { return each.second.until <= now; });
   if (const auto kept = late_.extract(name)) return dial->found(kept.mapped().addresses);
@@ -82,7 +82,7 @@ void Names::ask(const std::string& name, const std::shared_ptr<Dial>& dial) {
   });
 }
 
-void Names::answer(const std::string& name, const Result<Addresses>& found) {
+void NameLookups::answer(const std::string& name, const Result<Addresses>& found) {
   const auto question = questions_.extract(name);
   if (!question) return;
   const MonoTime now = io_->executor.now();
@@ -95,7 +95,7 @@ void Names::answer(const std::string& name, const Result<Addresses>& found) {
 // ---- Dial
 // -------------------------------------------------------------------------------------------------
 
-Dial::Dial(std::shared_ptr<Io> io, std::shared_ptr<Names> names,
+Dial::Dial(std::shared_ptr<Io> io, std::shared_ptr<NameLookups> names,
            std::shared_ptr<TlsConnection> connection, Endpoint to, std::string peer_name,
            MonoTime deadline)
     : io_(std::move(io)),

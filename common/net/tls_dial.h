@@ -23,9 +23,9 @@ class Dial;
 // What DNS says. One question a name at a time; who dials waits kLookupWait for the answer. One
 // that comes later is kept for the next dial, and one that comes when the network is gone is for
 // nobody. I/O thread.
-class Names : public std::enable_shared_from_this<Names> {
+class NameLookups : public std::enable_shared_from_this<NameLookups> {
  public:
-  Names(std::shared_ptr<Io> io, Lookup lookup);  // none: the system's
+  NameLookups(std::shared_ptr<Io> io, Lookup lookup);  // none: the system's
   // The answer goes to Dial::found().
   void ask(const std::string& name, const std::shared_ptr<Dial>& dial);
 
@@ -50,7 +50,7 @@ class Names : public std::enable_shared_from_this<Names> {
 // One attempt to connect: to each address in turn, for a share of the time that is left.
 class Dial : public std::enable_shared_from_this<Dial> {
  public:
-  Dial(std::shared_ptr<Io> io, std::shared_ptr<Names> names,
+  Dial(std::shared_ptr<Io> io, std::shared_ptr<NameLookups> names,
        std::shared_ptr<TlsConnection> connection, Endpoint to, std::string peer_name,
        MonoTime deadline);
 
@@ -73,7 +73,7 @@ class Dial : public std::enable_shared_from_this<Dial> {
   void finish(const Status& status);
 
   const std::shared_ptr<Io> io_;
-  const std::shared_ptr<Names> names_;
+  const std::shared_ptr<NameLookups> names_;
   const std::shared_ptr<TlsConnection> connection_;
   const Endpoint to_;
   const std::string peer_name_;

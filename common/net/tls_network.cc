@@ -57,13 +57,13 @@ class TlsListener : public Listener {
 struct TlsNetwork::Impl {
   Impl(Executor& executor, Lookup lookup)
       : io(std::make_shared<Io>(executor)),
-        names(std::make_shared<Names>(io, std::move(lookup))),
+        names(std::make_shared<NameLookups>(io, std::move(lookup))),
         work(io->context.get_executor()) {
     thread = executor.spawn("net-io", [state = io](std::stop_token) { state->context.run(); });
   }
 
   std::shared_ptr<Io> io;
-  std::shared_ptr<Names> names;
+  std::shared_ptr<NameLookups> names;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::mutex mutex;
   std::vector<std::weak_ptr<Backlog>> backlogs;

@@ -299,8 +299,10 @@ kube::Outcome JobPass::clean_up_finished() {
   go_on(write_status());
   if (const auto& stays = job_.spec.ttl_seconds_after_finished) {
     const Duration left = ended + std::chrono::seconds(*stays) - wall();
-    if (left <= 0s) go_on(d_.client.remove(api::kTrainingJob, key_, {.uid = job_.meta.uid}));
-    if (left > 0s) again_ = std::min(left, again_);
+    if (left > 0s)
+      again_ = std::min(left, again_);
+    else
+      go_on(d_.client.remove(api::kTrainingJob, key_, {.uid = job_.meta.uid}));
   }
   return outcome();
 }

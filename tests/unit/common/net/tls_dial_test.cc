@@ -40,7 +40,7 @@ class TlsDialTest : public ::testing::Test {
   const std::shared_ptr<SslContext> context_ = std::make_shared<SslContext>(SslContext::tls);
   const std::shared_ptr<Io> io_ = std::make_shared<Io>(process_);
   std::vector<LookupDone> asked_;
-  const std::shared_ptr<Names> names_ = std::make_shared<Names>(
+  const std::shared_ptr<NameLookups> names_ = std::make_shared<NameLookups>(
       io_, [this](const std::string&, const LookupDone& done) { asked_.push_back(done); });
 };
 
